@@ -1,0 +1,68 @@
+"""Every number of the specification and the protocol, once, with its source. Units and bounds stand last in the name."""
+
+from __future__ import annotations
+
+from typing import Final
+
+KIB: Final = 1024
+MIB: Final = 1024 * KIB
+GIB: Final = 1024 * MIB
+DAY_S: Final = 24 * 60 * 60
+
+# Names, definitions, payloads, requests
+NAME_CHARS_MAX: Final = 128  # Protocol: Names and limits
+STEPS_MAX: Final = 1000  # Protocol: Names and limits
+PAYLOAD_BYTES_MAX: Final = 1 * MIB  # Protocol: Names and limits (run input, step output, checkpoint)
+SIGNAL_BYTES_MAX: Final = 1 * MIB  # Spec: Limits, Signal payload
+WEBHOOK_BYTES_MAX: Final = 1 * MIB  # Protocol: Webhooks and triggers
+BODY_BYTES_MAX: Final = 8 * MIB  # Protocol: Names and limits
+BULK_RUNS_MAX: Final = 1000  # Spec: Limits, Bulk run inputs
+MATCHING_RUNS_MAX: Final = 1000  # Spec: Limits, Matching runs
+RUNS_LISTED_DEFAULT: Final = 1000  # Protocol: HTTP answers, GET /runs
+RUNS_LISTED_MAX: Final = 10_000  # Protocol: HTTP answers, GET /runs
+
+# Time in a run
+SCHEDULE_AHEAD_MIN_S: Final = 1.0  # Spec: Limits, Scheduling threshold
+RETRIES_MAX: Final = 100_000  # Protocol: WorkflowDef, retry.max_attempts
+RETRY_DELAY_DEFAULT_S: Final = 5.0  # Protocol: WorkflowDef, retries
+RETRY_MULTIPLIER_DEFAULT: Final = 2.0  # Protocol: WorkflowDef, retry.multiplier
+RETRY_JITTER_RATIO: Final = 0.1  # Protocol: WorkflowDef, retry
+APPROVAL_TIMEOUT_DEFAULT_S: Final = 1 * DAY_S  # Protocol: WorkflowDef, approval
+APPROVAL_TIMEOUT_S_MAX: Final = 7 * DAY_S  # Protocol: WorkflowDef, approval
+APPROVAL_TOKEN_BYTES: Final = 32  # Protocol: HTTP answers, approval token
+STICKY_FALLBACK_S: Final = 5.0  # Protocol: Tasks, sticky soft
+
+# Workers and the bridge
+WORKER_TTL_S: Final = 60  # Spec: Limits, Worker registration TTL
+WORKER_HEARTBEAT_S: Final = 30.0  # Spec: Limits, Worker heartbeat interval, direct
+WORKER_TASKS_DEFAULT: Final = 1  # Protocol: Buckets, max_tasks
+BRIDGE_HEARTBEAT_S: Final = 25.0  # Spec: Limits, Worker heartbeat interval, bridge stream
+BRIDGE_COMMENT_S: Final = 5.0  # Protocol: HTTP answers, SSE of connect
+BRIDGE_LEASE_S: Final = 5 * 60.0  # Protocol: HTTP answers, last sign of life
+POLL_MS_MAX: Final = 60_000  # Spec: Limits, Poll timeout
+PAUSE_MS_MAX: Final = 3_600_000  # Spec: Limits, Pause duration
+ACK_WAIT_S: Final = 30.0  # Protocol: Tasks
+DELIVERIES_MAX: Final = 10  # Protocol: Tasks
+
+# Streams
+DEDUP_WINDOW_S: Final = 5.0  # Spec: Limits, Deduplication window; never below 5 s
+DEDUP_WINDOW_BROKER_S: Final = 120.0  # Spec: Limits, Deduplication window, broker default
+DEAD_LETTERS_AGE_S_MAX: Final = 30 * DAY_S  # Spec: Limits, DEAD_LETTERS retention
+TELEMETRY_AGE_S_MAX: Final = 7 * DAY_S  # Spec: Limits, TELEMETRY retention
+TELEMETRY_BYTES_MAX: Final = 1 * GIB  # Spec: Limits, TELEMETRY retention
+STORE_BYTES_DEFAULT: Final = 10 * GIB  # Spec: Limits, Storage limit
+LEAF_REMOTES_MAX: Final = 10  # Spec: Limits, Leaf remotes
+
+# Shards: docs/adr has the measurements
+PARTITIONS: Final = 32  # for good: a run's partition never changes
+ACK_HELD_BACK_S: Final = 5.0  # one acknowledgement for many events; what came within it comes again after a crash
+SNAPSHOT_AFTER_S: Final = 3.0  # a run's state is written at most this long after it changed, at once when the run has ended
+TIMER_DURABLE_AFTER_S: Final = 2.0  # a deadline that is still open then goes to the broker
+ACTORS_RESIDENT_MAX: Final = 50_000  # beyond it, idle runs leave memory at once
+ACTOR_IDLE_S: Final = 30.0  # an idle run leaves memory after this
+EVENT_FAILURES_MAX: Final = 3  # the same event failing so often is dead-lettered and skipped
+
+# Webhooks and the process
+WEBHOOK_AGE_S_MAX: Final = 5 * 60.0  # Protocol: Webhooks and triggers, webhook-timestamp
+SHUTDOWN_S: Final = 15.0  # Spec: Limits, Shutdown, hard deadline
+HTTP_SHUTDOWN_S: Final = 5.0  # Spec: Limits, Shutdown, HTTP
