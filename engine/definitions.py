@@ -1,0 +1,84 @@
+"""Workflow definitions as users write them and as the store keeps them.
+
+`validation.parse` makes these from an untyped document, with every rule checked; below it all of this holds.
+Durations are kept as text (`1h30m`), already normalised.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from hashlib import sha256
+
+import msgspec
+import orjson
+from msgspec import UNSET, Raw, Struct, UnsetType
+
+
+class StepType(StrEnum):
+    NORMAL = "normal"
+
+
+class Retry(Struct, frozen=True, omit_defaults=True):
+    """`max_attempts` counts retries after the first execution; delays are duration text."""
+
+    max_attempts: int
+    strategy: str = "fixed"
+    initial_delay: str = "0s"
+    max_delay: str | None = None
+    multiplier: float = 2.0
+
+
+class SkipIf(Struct, frozen=True):
+    """Skip the step when `field` (a dot path) of `step_id`'s output compares so with `value`."""
+
+    step_id: str
+    field: str
+    op: str
+    value: Raw
+
+
+class Step(Struct, frozen=True, omit_defaults=True):
+    id: str
+    task: str
+    type: StepType = StepType.NORMAL
+    depends_on: tuple[str, ...] = ()
+    timeout: str | None = None
+    retry: Retry | None = None
+    retries: int | None = None
+    skip_if: SkipIf | None = None
+    metadata: dict[str, str] = {}
+    worker_group: str | None = None
+
+
+class WorkflowDef(Struct, frozen=True, omit_defaults=True):
+    name: str
+    steps: tuple[Step, ...]
+    version: str = msgspec.field(default="1")
+    timeout: str | None = None
+    default_retry: Retry | None = None
+    input_schema: Raw | UnsetType = UNSET
+    description: str | None = None
+
+
+def to_json(definition: WorkflowDef) -> bytes:
+    """The canonical JSON form: every field in a fixed order, `version` and `type` always written."""
+    document = msgspec.to_builtins(definition, builtin_types=(Raw,))
+    document.setdefault("version", definition.version)
+    for key in ("input_schema",):
+        if key in document:
+            document[key] = orjson.Fragment(bytes(document[key]))
+    for step, source in zip(document["steps"], definition.steps, strict=True):
+        step.setdefault("type", source.type.value)
+        if source.skip_if is not None:
+            step["skip_if"]["value"] = orjson.Fragment(bytes(source.skip_if.value))
+    return orjson.dumps(document, option=orjson.OPT_SORT_KEYS)
+
+
+def from_json(body: bytes) -> WorkflowDef:
+    """A definition out of the store; what is not of the store goes through `validation.parse`."""
+    return msgspec.json.decode(body, type=WorkflowDef)
+
+
+def digest(body: bytes) -> str:
+    """32 hex characters that name these very bytes (SHA-256, cut)."""
+    return sha256(body).hexdigest()[:32]

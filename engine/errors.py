@@ -1,0 +1,35 @@
+"""Everything that can go wrong on purpose, named by meaning. HTTP statuses are given to these in http/errors.py only."""
+
+from __future__ import annotations
+
+
+class PenstockError(Exception):
+    """Base of the errors that a caller may catch; its text is fit to be shown to a user."""
+
+
+class Invalid(PenstockError):
+    """The caller's input breaks a rule; `problems` names every offender, one sentence each."""
+
+    def __init__(self, *problems: str) -> None:
+        super().__init__("\n".join(problems))
+        self.problems = problems
+
+
+class NotFound(PenstockError):
+    """What the caller named does not exist."""
+
+
+class Conflict(PenstockError):
+    """The thing exists, but its state (or its expected revision) does not allow what was asked."""
+
+
+class Denied(PenstockError):
+    """The caller did not show that it may do this."""
+
+
+class TooLarge(PenstockError):
+    """A body or payload is over its limit; nothing was stored."""
+
+
+class Unavailable(PenstockError):
+    """The broker did not answer, so the outcome is unknown: retry with the same message id, or say so."""

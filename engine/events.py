@@ -1,0 +1,236 @@
+"""The events of a run's history: past facts, as they stand on the wire.
+
+One JSON object an event: `{type, run_id, step_id?, timestamp, payload?, worker_id?, attempt_number?, iteration?,
+trace_parent?}`; `type` picks the class. Fields that are unknown are ignored, so that newer writers do not stop older readers.
+"""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+import msgspec
+from msgspec import UNSET, Raw, Struct, UnsetType
+
+NULL = Raw(b"null")
+
+
+class TriggerRef(Struct, frozen=True, omit_defaults=True):
+    """What started the run: the trigger's name and kind, and the instant of the occurrence (RFC 3339)."""
+
+    name: str
+    kind: str
+    at: str = ""
+
+
+class Started(Struct, frozen=True, omit_defaults=True):
+    """`digest` names the very definition that the run keeps; an absent input is null."""
+
+    workflow: str
+    version: str
+    digest: str
+    input: Raw = NULL
+    trigger: TriggerRef | None = None
+    rerun_of: str | None = None
+    parent: str | None = None
+
+
+class Scheduled(Struct, frozen=True, omit_defaults=True):
+    workflow: str
+    version: str
+    digest: str
+    run_at: str
+    input: Raw = NULL
+
+
+class Failure(Struct, frozen=True, omit_defaults=True):
+    """`failure_type` is retriable (also for any unknown word), non_retriable or retry_after."""
+
+    error: str = ""
+    failure_type: str = "retriable"
+    retry_after_ms: int = 0
+
+
+class ApprovalRequest(Struct, frozen=True, omit_defaults=True):
+    token: str
+    expires_at: str
+    subject: str | None = None
+    description: str | None = None
+    metadata: dict[str, str] | None = None
+
+
+class Decision(Struct, frozen=True, omit_defaults=True):
+    comment: str | None = None
+    approved_by: str | None = None
+
+
+class TimerRef(Struct, frozen=True, omit_defaults=True):
+    """`timer` is `workflow`, `timeout.<step_id>` or `retry.<step_id>`; `attempt` is the one that it was set for."""
+
+    timer: str
+    step_id: str | None = None
+    attempt: int | None = None
+
+
+class SignalRef(Struct, frozen=True, omit_defaults=True):
+    name: str
+    size: int = 0
+
+
+class Reason(Struct, frozen=True, omit_defaults=True):
+    reason: str | None = None
+
+
+class Resumed(Struct, frozen=True, omit_defaults=True):
+    steps: tuple[str, ...] = ()
+
+
+class Completed(Struct, frozen=True, omit_defaults=True):
+    output: Raw = NULL
+
+
+class RunFailure(Struct, frozen=True, omit_defaults=True):
+    error: str = ""
+    step_id: str | None = None
+
+
+class _Event(Struct, frozen=True, omit_defaults=True, kw_only=True, tag_field="type"):
+    run_id: str
+    timestamp: str = ""
+    trace_parent: str | None = None
+
+
+class _StepEvent(_Event, frozen=True, omit_defaults=True, kw_only=True):
+    """`attempt_number` None means the current attempt; `iteration` None means the current iteration."""
+
+    step_id: str
+    worker_id: str | None = None
+    attempt_number: int | None = None
+    iteration: int | None = None
+
+
+class WorkflowScheduled(_Event, frozen=True, omit_defaults=True, kw_only=True, tag="workflow.scheduled"):
+    payload: Scheduled
+
+
+class WorkflowStarted(_Event, frozen=True, omit_defaults=True, kw_only=True, tag="workflow.started"):
+    payload: Started
+
+
+class WorkflowCancelled(_Event, frozen=True, omit_defaults=True, kw_only=True, tag="workflow.cancelled"):
+    payload: Reason = Reason()
+
+
+class WorkflowResumed(_Event, frozen=True, omit_defaults=True, kw_only=True, tag="workflow.resumed"):
+    payload: Resumed = Resumed()
+
+
+class WorkflowCompleted(_Event, frozen=True, omit_defaults=True, kw_only=True, tag="workflow.completed"):
+    payload: Completed = Completed()
+
+
+class WorkflowFailed(_Event, frozen=True, omit_defaults=True, kw_only=True, tag="workflow.failed"):
+    payload: RunFailure = RunFailure()
+
+
+class StepStarted(_StepEvent, frozen=True, omit_defaults=True, kw_only=True, tag="step.started"):
+    """No payload."""
+
+
+class StepCompleted(_StepEvent, frozen=True, omit_defaults=True, kw_only=True, tag="step.completed"):
+    payload: Raw | UnsetType = UNSET
+
+
+class StepFailed(_StepEvent, frozen=True, omit_defaults=True, kw_only=True, tag="step.failed"):
+    payload: Failure = Failure()
+
+
+class StepContinue(_StepEvent, frozen=True, omit_defaults=True, kw_only=True, tag="step.continue"):
+    payload: Raw | UnsetType = UNSET
+
+
+class StepSkipped(_StepEvent, frozen=True, omit_defaults=True, kw_only=True, tag="step.skipped"):
+    """No payload."""
+
+
+class ApprovalRequested(_StepEvent, frozen=True, omit_defaults=True, kw_only=True, tag="approval.requested"):
+    payload: ApprovalRequest
+
+
+class ApprovalGranted(_StepEvent, frozen=True, omit_defaults=True, kw_only=True, tag="approval.granted"):
+    payload: Decision = Decision()
+
+
+class ApprovalRejected(_StepEvent, frozen=True, omit_defaults=True, kw_only=True, tag="approval.rejected"):
+    payload: Decision = Decision()
+
+
+class ApprovalExpired(_StepEvent, frozen=True, omit_defaults=True, kw_only=True, tag="approval.expired"):
+    payload: TimerRef | None = None
+
+
+class TimerFired(_Event, frozen=True, omit_defaults=True, kw_only=True, tag="timer.fired"):
+    payload: TimerRef
+
+
+class SignalReceived(_Event, frozen=True, omit_defaults=True, kw_only=True, tag="signal.received"):
+    payload: SignalRef
+
+
+Event: TypeAlias = (
+    WorkflowScheduled
+    | WorkflowStarted
+    | WorkflowCancelled
+    | WorkflowResumed
+    | WorkflowCompleted
+    | WorkflowFailed
+    | StepStarted
+    | StepCompleted
+    | StepFailed
+    | StepContinue
+    | StepSkipped
+    | ApprovalRequested
+    | ApprovalGranted
+    | ApprovalRejected
+    | ApprovalExpired
+    | TimerFired
+    | SignalReceived
+)
+
+
+class Record(Struct, frozen=True):
+    """An event as the log holds it: `seq` is its stream sequence, `at` the broker's time of storing it, in s since the epoch."""
+
+    seq: int
+    at: float
+    event: Event
+
+
+class Malformed(Exception):
+    """The bytes are no event that this version knows; the text says why."""
+
+
+_DECODER: msgspec.json.Decoder[Event] = msgspec.json.Decoder(Event)
+_ENCODER = msgspec.json.Encoder()
+
+
+def decode(body: bytes) -> Event:
+    """The event in `body`; raises Malformed for an unknown type, wrong fields or broken JSON.
+
+    Payloads are views into `body`: what outlives the message must be copied (`Raw.copy`).
+    """
+    try:
+        return _DECODER.decode(body)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise Malformed(str(error)) from error
+
+
+def encode(event: Event) -> bytes:
+    """The event as one JSON object."""
+    return _ENCODER.encode(event)
+
+
+def event_type(event: Event) -> str:
+    """The wire name, for example `step.completed`."""
+    tag = event.__struct_config__.tag
+    assert isinstance(tag, str)
+    return tag

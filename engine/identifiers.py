@@ -1,0 +1,66 @@
+"""Names that become subject tokens and keys of the broker, and how a user's text is shown back.
+
+Rule: PROTOCOL, Names and limits. The one rule holds for workflow, step, task type, trigger, signal, worker and worker group.
+"""
+
+from __future__ import annotations
+
+import re
+
+from penstock.config.limits import NAME_CHARS_MAX
+
+SHOWN_MAX = 128
+
+_NAME = re.compile(r"[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]+)*")
+_RUN_ID = re.compile(r"[0-9a-f]{32}")
+
+
+def problem_with(kind: str, name: object) -> str | None:
+    """A sentence that says what is wrong with `name`, beginning with `kind` (`workflow name`); None when nothing is."""
+    if not isinstance(name, str):
+        return f"{kind} must be a string, not {json_type(name)}"
+    if not name:
+        return f"{kind} is empty"
+    if len(name) > NAME_CHARS_MAX:
+        return f"{kind} {quoted(name)} has {len(name)} characters, {NAME_CHARS_MAX} is the most"
+    if not _NAME.fullmatch(name):
+        return f"{kind} {quoted(name)} may hold only A-Z a-z 0-9 _ - and single dots between them"
+    return None
+
+
+def is_run_id(text: str) -> bool:
+    """Whether `text` is 32 lowercase hex characters."""
+    return _RUN_ID.fullmatch(text) is not None
+
+
+def quoted(text: str) -> str:
+    """`text` in double quotes, fit for one line of an answer or a log: shortened, control characters escaped."""
+    inner = text[: SHOWN_MAX + 1].replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{shown(inner)}"'
+
+
+def shown(text: str, most: int = SHOWN_MAX) -> str:
+    """`text` on one line: its first `most` characters, those that do not print escaped."""
+    cut = text if len(text) <= most else text[:most] + "…"
+    return cut if cut.isprintable() else "".join(map(_escaped, cut))
+
+
+def json_type(value: object) -> str:
+    """What a user calls the kind of this decoded JSON value, with its article."""
+    match value:
+        case None:
+            return "null"
+        case bool():
+            return "a boolean"
+        case int() | float():
+            return "a number"
+        case str():
+            return "a string"
+        case list():
+            return "an array"
+        case _:
+            return "an object"
+
+
+def _escaped(character: str) -> str:
+    return character if character.isprintable() else character.encode("unicode_escape").decode()

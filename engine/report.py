@@ -1,0 +1,26 @@
+"""The problems found in one document, bounded: a hostile document must not cost an answer larger than itself."""
+
+from __future__ import annotations
+
+LISTED_MAX = 100
+
+
+class Report:
+    """Belongs to one validation. Keeps the first 100 problems as text and counts the rest."""
+
+    __slots__ = ("_left_out", "_listed")
+
+    def __init__(self) -> None:
+        self._listed: list[str] = []
+        self._left_out = 0
+
+    def add(self, *problems: str) -> None:
+        for problem in problems:
+            if len(self._listed) < LISTED_MAX:
+                self._listed.append(problem)
+            else:
+                self._left_out += 1
+
+    def problems(self) -> list[str]:
+        """The sentences in the order they were found; the last counts those left out, if any were."""
+        return [*self._listed, f"… and {self._left_out} more"] if self._left_out else list(self._listed)

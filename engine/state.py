@@ -1,0 +1,113 @@
+"""A run's state: the fold of its history, and the form of its snapshot."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import ClassVar
+
+import msgspec
+from msgspec import UNSET, Raw, Struct, UnsetType
+
+from penstock.engine.events import NULL, TriggerRef
+
+
+class RunStatus(StrEnum):
+    SCHEDULED = "scheduled"
+    PENDING = "pending"
+    RUNNING = "running"
+    COMPLETED = "completed"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+
+class StepStatus(StrEnum):
+    PENDING = "pending"
+    QUEUED = "queued"
+    RUNNING = "running"
+    COMPLETED = "completed"
+    FAILED = "failed"
+    SKIPPED = "skipped"
+    CANCELLED = "cancelled"
+
+
+RUN_MOVES: Mapping[RunStatus, frozenset[RunStatus]] = {
+    RunStatus.SCHEDULED: frozenset({RunStatus.PENDING, RunStatus.RUNNING, RunStatus.CANCELLED}),
+    RunStatus.PENDING: frozenset({RunStatus.RUNNING, RunStatus.CANCELLED}),
+    RunStatus.RUNNING: frozenset({RunStatus.COMPLETED, RunStatus.FAILED, RunStatus.CANCELLED}),
+    RunStatus.COMPLETED: frozenset(),
+    RunStatus.FAILED: frozenset({RunStatus.RUNNING}),
+    RunStatus.CANCELLED: frozenset(),
+}
+
+STEP_MOVES: Mapping[StepStatus, frozenset[StepStatus]] = {
+    StepStatus.PENDING: frozenset({StepStatus.QUEUED, StepStatus.SKIPPED, StepStatus.CANCELLED}),
+    StepStatus.QUEUED: frozenset({StepStatus.RUNNING, StepStatus.QUEUED, StepStatus.COMPLETED, StepStatus.FAILED, StepStatus.CANCELLED}),
+    StepStatus.RUNNING: frozenset({StepStatus.QUEUED, StepStatus.COMPLETED, StepStatus.FAILED, StepStatus.CANCELLED}),
+    StepStatus.COMPLETED: frozenset(),
+    StepStatus.FAILED: frozenset({StepStatus.QUEUED}),
+    StepStatus.SKIPPED: frozenset(),
+    StepStatus.CANCELLED: frozenset({StepStatus.PENDING}),
+}
+
+RUN_ENDED = frozenset({RunStatus.COMPLETED, RunStatus.FAILED, RunStatus.CANCELLED})
+STEP_DONE = frozenset({StepStatus.COMPLETED, StepStatus.SKIPPED})
+STEP_ENDED = frozenset({StepStatus.COMPLETED, StepStatus.SKIPPED, StepStatus.FAILED, StepStatus.CANCELLED})
+
+
+class StepState(Struct, frozen=True, omit_defaults=True):
+    """`attempts` counts dispatched executions from 1; `due` is the step's live deadline or retry time, in s since the epoch."""
+
+    status: StepStatus = StepStatus.PENDING
+    attempts: int = 0
+    output: Raw | UnsetType = UNSET
+    error: str | None = None
+    iteration: int = 0
+    started_at: str | None = None
+    finished_at: str | None = None
+    worker_id: str | None = None
+    due: float | None = None
+
+    WAITING: ClassVar[StepState]
+
+
+class Run(Struct, frozen=True, omit_defaults=True):
+    """One execution of a workflow. `seq` is the stream sequence of the last event folded in, `due` the workflow's deadline."""
+
+    run_id: str
+    workflow_id: str
+    version: str
+    digest: str
+    status: RunStatus
+    created_at: str
+    seq: int
+    input: Raw = NULL
+    steps: dict[str, StepState] = {}
+    error: str | None = None
+    started_at: str | None = None
+    finished_at: str | None = None
+    run_at: str | None = None
+    parent: str | None = None
+    rerun_of: str | None = None
+    trigger: TriggerRef | None = None
+    due: float | None = None
+
+    @property
+    def ended(self) -> bool:
+        return self.status in RUN_ENDED
+
+
+StepState.WAITING = StepState()
+
+_ENCODER = msgspec.json.Encoder()
+_DECODER = msgspec.json.Decoder(Run)
+
+
+def to_snapshot(run: Run) -> bytes:
+    """The run as one JSON object, to be read by `from_snapshot`."""
+    return _ENCODER.encode(run)
+
+
+def from_snapshot(body: bytes) -> Run:
+    """Raises msgspec.ValidationError when `body` is not a snapshot. Payloads are views into `body`, which they keep alive."""
+    return _DECODER.decode(body)
