@@ -1,0 +1,107 @@
+"""Key-value buckets over their streams, with the revision as stream sequence. Faster than the client's own, and never blind."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+
+import nats.errors
+from msgspec import Struct
+from nats.aio.msg import Msg
+
+from penstock.broker import names
+from penstock.broker.connection import REQUEST_TIMEOUT_S, Broker
+from penstock.broker.direct import DirectReader
+from penstock.broker.publisher import Publisher, ack_seq
+from penstock.engine.errors import NotFound, Unavailable
+
+KEYS_PAGE = 100_000
+
+
+class Entry(Struct, frozen=True):
+    """`revision` is what a later `put` may expect."""
+
+    key: str
+    value: bytes
+    revision: int
+
+
+class Bucket:
+    """A small face over one bucket."""
+
+    def __init__(self, name: str, broker: Broker, publisher: Publisher, reader: DirectReader) -> None:
+        self._name, self._broker, self._publisher, self._reader = name, broker, publisher, reader
+        self._stream = names.bucket_stream(name)
+        self._prefix = names.key_subject(name, "")
+
+    async def get(self, key: str) -> Entry | None:
+        """The key's value, or None. Raises Unavailable without an answer."""
+        try:
+            msg = await self._broker.request(f"$JS.API.DIRECT.GET.{self._stream}.{self._prefix}{key}")
+        except NotFound as error:
+            raise Unavailable(f"broker: the bucket {self._name} is not available") from error
+        headers = msg.headers or {}
+        if "Status" in headers or "KV-Operation" in headers or "Nats-Marker-Reason" in headers:
+            return None
+        return Entry(key, msg.data, int(headers["Nats-Sequence"]))
+
+    async def get_many(self, keys: Sequence[str]) -> dict[str, Entry]:
+        """The values of those keys that exist."""
+        cut = len(self._prefix)
+        found = await self._reader.last(self._stream, [self._prefix + key for key in keys])
+        return {one.subject[cut:]: Entry(one.subject[cut:], one.data, one.seq) for one in found if not one.removed}
+
+    async def all(self, under: str = ">") -> list[Entry]:
+        """Every entry whose key matches `under` (a subject filter); best effort while keys change."""
+        cut = len(self._prefix)
+        found = await self._reader.subject(self._stream, self._prefix + under)
+        latest = {one.subject: one for one in found}
+        return [Entry(one.subject[cut:], one.data, one.seq) for one in latest.values() if not one.removed]
+
+    def send(self, key: str, value: bytes, expect: int | None = None) -> asyncio.Future[bytes]:
+        """Write without waiting; `expect` is the key's revision (0: none yet), else the future raises Conflict."""
+        headers = None if expect is None else {names.EXPECT_SEQ: str(expect)}
+        return self._publisher.send(self._prefix + key, value, headers)
+
+    async def put(self, key: str, value: bytes, expect: int | None = None) -> int:
+        """Write and return the new revision. Raises Conflict if `expect` is stale, Unavailable if the outcome is unknown."""
+        return await self._answer(self.send(key, value, expect))
+
+    async def delete(self, key: str) -> None:
+        """Remove the key; one that is not there is fine."""
+        await self._answer(self._publisher.send(self._prefix + key, b"", {"KV-Operation": "DEL"}))
+
+    async def keys(self, under: str = ">") -> list[str]:
+        """The keys that match a subject filter, deleted ones included until the broker has forgotten them."""
+        found: list[str] = []
+        while True:
+            request = {"subjects_filter": self._prefix + under, "offset": len(found)}
+            state = (await self._broker.api(f"STREAM.INFO.{self._stream}", request))["state"]
+            page = state.get("subjects") or {}
+            found += [subject[len(self._prefix) :] for subject in page]
+            if len(page) < KEYS_PAGE:
+                return found
+
+    async def purge(self, under: str) -> int:
+        """Remove every key that matches, with its history; returns how many messages went."""
+        answer = await self._broker.api(f"STREAM.PURGE.{self._stream}", {"filter": self._prefix + under})
+        return int(answer.get("purged", 0))
+
+    async def on_change(self, under: str, callback: Callable[[str], Awaitable[None]]) -> None:
+        """Have `callback(key)` called at each write that matches, about when it is stored. A doorbell: it may miss some."""
+        cut = len(self._prefix)
+
+        async def ring(msg: Msg) -> None:
+            await callback(msg.subject[cut:])
+
+        await self._broker.subscribe(self._prefix + under, ring)
+
+    async def _answer(self, sent: asyncio.Future[bytes]) -> int:
+        if not self._broker.connected:
+            sent.cancel()
+            raise Unavailable("broker: not connected")
+        try:
+            async with asyncio.timeout(REQUEST_TIMEOUT_S):
+                return ack_seq(await sent)
+        except (TimeoutError, nats.errors.Error) as error:
+            raise Unavailable(f"the broker gave no answer in time; whether {self._name} was written is unknown") from error

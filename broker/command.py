@@ -1,0 +1,47 @@
+"""A child program with the face of a multiprocessing.Process, so that the supervisor treats both alike."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import signal
+import subprocess
+from collections.abc import Mapping, Sequence
+from typing import IO
+
+PR_SET_PDEATHSIG = 1
+
+
+class Command:
+    """A program that was started; it gets SIGTERM when the process that started it ends."""
+
+    def __init__(self, arguments: Sequence[str], environ: Mapping[str, str] | None = None, output: IO[bytes] | None = None) -> None:
+        self._process = subprocess.Popen(
+            list(arguments), env=environ, stdin=subprocess.DEVNULL, stdout=output, stderr=output, preexec_fn=_apart
+        )
+        self.sentinel = os.pidfd_open(self._process.pid)
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
+    def exitcode(self) -> int | None:
+        return self._process.poll()
+
+    def terminate(self) -> None:
+        self._process.terminate()
+
+    def kill(self) -> None:
+        self._process.kill()
+
+    def join(self, timeout: float | None = None) -> None:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(timeout)
+
+
+def _apart() -> None:
+    """Die with the parent, and leave Ctrl-C to it."""
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+    os.setpgid(0, 0)

@@ -1,0 +1,223 @@
+"""One connection to the broker: requests, plain publishes and subscriptions, with errors translated in this one place."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import nats
+import nats.errors
+import orjson
+import structlog
+from nats.aio.msg import Msg
+from nats.aio.subscription import Subscription
+
+from penstock.broker.client import QuickClient
+from penstock.config.settings import BrokerSettings
+from penstock.engine.errors import Conflict, Invalid, NotFound, PenstockError, Unavailable
+
+REQUEST_TIMEOUT_S = 5.0
+CONNECT_TIMEOUT_S = 5.0
+PENDING_BYTES = 64 << 20
+
+# The broker's own error codes.
+WRONG_LAST_SEQUENCE = (10071, 10164)
+STREAM_NOT_FOUND = 10059
+CONSUMER_NOT_FOUND = 10014
+DUPLICATE_IN_BATCH = 10201
+
+log = structlog.get_logger()
+
+
+class ApiError(PenstockError):
+    """The broker's refusal, with its own numbers."""
+
+    def __init__(self, code: int, err_code: int, description: str) -> None:
+        super().__init__(f"{description} ({code}/{err_code})")
+        self.code, self.err_code, self.description = code, err_code, description
+
+
+def refusal(error: dict[str, Any]) -> PenstockError:
+    """The broker's error object as one of ours: a stale expectation is a Conflict, trouble of its own is Unavailable."""
+    code, err_code, text = error.get("code", 500), error.get("err_code", 0), error.get("description", "unknown error")
+    if err_code in WRONG_LAST_SEQUENCE:
+        return Conflict(f"broker: {text}")
+    if code in (429, 503) or code == 500:
+        return Unavailable(f"broker: {text} ({err_code})")
+    return ApiError(code, err_code, text)
+
+
+class Broker:
+    """A live connection. It reconnects for ever; what is asked of it meanwhile raises Unavailable."""
+
+    def __init__(self, client: QuickClient) -> None:
+        self.client = client
+        self.on_reconnect: list[Callable[[], Awaitable[None]]] = []
+
+    @property
+    def connected(self) -> bool:
+        return bool(self.client.is_connected)
+
+    @property
+    def max_payload(self) -> int:
+        """Bytes that one message may have, as the broker told at the start."""
+        return int(self.client.max_payload)
+
+    def new_inbox(self) -> str:
+        return self.client.new_inbox()
+
+    async def publish(self, subject: str, data: bytes, reply: str = "", headers: dict[str, str] | None = None) -> None:
+        """Write one message out; nothing is known about its arrival. Raises Unavailable, or Invalid when it is too large."""
+        try:
+            await self.client.publish(subject, data, reply=reply, headers=headers)
+        except nats.errors.MaxPayloadError as error:
+            raise Invalid(f"a message of {len(data)} bytes is more than the broker takes ({self.max_payload})") from error
+        except (nats.errors.Error, OSError) as error:
+            raise Unavailable(f"broker: {error}") from error
+
+    async def flush(self) -> None:
+        """Return once the broker has read all that was published before."""
+        try:
+            await self.client.flush()
+        except (nats.errors.Error, OSError, asyncio.TimeoutError) as error:
+            raise Unavailable(f"broker: {error or 'no answer to a ping'}") from error
+
+    async def request(self, subject: str, data: bytes = b"", timeout_s: float = REQUEST_TIMEOUT_S) -> Msg:
+        """One question, one answer. Raises NotFound when nobody listens on the subject, Unavailable without an answer."""
+        if not self.connected:
+            raise Unavailable("broker: not connected")
+        try:
+            return await self.client.request(subject, data, timeout=timeout_s)
+        except nats.errors.NoRespondersError as error:
+            raise NotFound(f"nobody answers on {subject}") from error
+        except (nats.errors.Error, OSError, asyncio.TimeoutError) as error:
+            raise Unavailable(f"broker: no answer on {subject}") from error
+
+    async def api(self, verb: str, request: dict[str, Any] | None = None, timeout_s: float = REQUEST_TIMEOUT_S) -> dict[str, Any]:
+        """One call of the broker's stream API. Raises ApiError, Conflict or Unavailable."""
+        body = b"" if request is None else orjson.dumps(request)
+        try:
+            answer: dict[str, Any] = orjson.loads((await self.request("$JS.API." + verb, body, timeout_s)).data)
+        except NotFound as error:
+            raise Unavailable("broker: its stream storage is not available") from error
+        if "error" in answer:
+            raise refusal(answer["error"])
+        return answer
+
+    async def subscribe(self, subject: str, callback: Callable[[Msg], Awaitable[None]], queue: str = "") -> Subscription:
+        """Callbacks of one subscription run one after the other: enqueue in them, never wait."""
+        return await self.client.subscribe(subject, queue=queue, cb=callback, pending_msgs_limit=-1, pending_bytes_limit=-1)
+
+    async def answer(self, subject: str, body: bytes) -> None:
+        """Give this answer to everyone who asks on the subject, as long as the connection lives."""
+
+        async def reply(msg: Msg) -> None:
+            await self.client.publish(msg.reply, body)
+
+        await self.subscribe(subject, reply)
+
+    async def ask_all(self, subject: str, enough: Callable[[list[bytes]], bool], timeout_s: float) -> list[bytes]:
+        """All answers on the subject, until they are enough or the time is over. Raises Unavailable when not connected."""
+        answers: list[bytes] = []
+        done = asyncio.Event()
+
+        async def collect(msg: Msg) -> None:
+            if msg.data:
+                answers.append(msg.data)
+            if not msg.data or enough(answers):  # no data: the broker says that nobody listens
+                done.set()
+
+        inbox = self.new_inbox()
+        subscription = await self.subscribe(inbox, collect)
+        try:
+            await self.publish(subject, b"", reply=inbox)
+            async with asyncio.timeout(timeout_s):
+                await done.wait()
+        except TimeoutError:
+            pass  # what has come is all there is
+        finally:
+            await subscription.unsubscribe()
+        return answers
+
+    async def _reconnected(self) -> None:
+        log.info("broker_reconnected")
+        for callback in list(self.on_reconnect):
+            await callback()
+
+
+@asynccontextmanager
+async def connect(settings: BrokerSettings, name: str, patience_s: float = 10.0) -> AsyncIterator[Broker]:
+    """A connection for the time of the block. Raises Unavailable when the broker does not answer within `patience_s`."""
+    broker = Broker(QuickClient())
+    try:
+        async with asyncio.timeout(patience_s):
+            await _open(broker, settings, name)
+    except (nats.errors.Error, OSError, asyncio.TimeoutError, TimeoutError) as error:
+        await broker.client.close()
+        raise Unavailable(f"cannot connect to the broker at {address(settings)}: {error or 'no answer'}") from error
+    try:
+        yield broker
+    finally:
+        await broker.client.close()
+
+
+def address(settings: BrokerSettings) -> str:
+    return settings.url or f"nats://127.0.0.1:{settings.port}"
+
+
+async def _open(broker: Broker, settings: BrokerSettings, name: str) -> None:
+    while True:
+        try:
+            await broker.client.connect(
+                servers=address(settings).split(","),
+                name=name,
+                error_cb=_log_error,
+                disconnected_cb=_log_disconnect,
+                reconnected_cb=broker._reconnected,
+                max_reconnect_attempts=-1,
+                reconnect_time_wait=0.1,
+                connect_timeout=CONNECT_TIMEOUT_S,
+                ping_interval=5,
+                max_outstanding_pings=2,
+                pending_size=PENDING_BYTES,
+                **_credentials(settings),
+            )
+            return
+        except nats.errors.NoServersError:
+            await asyncio.sleep(0.05)
+
+
+def _credentials(settings: BrokerSettings) -> dict[str, Any]:
+    given: dict[str, Any] = {
+        "user": settings.user,
+        "password": settings.password,
+        "token": settings.token,
+        "nkeys_seed": settings.nkey_seed,
+        "user_credentials": settings.credentials,
+        "tls": _tls(settings),
+    }
+    return {key: value for key, value in given.items() if value is not None}
+
+
+def _tls(settings: BrokerSettings) -> ssl.SSLContext | None:
+    if not (settings.tls_ca or settings.tls_cert):
+        return None
+    context = ssl.create_default_context(ssl.Purpose.SERVER_AUTH, cafile=settings.tls_ca)
+    if settings.tls_cert:
+        context.load_cert_chain(settings.tls_cert, settings.tls_key)
+    return context
+
+
+async def _log_error(error: Exception) -> None:
+    if isinstance(error, ConnectionRefusedError | ConnectionResetError):
+        return  # a broker that is away is told once, by _log_disconnect
+    log.warning("broker_error", error=str(error) or type(error).__name__)
+
+
+async def _log_disconnect() -> None:
+    log.warning("broker_disconnected")
+
+

@@ -1,0 +1,57 @@
+"""Stored definitions: the latest under its name, every version for ever under name and digest."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+from penstock.broker import names
+from penstock.broker.buckets import Bucket
+from penstock.engine.definitions import WorkflowDef, digest, from_json, to_json
+from penstock.engine.errors import NotFound
+from penstock.engine.workflow import Workflow, compile_workflow
+
+
+class Definitions:
+    """A small face over the workflow_defs bucket. Compiled versions are kept: a digest never changes its meaning."""
+
+    def __init__(self, bucket: Bucket) -> None:
+        self._bucket = bucket
+        self._compiled: dict[str, Workflow] = {}
+
+    async def register(self, definition: WorkflowDef) -> str:
+        """Keep a definition and make it the latest of its name; returns its digest."""
+        body = to_json(definition)
+        name = digest(body)
+        await self._bucket.put(names.definition_key(definition.name, name), body)  # first: the latest must never name a missing one
+        await self._bucket.put(definition.name, body)
+        return name
+
+    async def latest(self, name: str) -> tuple[WorkflowDef, str]:
+        """The latest definition of a name and its digest. Raises NotFound."""
+        entry = await self._bucket.get(name)
+        if entry is None:
+            raise NotFound(f'workflow "{name}" is not registered')
+        return from_json(entry.value), digest(entry.value)
+
+    async def all(self) -> list[WorkflowDef]:
+        """The latest definition of every name, by name."""
+        entries = await self._bucket.all()
+        return [from_json(entry.value) for entry in sorted(entries, key=lambda e: e.key) if "/" not in entry.key]
+
+    def compiled(self, digest: str) -> Workflow | None:
+        """The version that a run keeps, if it was loaded before."""
+        return self._compiled.get(digest)
+
+    async def load(self, name: str, digest: str) -> Workflow:
+        """The version that a run keeps. Raises NotFound."""
+        found = self._compiled.get(digest)
+        if found is None:
+            entry = await self._bucket.get(names.definition_key(name, digest))
+            if entry is None:
+                raise NotFound(f'workflow "{name}" has no version {digest}')
+            found = self._compiled[digest] = compile_workflow(from_json(entry.value), digest)
+        return found
+
+    async def on_change(self, callback: Callable[[str], Awaitable[None]]) -> None:
+        """Have `await callback(name)` called when a name gets another latest definition. A doorbell: it may miss some."""
+        await self._bucket.on_change(">", callback)

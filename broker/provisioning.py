@@ -1,0 +1,130 @@
+"""Every stream and bucket, from one table. Making them is idempotent; one that is there and does not fit is an error, never changed."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import structlog
+
+from penstock.broker import names
+from penstock.broker.connection import ApiError, Broker
+from penstock.config import limits
+from penstock.config.settings import BrokerSettings
+from penstock.engine.errors import Conflict
+
+NS = 10**9
+NAME_IN_USE = 10058
+
+log = structlog.get_logger()
+
+# What makes a stream another stream. Retention by age and size may be set otherwise by an operator: that is no conflict.
+IDENTITY = ("subjects", "retention", "storage", "subject_transform", "max_msgs_per_subject", "allow_atomic", "allow_msg_schedules")
+
+
+def streams(settings: BrokerSettings) -> list[dict[str, Any]]:
+    """The whole table, as the broker wants it: streams first, then buckets."""
+    history = {
+        "subjects": ["history.*", "schedule.>"],
+        "subject_transform": {"src": "history.*", "dest": "history.{{partition(%d,1)}}.{{wildcard(1)}}" % limits.PARTITIONS},
+        "duplicate_window": int(limits.DEDUP_WINDOW_S * NS),
+        "allow_atomic": True,
+        "allow_msg_schedules": True,
+        "max_age": int((settings.history_max_age or 0) * NS),
+        "max_bytes": settings.history_max_bytes or -1,
+    }
+    telemetry = {
+        "subjects": ["telemetry.>"],
+        "duplicate_window": int(limits.DEDUP_WINDOW_S * NS),
+        "max_age": int(limits.TELEMETRY_AGE_S_MAX * NS),
+        "max_bytes": limits.TELEMETRY_BYTES_MAX,
+    }
+    events = {"subjects": ["event.>", "cron.>"], "allow_msg_schedules": True}
+    dead = {"subjects": ["dead.>"], "max_age": int(limits.DEAD_LETTERS_AGE_S_MAX * NS)}
+    return [
+        _stream(settings, names.HISTORY, history),
+        _stream(settings, names.TASKS, {"subjects": ["task.>"], "retention": "workqueue"}),
+        _stream(settings, names.STICKY, {"subjects": ["sticky.>"], "retention": "workqueue"}),
+        _stream(settings, names.DEAD, dead),
+        _stream(settings, names.EVENTS, events),
+        _stream(settings, names.TELEMETRY, telemetry),
+        *(_bucket(settings, name) for name in (names.DEFINITIONS, names.RUNS, names.SIGNALS, names.CHECKPOINTS, names.STICKY_BINDINGS)),
+        _bucket(settings, names.WORKERS, ttl_s=limits.WORKER_TTL_S),
+    ]
+
+
+async def provision(broker: Broker, settings: BrokerSettings) -> None:
+    """Make what is missing. Raises Conflict that names every stream which is there in another form."""
+    wanted = streams(settings)
+    problems = [problem for found in await asyncio.gather(*(_create(broker, one) for one in wanted)) for problem in found]
+    if problems:
+        raise Conflict("\n".join(problems))
+    await asyncio.gather(*(_consumer(broker, number) for number in range(limits.PARTITIONS)))
+
+
+def _stream(settings: BrokerSettings, name: str, more: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "name": name,
+        "retention": "limits",
+        "storage": "file",
+        "num_replicas": settings.replicas,
+        "duplicate_window": int(limits.DEDUP_WINDOW_BROKER_S * NS),
+        "max_age": 0,
+        "max_bytes": -1,
+        "max_msgs_per_subject": -1,
+        "allow_direct": True,
+        "allow_msg_ttl": True,
+        **more,
+    }
+
+
+def _bucket(settings: BrokerSettings, name: str, ttl_s: float = 0) -> dict[str, Any]:
+    window_s = min(limits.DEDUP_WINDOW_BROKER_S, ttl_s or limits.DEDUP_WINDOW_BROKER_S)
+    return {
+        **_stream(settings, names.bucket_stream(name), {"subjects": [names.key_subject(name, ">")]}),
+        "max_msgs_per_subject": 1,
+        "max_age": int(ttl_s * NS),
+        "duplicate_window": int(window_s * NS),
+        "discard": "new",
+        "allow_rollup_hdrs": True,
+        "deny_delete": True,
+    }
+
+
+async def _create(broker: Broker, wanted: dict[str, Any]) -> list[str]:
+    """Make one stream; the problems with one that is there already."""
+    try:
+        await broker.api(f"STREAM.CREATE.{wanted['name']}", wanted, timeout_s=10)
+        return []
+    except ApiError as error:
+        if error.err_code != NAME_IN_USE:
+            raise Conflict(f"cannot make the stream {wanted['name']}: {error}") from error
+    found = (await broker.api(f"STREAM.INFO.{wanted['name']}"))["config"]
+    return differences(wanted, found)
+
+
+def differences(wanted: dict[str, Any], found: dict[str, Any]) -> list[str]:
+    """What keeps an existing stream from being used, one sentence each."""
+    name = wanted["name"]
+    problems = [
+        f"the stream {name} exists with {field} = {found.get(field)!r}, expected {wanted[field]!r}"
+        for field in IDENTITY
+        if field in wanted and found.get(field) != wanted[field]
+    ]
+    window = found.get("duplicate_window", 0)
+    if window < limits.DEDUP_WINDOW_S * NS:
+        problems.append(f"the stream {name} exists with duplicate_window = {window / NS:g} s, at least {limits.DEDUP_WINDOW_S:g} s needed")
+    return problems
+
+
+async def _consumer(broker: Broker, partition: int) -> None:
+    name = names.engine_consumer(partition)
+    config = {
+        "name": name,
+        "durable_name": name,
+        "ack_policy": "all",
+        "ack_wait": int(limits.ACK_WAIT_S * NS),
+        "max_ack_pending": -1,
+        "filter_subject": names.partition_filter(partition),
+    }
+    await broker.api(f"CONSUMER.CREATE.{names.HISTORY}.{name}", {"stream_name": names.HISTORY, "config": config})

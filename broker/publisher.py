@@ -1,0 +1,156 @@
+"""Pipelined publishing: many messages on their way at once, one future each, sent again until the broker has answered.
+
+The client's own publish_async is not used: its future never ends when the broker answers with an error.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import nats.errors
+import orjson
+import structlog
+from nats.aio.msg import Msg
+
+from penstock.broker.connection import Broker, refusal
+from penstock.engine.errors import TooLarge, Unavailable
+
+RESEND_S = 2.0
+
+log = structlog.get_logger()
+
+
+class _Sent:
+    """One message on its way."""
+
+    __slots__ = ("data", "future", "headers", "sent_at", "subject")
+
+    def __init__(self, subject: str, data: bytes, headers: dict[str, str] | None, future: asyncio.Future[bytes]) -> None:
+        self.subject, self.data, self.headers, self.future = subject, data, headers, future
+        self.sent_at = time.monotonic()
+
+
+class Publisher:
+    """Owned by whoever opened it (`open_publisher`); one inbox takes all the broker's answers."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._prefix = broker.new_inbox() + "."
+        self._cut = len(self._prefix)
+        self._count = 0
+        self._waiting: dict[str, _Sent] = {}
+        self._queue: list[str] = []
+        self._loop = asyncio.get_running_loop()
+        self._flushes: set[asyncio.Task[None]] = set()
+
+    @property
+    def in_flight(self) -> int:
+        """Messages without an answer so far."""
+        return len(self._waiting)
+
+    def send(self, subject: str, data: bytes, headers: dict[str, str] | None = None) -> asyncio.Future[bytes]:
+        """Queue one message; the future gives the broker's answer (see `ack_seq`).
+
+        It is sent again with the same headers until answered: give a message id. The future raises Conflict for a stale
+        expectation, TooLarge, and ApiError for another refusal. It never ends while the broker is away: the caller sets the deadline, and
+        cancelling the future stops the repeats.
+        """
+        self._count += 1
+        key = str(self._count)
+        future: asyncio.Future[bytes] = self._loop.create_future()
+        self._waiting[key] = _Sent(subject, data, headers, future)
+        self._queue.append(key)
+        if len(self._queue) == 1:
+            task = self._loop.create_task(self._flush())
+            self._flushes.add(task)
+            task.add_done_callback(self._flushes.discard)
+        return future
+
+    async def _flush(self) -> None:
+        queue, self._queue = self._queue, []
+        publish, prefix, waiting = self._broker.client.publish, self._prefix, self._waiting
+        for key in queue:
+            sent = waiting.get(key)
+            if sent is None:
+                continue
+            try:
+                await publish(sent.subject, sent.data, prefix + key, sent.headers)
+            except (nats.errors.Error, OSError):
+                self._not_sent(key, sent)
+
+    def _not_sent(self, key: str, sent: _Sent) -> None:
+        """The client refused to take it: too large is final, a full buffer is tried again by the sweep."""
+        if len(sent.data) > self._broker.max_payload:
+            del self._waiting[key]
+            if not sent.future.done():
+                sent.future.set_exception(TooLarge(f"a message of {len(sent.data)} bytes is more than the broker takes"))
+
+    async def _answered(self, msg: Msg) -> None:
+        data = msg.data
+        if not data:  # no stream listens at this moment: the sweep sends again
+            return
+        if b'"error"' in data:
+            self._refused(msg.subject[self._cut :], data)
+            return
+        sent = self._waiting.pop(msg.subject[self._cut :], None)
+        if sent is not None and not sent.future.done():
+            sent.future.set_result(data)
+
+    def _refused(self, key: str, data: bytes) -> None:
+        error = refusal(orjson.loads(data)["error"])
+        sent = self._waiting.get(key)
+        if sent is None:
+            return
+        if isinstance(error, Unavailable):  # full, busy or starting: the sweep sends again
+            log.warning("broker_refused", subject=sent.subject, error=str(error))
+            return
+        del self._waiting[key]
+        if not sent.future.done():
+            sent.future.set_exception(error)
+
+    async def _sweep(self) -> None:
+        while True:
+            await asyncio.sleep(RESEND_S / 2)
+            self._resend(time.monotonic() - RESEND_S)
+
+    def _resend(self, sent_before: float) -> None:
+        """Queue again what was sent too long ago; forget what nobody waits for any more."""
+        for key, sent in list(self._waiting.items()):
+            if sent.future.done():
+                del self._waiting[key]
+            elif sent.sent_at < sent_before and self._broker.connected and key not in self._queue:
+                sent.sent_at = time.monotonic()
+                self._queue.append(key)
+        if self._queue:
+            task = self._loop.create_task(self._flush())
+            self._flushes.add(task)
+            task.add_done_callback(self._flushes.discard)
+
+    async def _reconnected(self) -> None:
+        self._resend(time.monotonic())
+
+
+@asynccontextmanager
+async def open_publisher(broker: Broker) -> AsyncIterator[Publisher]:
+    """A publisher for the time of the block; what is unanswered at its end stays unknown."""
+    publisher = Publisher(broker)
+    subscription = await broker.subscribe(publisher._prefix + "*", publisher._answered)
+    broker.on_reconnect.append(publisher._reconnected)
+    sweeper = asyncio.create_task(publisher._sweep())
+    try:
+        yield publisher
+    finally:
+        broker.on_reconnect.remove(publisher._reconnected)
+        sweeper.cancel()
+        if broker.connected:
+            await subscription.unsubscribe()
+
+
+def ack_seq(answer: bytes) -> int:
+    """The stream sequence in a publish answer; a duplicate's is the first one's."""
+    seq = orjson.loads(answer)["seq"]
+    assert isinstance(seq, int)
+    return seq

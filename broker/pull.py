@@ -1,0 +1,161 @@
+"""Continuous pulling: overlapping requests, topped up at half, asked again after a reconnect and when the broker goes quiet."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import orjson
+import structlog
+from nats.aio.subscription import Subscription
+
+from penstock.broker.connection import Broker
+from penstock.engine.errors import Unavailable
+
+EXPIRES_S = 30
+HEARTBEAT_S = 2
+QUIET_S = 2 * HEARTBEAT_S
+PENDING = re.compile(rb"Nats-Pending-Messages: (\d+)")
+
+log = structlog.get_logger()
+
+
+class Delivery:
+    """One message of a consumer. `at` is the broker's time of storing it, in s; `deliveries` counts from 1.
+
+    `number` counts everything that its consumer has delivered, from 1: a gap means that something was lost on the way.
+    """
+
+    __slots__ = ("_broker", "at", "data", "deliveries", "number", "reply", "seq", "subject")
+    deliveries: int
+    seq: int
+    number: int
+    at: float
+
+    def __init__(self, broker: Broker, subject: str, reply: str, data: bytes) -> None:
+        self._broker, self.subject, self.reply, self.data = broker, subject, reply, data
+
+    def __getattr__(self, name: str) -> Any:
+        """The four numbers are read when one of them is asked for: who only looks at the body pays nothing for them."""
+        tokens = self.reply.split(".")  # $JS.ACK[.<domain>.<account>].<stream>.<consumer>.<deliveries>.<seq>.<number>.<time>.<pending>
+        first = 4 if len(tokens) == 9 else 6
+        self.deliveries, self.seq, self.number = map(int, tokens[first : first + 3])
+        self.at = int(tokens[first + 3]) / 1e9
+        return object.__getattribute__(self, name)
+
+    async def ack(self) -> None:
+        await self._broker.publish(self.reply, b"+ACK")
+
+    async def give_back(self, delay_s: float = 0.0) -> None:
+        """Let the broker deliver it again, after `delay_s`."""
+        body = b'-NAK {"delay": %d}' % int(delay_s * 1e9) if delay_s else b"-NAK"
+        await self._broker.publish(self.reply, body)
+
+    async def in_progress(self) -> None:
+        """Push the deadline for its acknowledgement away by the consumer's whole wait."""
+        await self._broker.publish(self.reply, b"+WPI")
+
+
+class Pull:
+    """One consumer's stream of deliveries, for as long as `open_pull` holds it.
+
+    `batch` bounds what is on its way unasked for. `room` (messages that the owner can take now) holds the next request
+    back: when it says 0, `top_up` must be called once there is room again.
+    """
+
+    def __init__(
+        self, broker: Broker, stream: str, consumer: str, take: Callable[[Delivery], None], batch: int, room: Callable[[], int] | None
+    ) -> None:
+        self._broker, self._take, self._batch, self._room = broker, take, batch, room
+        self._stream, self._consumer = stream, consumer
+        self._subject = f"$JS.API.CONSUMER.MSG.NEXT.{stream}.{consumer}"
+        self._subscription: Subscription | None = None
+        self._inbox = ""
+        self._left = 0
+        self._heard = time.monotonic()
+
+    async def top_up(self) -> None:
+        """Ask for more if less than half of what may be on its way is left of the last requests."""
+        room = self._batch if self._room is None else min(self._batch, self._room())
+        if self._left <= room // 2 and room - self._left > 0:
+            await self._ask(room - self._left)
+
+    async def _renew(self) -> None:
+        """Begin afresh on a new inbox: requests made before are void, what they still bring is redelivered."""
+        old, self._inbox, self._left = self._subscription, self._broker.new_inbox(), 0
+        self._subscription = await self._broker.client.receive(self._inbox, self._receive)
+        if old is not None:
+            await self._broker.client.stop_receiving(old)
+        self._heard = time.monotonic()
+        await self.top_up()
+
+    async def _ask(self, count: int) -> None:
+        self._left += count
+        request = {"batch": count, "expires": EXPIRES_S * 10**9, "idle_heartbeat": HEARTBEAT_S * 10**9}
+        await self._broker.publish(self._subject, orjson.dumps(request), reply=self._inbox)
+
+    async def _receive(self, subject: bytes, reply: bytes, data: bytes, headers: bytes | None) -> None:
+        self._heard = time.monotonic()
+        if reply:
+            self._left -= 1
+            self._take(Delivery(self._broker, subject.decode(), reply.decode(), data))
+        else:
+            self._status(headers or b"")
+        if self._left <= self._batch // 2:
+            await self.top_up()
+
+    def _status(self, headers: bytes) -> None:
+        """A line such as `NATS/1.0 408 Request Timeout`, and how many messages of the request are still open."""
+        status = headers[9:12]
+        if status == b"503":
+            self._heard = 0.0  # the consumer is away: the watch asks again
+        elif status != b"100":
+            found = PENDING.search(headers)
+            self._left = max(0, self._left - int(found[1])) if found else 0
+
+    async def _watch(self) -> None:
+        while True:
+            begin = time.monotonic()
+            await asyncio.sleep(HEARTBEAT_S)
+            now = time.monotonic()
+            if now - begin > 2 * HEARTBEAT_S:  # this process was stopped: what came meanwhile is still to be read
+                self._heard = now
+            if self._left and now - self._heard > QUIET_S and self._broker.connected:
+                log.warning("pull_quiet", stream=self._stream, consumer=self._consumer)
+                await self._safely_renew()
+            elif not self._left:
+                await self.top_up()
+
+    async def _safely_renew(self) -> None:
+        try:
+            await self._renew()
+        except Unavailable as error:
+            log.warning("pull_not_renewed", consumer=self._consumer, error=str(error))
+
+
+@asynccontextmanager
+async def open_pull(
+    broker: Broker,
+    stream: str,
+    consumer: str,
+    take: Callable[[Delivery], None],
+    *,
+    batch: int,
+    room: Callable[[], int] | None = None,
+) -> AsyncIterator[Pull]:
+    """Deliveries of the consumer go to `take` (which must not wait) for the time of the block."""
+    pull = Pull(broker, stream, consumer, take, batch, room)
+    await pull._renew()
+    broker.on_reconnect.append(pull._safely_renew)
+    watcher = asyncio.create_task(pull._watch())
+    try:
+        yield pull
+    finally:
+        broker.on_reconnect.remove(pull._safely_renew)
+        watcher.cancel()
+        if broker.connected and pull._subscription is not None:
+            await broker.client.stop_receiving(pull._subscription)

@@ -1,0 +1,153 @@
+"""The task queues: dispatch a step to the workers of its task type, take it back, consume a type's tasks."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+import msgspec
+import nats.errors
+import orjson
+from msgspec import Raw, Struct
+
+from penstock.broker import names
+from penstock.broker.connection import Broker
+from penstock.broker.publisher import Publisher
+from penstock.broker.pull import Delivery, Pull, open_pull
+from penstock.config.limits import ACK_WAIT_S
+from penstock.engine.commands import DispatchTask
+from penstock.engine.errors import Conflict, PenstockError
+from penstock.engine.events import NULL
+
+
+class TaskPayload(Struct, frozen=True, omit_defaults=True):
+    """What a worker receives. `attempt` counts from 1, `iteration` from 0; `metadata` is the step's own."""
+
+    task_id: str
+    run_id: str
+    step_id: str
+    iteration: int = 0
+    attempt: int = 1
+    input: Raw = NULL
+    workflow_name: str = ""
+    metadata: dict[str, str] = {}
+
+
+_ENCODER = msgspec.json.Encoder()
+_DECODER = msgspec.json.Decoder(TaskPayload)
+
+
+def decode(body: bytes) -> TaskPayload:
+    """Raises msgspec.MsgspecError for what is no task."""
+    return _DECODER.decode(body)
+
+
+def payload(run_id: str, workflow: str, command: DispatchTask) -> bytes:
+    """The task message's body for one execution of a step."""
+    document = {
+        "task_id": f"{run_id}.{command.step_id}",
+        "run_id": run_id,
+        "step_id": command.step_id,
+        "iteration": command.iteration,
+        "attempt": command.attempt,
+        "input": command.input,
+        "workflow_name": workflow,
+    }
+    if command.metadata:
+        document["metadata"] = command.metadata
+    return _ENCODER.encode(document)
+
+
+class Tasks:
+    """A small face over the TASK_QUEUES stream."""
+
+    def __init__(self, broker: Broker, publisher: Publisher) -> None:
+        self._broker, self._publisher = broker, publisher
+
+    def send(self, run_id: str, workflow: str, command: DispatchTask) -> asyncio.Future[bytes]:
+        """Queue a task; the future ends when it is stored. A repeat within 2 min is stored once."""
+        message_id = names.task_message_id(run_id, command.step_id, command.iteration, command.attempt)
+        subject = names.task_subject(command.task, run_id, command.group)
+        return self._publisher.send(subject, payload(run_id, workflow, command), {names.MSG_ID: message_id})
+
+    async def withdraw(self, run_id: str, task: str, group: str | None) -> None:
+        """Remove the run's tasks of this type from the queue, also those that a worker holds: they are not delivered again."""
+        await self._broker.api(f"STREAM.PURGE.{names.TASKS}", {"filter": names.task_subject(task, run_id, group)})
+
+    @asynccontextmanager
+    async def consume(
+        self, task: str, take: Callable[[Delivery], None], *, batch: int, room: Callable[[], int], group: str | None = None
+    ) -> AsyncIterator[Pull]:
+        """Deliveries of one task type, shared with every other worker of it, for the time of the block."""
+        consumer = await self._durable(task, group)
+        async with open_pull(self._broker, names.TASKS, consumer, take, batch=batch, room=room) as pull:
+            yield pull
+
+    async def ack_wait_s(self, task: str, group: str | None = None) -> float:
+        """How long the broker waits for the answer to a task of this type before it delivers it again."""
+        found = await self._broker.api(f"CONSUMER.INFO.{names.TASKS}.{names.task_consumer(task, group)}")
+        return int(found["config"]["ack_wait"]) / 1e9
+
+    async def _durable(self, task: str, group: str | None) -> str:
+        """The name of the type's consumer, made if it is not there; one with a wider filter is used as it is."""
+        name, wanted = names.task_consumer(task, group), names.task_filter(task, group)
+        config = {
+            "name": name,
+            "durable_name": name,
+            "ack_policy": "explicit",
+            "ack_wait": int(ACK_WAIT_S * 10**9),
+            "max_ack_pending": -1,
+            "filter_subject": wanted,
+        }
+        request = {"stream_name": names.TASKS, "config": config, "action": "create"}
+        try:
+            await self._broker.api(f"CONSUMER.CREATE.{names.TASKS}.{name}.{wanted}", request)
+        except PenstockError as error:
+            await self._usable(name, wanted, error)
+        return name
+
+    async def _usable(self, name: str, wanted: str, error: PenstockError) -> None:
+        try:
+            found = await self._broker.api(f"CONSUMER.INFO.{names.TASKS}.{name}")
+        except PenstockError:
+            raise error from None
+        filter_subject = found["config"].get("filter_subject", ">")
+        if not covers(filter_subject, wanted):
+            raise Conflict(f'the consumer "{name}" serves {filter_subject}, not {wanted}') from error
+
+
+def on_its_way(pull: Pull) -> int:
+    """Deliveries that were asked for and have not come."""
+    return pull._left
+
+
+async def recall(pull: Pull) -> None:
+    """Take back what was asked for. All that was on its way has been given to `take` when this returns: nothing is lost.
+
+    Meanwhile its `room` must say 0; `top_up` asks anew. Without a connection there is nothing to take back.
+    """
+    old = pull._subscription
+    if old is None or not pull._broker.connected:
+        return
+    pull._subscription = None
+    with contextlib.suppress(nats.errors.Error, OSError, TimeoutError):
+        await old.drain()
+    await pull._renew()
+
+
+def covers(wide: str, narrow: str) -> bool:
+    """Whether the filter `wide` takes everything that `narrow` takes."""
+    theirs, ours = wide.split("."), narrow.split(".")
+    for at, token in enumerate(theirs):
+        if token == ">":
+            return len(ours) > at
+        if at >= len(ours) or (token != "*" and token != ours[at]):
+            return False
+    return len(theirs) == len(ours)
+
+
+def decode_input(task: TaskPayload) -> object:
+    """The task's input as Python values."""
+    return orjson.loads(bytes(task.input))

@@ -1,0 +1,48 @@
+"""Shared fixtures: a real broker for each test module, and everything stored in it behind one connection."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from penstock.broker.provisioning import provision
+from penstock.broker.server import EmbeddedBroker
+from penstock.broker.store import Store, open_store
+from penstock.config.settings import BrokerSettings
+
+
+def free_port() -> int:
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return int(s.getsockname()[1])
+
+
+@pytest.fixture(scope="module")
+def embedded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedBroker]:
+    """A nats-server of the module's own."""
+    broker = EmbeddedBroker(BrokerSettings(port=free_port(), data_dir=str(tmp_path_factory.mktemp("broker"))))
+    broker.start()
+    yield broker
+    broker.stop()
+
+
+@pytest.fixture(scope="module")
+def broker_settings(embedded: EmbeddedBroker) -> BrokerSettings:
+    return msgspec.structs.replace(embedded.settings, url=embedded.url)
+
+
+@pytest.fixture
+async def store(broker_settings: BrokerSettings) -> AsyncIterator[Store]:
+    """Streams and buckets made, and a connection to them."""
+    async with open_store(broker_settings, "test") as opened:
+        await provision(opened.broker, broker_settings)
+        yield opened
+
+
+@pytest.fixture
+def data_dir(tmp_path: Path) -> Path:
+    return tmp_path / "data"
