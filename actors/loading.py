@@ -1,0 +1,115 @@
+"""A run out of the store: its snapshot, and what its history has beyond it. So a read is as fresh as the log."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+import msgspec
+import structlog
+from msgspec import Struct
+
+from penstock.broker.buckets import Entry
+from penstock.broker.direct import Stored
+from penstock.broker.store import Store
+from penstock.engine.advance import advance, still_due
+from penstock.engine.commands import Command
+from penstock.engine.errors import NotFound
+from penstock.engine.events import Malformed, Record, WorkflowScheduled, WorkflowStarted, decode, event_type
+from penstock.engine.state import Run, from_snapshot
+from penstock.engine.workflow import Workflow
+
+READS_AT_ONCE = 64
+
+log = structlog.get_logger()
+
+
+class Loaded(Struct, frozen=True):
+    """`due` are the commands of the events beyond the snapshot: nobody knows whether they were carried out. Doing them
+    again is safe. `revision` is the snapshot's (0: there is none). `beyond` counts the events folded on top of it."""
+
+    run: Run | None
+    revision: int
+    beyond: int = 0
+    due: tuple[Command, ...] = ()
+    workflow: Workflow | None = None
+
+
+async def load(store: Store, run_id: str, snapshot: Entry | None = None) -> Loaded:
+    """The run as its log says now. `snapshot` saves a read when the caller has it. Raises Unavailable."""
+    entry = snapshot or await store.runs.get(run_id)
+    run = _decoded(entry)
+    tail = records(await store.history.read(run_id, run.seq if run else 0))
+    revision = entry.revision if entry else 0
+    workflow = await _workflow(store, run, tail)
+    if workflow is None:
+        return Loaded(run, revision)
+    commands: list[Command] = []
+    for record in tail:
+        run, ordered = advance_safely(workflow, run, record)
+        commands += ordered
+    due = () if run is None else tuple(command for command in commands if still_due(run, command))
+    return Loaded(run, revision, len(tail), due, workflow)
+
+
+def advance_safely(workflow: Workflow, run: Run | None, record: Record) -> tuple[Run | None, list[Command]]:
+    """`advance`; an event that makes it fail, which is a bug, counts as one that does not apply: everywhere, or readers and
+    owners would disagree."""
+    try:
+        return advance(workflow, run, record)
+    except Exception:
+        log.exception("advance_failed", run_id=record.event.run_id, seq=record.seq, event_type=event_type(record.event))
+        return run, []
+
+
+async def load_many(store: Store, run_ids: Sequence[str]) -> list[Run]:
+    """The runs in the given order, as fresh as the log; unknown ones are left out."""
+    entries = await store.runs.get_many(run_ids)
+    gate = asyncio.Semaphore(READS_AT_ONCE)
+
+    async def one(run_id: str) -> Run | None:
+        entry = entries.get(run_id)
+        run = _decoded(entry)
+        if run is not None and run.ended:
+            return run
+        async with gate:
+            return (await load(store, run_id, entry)).run
+
+    found = await asyncio.gather(*(one(run_id) for run_id in run_ids))
+    return [run for run in found if run is not None]
+
+
+def records(stored: Sequence[Stored]) -> list[Record]:
+    """The readable ones of stored history messages."""
+    found = []
+    for one in stored:
+        try:
+            found.append(Record(one.seq, one.at, decode(one.data)))
+        except Malformed:
+            continue  # the shard has dead-lettered it
+    return found
+
+
+def _decoded(entry: Entry | None) -> Run | None:
+    """A snapshot that cannot be read is as good as none: the log has everything."""
+    if entry is None:
+        return None
+    try:
+        return from_snapshot(entry.value)
+    except msgspec.MsgspecError as error:
+        log.error("snapshot_unreadable", key=entry.key, error=str(error))
+        return None
+
+
+async def _workflow(store: Store, run: Run | None, tail: Sequence[Record]) -> Workflow | None:
+    """The definition that the run keeps; None when nothing has been started under this id."""
+    if run is not None:
+        return await store.definitions.load(run.workflow_id, run.digest)
+    for record in tail:
+        if isinstance(record.event, WorkflowStarted | WorkflowScheduled):
+            try:
+                return await store.definitions.load(record.event.payload.workflow, record.event.payload.digest)
+            except NotFound as error:
+                log.error("definition_missing", run_id=record.event.run_id, error=str(error))
+                return None
+    return None

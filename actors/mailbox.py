@@ -1,0 +1,34 @@
+"""Mail of one run: history events that wait for its actor, and the record of what is handled."""
+
+from __future__ import annotations
+
+from collections import deque
+
+from penstock.broker.pull import Delivery
+
+
+class Mail:
+    """One delivered history event. `received` is this process's monotonic time; `handled` means that a snapshot covers it."""
+
+    __slots__ = ("delivery", "handled", "received")
+
+    def __init__(self, delivery: Delivery, received: float) -> None:
+        self.delivery, self.received, self.handled = delivery, received, False
+
+
+class Lane:
+    """One partition's mail in the order of the log, until it is acknowledged. Owned by the shard."""
+
+    __slots__ = ("queue", "takeover_seq")
+
+    def __init__(self, takeover_seq: int) -> None:
+        self.queue: deque[Mail] = deque()
+        self.takeover_seq = takeover_seq
+
+    def acknowledgeable(self, before: float) -> Mail | None:
+        """Take off the longest handled beginning that was received before this time; its last mail speaks for all of it."""
+        last = None
+        queue = self.queue
+        while queue and queue[0].handled and queue[0].received < before:
+            last = queue.popleft()
+        return last

@@ -1,0 +1,86 @@
+"""What runs in the engine's child processes: a shard, or the follower of the run index. Each ends in peace on SIGTERM."""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import gc
+import os
+import signal
+import sys
+from collections.abc import Awaitable, Callable
+
+import structlog
+import uvloop
+
+from penstock.actors.placement import owned, refuse_second_owner
+from penstock.actors.run_index import follow_when_free, index_path
+from penstock.actors.shard import open_shard
+from penstock.actors.upkeep import keep_up
+from penstock.broker.store import open_store
+from penstock.config.logging import configure
+from penstock.config.settings import Settings
+from penstock.engine.errors import Conflict, Unavailable
+
+PR_SET_PDEATHSIG = 1
+BROKER_PATIENCE_S = 60.0
+INDEX_NICENESS = 10
+
+log = structlog.get_logger()
+
+
+def run_shard(settings: Settings, number: int, parent: int) -> None:
+    """One shard: the actors of the runs in its partitions."""
+    # Hundreds of thousands of live objects: the collector's full passes would cost more than they find.
+    gc.set_threshold(100_000, 50, 100)
+    _main(settings, f"shard-{number}", parent, lambda stop: _shard(settings, number, stop))
+
+
+def run_services(settings: Settings, parent: int) -> None:
+    """The run index's follower, and upkeep. It yields to the processes that move runs: readers wait for it, runs do not."""
+    os.nice(INDEX_NICENESS)
+    _main(settings, "services", parent, lambda stop: _services(settings, stop))
+
+
+async def _shard(settings: Settings, number: int, stop: asyncio.Event) -> None:
+    partitions = owned(number, settings.engine.shards)
+    async with open_store(settings.broker, f"shard-{number}", BROKER_PATIENCE_S) as store:
+        await refuse_second_owner(store, partitions)
+        async with open_shard(store, number, partitions):
+            await stop.wait()
+
+
+async def _services(settings: Settings, stop: asyncio.Event) -> None:
+    async with open_store(settings.broker, "services", BROKER_PATIENCE_S) as store:
+        async with asyncio.TaskGroup() as group:
+            tasks = [
+                group.create_task(follow_when_free(store, index_path(settings.broker.data_dir))),
+                group.create_task(keep_up(store)),
+            ]
+            await stop.wait()
+            for task in tasks:
+                task.cancel()
+
+
+def _main(settings: Settings, name: str, parent: int, work: Callable[[asyncio.Event], Awaitable[None]]) -> None:
+    _die_with(parent)
+    configure(settings.log, name)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to the whole group; the supervisor decides the order
+    try:
+        uvloop.run(_until_stopped(work))
+    except (Unavailable, Conflict) as error:
+        log.error("process_gave_up", error=str(error))
+        sys.exit(1)
+
+
+async def _until_stopped(work: Callable[[asyncio.Event], Awaitable[None]]) -> None:
+    stop = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
+    await work(stop)
+
+
+def _die_with(parent: int) -> None:
+    """End when the supervisor does, however it ends."""
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+    if os.getppid() != parent:
+        sys.exit(1)

@@ -1,0 +1,239 @@
+"""The actor of one run: it alone changes the run's state, by folding the run's history in order.
+
+One turn: take all mail that waits, decode it, advance the run, carry out the commands, and remember that the state is ahead
+of its snapshot. The snapshot follows within SNAPSHOT_AFTER_S (at once when the run has ended), and only what a snapshot
+covers counts as handled. A crash between any two of these lines repeats them: the broker delivers the mail again, and
+repeats die on message ids or on `advance`'s guards.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import TYPE_CHECKING
+
+import structlog
+
+from penstock.actors.loading import Loaded, advance_safely, load
+from penstock.actors.mailbox import Mail
+from penstock.actors.performing import perform
+from penstock.broker.publisher import ack_seq
+from penstock.config.limits import EVENT_FAILURES_MAX
+from penstock.engine.advance import live_timers
+from penstock.engine.commands import Command
+from penstock.engine.errors import Conflict, NotFound, Unavailable
+from penstock.engine.events import Malformed, Record, WorkflowScheduled, WorkflowStarted, decode
+from penstock.engine.state import Run, to_snapshot
+from penstock.engine.workflow import Workflow
+
+if TYPE_CHECKING:
+    from penstock.actors.shard import Shard
+
+AGAIN_S = 0.2
+
+log = structlog.get_logger()
+
+
+class RunActor:
+    """Owned by a shard, from the run's first mail until it has ended or was idle for long. Its task lives while there is work."""
+
+    __slots__ = (
+        "_failures",
+        "_mail",
+        "_revision",
+        "_save_now",
+        "_saved",
+        "_shard",
+        "_unsaved",
+        "_workflow",
+        "active_at",
+        "run",
+        "run_id",
+        "task",
+    )
+
+    def __init__(self, shard: Shard, run_id: str) -> None:
+        self._shard, self.run_id = shard, run_id
+        self.run: Run | None = None
+        self.task: asyncio.Task[None] | None = None
+        self.active_at = 0.0
+        self._workflow: Workflow | None = None
+        self._saved: Run | None = None
+        self._revision = 0
+        self._mail: list[Mail] = []
+        self._unsaved: list[Mail] = []
+        self._save_now = False
+        self._failures = 0
+
+    @property
+    def idle(self) -> bool:
+        """Nothing waits, and the snapshot is up to date."""
+        return self.task is None and not self._mail and not self._unsaved
+
+    def deliver(self, mail: Mail) -> None:
+        self._mail.append(mail)
+        self._begin()
+
+    def save_soon(self) -> None:
+        """Have the snapshot written in the actor's next turn."""
+        self._save_now = True
+        self._begin()
+
+    def _begin(self) -> None:
+        if self.task is None:
+            self.task = asyncio.get_running_loop().create_task(self._work(), name=self.run_id)
+
+    async def _work(self) -> None:
+        """Turn after turn until nothing waits. An error here never touches another run."""
+        try:
+            while self._mail or self._save_now:
+                await self._turn()
+        except Exception as error:
+            await self._start_over(error)
+        finally:
+            self.task = None
+            self.active_at = time.monotonic()
+        if self._mail or self._save_now:
+            self._begin()
+
+    async def _turn(self) -> None:
+        mail = self._mail[:]  # it stays in the mailbox until it is carried out: an error puts nothing aside
+        if self._workflow is None and not await self._open(mail):
+            self._nothing_here()
+            return
+        commands = self._advance(mail)
+        if commands:
+            assert self.run is not None
+            await perform(self._shard, self.run, commands, mail[0].received)
+        del self._mail[: len(mail)]
+        self._shard.waiting -= len(mail)
+        self._unsaved += mail
+        await self._settle()
+
+    def _advance(self, mail: list[Mail]) -> list[Command]:
+        commands: list[Command] = []
+        workflow = self._workflow
+        assert workflow is not None
+        for one in mail:
+            delivery = one.delivery
+            try:
+                event = decode(delivery.data)
+                if event.run_id != self.run_id:
+                    raise Malformed(f"the event is of run {event.run_id[:64]}")
+            except Malformed as error:
+                self._shard.bury(self.run_id, delivery, str(error))
+                continue
+            self.run, ordered = advance_safely(workflow, self.run, Record(delivery.seq, delivery.at, event))
+            commands += ordered
+        return commands
+
+    async def _settle(self) -> None:
+        """Write the snapshot if it is time, else have the shard remind us."""
+        run = self.run
+        if run is None or run is self._saved:
+            self._handled(len(self._unsaved))
+        elif run.ended or self._save_now:
+            await self._save(run)
+        else:
+            self._shard.dirty.setdefault(self.run_id, time.monotonic())
+        self._save_now = self._save_now and bool(self._unsaved)
+        self._failures = 0
+        if (run is None or run.ended) and not self._mail and not self._unsaved:
+            self._shard.leave(self)
+
+    async def _save(self, run: Run) -> None:
+        """Write the snapshot over the one we know; then, and only then, the mail that it covers is handled."""
+        self._shard.dirty.pop(self.run_id, None)
+        body = to_snapshot(run)
+        try:
+            self._revision = ack_seq(await self._shard.store.runs.send(self.run_id, body, self._revision))
+        except Conflict:
+            if not await self._settle_conflict(body):
+                return
+        self._save_now, self._saved = False, run
+        self._handled(len(self._unsaved))
+
+    async def _settle_conflict(self, body: bytes) -> bool:
+        """Someone wrote before us: ourselves, when an answer got lost, or another owner; then the log decides."""
+        entry = await self._shard.store.runs.get(self.run_id)
+        if entry is not None and entry.value == body:
+            self._revision = entry.revision
+            return True
+        log.warning("snapshot_conflict", run_id=self.run_id, revision=self._revision)
+        await self._resume(await load(self._shard.store, self.run_id), time.monotonic(), True)
+        self._save_now = True
+        return False
+
+    def _handled(self, count: int) -> None:
+        for one in self._unsaved[:count]:
+            one.handled = True
+        del self._unsaved[:count]
+
+    async def _open(self, mail: list[Mail]) -> bool:
+        """Get the run's definition and state; False when nothing was ever started under this id."""
+        if mail and await self._open_new(mail[0]):
+            return True
+        loaded = await load(self._shard.store, self.run_id)
+        if loaded.workflow is None:
+            return False
+        repeat = not mail or any(self._shard.is_repeat(one.delivery) for one in mail)
+        await self._resume(loaded, mail[0].received if mail else time.monotonic(), repeat)
+        return True
+
+    async def _open_new(self, first: Mail) -> bool:
+        """The usual case: the run's first event, just made, with nothing in the store that would have to be read."""
+        if not self._shard.is_new(self.run_id, first.delivery):
+            return False
+        try:
+            event = decode(first.delivery.data)
+        except Malformed:
+            return False
+        if not isinstance(event, WorkflowStarted | WorkflowScheduled):
+            return False
+        started, definitions = event.payload, self._shard.store.definitions
+        try:
+            self._workflow = definitions.compiled(started.digest) or await definitions.load(started.workflow, started.digest)
+        except NotFound:
+            return False
+        return True
+
+    async def _resume(self, loaded: Loaded, since: float, repeat: bool) -> None:
+        """Take over the state of the log and carry out what may not have been.
+
+        `repeat` says that a former owner saw this mail: what it held in memory are the timers younger than its last
+        acknowledgement. Otherwise every timer is in this shard's memory or the broker's already.
+        """
+        self.run, self._workflow, self._revision = loaded.run, loaded.workflow, loaded.revision
+        self._saved = loaded.run if not loaded.beyond else None
+        if self.run is None:
+            return
+        due = [*loaded.due, *live_timers(self.run)] if repeat else list(loaded.due)
+        await perform(self._shard, self.run, due, since)
+
+    def _nothing_here(self) -> None:
+        """Events of a run that nobody started, or whose definition is gone: kept as dead letters, and done with."""
+        self._give_up("the run was never started, or its definition is not in the store")
+
+    def _give_up(self, why: str) -> None:
+        """Bury the mail that waits, so that it does not hold up the whole partition."""
+        mail, self._mail, self._save_now = self._mail, [], False
+        for one in mail:
+            self._shard.bury(self.run_id, one.delivery, why)
+            one.handled = True
+        self._shard.waiting -= len(mail)
+        self._handled(len(self._unsaved))
+        self._shard.leave(self)
+
+    async def _start_over(self, error: Exception) -> None:
+        """Forget all state and come back from the log; mail that fails again and again is buried."""
+        self.run, self._workflow, self._saved, self._revision = None, None, None, 0
+        self._save_now = True
+        if isinstance(error, Unavailable):
+            log.warning("run_waits_for_broker", run_id=self.run_id, error=str(error))
+        else:
+            self._failures += 1
+            log.error("run_failed_to_advance", run_id=self.run_id, failures=self._failures, exc_info=error)
+        if self._failures >= EVENT_FAILURES_MAX:
+            self._give_up(f"{type(error).__name__}: {error}")
+            return
+        await asyncio.sleep(AGAIN_S)

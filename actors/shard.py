@@ -1,0 +1,173 @@
+"""A shard: it owns partitions of the history, and the actors of the runs in them.
+
+Continuous pull of each partition -> mail -> RunActor -> commands. Acknowledgements are held back for a while and then given
+for whole stretches: the first unhandled event of a partition holds all later ones. After a restart, what was not
+acknowledged comes again, in order.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+
+import orjson
+import structlog
+
+from penstock.actors.mailbox import Lane, Mail
+from penstock.actors.run_actor import RunActor
+from penstock.actors.timers import Timers
+from penstock.broker import names
+from penstock.broker.pull import Delivery, Pull
+from penstock.broker.store import Store
+from penstock.config.limits import ACK_HELD_BACK_S, ACTOR_IDLE_S, ACTORS_RESIDENT_MAX, SNAPSHOT_AFTER_S
+from penstock.engine.errors import PenstockError, Unavailable
+from penstock.engine.identifiers import is_run_id
+
+PULL_BATCH = 256
+FRESH_S = 4.0  # less than the broker's 5 s window for repeated message ids
+WAITING_MAX = 20_000  # mail in all mailboxes; beyond it the broker keeps the backlog
+TICK_S = 0.1
+
+log = structlog.get_logger()
+
+
+class Shard:
+    """Lives as long as `open_shard` holds it."""
+
+    def __init__(self, store: Store, number: int, partitions: tuple[int, ...]) -> None:
+        self.store, self.number, self.partitions = store, number, partitions
+        self.timers = Timers(store.broker, store.publisher)
+        self.actors: dict[str, RunActor] = {}
+        self.dirty: dict[str, float] = {}
+        self.waiting = 0
+        self._lanes: dict[int, Lane] = {}
+        self._pulls: list[Pull] = []
+        self._swept_at = 0.0
+        self._burials: set[asyncio.Future[bytes]] = set()
+
+    def is_new(self, run_id: str, delivery: Delivery) -> bool:
+        """Whether this can only be the first that anyone sees of the run: its time-ordered id was made just before it was stored.
+
+        A repeat of its start within that time is refused by the broker; a later one comes with an id that is not fresh.
+        """
+        if self.is_repeat(delivery) or not is_run_id(run_id) or run_id[12] != "7":
+            return False
+        return abs(delivery.at - int(run_id[:12], 16) / 1000) <= FRESH_S
+
+    def is_repeat(self, delivery: Delivery) -> bool:
+        """Whether another owner, or a former life of this one, may have seen it."""
+        return delivery.deliveries > 1 or delivery.seq <= self._lanes[_partition(delivery)].takeover_seq
+
+    def bury(self, run_id: str, delivery: Delivery, error: str) -> None:
+        """Keep an event that cannot be applied as a dead letter."""
+        log.error("event_buried", run_id=run_id, seq=delivery.seq, error=error)
+        sent = self.store.dead_letters.send_history(run_id, delivery.seq, delivery.data, error)
+        self._burials.add(sent)
+        sent.add_done_callback(self._burials.discard)
+
+    def leave(self, actor: RunActor) -> None:
+        """The actor has nothing left to do, and its run will hardly have more."""
+        if self.actors.get(actor.run_id) is actor:
+            del self.actors[actor.run_id]
+        self.dirty.pop(actor.run_id, None)
+
+    def take(self, lane: Lane, delivery: Delivery) -> None:
+        """Hand one event to its run's actor."""
+        run_id = delivery.subject[delivery.subject.rfind(".") + 1 :]
+        mail = Mail(delivery, time.monotonic())
+        lane.queue.append(mail)
+        self.waiting += 1
+        actor = self.actors.get(run_id)
+        if actor is None:
+            actor = self.actors[run_id] = RunActor(self, run_id)
+        actor.deliver(mail)
+
+    def room(self) -> int:
+        return PULL_BATCH if self.waiting < WAITING_MAX else 0
+
+    async def own(self, stack: AsyncExitStack) -> None:
+        """Take the partitions over: everything that their former owner did not acknowledge comes again."""
+        takeover_seq = await self.store.history.last_seq()
+        for number in self.partitions:
+            lane = self._lanes[number] = Lane(takeover_seq)
+            await self.store.history.reset(number)
+            consuming = self.store.history.consume(
+                number, lambda delivery, lane=lane: self.take(lane, delivery), batch=PULL_BATCH, room=self.room
+            )
+            self._pulls.append(await stack.enter_async_context(consuming))
+
+    async def tick(self) -> None:
+        """What is due by time: snapshots, acknowledgements, idle actors, pulls that were held back."""
+        now = time.monotonic()
+        self._save_older_than(now - SNAPSHOT_AFTER_S)
+        await self._acknowledge(now - ACK_HELD_BACK_S)
+        if now - self._swept_at > 1:
+            self._swept_at = now
+            self._passivate(now)
+        for pull in self._pulls:
+            await pull.top_up()
+
+    async def drain(self) -> None:
+        """Write every snapshot and acknowledge everything: the next owner has nothing to repeat."""
+        self._save_older_than(float("inf"))
+        while tasks := [actor.task for actor in self.actors.values() if actor.task is not None]:
+            await asyncio.wait(tasks)
+        await self._acknowledge(float("inf"))
+        await self.store.broker.flush()
+
+    def _save_older_than(self, before: float) -> None:
+        for run_id, since in list(self.dirty.items()):
+            if since >= before:
+                break  # in the order of their age
+            del self.dirty[run_id]
+            if actor := self.actors.get(run_id):
+                actor.save_soon()
+
+    async def _acknowledge(self, before: float) -> None:
+        for number, lane in self._lanes.items():
+            last = lane.acknowledgeable(min(before, self.timers.holds_from(number)))
+            if last is not None:
+                await last.delivery.ack()
+
+    def _passivate(self, now: float) -> None:
+        """Idle actors leave memory; over the cap, also those that are idle for a shorter time."""
+        over = len(self.actors) - ACTORS_RESIDENT_MAX
+        for run_id, actor in list(self.actors.items()):
+            if actor.idle and (over > 0 or now - actor.active_at > ACTOR_IDLE_S):
+                del self.actors[run_id]
+                over -= 1
+
+
+@asynccontextmanager
+async def open_shard(store: Store, number: int, partitions: tuple[int, ...]) -> AsyncIterator[Shard]:
+    """A working shard for the time of the block; leaving it in peace writes and acknowledges everything."""
+    shard = Shard(store, number, partitions)
+    async with AsyncExitStack() as stack:
+        timers = asyncio.create_task(shard.timers.run())
+        stack.callback(timers.cancel)
+        await shard.own(stack)
+        ticking = asyncio.create_task(_tick(shard))
+        stack.callback(ticking.cancel)
+        answer = orjson.dumps({"shard": number, "partitions": list(partitions)})
+        await store.broker.answer(names.ENGINE_PING, answer)
+        log.info("shard_ready", shard=number, partitions=len(partitions))
+        yield shard
+    ticking.cancel()
+    await shard.drain()
+
+
+async def _tick(shard: Shard) -> None:
+    while True:
+        await asyncio.sleep(TICK_S)
+        try:
+            await shard.tick()
+        except Unavailable as error:
+            log.warning("shard_waits_for_broker", shard=shard.number, error=str(error))
+        except PenstockError as error:
+            log.error("shard_tick_failed", shard=shard.number, error=str(error))
+
+
+def _partition(delivery: Delivery) -> int:
+    return int(delivery.subject.split(".", 2)[1])

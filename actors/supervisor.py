@@ -1,0 +1,137 @@
+"""The supervisor: starts child processes, starts those again that die, and ends all of them in order."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from multiprocessing.connection import wait
+from types import FrameType
+from typing import Protocol
+
+import structlog
+
+BACKOFF_S_MIN = 0.1
+BACKOFF_S_MAX = 5.0
+STEADY_S = 10.0  # a child that lived this long is started again without delay
+
+log = structlog.get_logger()
+
+
+class Process(Protocol):
+    """What multiprocessing.Process and `Command` (a child program) have in common here."""
+
+    @property
+    def pid(self) -> int | None: ...
+    @property
+    def exitcode(self) -> int | None: ...
+    @property
+    def sentinel(self) -> int: ...
+    def terminate(self) -> None: ...
+    def kill(self) -> None: ...
+    def join(self, timeout: float | None = None) -> None: ...
+
+
+@dataclass
+class Child:
+    """One place in the process tree. `stage` orders the end: lower stages end first. `grace_s` is until SIGKILL."""
+
+    name: str
+    start: Callable[[], Process]
+    stage: int
+    grace_s: float
+    process: Process | None = None
+    started_at: float = 0.0
+    start_again_at: float = 0.0
+    backoff_s: float = field(default=BACKOFF_S_MIN)
+
+    @property
+    def alive(self) -> bool:
+        return self.process is not None and self.process.exitcode is None
+
+
+class Supervisor:
+    """Plain and small: one thread, no event loop. `run` returns once a signal came and every child has ended."""
+
+    def __init__(self, children: Sequence[Child], on_step: Callable[[], float | None], deadline_s: float) -> None:
+        self._children, self._on_step, self._deadline_s = children, on_step, deadline_s
+        self._stopping = False
+        self._wakeup, self._waker = os.pipe()
+        os.set_blocking(self._waker, False)
+
+    def run(self) -> None:
+        """Keep every child alive until SIGTERM or SIGINT. `on_step` is called between waits; it says when next (s, or None)."""
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._stop)
+        try:
+            for child in self._children:
+                if not self._stopping:
+                    self._start(child)
+            while not self._stopping:
+                self._wait(self._on_step())
+                self._revive()
+        finally:
+            self._end()
+
+    def _stop(self, number: int, frame: FrameType | None) -> None:
+        self._stopping = True
+        os.write(self._waker, b"x")
+
+    def _start(self, child: Child) -> None:
+        child.process = child.start()
+        child.started_at = time.monotonic()
+        log.info("process_started", name=child.name, child=child.process.pid)
+
+    def _wait(self, timeout_s: float | None) -> None:
+        due = [child.start_again_at for child in self._children if not child.alive]
+        if due:
+            until = max(0.0, min(due) - time.monotonic())
+            timeout_s = until if timeout_s is None else min(timeout_s, until)
+        wait([self._wakeup, *(child.process.sentinel for child in self._children if child.process and child.alive)], timeout_s)
+
+    def _revive(self) -> None:
+        for child in self._children:
+            if child.alive or self._stopping:
+                continue
+            if child.process is not None:
+                self._bury(child)
+            elif child.start_again_at <= time.monotonic():
+                self._start_again(child)
+
+    def _bury(self, child: Child) -> None:
+        assert child.process is not None
+        log.error("process_died", name=child.name, code=child.process.exitcode)
+        steady = time.monotonic() - child.started_at > STEADY_S
+        child.backoff_s = BACKOFF_S_MIN if steady else min(child.backoff_s * 2, BACKOFF_S_MAX)
+        child.start_again_at = time.monotonic() + (0.0 if steady else child.backoff_s)
+        child.process = None
+
+    def _start_again(self, child: Child) -> None:
+        try:
+            self._start(child)
+        except Exception as error:
+            log.error("process_not_started", name=child.name, error=str(error))
+            child.start_again_at = time.monotonic() + child.backoff_s
+            child.backoff_s = min(child.backoff_s * 2, BACKOFF_S_MAX)
+
+    def _end(self) -> None:
+        """SIGTERM stage by stage, SIGKILL for what does not end in its grace or by the deadline of all."""
+        deadline = time.monotonic() + self._deadline_s
+        for stage in sorted({child.stage for child in self._children}):
+            group = [child for child in self._children if child.stage == stage and child.alive]
+            for child in group:
+                assert child.process is not None
+                child.process.terminate()
+            for child in group:
+                self._await_end(child, deadline)
+        log.info("stopped")
+
+    def _await_end(self, child: Child, deadline: float) -> None:
+        assert child.process is not None
+        child.process.join(max(0.0, min(child.grace_s, deadline - time.monotonic())))
+        if child.alive:
+            log.error("process_killed", name=child.name)
+            child.process.kill()
+            child.process.join(1.0)

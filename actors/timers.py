@@ -1,0 +1,144 @@
+"""Timers: in memory while they are young, a schedule of the broker's once they have lived for a while.
+
+A fast step thus pays nothing for its timeout, a slow one a single publish. No timer is lost: the event that set it stays
+unacknowledged (see `holds_from`) until the timer has fired, was withdrawn, or is the broker's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import itertools
+import time
+from collections.abc import Awaitable, Callable
+
+import structlog
+from msgspec import Struct
+
+from penstock.broker import names
+from penstock.broker.connection import Broker
+from penstock.broker.publisher import Publisher
+from penstock.config.limits import TIMER_DURABLE_AFTER_S
+from penstock.engine.commands import SetTimer
+from penstock.engine.errors import PenstockError
+from penstock.engine.events import TimerFired, TimerRef, encode
+from penstock.engine.times import rfc3339
+
+log = structlog.get_logger()
+
+
+class _Armed(Struct):
+    """A timer in memory. `since` is when the event that set it was received (monotonic)."""
+
+    run_id: str
+    command: SetTimer
+    since: float
+    live: bool = True
+
+
+class Timers:
+    """Owned by one shard, as long as it lives. All times of `SetTimer` are the broker's, in s since the epoch."""
+
+    def __init__(self, broker: Broker, publisher: Publisher) -> None:
+        self._broker, self._publisher = broker, publisher
+        self._armed: dict[tuple[str, str], _Armed] = {}
+        self._held: dict[int, dict[int, _Armed]] = {}
+        self._heap: list[tuple[float, int, _Armed, Callable[[_Armed], Awaitable[None]]]] = []
+        self._numbers = itertools.count()
+        self._wake = asyncio.Event()
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def arm(self, run_id: str, command: SetTimer, since: float) -> None:
+        """Set a timer; one of the same run and name is replaced."""
+        self._forget(run_id, command.timer)
+        armed = self._armed[run_id, command.timer] = _Armed(run_id, command, since)
+        self._held.setdefault(names.partition(run_id), {})[id(armed)] = armed
+        now = time.time()
+        if command.due <= now + TIMER_DURABLE_AFTER_S:
+            self._push(command.due, armed, self._fire)
+        else:
+            self._push(now + TIMER_DURABLE_AFTER_S, armed, self._hand_over)
+
+    async def withdraw(self, run_id: str, timer: str) -> None:
+        """The timer shall not fire; one that is on its way all the same is ignored by the run."""
+        if not self._forget(run_id, timer):
+            await self._broker.api(f"STREAM.PURGE.{names.HISTORY}", {"filter": names.schedule_subject(run_id, timer)})
+
+    def forget_run(self, run_id: str, timers: list[str]) -> None:
+        """Drop what is in memory of a run that this shard does not own any more."""
+        for timer in timers:
+            self._forget(run_id, timer)
+
+    def holds_from(self, partition: int) -> float:
+        """Events of the partition that were received from this moment on must stay unacknowledged (infinity: none)."""
+        held = self._held.get(partition)
+        return next(iter(held.values())).since if held else float("inf")
+
+    async def run(self) -> None:
+        """Fire and hand over, each at its time, for ever."""
+        while True:
+            self._wake.clear()
+            wait_s = self._heap[0][0] - time.time() if self._heap else None
+            if wait_s is None or wait_s > 0:
+                try:
+                    async with asyncio.timeout(wait_s):
+                        await self._wake.wait()
+                except TimeoutError:
+                    pass
+                continue
+            _, _, armed, act = heapq.heappop(self._heap)
+            if armed.live:
+                self._start(act(armed))
+
+    async def _fire(self, armed: _Armed) -> None:
+        command, run_id = armed.command, armed.run_id
+        message_id = names.timer_message_id(run_id, command.timer, command.attempt)
+        await self._publisher.send(names.history_subject(run_id), _body(armed), {names.MSG_ID: message_id})
+        self._release(armed)
+
+    async def _hand_over(self, armed: _Armed) -> None:
+        """The broker fires it from here on; until it has said yes, the event that set the timer stays unacknowledged."""
+        headers = {
+            names.SCHEDULE: f"@at {rfc3339(armed.command.due)}",
+            names.SCHEDULE_TARGET: names.history_subject(armed.run_id),
+        }
+        await self._publisher.send(names.schedule_subject(armed.run_id, armed.command.timer), _body(armed), headers)
+        if armed.live:
+            self._release(armed)
+        else:  # withdrawn while it was on its way
+            await self.withdraw(armed.run_id, armed.command.timer)
+
+    def _start(self, action: Awaitable[None]) -> None:
+        task = asyncio.ensure_future(self._logged(action))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _logged(self, action: Awaitable[None]) -> None:
+        try:
+            await action
+        except PenstockError as error:
+            log.error("timer_failed", error=str(error))
+
+    def _push(self, at: float, armed: _Armed, act: Callable[[_Armed], Awaitable[None]]) -> None:
+        heapq.heappush(self._heap, (at, next(self._numbers), armed, act))
+        if self._heap[0][2] is armed:
+            self._wake.set()
+
+    def _forget(self, run_id: str, timer: str) -> bool:
+        armed = self._armed.get((run_id, timer))
+        if armed is None:
+            return False
+        self._release(armed)
+        return True
+
+    def _release(self, armed: _Armed) -> None:
+        armed.live = False
+        if self._armed.get((armed.run_id, armed.command.timer)) is armed:
+            del self._armed[armed.run_id, armed.command.timer]
+        self._held.get(names.partition(armed.run_id), {}).pop(id(armed), None)
+
+
+def _body(armed: _Armed) -> bytes:
+    command = armed.command
+    ref = TimerRef(timer=command.timer, step_id=command.step_id, attempt=command.attempt)
+    return encode(TimerFired(run_id=armed.run_id, timestamp=rfc3339(command.due), payload=ref))

@@ -1,0 +1,238 @@
+"""One shard over a real broker: what it does with runs, and what is left of them when it goes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+
+import pytest
+
+from penstock.actors.loading import load
+from penstock.actors.placement import owned
+from penstock.actors.shard import Shard, open_shard
+from penstock.broker import names
+from penstock.broker.store import Store, open_store
+from penstock.broker.tasks import TaskPayload
+from penstock.config.settings import BrokerSettings
+from penstock.engine.advance import fold
+from penstock.engine.events import StepCompleted, WorkflowCancelled
+from penstock.engine.state import Run, RunStatus, StepStatus, from_snapshot
+from tests.support.world import Echo, chain, echo, ended, register, start
+from penstock.actors import control
+from msgspec import Raw
+
+
+@pytest.fixture
+async def shard(store: Store, broker_settings: BrokerSettings) -> AsyncIterator[Shard]:
+    async with open_store(broker_settings, "shard") as own, open_shard(own, 0, owned(0, 1)) as opened:
+        yield opened
+
+
+@asynccontextmanager
+async def killed_shard(settings: BrokerSettings, store: Store) -> AsyncIterator[Shard]:
+    """A shard that ends as by SIGKILL: its connection is cut, nothing is written or acknowledged any more."""
+    async with open_store(settings, "killed") as own:
+        shard = Shard(own, 0, owned(0, 1))
+        from contextlib import AsyncExitStack
+
+        stack = AsyncExitStack()
+        await shard.own(stack)
+        timers = asyncio.create_task(shard.timers.run())
+        try:
+            yield shard
+        finally:
+            timers.cancel()
+            for actor in shard.actors.values():
+                if actor.task is not None:
+                    actor.task.cancel()
+            await own.broker.client.close()
+
+
+async def snapshot(store: Store, run_id: str) -> Run | None:
+    entry = await store.runs.get(run_id)
+    return None if entry is None else from_snapshot(entry.value)
+
+
+async def snapshot_where(store: Store, run_id: str, holds: Callable[[Run], bool]) -> Run:
+    async with asyncio.timeout(20):
+        while True:
+            found = await snapshot(store, run_id)
+            if found is not None and holds(found):
+                return found
+            await asyncio.sleep(0.01)
+
+
+async def test_chain_runs_to_the_end_and_its_snapshot_is_the_fold_of_its_log(store: Store, shard: Shard) -> None:
+    async with echo(store, "a.echo"):
+        run_id = await start(store, chain("a"), b'{"n":1}')
+        run = await ended(store, run_id)
+    saved = await snapshot_where(store, run_id, lambda found: found.ended)
+    assert run.status is RunStatus.COMPLETED
+    assert [step.status for step in run.steps.values()] == [StepStatus.COMPLETED] * 3
+    assert bytes(run.steps["s2"].output) == b'{"n":1}'
+    assert saved.seq == run.seq
+    assert saved.status is run.status
+
+
+async def test_five_hundred_runs_started_together_all_complete_once(store: Store, shard: Shard) -> None:
+    definition, digest = await register(store, chain("many"))
+    async with echo(store, "many.echo") as worker:
+        run_ids = await control.start_all(store, definition, digest, [Raw(b"%d" % n) for n in range(500)])
+        runs = [await ended(store, run_id) for run_id in run_ids]
+    assert {run.status for run in runs} == {RunStatus.COMPLETED}
+    assert set(worker.seen.values()) == {1}
+    assert len(worker.seen) == 1500
+
+
+async def test_failing_step_is_tried_again_and_then_dead_lettered_before_the_run_fails(store: Store, shard: Shard) -> None:
+    async def fail(worker: Echo, task: TaskPayload) -> None:
+        await worker.fail(task, f"no luck {task.attempt}")
+
+    document = chain("bad", 1, retry={"max_attempts": 2, "strategy": "fixed", "initial_delay": "10ms"})
+    async with echo(store, "bad.echo", fail) as worker:
+        run_id = await start(store, document)
+        run = await ended(store, run_id)
+    dead = await store.reader.subject(names.DEAD, names.dead_subject("bad.echo", run_id, "s0"))
+    assert run.status is RunStatus.FAILED
+    assert run.error == 'step "s0" failed: no luck 3'
+    assert run.steps["s0"].attempts == 3
+    assert worker.seen[f"{run_id}.s0"] == 3
+    assert len(dead) == 1
+
+
+async def test_step_timeout_fails_the_attempt_and_the_next_one_completes(store: Store, shard: Shard) -> None:
+    async def slow_first(worker: Echo, task: TaskPayload) -> None:
+        if task.attempt == 1:
+            await worker.started(task)
+        else:
+            await worker.complete(task)
+
+    document = chain("slow", 1, timeout="100ms", retry={"max_attempts": 1})
+    async with echo(store, "slow.echo", slow_first):
+        run = await ended(store, await start(store, document))
+    assert run.status is RunStatus.COMPLETED
+    assert run.steps["s0"].attempts == 2
+
+
+async def test_workflow_timeout_ends_a_run_that_no_worker_takes_up(store: Store, shard: Shard) -> None:
+    run = await ended(store, await start(store, {**chain("nobody", 2), "timeout": "150ms"}))
+    assert run.status is RunStatus.FAILED
+    assert run.error == "workflow timeout exceeded (150ms)"
+    assert {step.status for step in run.steps.values()} == {StepStatus.CANCELLED}
+
+
+async def test_long_timer_becomes_the_brokers_and_is_withdrawn_when_the_run_ends(store: Store, shard: Shard) -> None:
+    run_id = await start(store, {**chain("long", 1), "timeout": "1h"})
+    subject = names.schedule_subject(run_id, "workflow")
+    async with asyncio.timeout(20):
+        while not await store.reader.last(names.HISTORY, [subject]):
+            await asyncio.sleep(0.05)
+    await control.cancel(store, run_id)
+    await ended(store, run_id)
+    async with asyncio.timeout(20):
+        while await store.reader.last(names.HISTORY, [subject]):
+            await asyncio.sleep(0.01)
+
+
+async def test_cancel_takes_queued_tasks_back_and_late_completion_is_ignored(store: Store, shard: Shard) -> None:
+    run_id = await start(store, chain("stop", 2))
+    subject = names.task_subject("stop.echo", run_id)
+    async with asyncio.timeout(20):
+        while not await store.reader.last(names.TASKS, [subject]):
+            await asyncio.sleep(0.01)
+    await control.cancel(store, run_id, "not needed")
+    run = await ended(store, run_id)
+    await snapshot_where(store, run_id, lambda found: found.ended)
+    await store.history.append(StepCompleted(run_id=run_id, step_id="s0"))
+    async with asyncio.timeout(20):
+        while await store.reader.last(names.TASKS, [subject]):
+            await asyncio.sleep(0.01)
+    after = await control.get(store, run_id)
+    assert (run.status, after.status) == (RunStatus.CANCELLED, RunStatus.CANCELLED)
+    assert after.steps["s0"].status is StepStatus.CANCELLED
+
+
+async def test_malformed_event_is_buried_and_stops_nothing(store: Store, shard: Shard) -> None:
+    run_id = await start(store, chain("odd", 1))
+    for body in (b"not json", b'{"type":"step.exploded","run_id":"x"}', b'{"type":"step.completed","run_id":"other","step_id":"s0"}'):
+        await store.publisher.send(names.history_subject(run_id), body)
+    async with echo(store, "odd.echo"):
+        run = await ended(store, run_id)
+    dead = await store.reader.subject(names.DEAD, names.dead_history_subject(run_id))
+    assert run.status is RunStatus.COMPLETED
+    assert len(dead) == 3
+
+
+async def test_events_of_a_run_that_nobody_started_are_buried(store: Store, shard: Shard) -> None:
+    run_id = control.new_run_id()
+    await store.history.append(WorkflowCancelled(run_id=run_id))
+    async with asyncio.timeout(20):
+        while not await store.reader.subject(names.DEAD, names.dead_history_subject(run_id)):
+            await asyncio.sleep(0.01)
+    assert (await load(store, run_id)).run is None
+
+
+async def test_runs_of_a_killed_shard_go_on_with_the_next_one(store: Store, broker_settings: BrokerSettings) -> None:
+    definition, digest = await register(store, chain("heir"))
+    async with echo(store, "heir.echo") as worker:
+        async with killed_shard(broker_settings, store):
+            run_ids = await control.start_all(store, definition, digest, [Raw(b"1")] * 200)
+            await ended_or_moved(worker, 150)
+        async with open_store(broker_settings, "heir") as own, open_shard(own, 0, owned(0, 1)):
+            runs = [await ended(store, run_id) for run_id in run_ids]
+    assert {run.status for run in runs} == {RunStatus.COMPLETED}
+    for run_id in run_ids:
+        loaded = await load(store, run_id)
+        assert loaded.run is not None
+        assert loaded.workflow is not None
+        assert loaded.run.ended
+
+
+async def ended_or_moved(worker: Echo, tasks: int) -> None:
+    async with asyncio.timeout(20):
+        while worker.seen.total() < tasks:
+            await asyncio.sleep(0.005)
+
+
+async def test_timer_in_memory_of_a_killed_shard_fires_with_the_next_one(store: Store, broker_settings: BrokerSettings) -> None:
+    async def only_start(worker: Echo, task: TaskPayload) -> None:
+        await worker.started(task)
+
+    async with echo(store, "timer.echo", only_start) as worker:
+        async with killed_shard(broker_settings, store):
+            run_id = await start(store, chain("timer", 1, timeout="1s"))
+            await ended_or_moved(worker, 1)
+        async with open_store(broker_settings, "heir") as own, open_shard(own, 0, owned(0, 1)):
+            run = await ended(store, run_id)
+    assert run.status is RunStatus.FAILED
+    assert run.error == 'step "s0" failed: step timeout exceeded (1s)'
+
+
+async def test_run_that_left_memory_comes_back_with_its_next_event(store: Store, shard: Shard) -> None:
+    run_id = await start(store, chain("back", 1))
+    await snapshot_where(store, run_id, lambda found: found.steps["s0"].status is StepStatus.QUEUED)
+    async with asyncio.timeout(20):
+        while not shard.actors[run_id].idle:
+            await asyncio.sleep(0.01)
+    del shard.actors[run_id]
+    async with echo(store, "back.echo"):
+        run = await ended(store, run_id)
+    assert run.status is RunStatus.COMPLETED
+
+
+async def test_peaceful_end_leaves_nothing_to_repeat(store: Store, broker_settings: BrokerSettings) -> None:
+    async with open_store(broker_settings, "peace") as own, open_shard(own, 0, owned(0, 1)):
+        run_id = await start(store, chain("peace", 1))
+        async with asyncio.timeout(20):
+            while not await store.reader.last(names.TASKS, [names.task_subject("peace.echo", run_id)]):
+                await asyncio.sleep(0.01)
+    loaded = await load(store, run_id)
+    consumer = await store.broker.api(f"CONSUMER.INFO.{names.HISTORY}.{names.engine_consumer(names.partition(run_id))}")
+    assert loaded.beyond == 0
+    assert consumer["num_ack_pending"] == 0
+    assert loaded.run is not None
+    assert fold(loaded.workflow, loaded.run, []) == loaded.run  # type: ignore[arg-type]
+
+
+_ = Awaitable
