@@ -1,0 +1,67 @@
+"""The `penstock` command: global options, the table of subcommands, and what its exit codes mean.
+
+0 done · 1 the service refused · 2 wrong usage or settings · 3 service not available · 4 the run failed or was cancelled ·
+130 interrupted.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+
+import click
+
+from penstock.cli.session import INTERRUPTED, OK, REFUSED, UNAVAILABLE, USAGE, Group, Lazy, Session
+from penstock.config.errors import SettingsError
+from penstock.engine.errors import PenstockError, Unavailable
+
+URL_DEFAULT = "http://127.0.0.1:8080"
+
+EXIT_CODES: Mapping[type[Exception], int] = {Unavailable: UNAVAILABLE, SettingsError: USAGE, PenstockError: REFUSED}
+
+COMMANDS: Mapping[str, Lazy] = {
+    "serve": Lazy("penstock.cli.serve:serve", "Run the whole service in one go: broker, engine, HTTP."),
+    "engine": Lazy("penstock.cli.serve:engine", "Run engine shards against an external broker."),
+    "api": Lazy("penstock.cli.serve:api", "Run the HTTP front end against an external broker."),
+    "workflow": Lazy("penstock.cli.workflow:workflow", "Register, list, show and check workflows."),
+    "run": Lazy("penstock.cli.run:run", "Start, follow, list and cancel runs."),
+    "worker": Lazy("penstock.cli.worker:worker", "List the workers."),
+    "config": Lazy("penstock.cli.config:config", "Show the effective settings and where each came from."),
+    "demo": Lazy("penstock.cli.demo:demo", "Run a demonstration workflow from start to end."),
+}
+
+
+@click.group(cls=Group, lazy=COMMANDS, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="penstock")
+@click.option("--url", envvar="SERVICE_URL", default=URL_DEFAULT, show_default=True, show_envvar=True, help="Address of the service.")
+@click.option("--token", envvar="SERVICE_API_TOKEN", show_envvar=True, help="Bearer token of the service.")
+@click.pass_context
+def penstock(ctx: click.Context, url: str, token: str | None) -> None:
+    """Durable workflows: register them, run them on workers in any language, see what happened."""
+    ctx.obj = Session(url, token)
+
+
+def main() -> None:
+    """The entry point: run the command that the arguments name, and exit with its code."""
+    sys.exit(call(sys.argv[1:]))
+
+
+def call(args: Sequence[str]) -> int:
+    """Run one command; errors become one text on stderr. Returns the exit code."""
+    try:
+        result = penstock.main(list(args), prog_name="penstock", standalone_mode=False)
+    except click.Abort:
+        return INTERRUPTED
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except (PenstockError, SettingsError) as error:
+        return _say(error)
+    return result if isinstance(result, int) else OK
+
+
+def _say(error: Exception) -> int:
+    from penstock.cli.output import printable
+
+    click.echo("Error: " + "\n".join(printable(line) for line in str(error).splitlines()), err=True)
+    return next(code for kind, code in EXIT_CODES.items() if isinstance(error, kind))

@@ -1,0 +1,126 @@
+"""How results are shown: JSON with `--json`, rich tables on a terminal, plain aligned text anywhere else."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+import click
+import msgspec
+from msgspec import Raw, UnsetType
+
+from penstock.cli.session import as_json
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+CELL_CHARS_MAX = 120
+STATUS_STYLES = {
+    "completed": "green",
+    "running": "cyan",
+    "queued": "blue",
+    "failed": "bold red",
+    "cancelled": "yellow",
+    "skipped": "dim",
+    "pending": "dim",
+    "scheduled": "blue",
+}
+
+
+def show(value: object, text: Callable[[], None]) -> None:
+    """Print `value` as JSON when `--json` was given, else let `text` print for people."""
+    if as_json():
+        click.echo(to_json(value))
+    else:
+        text()
+
+
+def to_json(value: object) -> str:
+    """Indented; what a run or step holds as JSON stays as it is."""
+    return msgspec.json.format(msgspec.json.encode(value), indent=2).decode()
+
+
+def table(headers: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    """Print one table; no rows print the header alone."""
+    cells = [[cell(text) for text in row] for row in rows]
+    if sys.stdout.isatty():
+        from rich.console import Console
+
+        Console().print(rich_table(headers, cells))
+    else:
+        click.echo("\n".join(aligned([headers, *cells])))
+
+
+def fields(rows: Iterable[tuple[str, str]]) -> None:
+    """Print `name  value` lines; rows without a value are left out."""
+    for line in aligned([(name, cell(value)) for name, value in rows if value]):
+        click.echo(line)
+
+
+def aligned(rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    """Columns as wide as their widest cell, two spaces between them, no space at line ends."""
+    widths = [max(len(text) for text in column) for column in zip(*rows, strict=True)]
+    for row in rows:
+        yield "  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip()
+
+
+def rich_table(headers: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    grid = Table(*headers, box=box.SIMPLE_HEAD, pad_edge=False)
+    for row in rows:
+        grid.add_row(*(Text(text, STATUS_STYLES.get(text, "")) for text in row))
+    return grid
+
+
+def printable(text: str) -> str:
+    """`text` with control characters escaped: what a worker reports must not steer the terminal."""
+    if text.isprintable():
+        return text
+    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
+
+
+def cell(text: str) -> str:
+    """`text` on one line of bounded width."""
+    line = printable(text[: CELL_CHARS_MAX + 1])
+    return line if len(line) <= CELL_CHARS_MAX else line[: CELL_CHARS_MAX - 1] + "…"
+
+
+def optional(value: str | int | Raw | UnsetType) -> str:
+    """Empty for what is absent; JSON as it is."""
+    match value:
+        case UnsetType():
+            return ""
+        case Raw():
+            return bytes(value).decode()
+    return str(value)
+
+
+def took(started_at: str | UnsetType, finished_at: str | UnsetType, now: datetime | None = None) -> str:
+    """The time between two RFC 3339 texts, or until `now` when the second is absent: `0.012s`, `3m05s`. Empty when not started."""
+    if isinstance(started_at, UnsetType):
+        return ""
+    end = (now or datetime.now(UTC)) if isinstance(finished_at, UnsetType) else datetime.fromisoformat(finished_at)
+    seconds = max(0.0, (end - datetime.fromisoformat(started_at)).total_seconds())
+    minutes, rest = divmod(int(seconds), 60)
+    return f"{minutes}m{rest:02}s" if minutes else f"{seconds:.3f}s"
+
+
+@contextmanager
+def progress(title: str, total: int) -> Iterator[Callable[[int], None]]:
+    """A bar on stderr when that is a terminal; yields the function that advances it."""
+    if not sys.stderr.isatty():
+        yield lambda count: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(title, total=total)
+        yield lambda count: bar.advance(task, count)

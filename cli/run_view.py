@@ -1,0 +1,110 @@
+"""A run for the eye: its steps as a table, its events as lines, both live."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+import click
+import msgspec
+
+from penstock.cli import output
+from penstock.cli.session import as_json
+
+if TYPE_CHECKING:
+    from rich.console import Group
+
+    from penstock.http.client import Client, EventView, RunView
+
+LIST_HEADERS = ("RUN", "WORKFLOW", "STATUS", "CREATED", "TOOK")
+STEP_HEADERS = ("STEP", "STATUS", "ATTEMPT", "TOOK", "WORKER", "OUTPUT OR ERROR")
+REFRESH_S = 0.2
+
+
+def list_row(run: RunView) -> tuple[str, ...]:
+    return (run.run_id, run.workflow_id, run.status, run.created_at, _took(run))
+
+
+def describe(run: RunView) -> None:
+    """The run's own fields, an empty line, its steps."""
+    output.fields(_fields(run))
+    click.echo()
+    output.table(STEP_HEADERS, step_rows(run))
+
+
+def step_rows(run: RunView) -> list[tuple[str, ...]]:
+    """In the order that the service gives; outputs of finished steps, errors of failed ones."""
+    return [
+        (
+            step_id,
+            step.status,
+            str(step.attempts or ""),
+            output.took(step.started_at, step.finished_at) if step.started_at and (step.finished_at or not run.ended) else "",
+            output.optional(step.worker_id),
+            output.optional(step.error or step.output),
+        )
+        for step_id, step in run.steps.items()
+    ]
+
+
+def print_events(events: Iterable[EventView]) -> None:
+    """One line an event, as soon as it is there: JSON with `--json`, else time, type, step and payload."""
+    as_lines = as_json()
+    for event in events:
+        click.echo(msgspec.json.encode(event).decode() if as_lines else event_line(event))
+
+
+def event_line(event: EventView) -> str:
+    attempt = f"attempt {event.attempt_number}" if event.attempt_number else ""
+    parts = (output.optional(event.timestamp), event.type, output.optional(event.step_id), attempt, output.optional(event.payload))
+    return "  ".join([str(event.seq), *(output.cell(part) for part in parts if part)])
+
+
+def is_live() -> bool:
+    """A terminal that shows text for people."""
+    return sys.stdout.isatty() and not as_json()
+
+
+def watch_live(client: Client, run_id: str) -> RunView:
+    """Redraw the steps until the run ends; returns it as it ended."""
+    from rich.live import Live
+
+    run = client.run(run_id)
+    with Live(_drawn(run), auto_refresh=False) as live:
+        while not run.ended:
+            time.sleep(REFRESH_S)
+            run = client.run(run_id)
+            live.update(_drawn(run), refresh=True)
+    return run
+
+
+def _drawn(run: RunView) -> Group:
+    from rich.console import Group
+    from rich.text import Text
+
+    head = Text(f"{run.run_id}  {run.workflow_id}  ") + Text(run.status, output.STATUS_STYLES.get(run.status, ""))
+    rows = [[output.cell(text) for text in row] for row in step_rows(run)]
+    return Group(head + Text(f"  {_took(run)}"), output.rich_table(STEP_HEADERS, rows))
+
+
+def _fields(run: RunView) -> list[tuple[str, str]]:
+    optional = output.optional
+    return [
+        ("run", run.run_id),
+        ("workflow", f"{run.workflow_id} {optional(run.version)}".rstrip()),
+        ("status", run.status),
+        ("created", run.created_at),
+        ("run at", optional(run.run_at)),
+        ("took", _took(run)),
+        ("input", optional(run.input)),
+        ("output", optional(run.output)),
+        ("error", optional(run.error)),
+        ("parent", optional(run.parent)),
+        ("rerun of", optional(run.rerun_of)),
+    ]
+
+
+def _took(run: RunView) -> str:
+    return output.took(run.started_at, run.finished_at)

@@ -1,0 +1,170 @@
+"""`penstock serve`, `engine` and `api`: which processes make up each of them."""
+
+from __future__ import annotations
+
+import asyncio
+import multiprocessing
+import os
+import sys
+import time
+from collections.abc import Callable
+from http.client import HTTPConnection, HTTPException
+from pathlib import Path
+
+import click
+import msgspec
+import structlog
+
+from penstock.broker.command import Command
+from penstock.actors.processes import run_services, run_shard
+from penstock.actors.supervisor import Child, Process, Supervisor
+from penstock.broker.connection import address, connect
+from penstock.broker.provisioning import provision
+from penstock.broker.server import EmbeddedBroker
+from penstock.cli.options import settings_options
+from penstock.config.limits import HTTP_SHUTDOWN_S, SHUTDOWN_S
+from penstock.config.logging import configure
+from penstock.config.settings import BrokerSettings, Settings, load, to_environ
+from penstock.engine.errors import Invalid
+
+READY_POLL_S = 0.02
+ENGINE_GRACE_S = 6.0
+BROKER_GRACE_S = 3.0
+
+log = structlog.get_logger()
+
+
+@click.command()
+@settings_options
+def serve(flags: dict[str, str], config: Path | None) -> None:
+    """Run the whole service: embedded broker (unless broker_url is set), engine and HTTP."""
+    settings = _settings(flags, config)
+    broker = None if settings.broker.url else EmbeddedBroker(settings.broker)
+    started_at = time.monotonic()
+    try:
+        children = []
+        if broker is not None:
+            broker.start()
+            settings = _on(settings, broker.url)
+            children.append(_broker_child(broker))
+        _provision(settings.broker)
+        children += [*_engine_children(settings, services=True), *_api_children(settings)]
+        _supervise(children, _watch_ready(settings, started_at))
+    finally:
+        if broker is not None:
+            broker.stop()
+
+
+@click.command()
+@settings_options
+def engine(flags: dict[str, str], config: Path | None) -> None:
+    """Run the shards against an external broker (broker_url)."""
+    settings = _settings(flags, config)
+    _need_url(settings)
+    _provision(settings.broker)
+    _supervise(_engine_children(settings, services=False), lambda: None)
+
+
+@click.command()
+@settings_options
+def api(flags: dict[str, str], config: Path | None) -> None:
+    """Run the HTTP front end and its run index against an external broker (broker_url)."""
+    settings = _settings(flags, config)
+    _need_url(settings)
+    _provision(settings.broker)
+    _supervise([_services_child(settings), *_api_children(settings)], lambda: None)
+
+
+def _settings(flags: dict[str, str], config: Path | None) -> Settings:
+    settings = load(flags, file=config).settings
+    configure(settings.log, "serve")
+    return settings
+
+
+def _need_url(settings: Settings) -> None:
+    if not settings.broker.url:
+        raise Invalid("broker_url is not set: this command works with an external broker (`penstock serve` brings its own)")
+
+
+def _on(settings: Settings, url: str) -> Settings:
+    return msgspec.structs.replace(settings, broker=msgspec.structs.replace(settings.broker, url=url))
+
+
+def _provision(settings: BrokerSettings) -> None:
+    async def work() -> None:
+        async with connect(settings, "provisioning") as broker:
+            await provision(broker, settings)
+
+    asyncio.run(work())
+    log.info("broker_ready", url=address(settings).rpartition("@")[2])
+
+
+def _supervise(children: list[Child], on_step: Callable[[], float | None]) -> None:
+    Supervisor(children, on_step, SHUTDOWN_S).run()
+
+
+def _broker_child(broker: EmbeddedBroker) -> Child:
+    """It runs already; the supervisor starts it again when it dies."""
+
+    def start() -> Process:
+        if broker.command is None or broker.command.exitcode is not None:
+            broker.start()
+        assert broker.command is not None
+        return broker.command
+
+    return Child("broker", start, stage=2, grace_s=BROKER_GRACE_S)
+
+
+def _engine_children(settings: Settings, services: bool) -> list[Child]:
+    shards = [_python(f"shard-{number}", run_shard, settings, number) for number in range(settings.engine.shards)]
+    return [*shards, _services_child(settings)] if services else shards
+
+
+def _services_child(settings: Settings) -> Child:
+    return _python("services", run_services, settings)
+
+
+def _python(name: str, target: Callable[..., None], *args: object) -> Child:
+    context = multiprocessing.get_context("spawn")
+
+    def start() -> Process:
+        process = context.Process(target=target, args=(*args, os.getpid()), name=name)
+        process.start()
+        return process
+
+    return Child(name, start, stage=1, grace_s=ENGINE_GRACE_S)
+
+
+def _api_children(settings: Settings) -> list[Child]:
+    """gunicorn, with every effective setting in its environment."""
+    arguments = [sys.executable, "-m", "gunicorn", "-c", "python:penstock.config.gunicorn", "penstock.http.app:application"]
+    environ = {**os.environ, **to_environ(settings)}
+    return [Child("http", lambda: Command(arguments, environ), stage=0, grace_s=HTTP_SHUTDOWN_S)]
+
+
+def _watch_ready(settings: Settings, started_at: float) -> Callable[[], float | None]:
+    """Ask /ready until it says yes, and log that once."""
+    ready = False
+
+    def step() -> float | None:
+        nonlocal ready
+        if not ready and _is_ready(settings):
+            ready = True
+            log.info("ready", listen=str(settings.http.listen), seconds=round(time.monotonic() - started_at, 2))
+        return None if ready else READY_POLL_S
+
+    return step
+
+
+def _is_ready(settings: Settings) -> bool:
+    host = "127.0.0.1" if settings.http.listen.host in ("0.0.0.0", "::") else settings.http.listen.host  # noqa: S104
+    connection = HTTPConnection(host, settings.http.listen.port, timeout=1)
+    try:
+        connection.request("GET", "/ready")
+        return connection.getresponse().status == 200
+    except (OSError, HTTPException):
+        return False
+    finally:
+        connection.close()
+
+

@@ -1,0 +1,33 @@
+"""`penstock worker`: who is there to do the work."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from penstock.cli import output
+from penstock.cli.session import Group, Session
+
+if TYPE_CHECKING:
+    from penstock.http.client import WorkerView
+
+HEADERS = ("WORKER", "TASKS", "MAX", "TRANSPORT", "LANGUAGE", "HOST", "PID", "LAST SEEN")
+
+
+@click.group(cls=Group)
+def worker() -> None:
+    """List the workers."""
+
+
+@worker.command("list")
+@click.pass_obj
+def list_workers(session: Session) -> None:
+    """List the workers that are connected now."""
+    found = session.client().workers()
+    output.show(found, lambda: output.table(HEADERS, [_row(item) for item in found]))
+
+
+def _row(item: WorkerView) -> tuple[str, ...]:
+    known = (item.transport, item.language, item.hostname, item.pid, item.last_seen)
+    return (item.worker_id, ", ".join(item.task_types), str(item.max_tasks), *map(output.optional, known))

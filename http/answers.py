@@ -1,0 +1,26 @@
+"""Answers of success: JSON, and their status."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+from falcon import HTTP_201
+from falcon.asgi import Response
+from msgspec import Struct
+
+_ENCODER = msgspec.json.Encoder()
+
+
+def ok(resp: Response, value: Struct | Sequence[Struct]) -> None:
+    resp.data = _ENCODER.encode(value)
+
+
+def created(resp: Response, value: Struct) -> None:
+    resp.status = HTTP_201
+    resp.data = _ENCODER.encode(value)
+
+
+def ok_raw(resp: Response, documents: Sequence[bytes]) -> None:
+    """An array of what is JSON already."""
+    resp.data = b"[" + b",".join(documents) + b"]"

@@ -1,0 +1,80 @@
+"""What responders work with: the store, the definitions at hand, the run index; and the connection that brings them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any
+
+import structlog
+
+from penstock.actors.index_file import index_path
+from penstock.actors.run_index import RunIndex
+from penstock.broker.store import Store, open_store
+from penstock.config.settings import BrokerSettings
+from penstock.engine.errors import PenstockError, Unavailable
+from penstock.http.catalog import Catalog
+
+STARTUP_S_MAX = 2.0
+PATIENCE_S = 10.0
+RETRY_S = 0.2
+
+log = structlog.get_logger()
+
+
+class Backend:
+    """Owned by the application, from its startup to its shutdown; it connects whenever the broker is there."""
+
+    def __init__(self, settings: BrokerSettings) -> None:
+        self.settings = settings
+        self.index = RunIndex(index_path(settings.data_dir))
+        self._store: Store | None = None
+        self._catalog: Catalog | None = None
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def store(self) -> Store:
+        """Raises Unavailable at once while the broker is away."""
+        if self._store is None or not self._store.broker.connected:
+            raise Unavailable("the broker is not connected")
+        return self._store
+
+    @property
+    def catalog(self) -> Catalog:
+        """Raises Unavailable as `store` does."""
+        assert self.store
+        assert self._catalog
+        return self._catalog
+
+    async def process_startup(self, scope: Mapping[str, Any], event: Mapping[str, Any]) -> None:
+        """Return when the store is open, or after a while without: requests are answered 503 until it is."""
+        connected = asyncio.Event()
+        self._task = asyncio.create_task(self._stay_connected(connected))
+        with suppress(TimeoutError):
+            async with asyncio.timeout(STARTUP_S_MAX):
+                await connected.wait()
+
+    async def process_shutdown(self, scope: Mapping[str, Any], event: Mapping[str, Any]) -> None:
+        assert self._task
+        self._task.cancel()
+        with suppress(asyncio.CancelledError):
+            await self._task
+
+    async def _stay_connected(self, connected: asyncio.Event) -> None:
+        """An open connection heals itself; this one loop is for the time before there is one."""
+        while True:
+            try:
+                async with open_store(self.settings, "http", PATIENCE_S) as store:
+                    await self._use(store)
+                    connected.set()
+                    await asyncio.Event().wait()
+            except PenstockError as error:
+                log.warning("broker_unreachable", error=str(error))
+                await asyncio.sleep(RETRY_S)
+
+    async def _use(self, store: Store) -> None:
+        catalog = Catalog(store.definitions)
+        await catalog.watch()
+        store.broker.on_reconnect.append(catalog.forget_all)
+        self._store, self._catalog = store, catalog

@@ -1,0 +1,73 @@
+"""The definitions at hand, so that starting a run costs no read: latest of each name, its digest, its compiled schema."""
+
+from __future__ import annotations
+
+from msgspec import UNSET, Struct
+
+from penstock.broker.definitions import Definitions
+from penstock.engine.definitions import WorkflowDef
+from penstock.engine.errors import Invalid, NotFound
+from penstock.engine.identifiers import problem_with
+from penstock.engine.schema import Schema
+
+NAMES_MAX = 1000
+
+
+class Known(Struct, frozen=True):
+    """`digest` names the very version; `schema` is that of its input, if it declares one."""
+
+    definition: WorkflowDef
+    digest: str
+    schema: Schema | None
+
+
+class Catalog:
+    """Owned by the backend, for the life of one connection. The store's doorbell, and every reconnect, empty it."""
+
+    def __init__(self, definitions: Definitions) -> None:
+        self._definitions = definitions
+        self._known: dict[str, Known] = {}
+        self._changes = 0
+
+    async def watch(self) -> None:
+        """From now on, hear of definitions that others register."""
+        await self._definitions.on_change(self._changed)
+
+    async def forget_all(self) -> None:
+        self._known.clear()
+        self._changes += 1
+
+    async def register(self, definition: WorkflowDef) -> None:
+        """Make it the latest of its name. Runs started through this catalog afterwards have it."""
+        await self._definitions.register(definition)
+        await self._changed(definition.name)
+
+    async def wanted(self, name: str) -> Known:
+        """The definition that a request names; raises Invalid when there is none, for that is the request's fault."""
+        known = self._known.get(name)
+        if known is not None:
+            return known
+        if problem := problem_with("workflow", name):
+            raise Invalid(problem)
+        try:
+            return await self._read(name)
+        except NotFound as error:
+            raise Invalid(str(error)) from error
+
+    async def _read(self, name: str) -> Known:
+        changes = self._changes
+        definition, digest = await self._definitions.latest(name)
+        schema = None if definition.input_schema is UNSET else Schema(definition.input_schema)
+        known = Known(definition, digest, schema)
+        if changes == self._changes:  # else what was read may be old already
+            self._keep(name, known)
+        return known
+
+    def _keep(self, name: str, known: Known) -> None:
+        if len(self._known) >= NAMES_MAX:
+            self._known.clear()
+        self._known[name] = known
+
+    async def _changed(self, name: str) -> None:
+        self._known.pop(name, None)
+        self._changes += 1

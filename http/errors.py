@@ -1,0 +1,73 @@
+"""Which HTTP status an error is: here and nowhere else. The answer is plain text, one problem a line."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from http import HTTPStatus
+from typing import Any
+
+import structlog
+from falcon import HTTPError, HTTPMethodNotAllowed, HTTPRouteNotFound
+from falcon.asgi import App, Request, Response, WebSocket
+from msgspec import Struct
+
+from penstock.engine.errors import Conflict, Denied, Invalid, NotFound, PenstockError, TooLarge, Unavailable
+from penstock.engine.identifiers import quoted
+
+STATUSES: Mapping[type[PenstockError], HTTPStatus] = {
+    Invalid: HTTPStatus.BAD_REQUEST,
+    Denied: HTTPStatus.UNAUTHORIZED,
+    NotFound: HTTPStatus.NOT_FOUND,
+    Conflict: HTTPStatus.CONFLICT,
+    TooLarge: HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+    Unavailable: HTTPStatus.SERVICE_UNAVAILABLE,
+}
+HEADERS: Mapping[int, Mapping[str, str]] = {
+    HTTPStatus.UNAUTHORIZED: {"WWW-Authenticate": "Bearer"},
+    HTTPStatus.SERVICE_UNAVAILABLE: {"Retry-After": "1"},
+}
+
+log = structlog.get_logger()
+
+
+class Refusal(Struct, frozen=True):
+    status: int
+    text: str
+    headers: Mapping[str, str] = {}
+
+
+def register(app: App[Request, Response]) -> None:
+    """Have every exception of the application answered here; HTTPError is named because the framework has a handler of its own."""
+    app.add_error_handler((Exception, HTTPError), _answer)
+
+
+async def _answer(req: Request, resp: Response | None, error: Exception, params: dict[str, Any], ws: WebSocket | None = None) -> None:
+    refusal = _refusal(req, error)
+    if resp is None:
+        assert ws is not None
+        await ws.close()
+        return
+    resp.status = refusal.status
+    resp.content_type = "text/plain; charset=utf-8"
+    resp.text = refusal.text + "\n"
+    resp.set_headers(dict(refusal.headers))
+
+
+def _refusal(req: Request, error: Exception) -> Refusal:
+    match error:
+        case PenstockError() if status := _status(error):
+            return Refusal(status, str(error), HEADERS.get(status, {}))
+        case HTTPMethodNotAllowed(headers=headers):
+            allowed = dict(headers or {})
+            return Refusal(error.status_code, f"the method {quoted(req.method)} is not allowed here: use {allowed['Allow']}", allowed)
+        case HTTPRouteNotFound():
+            return Refusal(error.status_code, f"the path {quoted(req.path)} does not exist")
+        case HTTPError():
+            return Refusal(error.status_code, error.description or error.title or "bad request", dict(error.headers or {}))
+        case _:
+            log.error("request_failed", method=req.method, path=req.path, exc_info=error)
+            return Refusal(HTTPStatus.INTERNAL_SERVER_ERROR, "internal error")
+
+
+def _status(error: PenstockError) -> HTTPStatus | None:
+    return next((STATUSES[kind] for kind in type(error).__mro__ if kind in STATUSES), None)

@@ -1,0 +1,56 @@
+"""One page of runs: ids out of the index, the runs themselves out of the store."""
+
+from __future__ import annotations
+
+from urllib.parse import urlencode
+
+from falcon.asgi import Request
+from msgspec import Struct
+
+from penstock.actors.loading import load_many
+from penstock.actors.run_index import RunIndex
+from penstock.broker.store import Store
+from penstock.config.limits import MIB
+from penstock.engine.state import Run
+from penstock.http.params import Filter
+
+CATCH_UP_S_MAX = 5.0
+CHUNK = 250
+PAGE_BYTES_MAX = 32 * MIB
+
+
+class Page(Struct, frozen=True):
+    """`next` is the cursor of what follows, None at the end."""
+
+    runs: list[Run]
+    next: str | None
+
+
+async def page(store: Store, index: RunIndex, wanted: Filter) -> Page:
+    """Up to `limit` runs, fewer when they are large. Every run that was started before the call is seen.
+
+    Raises Invalid for a cursor that is none, Unavailable when the index stays behind the log.
+    """
+    await index.caught_up(await store.history.last_seq(), CATCH_UP_S_MAX)
+    statuses = frozenset({wanted.status}) if wanted.status else None
+    runs: list[Run] = []
+    cursor, size = wanted.cursor, 0
+    while True:
+        limit = min(CHUNK, wanted.limit - len(runs))
+        found = index.query(wanted.workflow, statuses, wanted.after, wanted.before, limit, cursor)
+        loaded = await load_many(store, found.run_ids)
+        runs += (run for run in loaded if wanted.status in (None, run.status))
+        cursor, size = found.next, size + sum(map(_size, loaded))
+        if cursor is None or len(runs) >= wanted.limit or size >= PAGE_BYTES_MAX:
+            return Page(runs, cursor)
+
+
+def link(req: Request, cursor: str) -> str:
+    """The Link header's value: this very list, continued."""
+    query = urlencode({**req.params, "cursor": cursor})
+    return f'<{req.path}?{query}>; rel="next"'
+
+
+def _size(run: Run) -> int:
+    outputs = (memoryview(step.output).nbytes for step in run.steps.values() if step.output)
+    return memoryview(run.input).nbytes + sum(outputs)

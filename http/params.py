@@ -1,0 +1,142 @@
+"""What stands in paths, query strings and headers. Every reader names the offender, and says what would be right."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Annotated
+
+import msgspec
+from falcon.asgi import Request
+from msgspec import Meta, Struct
+
+from penstock.config.limits import RUNS_LISTED_DEFAULT, RUNS_LISTED_MAX
+from penstock.engine.errors import Invalid, NotFound
+from penstock.engine.identifiers import is_run_id, problem_with, quoted
+from penstock.engine.report import Report
+from penstock.engine.state import RunStatus
+
+KEY_CHARS_MAX = 255
+SEQ_MAX = 2**63 - 1
+
+Instant = Annotated[datetime, Meta(tz=True)]
+
+
+class Filter(Struct, frozen=True):
+    """Which runs to list. `after` and `before` are as `created_at` is written; `cursor` continues an earlier list."""
+
+    workflow: str | None
+    status: RunStatus | None
+    after: str | None
+    before: str | None
+    limit: int
+    cursor: str | None
+
+
+def run_id(text: str) -> str:
+    """A run id out of a path. Raises Invalid when it is missing, NotFound for what cannot be one."""
+    if not text:
+        raise Invalid("the run id is missing")
+    if not is_run_id(text):
+        raise NotFound(f"run {quoted(text)} does not exist")
+    return text
+
+
+def workflow_name(text: str) -> str:
+    """A workflow name out of a path."""
+    if not text:
+        raise Invalid("the workflow name is missing")
+    if problem := problem_with("workflow name", text):
+        raise Invalid(problem)
+    return text
+
+
+def run_filter(req: Request) -> Filter:
+    """The filter in a query string."""
+    report = Report()
+    query = _query(req, report, *Filter.__struct_fields__)
+    found = Filter(
+        _name(query, report),
+        _status(query, report),
+        _instant(query, "after", report),
+        _instant(query, "before", report),
+        _number(query, "limit", 1, RUNS_LISTED_MAX, RUNS_LISTED_DEFAULT, report),
+        query.get("cursor"),
+    )
+    _raise(report)
+    return found
+
+
+def after_seq(req: Request) -> int:
+    """After which sequence events are wanted: the header of a resumed stream, else the query parameter, else all."""
+    report = Report()
+    query = _query(req, report, "after")
+    resumed = req.get_header("Last-Event-ID")
+    seq = _number(query, "after", 0, SEQ_MAX, 0, report)
+    if resumed:
+        seq = _number({"Last-Event-ID": resumed}, "Last-Event-ID", 0, SEQ_MAX, 0, report)
+    _raise(report)
+    return seq
+
+
+def idempotency_key(req: Request) -> str | None:
+    """The key that makes a repeated start the same one, if the request has one."""
+    key = req.get_header("Idempotency-Key")
+    if key is not None and not (0 < len(key) <= KEY_CHARS_MAX and key.isascii() and key.isprintable()):
+        raise Invalid(f"Idempotency-Key must be 1 to {KEY_CHARS_MAX} printable ASCII characters")
+    return key
+
+
+def instant(text: str) -> datetime | None:
+    """A moment in RFC 3339, in UTC; None for text that is none."""
+    try:
+        return msgspec.convert(text, Instant).astimezone(UTC)
+    except (msgspec.ValidationError, OverflowError):
+        return None
+
+
+def _query(req: Request, report: Report, *known: str) -> Mapping[str, str]:
+    """Each known parameter at most once."""
+    report.add(*(f"unknown query parameter {quoted(name)}" for name in req.params if name not in known))
+    report.add(*(f"{name} is given {len(value)} times" for name, value in req.params.items() if isinstance(value, list)))
+    return {name: value for name, value in req.params.items() if isinstance(value, str)}
+
+
+def _name(query: Mapping[str, str], report: Report) -> str | None:
+    name = query.get("workflow")
+    if name is not None and (problem := problem_with("workflow", name)):
+        report.add(problem)
+    return name
+
+
+def _status(query: Mapping[str, str], report: Report) -> RunStatus | None:
+    text = query.get("status")
+    if text is None or text in RunStatus.__members__.values():
+        return None if text is None else RunStatus(text)
+    report.add(f"status must be one of {' '.join(RunStatus)}, not {quoted(text)}")
+    return None
+
+
+def _instant(query: Mapping[str, str], name: str, report: Report) -> str | None:
+    text = query.get(name)
+    if text is None:
+        return None
+    if (moment := instant(text)) is None:
+        report.add(f"{name} must be a time such as 2025-01-31T12:00:00Z, not {quoted(text)}")
+        return None
+    return moment.isoformat(timespec="microseconds").replace("+00:00", "Z")
+
+
+def _number(query: Mapping[str, str], name: str, least: int, most: int, default: int, report: Report) -> int:
+    text = query.get(name)
+    if text is None:
+        return default
+    if text.isascii() and text.isdigit() and len(text) <= len(str(most)) and least <= int(text) <= most:
+        return int(text)
+    report.add(f"{name} must be a whole number from {least} to {most}, not {quoted(text)}")
+    return default
+
+
+def _raise(report: Report) -> None:
+    if problems := report.problems():
+        raise Invalid(*problems)
