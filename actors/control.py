@@ -35,7 +35,7 @@ def keyed_run_id(workflow: str, key: str) -> str:
 async def start(store: Store, definition: WorkflowDef, digest: str, value: Raw, key: str | None = None) -> str:
     """Start one run and return its id. With a key, a second start is the first one. Raises Unavailable (outcome unknown)."""
     run_id = new_run_id() if key is None else keyed_run_id(definition.name, key)
-    event = _started(run_id, definition, digest, value)
+    event = _started(run_id, definition, digest, value, now())
     if key is None:
         await store.history.append(event)
         return run_id
@@ -48,7 +48,8 @@ async def start(store: Store, definition: WorkflowDef, digest: str, value: Raw, 
 
 async def start_all(store: Store, definition: WorkflowDef, digest: str, values: Sequence[Raw]) -> list[str]:
     """Start up to 1,000 runs, all or none; ids in the order of the inputs. Raises Unavailable (outcome unknown)."""
-    events = [_started(new_run_id(), definition, digest, value) for value in values]
+    at = now()
+    events = [_started(new_run_id(), definition, digest, value, at) for value in values]
     await store.history.append_all(events)
     return [event.run_id for event in events]
 
@@ -71,6 +72,6 @@ async def get(store: Store, run_id: str) -> Run:
     return run
 
 
-def _started(run_id: str, definition: WorkflowDef, digest: str, value: Raw) -> WorkflowStarted:
+def _started(run_id: str, definition: WorkflowDef, digest: str, value: Raw, at: str) -> WorkflowStarted:
     payload = Started(workflow=definition.name, version=definition.version, digest=digest, input=value)
-    return WorkflowStarted(run_id=run_id, timestamp=now(), payload=payload)
+    return WorkflowStarted(run_id=run_id, timestamp=at, payload=payload)

@@ -17,12 +17,20 @@ class Mail:
 
 
 class Lane:
-    """One partition's mail in the order of the log, until it is acknowledged. Owned by the shard."""
+    """One partition's mail in the order of the log, until it is acknowledged. Owned by the shard.
+
+    What was delivered up to `takeover_seq` may have been seen before, by another owner or by this one.
+    """
 
     __slots__ = ("queue", "takeover_seq")
 
-    def __init__(self, takeover_seq: int) -> None:
+    def __init__(self) -> None:
         self.queue: deque[Mail] = deque()
+        self.takeover_seq = 0
+
+    def begin(self, takeover_seq: int) -> None:
+        """All that is not acknowledged will be delivered again: the mail from before is not ours to acknowledge any more."""
+        self.queue.clear()
         self.takeover_seq = takeover_seq
 
     def acknowledgeable(self, before: float) -> Mail | None:

@@ -14,7 +14,8 @@ import structlog
 import uvloop
 
 from penstock.actors.placement import owned, refuse_second_owner
-from penstock.actors.run_index import follow_when_free, index_path
+from penstock.actors.index_file import index_path
+from penstock.actors.index_follower import follow_when_free
 from penstock.actors.shard import open_shard
 from penstock.actors.upkeep import keep_up
 from penstock.broker.store import open_store
@@ -65,7 +66,7 @@ async def _services(settings: Settings, stop: asyncio.Event) -> None:
 def _main(settings: Settings, name: str, parent: int, work: Callable[[asyncio.Event], Awaitable[None]]) -> None:
     _die_with(parent)
     configure(settings.log, name)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to the whole group; the supervisor decides the order
+    os.setpgid(0, 0)  # Ctrl-C goes to the whole group; the supervisor decides the order
     try:
         uvloop.run(_until_stopped(work))
     except (Unavailable, Conflict) as error:

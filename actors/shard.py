@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 
 import orjson
 import structlog
@@ -28,7 +28,9 @@ from penstock.engine.identifiers import is_run_id
 PULL_BATCH = 256
 FRESH_S = 4.0  # less than the broker's 5 s window for repeated message ids
 WAITING_MAX = 20_000  # mail in all mailboxes; beyond it the broker keeps the backlog
+PASSING_MAX = 30_000  # actors over the cap that are about to be written and to leave
 TICK_S = 0.1
+SWEEP_S = 5.0
 
 log = structlog.get_logger()
 
@@ -85,25 +87,33 @@ class Shard:
         actor.deliver(mail)
 
     def room(self) -> int:
-        return PULL_BATCH if self.waiting < WAITING_MAX else 0
+        """Deliveries that may be asked for: none while too much waits, or too many runs are in memory."""
+        full = self.waiting >= WAITING_MAX or len(self.actors) >= ACTORS_RESIDENT_MAX + PASSING_MAX
+        return 0 if full else PULL_BATCH
 
     async def own(self, stack: AsyncExitStack) -> None:
-        """Take the partitions over: everything that their former owner did not acknowledge comes again."""
-        takeover_seq = await self.store.history.last_seq()
+        """Take the partitions over."""
         for number in self.partitions:
-            lane = self._lanes[number] = Lane(takeover_seq)
+            self._pulls.append(await stack.enter_async_context(self._consume(number)))
+
+    def _consume(self, number: int) -> AbstractAsyncContextManager[Pull]:
+        lane = self._lanes[number] = Lane()
+
+        async def begin() -> None:
+            """Also after a reconnect: what was on its way then is lost, so all that is not acknowledged comes again."""
+            lane.begin(await self.store.history.last_seq())
             await self.store.history.reset(number)
-            consuming = self.store.history.consume(
-                number, lambda delivery, lane=lane: self.take(lane, delivery), batch=PULL_BATCH, room=self.room
-            )
-            self._pulls.append(await stack.enter_async_context(consuming))
+
+        return self.store.history.consume(
+            number, lambda delivery: self.take(lane, delivery), batch=PULL_BATCH, room=self.room, before=begin
+        )
 
     async def tick(self) -> None:
         """What is due by time: snapshots, acknowledgements, idle actors, pulls that were held back."""
         now = time.monotonic()
         self._save_older_than(now - SNAPSHOT_AFTER_S)
         await self._acknowledge(now - ACK_HELD_BACK_S)
-        if now - self._swept_at > 1:
+        if now - self._swept_at > SWEEP_S or len(self.actors) > ACTORS_RESIDENT_MAX:
             self._swept_at = now
             self._passivate(now)
         for pull in self._pulls:
@@ -111,16 +121,22 @@ class Shard:
 
     async def drain(self) -> None:
         """Write every snapshot and acknowledge everything: the next owner has nothing to repeat."""
-        self._save_older_than(float("inf"))
-        while tasks := [actor.task for actor in self.actors.values() if actor.task is not None]:
-            await asyncio.wait(tasks)
+        tasks: list[asyncio.Task[None]] = []
+        while self.dirty or tasks:
+            self._save_older_than(float("inf"))
+            tasks = [actor.task for actor in self.actors.values() if actor.task is not None]
+            if tasks:
+                await asyncio.wait(tasks)
         await self._acknowledge(float("inf"))
         await self.store.broker.flush()
 
     def _save_older_than(self, before: float) -> None:
-        for run_id, since in list(self.dirty.items()):
+        due = []
+        for run_id, since in self.dirty.items():
             if since >= before:
                 break  # in the order of their age
+            due.append(run_id)
+        for run_id in due:
             del self.dirty[run_id]
             if actor := self.actors.get(run_id):
                 actor.save_soon()
@@ -134,10 +150,13 @@ class Shard:
     def _passivate(self, now: float) -> None:
         """Idle actors leave memory; over the cap, also those that are idle for a shorter time."""
         over = len(self.actors) - ACTORS_RESIDENT_MAX
-        for run_id, actor in list(self.actors.items()):
+        gone = []
+        for actor in self.actors.values():
             if actor.idle and (over > 0 or now - actor.active_at > ACTOR_IDLE_S):
-                del self.actors[run_id]
+                gone.append(actor.run_id)
                 over -= 1
+        for run_id in gone:
+            del self.actors[run_id]
 
 
 @asynccontextmanager

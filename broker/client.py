@@ -11,11 +11,11 @@ from collections.abc import Awaitable, Callable
 from nats.aio.client import Client
 from nats.aio.subscription import Subscription
 
-Receive = Callable[[bytes, bytes, bytes, bytes | None], Awaitable[None]]
+Receive = Callable[[bytes, bytes, bytes, bytes], Awaitable[None]]
 """Takes subject, reply subject (empty: a status), body and raw headers. It runs in the reading loop: it must not wait."""
 
 
-class QuickClient(Client):  # type: ignore[misc]
+class QuickClient(Client):
     """Owned by one Broker."""
 
     def __init__(self) -> None:
@@ -33,12 +33,12 @@ class QuickClient(Client):  # type: ignore[misc]
         del self._receivers[subscription._id]
         await subscription.unsubscribe()
 
-    async def _process_msg(self, sid: int, subject: bytes, reply: bytes, data: bytes, headers: bytes | None) -> None:
+    async def _process_msg(self, sid: int, subject: bytes, reply: bytes, data: bytes, headers: bytes) -> None:
         receive = self._receivers.get(sid)
         if receive is None:
             await super()._process_msg(sid, subject, reply, data, headers)
             return
         try:
-            await receive(subject, reply, data, headers)
+            await receive(subject, reply, data, headers or b"")
         except Exception as error:  # as the client does for callbacks: the connection belongs to others too
             await self._error_cb(error)

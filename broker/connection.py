@@ -56,6 +56,7 @@ class Broker:
     def __init__(self, client: QuickClient) -> None:
         self.client = client
         self.on_reconnect: list[Callable[[], Awaitable[None]]] = []
+        self._closing = False
 
     @property
     def connected(self) -> bool:
@@ -142,6 +143,14 @@ class Broker:
             await subscription.unsubscribe()
         return answers
 
+    async def close(self) -> None:
+        self._closing = True
+        await self.client.close()
+
+    async def _disconnected(self) -> None:
+        if not self._closing:
+            log.warning("broker_disconnected")
+
     async def _reconnected(self) -> None:
         log.info("broker_reconnected")
         for callback in list(self.on_reconnect):
@@ -156,12 +165,12 @@ async def connect(settings: BrokerSettings, name: str, patience_s: float = 10.0)
         async with asyncio.timeout(patience_s):
             await _open(broker, settings, name)
     except (nats.errors.Error, OSError, asyncio.TimeoutError, TimeoutError) as error:
-        await broker.client.close()
+        await broker.close()
         raise Unavailable(f"cannot connect to the broker at {address(settings)}: {error or 'no answer'}") from error
     try:
         yield broker
     finally:
-        await broker.client.close()
+        await broker.close()
 
 
 def address(settings: BrokerSettings) -> str:
@@ -175,7 +184,7 @@ async def _open(broker: Broker, settings: BrokerSettings, name: str) -> None:
                 servers=address(settings).split(","),
                 name=name,
                 error_cb=_log_error,
-                disconnected_cb=_log_disconnect,
+                disconnected_cb=broker._disconnected,
                 reconnected_cb=broker._reconnected,
                 max_reconnect_attempts=-1,
                 reconnect_time_wait=0.1,
@@ -213,11 +222,5 @@ def _tls(settings: BrokerSettings) -> ssl.SSLContext | None:
 
 async def _log_error(error: Exception) -> None:
     if isinstance(error, ConnectionRefusedError | ConnectionResetError):
-        return  # a broker that is away is told once, by _log_disconnect
+        return  # a broker that is away is told once, by _disconnected
     log.warning("broker_error", error=str(error) or type(error).__name__)
-
-
-async def _log_disconnect() -> None:
-    log.warning("broker_disconnected")
-
-

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
 from typing import Any, NamedTuple
 
@@ -92,10 +92,20 @@ class History:
         await self._broker.api(f"CONSUMER.RESET.{names.HISTORY}.{names.engine_consumer(partition)}")
 
     def consume(
-        self, partition: int, take: Callable[[Delivery], None], *, batch: int, room: Callable[[], int]
+        self,
+        partition: int,
+        take: Callable[[Delivery], None],
+        *,
+        batch: int,
+        room: Callable[[], int],
+        before: Callable[[], Awaitable[None]],
     ) -> AbstractAsyncContextManager[Pull]:
-        """Deliveries of one partition, for the time of the block. Acknowledging one acknowledges all before it."""
-        return open_pull(self._broker, names.HISTORY, names.engine_consumer(partition), take, batch=batch, room=room)
+        """Deliveries of one partition, for the time of the block. Acknowledging one acknowledges all before it.
+
+        `before` is awaited at the beginning and again whenever deliveries may have been lost on the way (a reconnect).
+        """
+        consumer = names.engine_consumer(partition)
+        return open_pull(self._broker, names.HISTORY, consumer, take, batch=batch, room=room, before=before)
 
     @asynccontextmanager
     async def tail(
@@ -127,7 +137,7 @@ class History:
                         after = stored.seq
                     yield stored
 
-    async def _follow_once(self, run_id: str, after: int) -> AsyncIterator[Stored | None]:
+    async def _follow_once(self, run_id: str, after: int) -> AsyncGenerator[Stored | None, None]:
         """Until the consumer is lost; a quiet time of twice the heartbeat means that it is."""
         async with self._ephemeral(run_id, after) as queue:
             quiet = 0

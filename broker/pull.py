@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -14,7 +14,7 @@ import structlog
 from nats.aio.subscription import Subscription
 
 from penstock.broker.connection import Broker
-from penstock.engine.errors import Unavailable
+from penstock.engine.errors import PenstockError
 
 EXPIRES_S = 30
 HEARTBEAT_S = 2
@@ -64,33 +64,48 @@ class Pull:
     """One consumer's stream of deliveries, for as long as `open_pull` holds it.
 
     `batch` bounds what is on its way unasked for. `room` (messages that the owner can take now) holds the next request
-    back: when it says 0, `top_up` must be called once there is room again.
+    back: when it says 0, `top_up` must be called once there is room again. `before` is awaited before each beginning on a
+    new inbox, the first one included: nothing is delivered while it runs.
     """
 
     def __init__(
-        self, broker: Broker, stream: str, consumer: str, take: Callable[[Delivery], None], batch: int, room: Callable[[], int] | None
+        self,
+        broker: Broker,
+        stream: str,
+        consumer: str,
+        take: Callable[[Delivery], None],
+        batch: int,
+        room: Callable[[], int] | None,
+        before: Callable[[], Awaitable[None]] | None,
     ) -> None:
-        self._broker, self._take, self._batch, self._room = broker, take, batch, room
+        self._broker, self._take, self._batch, self._room, self._before = broker, take, batch, room, before
         self._stream, self._consumer = stream, consumer
         self._subject = f"$JS.API.CONSUMER.MSG.NEXT.{stream}.{consumer}"
         self._subscription: Subscription | None = None
         self._inbox = ""
         self._left = 0
         self._heard = time.monotonic()
+        self._broken = False
 
     async def top_up(self) -> None:
         """Ask for more if less than half of what may be on its way is left of the last requests."""
+        if self._broken:
+            return
         room = self._batch if self._room is None else min(self._batch, self._room())
         if self._left <= room // 2 and room - self._left > 0:
             await self._ask(room - self._left)
 
     async def _renew(self) -> None:
         """Begin afresh on a new inbox: requests made before are void, what they still bring is redelivered."""
-        old, self._inbox, self._left = self._subscription, self._broker.new_inbox(), 0
+        self._broken = True
+        if self._subscription is not None:
+            await self._broker.client.stop_receiving(self._subscription)
+            self._subscription = None
+        if self._before is not None:
+            await self._before()
+        self._inbox, self._left = self._broker.new_inbox(), 0
         self._subscription = await self._broker.client.receive(self._inbox, self._receive)
-        if old is not None:
-            await self._broker.client.stop_receiving(old)
-        self._heard = time.monotonic()
+        self._heard, self._broken = time.monotonic(), False
         await self.top_up()
 
     async def _ask(self, count: int) -> None:
@@ -98,13 +113,13 @@ class Pull:
         request = {"batch": count, "expires": EXPIRES_S * 10**9, "idle_heartbeat": HEARTBEAT_S * 10**9}
         await self._broker.publish(self._subject, orjson.dumps(request), reply=self._inbox)
 
-    async def _receive(self, subject: bytes, reply: bytes, data: bytes, headers: bytes | None) -> None:
+    async def _receive(self, subject: bytes, reply: bytes, data: bytes, headers: bytes) -> None:
         self._heard = time.monotonic()
         if reply:
             self._left -= 1
             self._take(Delivery(self._broker, subject.decode(), reply.decode(), data))
         else:
-            self._status(headers or b"")
+            self._status(headers)
         if self._left <= self._batch // 2:
             await self.top_up()
 
@@ -124,7 +139,9 @@ class Pull:
             now = time.monotonic()
             if now - begin > 2 * HEARTBEAT_S:  # this process was stopped: what came meanwhile is still to be read
                 self._heard = now
-            if self._left and now - self._heard > QUIET_S and self._broker.connected:
+            if not self._broker.connected:
+                continue
+            if self._broken or (self._left and now - self._heard > QUIET_S):
                 log.warning("pull_quiet", stream=self._stream, consumer=self._consumer)
                 await self._safely_renew()
             elif not self._left:
@@ -133,7 +150,7 @@ class Pull:
     async def _safely_renew(self) -> None:
         try:
             await self._renew()
-        except Unavailable as error:
+        except PenstockError as error:
             log.warning("pull_not_renewed", consumer=self._consumer, error=str(error))
 
 
@@ -146,9 +163,10 @@ async def open_pull(
     *,
     batch: int,
     room: Callable[[], int] | None = None,
+    before: Callable[[], Awaitable[None]] | None = None,
 ) -> AsyncIterator[Pull]:
     """Deliveries of the consumer go to `take` (which must not wait) for the time of the block."""
-    pull = Pull(broker, stream, consumer, take, batch, room)
+    pull = Pull(broker, stream, consumer, take, batch, room, before)
     await pull._renew()
     broker.on_reconnect.append(pull._safely_renew)
     watcher = asyncio.create_task(pull._watch())

@@ -1,0 +1,264 @@
+"""The file of the run index: which runs there are, by workflow, status and age. Nothing here waits for anything but the disk.
+
+It is a projection: it can be deleted at any time, and whatever does not fit is thrown away and written anew from the log.
+So it is never synced to the disk. A reader sees one transaction or none: rows, totals and progress move together.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from datetime import UTC, datetime, timedelta
+from heapq import merge
+from itertools import islice
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+import orjson
+
+from penstock.engine.errors import Conflict
+from penstock.engine.events import (
+    Event,
+    WorkflowCancelled,
+    WorkflowCompleted,
+    WorkflowFailed,
+    WorkflowResumed,
+    WorkflowScheduled,
+    WorkflowStarted,
+)
+from penstock.engine.state import RunStatus
+
+VERSION = 1
+WRITER_PATIENCE_S = 5.0
+READER_PATIENCE_S = 0.1  # readers never wait for the writer, only for a file that is being opened or mended
+WAL_PAGES = 4000
+INSTANT_US_MAX = 2**63 - 1
+AFTER_ANY_ID = "\U0010ffff"
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+# Created_us and run_id end both indexes: each status is one sorted list, and a page merges the lists that it needs.
+SCHEMA = """
+CREATE TABLE runs (
+    run_id TEXT PRIMARY KEY, workflow TEXT NOT NULL, status TEXT NOT NULL, created_us INTEGER NOT NULL
+) WITHOUT ROWID;
+CREATE INDEX by_status ON runs (status, created_us, run_id);
+CREATE INDEX by_workflow ON runs (workflow, status, created_us, run_id);
+CREATE TABLE totals (
+    workflow TEXT NOT NULL, status TEXT NOT NULL, runs INTEGER NOT NULL, PRIMARY KEY (workflow, status)
+) WITHOUT ROWID;
+CREATE TABLE progress (stream TEXT NOT NULL, seq INTEGER NOT NULL, beat REAL NOT NULL);
+"""
+
+NEWEST = """
+SELECT created_us, run_id FROM runs
+WHERE status = :status AND created_us >= :first AND (created_us, run_id) < (:last, :last_id)
+ORDER BY created_us DESC, run_id DESC
+"""
+NEWEST_OF_WORKFLOW = NEWEST.replace("WHERE", "WHERE workflow = :workflow AND")
+COUNT = "SELECT status, sum(runs) FROM totals WHERE :workflow IS NULL OR workflow = :workflow GROUP BY status"
+
+# What an event makes of a run in each status, None meaning that nothing is known of it; anything else changes nothing.
+MOVES: Mapping[type[Event], Mapping[RunStatus | None, RunStatus]] = {
+    WorkflowScheduled: {None: RunStatus.SCHEDULED},
+    WorkflowStarted: {None: RunStatus.RUNNING, RunStatus.SCHEDULED: RunStatus.RUNNING},
+    WorkflowCancelled: {RunStatus.RUNNING: RunStatus.CANCELLED, RunStatus.SCHEDULED: RunStatus.CANCELLED},
+    WorkflowCompleted: {RunStatus.RUNNING: RunStatus.COMPLETED},
+    WorkflowFailed: {RunStatus.RUNNING: RunStatus.FAILED},
+    WorkflowResumed: {RunStatus.FAILED: RunStatus.RUNNING},
+}
+
+
+class Change(NamedTuple):
+    """One event, as far as the index cares. `workflow` and `created_us` are set for the events that begin a run."""
+
+    run_id: str
+    kind: type[Event]
+    workflow: str = ""
+    created_us: int = 0
+
+
+class Row(NamedTuple):
+    run_id: str
+    workflow: str
+    status: RunStatus
+    created_us: int
+
+
+Place = tuple[int, str]
+"""Where a run stands in a list: when it was created (in us), then its id."""
+
+
+class Unfit(Exception):
+    """The file is not (or no longer) the one to write to: it must be made anew."""
+
+
+def index_path(data_dir: str | Path) -> Path:
+    """Where the index of a host lies."""
+    return Path(data_dir) / "index" / "runs.sqlite"
+
+
+def prepare(path: Path, stream: str) -> None:
+    """Afterwards there is a sound file for this stream, perhaps an empty one. Call it with the lock held."""
+    if path.exists() and _fits(path, stream):
+        return
+    remove(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with closing(_connect(path, "rwc")) as db:
+        db.execute("PRAGMA journal_mode = WAL")
+        db.executescript(f"BEGIN;{SCHEMA}PRAGMA user_version = {VERSION};COMMIT")
+        db.execute("INSERT INTO progress VALUES (?, 0, 0)", (stream,))
+
+
+def remove(path: Path) -> None:
+    """Delete the file. It goes before its log, so that nobody opens it without."""
+    for name in (path, Path(f"{path}-wal"), Path(f"{path}-shm")):
+        name.unlink(missing_ok=True)
+
+
+def identity(path: Path) -> int:
+    """Tells a file from another of the same name; 0: there is none."""
+    try:
+        return os.stat(path).st_ino
+    except OSError:
+        return 0
+
+
+def instant_us(text: str) -> int | None:
+    """Microseconds since the epoch of an RFC 3339 text; None for any other."""
+    try:
+        at = msgspec.convert(text, datetime)
+    except msgspec.ValidationError:
+        return None
+    return None if at.tzinfo is None else (at - EPOCH) // timedelta(microseconds=1)
+
+
+class Reading:
+    """A reader's end: it makes and changes nothing. Everything raises sqlite3.DatabaseError. Owned by a RunIndex."""
+
+    def __init__(self, path: Path) -> None:
+        self.identity = identity(path)
+        self._db = _connect(path, "rw", READER_PATIENCE_S)
+
+    def close(self) -> None:
+        self._db.close()
+
+    def progress(self) -> tuple[int, float]:
+        """The log's sequence that the index has reached, and when its writer last showed itself."""
+        seq, beat = self._db.execute("SELECT seq, beat FROM progress").fetchone() or (0, 0.0)
+        return seq, beat
+
+    def newest(self, workflow: str | None, status: Collection[str], first: int, last: Place, limit: int) -> list[Place]:
+        """Runs created at `first` or later whose place is before `last`, newest first."""
+        with self._db:
+            self._db.execute("BEGIN")  # all lists as of one moment
+            lists = [self._sorted(workflow, one, first, last) for one in status]
+            return list(islice(merge(*lists, reverse=True), limit))
+
+    def count(self, workflow: str | None) -> dict[str, int]:
+        return {status: runs for status, runs in self._db.execute(COUNT, {"workflow": workflow}) if runs}
+
+    def _sorted(self, workflow: str | None, status: str, first: int, last: Place) -> Iterator[Place]:
+        """The runs in one status; rows are read only as far as they are needed."""
+        values = {"workflow": workflow, "status": status, "first": first, "last": last[0], "last_id": last[1]}
+        return self._db.execute(NEWEST if workflow is None else NEWEST_OF_WORKFLOW, values)
+
+
+class IndexFile:
+    """The writer's end. Owned by the follower that holds the lock."""
+
+    def __init__(self, path: Path) -> None:
+        self._path, self._identity = path, identity(path)
+        self._db = _connect(path, "rw")
+        self._db.execute("PRAGMA synchronous = OFF")
+        self._db.execute(f"PRAGMA wal_autocheckpoint = {WAL_PAGES}")
+        self.seq, self.beat = self._db.execute("SELECT seq, beat FROM progress").fetchone()
+
+    def close(self) -> None:
+        self._db.close()
+
+    def write(self, changes: Sequence[Change], seq: int, now: float) -> None:
+        """Fold the changes in and move the progress to `seq`, all or nothing.
+
+        Raises Unfit when the file was deleted, Conflict when another process writes to it, sqlite3.DatabaseError.
+        """
+        if identity(self._path) != self._identity:
+            raise Unfit("it was deleted")
+        with self._transaction():
+            self._advance(seq, now)
+            if changes:
+                self._fold(changes)
+        self.seq, self.beat = seq, now
+
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        self._db.execute("BEGIN IMMEDIATE")
+        try:
+            yield
+        except BaseException:
+            self._db.execute("ROLLBACK")
+            raise
+        self._db.execute("COMMIT")
+
+    def _advance(self, seq: int, now: float) -> None:
+        """A writer that lost its lock without knowing finds the progress moved, and stops."""
+        moved = self._db.execute("UPDATE progress SET seq = ?, beat = ? WHERE seq = ?", (seq, now, self.seq))
+        if moved.rowcount != 1:
+            raise Conflict("another process has written to the run index")
+
+    def _fold(self, changes: Sequence[Change]) -> None:
+        before = self._rows({change.run_id for change in changes})
+        after = fold(before, changes)
+        totals = Counter[tuple[str, RunStatus]]()
+        for run_id, row in after.items():
+            totals[row.workflow, row.status] += 1
+            if old := before.get(run_id):
+                totals[old.workflow, old.status] -= 1
+        self._db.executemany("INSERT INTO runs VALUES (?, ?, ?, ?) ON CONFLICT DO UPDATE SET status = excluded.status", after.values())
+        self._db.executemany(
+            "INSERT INTO totals VALUES (?, ?, ?) ON CONFLICT DO UPDATE SET runs = runs + excluded.runs",
+            [(*key, count) for key, count in totals.items() if count],
+        )
+
+    def _rows(self, run_ids: Collection[str]) -> dict[str, Row]:
+        wanted = orjson.dumps(list(run_ids)).decode()
+        found = self._db.execute(
+            "SELECT run_id, workflow, status, created_us FROM json_each(?) CROSS JOIN runs ON run_id = json_each.value", (wanted,)
+        )
+        return {run_id: Row(run_id, workflow, RunStatus(status), created_us) for run_id, workflow, status, created_us in found}
+
+
+def fold(rows: Mapping[str, Row], changes: Sequence[Change]) -> dict[str, Row]:
+    """The rows that the changes make or change. A run keeps the workflow and the age that it began with."""
+    changed: dict[str, Row] = {}
+    for change in changes:
+        row = changed.get(change.run_id) or rows.get(change.run_id)
+        status = MOVES[change.kind].get(row and row.status)
+        if status is None:
+            continue
+        if row is None:
+            changed[change.run_id] = Row(change.run_id, change.workflow, status, change.created_us)
+        else:
+            changed[change.run_id] = row._replace(status=status)
+    return changed
+
+
+def _connect(path: Path, mode: str, patience_s: float = WRITER_PATIENCE_S) -> sqlite3.Connection:
+    uri = f"{path.absolute().as_uri()}?mode={mode}"
+    return sqlite3.connect(uri, uri=True, timeout=patience_s, isolation_level=None)
+
+
+def _fits(path: Path, stream: str) -> bool:
+    """Whether the file is of this version and stream, and sound."""
+    try:
+        with closing(_connect(path, "rw")) as db:
+            if db.execute("PRAGMA user_version").fetchone() != (VERSION,):
+                return False
+            if db.execute("SELECT stream FROM progress").fetchall() != [(stream,)]:
+                return False
+            return bool(db.execute("PRAGMA quick_check(1)").fetchone() == ("ok",))
+    except sqlite3.DatabaseError:
+        return False

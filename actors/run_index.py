@@ -1,0 +1,141 @@
+"""The run index: lists of runs and their numbers, out of a file that one process of the host keeps up with the log.
+
+Front ends read it (`RunIndex`); whoever holds the lock beside the file follows the log (index_follower.py). A reader that
+must see what was written before asks for the log's last sequence and waits until the index has passed it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from msgspec import Struct
+
+from penstock.actors.index_file import AFTER_ANY_ID, INSTANT_US_MAX, Place, Reading, identity, instant_us
+from penstock.config.limits import RUNS_LISTED_DEFAULT
+from penstock.engine.errors import Invalid, Unavailable
+from penstock.engine.identifiers import quoted
+from penstock.engine.state import RunStatus
+
+POLL_S = 0.002
+ALIVE_S = 3.0
+EVERY_STATUS = frozenset[str](RunStatus)
+
+
+class Page(Struct, frozen=True):
+    """Run ids, newest first; `next` is the cursor of the page after, None when this was the last."""
+
+    run_ids: list[str]
+    next: str | None
+
+
+class RunIndex:
+    """A reader, owned by one front-end process. The file need not be there yet, and may be made anew at any time."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._file: Reading | None = None
+        self._seq, self._seq_read_at = 0, 0.0
+
+    def close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+        self._file = None
+
+    async def caught_up(self, seq: int, timeout_s: float) -> None:
+        """Return once everything up to this sequence of the log is in the index.
+
+        Raises Unavailable, which says how much is missing, when it is not within `timeout_s`.
+        """
+        deadline = time.monotonic() + timeout_s
+        while (at := self._progress()) < seq:
+            if time.monotonic() >= deadline:
+                raise Unavailable(f"the run index is {seq - at} of {seq} messages behind the log")
+            await asyncio.sleep(POLL_S)
+
+    def query(
+        self,
+        workflow: str | None = None,
+        status: frozenset[str] | None = None,
+        after: str | None = None,
+        before: str | None = None,
+        limit: int = RUNS_LISTED_DEFAULT,
+        cursor: str | None = None,
+    ) -> Page:
+        """The newest runs that match, at most `limit`: of one workflow, in one of these statuses, created within these bounds.
+
+        The bounds are RFC 3339 and belong to the range. Raises Invalid for a bad bound or cursor, Unavailable without a file.
+        """
+        first = _instant("after", after, -INSTANT_US_MAX)
+        last = min((_instant("before", before, INSTANT_US_MAX), AFTER_ANY_ID), _place(cursor))
+        with self._reading() as file:
+            found = file.newest(workflow, EVERY_STATUS if status is None else status, first, last, limit + 1)
+        return Page([run_id for _, run_id in found[:limit]], _cursor(found[limit - 1]) if len(found) > limit else None)
+
+    def count(self, workflow: str | None = None) -> dict[str, int]:
+        """How many runs (of one workflow) are in each status; those without any are left out. Raises Unavailable without a file."""
+        with self._reading() as file:
+            return file.count(workflow)
+
+    def alive(self) -> bool:
+        """Whether a follower has shown itself in the last few seconds."""
+        try:
+            with self._reading() as file:
+                return abs(time.time() - file.progress()[1]) < ALIVE_S
+        except Unavailable:
+            return False
+
+    def _progress(self) -> int:
+        """How far the index is, or was a moment ago: many that wait cost no more than one."""
+        now = time.monotonic()
+        if now - self._seq_read_at >= POLL_S / 2:
+            self._seq, self._seq_read_at = self._progress_now(), now
+        return self._seq
+
+    def _progress_now(self) -> int:
+        try:
+            with self._reading() as file:
+                return file.progress()[0]
+        except Unavailable:
+            return 0
+
+    @contextmanager
+    def _reading(self) -> Iterator[Reading]:
+        """The file that is there now. Raises Unavailable when it is not there or not sound."""
+        there = identity(self._path)
+        if self._file is None or self._file.identity != there:
+            self.close()
+        if not there:
+            raise Unavailable("the run index is not there yet")
+        try:
+            self._file = self._file or Reading(self._path)
+            yield self._file
+        except sqlite3.DatabaseError as error:
+            self.close()
+            raise Unavailable(f"the run index cannot be read: {error}") from error
+
+
+def _instant(name: str, text: str | None, otherwise: int) -> int:
+    if text is None:
+        return otherwise
+    found = instant_us(text)
+    if found is None:
+        raise Invalid(f"{name} {quoted(text)} is not an RFC 3339 time")
+    return found
+
+
+def _cursor(last: Place) -> str:
+    return f"{last[0]}.{last[1]}"
+
+
+def _place(cursor: str | None) -> Place:
+    if cursor is None:
+        return INSTANT_US_MAX, AFTER_ANY_ID
+    created, _, run_id = cursor.partition(".")
+    if not created.removeprefix("-").isdecimal() or len(created) > 18 or not run_id:
+        raise Invalid(f"cursor {quoted(cursor)} is none that was given out")
+    return int(created), run_id
