@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 CELL_CHARS_MAX = 120
+MINUTE_S = 60
 STATUS_STYLES = {
     "completed": "green",
     "running": "cyan",
@@ -102,13 +103,16 @@ def optional(value: str | int | Raw | UnsetType) -> str:
 
 
 def took(started_at: str | UnsetType, finished_at: str | UnsetType, now: datetime | None = None) -> str:
-    """The time between two RFC 3339 texts, or until `now` when the second is absent: `0.012s`, `3m05s`. Empty when not started."""
+    """The time between two RFC 3339 texts, or until `now` when the second is absent: `0.012s`, `3m05s`, `2h07m`. Empty when not started."""
     if isinstance(started_at, UnsetType):
         return ""
     end = (now or datetime.now(UTC)) if isinstance(finished_at, UnsetType) else datetime.fromisoformat(finished_at)
     seconds = max(0.0, (end - datetime.fromisoformat(started_at)).total_seconds())
-    minutes, rest = divmod(int(seconds), 60)
-    return f"{minutes}m{rest:02}s" if minutes else f"{seconds:.3f}s"
+    if seconds < MINUTE_S:
+        return f"{seconds:.3f}s"
+    minutes, rest = divmod(int(seconds), MINUTE_S)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}h{minutes:02}m" if hours else f"{minutes}m{rest:02}s"
 
 
 @contextmanager

@@ -12,7 +12,8 @@ from penstock.cli.session import REFUSED, RUN_NOT_COMPLETED, Group, Session
 from penstock.engine.errors import PenstockError, Unavailable
 
 if TYPE_CHECKING:
-    from penstock.http.client import CancelledRun, Client, RunView
+    from penstock.http.client import Client
+    from penstock.http.client_views import CancelledRun, RunView
 
 RUN_ID = click.argument("run_id", metavar="ID")
 WAIT = click.option("--wait", is_flag=True, help="Wait until the run ends; exit code 4 unless it completed.")

@@ -16,7 +16,8 @@ from penstock.cli.session import as_json
 if TYPE_CHECKING:
     from rich.console import Group
 
-    from penstock.http.client import Client, EventView, RunView
+    from penstock.http.client import Client
+    from penstock.http.client_views import EventView, RunView
 
 LIST_HEADERS = ("RUN", "WORKFLOW", "STATUS", "CREATED", "TOOK")
 STEP_HEADERS = ("STEP", "STATUS", "ATTEMPT", "TOOK", "WORKER", "OUTPUT OR ERROR")

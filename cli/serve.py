@@ -15,9 +15,9 @@ import click
 import msgspec
 import structlog
 
-from penstock.broker.command import Command
 from penstock.actors.processes import run_services, run_shard
 from penstock.actors.supervisor import Child, Process, Supervisor
+from penstock.broker.command import Command
 from penstock.broker.connection import address, connect
 from penstock.broker.provisioning import provision
 from penstock.broker.server import EmbeddedBroker
@@ -166,5 +166,3 @@ def _is_ready(settings: Settings) -> bool:
         return False
     finally:
         connection.close()
-
-

@@ -10,7 +10,7 @@ from penstock.cli import output
 from penstock.cli.session import Group, Session
 
 if TYPE_CHECKING:
-    from penstock.http.client import WorkerView
+    from penstock.http.client_views import WorkerView
 
 HEADERS = ("WORKER", "TASKS", "MAX", "TRANSPORT", "LANGUAGE", "HOST", "PID", "LAST SEEN")
 

@@ -60,6 +60,7 @@ class Backend:
         self._task.cancel()
         with suppress(asyncio.CancelledError):
             await self._task
+        self.index.close()
 
     async def _stay_connected(self, connected: asyncio.Event) -> None:
         """An open connection heals itself; this one loop is for the time before there is one."""

@@ -20,7 +20,7 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 from penstock.config.limits import BODY_BYTES_MAX, RUNS_LISTED_DEFAULT
 from penstock.engine import errors
 from penstock.engine.definitions import WorkflowDef, from_json
-from penstock.engine.state import RUN_ENDED
+from penstock.http.client_views import CancelledRun, EventView, Registered, RunView, StartedRun, StartedRuns, WorkerView
 
 TIMEOUT_S = 30.0
 STREAM_SILENCE_S_MAX = 60.0  # then the connection counts as lost
@@ -37,95 +37,6 @@ ERRORS: Mapping[int, type[errors.PenstockError]] = {
 }
 
 T = TypeVar("T")
-
-
-class StepView(Struct, frozen=True, kw_only=True):
-    """A step's state as the service shows it; what is absent there is UNSET here."""
-
-    status: str
-    attempts: int
-    output: Raw | UnsetType = UNSET
-    error: str | UnsetType = UNSET
-    iteration: int | UnsetType = UNSET
-    started_at: str | UnsetType = UNSET
-    finished_at: str | UnsetType = UNSET
-    worker_id: str | UnsetType = UNSET
-
-
-class RunView(Struct, frozen=True, kw_only=True):
-    """A run snapshot. Spec: Run snapshot; Protocol: Status."""
-
-    run_id: str
-    workflow_id: str
-    status: str
-    created_at: str
-    steps: dict[str, StepView]
-    version: str | UnsetType = UNSET
-    input: Raw | UnsetType = UNSET
-    output: Raw | UnsetType = UNSET
-    error: str | UnsetType = UNSET
-    started_at: str | UnsetType = UNSET
-    finished_at: str | UnsetType = UNSET
-    run_at: str | UnsetType = UNSET
-    parent: str | UnsetType = UNSET
-    rerun_of: str | UnsetType = UNSET
-    trigger: Raw | UnsetType = UNSET
-
-    @property
-    def ended(self) -> bool:
-        return self.status in RUN_ENDED
-
-
-class EventView(Struct, frozen=True, kw_only=True):
-    """One event of a run's history; `seq` is its stream sequence."""
-
-    seq: int
-    type: str
-    run_id: str
-    timestamp: str | UnsetType = UNSET
-    step_id: str | UnsetType = UNSET
-    payload: Raw | UnsetType = UNSET
-    worker_id: str | UnsetType = UNSET
-    attempt_number: int | UnsetType = UNSET
-    iteration: int | UnsetType = UNSET
-    trace_parent: str | UnsetType = UNSET
-
-
-class WorkerView(Struct, frozen=True, kw_only=True):
-    """A worker's registration. Spec: WorkerRegistration; Protocol: Buckets."""
-
-    worker_id: str
-    task_types: list[str]
-    max_tasks: int = 1
-    language: str | UnsetType = UNSET
-    transport: str | UnsetType = UNSET
-    metadata: dict[str, str] | UnsetType = UNSET
-    hostname: str | UnsetType = UNSET
-    pid: int | UnsetType = UNSET
-    version: str | UnsetType = UNSET
-    last_seen: str | UnsetType = UNSET
-
-
-class Registered(Struct, frozen=True):
-    status: str
-    name: str
-
-
-class StartedRun(Struct, frozen=True):
-    """`status` is there for a scheduled run only."""
-
-    run_id: str
-    status: str | UnsetType = UNSET
-
-
-class StartedRuns(Struct, frozen=True):
-    run_ids: list[str]
-    total: int
-
-
-class CancelledRun(Struct, frozen=True):
-    status: str
-    run_id: str
 
 
 class _Start(Struct, frozen=True):
@@ -242,7 +153,9 @@ class Client:
             time.sleep(min(RECONNECT_S * 2**failures, RECONNECT_S_MAX))
 
     def workers(self) -> list[WorkerView]:
-        return _decode(self._send("GET", "/workers"), list[WorkerView])
+        """Who is registered now. Workers of any make write there: registrations that break the protocol are left out."""
+        found = (_worker(body) for body in _decode(self._send("GET", "/workers"), list[Raw]))
+        return [worker for worker in found if worker is not None]
 
     def health(self) -> None:
         """Returns when the service is alive and its broker connected. Raises Unavailable otherwise."""
@@ -328,6 +241,13 @@ def _decode(response: httpx2.Response, kind: type[T]) -> T:
         return msgspec.json.decode(response.content, type=kind)
     except msgspec.MsgspecError as error:
         raise errors.PenstockError(f"{response.url} answered what this client cannot read: {error}") from error
+
+
+def _worker(body: Raw) -> WorkerView | None:
+    try:
+        return msgspec.json.decode(body, type=WorkerView)
+    except msgspec.ValidationError:
+        return None
 
 
 def _checked_url(text: str) -> httpx2.URL:

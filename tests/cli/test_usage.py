@@ -1,0 +1,197 @@
+"""The command as a shell sees it: what it prints, where, and its exit code."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Answer, Penstock, Service, stream
+
+RUN = {
+    "run_id": "r1",
+    "workflow_id": "w",
+    "version": "1",
+    "status": "completed",
+    "created_at": "2026-01-01T00:00:00Z",
+    "started_at": "2026-01-01T00:00:00Z",
+    "finished_at": "2026-01-01T00:00:01.5Z",
+    "steps": {"a": {"status": "completed", "attempts": 1, "output": {"n": 1}}, "b": {"status": "skipped", "attempts": 0}},
+}
+FAILED = {**RUN, "status": "failed", "error": "no\x1bgood"}
+WORKFLOW = {"name": "w", "version": "1", "steps": [{"id": "a", "task": "t", "type": "normal"}]}
+EVENT = {"type": "workflow.started", "run_id": "r1", "timestamp": "2026-01-01T00:00:00Z"}
+
+
+@pytest.fixture(autouse=True)
+def _empty_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def ends(service: Service, run: dict[str, object]) -> None:
+    service.on("GET /runs/r1/events", stream((3, EVENT)))
+    service.on("GET /runs/r1/events?after=3", [])
+    service.on("GET /runs/r1", run)
+
+
+def test_help_imports_neither_client_nor_rich_nor_settings() -> None:
+    code = "import sys; from penstock.cli.main import call; call(['--help']); print(sorted(sys.modules))"
+    modules = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert "penstock.cli.main" in modules
+    assert not [name for name in ("httpx2", "rich", "msgspec", "orjson", "penstock.cli.run") if f"'{name}'" in modules]
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ("nope",),
+        ("run", "nope"),
+        ("run", "start"),
+        ("run", "start", "w", "--input", "{"),
+        ("run", "list", "--status", "odd"),
+        ("run", "list", "--limit", "0"),
+        ("run", "cancel"),
+        ("workflow", "register", "no-such-file"),
+        ("config", "--shards", "0"),
+        ("config", "--config", "no-such-file"),
+        ("config", "--odd", "1"),
+    ],
+)
+def test_wrong_usage_is_2_on_stderr(penstock: Penstock, args: tuple[str, ...]) -> None:
+    code, out, err = penstock(*args)
+    assert (2, "") == (code, out)
+    assert "Error: " in err
+
+
+def test_service_that_is_not_there_is_3(penstock: Penstock) -> None:
+    code, out, err = penstock("--url", "http://127.0.0.1:1", "run", "list")
+    assert (3, "") == (code, out)
+    assert err.startswith("Error: the service cannot be reached: http://127.0.0.1:1/runs")
+
+
+def test_error_of_the_service_is_1_with_its_text(penstock: Penstock, service: Service) -> None:
+    service.on("GET /runs/r1", Answer(b"run r1 is not \x1bknown\n", 404))
+    assert (1, "", "Error: run r1 is not \\x1bknown\n") == penstock("run", "status", "r1")
+
+
+def test_interrupt_is_130(penstock: Penstock, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*args: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("penstock.http.client.Client.workers", interrupted)
+    assert 130 == penstock("worker", "list").code
+
+
+@pytest.mark.parametrize("args", [("--json", "run", "status", "r1"), ("run", "--json", "status", "r1"), ("run", "status", "r1", "--json")])
+def test_json_works_in_any_place(penstock: Penstock, service: Service, args: tuple[str, ...]) -> None:
+    service.on("GET /runs/r1", RUN)
+    code, out, _ = penstock(*args)
+    assert (0, RUN) == (code, json.loads(out))
+
+
+def test_status_shows_steps_with_outputs(penstock: Penstock, service: Service) -> None:
+    service.on("GET /runs/r1", FAILED)
+    lines = penstock("run", "status", "r1").out.splitlines()
+    assert "took      1.500s" in lines
+    assert r"error     no\x1bgood" in lines
+    assert ["a", "completed", "1", '{"n":', "1}"] == next(line for line in lines if line.startswith("a ")).split()
+    assert ["b", "skipped"] == lines[-1].split()
+
+
+def test_start_prints_the_run_id_alone(penstock: Penstock, service: Service) -> None:
+    service.on("POST /runs", {"run_id": "r1"})
+    assert (0, "r1\n", "") == penstock("run", "start", "w", "--input", "[1]")
+    assert [{"workflow": "w", "input": [1]}] == service.bodies("POST /runs")
+
+
+def test_waiting_is_0_for_a_completed_run_and_4_for_another(penstock: Penstock, service: Service) -> None:
+    service.on("POST /runs", {"run_id": "r1"})
+    for run, code in ((RUN, 0), (FAILED, 4), ({**RUN, "status": "cancelled"}, 4)):
+        ends(service, run)
+        assert code == penstock("run", "start", "w", "--wait").code
+        assert code == penstock("run", "status", "r1", "--wait", "--json").code
+        assert code == penstock("run", "watch", "r1").code
+
+
+def test_watch_away_from_a_terminal_prints_events(penstock: Penstock, service: Service) -> None:
+    ends(service, RUN)
+    assert "3  2026-01-01T00:00:00Z  workflow.started\n" == penstock("run", "watch", "r1").out
+
+
+def test_events_are_an_array_and_followed_ones_are_lines(penstock: Penstock, service: Service) -> None:
+    ends(service, RUN)
+    service.on("GET /runs/r1/events?after=2", [{"seq": 3, **EVENT}])
+    assert [{"seq": 3, **EVENT}] == json.loads(penstock("run", "events", "r1", "--after", "2", "--json").out)
+    assert {"seq": 3, **EVENT} == json.loads(penstock("run", "events", "r1", "--follow", "--json").out)
+
+
+def test_list_prints_a_table_and_sends_its_filters(penstock: Penstock, service: Service) -> None:
+    service.on("GET /runs?workflow=w&status=failed&after=x&limit=5", [RUN])
+    out = penstock("run", "list", "--workflow", "w", "--status", "failed", "--after", "x", "--limit", "5").out
+    assert [
+        "RUN  WORKFLOW  STATUS     CREATED               TOOK",
+        "r1   w         completed  2026-01-01T00:00:00Z  1.500s",
+    ] == out.splitlines()
+
+
+def test_cancel_goes_on_after_a_run_that_cannot_be_cancelled(penstock: Penstock, service: Service) -> None:
+    service.on("POST /runs/a/cancel", Answer(b"run a is completed\n", 409))
+    service.on("POST /runs/b/cancel", {"status": "cancelled", "run_id": "b"})
+    assert (1, "b cancelled\n", "Error: a: run a is completed\n") == penstock("run", "cancel", "a", "b", "--reason", "why")
+    assert [{"reason": "why"}] == service.bodies("POST /runs/b/cancel")
+
+
+def test_bulk_splits_and_prints_the_ids_also_after_an_error(penstock: Penstock, service: Service, tmp_path: Path) -> None:
+    file = tmp_path / "in.jsonl"
+    file.write_text("\n".join(map(str, range(1500))))
+    service.on("POST /runs/bulk", {"run_ids": ["a"], "total": 1}, {"run_ids": ["b"], "total": 1})
+    assert (0, "a\nb\n", "") == penstock("run", "bulk", "w", str(file))
+    _, second = service.bodies("POST /runs/bulk")
+    assert {"workflow_id": "w", "inputs": list(range(1000, 1500))} == second
+    service.on("POST /runs/bulk", {"run_ids": ["a"], "total": 1}, Answer(b"no\n", 503))
+    assert (3, '{\n  "run_ids": [\n    "a"\n  ],\n  "total": 1\n}\n', "Error: no\n") == penstock("run", "bulk", "w", str(file), "--json")
+
+
+def test_workflow_commands_show_what_the_service_has(penstock: Penstock, service: Service, tmp_path: Path) -> None:
+    (tmp_path / "w.toml").write_text('name = "w"')
+    service.on("POST /workflows", {"status": "registered", "name": "w"})
+    service.on("GET /workflows", [WORKFLOW])
+    service.on("GET /workflows/w", WORKFLOW)
+    assert "registered w\n" == penstock("workflow", "register", "w.toml").out
+    assert [{"name": "w"}] == service.bodies("POST /workflows")
+    assert ["w", "1", "1"] == penstock("workflow", "list").out.splitlines()[1].split()
+    assert [WORKFLOW] == json.loads(penstock("workflow", "list", "--json").out)
+    assert ["a", "t", "normal"] == penstock("workflow", "show", "w").out.splitlines()[-1].split()
+
+
+def test_validate_needs_no_service_and_names_every_problem(penstock: Penstock, service: Service, tmp_path: Path) -> None:
+    file = tmp_path / "w.json"
+    file.write_text(json.dumps(WORKFLOW))
+    assert (0, "valid: w, version 1, 1 step\n", "") == penstock("workflow", "validate", str(file))
+    file.write_text(json.dumps({"name": "w", "steps": [{"id": "b", "task": "t", "depends_on": ["x"]}, {"id": "c"}]}))
+    code, _, err = penstock("workflow", "validate", str(file))
+    assert 1 == code
+    assert 'step "b" depends on "x", which does not exist' in err
+    assert 'step "c"' in err
+    assert [] == service.requests
+
+
+def test_worker_list_shows_optional_fields_as_empty(penstock: Penstock, service: Service) -> None:
+    service.on("GET /workers", [{"worker_id": "w1", "task_types": ["a", "b"], "hostname": "h", "pid": 7}])
+    assert ["w1", "a,", "b", "1", "h", "7"] == penstock("worker", "list").out.splitlines()[1].split()
+
+
+def test_config_shows_values_and_origins_but_no_secret(penstock: Penstock, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("SERVICE_BRIDGE_TOKEN", "hush")
+    monkeypatch.setenv("SERVICE_BROKER_URL", "nats://u:hush@h:4222")
+    (tmp_path / "penstock.toml").write_text("monitor_port = 8222")
+    code, out, _ = penstock("config", "--shards", "2", "--json")
+    values = json.loads(out)
+    assert (0, {"value": "2", "source": "flag"}) == (code, values["shards"])
+    assert {"value": "(set)", "source": "environment SERVICE_BRIDGE_TOKEN"} == values["bridge_token"]
+    assert {"value": "nats://***@h:4222", "source": "environment SERVICE_BROKER_URL"} == values["broker_url"]
+    assert {"value": "8222", "source": "file penstock.toml"} == values["monitor_port"]
+    assert "hush" not in out
