@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from hashlib import sha256
 
@@ -39,10 +40,8 @@ async def start(store: Store, definition: WorkflowDef, digest: str, value: Raw, 
     if key is None:
         await store.history.append(event)
         return run_id
-    try:
+    with suppress(Conflict):  # it was started before, perhaps by a request whose answer got lost
         await store.history.append(event, expect_seq=0)
-    except Conflict:
-        pass  # it was started before, perhaps by a request whose answer got lost
     return run_id
 
 

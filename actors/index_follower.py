@@ -7,7 +7,7 @@ import fcntl
 import os
 import sqlite3
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import NoReturn
@@ -17,25 +17,20 @@ import structlog
 from penstock.actors.index_file import MOVES, Change, IndexFile, Unfit, instant_us, prepare, remove
 from penstock.broker.pull import Delivery
 from penstock.broker.store import Store
-from penstock.engine.errors import Conflict, Unavailable
+from penstock.broker.tail import Lost, Tail
+from penstock.engine.errors import Conflict, PenstockError, Unavailable
 from penstock.engine.events import Malformed, WorkflowScheduled, WorkflowStarted, decode
 
-BATCH = 2000
-CHANGES_MAX = 5000
-QUIET_S = 0.002  # as long without anything new: write
-WAIT_S_MAX = 0.05  # keep nothing back for longer than twice this
+GULP = 2000
 LOOK_S = 0.25  # as long without anything new: see whether something should have come
 BEAT_S = 1.0
-AGAIN_S = 0.2
+REST_S_PER_MESSAGE, REST_S_MAX = 0.003, 0.05  # after a write, so that a busy log is read in a few large gulps
+AGAIN_S = 0.5
 
 # Events that never matter here, in the form that this service writes them. Any other body is decoded.
 UNINTERESTING = tuple(b'{"type":"%s.' % family for family in (b"step", b"signal", b"timer", b"approval"))
 
 log = structlog.get_logger()
-
-
-class Lost(Exception):
-    """The log has something that was not delivered: a new consumer must begin where the index stands."""
 
 
 async def follow(store: Store, path: Path) -> NoReturn:
@@ -45,8 +40,12 @@ async def follow(store: Store, path: Path) -> NoReturn:
         while True:
             try:
                 await _follow_stream(store, path)
+            except Conflict:
+                raise
             except Unavailable:
                 pass  # the connection tells when the broker goes and comes
+            except PenstockError as error:
+                log.warning("run_index_waits", reason=str(error))
             except Unfit as error:
                 log.warning("run_index_rebuilt", reason=str(error))
                 remove(path)
@@ -92,82 +91,33 @@ async def _follow_stream(store: Store, path: Path) -> NoReturn:
 
 
 class _Follower:
-    """One consumer's life: it takes what is delivered, and writes it in batches."""
+    """One consumer's life: it reads in gulps, and writes each of them in one transaction."""
 
     def __init__(self, store: Store, file: IndexFile, stream: str) -> None:
-        self._store, self._file, self._stream = store, file, stream
-        self._changes: list[Change] = []
-        self._last: Delivery | None = None
-        self._received = 0
-        self._arrived = asyncio.Event()
+        self._history, self._file, self._stream = store.history, file, stream
         self._missing: int | None = None
 
     async def run(self) -> NoReturn:
-        """Raises Lost, Unfit, Unavailable, sqlite3.DatabaseError; the file then stands at the last whole batch."""
+        """Raises Lost, Unfit, Unavailable, sqlite3.DatabaseError; the file then stands at the last whole gulp."""
         await self._look()
-        async with self._store.history.tail(self._file.seq, self._take, batch=BATCH, room=self._room) as pull:
+        async with self._history.tail(self._file.seq) as tail:
             while True:
-                if await self._something_new():
-                    await self._settle()
-                    self._write()
-                    await pull.top_up()
+                gulp = await tail.next(LOOK_S)
+                if gulp:
+                    await asyncio.sleep(await self._read_on(tail, gulp))
                 else:
                     await self._look()
 
-    def _take(self, delivery: Delivery) -> None:
-        """The hot line of this process: most messages end in its first three statements."""
-        self._received += 1
-        self._last = delivery
-        self._arrived.set()
-        if not delivery.data.startswith(UNINTERESTING) and delivery.subject.startswith("history."):
-            self._consider(delivery)
-
-    def _consider(self, delivery: Delivery) -> None:
-        try:
-            event = decode(delivery.data)
-        except Malformed:
-            return  # no shard can read it either
-        if type(event) not in MOVES:
-            return
-        run_id = delivery.subject.rpartition(".")[2]
-        if isinstance(event, WorkflowStarted | WorkflowScheduled):
-            created_us = instant_us(event.timestamp)
-            if created_us is None:
-                created_us = int(delivery.at * 1e6)
-            self._changes.append(Change(run_id, type(event), event.payload.workflow, created_us))
-        else:
-            self._changes.append(Change(run_id, type(event)))
-
-    def _room(self) -> int:
-        return BATCH if len(self._changes) < CHANGES_MAX else 0
-
-    async def _something_new(self) -> bool:
-        try:
-            async with asyncio.timeout(LOOK_S):
-                await self._arrived.wait()
-        except TimeoutError:
-            return False
-        return True
-
-    async def _settle(self) -> None:
-        """Wait while more keeps coming, each time twice as long: a transaction for a hundred events costs little more than for one."""
-        wait_s = QUIET_S
-        while self._arrived.is_set() and wait_s < WAIT_S_MAX:
-            self._arrived.clear()
-            await asyncio.sleep(wait_s)
-            wait_s *= 2
-
-    def _write(self) -> None:
-        self._arrived.clear()
-        assert self._last is not None
-        if self._last.number != self._received:
-            raise Lost(f"{self._last.number - self._received} deliveries did not arrive")
-        self._file.write(self._changes, self._last.seq, time.time())
-        self._changes.clear()
+    async def _read_on(self, tail: Tail, gulp: list[Delivery]) -> float:
+        """Take all that waits behind the first message, and write it. Returns how long to rest: after much, more may gather."""
+        if gulp[0].pending:
+            gulp += await tail.waiting(GULP)
+        self._file.write(list(_changes(gulp)), gulp[-1].seq, time.time())
+        return 0.0 if len(gulp) > GULP else min(REST_S_MAX, len(gulp) * REST_S_PER_MESSAGE)
 
     async def _look(self) -> None:
         """Nothing has come for a while: go over what was removed from the log, or find out that something was lost."""
-        tip = await self._store.history.tip()
+        tip = await self._history.tip()
         if tip.created != self._stream:
             raise Unfit("the log is another one")
         if tip.seq < self._file.seq:
@@ -178,13 +128,32 @@ class _Follower:
             self._file.write((), self._file.seq, time.time())
 
     async def _reach(self, seq: int) -> None:
-        """Advance to `seq`, a former end of the log, if nothing is stored before it that the index has not seen."""
-        following = await self._store.history.seq_after(self._file.seq)
-        if self._arrived.is_set():
-            return
+        """Advance to `seq`, a former end of the log, if all that is stored up to there is in the index."""
+        following = await self._history.seq_after(self._file.seq)
         if following is None or following > seq:
             self._file.write((), seq, time.time())
         elif following == self._missing:
             raise Lost(f"message {following} did not arrive")
         else:
             self._missing = following
+
+
+def _changes(gulp: Sequence[Delivery]) -> Iterator[Change]:
+    for delivery in gulp:
+        if not delivery.data.startswith(UNINTERESTING) and (change := _change(delivery)):
+            yield change
+
+
+def _change(delivery: Delivery) -> Change | None:
+    """What a message of the log means here. What no shard can read changes nothing here either."""
+    if not delivery.subject.startswith("history."):
+        return None
+    try:
+        event = decode(delivery.data)
+    except Malformed:
+        return None
+    run_id = delivery.subject.rpartition(".")[2]
+    if isinstance(event, WorkflowStarted | WorkflowScheduled):
+        created_us = instant_us(event.timestamp)
+        return Change(run_id, type(event), event.payload.workflow, int(delivery.at * 1e6) if created_us is None else created_us)
+    return Change(run_id, type(event)) if type(event) in MOVES else None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from typing import TYPE_CHECKING, assert_never
 
 import structlog
@@ -11,6 +12,7 @@ from penstock.engine.commands import AppendEvent, Command, DeadLetterTask, Dispa
 from penstock.engine.errors import Conflict, PenstockError, Unavailable
 from penstock.engine.events import RunFailure, WorkflowFailed
 from penstock.engine.state import Run
+from penstock.engine.times import rfc3339
 
 if TYPE_CHECKING:
     from penstock.actors.shard import Shard
@@ -35,7 +37,7 @@ async def perform(shard: Shard, run: Run, commands: list[Command], since: float)
     except PenstockError as error:
         log.error("command_refused", run_id=run.run_id, error=str(error))
         refused = RunFailure(error=f"the run cannot go on: {error}")
-        await shard.store.history.send(WorkflowFailed(run_id=run.run_id, timestamp=run.created_at, payload=refused))
+        await shard.store.history.send(WorkflowFailed(run_id=run.run_id, timestamp=rfc3339(time.time()), payload=refused))
 
 
 async def _order(shard: Shard, run: Run, command: Command, since: float) -> asyncio.Future[bytes] | None:

@@ -13,9 +13,9 @@ from collections.abc import Awaitable, Callable
 import structlog
 import uvloop
 
-from penstock.actors.placement import owned, refuse_second_owner
 from penstock.actors.index_file import index_path
 from penstock.actors.index_follower import follow_when_free
+from penstock.actors.placement import owned, refuse_second_owner
 from penstock.actors.shard import open_shard
 from penstock.actors.upkeep import keep_up
 from penstock.broker.store import open_store
@@ -52,15 +52,14 @@ async def _shard(settings: Settings, number: int, stop: asyncio.Event) -> None:
 
 
 async def _services(settings: Settings, stop: asyncio.Event) -> None:
-    async with open_store(settings.broker, "services", BROKER_PATIENCE_S) as store:
-        async with asyncio.TaskGroup() as group:
-            tasks = [
-                group.create_task(follow_when_free(store, index_path(settings.broker.data_dir))),
-                group.create_task(keep_up(store)),
-            ]
-            await stop.wait()
-            for task in tasks:
-                task.cancel()
+    async with open_store(settings.broker, "services", BROKER_PATIENCE_S) as store, asyncio.TaskGroup() as group:
+        tasks = [
+            group.create_task(follow_when_free(store, index_path(settings.broker.data_dir))),
+            group.create_task(keep_up(store)),
+        ]
+        await stop.wait()
+        for task in tasks:
+            task.cancel()
 
 
 def _main(settings: Settings, name: str, parent: int, work: Callable[[asyncio.Event], Awaitable[None]]) -> None:

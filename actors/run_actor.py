@@ -21,7 +21,7 @@ from penstock.broker.publisher import ack_seq
 from penstock.config.limits import EVENT_FAILURES_MAX
 from penstock.engine.advance import live_timers
 from penstock.engine.commands import Command
-from penstock.engine.errors import Conflict, NotFound, Unavailable
+from penstock.engine.errors import Conflict, NotFound, TooLarge, Unavailable
 from penstock.engine.events import Malformed, Record, WorkflowScheduled, WorkflowStarted, decode
 from penstock.engine.state import Run, to_snapshot
 from penstock.engine.workflow import Workflow
@@ -150,6 +150,8 @@ class RunActor:
         except Conflict:
             if not await self._settle_conflict(body):
                 return
+        except TooLarge as error:  # the log has everything; reading the run just takes longer
+            log.warning("snapshot_too_large", run_id=self.run_id, error=str(error))
         self._save_now, self._saved = False, run
         self._handled(len(self._unsaved))
 

@@ -10,7 +10,7 @@ from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_delay, w
 
 from penstock.broker.connection import DUPLICATE_IN_BATCH, ApiError, Broker, refusal
 from penstock.broker.names import MSG_ID
-from penstock.engine.errors import Conflict, Unavailable
+from penstock.engine.errors import Conflict, NotFound, Unavailable
 
 BATCH_ID = "Nats-Batch-Id"
 BATCH_SEQUENCE = "Nats-Batch-Sequence"
@@ -40,11 +40,10 @@ async def publish_batch(broker: Broker, messages: Sequence[Message], headers: di
 
 async def _publish_once(broker: Broker, messages: Sequence[Message], headers: dict[str, str] | None) -> None:
     batch = uuid4().hex
-    publish = broker.client.publish
     if not broker.connected:
         raise Unavailable("broker: not connected")
     for number, (subject, data, message_id) in enumerate(messages[:-1], start=1):
-        await publish(subject, data, headers=_headers(batch, number, message_id, headers))
+        await broker.publish(subject, data, headers=_headers(batch, number, message_id, headers))
     subject, data, message_id = messages[-1]
     last = {**_headers(batch, len(messages), message_id, headers), BATCH_COMMIT: "1"}
     answer = await _commit(broker, subject, data, last)
@@ -54,9 +53,9 @@ async def _publish_once(broker: Broker, messages: Sequence[Message], headers: di
 
 async def _commit(broker: Broker, subject: str, data: bytes, headers: dict[str, str]) -> dict[str, object]:
     try:
-        reply = await broker.client.request(subject, data, timeout=COMMIT_TIMEOUT_S, headers=headers)
-    except Exception as error:
-        raise Unavailable(f"broker: no answer to a batch: {error or type(error).__name__}") from error
+        reply = await broker.request(subject, data, COMMIT_TIMEOUT_S, headers)
+    except NotFound as error:
+        raise Unavailable("broker: no stream takes this batch") from error
     answer: dict[str, object] = orjson.loads(reply.data)
     return answer
 

@@ -41,6 +41,8 @@ class Bucket:
         except NotFound as error:
             raise Unavailable(f"broker: the bucket {self._name} is not available") from error
         headers = msg.headers or {}
+        if headers.get("Status", "404") != "404":
+            raise Unavailable(f"broker: a read of {self._name} was answered {headers['Status']}")
         if "Status" in headers or "KV-Operation" in headers or "Nats-Marker-Reason" in headers:
             return None
         return Entry(key, msg.data, int(headers["Nats-Sequence"]))

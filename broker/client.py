@@ -6,8 +6,11 @@ It overrides one private method: without that no consumer would receive anything
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 
+import nats.errors
 from nats.aio.client import Client
 from nats.aio.subscription import Subscription
 
@@ -31,7 +34,15 @@ class QuickClient(Client):
     async def stop_receiving(self, subscription: Subscription) -> None:
         """Nothing is received any more, from this moment on, also of what is on its way."""
         del self._receivers[subscription._id]
-        await subscription.unsubscribe()
+        if self.is_connected:
+            await subscription.unsubscribe()
+
+    async def drain_receiving(self, subscription: Subscription, timeout_s: float) -> None:
+        """As `stop_receiving`, after what is on its way has come; without an answer in time, that is not waited for."""
+        with suppress(nats.errors.Error, OSError, TimeoutError):
+            async with asyncio.timeout(timeout_s):
+                await subscription.drain()  # type: ignore[no-untyped-call]
+        self._receivers.pop(subscription._id, None)
 
     async def _process_msg(self, sid: int, subject: bytes, reply: bytes, data: bytes, headers: bytes) -> None:
         receive = self._receivers.get(sid)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import nats
@@ -56,6 +56,7 @@ class Broker:
     def __init__(self, client: QuickClient) -> None:
         self.client = client
         self.on_reconnect: list[Callable[[], Awaitable[None]]] = []
+        self._deadlines: set[asyncio.Timeout] = set()
         self._closing = False
 
     @property
@@ -83,18 +84,22 @@ class Broker:
         """Return once the broker has read all that was published before."""
         try:
             await self.client.flush()
-        except (nats.errors.Error, OSError, asyncio.TimeoutError) as error:
+        except (nats.errors.Error, OSError, TimeoutError) as error:
             raise Unavailable(f"broker: {error or 'no answer to a ping'}") from error
 
-    async def request(self, subject: str, data: bytes = b"", timeout_s: float = REQUEST_TIMEOUT_S) -> Msg:
+    async def request(
+        self, subject: str, data: bytes = b"", timeout_s: float = REQUEST_TIMEOUT_S, headers: dict[str, str] | None = None
+    ) -> Msg:
         """One question, one answer. Raises NotFound when nobody listens on the subject, Unavailable without an answer."""
         if not self.connected:
             raise Unavailable("broker: not connected")
         try:
-            return await self.client.request(subject, data, timeout=timeout_s)
+            async with self.deadline(timeout_s):
+                # The client's own way to time out can swallow a cancellation that comes together with the answer.
+                return await self.client.request(subject, data, timeout=None, headers=headers)  # type: ignore[arg-type]
         except nats.errors.NoRespondersError as error:
             raise NotFound(f"nobody answers on {subject}") from error
-        except (nats.errors.Error, OSError, asyncio.TimeoutError) as error:
+        except (nats.errors.Error, OSError, TimeoutError) as error:
             raise Unavailable(f"broker: no answer on {subject}") from error
 
     async def api(self, verb: str, request: dict[str, Any] | None = None, timeout_s: float = REQUEST_TIMEOUT_S) -> dict[str, Any]:
@@ -145,9 +150,24 @@ class Broker:
 
     async def close(self) -> None:
         self._closing = True
-        await self.client.close()
+        with suppress(OSError):  # the connection may be lost already
+            await self.client.close()
+
+    @asynccontextmanager
+    async def deadline(self, timeout_s: float) -> AsyncIterator[None]:
+        """A time limit for the block that also ends with the connection. Raises TimeoutError."""
+        async with asyncio.timeout(timeout_s) as deadline:
+            self._deadlines.add(deadline)
+            try:
+                yield
+            finally:
+                self._deadlines.discard(deadline)
 
     async def _disconnected(self) -> None:
+        """What was asked over the connection that is gone will never be answered."""
+        for deadline in self._deadlines:
+            if not deadline.expired():
+                deadline.reschedule(0)
         if not self._closing:
             log.warning("broker_disconnected")
 
@@ -164,7 +184,7 @@ async def connect(settings: BrokerSettings, name: str, patience_s: float = 10.0)
     try:
         async with asyncio.timeout(patience_s):
             await _open(broker, settings, name)
-    except (nats.errors.Error, OSError, asyncio.TimeoutError, TimeoutError) as error:
+    except (nats.errors.Error, OSError, TimeoutError) as error:
         await broker.close()
         raise Unavailable(f"cannot connect to the broker at {address(settings)}: {error or 'no answer'}") from error
     try:
@@ -174,7 +194,7 @@ async def connect(settings: BrokerSettings, name: str, patience_s: float = 10.0)
 
 
 def address(settings: BrokerSettings) -> str:
-    return settings.url or f"nats://127.0.0.1:{settings.port}"
+    return settings.url or settings.own_url
 
 
 async def _open(broker: Broker, settings: BrokerSettings, name: str) -> None:
@@ -187,8 +207,8 @@ async def _open(broker: Broker, settings: BrokerSettings, name: str) -> None:
                 disconnected_cb=broker._disconnected,
                 reconnected_cb=broker._reconnected,
                 max_reconnect_attempts=-1,
-                reconnect_time_wait=0.1,
-                connect_timeout=CONNECT_TIMEOUT_S,
+                reconnect_time_wait=0.1,  # type: ignore[arg-type]
+                connect_timeout=CONNECT_TIMEOUT_S,  # type: ignore[arg-type]
                 ping_interval=5,
                 max_outstanding_pings=2,
                 pending_size=PENDING_BYTES,

@@ -73,7 +73,7 @@ class DirectReader:
         answers = self._waiting[key] = _Answers()
         try:
             await self._broker.publish(f"$JS.API.DIRECT.GET.{stream}", orjson.dumps(request), reply=self._prefix + key)
-            async with asyncio.timeout(REQUEST_TIMEOUT_S):
+            async with self._broker.deadline(REQUEST_TIMEOUT_S):
                 return answers.found, await answers.done
         except TimeoutError as error:
             raise Unavailable(f"broker: no answer to a read of {stream}") from error

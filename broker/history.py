@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
-from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager, suppress
 from typing import Any, NamedTuple
 
 from nats.aio.msg import Msg
@@ -15,12 +15,13 @@ from penstock.broker.connection import ApiError, Broker
 from penstock.broker.direct import DirectReader, Stored
 from penstock.broker.publisher import Publisher, ack_seq
 from penstock.broker.pull import Delivery, Pull, open_pull
+from penstock.broker.tail import Tail, open_tail
 from penstock.engine.errors import Unavailable
 from penstock.engine.events import Event, encode
 
 PUBLISH_DEADLINE_S = 5.0
 FOLLOW_HEARTBEAT_S = 2
-TAIL_FORGOTTEN_S = 10
+FOLLOW_AGAIN_S = 0.1
 MESSAGE_NOT_FOUND = 10037
 
 
@@ -46,7 +47,8 @@ class History:
         """Publish `event` to its run's history and return the stream sequence.
 
         A duplicate within the 5 s window returns the first sequence. Raises Conflict if `expect_seq` (the run's last sequence,
-        0: none) is stale, Unavailable if no answer came in 5 s (outcome unknown: retry with the same event).
+        0: none) is stale, perhaps by this very event whose answer got lost: the broker looks at it before ids. Raises
+        Unavailable if no answer came in 5 s (outcome unknown: retry with the same event).
         """
         if not self._broker.connected:
             raise Unavailable("broker: not connected")
@@ -107,38 +109,26 @@ class History:
         consumer = names.engine_consumer(partition)
         return open_pull(self._broker, names.HISTORY, consumer, take, batch=batch, room=room, before=before)
 
-    @asynccontextmanager
-    async def tail(
-        self, after: int, take: Callable[[Delivery], None], *, batch: int, room: Callable[[], int] | None = None
-    ) -> AsyncIterator[Pull]:
-        """Everything that the stream holds after a sequence and what comes, in order, for the time of the block.
+    def tail(self, after: int) -> AbstractAsyncContextManager[Tail]:
+        """Everything that the stream holds after a sequence and what comes, for the time of the block.
 
         Timers are among it, under subjects of their own: so the sequence of the last delivery says how far the reader is.
-        Nothing is sent again: a reader compares its count with `Delivery.number`, and when they differ begins anew.
         """
-        config: dict[str, Any] = {
-            "deliver_policy": "by_start_sequence",
-            "opt_start_seq": after + 1,
-            "ack_policy": "none",
-            "mem_storage": True,
-            "num_replicas": 1,
-            "inactive_threshold": TAIL_FORGOTTEN_S * 10**9,
-        }
-        made = await self._broker.api(f"CONSUMER.CREATE.{names.HISTORY}", {"stream_name": names.HISTORY, "config": config})
-        async with open_pull(self._broker, names.HISTORY, made["name"], take, batch=batch, room=room) as pull:
-            yield pull
+        return open_tail(self._broker, names.HISTORY, after)
 
-    async def follow(self, run_id: str, after: int = 0) -> AsyncIterator[Stored | None]:
+    async def follow(self, run_id: str, after: int = 0) -> AsyncGenerator[Stored | None, None]:
         """The run's events after a sequence, then each new one as it is stored; None after every quiet 2 s. Ends never."""
         while True:
-            async with aclosing(self._follow_once(run_id, after)) as part:
-                async for stored in part:
-                    if stored is not None:
-                        after = stored.seq
-                    yield stored
+            with suppress(Unavailable):
+                async with aclosing(self._follow_once(run_id, after)) as part:
+                    async for stored in part:
+                        if stored is not None:
+                            after = stored.seq
+                        yield stored
+            await asyncio.sleep(FOLLOW_AGAIN_S)
 
     async def _follow_once(self, run_id: str, after: int) -> AsyncGenerator[Stored | None, None]:
-        """Until the consumer is lost; a quiet time of twice the heartbeat means that it is."""
+        """Until something may be lost: the connection was, or the consumer, as a quiet time of twice the heartbeat shows."""
         async with self._ephemeral(run_id, after) as queue:
             quiet = 0
             while quiet < 2:
@@ -149,13 +139,15 @@ class History:
                     quiet += 1
                     yield None
                     continue
+                if msg is None:
+                    return
                 quiet = 0
                 yield _stored(self._broker, msg) if msg.reply else None
 
     @asynccontextmanager
-    async def _ephemeral(self, run_id: str, after: int) -> AsyncIterator[asyncio.Queue[Msg]]:
-        """A consumer that pushes the run's events into the queue; it goes with its subscription."""
-        queue: asyncio.Queue[Msg] = asyncio.Queue()
+    async def _ephemeral(self, run_id: str, after: int) -> AsyncIterator[asyncio.Queue[Msg | None]]:
+        """A consumer that pushes the run's events into the queue, and None after a reconnect; it goes with its subscription."""
+        queue: asyncio.Queue[Msg | None] = asyncio.Queue()
         inbox = self._broker.new_inbox()
         subscription = await self._broker.subscribe(inbox, queue.put)
         config: dict[str, Any] = {
@@ -169,10 +161,16 @@ class History:
             "idle_heartbeat": FOLLOW_HEARTBEAT_S * 10**9,
             "inactive_threshold": 10 * 10**9,
         }
+
+        async def reconnected() -> None:
+            queue.put_nowait(None)
+
+        self._broker.on_reconnect.append(reconnected)
         try:
             await self._broker.api(f"CONSUMER.CREATE.{names.HISTORY}", {"stream_name": names.HISTORY, "config": config})
             yield queue
         finally:
+            self._broker.on_reconnect.remove(reconnected)
             if self._broker.connected:
                 await subscription.unsubscribe()
 

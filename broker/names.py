@@ -124,6 +124,11 @@ def message_id(event: Event) -> str:
     return f"{parts}.{event.iteration}" if event.iteration else parts
 
 
+def signal_message_id(run_id: str, name: str, revision: int) -> str:
+    """`revision` is the signal's in its bucket: a second signal of a name is another one."""
+    return f"{run_id}.signal.received.{name}.{revision}"
+
+
 def timer_message_id(run_id: str, timer: str, attempt: int | None) -> str:
     """One id for each timer and attempt, so that a timer that two processes fire is stored once."""
     return f"{run_id}.{timer}.timer.fired.{attempt or 0}"

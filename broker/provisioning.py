@@ -26,7 +26,7 @@ def streams(settings: BrokerSettings) -> list[dict[str, Any]]:
     """The whole table, as the broker wants it: streams first, then buckets."""
     history = {
         "subjects": ["history.*", "schedule.>"],
-        "subject_transform": {"src": "history.*", "dest": "history.{{partition(%d,1)}}.{{wildcard(1)}}" % limits.PARTITIONS},
+        "subject_transform": {"src": "history.*", "dest": f"history.{{{{partition({limits.PARTITIONS},1)}}}}.{{{{wildcard(1)}}}}"},
         "duplicate_window": int(limits.DEDUP_WINDOW_S * NS),
         "allow_atomic": True,
         "allow_msg_schedules": True,
@@ -37,7 +37,7 @@ def streams(settings: BrokerSettings) -> list[dict[str, Any]]:
         "subjects": ["telemetry.>"],
         "duplicate_window": int(limits.DEDUP_WINDOW_S * NS),
         "max_age": int(limits.TELEMETRY_AGE_S_MAX * NS),
-        "max_bytes": limits.TELEMETRY_BYTES_MAX,
+        "max_bytes": _telemetry_bytes(settings),
     }
     events = {"subjects": ["event.>", "cron.>"], "allow_msg_schedules": True}
     dead = {"subjects": ["dead.>"], "max_age": int(limits.DEAD_LETTERS_AGE_S_MAX * NS)}
@@ -51,6 +51,12 @@ def streams(settings: BrokerSettings) -> list[dict[str, Any]]:
         *(_bucket(settings, name) for name in (names.DEFINITIONS, names.RUNS, names.SIGNALS, names.CHECKPOINTS, names.STICKY_BINDINGS)),
         _bucket(settings, names.WORKERS, ttl_s=limits.WORKER_TTL_S),
     ]
+
+
+def _telemetry_bytes(settings: BrokerSettings) -> int:
+    """The broker sets a stream's limit aside: in a small store of our own, telemetry must leave room for the rest."""
+    share = settings.max_store_bytes // 10 if settings.embedded else limits.TELEMETRY_BYTES_MAX
+    return min(limits.TELEMETRY_BYTES_MAX, share)
 
 
 async def provision(broker: Broker, settings: BrokerSettings) -> None:

@@ -13,12 +13,12 @@ from contextlib import asynccontextmanager
 import nats.errors
 import orjson
 import structlog
-from nats.aio.msg import Msg
 
 from penstock.broker.connection import Broker, refusal
 from penstock.engine.errors import TooLarge, Unavailable
 
 RESEND_S = 2.0
+HEADER_BYTES_MAX = 4096  # they count too: for a message over its limit the broker cuts the connection, every time it is sent
 
 log = structlog.get_logger()
 
@@ -42,7 +42,7 @@ class Publisher:
         self._cut = len(self._prefix)
         self._count = 0
         self._waiting: dict[str, _Sent] = {}
-        self._queue: list[str] = []
+        self._queue: dict[str, None] = {}
         self._loop = asyncio.get_running_loop()
         self._flushes: set[asyncio.Task[None]] = set()
 
@@ -62,7 +62,7 @@ class Publisher:
         key = str(self._count)
         future: asyncio.Future[bytes] = self._loop.create_future()
         self._waiting[key] = _Sent(subject, data, headers, future)
-        self._queue.append(key)
+        self._queue[key] = None
         if len(self._queue) == 1:
             task = self._loop.create_task(self._flush())
             self._flushes.add(task)
@@ -70,32 +70,34 @@ class Publisher:
         return future
 
     async def _flush(self) -> None:
-        queue, self._queue = self._queue, []
+        queue, self._queue = self._queue, {}
         publish, prefix, waiting = self._broker.client.publish, self._prefix, self._waiting
+        most = self._broker.max_payload - HEADER_BYTES_MAX
         for key in queue:
             sent = waiting.get(key)
             if sent is None:
                 continue
+            if len(sent.data) > most:
+                self._too_large(key, sent)
+                continue
             try:
                 await publish(sent.subject, sent.data, prefix + key, sent.headers)
             except (nats.errors.Error, OSError):
-                self._not_sent(key, sent)
+                continue  # the client's buffer is full: the sweep sends again
 
-    def _not_sent(self, key: str, sent: _Sent) -> None:
-        """The client refused to take it: too large is final, a full buffer is tried again by the sweep."""
-        if len(sent.data) > self._broker.max_payload:
-            del self._waiting[key]
-            if not sent.future.done():
-                sent.future.set_exception(TooLarge(f"a message of {len(sent.data)} bytes is more than the broker takes"))
+    def _too_large(self, key: str, sent: _Sent) -> None:
+        del self._waiting[key]
+        if not sent.future.done():
+            sent.future.set_exception(TooLarge(f"a message of {len(sent.data)} bytes is more than the broker takes"))
 
-    async def _answered(self, msg: Msg) -> None:
-        data = msg.data
+    async def _answered(self, subject: bytes, _reply: bytes, data: bytes, _headers: bytes) -> None:
         if not data:  # no stream listens at this moment: the sweep sends again
             return
+        key = subject[self._cut :].decode()
         if b'"error"' in data:
-            self._refused(msg.subject[self._cut :], data)
+            self._refused(key, data)
             return
-        sent = self._waiting.pop(msg.subject[self._cut :], None)
+        sent = self._waiting.pop(key, None)
         if sent is not None and not sent.future.done():
             sent.future.set_result(data)
 
@@ -123,7 +125,7 @@ class Publisher:
                 del self._waiting[key]
             elif sent.sent_at < sent_before and self._broker.connected and key not in self._queue:
                 sent.sent_at = time.monotonic()
-                self._queue.append(key)
+                self._queue[key] = None
         if self._queue:
             task = self._loop.create_task(self._flush())
             self._flushes.add(task)
@@ -137,7 +139,7 @@ class Publisher:
 async def open_publisher(broker: Broker) -> AsyncIterator[Publisher]:
     """A publisher for the time of the block; what is unanswered at its end stays unknown."""
     publisher = Publisher(broker)
-    subscription = await broker.subscribe(publisher._prefix + "*", publisher._answered)
+    subscription = await broker.client.receive(publisher._prefix + "*", publisher._answered)
     broker.on_reconnect.append(publisher._reconnected)
     sweeper = asyncio.create_task(publisher._sweep())
     try:
@@ -145,8 +147,7 @@ async def open_publisher(broker: Broker) -> AsyncIterator[Publisher]:
     finally:
         broker.on_reconnect.remove(publisher._reconnected)
         sweeper.cancel()
-        if broker.connected:
-            await subscription.unsubscribe()
+        await broker.client.stop_receiving(subscription)
 
 
 def ack_seq(answer: bytes) -> int:

@@ -19,6 +19,7 @@ from penstock.engine.errors import PenstockError
 EXPIRES_S = 30
 HEARTBEAT_S = 2
 QUIET_S = 2 * HEARTBEAT_S
+RECALL_S_MAX = 5.0
 PENDING = re.compile(rb"Nats-Pending-Messages: (\d+)")
 
 log = structlog.get_logger()
@@ -28,23 +29,25 @@ class Delivery:
     """One message of a consumer. `at` is the broker's time of storing it, in s; `deliveries` counts from 1.
 
     `number` counts everything that its consumer has delivered, from 1: a gap means that something was lost on the way.
+    `pending` is how many messages the consumer had not delivered yet when it sent this one.
     """
 
-    __slots__ = ("_broker", "at", "data", "deliveries", "number", "reply", "seq", "subject")
+    __slots__ = ("_broker", "at", "data", "deliveries", "number", "pending", "reply", "seq", "subject")
     deliveries: int
     seq: int
     number: int
     at: float
+    pending: int
 
     def __init__(self, broker: Broker, subject: str, reply: str, data: bytes) -> None:
         self._broker, self.subject, self.reply, self.data = broker, subject, reply, data
 
     def __getattr__(self, name: str) -> Any:
-        """The four numbers are read when one of them is asked for: who only looks at the body pays nothing for them."""
+        """The numbers are read when one of them is asked for: who looks only at the body pays nothing."""
         tokens = self.reply.split(".")  # $JS.ACK[.<domain>.<account>].<stream>.<consumer>.<deliveries>.<seq>.<number>.<time>.<pending>
         first = 4 if len(tokens) == 9 else 6
         self.deliveries, self.seq, self.number = map(int, tokens[first : first + 3])
-        self.at = int(tokens[first + 3]) / 1e9
+        self.at, self.pending = int(tokens[first + 3]) / 1e9, int(tokens[first + 4])
         return object.__getattribute__(self, name)
 
     async def ack(self) -> None:
@@ -94,6 +97,23 @@ class Pull:
         room = self._batch if self._room is None else min(self._batch, self._room())
         if self._left <= room // 2 and room - self._left > 0:
             await self._ask(room - self._left)
+
+    @property
+    def left(self) -> int:
+        """Deliveries that were asked for and have not come."""
+        return self._left
+
+    async def recall(self) -> None:
+        """Take back what was asked for. All that was on its way has been given to `take` when this returns: nothing is lost.
+
+        Meanwhile `room` must say 0; `top_up` asks anew. Without a connection there is nothing to take back.
+        """
+        old = self._subscription
+        if old is None or not self._broker.connected:
+            return
+        self._subscription = None
+        await self._broker.client.drain_receiving(old, RECALL_S_MAX)
+        await self._renew()
 
     async def _renew(self) -> None:
         """Begin afresh on a new inbox: requests made before are void, what they still bring is redelivered."""

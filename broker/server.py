@@ -27,12 +27,12 @@ class EmbeddedBroker:
         self.settings = settings
         self._dir = Path(settings.data_dir).absolute()
         self._dir.mkdir(parents=True, exist_ok=True)
-        self._lock = _lock(self._dir)
+        self._lock: int | None = _lock(self._dir)
         self.command: Command | None = None
 
     @property
     def url(self) -> str:
-        return f"nats://127.0.0.1:{self.settings.port}"
+        return self.settings.own_url
 
     def start(self) -> None:
         """Return once it takes connections. Raises Conflict for a port in use, Unavailable when it does not come up."""
@@ -46,12 +46,14 @@ class EmbeddedBroker:
         self._wait_ready(self.command)
 
     def stop(self, timeout_s: float = 5.0) -> None:
-        """End it and release the lock."""
+        """End it and release the lock; a second time does nothing."""
         if self.command is not None and self.command.exitcode is None:
             self.command.terminate()
             self.command.join(timeout_s)
             self.command.kill()
-        os.close(self._lock)
+        if self._lock is not None:
+            os.close(self._lock)
+        self._lock = None
 
     def _wait_ready(self, command: Command) -> None:
         deadline = time.monotonic() + READY_S_MAX
@@ -105,7 +107,7 @@ def _remote(settings: BrokerSettings, url: str) -> str:
 
 
 def _host(settings: BrokerSettings) -> str:
-    return "0.0.0.0" if settings.leaf_remotes else "127.0.0.1"  # noqa: S104: hubs must reach a leaf node
+    return "0.0.0.0" if settings.leaf_remotes else "127.0.0.1"  # noqa: S104 - hubs must reach a leaf node
 
 
 def _quote(text: str) -> str:

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 import msgspec
-import nats.errors
 import orjson
 from msgspec import Raw, Struct
 
@@ -118,32 +116,13 @@ class Tasks:
             raise Conflict(f'the consumer "{name}" serves {filter_subject}, not {wanted}') from error
 
 
-def on_its_way(pull: Pull) -> int:
-    """Deliveries that were asked for and have not come."""
-    return pull._left
-
-
-async def recall(pull: Pull) -> None:
-    """Take back what was asked for. All that was on its way has been given to `take` when this returns: nothing is lost.
-
-    Meanwhile its `room` must say 0; `top_up` asks anew. Without a connection there is nothing to take back.
-    """
-    old = pull._subscription
-    if old is None or not pull._broker.connected:
-        return
-    pull._subscription = None
-    with contextlib.suppress(nats.errors.Error, OSError, TimeoutError):
-        await old.drain()
-    await pull._renew()
-
-
 def covers(wide: str, narrow: str) -> bool:
     """Whether the filter `wide` takes everything that `narrow` takes."""
     theirs, ours = wide.split("."), narrow.split(".")
-    for at, token in enumerate(theirs):
-        if token == ">":
+    for at, part in enumerate(theirs):
+        if part == ">":
             return len(ours) > at
-        if at >= len(ours) or (token != "*" and token != ours[at]):
+        if at >= len(ours) or ours[at] == ">" or (part != "*" and part != ours[at]):
             return False
     return len(theirs) == len(ours)
 

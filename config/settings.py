@@ -72,6 +72,16 @@ class BrokerSettings(Struct, frozen=True):
     history_max_bytes: int | None = None
     runs_max_age: float | None = None
 
+    @property
+    def own_url(self) -> str:
+        """Where the embedded broker listens."""
+        return f"nats://127.0.0.1:{self.port}"
+
+    @property
+    def embedded(self) -> bool:
+        """Whether the broker is the service's own; its child processes are told its address as `url`."""
+        return self.url in (None, self.own_url)
+
 
 class EngineSettings(Struct, frozen=True):
     shards: int = msgspec.field(default_factory=lambda: min(max(1, _cores() - 1), limits.PARTITIONS))

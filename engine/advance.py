@@ -39,8 +39,8 @@ from penstock.engine.events import (
     WorkflowStarted,
 )
 from penstock.engine.inputs import run_output, skips, step_input
-from penstock.engine.retry import delay_s
-from penstock.engine.state import STEP_DONE, STEP_ENDED, Run, RunStatus, StepState, StepStatus
+from penstock.engine.retry import delay_s, retry_after_s
+from penstock.engine.state import STEP_DONE, STEP_ENDED, STEP_OUT, Run, RunStatus, StepState, StepStatus
 from penstock.engine.workflow import StepPlan, Workflow
 
 WORKFLOW_TIMER = "workflow"
@@ -71,13 +71,13 @@ def advance(workflow: Workflow, run: Run | None, record: Record) -> tuple[Run | 
             return _step_event(workflow, run, record, event)
         case TimerFired():
             return _timer_fired(workflow, run, record, event)
-        case WorkflowCompleted():
+        case WorkflowCompleted() if _all_done(run):
             return _end(workflow, run, record, RunStatus.COMPLETED, None)
         case WorkflowFailed():
             return _end(workflow, run, record, RunStatus.FAILED, event.payload.error)
         case (
-            WorkflowScheduled() | WorkflowStarted() | WorkflowCancelled() | WorkflowResumed() | SignalReceived() | StepContinue()
-            | ApprovalRequested() | ApprovalGranted() | ApprovalRejected() | ApprovalExpired()
+            WorkflowScheduled() | WorkflowStarted() | WorkflowCancelled() | WorkflowResumed() | WorkflowCompleted() | SignalReceived()
+            | StepContinue() | ApprovalRequested() | ApprovalGranted() | ApprovalRejected() | ApprovalExpired()
         ):  # fmt: skip
             return run, []
         case _:
@@ -94,11 +94,12 @@ def fold(workflow: Workflow, run: Run | None, records: Iterable[Record]) -> Run 
 def still_due(run: Run, command: Command) -> bool:
     """Whether a command of an earlier record is still wanted in this later state of the run."""
     if run.ended:
-        return isinstance(command, WithdrawTask | WithdrawTimer)
+        return isinstance(command, WithdrawTask | WithdrawTimer | DeadLetterTask)
     match command:
         case DispatchTask():
             step = run.steps[command.step_id]
-            return (step.status, step.attempts, step.iteration) == (StepStatus.QUEUED, command.attempt, command.iteration)
+            out = (step.status, step.attempts, step.iteration) == (StepStatus.QUEUED, command.attempt, command.iteration)
+            return out and run.error is None
         case SetTimer():
             return any(timer.timer == command.timer and timer.due == command.due for timer in live_timers(run))
         case _:
@@ -106,8 +107,8 @@ def still_due(run: Run, command: Command) -> bool:
 
 
 def live_timers(run: Run) -> list[SetTimer]:
-    """Every timer that this state waits for."""
-    if run.status is not RunStatus.RUNNING:
+    """Every timer that this state waits for: none, once the run's failure is decided."""
+    if run.status is not RunStatus.RUNNING or run.error is not None:
         return []
     timers = [] if run.due is None else [SetTimer(WORKFLOW_TIMER, run.due)]
     return timers + [_step_timer(step_id, step) for step_id, step in run.steps.items() if step.due is not None]
@@ -148,20 +149,19 @@ def _new(workflow: Workflow, event: WorkflowStarted, record: Record) -> Run:
 
 def _start(workflow: Workflow, run: Run, record: Record) -> Advance:
     due = None if workflow.timeout_s is None else record.at + workflow.timeout_s
-    run = replace(run, status=RunStatus.RUNNING, started_at=record.event.timestamp, seq=record.seq, due=due)
+    run = replace(run, status=RunStatus.RUNNING, started_at=record.event.timestamp or None, seq=record.seq, due=due)
     timers: list[Command] = [] if due is None else [SetTimer(WORKFLOW_TIMER, due)]
     run, commands = _enter(workflow, run, workflow.roots, record)
     return run, timers + commands
 
 
-def _step_event(
-    workflow: Workflow, run: Run, record: Record, event: StepStarted | StepCompleted | StepFailed | StepSkipped
-) -> Advance:
+def _step_event(workflow: Workflow, run: Run, record: Record, event: StepStarted | StepCompleted | StepFailed | StepSkipped) -> Advance:
     step, plan = run.steps.get(event.step_id), workflow.steps.get(event.step_id)
     if step is None or plan is None:
         return run, []
     if isinstance(event, StepSkipped):
-        return _skipped(workflow, run, record, plan) if step.status is StepStatus.PENDING else (run, [])
+        applies = step.status is StepStatus.PENDING and _is_ready(run, plan)
+        return _skipped(workflow, run, record, plan) if applies else (run, [])
     if not _is_current(step, event):
         return run, []
     match event:
@@ -174,9 +174,14 @@ def _step_event(
 
 
 def _is_current(step: StepState, event: StepStarted | StepCompleted | StepFailed) -> bool:
-    """Whether the event speaks of the execution that is out now; without a number it means that one."""
+    """Whether the event speaks of the execution that is out now; without a number it means that one.
+
+    While a step waits for its retry none is out: whatever comes then is late.
+    """
+    waits = step.status is StepStatus.QUEUED and step.due is not None
     return (
-        step.status in (StepStatus.QUEUED, StepStatus.RUNNING)
+        step.status in STEP_OUT
+        and not waits
         and event.attempt_number in (None, step.attempts)
         and event.iteration in (None, step.iteration)
     )
@@ -184,9 +189,7 @@ def _is_current(step: StepState, event: StepStarted | StepCompleted | StepFailed
 
 def _started(run: Run, record: Record, event: StepStarted, plan: StepPlan) -> Advance:
     due = None if plan.timeout_s is None else record.at + plan.timeout_s
-    step = replace(
-        run.steps[plan.id], status=StepStatus.RUNNING, started_at=event.timestamp or None, worker_id=event.worker_id, due=due
-    )
+    step = replace(run.steps[plan.id], status=StepStatus.RUNNING, started_at=event.timestamp or None, worker_id=event.worker_id, due=due)
     return _put(run, record, plan.id, step), ([] if due is None else [_step_timer(plan.id, step)])
 
 
@@ -215,9 +218,7 @@ def _failed(run: Run, record: Record, event: StepFailed, plan: StepPlan) -> Adva
     failure: Failure = event.payload
     if failure.failure_type == "non_retriable" or before.attempts > plan.retry.retries or run.error is not None:
         return _failed_for_good(run, record, event, plan)
-    wait_s = failure.retry_after_ms / 1000 if failure.failure_type == "retry_after" else None
-    if wait_s is None:
-        wait_s = delay_s(plan.retry, run.run_id, plan.id, before.attempts)
+    wait_s = retry_after_s(failure) if failure.failure_type == "retry_after" else delay_s(plan.retry, run.run_id, plan.id, before.attempts)
     due = record.at + wait_s if wait_s > 0 else None
     step = replace(before, status=StepStatus.QUEUED, attempts=before.attempts + 1, error=failure.error, due=due)
     again: Command = _dispatch(run, plan, step) if due is None else _step_timer(plan.id, step)
@@ -240,6 +241,8 @@ def _failed_for_good(run: Run, record: Record, event: StepFailed, plan: StepPlan
 
 def _timer_fired(workflow: Workflow, run: Run, record: Record, event: TimerFired) -> Advance:
     timer, step_id = event.payload.timer, event.payload.step_id
+    if run.error is not None:  # it is about to end, nothing new begins
+        return run, []
     if timer == WORKFLOW_TIMER:
         return _out_of_time(workflow, run, record)
     step, plan = run.steps.get(step_id or ""), workflow.steps.get(step_id or "")
@@ -263,7 +266,7 @@ def _timer_fired(workflow: Workflow, run: Run, record: Record, event: TimerFired
 
 
 def _out_of_time(workflow: Workflow, run: Run, record: Record) -> Advance:
-    if run.due is None or run.error is not None:
+    if run.due is None or _all_done(run):  # done in time, though its end is not in the log yet
         return run, []
     error = f"workflow timeout exceeded ({text(workflow.timeout_s or 0)})"
     return replace(run, due=None, error=error, seq=record.seq), [_fail(run, record, error)]
@@ -279,17 +282,22 @@ def _go_on(workflow: Workflow, run: Run, record: Record, done: str) -> Advance:
     """What follows from a step that is done: its dependents, or the end of the run."""
     if run.error is not None:
         return run, []
-    ready = [
-        step_id
-        for step_id in workflow.steps[done].dependents
-        if all(run.steps[needed].status in STEP_DONE for needed in workflow.steps[step_id].depends_on)
-    ]
+    ready = [step_id for step_id in workflow.steps[done].dependents if _is_ready(run, workflow.steps[step_id])]
     if ready:
         return _enter(workflow, run, ready, record)
-    if all(step.status in STEP_DONE for step in run.steps.values()):
+    if _all_done(run):
         output = Completed(output=run_output(workflow, run))
         return run, [AppendEvent(WorkflowCompleted(run_id=run.run_id, timestamp=record.event.timestamp, payload=output))]
     return run, []
+
+
+def _is_ready(run: Run, plan: StepPlan) -> bool:
+    return all(run.steps[step_id].status in STEP_DONE for step_id in plan.depends_on)
+
+
+def _all_done(run: Run) -> bool:
+    """Nothing is left to do: the engine has ordered the run's completion."""
+    return all(step.status in STEP_DONE for step in run.steps.values())
 
 
 def _enter(workflow: Workflow, run: Run, step_ids: Iterable[str], record: Record) -> Advance:
@@ -313,7 +321,7 @@ def _end(workflow: Workflow, run: Run, record: Record, status: RunStatus, error:
     if run.due is not None:
         commands.append(WithdrawTimer(WORKFLOW_TIMER, run.due))
     if status is not RunStatus.COMPLETED:
-        commands += [command for step_id, step in run.steps.items() for command in _abandon(workflow.steps[step_id], step)]
+        commands += _take_back(workflow, run)
         steps = {
             step_id: step if step.status in STEP_ENDED else replace(step, status=StepStatus.CANCELLED, due=None)
             for step_id, step in run.steps.items()
@@ -321,10 +329,11 @@ def _end(workflow: Workflow, run: Run, record: Record, status: RunStatus, error:
     return replace(run, status=status, steps=steps, error=error, finished_at=finished_at, due=None, seq=record.seq), commands
 
 
-def _abandon(plan: StepPlan, step: StepState) -> list[Command]:
-    if step.status not in (StepStatus.QUEUED, StepStatus.RUNNING):
-        return []
-    return [*_withdrawal(plan.id, step), WithdrawTask(plan.task, plan.group)]
+def _take_back(workflow: Workflow, run: Run) -> Iterable[Command]:
+    """Withdraw what is out: every timer, and the run's tasks once per type (and group), however many steps share it."""
+    out = [(workflow.steps[step_id], step) for step_id, step in run.steps.items() if step.status in STEP_OUT]
+    timers = [command for plan, step in out for command in _withdrawal(plan.id, step)]
+    return [*timers, *dict.fromkeys(WithdrawTask(plan.task, plan.group) for plan, _ in out)]
 
 
 def _dispatch(run: Run, plan: StepPlan, step: StepState) -> DispatchTask:

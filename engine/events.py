@@ -219,6 +219,8 @@ def decode(body: bytes) -> Event:
     Payloads are views into `body`: what outlives the message must be copied (`Raw.copy`).
     """
     try:
+        if not body.isascii():
+            body.decode()  # the decoder passes payloads by unread, and a snapshot must stay UTF-8
         return _DECODER.decode(body)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise Malformed(str(error)) from error

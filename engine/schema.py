@@ -10,6 +10,7 @@ import re
 import orjson
 from jsonschema_rs import Draft202012Validator, FancyRegexOptions, ValidationError
 from msgspec import Raw
+
 from penstock.engine.errors import Invalid
 from penstock.engine.identifiers import quoted, shown
 

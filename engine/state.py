@@ -51,6 +51,7 @@ STEP_MOVES: Mapping[StepStatus, frozenset[StepStatus]] = {
 }
 
 RUN_ENDED = frozenset({RunStatus.COMPLETED, RunStatus.FAILED, RunStatus.CANCELLED})
+STEP_OUT = frozenset({StepStatus.QUEUED, StepStatus.RUNNING})
 STEP_DONE = frozenset({StepStatus.COMPLETED, StepStatus.SKIPPED})
 STEP_ENDED = frozenset({StepStatus.COMPLETED, StepStatus.SKIPPED, StepStatus.FAILED, StepStatus.CANCELLED})
 

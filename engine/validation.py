@@ -12,6 +12,7 @@ from typing import TypeAlias
 
 import orjson
 from msgspec import Struct, structs
+
 from penstock.config.limits import RETRIES_MAX, STEPS_MAX
 from penstock.engine import values
 from penstock.engine.definitions import StepType, WorkflowDef, from_json

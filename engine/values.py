@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 import orjson
+
 from penstock.engine import durations
 from penstock.engine.errors import Invalid
 from penstock.engine.identifiers import json_type, problem_with, quoted

@@ -7,11 +7,11 @@ from collections.abc import Mapping
 import msgspec
 from msgspec import Struct
 
+from penstock.config.limits import RETRY_DELAY_DEFAULT_S, RETRY_MULTIPLIER_DEFAULT
 from penstock.engine.definitions import Retry, SkipIf, Step, WorkflowDef
 from penstock.engine.durations import parse
 from penstock.engine.state import StepState
 
-RETRIES_DELAY_S = 5.0  # `retries: n` is short for n retries at this fixed delay
 NO_METADATA: dict[str, str] = {}
 
 
@@ -22,7 +22,7 @@ class RetryPolicy(Struct, frozen=True):
     strategy: str = "fixed"
     initial_s: float = 0.0
     max_s: float | None = None
-    multiplier: float = 2.0
+    multiplier: float = RETRY_MULTIPLIER_DEFAULT
 
 
 NO_RETRY = RetryPolicy(retries=0)
@@ -92,8 +92,8 @@ def _policy(step: Step, definition: WorkflowDef) -> RetryPolicy:
     declared = step.retry or definition.default_retry
     if declared is not None:
         return _resolve(declared)
-    if step.retries is not None:
-        return RetryPolicy(retries=step.retries, initial_s=RETRIES_DELAY_S)
+    if step.retries is not None:  # short for so many retries at one fixed delay
+        return RetryPolicy(retries=step.retries, initial_s=RETRY_DELAY_DEFAULT_S)
     return NO_RETRY
 
 

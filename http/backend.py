@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import Any
+from typing import Any, NoReturn
 
 import structlog
 
 from penstock.actors.index_file import index_path
+from penstock.actors.index_follower import follow_when_free
 from penstock.actors.run_index import RunIndex
 from penstock.broker.store import Store, open_store
 from penstock.config.settings import BrokerSettings
@@ -19,6 +20,7 @@ from penstock.http.catalog import Catalog
 STARTUP_S_MAX = 2.0
 PATIENCE_S = 10.0
 RETRY_S = 0.2
+FOLLOW_AFTER_S = 2.0
 
 log = structlog.get_logger()
 
@@ -69,10 +71,17 @@ class Backend:
                 async with open_store(self.settings, "http", PATIENCE_S) as store:
                     await self._use(store)
                     connected.set()
-                    await asyncio.Event().wait()
+                    await self._follow_in_need(store)
             except PenstockError as error:
                 log.warning("broker_unreachable", error=str(error))
                 await asyncio.sleep(RETRY_S)
+
+    async def _follow_in_need(self, store: Store) -> NoReturn:
+        """Keep the run index up in this very process while no process of its own does: so under plain gunicorn."""
+        while True:
+            await asyncio.sleep(FOLLOW_AFTER_S)
+            if not self.index.alive():
+                await follow_when_free(store, index_path(self.settings.data_dir))
 
     async def _use(self, store: Store) -> None:
         catalog = Catalog(store.definitions)

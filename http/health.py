@@ -62,7 +62,7 @@ def _limit(account: int, settings: BrokerSettings) -> int | None:
     """Bytes that may be stored. The embedded broker's limit is the server's, of which its account knows nothing."""
     if account > 0:
         return account
-    return settings.max_store_bytes if settings.url is None else None
+    return settings.max_store_bytes if settings.embedded else None
 
 
 async def _unowned(broker: Broker) -> set[int]:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
 
 import pytest
+from msgspec import Raw
 
+from penstock.actors import control
 from penstock.actors.loading import load
 from penstock.actors.placement import owned
 from penstock.actors.shard import Shard, open_shard
@@ -18,9 +20,8 @@ from penstock.config.settings import BrokerSettings
 from penstock.engine.advance import fold
 from penstock.engine.events import StepCompleted, WorkflowCancelled
 from penstock.engine.state import Run, RunStatus, StepStatus, from_snapshot
+from tests.support.waiting import until, until_true
 from tests.support.world import Echo, chain, echo, ended, register, start
-from penstock.actors import control
-from msgspec import Raw
 
 
 @pytest.fixture
@@ -34,8 +35,6 @@ async def killed_shard(settings: BrokerSettings, store: Store) -> AsyncIterator[
     """A shard that ends as by SIGKILL: its connection is cut, nothing is written or acknowledged any more."""
     async with open_store(settings, "killed") as own:
         shard = Shard(own, 0, owned(0, 1))
-        from contextlib import AsyncExitStack
-
         stack = AsyncExitStack()
         await shard.own(stack)
         timers = asyncio.create_task(shard.timers.run())
@@ -55,12 +54,20 @@ async def snapshot(store: Store, run_id: str) -> Run | None:
 
 
 async def snapshot_where(store: Store, run_id: str, holds: Callable[[Run], bool]) -> Run:
-    async with asyncio.timeout(20):
-        while True:
-            found = await snapshot(store, run_id)
-            if found is not None and holds(found):
-                return found
-            await asyncio.sleep(0.01)
+    async def find() -> Run | None:
+        found = await snapshot(store, run_id)
+        return found if found is not None and holds(found) else None
+
+    found = await until(find)
+    assert found is not None
+    return found
+
+
+async def gone(store: Store, stream: str, subject: str) -> None:
+    async def is_gone() -> bool:
+        return not await store.reader.last(stream, [subject])
+
+    await until(is_gone)
 
 
 async def test_chain_runs_to_the_end_and_its_snapshot_is_the_fold_of_its_log(store: Store, shard: Shard) -> None:
@@ -125,29 +132,21 @@ async def test_workflow_timeout_ends_a_run_that_no_worker_takes_up(store: Store,
 async def test_long_timer_becomes_the_brokers_and_is_withdrawn_when_the_run_ends(store: Store, shard: Shard) -> None:
     run_id = await start(store, {**chain("long", 1), "timeout": "1h"})
     subject = names.schedule_subject(run_id, "workflow")
-    async with asyncio.timeout(20):
-        while not await store.reader.last(names.HISTORY, [subject]):
-            await asyncio.sleep(0.05)
+    await until(lambda: store.reader.last(names.HISTORY, [subject]))
     await control.cancel(store, run_id)
     await ended(store, run_id)
-    async with asyncio.timeout(20):
-        while await store.reader.last(names.HISTORY, [subject]):
-            await asyncio.sleep(0.01)
+    await gone(store, names.HISTORY, subject)
 
 
 async def test_cancel_takes_queued_tasks_back_and_late_completion_is_ignored(store: Store, shard: Shard) -> None:
     run_id = await start(store, chain("stop", 2))
     subject = names.task_subject("stop.echo", run_id)
-    async with asyncio.timeout(20):
-        while not await store.reader.last(names.TASKS, [subject]):
-            await asyncio.sleep(0.01)
+    await until(lambda: store.reader.last(names.TASKS, [subject]))
     await control.cancel(store, run_id, "not needed")
     run = await ended(store, run_id)
     await snapshot_where(store, run_id, lambda found: found.ended)
     await store.history.append(StepCompleted(run_id=run_id, step_id="s0"))
-    async with asyncio.timeout(20):
-        while await store.reader.last(names.TASKS, [subject]):
-            await asyncio.sleep(0.01)
+    await gone(store, names.TASKS, subject)
     after = await control.get(store, run_id)
     assert (run.status, after.status) == (RunStatus.CANCELLED, RunStatus.CANCELLED)
     assert after.steps["s0"].status is StepStatus.CANCELLED
@@ -167,9 +166,7 @@ async def test_malformed_event_is_buried_and_stops_nothing(store: Store, shard: 
 async def test_events_of_a_run_that_nobody_started_are_buried(store: Store, shard: Shard) -> None:
     run_id = control.new_run_id()
     await store.history.append(WorkflowCancelled(run_id=run_id))
-    async with asyncio.timeout(20):
-        while not await store.reader.subject(names.DEAD, names.dead_history_subject(run_id)):
-            await asyncio.sleep(0.01)
+    await until(lambda: store.reader.subject(names.DEAD, names.dead_history_subject(run_id)))
     assert (await load(store, run_id)).run is None
 
 
@@ -190,9 +187,7 @@ async def test_runs_of_a_killed_shard_go_on_with_the_next_one(store: Store, brok
 
 
 async def ended_or_moved(worker: Echo, tasks: int) -> None:
-    async with asyncio.timeout(20):
-        while worker.seen.total() < tasks:
-            await asyncio.sleep(0.005)
+    await until_true(lambda: worker.seen.total() >= tasks)
 
 
 async def test_timer_in_memory_of_a_killed_shard_fires_with_the_next_one(store: Store, broker_settings: BrokerSettings) -> None:
@@ -212,9 +207,7 @@ async def test_timer_in_memory_of_a_killed_shard_fires_with_the_next_one(store: 
 async def test_run_that_left_memory_comes_back_with_its_next_event(store: Store, shard: Shard) -> None:
     run_id = await start(store, chain("back", 1))
     await snapshot_where(store, run_id, lambda found: found.steps["s0"].status is StepStatus.QUEUED)
-    async with asyncio.timeout(20):
-        while not shard.actors[run_id].idle:
-            await asyncio.sleep(0.01)
+    await until_true(lambda: shard.actors[run_id].idle)
     del shard.actors[run_id]
     async with echo(store, "back.echo"):
         run = await ended(store, run_id)
@@ -224,9 +217,7 @@ async def test_run_that_left_memory_comes_back_with_its_next_event(store: Store,
 async def test_peaceful_end_leaves_nothing_to_repeat(store: Store, broker_settings: BrokerSettings) -> None:
     async with open_store(broker_settings, "peace") as own, open_shard(own, 0, owned(0, 1)):
         run_id = await start(store, chain("peace", 1))
-        async with asyncio.timeout(20):
-            while not await store.reader.last(names.TASKS, [names.task_subject("peace.echo", run_id)]):
-                await asyncio.sleep(0.01)
+        await until(lambda: store.reader.last(names.TASKS, [names.task_subject("peace.echo", run_id)]))
     loaded = await load(store, run_id)
     consumer = await store.broker.api(f"CONSUMER.INFO.{names.HISTORY}.{names.engine_consumer(names.partition(run_id))}")
     assert loaded.beyond == 0
@@ -235,4 +226,14 @@ async def test_peaceful_end_leaves_nothing_to_repeat(store: Store, broker_settin
     assert fold(loaded.workflow, loaded.run, []) == loaded.run  # type: ignore[arg-type]
 
 
-_ = Awaitable
+async def test_run_whose_step_input_is_too_large_for_the_broker_fails_with_that_text(store: Store, shard: Shard) -> None:
+    async def big(worker: Echo, task: TaskPayload) -> None:
+        await worker.complete(task, b'"' + b"x" * 1_000_000 + b'"')
+
+    wide = [{"id": f"w{n}", "task": "wide.echo"} for n in range(9)]
+    document = {"name": "wide", "steps": [*wide, {"id": "all", "task": "wide.all", "depends_on": [step["id"] for step in wide]}]}
+    async with echo(store, "wide.echo", big):
+        run = await ended(store, await start(store, document))
+    assert run.status is RunStatus.FAILED
+    assert run.error is not None
+    assert run.error.startswith("the run cannot go on: a message of ")

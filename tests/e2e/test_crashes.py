@@ -21,6 +21,7 @@ from penstock.config.settings import BrokerSettings
 from penstock.engine.errors import PenstockError, Unavailable
 from penstock.engine.state import Run, RunStatus, from_snapshot, to_snapshot
 from tests.support.service import Service
+from tests.support.waiting import until, until_true
 from tests.support.world import chain
 
 pytestmark = pytest.mark.timeout(180)
@@ -68,9 +69,11 @@ def worker(service: Service) -> Iterator[subprocess.Popen[bytes]]:
 
 async def in_the_middle(store: Store, run_ids: Sequence[str]) -> None:
     """Return when some of the runs have ended, and most have not."""
-    async with asyncio.timeout(PATIENCE_S):
-        while sum(run.ended for run in await load_many(store, run_ids[:100])) == 0:
-            await asyncio.sleep(0.01)
+
+    async def some_ended() -> bool:
+        return any(run.ended for run in await load_many(store, run_ids[:100]))
+
+    await until(some_ended)
 
 
 async def all_ended(store: Store, run_ids: Sequence[str]) -> list[Run]:
@@ -161,9 +164,7 @@ async def test_killed_front_end_loses_no_run_that_it_answered_for(service: Servi
 
     with worker(service):
         starting = [asyncio.create_task(asyncio.to_thread(start_some)) for _ in range(4)]
-        async with asyncio.timeout(PATIENCE_S):
-            while len(acknowledged) < RUNS // 4:
-                await asyncio.sleep(0.005)
+        await until_true(lambda: len(acknowledged) >= RUNS // 4)
         if whole:
             service.kill("http")
         else:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from penstock.engine.durations import NS_MAX, SECOND_NS, parse, text
 
 

@@ -7,6 +7,7 @@ import re
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from penstock.engine.identifiers import is_run_id, problem_with, quoted, shown
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import orjson
 import pytest
+
 from penstock.engine.errors import Invalid
 from penstock.engine.schema import LISTED_BYTES_MAX, PROBLEMS_MAX, SCHEMA_BYTES_MAX, Schema
 

@@ -9,6 +9,7 @@ import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from penstock.engine.definitions import Retry, StepType, from_json, to_json
 from penstock.engine.errors import Invalid
 from penstock.engine.validation import parse, problems

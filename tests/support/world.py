@@ -72,9 +72,10 @@ class Echo:
     async def started(self, task: TaskPayload) -> None:
         await self._send(StepStarted(run_id=task.run_id, step_id=task.step_id, attempt_number=task.attempt, worker_id="echo"))
 
-    async def complete(self, task: TaskPayload) -> None:
+    async def complete(self, task: TaskPayload, output: bytes | None = None) -> None:
         await self.started(task)
-        await self._send(StepCompleted(run_id=task.run_id, step_id=task.step_id, attempt_number=task.attempt, payload=task.input))
+        payload = task.input if output is None else Raw(output)
+        await self._send(StepCompleted(run_id=task.run_id, step_id=task.step_id, attempt_number=task.attempt, payload=payload))
 
     async def fail(self, task: TaskPayload, error: str, failure_type: str = "retriable") -> None:
         await self.started(task)

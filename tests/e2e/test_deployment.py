@@ -1,0 +1,117 @@
+"""The service in parts: an engine and a plain gunicorn over a broker that neither of them started."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import orjson
+import pytest
+
+from penstock.broker import names
+from penstock.broker.server import EmbeddedBroker
+from penstock.broker.store import open_store
+from penstock.config.limits import PARTITIONS
+from penstock.config.settings import BrokerSettings
+from penstock.engine.errors import PenstockError
+from penstock.http.client import Client
+from tests.support.service import PENSTOCK, Service, free_port
+from tests.support.waiting import until, until_true
+from tests.support.world import chain
+
+GUNICORN = [sys.executable, "-m", "gunicorn", "-c", "python:penstock.config.gunicorn", "penstock.http.app:application"]
+
+
+@contextmanager
+def running(arguments: list[str], environ: dict[str, str], directory: Path) -> Iterator[subprocess.Popen[bytes]]:
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("SERVICE_")}
+    with (directory / "part.log").open("ab") as log:
+        process = subprocess.Popen(arguments, env={**clean, **environ}, cwd=directory, stdout=log, stderr=log)
+        try:
+            yield process
+        finally:
+            process.send_signal(signal.SIGTERM)
+            process.wait(20)
+
+
+async def finished(command: list[str], directory: Path) -> subprocess.CompletedProcess[str]:
+    return await asyncio.to_thread(subprocess.run, command, cwd=directory, capture_output=True, text=True, timeout=20, check=False)
+
+
+async def ready(client: Client) -> None:
+    async with asyncio.timeout(30):
+        while True:
+            try:
+                return await asyncio.to_thread(client.ready)
+            except PenstockError:
+                await asyncio.sleep(0.05)
+
+
+@pytest.fixture
+def environ(embedded: EmbeddedBroker, tmp_path: Path) -> dict[str, str]:
+    return {
+        "SERVICE_BROKER_URL": embedded.url,
+        "SERVICE_LISTEN": f"127.0.0.1:{free_port()}",
+        "SERVICE_DATA_DIR": str(tmp_path),
+        "SERVICE_CONFIG": "",
+    }
+
+
+async def test_engine_and_plain_gunicorn_and_worker_run_a_workflow(environ: dict[str, str], tmp_path: Path) -> None:
+    worker = [sys.executable, "-m", "tests.support.echo_worker", "parts.echo"]
+    with (
+        running([PENSTOCK, "engine"], environ, tmp_path),
+        running(GUNICORN, environ, tmp_path),
+        running(worker, {**environ, "PYTHONPATH": str(Path.cwd())}, tmp_path),
+        Client(f"http://{environ['SERVICE_LISTEN']}") as client,
+    ):
+        await ready(client)
+        client.register(orjson.dumps(chain("parts")))
+        run_id = client.start("parts", b'{"n":1}').run_id
+        events = await asyncio.to_thread(lambda: [event.type for event in client.follow(run_id)])
+        listed = await asyncio.to_thread(lambda: [run.run_id for run in client.runs(workflow="parts")])
+    assert events[-1] == "workflow.completed"
+    assert listed == [run_id]
+
+
+async def test_second_engine_for_the_same_partitions_refuses_to_start(environ: dict[str, str], tmp_path: Path) -> None:
+    with running([PENSTOCK, "engine"], environ, tmp_path):
+        async with open_store(BrokerSettings(url=environ["SERVICE_BROKER_URL"]), "test") as store:
+            await until(lambda: store.broker.ask_all(names.ENGINE_PING, bool, 0.2))
+        with running([PENSTOCK, "engine"], environ, tmp_path):
+            log = tmp_path / "part.log"
+            await until_true(lambda: "owned by another engine" in log.read_text())
+
+
+async def test_engine_without_a_broker_url_says_what_is_missing(tmp_path: Path) -> None:
+    done = await asyncio.to_thread(
+        subprocess.run, [PENSTOCK, "engine"], cwd=tmp_path, capture_output=True, text=True, timeout=20, check=False
+    )
+    assert done.returncode != 0
+    assert "broker_url is not set" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+async def test_shards_share_the_partitions_out(tmp_path: Path) -> None:
+    with Service(tmp_path, shards=3) as service:
+        async with open_store(BrokerSettings(url=service.broker_url), "test") as store:
+            answers = await store.broker.ask_all(names.ENGINE_PING, lambda found: len(found) == 3, 5)
+        pids = service.pids()
+    owned = [orjson.loads(answer)["partitions"] for answer in answers]
+    assert sorted(number for some in owned for number in some) == list(range(PARTITIONS))
+    assert sorted(map(len, owned)) == [10, 11, 11]
+    assert len({pids[f"shard-{number}"] for number in range(3)}) == 3
+
+
+async def test_broker_port_in_use_is_a_clear_error(embedded: EmbeddedBroker, tmp_path: Path) -> None:
+    command = [PENSTOCK, "serve", f"--broker-port={embedded.settings.port}", f"--data-dir={tmp_path / 'other'}"]
+    done = await finished(command, tmp_path)
+    assert done.returncode != 0
+    assert f"port {embedded.settings.port}" in done.stderr
+    assert "Traceback" not in done.stderr

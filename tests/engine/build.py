@@ -1,0 +1,163 @@
+"""A tiny language for telling a run's story: definitions from dicts, events from a few words, records with rising sequences.
+
+`Play` holds one run: every method tells it one event and returns what the engine ordered because of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TypeVar
+
+import orjson
+from msgspec import UNSET, Raw, UnsetType
+
+from penstock.engine.advance import advance
+from penstock.engine.commands import AppendEvent, Command, DispatchTask
+from penstock.engine.events import (
+    Event,
+    Failure,
+    Reason,
+    Record,
+    Scheduled,
+    Started,
+    StepCompleted,
+    StepFailed,
+    StepStarted,
+    TimerFired,
+    TimerRef,
+    WorkflowCancelled,
+    WorkflowScheduled,
+    WorkflowStarted,
+    event_type,
+)
+from penstock.engine.state import Run, StepState
+from penstock.engine.times import rfc3339
+from penstock.engine.validation import parse
+from penstock.engine.workflow import Workflow, compile_workflow
+
+RUN_ID = "0198c0de" * 4
+DIGEST = "d19e57" * 5
+EPOCH = 1_000_000.0
+
+C = TypeVar("C")
+
+
+def step(step_id: str, *depends_on: str, **fields: object) -> dict[str, object]:
+    """A step of the definition; its task type is its id in capitals unless `task` says otherwise."""
+    return {"id": step_id, "task": step_id.upper(), "depends_on": list(depends_on), **fields}
+
+
+def skip_if(step_id: str, field: str, op: str, value: object) -> dict[str, object]:
+    return {"step_id": step_id, "field": field, "op": op, "value": value}
+
+
+def workflow(*steps: Mapping[str, object], **fields: object) -> Workflow:
+    return compile_workflow(parse({"name": "w", "steps": list(steps), **fields}), DIGEST)
+
+
+def raw(value: object) -> Raw:
+    return Raw(orjson.dumps(value))
+
+
+def value(found: Raw | UnsetType) -> object:
+    """What a payload says; what is not there is no JSON value, so it stays UNSET."""
+    return UNSET if isinstance(found, UnsetType) else orjson.loads(bytes(found))
+
+
+def only(kind: type[C], commands: Iterable[Command]) -> list[C]:
+    return [command for command in commands if isinstance(command, kind)]
+
+
+def dispatched(commands: Iterable[Command]) -> list[tuple[str, int]]:
+    """Step and attempt of every task ordered."""
+    return [(command.step_id, command.attempt) for command in only(DispatchTask, commands)]
+
+
+def inputs(commands: Iterable[Command]) -> dict[str, object]:
+    return {command.step_id: value(command.input) for command in only(DispatchTask, commands)}
+
+
+def appended(commands: Iterable[Command]) -> list[str]:
+    """The types of the events ordered."""
+    return [event_type(command.event) for command in only(AppendEvent, commands)]
+
+
+class Play:
+    """One run of `workflow`. `now` is the broker's clock; `after` moves it on before the event is stored."""
+
+    def __init__(self, workflow: Workflow, *, run_id: str = RUN_ID) -> None:
+        self.workflow, self.run_id = workflow, run_id
+        self.now = EPOCH
+        self.log: list[Record] = []
+        self._run: Run | None = None
+        self._due: list[Event] = []
+
+    @property
+    def run(self) -> Run:
+        assert self._run is not None, "nothing has been started"
+        return self._run
+
+    def step(self, step_id: str) -> StepState:
+        return self.run.steps[step_id]
+
+    def statuses(self) -> dict[str, str]:
+        return {step_id: step.status.value for step_id, step in self.run.steps.items()}
+
+    def tell(self, event: Event, *, after: float = 0.0) -> list[Command]:
+        self.now += after
+        record = Record(len(self.log) + 1, self.now, event)
+        self.log.append(record)
+        self._run, commands = advance(self.workflow, self._run, record)
+        self._due += [command.event for command in only(AppendEvent, commands)]
+        return commands
+
+    def settle(self) -> list[Command]:
+        """Append what the engine ordered to be appended, until nothing is left of it."""
+        commands: list[Command] = []
+        while self._due:
+            commands += self.tell(self._due.pop(0))
+        return commands
+
+    def schedule(self, given: object = None, *, run_at: str = "2030-01-01T00:00:00Z") -> list[Command]:
+        payload = Scheduled(*self._definition(), run_at=run_at, input=raw(given))
+        return self.tell(WorkflowScheduled(run_id=self.run_id, timestamp=self._stamp(), payload=payload))
+
+    def start(self, given: object = None, *, after: float = 0.0) -> list[Command]:
+        payload = Started(*self._definition(), input=raw(given))
+        return self.tell(WorkflowStarted(run_id=self.run_id, timestamp=self._stamp(after), payload=payload), after=after)
+
+    def cancel(self, reason: str | None = None) -> list[Command]:
+        return self.tell(WorkflowCancelled(run_id=self.run_id, timestamp=self._stamp(), payload=Reason(reason=reason)))
+
+    def begin(self, step_id: str, attempt: int | None = 1, *, worker: str | None = "one", after: float = 0.0) -> list[Command]:
+        """A worker says `step.started`."""
+        stamp = self._stamp(after)
+        event = StepStarted(run_id=self.run_id, timestamp=stamp, step_id=step_id, attempt_number=attempt, worker_id=worker)
+        return self.tell(event, after=after)
+
+    def complete(self, step_id: str, output: object = None, attempt: int | None = 1, *, after: float = 0.0) -> list[Command]:
+        stamp = self._stamp(after)
+        event = StepCompleted(run_id=self.run_id, timestamp=stamp, step_id=step_id, attempt_number=attempt, payload=raw(output))
+        return self.tell(event, after=after)
+
+    def fail(self, step_id: str, attempt: int | None = 1, *, error: str = "boom", kind: str = "retriable", ms: int = 0) -> list[Command]:
+        failure = Failure(error=error, failure_type=kind, retry_after_ms=ms)
+        stamp = self._stamp()
+        return self.tell(StepFailed(run_id=self.run_id, timestamp=stamp, step_id=step_id, attempt_number=attempt, payload=failure))
+
+    def fire(self, timer: str, step_id: str | None = None, attempt: int | None = None, *, after: float = 0.0) -> list[Command]:
+        ref = TimerRef(timer=timer, step_id=step_id, attempt=attempt)
+        return self.tell(TimerFired(run_id=self.run_id, timestamp=self._stamp(after), payload=ref), after=after)
+
+    def _definition(self) -> tuple[str, str, str]:
+        return self.workflow.name, self.workflow.version, self.workflow.digest
+
+    def _stamp(self, after: float = 0.0) -> str:
+        return rfc3339(self.now + after)
+
+
+def started(definition: Workflow, given: object = None) -> Play:
+    """A play whose run has just started."""
+    play = Play(definition)
+    play.start(given)
+    return play

@@ -1,0 +1,85 @@
+"""The front end over a real broker: in this process for most tests, under gunicorn for what depends on the server."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import suppress
+
+import httpx2
+import pytest
+from falcon.testing import ASGIConductor
+
+from penstock.actors.index_file import index_path
+from penstock.actors.index_follower import follow
+from penstock.broker.store import Store
+from penstock.config.settings import Address, BrokerSettings, HttpSettings, Settings, to_environ
+from penstock.engine.validation import parse
+from penstock.http.app import create_app
+from tests.conftest import free_port
+
+ONE_STEP = {"name": "one", "steps": [{"id": "a", "task": "work"}]}
+TWO_STEPS = {"name": "two", "steps": [{"id": "a", "task": "work"}, {"id": "b", "task": "work", "depends_on": ["a"]}]}
+TYPED = {
+    "name": "typed",
+    "steps": [{"id": "a", "task": "work"}],
+    "input_schema": {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"], "additionalProperties": False},
+}
+
+
+@pytest.fixture
+async def definitions(store: Store) -> None:
+    for document in (ONE_STEP, TWO_STEPS, TYPED):
+        await store.definitions.register(parse(document))
+
+
+@pytest.fixture
+async def http(broker_settings: BrokerSettings, definitions: None) -> AsyncIterator[ASGIConductor]:
+    """The application, started."""
+    async with ASGIConductor(create_app(Settings(broker=broker_settings))) as conductor:
+        yield conductor
+
+
+@pytest.fixture
+async def index(store: Store, broker_settings: BrokerSettings) -> AsyncIterator[None]:
+    """The run index is being followed."""
+    following = asyncio.create_task(follow(store, index_path(broker_settings.data_dir)))
+    yield
+    following.cancel()
+    with suppress(asyncio.CancelledError):
+        await following
+
+
+@pytest.fixture(scope="module")
+def served(broker_settings: BrokerSettings) -> Iterator[str]:
+    """The address of the application under gunicorn; its broker is the module's."""
+    listen = Address("127.0.0.1", free_port())
+    settings = Settings(broker=broker_settings, http=HttpSettings(listen=listen, workers=1))
+    command = [sys.executable, "-m", "gunicorn", "-c", "python:penstock.config.gunicorn", "penstock.http.app:application"]
+    server = subprocess.Popen(command, env={**os.environ, **to_environ(settings)})
+    try:
+        yield _answering(f"http://{listen}")
+    finally:
+        server.terminate()
+        server.wait(10)
+
+
+@pytest.fixture
+def client(served: str, definitions: None) -> Iterator[httpx2.Client]:
+    with httpx2.Client(base_url=served, trust_env=False, timeout=20) as opened:
+        yield opened
+
+
+def _answering(url: str) -> str:
+    deadline = time.monotonic() + 20
+    with httpx2.Client(base_url=url, trust_env=False) as client:
+        while time.monotonic() < deadline:
+            with suppress(httpx2.TransportError):
+                client.get("/nowhere")
+                return url
+            time.sleep(0.02)
+    raise AssertionError(f"no answer from {url}")

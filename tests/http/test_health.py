@@ -1,0 +1,166 @@
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterator
+from contextlib import AsyncExitStack, contextmanager
+from pathlib import Path
+
+import msgspec
+import orjson
+import pytest
+from falcon.testing import ASGIConductor
+
+from penstock.broker import names
+from penstock.broker.provisioning import provision
+from penstock.broker.server import EmbeddedBroker
+from penstock.broker.store import Store, open_store
+from penstock.config.limits import MIB, PARTITIONS
+from penstock.config.settings import BrokerSettings, Settings
+from penstock.engine import errors
+from penstock.engine.errors import PenstockError
+from penstock.http.app import create_app
+from penstock.http.errors import STATUSES
+from tests.conftest import free_port
+
+
+@pytest.fixture
+def own_settings(data_dir: Path) -> BrokerSettings:
+    """For a broker of the test's own, which it may stop."""
+    return BrokerSettings(port=free_port(), data_dir=str(data_dir))
+
+
+@contextmanager
+def _running(settings: BrokerSettings) -> Iterator[None]:
+    broker = EmbeddedBroker(settings)
+    broker.start()
+    try:
+        yield
+    finally:
+        broker.stop()
+
+
+@pytest.fixture
+def own(own_settings: BrokerSettings) -> Iterator[BrokerSettings]:
+    with _running(own_settings):
+        yield own_settings
+
+
+async def test_a_service_with_a_broker_is_healthy(http: ASGIConductor) -> None:
+    answer = await http.simulate_get("/health")
+    assert (200, {"status": "healthy"}) == (answer.status_code, answer.json)
+
+
+async def test_ready_names_everything_that_is_missing(http: ASGIConductor) -> None:
+    answer = await http.simulate_get("/ready")
+    assert (503, "text/plain; charset=utf-8") == (answer.status_code, answer.headers["content-type"])
+    assert ["no engine has the partitions 0-31", "the run index is not followed"] == answer.text.splitlines()
+
+
+@pytest.mark.usefixtures("index")
+async def test_ready_needs_an_owner_of_every_partition(http: ASGIConductor, store: Store) -> None:
+    await _own(store, 0, [number for number in range(PARTITIONS) if number not in (3, 7, 8)])
+    assert "no engine has the partitions 3, 7-8" in (await http.simulate_get("/ready")).text
+    await _own(store, 1, [3, 7, 8])
+    async with asyncio.timeout(10):
+        while (answer := await http.simulate_get("/ready")).status_code != 200:
+            pass
+    assert {"status": "ready"} == answer.json
+
+
+async def test_without_storage_the_service_is_not_healthy(own: BrokerSettings) -> None:
+    async with ASGIConductor(create_app(Settings(broker=own))) as http:
+        answer = await http.simulate_get("/health")
+    assert 503 == answer.status_code
+    assert "storage" in answer.text
+
+
+async def test_a_full_storage_is_not_healthy(own: BrokerSettings) -> None:
+    small = msgspec.structs.replace(own, max_store_bytes=8 * MIB)
+    async with open_store(own, "test") as store, ASGIConductor(create_app(Settings(broker=small))) as http:
+        await provision(store.broker, own)
+        assert 200 == (await http.simulate_get("/health")).status_code
+        for number in range(8):
+            await store.signals.put(f"r.{number}", b"x" * MIB)
+        answer = await http.simulate_get("/health")
+    assert 503 == answer.status_code
+    assert "full" in answer.text
+
+
+REQUESTS = [
+    ("GET", "/health"),
+    ("GET", "/ready"),
+    ("GET", "/workflows"),
+    ("GET", "/workflows/w"),
+    ("GET", "/runs"),
+    ("GET", f"/runs/{'0' * 32}"),
+    ("GET", f"/runs/{'0' * 32}/events"),
+    ("POST", f"/runs/{'0' * 32}/cancel"),
+    ("GET", "/workers"),
+    ("POST", "/runs"),
+]
+
+
+async def test_without_a_broker_everything_is_503_at_once_and_recovers_by_itself(own_settings: BrokerSettings) -> None:
+    async with AsyncExitStack() as stack:
+        with _running(own_settings):
+            store = await stack.enter_async_context(open_store(own_settings, "test"))
+            await provision(store.broker, own_settings)
+            http = await stack.enter_async_context(ASGIConductor(create_app(Settings(broker=own_settings))))
+            await http.simulate_post("/workflows", body=b'{"name":"w","steps":[{"id":"a","task":"t"}]}')
+            run_id = (await http.simulate_post("/runs", body=b'{"workflow":"w"}')).json["run_id"]
+        while store.broker.connected:
+            await http.simulate_get("/nowhere")
+        began = time.monotonic()
+        for method, path in REQUESTS:
+            answer = await http.simulate_request(method, path, body=b'{"workflow":"w"}' if path == "/runs" else b"")
+            assert (503, "text/plain; charset=utf-8") == (answer.status_code, answer.headers["content-type"])
+            assert "broker" in answer.text
+        assert time.monotonic() - began < 1
+        with _running(own_settings):
+            await _healthy(http)
+            assert 200 == (await http.simulate_get(f"/runs/{run_id}")).status_code
+            assert 201 == (await http.simulate_post("/runs", body=b'{"workflow":"w"}')).status_code
+
+
+async def test_the_application_starts_before_its_broker(own_settings: BrokerSettings) -> None:
+    async with ASGIConductor(create_app(Settings(broker=own_settings))) as http:
+        assert 503 == (await http.simulate_get("/health")).status_code
+        with _running(own_settings):
+            async with open_store(own_settings, "test") as store:
+                await provision(store.broker, own_settings)
+            await _healthy(http)
+
+
+async def test_what_nobody_expects_is_500_and_tells_nothing(http: ASGIConductor, store: Store) -> None:
+    await store.bucket(names.DEFINITIONS).put("unreadable", b"no definition")
+    try:
+        answer = await http.simulate_get("/workflows/unreadable")
+        assert (500, "internal error\n") == (answer.status_code, answer.text)
+    finally:
+        await store.bucket(names.DEFINITIONS).delete("unreadable")
+
+
+async def test_workers_are_listed_without_what_is_no_registration(http: ASGIConductor, store: Store) -> None:
+    registration = {"worker_id": "w1", "task_types": ["work"], "max_tasks": 4}
+    await store.workers.put("w1", orjson.dumps(registration))
+    for number, body in enumerate((b"", b"[]", b"{", b"\xff")):
+        await store.workers.put(f"strange-{number}", body)
+    assert [registration] == (await http.simulate_get("/workers")).json
+
+
+def test_every_error_that_has_a_meaning_has_a_status() -> None:
+    kinds = {kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, PenstockError)}
+    assert kinds - {PenstockError} == STATUSES.keys()
+
+
+async def _healthy(http: ASGIConductor) -> None:
+    async with asyncio.timeout(10):
+        while (await http.simulate_get("/health")).status_code != 200:
+            pass
+
+
+async def _own(store: Store, shard: int, partitions: list[int]) -> None:
+    """Answer pings as a shard does."""
+    await store.broker.answer(names.ENGINE_PING, msgspec.json.encode({"shard": shard, "partitions": partitions}))
+    await store.broker.flush()

@@ -1,0 +1,28 @@
+"""Waiting for a state of the world that announces itself to nobody: asked again and again, within a bound."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+POLL_S = 0.01
+PATIENCE_S = 30.0
+T = TypeVar("T")
+
+
+async def until(find: Callable[[], Awaitable[T]], patience_s: float = PATIENCE_S) -> T:
+    """What `find` gives, as soon as that is true. Raises TimeoutError."""
+    async with asyncio.timeout(patience_s):
+        while not (found := await find()):
+            await asyncio.sleep(POLL_S)
+        return found
+
+
+async def until_true(holds: Callable[[], bool], patience_s: float = PATIENCE_S) -> None:
+    """Return as soon as it holds. Raises TimeoutError."""
+
+    async def find() -> bool:
+        return holds()
+
+    await until(find, patience_s)

@@ -1,0 +1,156 @@
+"""What a task function returns or raises, and what the history then says."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from typing import Any
+
+import pytest
+from msgspec import UNSET
+
+from penstock.broker.store import Store
+from penstock.config.limits import PAYLOAD_BYTES_MAX
+from penstock.engine.events import StepCompleted, StepFailed, StepStarted
+from penstock.worker import Context, NonRetriable, RetryAfter, Worker
+from penstock.worker.failures import ERROR_BYTES_MAX
+from tests.worker.desk import acknowledged, answer, dispatch, new_run_id, outcome, output_of, put_raw, reported
+
+
+def failed(event: StepCompleted | StepFailed) -> tuple[str, str]:
+    assert isinstance(event, StepFailed)
+    return event.payload.failure_type, event.payload.error
+
+
+async def test_async_function_is_started_completed_and_acknowledged(store: Store, worker: Worker, task: str) -> None:
+    @worker.task(task)
+    async def double(value: int) -> int:
+        return value * 2
+
+    run_id = await dispatch(store, task, 21)
+    async with worker.running():
+        first, last = await reported(store, run_id)
+        await acknowledged(store, task)
+    assert isinstance(first, StepStarted)
+    assert (first.step_id, first.attempt_number, first.iteration, first.worker_id) == ("s", 1, None, worker.worker_id)
+    assert isinstance(last, StepCompleted)
+    assert (last.attempt_number, last.worker_id, output_of(last)) == (1, worker.worker_id, 42)
+    assert first.timestamp <= last.timestamp
+
+
+async def test_sync_function_runs_in_a_thread_of_its_own(store: Store, worker: Worker, task: str) -> None:
+    @worker.task(task)
+    def where(value: dict[str, int]) -> dict[str, Any]:
+        return {**value, "main": threading.current_thread() is threading.main_thread()}
+
+    assert output_of(await outcome(store, worker, task, {"a": 1})) == {"a": 1, "main": False}
+
+
+async def test_function_without_arguments_and_without_output_of(store: Store, worker: Worker, task: str) -> None:
+    @worker.task(task)
+    def nothing() -> None: ...
+
+    event = await outcome(store, worker, task)
+    assert isinstance(event, StepCompleted)
+    assert event.payload is UNSET
+
+
+async def test_context_says_which_execution_this_is(store: Store, worker: Worker, task: str) -> None:
+    @worker.task(task)
+    async def facts(value: None, ctx: Context) -> dict[str, Any]:
+        return {"of": ctx.task_id, "n": [ctx.attempt, ctx.iteration, ctx.deliveries], "flow": ctx.workflow, "meta": dict(ctx.metadata)}
+
+    event = await outcome(store, worker, task, attempt=3, iteration=2, metadata={"k": "v"})
+    assert output_of(event) == {"of": f"{event.run_id}.s", "n": [3, 2, 1], "flow": "flow", "meta": {"k": "v"}}
+    assert (event.attempt_number, event.iteration) == (3, 2)
+
+
+async def test_exception_is_retriable_with_its_type_and_text(store: Store, worker: Worker, task: str) -> None:
+    @worker.task(task)
+    async def bad() -> None:
+        raise ValueError("no such page")
+
+    assert failed(await outcome(store, worker, task)) == ("retriable", "ValueError: no such page")
+
+
+async def test_exception_of_a_thread_is_told_too(store: Store, worker: Worker, task: str) -> None:
+    @worker.task(task)
+    def bad() -> None:
+        raise KeyError("x")
+
+    assert failed(await outcome(store, worker, task)) == ("retriable", "KeyError: 'x'")
+
+
+@pytest.mark.parametrize("error", [SystemExit(3), StopIteration("stop"), RecursionError("deep")])
+async def test_exception_that_could_end_the_worker_is_an_answer(store: Store, worker: Worker, task: str, error: BaseException) -> None:
+    @worker.task(task)
+    def bad() -> None:
+        raise error
+
+    kind, text = failed(await outcome(store, worker, task))
+    assert kind == "retriable"
+    assert str(error) in text or type(error).__name__ in text
+
+
+async def test_non_retriable_failure(store: Store, worker: Worker, task: str) -> None:
+    @worker.task(task)
+    async def bad() -> None:
+        raise NonRetriable("the invoice is void")
+
+    assert failed(await outcome(store, worker, task)) == ("non_retriable", "the invoice is void")
+
+
+async def test_retry_after_tells_its_delay(store: Store, worker: Worker, task: str) -> None:
+    @worker.task(task)
+    async def busy() -> None:
+        raise RetryAfter(1.5, "come back later")
+
+    event = await outcome(store, worker, task)
+    assert failed(event) == ("retry_after", "come back later")
+    assert isinstance(event, StepFailed)
+    assert event.payload.retry_after_ms == 1500
+
+
+async def test_error_text_is_cut_to_its_limit_and_made_fit_for_json(store: Store, worker: Worker, task: str) -> None:
+    @worker.task(task)
+    async def loud() -> None:
+        raise ValueError("\ud800" + "é" * ERROR_BYTES_MAX)
+
+    _, text = failed(await outcome(store, worker, task))
+    assert text.startswith("ValueError: ?é")
+    assert ERROR_BYTES_MAX - 2 < len(text.encode()) <= ERROR_BYTES_MAX
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [({1, 2}, "cannot be written as JSON"), (b"raw", "cannot be written as JSON"), ("x" * PAYLOAD_BYTES_MAX, "is the most")],
+)
+async def test_output_that_cannot_be_stored_fails_for_good(store: Store, worker: Worker, task: str, value: Any, words: str) -> None:
+    @worker.task(task)
+    async def bad() -> Any:
+        return value
+
+    kind, text = failed(await outcome(store, worker, task))
+    assert kind == "non_retriable"
+    assert words in text
+    assert task in text
+
+
+async def test_cancellation_of_the_functions_own_making_is_a_failure(store: Store, worker: Worker, task: str) -> None:
+    @worker.task(task)
+    async def odd() -> None:
+        raise asyncio.CancelledError
+
+    assert failed(await outcome(store, worker, task)) == ("retriable", "CancelledError")
+
+
+async def test_input_that_python_cannot_read_fails_for_good(store: Store, worker: Worker, task: str) -> None:
+    @worker.task(task)
+    async def never(value: Any) -> None: ...
+
+    run_id = new_run_id()
+    await put_raw(store, task, run_id, b'{"task_id":"x","run_id":"%s","step_id":"s","input":1e999}' % run_id.encode())
+    async with worker.running():
+        kind, text = failed(await answer(store, run_id))
+    assert kind == "non_retriable"
+    assert text.startswith("the input cannot be read")

@@ -1,0 +1,198 @@
+"""The tasks that a worker holds, never more than its `max_tasks`: pulled, begun, kept alive, and given back when it stops.
+
+With several task types, each always has one request out, so that none starves; the rest of the room belongs to the types
+that have work. What a type asked for and does not need, and what others asked for before the worker was full, is called back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from functools import partial
+
+import structlog
+
+from penstock.broker.pull import Delivery, Pull
+from penstock.broker.tasks import Tasks
+from penstock.engine.errors import Unavailable
+from penstock.worker.background import background
+from penstock.worker.functions import TaskFunction
+
+BALANCE_S = 1.0
+
+Handle = Callable[[TaskFunction, Delivery], Awaitable[None]]
+
+log = structlog.get_logger()
+
+
+class _Source:
+    """One task type. `busy`: something came since the last balance; `closed`: nothing may be asked for now."""
+
+    __slots__ = ("busy", "closed", "function", "pull", "recalling")
+
+    def __init__(self, function: TaskFunction) -> None:
+        self.function = function
+        self.pull: Pull | None = None
+        self.busy, self.closed = False, True
+        self.recalling = asyncio.Lock()
+
+    @property
+    def asked(self) -> int:
+        return 0 if self.pull is None else self.pull.left
+
+
+class Intake:
+    """Owned by a running worker (`open_intake`)."""
+
+    def __init__(self, max_tasks: int, handle: Handle) -> None:
+        self._max, self._handle = max_tasks, handle
+        self._sources: list[_Source] = []
+        self._running: dict[Delivery, asyncio.Task[None]] = {}
+        self._waiting: dict[Delivery, TaskFunction] = {}
+        self._waited: frozenset[Delivery] = frozenset()
+        self._freed = asyncio.Event()
+        self._stopping = False
+        self._loop = asyncio.get_running_loop()
+
+    @property
+    def held(self) -> int:
+        return len(self._running) + len(self._waiting)
+
+    async def begin(self) -> None:
+        """Ask for the first tasks."""
+        for source in self._sources:
+            source.closed = False
+        await self._ask()
+
+    async def stop(self, grace_s: float) -> None:
+        """Pull no more, give back what has not begun, let the rest finish for `grace_s`, then cancel it and give it back."""
+        self._stopping = True
+        await asyncio.gather(*(self._recall(source) for source in self._sources))
+        await self._return(list(self._waiting))
+        if self._running:
+            log.info("worker_finishing", tasks=len(self._running), grace_s=grace_s)
+            await asyncio.wait(self._running.values(), timeout=grace_s)
+        await self._cancel_all()
+
+    def cancel(self) -> None:
+        """Cancel what runs: `stop` waits for nothing else."""
+        for task in self._running.values():
+            task.cancel()
+
+    async def _cancel_all(self) -> None:
+        self.cancel()
+        if self._running:
+            await asyncio.wait(self._running.values())
+        await self._return([*self._waiting, *self._running])  # the latter were cancelled before their first step
+
+    def _take(self, source: _Source, delivery: Delivery) -> None:
+        source.busy = True
+        if self._stopping or len(self._running) >= self._max:
+            self._waiting[delivery] = source.function
+        else:
+            self._begin(delivery, source.function)
+
+    def _begin(self, delivery: Delivery, function: TaskFunction) -> None:
+        self._running[delivery] = self._loop.create_task(self._run(delivery, function))
+
+    async def _run(self, delivery: Delivery, function: TaskFunction) -> None:
+        try:
+            await self._handle(function, delivery)
+        finally:
+            del self._running[delivery]
+            self._freed.set()
+
+    def _room(self, source: _Source) -> int:
+        """How many of this type may be on their way now; at least one while there is room at all."""
+        if self._stopping or source.closed or self.held >= self._max:
+            return 0
+        if len(self._sources) == 1:
+            return self._max - self.held
+        others = sum(other.asked for other in self._sources if other is not source)
+        return max(self._max - self.held - others, 1) if source.busy else 1
+
+    async def _refill(self) -> None:
+        """Once for all tasks that ended in the same turn of the loop: begin what waits, ask for more."""
+        while True:
+            await self._freed.wait()
+            self._freed.clear()
+            if self._stopping:
+                return
+            while self._waiting and len(self._running) < self._max:
+                delivery = next(iter(self._waiting))
+                self._begin(delivery, self._waiting.pop(delivery))
+            await self._ask()
+
+    async def _ask(self) -> None:
+        for source in self._sources:
+            if source.pull is not None:
+                with suppress(Unavailable):  # asked again when the connection is back
+                    await source.pull.top_up()
+
+    async def _balance(self) -> None:
+        while True:
+            await asyncio.sleep(BALANCE_S)
+            await self._call_back()
+            stale = [delivery for delivery in self._waiting if delivery in self._waited]
+            self._waited = frozenset(self._waiting)
+            await self._return(stale)  # another worker may have room
+
+    async def _call_back(self) -> None:
+        """Requests that stand in the way: of a full worker, and of the other types when their own has gone quiet."""
+        full = self.held >= self._max
+        for source in self._sources:
+            if source.asked > (0 if full else 1) and (full or not source.busy):
+                await self._recall(source)
+            source.busy = False
+        await self._ask()
+
+    async def _recall(self, source: _Source) -> None:
+        async with source.recalling:
+            source.closed = True
+            if source.pull is not None:
+                await source.pull.recall()
+            source.closed = False
+
+    async def _return(self, deliveries: Sequence[Delivery]) -> None:
+        for delivery in deliveries:
+            self._waiting.pop(delivery, None)
+            with suppress(Unavailable):  # then its ack wait brings it back
+                await delivery.give_back()
+
+    async def _keep_alive(self, every_s: float) -> None:
+        """Tell the broker of every task held that its answer will come."""
+        while True:
+            await asyncio.sleep(every_s)
+            for delivery in [*self._running, *self._waiting]:
+                with suppress(Unavailable):
+                    await delivery.in_progress()
+
+    async def _open(self, stack: AsyncExitStack, tasks: Tasks, functions: Sequence[TaskFunction], group: str | None) -> None:
+        for function in functions:
+            source = _Source(function)
+            self._sources.append(source)
+            consuming = tasks.consume(
+                function.name, partial(self._take, source), batch=self._max, room=partial(self._room, source), group=group
+            )
+            source.pull = await stack.enter_async_context(consuming)
+
+
+@asynccontextmanager
+async def open_intake(
+    tasks: Tasks, functions: Sequence[TaskFunction], handle: Handle, *, max_tasks: int, group: str | None, grace_s: float
+) -> AsyncIterator[Intake]:
+    """Tasks are taken for the time of the block; its end is as `Intake.stop` says."""
+    intake = Intake(max_tasks, handle)
+    async with AsyncExitStack() as stack:
+        await intake._open(stack, tasks, functions, group)
+        waits = [await tasks.ack_wait_s(function.name, group) for function in functions]
+        await stack.enter_async_context(background(intake._keep_alive(min(waits) / 3)))
+        await stack.enter_async_context(background(intake._refill()))
+        if len(functions) > 1:
+            await stack.enter_async_context(background(intake._balance()))
+        try:
+            await intake.begin()
+            yield intake
+        finally:
+            await intake.stop(grace_s)

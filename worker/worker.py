@@ -1,0 +1,192 @@
+"""The worker: task functions, and the life of the process that carries them out."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import re
+import secrets
+import signal
+import socket
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, closing, suppress
+from typing import Any, TypeVar
+
+import structlog
+import uvloop
+from tenacity import AsyncRetrying, RetryCallState, retry_if_exception, wait_fixed
+
+from penstock.broker.connection import STREAM_NOT_FOUND, ApiError
+from penstock.broker.store import Store, open_store
+from penstock.config.logging import configure
+from penstock.config.settings import Settings, SettingsError, load
+from penstock.engine.errors import Conflict, Invalid, PenstockError, Unavailable
+from penstock.engine.identifiers import problem_with
+from penstock.worker.execution import Execution
+from penstock.worker.functions import TaskFunction, task_function
+from penstock.worker.intake import Intake, open_intake
+from penstock.worker.registration import registered, registration
+from penstock.worker.threads import Threads
+
+MAX_TASKS_DEFAULT = 100
+GRACE_S = 10.0  # within the 15 s that a process has for its shutdown
+START_AGAIN_S = 1.0
+HOST_CHARS = 64
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+log = structlog.get_logger()
+
+
+class Worker:
+    """Task functions under their task types, and what runs them.
+
+    `max_tasks` bounds what it holds at one time, over all its types; functions that are not async have as many threads.
+    `broker_url` None: as the settings say (SERVICE_BROKER_URL, or `broker_url` in the file). `group`: take only tasks of
+    steps with this `worker_group`. `grace_s` is what running tasks have to finish in when it stops. Raises Invalid with
+    everything that is wrong with id, group, number and metadata.
+    """
+
+    def __init__(
+        self,
+        *,
+        max_tasks: int = MAX_TASKS_DEFAULT,
+        worker_id: str | None = None,
+        broker_url: str | None = None,
+        metadata: Mapping[str, str] = {},
+        group: str | None = None,
+        grace_s: float = GRACE_S,
+    ) -> None:
+        self.worker_id = _new_id() if worker_id is None else worker_id
+        self._max_tasks, self._metadata, self._group = max_tasks, dict(metadata), group
+        self._broker_url, self._grace_s = broker_url, grace_s
+        self._functions: dict[str, TaskFunction] = {}
+        self._intake: Intake | None = None
+        self._stopped = asyncio.Event()
+        _check(self.worker_id, group, max_tasks, metadata)
+
+    def task(self, name: str | None = None) -> Callable[[F], F]:
+        """Register a function, async or not, for a task type (default: the function's name). It takes `()`, `(input)` or
+        `(input, ctx)`; what it returns is the step's output, None: no output. Raises Invalid, Conflict for a name taken."""
+        if callable(name):
+            raise Invalid(f'write @worker.task() or @worker.task("{getattr(name, "__name__", "name")}")')
+
+        def register(function: F) -> F:
+            found = task_function(name, function)
+            if found.name in self._functions:
+                raise Conflict(f'task type "{found.name}" is registered twice')
+            self._functions[found.name] = found
+            return function
+
+        return register
+
+    def run(self) -> None:
+        """Work until SIGTERM or SIGINT, then stop gracefully; a second signal stops at once. What keeps it from starting ends
+        the process with one line."""
+        try:
+            if not structlog.is_configured() and not logging.root.handlers:
+                configure(self._settings().log, "worker")
+            uvloop.run(self._until_signal())
+        except asyncio.CancelledError:
+            pass  # a signal before it had begun
+        except (SettingsError, PenstockError) as error:
+            raise SystemExit(f"Error: {error}") from error
+
+    async def serve(self) -> None:
+        """Work until `stop`. A broker that is not there yet, or without the service's streams, is waited for."""
+        async with AsyncExitStack() as stack:
+            await _STARTING(self._enter, stack)
+            await self._stopped.wait()
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[Worker]:
+        """Work for the time of the block; leaving it stops gracefully. Raises Unavailable without a broker, Conflict for a
+        consumer that serves other tasks."""
+        if not self._functions:
+            raise Invalid("the worker has no task functions")
+        async with open_store(self._settings().broker, f"worker {self.worker_id}") as store:
+            try:
+                async with self._registered(store), self._working(store) as self._intake:
+                    log.info("worker_started", worker_id=self.worker_id, task_types=sorted(self._functions), max_tasks=self._max_tasks)
+                    yield self
+            finally:
+                self._intake, self._stopped = None, asyncio.Event()
+                await _flush(store)
+        log.info("worker_stopped", worker_id=self.worker_id)
+
+    def stop(self) -> None:
+        """Have `serve` stop gracefully; called in the loop."""
+        self._stopped.set()
+
+    async def _until_signal(self) -> None:
+        loop, serving = asyncio.get_running_loop(), asyncio.current_task()
+        assert serving is not None
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._signalled, serving)
+        await self.serve()
+
+    def _signalled(self, serving: asyncio.Task[None]) -> None:
+        if self._intake is None:
+            serving.cancel()
+        elif self._stopped.is_set():
+            self._intake.cancel()
+        else:
+            self.stop()
+
+    async def _enter(self, stack: AsyncExitStack) -> None:
+        await stack.enter_async_context(self.running())
+
+    @asynccontextmanager
+    async def _working(self, store: Store) -> AsyncIterator[Intake]:
+        threads = Threads(self._max_tasks)
+        handle = Execution(store, self.worker_id, threads).handle
+        opening = open_intake(
+            store.tasks, list(self._functions.values()), handle, max_tasks=self._max_tasks, group=self._group, grace_s=self._grace_s
+        )
+        with closing(threads):
+            async with opening as intake:
+                yield intake
+
+    def _registered(self, store: Store) -> AbstractAsyncContextManager[None]:
+        entry = registration(self.worker_id, tuple(self._functions), self._max_tasks, self._metadata)
+        return registered(store.workers, entry)
+
+    def _settings(self) -> Settings:
+        """Raises SettingsError."""
+        return load({} if self._broker_url is None else {"broker_url": self._broker_url}).settings
+
+
+def _check(worker_id: str, group: str | None, max_tasks: int, metadata: Mapping[str, str]) -> None:
+    found = [problem_with("worker id", worker_id), None if group is None else problem_with("worker group", group)]
+    if max_tasks < 1:
+        found.append(f"max_tasks is {max_tasks}, 1 is the least")
+    found += [f"metadata {key!r} is no string" for key, value in metadata.items() if not isinstance(value, str)]
+    if problems := [problem for problem in found if problem]:
+        raise Invalid(*problems)
+
+
+def _new_id() -> str:
+    """Host, process and something random: no two workers, also in one process, share it."""
+    host = re.sub("[^A-Za-z0-9_-]", "-", socket.gethostname())[:HOST_CHARS] or "host"
+    return f"{host}-{os.getpid()}-{secrets.token_hex(3)}"
+
+
+async def _flush(store: Store) -> None:
+    """What was given back last has reached the broker, if there is one."""
+    if store.broker.connected:
+        with suppress(Unavailable):
+            await store.broker.flush()
+
+
+def _not_ready(error: BaseException) -> bool:
+    """Whether the service may still be starting: no broker yet, or none of its streams."""
+    return isinstance(error, Unavailable) or (isinstance(error, ApiError) and error.err_code == STREAM_NOT_FOUND)
+
+
+def _log_wait(state: RetryCallState) -> None:
+    error = state.outcome.exception() if state.outcome else None
+    log.warning("worker_waits_for_the_service", error=str(error))
+
+
+_STARTING = AsyncRetrying(retry=retry_if_exception(_not_ready), wait=wait_fixed(START_AGAIN_S), before_sleep=_log_wait, reraise=True)
