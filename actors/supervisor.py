@@ -85,11 +85,13 @@ class Supervisor:
         log.info("process_started", name=child.name, child=child.process.pid)
 
     def _wait(self, timeout_s: float | None) -> None:
-        due = [child.start_again_at for child in self._children if not child.alive]
+        """Until a child ends, a signal comes, or the time is over; at once when a child is to be started."""
+        alive = [child for child in self._children if child.alive]  # asked once: one that ends meanwhile shows by its sentinel
+        due = [child.start_again_at for child in self._children if child not in alive]
         if due:
             until = max(0.0, min(due) - time.monotonic())
             timeout_s = until if timeout_s is None else min(timeout_s, until)
-        wait([self._wakeup, *(child.process.sentinel for child in self._children if child.process and child.alive)], timeout_s)
+        wait([self._wakeup, *(child.process.sentinel for child in alive if child.process)], timeout_s)
 
     def _revive(self) -> None:
         for child in self._children:

@@ -14,7 +14,7 @@ T = TypeVar("T")
 async def until(find: Callable[[], Awaitable[T]], patience_s: float = PATIENCE_S) -> T:
     """What `find` gives, as soon as that is true. Raises TimeoutError."""
     async with asyncio.timeout(patience_s):
-        while not (found := await find()):
+        while not (found := await find()):  # noqa: ASYNC110 - nothing announces it
             await asyncio.sleep(POLL_S)
         return found
 
