@@ -30,15 +30,16 @@ def definitions(draw: st.DrawFn) -> dict[str, object]:
     steps: list[dict[str, object]] = []
     for number in range(draw(st.integers(1, STEPS_MAX))):
         before = [str(step["id"]) for step in steps]
-        depends_on = draw(st.lists(st.sampled_from(before), unique=True, max_size=3)) if before else []
-        step = {
+        depends_on: list[str] = draw(st.lists(st.sampled_from(before), unique=True, max_size=3)) if before else []
+        step: dict[str, object] = {
             "id": f"s{number}",
             "task": draw(st.sampled_from(["t", "u"])),
             "depends_on": depends_on,
             "retry": draw(st.none() | RETRY),
             "timeout": draw(st.sampled_from([None, "30s"])),
         }
-        if depends_on and draw(st.booleans()):
+        conditional = draw(st.booleans())
+        if conditional and depends_on:
             step["skip_if"] = {"step_id": draw(st.sampled_from(depends_on)), "field": "x", "op": "==", "value": 1}
         steps.append(step)
     return {"name": "w", "steps": steps, "default_retry": draw(RETRY), "timeout": draw(st.sampled_from([None, None, "5m"]))}

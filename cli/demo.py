@@ -1,0 +1,154 @@
+"""`penstock demo`: the workflow `textstats` of examples/ from start to end, its result checked against a direct computation."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+import click
+import orjson
+
+from penstock.cli import output
+from penstock.cli.session import REFUSED, RUN_NOT_COMPLETED, Command, Session, as_json
+from penstock.engine.errors import Invalid, PenstockError
+
+if TYPE_CHECKING:
+    from penstock.http.client import Client
+    from penstock.http.client_views import RunView
+
+CHECKOUT = Path(__file__).resolve().parent.parent  # the installation of a checkout links to it
+EXAMPLES = CHECKOUT / "examples"
+LAST_STEP = "report"
+WORKER_STARTS_S_MAX = 15.0
+WORKER_STOPS_S_MAX = 15.0
+POLL_S = 0.05
+
+
+@click.command(cls=Command)
+@click.option("--path", type=click.Path(exists=True, path_type=Path), help="Folder with texts; default: the documents of this checkout.")
+@click.option("--keep-worker", is_flag=True, help="Leave the worker running.")
+@click.pass_obj
+def demo(session: Session, path: Path | None, keep_worker: bool) -> None:
+    """Count the words of many texts with a workflow on a worker process of its own, and count them again without.
+
+    The worker finds the broker as every worker does: by SERVICE_BROKER_URL, else on this machine. Exit code 1 when the two
+    results differ, 4 when the run did not complete.
+    """
+    textstats, source, client = _textstats(), _source(path), session.client()
+    client.register((EXAMPLES / "textstats.json").read_bytes())
+    _say("registered the workflow textstats")
+    with _worker(client, keep_worker):
+        run_id = client.start("textstats", orjson.dumps({"path": source})).run_id
+        _say(f"started the run {run_id}")
+        run = _followed(client, run_id)
+    if run.status != "completed":
+        _show_failure(run)
+    else:
+        _show(run, textstats.compute(source))
+
+
+def _textstats() -> Any:
+    """The module with the plain functions. Raises Invalid where there are no examples."""
+    spec = spec_from_file_location("textstats", EXAMPLES / "textstats.py")
+    if spec is None or spec.loader is None or not EXAMPLES.is_dir():
+        raise Invalid("the demonstration needs the folder examples/: run it from an installation of a checkout")
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def _source(path: Path | None) -> list[str]:
+    """What to count, as absolute paths: the worker has a directory of its own."""
+    if path is not None:
+        return [str(path.resolve())]
+    return [*map(str, sorted(CHECKOUT.glob("*.md"))), str(CHECKOUT / "docs")]
+
+
+@contextmanager
+def _worker(client: Client, keep: bool) -> Iterator[None]:
+    """The example's worker, registered at the service, for the time of the block or (`keep`) until someone ends it."""
+    with ExitStack() as stack:
+        log = stack.enter_context(tempfile.TemporaryFile())
+        command = [sys.executable, str(EXAMPLES / "textstats_worker.py")]
+        signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))  # else it would outlive this process
+        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
+        kept = stack.enter_context(ExitStack())
+        kept.callback(_stop, process)
+        _await_registered(client, process, log)
+        _say(f"started a worker, process {process.pid}")
+        yield
+        if keep:
+            kept.pop_all()
+            _say(f"the worker keeps running: kill {process.pid} ends it")
+
+
+def _await_registered(client: Client, process: subprocess.Popen[bytes], log: IO[bytes]) -> None:
+    """Raises PenstockError, with the worker's last words, when the service does not come to know it."""
+    deadline = time.monotonic() + WORKER_STARTS_S_MAX
+    while all(worker.pid != process.pid for worker in client.workers()):
+        if process.poll() is not None or time.monotonic() > deadline:
+            log.seek(0)
+            words = log.read().decode(errors="replace").strip().splitlines()[-5:]
+            broker = os.environ.get("SERVICE_BROKER_URL", "not set")
+            raise PenstockError("\n".join([f"the worker did not reach the service's broker (SERVICE_BROKER_URL is {broker}):", *words]))
+        time.sleep(POLL_S)
+
+
+def _stop(process: subprocess.Popen[bytes]) -> None:
+    process.terminate()
+    try:
+        process.wait(WORKER_STOPS_S_MAX)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+def _followed(client: Client, run_id: str) -> RunView:
+    """The run, once it has ended; shown meanwhile."""
+    from penstock.cli import run_view
+
+    if run_view.is_live():
+        return run_view.watch_live(client, run_id)
+    for event in client.follow(run_id):
+        _say(run_view.event_line(event))
+    return client.run(run_id)
+
+
+def _show(run: RunView, expected: dict[str, Any]) -> None:
+    """Both results side by side; differing ones are an error."""
+    found = orjson.loads(bytes(run.steps[LAST_STEP].output or b"null"))
+    equal = found == expected
+    result = {"run_id": run.run_id, "status": run.status, "output": found, "expected": expected, "equal": equal}
+    output.show(result, lambda: _compare(found, expected, equal))
+    if not equal:
+        click.get_current_context().exit(REFUSED)
+
+
+def _compare(found: Any, expected: dict[str, Any], equal: bool) -> None:
+    numbers = found if isinstance(found, dict) else {}
+    rows = [(name, str(numbers.get(name, "")), str(value)) for name, value in expected.items() if isinstance(value, int)]
+    click.echo()
+    output.table(("COUNTED", "BY THE WORKFLOW", "DIRECTLY"), rows)
+    click.echo("\nmost frequent: " + ", ".join(f"{word} {count}" for word, count in expected["top"][:10]))
+    click.echo(f"the workflow's result {'equals' if equal else 'DIFFERS from'} the direct computation")
+
+
+def _show_failure(run: RunView) -> None:
+    from penstock.cli import run_view
+
+    output.show({"run_id": run.run_id, "status": run.status, "error": run.error}, lambda: run_view.describe(run))
+    click.get_current_context().exit(RUN_NOT_COMPLETED)
+
+
+def _say(text: str) -> None:
+    if not as_json():
+        click.echo(text)

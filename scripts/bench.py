@@ -1,0 +1,66 @@
+#!/usr/bin/env python3
+"""Measure the service: start one for each workload, with a data directory and a worker of its own, and print what came out.
+
+    scripts/bench.py                            all of it: about twenty minutes
+    scripts/bench.py --only bulk --only latency some of it
+    scripts/bench.py --json now.json            keep the figures, to compare with later: --compare now.json
+    scripts/bench.py --quick                    everything once and small: whether it works, not how fast
+
+Everything runs on this machine: broker, engine, front end, worker and load. The load is started over HTTP. That bulks have
+ended is told by the number of messages in the log, which disturbs nobody; when, by the broker's own times in it, read
+afterwards. CPU and memory are taken from /proc. The columns of noise say how quiet the machine was.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+from pathlib import Path
+
+import click
+import msgspec
+import uvloop
+from load.stage import QUICK, Setup, Sizes, setup
+from load.table import Results, show
+from load.workloads import WORKLOADS, Sample, Workload
+from msgspec.structs import replace
+
+
+@click.command(help=__doc__.splitlines()[0] if __doc__ else None, context_settings={"show_default": True})
+@click.option("--only", multiple=True, type=click.Choice(list(WORKLOADS)), help="These workloads; more than one is fine.")
+@click.option("--repeat", type=click.IntRange(1, 100), default=5, help="How often each is played; the median counts.")
+@click.option("--shards", type=click.IntRange(1, 32), help="Shards of the service; its own default if not given.")
+@click.option("--idle-wait", type=click.FloatRange(0), default=Sizes().idle_wait_s, help="parked-100k: seconds before memory is taken.")
+@click.option("--quick", is_flag=True, help="Small and once.")
+@click.option("--json", "target", type=click.Path(path_type=Path, dir_okay=False), help="Write the figures to this file.")
+@click.option("--compare", type=click.Path(path_type=Path, exists=True, dir_okay=False), help="Figures of an earlier call.")
+def main(
+    only: tuple[str, ...], repeat: int, shards: int | None, idle_wait: float, quick: bool, target: Path | None, compare: Path | None
+) -> None:
+    before = None if compare is None else msgspec.json.decode(compare.read_bytes(), type=Results)
+    sizes = QUICK if quick else replace(Sizes(), idle_wait_s=idle_wait)
+    results = Results(_machine(), quick, {}, {}, {}, {})
+    with setup(sizes, shards) as given:
+        for name in only or WORKLOADS:
+            results.add(_played(given, name, WORKLOADS[name], 1 if quick else repeat))
+            if target is not None:
+                target.write_bytes(msgspec.json.format(msgspec.json.encode(results)))
+    show(results, before)
+
+
+def _played(given: Setup, name: str, workload: Workload, repeat: int) -> list[Sample]:
+    samples: list[Sample] = []
+    for number in range(1 if workload.once else repeat):
+        samples.append(uvloop.run(workload.play(given)))
+        figures = ", ".join(f"{row} {value:,.4g}" for row, value in samples[-1].rows.items())
+        print(f"{name} {number + 1}: {figures}", file=sys.stderr, flush=True)
+    return samples
+
+
+def _machine() -> str:
+    return f"{len(os.sched_getaffinity(0))} cores, {platform.system()} {platform.release()}, Python {platform.python_version()}"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,112 @@
+# shellcheck shell=bash
+# What quickstart, test and the Makefile share: the virtualenv .venv of this checkout with penstock installed in it.
+# Sourced with the checkout as current directory, under `set -euo pipefail`.
+
+say() { printf '%s\n' "$*" >&2; }
+
+die() {
+  say "Error: $*"
+  exit 1
+}
+
+# install [EXTRAS]: make .venv hold penstock, with optional extras such as `dev`. Does nothing when nothing has changed.
+install() {
+  local extras=${1:-} wanted
+  wanted=$(fingerprint)
+  if is_installed "$wanted" "$extras"; then return; fi
+  if [[ -f .venv/installed && "$(sed -n 2p .venv/installed)" == dev ]]; then extras=dev; fi
+  make_venv
+  say "Installing penstock into .venv (the first time takes about half a minute) ..."
+  # Strict: type checkers see the packages, too. It links single files, so a new file needs another install.
+  .venv/bin/python -m pip install --quiet --disable-pip-version-check \
+    --editable ".${extras:+[$extras]}" --config-settings editable_mode=strict
+  printf '%s\n%s\n' "$wanted" "$extras" >.venv/installed
+}
+
+# Whether .venv is of this very state, with these extras or more.
+is_installed() {
+  [[ -x .venv/bin/penstock && -f .venv/installed ]] || return 1
+  [[ "$(sed -n 1p .venv/installed)" == "$1" ]] || return 1
+  [[ -z "$2" || "$(sed -n 2p .venv/installed)" == "$2" ]]
+}
+
+# What an installation depends on: where the checkout is, what setup.cfg says, and which files the packages have.
+fingerprint() {
+  local folders
+  mapfile -t folders < <(sed -n 's/^ *penstock\.[a-z]* = //p' setup.cfg)
+  { pwd && cat setup.cfg pyproject.toml && find "${folders[@]}" -name '*.py' | sort; } | cksum
+}
+
+make_venv() {
+  local python
+  # The programs in a virtualenv name its place: one that was moved or copied is of no use.
+  if grep -qsF "$PWD/.venv" .venv/bin/activate && .venv/bin/python -m pip --version >/dev/null 2>&1; then return; fi
+  python=$(find_python)
+  if ! "$python" -c 'import ensurepip, venv' 2>/dev/null; then add_venv_module "$python"; fi
+  say "Making the virtualenv .venv with $("$python" --version) ..."
+  rm -rf .venv
+  "$python" -m venv .venv
+}
+
+find_python() {
+  local name
+  for name in "${PYTHON:-python3}" python3.14 python3.13 python3.12 python3.11; do
+    if "$name" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then
+      command -v "$name"
+      return
+    fi
+  done
+  die "penstock needs Python 3.11 or newer: install one, or name it, as in PYTHON=/opt/python3.12/bin/python3 $0"
+}
+
+# Debian keeps ensurepip in a package of its own.
+add_venv_module() {
+  local package
+  package=$("$1" -c 'import sys; print("python%d.%d-venv" % sys.version_info[:2])')
+  if [[ ! -f /etc/debian_version ]]; then
+    die "$1 cannot make virtualenvs (no module ensurepip): install your system's package for it"
+  fi
+  if [[ "$(id -u)" != 0 ]]; then die "$1 cannot make virtualenvs: run  sudo apt-get install $package"; fi
+  say "Installing $package ..."
+  apt-get update -qq >/dev/null
+  DEBIAN_FRONTEND=noninteractive apt-get install -y -qq "$package" >/dev/null
+}
+
+# free_port PREFERRED: that port of 127.0.0.1 if nobody has it, else another.
+free_port() {
+  .venv/bin/python - "$1" <<'PYTHON'
+import socket, sys
+
+with socket.socket() as probe:
+    probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        probe.bind(("127.0.0.1", int(sys.argv[1])))
+    except OSError:
+        probe.bind(("127.0.0.1", 0))
+    print(probe.getsockname()[1])
+PYTHON
+}
+
+# await_ready URL PID: return once the service answers, or fail when its process has ended or half a minute is over.
+await_ready() {
+  .venv/bin/python - "$1" "$2" <<'PYTHON'
+import sys, time, urllib.error, urllib.request
+
+url, pid = sys.argv[1], int(sys.argv[2])
+direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+deadline = time.monotonic() + 30
+while time.monotonic() < deadline:
+    try:
+        direct.open(url + "/ready", timeout=2).close()
+        sys.exit(0)
+    except (OSError, urllib.error.URLError):
+        time.sleep(0.05)
+    try:
+        with open(f"/proc/{pid}/stat") as stat:
+            if stat.read().rpartition(")")[2].split()[0] == "Z":
+                sys.exit(1)
+    except OSError:
+        sys.exit(1)
+sys.exit(1)
+PYTHON
+}

@@ -1,0 +1,122 @@
+"""The service as the load sees it: the verbs that it needs, typed, over a Pool."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import TypeVar
+from urllib.parse import quote, urlsplit
+
+import msgspec
+from msgspec import Struct
+
+from .connection import Answer, LostError, Pool
+from .framing import Happenings
+
+ENDED = frozenset({"completed", "failed", "cancelled"})
+ENDING = frozenset({"workflow.completed", "workflow.failed", "workflow.cancelled"})
+STREAM = b"Accept: text/event-stream\r\n"
+
+T = TypeVar("T")
+
+
+class RefusedError(Exception):
+    """The service answered with an error; the text is its status and what it said."""
+
+
+class _Started(Struct, frozen=True):
+    run_id: str
+
+
+class _StartedAll(Struct, frozen=True):
+    run_ids: list[str]
+
+
+class _Run(Struct, frozen=True):
+    run_id: str
+    status: str
+
+
+_STARTED = msgspec.json.Decoder(_Started)
+_STARTED_ALL = msgspec.json.Decoder(_StartedAll)
+_RUN = msgspec.json.Decoder(_Run)
+_RUNS = msgspec.json.Decoder(list[_Run])
+
+
+def address(url: str) -> tuple[str, int]:
+    """Host and port. Raises ValueError for what is no http:// address."""
+    parts = urlsplit(url)
+    if parts.scheme != "http" or not parts.hostname:
+        raise ValueError(f"{url} is no http:// address")
+    return parts.hostname, parts.port or 80
+
+
+class Client:
+    """Owned by one load; every method raises LostError, or RefusedError for an error answer."""
+
+    def __init__(self, url: str, token: str | None = None) -> None:
+        """Raises ValueError as `address`."""
+        self._pool = Pool(*address(url), token)
+
+    def close(self) -> None:
+        self._pool.close()
+
+    async def ready(self) -> bool:
+        return (await self._pool.request("GET", "/ready")).status == 200
+
+    async def register(self, definition: bytes) -> None:
+        _checked(await self._pool.request("POST", "/workflows", definition))
+
+    async def start(self, workflow: str, value: bytes) -> str:
+        """Start one run and return its id."""
+        body = b'{"workflow":"%b","input":%b}' % (workflow.encode(), value)
+        return _read(await self._pool.request("POST", "/runs", body), _STARTED).run_id
+
+    async def start_all(self, workflow: str, values: Sequence[bytes]) -> list[str]:
+        """Start up to 1,000 runs in one request; ids in the order of the inputs."""
+        body = b'{"workflow_id":"%b","inputs":[%b]}' % (workflow.encode(), b",".join(values))
+        return _read(await self._pool.request("POST", "/runs/bulk", body), _STARTED_ALL).run_ids
+
+    async def status(self, run_id: str) -> str:
+        return _read(await self._pool.request("GET", f"/runs/{run_id}"), _RUN).status
+
+    async def listed(self, workflow: str, status: str, after: str, limit: int) -> list[str]:
+        """Ids of runs in this status, created since `after` (RFC 3339), newest first."""
+        query = f"workflow={workflow}&status={status}&after={quote(after)}&limit={limit}"
+        return [run.run_id for run in _read(await self._pool.request("GET", f"/runs?{query}"), _RUNS)]
+
+    async def ended(self, run_id: str) -> str:
+        """Follow the run's events until one ends it, and return that event's type."""
+        happenings = Happenings()
+        seen: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+
+        def take(piece: bytes) -> None:
+            for happening in happenings.feed(piece):
+                if happening.type in ENDING and not seen.done():
+                    seen.set_result(happening.type)
+
+        whole = await self._pool.stream(f"/runs/{run_id}/events", STREAM, take)
+        whole.add_done_callback(lambda _: _give_up(seen, whole))
+        try:
+            return await seen
+        except asyncio.CancelledError:
+            whole.cancel()
+            raise
+
+
+def _give_up(seen: asyncio.Future[str], whole: asyncio.Future[Answer]) -> None:
+    """The stream is over; without an event that ends the run, its reader learns why."""
+    if whole.cancelled() or seen.done():
+        return
+    error = whole.exception()
+    seen.set_exception(error or LostError(f"the event stream ended early, with status {whole.result().status}"))
+
+
+def _read(answer: Answer, decoder: msgspec.json.Decoder[T]) -> T:
+    return decoder.decode(_checked(answer).body)
+
+
+def _checked(answer: Answer) -> Answer:
+    if answer.status >= 400:
+        raise RefusedError(f"{answer.status} {answer.body[:200].decode(errors='replace').strip()}")
+    return answer

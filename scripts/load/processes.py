@@ -1,0 +1,79 @@
+"""Processes seen from outside, through /proc: who belongs to whom, CPU, memory; and what else the machine was busy with."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+PROC = Path("/proc")
+TICK_S = 1 / os.sysconf("SC_CLK_TCK")
+CPU_CLOCK = 2  # CPUCLOCK_SCHED of the kernel
+
+Roles = Mapping[str, frozenset[int]]
+"""Process ids by what they are for."""
+
+
+class Busy(NamedTuple):
+    """CPU time of the whole machine since it started, in s; `stolen` is what its host gave to others."""
+
+    used: float
+    stolen: float
+
+
+def roles(root: int, named: Mapping[str, int]) -> Roles:
+    """Every process under `root` by role: a named one's descendants are in its role, the rest is `serve`."""
+    children = _children()
+    found = {name: frozenset(_descendants(pid, children)) for name, pid in named.items()}
+    taken: frozenset[int] = frozenset().union(*found.values())
+    return {"serve": frozenset(_descendants(root, children)) - taken, **found}
+
+
+def cpu_s(pids: Iterable[int]) -> float:
+    """CPU time that these processes have used; one that is gone counts nothing."""
+    return sum(map(_cpu_s, pids))
+
+
+def memory_bytes(pids: Iterable[int]) -> int:
+    """Memory of these processes, shared pages divided among those that share them."""
+    return sum(map(_pss_bytes, pids))
+
+
+def busy() -> Busy:
+    """The machine's CPU time so far, idle and waiting excluded."""
+    ticks = [int(word) for word in (PROC / "stat").read_text().splitlines()[0].split()[1:9]]
+    user, nice, system, _, _, irq, softirq, stolen = ticks
+    return Busy((user + nice + system + irq + softirq) * TICK_S, stolen * TICK_S)
+
+
+def _cpu_s(pid: int) -> float:
+    try:
+        return time.clock_gettime((~pid << 3) | CPU_CLOCK)  # the clock of another process: see clock_getcpuclockid(3)
+    except OSError:
+        return 0.0
+
+
+def _pss_bytes(pid: int) -> int:
+    try:
+        lines = (PROC / str(pid) / "smaps_rollup").read_text().splitlines()
+    except OSError:
+        return 0
+    return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("Pss:")), 0)
+
+
+def _children() -> Mapping[int, list[int]]:
+    found: dict[int, list[int]] = defaultdict(list)
+    for path in PROC.glob("[0-9]*/stat"):
+        try:
+            text = path.read_text()
+        except OSError:
+            continue
+        found[int(text.rpartition(")")[2].split()[1])].append(int(path.parent.name))
+    return found
+
+
+def _descendants(root: int, children: Mapping[int, list[int]]) -> set[int]:
+    return {root}.union(*(_descendants(child, children) for child in children.get(root, ())))

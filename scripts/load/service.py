@@ -1,0 +1,100 @@
+"""A service of one's own: `penstock serve` on free ports, with a process group and a data directory of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import sys
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+import orjson
+
+from penstock.broker.command import Command
+
+from .client import Client
+from .connection import LostError
+from .processes import Roles, roles
+
+SERVE = "from penstock.cli.main import main; main()"
+READY_S_MAX = 60.0
+READY_LOOK_S = 0.005
+STOP_S_MAX = 20.0
+
+
+class Service(NamedTuple):
+    """It lives as long as the block of `service`. `ready_s` is from its start to the first yes of /ready."""
+
+    url: str
+    broker_url: str
+    roles: Roles
+    ready_s: float
+
+
+@asynccontextmanager
+async def service(directory: Path, shards: int | None = None, fsync: str | None = None) -> AsyncIterator[Service]:
+    """A service that is ready, for the time of the block. Raises RuntimeError with its last words when it does not get there."""
+    port, broker_port = free_ports(2)
+    options = {"listen": f"127.0.0.1:{port}", "broker-port": broker_port, "data-dir": directory / "data", "shards": shards, "fsync": fsync}
+    log = directory / "serve.log"
+    begin = time.perf_counter()
+    command = _start(options, log)
+    try:
+        url = f"http://127.0.0.1:{port}"
+        await _ready(url, command, log)
+        ready_s = time.perf_counter() - begin
+        yield Service(url, f"nats://127.0.0.1:{broker_port}", roles(command.pid, dict(_named(log))), ready_s)
+    finally:
+        command.terminate()
+        command.join(STOP_S_MAX)
+        command.kill()
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports that nobody listens on now."""
+    probes = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [int(probe.getsockname()[1]) for probe in probes]
+    for probe in probes:
+        probe.close()
+    return ports
+
+
+def _start(options: dict[str, object], log: Path) -> Command:
+    """Our environment without the settings in it: what is measured are the defaults."""
+    flags = [word for name, value in options.items() if value is not None for word in (f"--{name}", str(value))]
+    environ = {name: value for name, value in os.environ.items() if not name.startswith("SERVICE_")}
+    with log.open("ab") as output:
+        return Command([sys.executable, "-c", SERVE, "serve", "--log-format", "json", *flags], {**environ, "SERVICE_CONFIG": ""}, output)
+
+
+async def _ready(url: str, command: Command, log: Path) -> None:
+    client = Client(url)
+    deadline = time.monotonic() + READY_S_MAX
+    while not await _is_ready(client):
+        if command.exitcode is not None or time.monotonic() > deadline:
+            raise RuntimeError(f"the service did not get ready; its log ends with:\n{_last_words(log)}")
+        await asyncio.sleep(READY_LOOK_S)
+    client.close()
+
+
+async def _is_ready(client: Client) -> bool:
+    try:
+        return await client.ready()
+    except LostError:
+        return False
+
+
+def _last_words(log: Path) -> str:
+    return "\n".join(log.read_text(errors="replace").splitlines()[-5:])
+
+
+def _named(log: Path) -> Iterator[tuple[str, int]]:
+    """Name and process id of each process that the supervisor has started, as it told its log."""
+    for line in log.read_bytes().splitlines():
+        if b'"process_started"' in line:
+            entry = orjson.loads(line)
+            yield entry["name"], entry["child"]

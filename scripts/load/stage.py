@@ -1,0 +1,145 @@
+"""Where a workload is played: a fresh service, its workers, a client, a look into the log; and what it all cost."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+from msgspec import Struct
+
+from penstock.broker.store import open_store
+from penstock.config.settings import BrokerSettings
+
+from .bulk import start_all
+from .chain import definition, workers
+from .client import Client
+from .log import Log
+from .processes import Busy, Roles, busy, cpu_s, memory_bytes
+from .service import Service, service
+from .tally import Tally
+
+STEPS = 3
+EVENTS_PER_RUN = 2 + 2 * STEPS
+WARM_RUNS = 200
+REQUEST_S_MAX = 600.0
+
+
+class Sizes(Struct, frozen=True, kw_only=True):
+    """How much is done in one repeat of each workload."""
+
+    bulk: int = 20_000
+    accept: int = 20_000
+    latency: int = 1_000
+    closed: int = 8_000
+    full: int = 50_000
+    parked: int = 100_000
+    fsync: int = 3_000
+    idle_wait_s: float = 60.0
+
+
+QUICK = Sizes(bulk=300, accept=1000, latency=30, closed=100, full=300, parked=300, fsync=100, idle_wait_s=0.5)
+
+
+class Setup(Struct, frozen=True):
+    """What all workloads share. `shards` None: the service's default. `directory` is theirs, and is removed at the end."""
+
+    sizes: Sizes
+    shards: int | None
+    directory: Path
+
+
+class Cost(NamedTuple):
+    """What a stretch of work took: CPU per run by role, in µs; and the shares of the machine that went to others or were stolen."""
+
+    cpu_us: Mapping[str, float]
+    others: float
+    stolen: float
+
+
+class Stage:
+    """Owned by `stage`, for one repeat of one workload."""
+
+    def __init__(self, ours: Service, worker_pids: list[int], client: Client, log: Log) -> None:
+        self.service, self.client, self.log = ours, client, log
+        self.roles: Roles = {**ours.roles, "worker": frozenset(worker_pids), "load": frozenset({os.getpid()})}
+
+    async def start_all(self, runs: int) -> tuple[list[str], Tally]:
+        """Start runs in bulk. Raises RuntimeError when the service did not take all of them."""
+        tally = Tally(runs)
+        run_ids = await start_all(self.client, tally, runs, REQUEST_S_MAX)
+        if len(run_ids) != runs:
+            raise RuntimeError(f"{len(run_ids)} of {runs} runs were accepted: {dict(tally.errors)}")
+        return run_ids, tally
+
+    async def drain(self, runs: int) -> float:
+        """Start runs in bulk; returns the seconds from the first request to the last workflow.completed."""
+        before = await self.log.messages()
+        begin = time.time()
+        run_ids, _ = await self.start_all(runs)
+        await self.log.until(before + runs * EVENTS_PER_RUN)
+        return await self.log.completed_at(run_ids) - begin
+
+    def memory_mb(self) -> dict[str, float]:
+        return {role: memory_bytes(pids) / 1e6 for role, pids in self.service.roles.items()}
+
+    @contextmanager
+    def measured(self, row: str, runs: int) -> Iterator[dict[str, Cost]]:
+        """What the block cost, under `row`, is there at its end."""
+        costs: dict[str, Cost] = {}
+        before, machine, begin = self._cpu_s(), busy(), time.monotonic()
+        yield costs
+        available_s = (time.monotonic() - begin) * len(os.sched_getaffinity(0))
+        used = {role: now - before[role] for role, now in self._cpu_s().items()}
+        costs[row] = _cost(used, runs, machine, busy(), available_s)
+
+    def _cpu_s(self) -> dict[str, float]:
+        return {role: cpu_s(pids) for role, pids in self.roles.items()}
+
+
+@asynccontextmanager
+async def stage(
+    setup: Setup, *, shards: int | None = None, fsync: str | None = None, worker_count: int = 1, data: Path | None = None
+) -> AsyncIterator[Stage]:
+    """A stage for the time of the block, with nothing left of it. `data` is a data directory to begin with; it is copied."""
+    with tempfile.TemporaryDirectory(dir=setup.directory) as directory:
+        if data is not None:
+            shutil.copytree(data, Path(directory, "data"))
+        async with stage_in(Path(directory), setup, shards=shards, fsync=fsync, worker_count=worker_count) as on:
+            yield on
+
+
+@asynccontextmanager
+async def stage_in(
+    directory: Path, setup: Setup, *, shards: int | None = None, fsync: str | None = None, worker_count: int = 1
+) -> AsyncIterator[Stage]:
+    """A stage whose data stay in `directory`. When it has workers, everything has been used once before the block begins."""
+    async with service(directory, shards or setup.shards, fsync) as ours:
+        with workers(worker_count, ours.broker_url) as pids:
+            async with open_store(BrokerSettings(url=ours.broker_url), "bench") as store:
+                yield await _prepared(Stage(ours, pids, Client(ours.url), Log(store)))
+
+
+@contextmanager
+def setup(sizes: Sizes, shards: int | None) -> Iterator[Setup]:
+    """A place for all stages; it is gone at the end of the block."""
+    with tempfile.TemporaryDirectory(prefix="penstock-bench-") as directory:
+        yield Setup(sizes, shards, Path(directory))
+
+
+async def _prepared(stage: Stage) -> Stage:
+    await stage.client.register(definition(STEPS))
+    if stage.roles["worker"]:
+        await stage.drain(WARM_RUNS)
+    return stage
+
+
+def _cost(used_s: Mapping[str, float], runs: int, before: Busy, after: Busy, available_s: float) -> Cost:
+    others_s = max(0.0, after.used - before.used - sum(used_s.values()))
+    per_run = {role: seconds / runs * 1e6 for role, seconds in used_s.items()}
+    return Cost(per_run, others_s / available_s, (after.stolen - before.stolen) / available_s)

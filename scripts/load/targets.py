@@ -1,0 +1,46 @@
+"""The rows of the benchmark's table, and what each must reach."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+
+class Row(NamedTuple):
+    """`more`: more is better. A row without targets is there to explain the others."""
+
+    text: str
+    unit: str
+    must: float | None = None
+    aim: float | None = None
+    more: bool = True
+
+    def reaches(self, value: float, target: float) -> bool:
+        return value >= target if self.more else value <= target
+
+    def verdict(self, value: float) -> str:
+        """`aim`, `must`, `missed`, or nothing without targets."""
+        if self.aim is not None and self.reaches(value, self.aim):
+            return "aim"
+        if self.must is None:
+            return ""
+        return "must" if self.reaches(value, self.must) else "missed"
+
+
+ROWS: Mapping[str, Row] = {
+    "bulk": Row("three-step runs by /runs/bulk, until all are completed", "runs/s", 1400, 2300),
+    "bulk-accept": Row("/runs/bulk acceptance, without a worker", "runs/s", 15_000, 30_000),
+    "latency-p50": Row("one run at a time, POST to workflow.completed seen, p50", "ms", 4, 2.5, more=False),
+    "latency-p99": Row("the same, p99", "ms", 12, 6, more=False),
+    "latency-post": Row("the same, POST to its answer, p50", "ms", more=False),
+    "step-to-step": Row("step completed to next step started, p50", "ms", 1.0, 0.6, more=False),
+    "closed-16": Row("closed loop over HTTP, 16 at a time", "runs/s", 700, 1500),
+    "closed-64": Row("closed loop over HTTP, 64 at a time", "runs/s", 700, 1500),
+    "closed-16-log": Row("16 at a time, ends seen in the log instead of over HTTP", "runs/s"),
+    "closed-64-log": Row("64 at a time, ends seen in the log instead of over HTTP", "runs/s"),
+    "bulk-on-50k": Row("bulk on a store with 50,000 finished runs, to an empty one", "ratio", 0.9, 1.0),
+    "parked-100k": Row("memory of the service with 100,000 runs parked", "MB", 600, 300, more=False),
+    "start": Row("serve to /ready on an empty directory", "s", 1.5, 0.8, more=False),
+    "fsync-always": Row("bulk with fsync = always", "runs/s", 150, 500),
+    "two-shards": Row("bulk with two shards, to bulk with one", "ratio", 1.0),
+}

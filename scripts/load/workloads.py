@@ -1,0 +1,193 @@
+"""The workloads: each function plays one once, on a stage of its own, and tells its rows. Sizes are in stage.py, targets in targets.py.
+
+Ratios are of two runs that directly follow each other, so that a machine that gets slower hits both.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+from penstock.broker import names
+
+from .chain import NAME
+from .figures import percentile
+from .log import Live, Seen
+from .modes import Plan, closed_loop
+from .stage import Cost, Setup, Stage, stage, stage_in
+from .tally import Tally
+from .watching import Watch, watch
+
+WARM_CLOSED = 10  # one in so many runs, before it counts
+CLOSED_S_MAX = 300.0
+CLOSED_WATCH = "poll"
+USERS = (16, 64)
+
+
+T = TypeVar("T")
+
+
+class Sample(NamedTuple):
+    """One repeat: its rows, what a run cost in some of them, memory by role in MB."""
+
+    rows: Mapping[str, float]
+    costs: Mapping[str, Cost] = {}
+    memory_mb: Mapping[str, float] = {}
+
+
+class Workload(NamedTuple):
+    """`once`: it is not repeated."""
+
+    play: Callable[[Setup], Coroutine[Any, Any, Sample]]
+    once: bool = False
+
+
+async def bulk(setup: Setup) -> Sample:
+    async with stage(setup) as on:
+        return await _bulk(on, "bulk", setup.sizes.bulk)
+
+
+async def fsync_always(setup: Setup) -> Sample:
+    async with stage(setup, fsync="always") as on:
+        return await _bulk(on, "fsync-always", setup.sizes.fsync)
+
+
+async def two_shards(setup: Setup) -> Sample:
+    async with stage(setup, shards=1) as on:
+        one = await _bulk(on, "one shard", setup.sizes.bulk)
+    async with stage(setup, shards=2) as on:
+        two = await _bulk(on, "two shards", setup.sizes.bulk)
+    return Sample({"two-shards": two.rows["two shards"] / one.rows["one shard"]}, {**one.costs, **two.costs})
+
+
+async def bulk_on_full(setup: Setup) -> Sample:
+    """The full store is made once; every repeat gets a copy of it."""
+    full = await _full_store(setup)
+    async with stage(setup) as on:
+        empty = await _bulk(on, "empty", setup.sizes.bulk)
+    async with stage(setup, data=full) as on:
+        found = await _bulk(on, "bulk-on-50k", setup.sizes.bulk)
+    return Sample({"bulk-on-50k": found.rows["bulk-on-50k"] / empty.rows["empty"]}, found.costs)
+
+
+async def accept(setup: Setup) -> Sample:
+    """From the first request to the last answer; afterwards every start must be in the log."""
+    runs = setup.sizes.accept
+    async with stage(setup, worker_count=0) as on:
+        with on.measured("bulk-accept", runs) as costs:
+            _, tally = await on.start_all(runs)
+        await on.log.until(runs)
+    return Sample({"bulk-accept": runs / (tally.accepted_at - tally.begin)}, costs)
+
+
+async def latency(setup: Setup) -> Sample:
+    """One run at a time; its end is seen by following the log, its steps are timed by the broker's own clock."""
+    runs = setup.sizes.latency
+    async with stage(setup) as on, on.log.followed() as live:
+        await _one_by_one(on, live, runs // WARM_CLOSED)
+        live.events.clear()
+        with on.measured("latency", runs) as costs:
+            posts, ends = await _one_by_one(on, live, runs)
+        gaps = sorted(gap for events in live.events.values() for gap in _gaps(events))
+    rows = {
+        "latency-p50": percentile(ends, 0.5) * 1000,
+        "latency-p99": percentile(ends, 0.99) * 1000,
+        "latency-post": percentile(posts, 0.5) * 1000,
+        "step-to-step": percentile(gaps, 0.5) * 1000,
+    }
+    return Sample(rows, costs)
+
+
+async def closed(setup: Setup) -> Sample:
+    """All over HTTP; and once more with ends seen in the log, which tells what seeing them over HTTP costs."""
+    async with stage(setup) as on, on.log.followed() as live:
+        seen = {"": watch(CLOSED_WATCH, on.client), "-log": live.watch}
+        samples = [await _loop(on, f"closed-{users}{how}", setup.sizes.closed, users, seen[how]) for how in seen for users in USERS]
+    return Sample(_merged(sample.rows for sample in samples), _merged(sample.costs for sample in samples))
+
+
+async def parked(setup: Setup) -> Sample:
+    """Memory after every task is queued and the actors have had the time to leave."""
+    runs = setup.sizes.parked
+    async with stage(setup, worker_count=0) as on:
+        with on.measured("parked-100k", runs) as costs:
+            await on.start_all(runs)
+            await on.log.until(runs, names.TASKS)
+        await asyncio.sleep(setup.sizes.idle_wait_s)
+        memory_mb = on.memory_mb()
+    return Sample({"parked-100k": sum(memory_mb.values())}, costs, memory_mb)
+
+
+async def start(setup: Setup) -> Sample:
+    async with stage(setup, worker_count=0) as on:
+        return Sample({"start": on.service.ready_s}, memory_mb=on.memory_mb())
+
+
+WORKLOADS: Mapping[str, Workload] = {
+    "start": Workload(start),
+    "bulk": Workload(bulk),
+    "bulk-accept": Workload(accept),
+    "latency": Workload(latency),
+    "closed": Workload(closed),
+    "bulk-on-50k": Workload(bulk_on_full),
+    "two-shards": Workload(two_shards),
+    "fsync-always": Workload(fsync_always),
+    "parked-100k": Workload(parked, once=True),
+}
+
+
+async def _bulk(on: Stage, row: str, runs: int) -> Sample:
+    with on.measured(row, runs) as costs:
+        seconds = await on.drain(runs)
+    return Sample({row: runs / seconds}, costs)
+
+
+async def _full_store(setup: Setup) -> Path:
+    """A data directory with finished runs, as a service left it that was stopped in peace."""
+    kept = setup.directory / "full"
+    if not kept.exists():
+        kept.mkdir()
+        async with stage_in(kept, setup) as on:
+            await on.drain(setup.sizes.full)
+    return kept / "data"
+
+
+async def _loop(on: Stage, row: str, runs: int, concurrency: int, seen: Watch) -> Sample:
+    await _users(on, runs // WARM_CLOSED, concurrency, seen)
+    with on.measured(row, runs) as costs:
+        tally = await _users(on, runs, concurrency, seen)
+    return Sample({row: runs / (tally.last - tally.begin)}, costs)
+
+
+async def _users(on: Stage, runs: int, concurrency: int, seen: Watch) -> Tally:
+    plan = Plan(mode="closed", runs=runs, rate=0, concurrency=concurrency, duration_s=CLOSED_S_MAX)
+    tally = Tally(runs)
+    await closed_loop(on.client, plan, tally, seen)
+    if tally.ended != {"completed": runs}:
+        raise RuntimeError(f"of {runs} runs {dict(tally.ended)}, errors {dict(tally.errors)}")
+    return tally
+
+
+async def _one_by_one(on: Stage, live: Live, runs: int) -> tuple[list[float], list[float]]:
+    """Seconds to the answers and to the ends, each in ascending order."""
+    posts, ends = [], []
+    for number in range(runs):
+        begin = time.perf_counter()
+        run_id = await on.client.start(NAME, b'{"n":%d}' % number)
+        posts.append(time.perf_counter() - begin)
+        await live.watch(run_id)
+        ends.append(time.perf_counter() - begin)
+    return sorted(posts), sorted(ends)
+
+
+def _gaps(events: Sequence[Seen]) -> list[float]:
+    """Seconds from each step.completed to the next step.started."""
+    times = [seen.at for seen in events if seen.type in ("step.started", "step.completed")]
+    return [started - completed for completed, started in zip(times[1:-1:2], times[2:-1:2], strict=True)]
+
+
+def _merged(parts: Iterable[Mapping[str, T]]) -> dict[str, T]:
+    return {name: value for part in parts for name, value in part.items()}

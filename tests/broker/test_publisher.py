@@ -1,0 +1,108 @@
+"""Pipelined publishing: every message gets its answer, or is sent again until it does."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from penstock.broker import names
+from penstock.broker.provisioning import provision
+from penstock.broker.publisher import ack_seq
+from penstock.broker.store import Store, open_store
+from penstock.config.settings import BrokerSettings
+from penstock.engine.errors import Conflict, PenstockError, TooLarge
+from tests.support.own_broker import OwnBroker, own_broker
+
+
+@pytest.fixture
+def restartable(tmp_path: Path) -> Iterator[OwnBroker]:
+    with own_broker(tmp_path) as broker:
+        yield broker
+
+
+async def stored(store: Store, subject: str) -> list[bytes]:
+    return [one.data for one in await store.reader.subject(names.DEAD, subject)]
+
+
+async def test_answers_come_to_their_own_messages(store: Store) -> None:
+    answers = await asyncio.gather(*(store.publisher.send(f"dead.order.{n}", b"%d" % n) for n in range(500)))
+    seqs = [ack_seq(answer) for answer in answers]
+    assert list(range(seqs[0], seqs[0] + 500)) == seqs
+    assert 0 == store.publisher.in_flight
+
+
+async def test_a_repeated_message_id_is_stored_once_and_answered_with_the_first_sequence(store: Store) -> None:
+    first, second = [ack_seq(await store.publisher.send("dead.once", b"x", {names.MSG_ID: "once"})) for _ in range(2)]
+    assert first == second
+    assert [b"x"] == await stored(store, "dead.once")
+
+
+async def test_a_stale_expectation_is_a_conflict(store: Store) -> None:
+    await store.publisher.send("dead.cas", b"1", {names.EXPECT_SEQ: "0"})
+    with pytest.raises(Conflict, match="wrong last sequence"):
+        await store.publisher.send("dead.cas", b"2", {names.EXPECT_SEQ: "0"})
+    assert [b"1"] == await stored(store, "dead.cas")
+    assert 0 == store.publisher.in_flight
+
+
+async def test_a_refusal_ends_only_its_own_message(store: Store) -> None:
+    good = store.publisher.send("dead.good", b"x")
+    with pytest.raises(PenstockError, match="TTL"):
+        await store.publisher.send("dead.bad", b"x", {names.EXPECT_SEQ: "0", "Nats-TTL": "never ever"})
+    assert ack_seq(await good)
+
+
+async def test_a_message_that_no_broker_takes_is_too_large(store: Store) -> None:
+    with pytest.raises(TooLarge):
+        await store.publisher.send("dead.large", bytes(store.broker.max_payload + 1))
+    assert 0 == store.publisher.in_flight
+
+
+async def test_a_message_that_fits_only_without_its_headers_is_too_large(store: Store) -> None:
+    with pytest.raises(TooLarge):
+        await store.publisher.send("dead.large", bytes(store.broker.max_payload - 8), {names.MSG_ID: "large"})
+    assert ack_seq(await store.publisher.send("dead.large", b"the connection lives"))
+
+
+async def test_the_largest_message_is_stored(store: Store) -> None:
+    body = bytes(store.broker.max_payload - 4096)
+    await store.publisher.send("dead.fits", body, {names.MSG_ID: "fits"})
+    assert [body] == await stored(store, "dead.fits")
+
+
+@pytest.mark.parametrize("ending", ["restart", "kill"])
+async def test_a_restart_loses_nothing_and_stores_nothing_twice(restartable: OwnBroker, ending: str) -> None:
+    def away_and_back() -> None:
+        if ending == "kill":
+            restartable.kill()
+            restartable.start()
+        else:
+            restartable.restart()
+
+    async with open_store(restartable.settings, "test") as store:
+        await provision(store.broker, restartable.settings)
+        back = asyncio.create_task(asyncio.to_thread(away_and_back))
+        sent, number = [], 0
+        while not back.done() or number < 3000:
+            bodies = [b"%d" % n for n in range(number, number + 20)]
+            number += 20
+            sent += [store.publisher.send("dead.restart", body, {names.MSG_ID: f"restart.{body.decode()}"}) for body in bodies]
+            await asyncio.wait(sent[-20:], timeout=0.005)
+        await asyncio.wait_for(asyncio.gather(*sent), 20)
+        found = await stored(store, "dead.restart")
+    assert {b"%d" % n for n in range(number)} == set(found)
+    assert number == len(found)
+
+
+async def test_a_message_whose_future_is_cancelled_is_forgotten(broker_settings: BrokerSettings) -> None:
+    async with open_store(broker_settings, "test") as store:
+        unanswered = store.publisher.send("nobody.listens.here", b"x")
+        await store.broker.flush()
+        assert 1 == store.publisher.in_flight
+        unanswered.cancel()
+        async with asyncio.timeout(10):
+            while store.publisher.in_flight:
+                await store.broker.flush()

@@ -1,0 +1,88 @@
+"""Reading a whole stream in gulps."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from uuid_utils import uuid7
+
+from penstock.broker import names
+from penstock.broker.provisioning import provision
+from penstock.broker.store import Store, open_store
+from penstock.broker.tail import Lost
+from penstock.engine.events import SignalReceived, SignalRef
+from tests.support.own_broker import own_broker
+
+
+async def append(store: Store, count: int) -> list[int]:
+    run_id = uuid7().hex
+    events = [SignalReceived(run_id=run_id, payload=SignalRef(f"s{n}")) for n in range(count)]
+    await asyncio.gather(*(store.history.send(event, f"{run_id}.{n}") for n, event in enumerate(events)))
+    return [one.seq for one in await store.history.read(run_id)]
+
+
+async def test_a_gulp_holds_what_waits_in_order_and_no_more_than_asked_for(store: Store) -> None:
+    seqs = await append(store, 5)
+    async with store.history.tail(seqs[0] - 1) as tail:
+        assert seqs[:3] == [one.seq for one in await tail.waiting(3)]
+        assert seqs[3:] == [one.seq for one in await tail.waiting(3)]
+        assert [] == await tail.waiting(3)
+
+
+async def test_the_next_message_comes_alone_and_says_how_many_wait(store: Store) -> None:
+    seqs = await append(store, 3)
+    async with store.history.tail(seqs[0] - 1) as tail:
+        [first] = await tail.next(5)
+        assert (seqs[0], 2) == (first.seq, first.pending)
+
+
+async def test_next_waits_for_a_message_that_comes(store: Store) -> None:
+    async with store.history.tail(await store.history.last_seq()) as tail:
+        waiting = asyncio.create_task(tail.next(5))
+        [seq] = await append(store, 1)
+        assert [seq] == [one.seq for one in await waiting]
+
+
+async def test_next_ends_with_nothing_when_nothing_comes(store: Store) -> None:
+    async with store.history.tail(await store.history.last_seq()) as tail:
+        assert [] == await tail.next(0.01)
+
+
+async def test_a_timer_shows_up_under_its_own_subject(store: Store) -> None:
+    async with store.history.tail(await store.history.last_seq()) as tail:
+        headers = {names.SCHEDULE: "@at 2099-01-01T00:00:00Z", names.SCHEDULE_TARGET: "history.x"}
+        await store.publisher.send("schedule.x.timer", b"", headers)
+        assert ["schedule.x.timer"] == [one.subject for one in await tail.next(5)]
+
+
+async def test_a_consumer_that_was_removed_is_lost(store: Store) -> None:
+    async with store.history.tail(0) as tail:
+        listed = await store.broker.api(f"CONSUMER.NAMES.{names.HISTORY}", {})
+        for name in listed["consumers"]:
+            if not name.startswith("engine-"):
+                await store.broker.api(f"CONSUMER.DELETE.{names.HISTORY}.{name}")
+        with pytest.raises(Lost):
+            await tail.next(5)
+
+
+async def test_a_delivery_that_did_not_arrive_is_noticed(store: Store) -> None:
+    seqs = await append(store, 3)
+    async with store.history.tail(seqs[0] - 1) as tail:
+        await tail.next(5)
+        tail._received -= 1
+        with pytest.raises(Lost, match="1 deliveries did not arrive"):
+            await tail.waiting(10)
+
+
+async def test_a_restart_of_the_broker_is_noticed_at_once(tmp_path: Path) -> None:
+    with own_broker(tmp_path) as broker:
+        async with open_store(broker.settings, "test") as store:
+            await provision(store.broker, broker.settings)
+            async with store.history.tail(0) as tail:
+                waiting = asyncio.create_task(tail.next(60))
+                await asyncio.to_thread(broker.restart)
+                async with asyncio.timeout(5):
+                    with pytest.raises(Lost):
+                        await waiting

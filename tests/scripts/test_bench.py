@@ -1,0 +1,124 @@
+"""The scripts as people call them. What they count must add up; how fast it went is none of a test's business."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from load.processes import cpu_s, memory_bytes, roles
+from load.service import Service, service
+from load.targets import ROWS
+
+from tests.scripts.conftest import SCRIPTS
+
+PROGRAM_S_MAX = 250
+
+
+def call(script: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, str(SCRIPTS / script), *arguments], capture_output=True, text=True, timeout=PROGRAM_S_MAX, check=False
+    )
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    """A service for all tests of this file, in a loop of its own."""
+    with asyncio.Runner() as runner:
+        block = service(tmp_path_factory.mktemp("service"))
+        yield runner.run(block.__aenter__())
+        runner.run(block.__aexit__(None, None, None))
+
+
+def loadtest(running: Service, *arguments: str) -> dict[str, Any]:
+    environ = {**os.environ, "SERVICE_BROKER_URL": running.broker_url, "SERVICE_URL": running.url}
+    done = subprocess.run(
+        [sys.executable, str(SCRIPTS / "loadtest.py"), "--json", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=PROGRAM_S_MAX,
+        env=environ,
+        check=False,
+    )
+    assert (0, "") == (done.returncode, done.stderr)
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+@pytest.mark.timeout(300)
+def test_a_quick_benchmark_has_every_row_and_its_counts_add_up(tmp_path: Path) -> None:
+    """A workload that does not see all its runs complete ends the benchmark with an error."""
+    target = tmp_path / "found.json"
+    done = call("bench.py", "--quick", "--json", str(target))
+    assert 0 == done.returncode, done.stderr
+    found = json.loads(target.read_text())
+    assert set(ROWS) == set(found["rows"])
+    assert all(row["median"] > 0 for row in found["rows"].values())
+    assert {"serve", "broker", "shard-0", "services", "http", "worker", "load"} == set(found["cpu_us"]["bulk"])
+    assert all(name in done.stdout for name in ROWS)
+
+
+@pytest.mark.timeout(300)
+def test_a_benchmark_compares_with_an_earlier_one(tmp_path: Path) -> None:
+    target = tmp_path / "found.json"
+    assert 0 == call("bench.py", "--quick", "--only", "start", "--json", str(target)).returncode
+    done = call("bench.py", "--quick", "--only", "start", "--compare", str(target))
+    assert 0 == done.returncode, done.stderr
+    assert "to before" in done.stdout
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("--mode", "bulk", "--runs", "1500"),
+        ("--mode", "rate", "--rate", "50", "--runs", "40"),
+        ("--mode", "closed", "--concurrency", "4", "--runs", "40"),
+        ("--mode", "closed", "--concurrency", "4", "--runs", "40", "--watch", "stream"),
+    ],
+)
+def test_a_load_sees_every_run_complete(running: Service, arguments: tuple[str, ...]) -> None:
+    found = loadtest(running, *arguments)
+    runs = int(arguments[arguments.index("--runs") + 1])
+    assert (runs, runs, {"completed": runs}) == (found["begun"], found["accepted"], found["ended"])
+    assert runs == sum(found["ended_per_second"])
+    assert {} == found["errors"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        (("--url", "http://192.0.2.1:8080"), "--allow-remote"),
+        (("--url", "nowhere"), "is no http:// address"),
+        (("--mode", "sideways"), "'sideways' is not one of"),
+    ],
+)
+def test_wrong_usage_is_said_at_once(arguments: tuple[str, ...], problem: str) -> None:
+    done = call("loadtest.py", *arguments)
+    assert 2 == done.returncode
+    assert problem in done.stderr
+
+
+def test_a_service_that_is_not_there_is_one_line(tmp_path: Path) -> None:
+    done = call("loadtest.py", "--url", "http://127.0.0.1:1", "--workers", "0")
+    assert (1, "", 1) == (done.returncode, done.stdout, len(done.stderr.splitlines()))
+
+
+def test_processes_are_found_by_role(running: Service) -> None:
+    assert {"serve", "broker", "shard-0", "services", "http"} == set(running.roles)
+    assert 2 <= len(running.roles["http"])  # gunicorn's arbiter and its worker
+    everyone = [pid for pids in running.roles.values() for pid in pids]
+    assert len(everyone) == len(set(everyone))
+    assert 0 < cpu_s(everyone)
+    assert 50e6 < memory_bytes(everyone)
+
+
+def test_a_process_that_is_gone_counts_nothing() -> None:
+    gone = 2**22 + 1  # more than the kernel hands out
+    assert (0, 0) == (cpu_s([gone]), memory_bytes([gone]))
+    assert {gone} == roles(gone, {})["serve"]

@@ -1,0 +1,91 @@
+"""The shape of the checkout: folders, packages, maps, and what the pages say about them."""
+
+from __future__ import annotations
+
+import ast
+import configparser
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+FOLDERS = ("engine", "broker", "actors", "http", "worker", "cli", "config")
+MAP_LINES_MAX = 20
+PAGES = sorted(path.relative_to(ROOT).as_posix() for path in (*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")))
+HOME_PATH = re.compile(r"(?<![\w.}-])/(?:root|home|work|Users)/", re.ASCII)
+TEXT_SUFFIXES = frozenset({".py", ".md", ".cfg", ".toml", ".sh", ".json", ""})
+
+
+def test_http_has_no_init() -> None:
+    assert not (ROOT / "http" / "__init__.py").exists()
+
+
+def test_the_standard_librarys_http_wins_in_the_checkout() -> None:
+    code = "import http.client, penstock.http.client; print(http.client.__file__, penstock.http.client.__file__)"
+
+    ran = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+
+    standard, ours = ran.stdout.split()
+    assert not Path(standard).is_relative_to(ROOT)
+    assert standard != ours
+
+
+def test_setup_lists_every_package() -> None:
+    setup = configparser.ConfigParser()
+    setup.read(ROOT / "setup.cfg")
+
+    lines = setup["options"]["package_dir"].strip().splitlines()
+    packages = setup["options"]["packages"].split()
+
+    assert [f"penstock.{folder} = {folder}" for folder in FOLDERS] == lines
+    assert [f"penstock.{folder}" for folder in FOLDERS] == packages
+
+
+def test_every_package_of_the_checkout_is_known() -> None:
+    """A folder with code that is installed under no name is forgotten by lint, types and wheel."""
+    found = {path.parent.name for path in ROOT.glob("*/*.py")}
+
+    assert set(FOLDERS) == found - {"tests", "scripts", "examples", ".venv", "build"}
+
+
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_a_package_is_typed_and_opens_with_its_map(folder: str) -> None:
+    opening = ROOT / folder / ("app.py" if folder == "http" else "__init__.py")
+
+    text = ast.get_docstring(ast.parse(opening.read_text()))
+
+    assert (ROOT / folder / "py.typed").exists()
+    assert text is not None
+    assert "Not here" in text
+    assert "Start reading at" in text
+    assert len(text.splitlines()) <= MAP_LINES_MAX
+
+
+def test_no_package_has_a_package_inside() -> None:
+    """setup.cfg maps folders one by one: a folder in a folder would be left out of the wheel."""
+    nested = [path for folder in FOLDERS for path in (ROOT / folder).glob("*/**/*.py")]
+
+    assert nested == []
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_a_pages_links_lead_somewhere(page: str) -> None:
+    path = ROOT / page
+    links = re.findall(r"\]\((?!https?://)([^)#]+)(?:#[^)]*)?\)", path.read_text())
+
+    missing = [link for link in links if not (path.parent / link).exists()]
+
+    assert missing == []
+
+
+def test_no_file_names_a_path_of_the_machine_where_it_was_written() -> None:
+    folders = (*FOLDERS, "tests", "scripts", "examples", "docs", ".ci")
+    files = [path for folder in folders for path in (ROOT / folder).rglob("*")] + [path for path in ROOT.iterdir() if path.name != ".git"]
+    texts = [path for path in files if path.is_file() and path.suffix in TEXT_SUFFIXES]
+
+    naming = [path.relative_to(ROOT).as_posix() for path in texts if HOME_PATH.search(path.read_text(errors="replace"))]
+
+    assert naming == []
