@@ -111,7 +111,14 @@ def test_after_the_end_only_what_cleans_up_or_keeps_is_still_due() -> None:
     task = DispatchTask("queued", "T", 1, 0, NULL, {}, "gpu")
     letter = DeadLetterTask("out", "T", 1, 0, NULL, {}, "boom", "gpu")
     event = AppendEvent(WorkflowFailed(run_id=play.run_id))
-    commands: list[Command] = [task, letter, event, SetTimer("workflow", EPOCH + 3600), WithdrawTimer("workflow", EPOCH + 3600), WithdrawTask("T")]
+    commands: list[Command] = [
+        task,
+        letter,
+        event,
+        SetTimer("workflow", EPOCH + 3600),
+        WithdrawTimer("workflow", EPOCH + 3600),
+        WithdrawTask("T"),
+    ]
     assert [still_due(play.run, command) for command in commands] == [False, True, False, False, True, True]
 
 

@@ -148,22 +148,22 @@ def test_a_pending_step_cannot_be_answered() -> None:
 def test_a_chain_of_a_thousand_steps_ends_in_reasonable_time() -> None:
     names = [f"s{n}" for n in range(1000)]
     play = started(workflow(step("s0"), *(step(after, before) for before, after in pairwise(names))))
-    began = time.perf_counter()
+    began = time.process_time()
     for name in names:
         play.begin(name)
         play.complete(name, {"n": 1})
     play.settle()
     assert play.run.status is RunStatus.COMPLETED
-    assert time.perf_counter() - began < 2
+    assert time.process_time() - began < 2
 
 
 def test_a_thousand_steps_side_by_side_end_in_reasonable_time() -> None:
     names = [f"s{n}" for n in range(998)]
     play = started(workflow(step("a"), *(step(name, "a") for name in names), step("z", *names)))
-    began = time.perf_counter()
+    began = time.process_time()
     for name in ("a", *names, "z"):
         play.begin(name)
         play.complete(name, {"n": 1})
     play.settle()
     assert play.run.status is RunStatus.COMPLETED
-    assert time.perf_counter() - began < 2
+    assert time.process_time() - began < 2

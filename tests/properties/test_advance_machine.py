@@ -306,7 +306,7 @@ def said(task: DispatchTask, answer: str, numbered: bool, now: float) -> Event:
 
 TestWorld = World.TestCase
 TestWorld.settings = settings(
-    max_examples=EXAMPLES or 600,
+    max_examples=EXAMPLES or 450,
     stateful_step_count=60,
     derandomize=not EXAMPLES,
     deadline=None,
