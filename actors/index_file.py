@@ -193,6 +193,13 @@ class IndexFile:
                 self._fold(changes)
         self.seq, self.beat = seq, now
 
+    def forget(self, run_ids: Collection[str]) -> None:
+        """Drop runs that are not in the log any more; unknown ones are fine. Any process of the host may do this."""
+        with self._transaction():
+            totals = Counter((row.workflow, row.status) for row in self._rows(run_ids).values())
+            self._db.executemany("UPDATE totals SET runs = runs - ? WHERE (workflow, status) = (?, ?)", _shares(totals))
+            self._db.executemany("DELETE FROM runs WHERE run_id = ?", [(run_id,) for run_id in run_ids])
+
     @contextmanager
     def _transaction(self) -> Iterator[None]:
         self._db.execute("BEGIN IMMEDIATE")
@@ -244,6 +251,10 @@ def fold(rows: Mapping[str, Row], changes: Sequence[Change]) -> dict[str, Row]:
         else:
             changed[change.run_id] = row._replace(status=status)
     return changed
+
+
+def _shares(totals: Mapping[tuple[str, RunStatus], int]) -> list[tuple[int, str, RunStatus]]:
+    return [(count, workflow, status) for (workflow, status), count in totals.items()]
 
 
 def _connect(path: Path, mode: str, patience_s: float = WRITER_PATIENCE_S) -> sqlite3.Connection:

@@ -52,10 +52,11 @@ async def _shard(settings: Settings, number: int, stop: asyncio.Event) -> None:
 
 
 async def _services(settings: Settings, stop: asyncio.Event) -> None:
+    index = index_path(settings.broker.data_dir)
     async with open_store(settings.broker, "services", BROKER_PATIENCE_S) as store, asyncio.TaskGroup() as group:
         tasks = [
-            group.create_task(follow_when_free(store, index_path(settings.broker.data_dir))),
-            group.create_task(keep_up(store)),
+            group.create_task(follow_when_free(store, index)),
+            group.create_task(keep_up(store, index, settings.broker.runs_max_age)),
         ]
         await stop.wait()
         for task in tasks:

@@ -1,26 +1,37 @@
-"""Upkeep: what nobody waits for. Checkpoints of runs that have ended are removed."""
+"""Upkeep: what nobody waits for. Checkpoints of runs that have ended are removed, and runs that ended long ago."""
 
 from __future__ import annotations
 
 import asyncio
+import time
+from contextlib import closing
+from datetime import datetime
+from pathlib import Path
 
 import structlog
 
+from penstock.actors.index_file import IndexFile
 from penstock.actors.loading import load_many
+from penstock.actors.run_index import RunIndex
 from penstock.broker.store import Store
 from penstock.engine.errors import PenstockError
+from penstock.engine.state import RUN_ENDED, Run
+from penstock.engine.times import rfc3339
 
 EVERY_S = 10.0
+PAGE = 500
 
 log = structlog.get_logger()
 
 
-async def keep_up(store: Store) -> None:
-    """Look after the store, for ever."""
+async def keep_up(store: Store, index: Path, runs_max_age_s: float | None) -> None:
+    """Look after the store, for ever. `index` is the run index's file; without an age, runs stay."""
     while True:
         await asyncio.sleep(EVERY_S)
         try:
             await remove_checkpoints(store)
+            if runs_max_age_s is not None:
+                await remove_old_runs(store, index, time.time() - runs_max_age_s)
         except PenstockError as error:
             log.warning("upkeep_waits", error=str(error))
 
@@ -31,3 +42,31 @@ async def remove_checkpoints(store: Store) -> None:
     for run in await load_many(store, run_ids):
         if run.ended:
             await store.checkpoints.purge(f"{run.run_id}.>")
+
+
+async def remove_old_runs(store: Store, index: Path, ended_before: float) -> int:
+    """Delete all that is kept of runs that ended before this time (s since the epoch); returns how many those were."""
+    removed, cursor = 0, None
+    with closing(RunIndex(index)) as reader:
+        while True:
+            page = reader.query(status=frozenset(RUN_ENDED), before=rfc3339(ended_before), limit=PAGE, cursor=cursor)
+            removed += await _remove(store, index, page.run_ids, ended_before)
+            cursor = page.next
+            if cursor is None:
+                return removed
+
+
+async def _remove(store: Store, index: Path, run_ids: list[str], ended_before: float) -> int:
+    runs = await load_many(store, run_ids)
+    old = [run.run_id for run in runs if _ended_before(run, ended_before)]
+    for run_id in old:
+        await store.remove_run(run_id)
+    gone = [*old, *(set(run_ids) - {run.run_id for run in runs})]
+    if gone:
+        with closing(IndexFile(index)) as file:
+            file.forget(gone)
+    return len(old)
+
+
+def _ended_before(run: Run, at: float) -> bool:
+    return run.ended and datetime.fromisoformat(run.finished_at or run.created_at).timestamp() < at

@@ -70,6 +70,10 @@ class History:
         """The run's stored events after a sequence, in order. An unknown run has none."""
         return await self._reader.subject(names.HISTORY, names.stored_subject(run_id), after + 1)
 
+    async def remove(self, run_id: str) -> None:
+        """Delete the run's whole history, for good."""
+        await self._broker.api(f"STREAM.PURGE.{names.HISTORY}", {"filter": names.stored_subject(run_id)})
+
     async def last_seq(self) -> int:
         """The stream's last sequence now, over all runs."""
         return (await self.tip()).seq

@@ -31,6 +31,13 @@ class Store:
         self.checkpoints = self.bucket(names.CHECKPOINTS)
         self.definitions = Definitions(self.bucket(names.DEFINITIONS))
 
+    async def remove_run(self, run_id: str) -> None:
+        """Delete all that is kept of a run. Its history goes last: until then, what an interruption left can be found again."""
+        await self.signals.purge(f"{run_id}.>")
+        await self.checkpoints.purge(f"{run_id}.>")
+        await self.runs.purge(run_id)
+        await self.history.remove(run_id)
+
     def bucket(self, name: str) -> Bucket:
         return Bucket(name, self.broker, self.publisher, self.reader)
 

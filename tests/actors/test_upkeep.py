@@ -1,0 +1,84 @@
+"""Upkeep over a real broker: what has ended goes, what has not stays."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from msgspec import Raw
+
+from penstock.actors import control
+from penstock.actors.index_file import index_path
+from penstock.actors.index_follower import follow
+from penstock.actors.loading import load, load_many
+from penstock.actors.placement import owned
+from penstock.actors.run_index import RunIndex
+from penstock.actors.shard import open_shard
+from penstock.actors.upkeep import remove_checkpoints, remove_old_runs
+from penstock.broker import names
+from penstock.broker.store import Store, open_store
+from penstock.config.settings import BrokerSettings
+from tests.support.world import chain, echo, ended, register, start
+
+
+@pytest.fixture
+async def index(store: Store, broker_settings: BrokerSettings, tmp_path: Path) -> AsyncIterator[Path]:
+    """A shard that moves runs, and a follower that lists them; the path of the list."""
+    path = index_path(tmp_path)
+    async with open_store(broker_settings, "shard") as own, open_shard(own, 0, owned(0, 1)):
+        following = asyncio.create_task(follow(own, path))
+        yield path
+        following.cancel()
+
+
+async def caught_up(store: Store, index: Path) -> RunIndex:
+    reader = RunIndex(index)
+    await reader.caught_up(await store.history.last_seq(), 20)
+    return reader
+
+
+async def test_runs_that_ended_long_ago_are_removed_and_others_stay(store: Store, index: Path) -> None:
+    definition, digest = await register(store, chain("old", 1))
+    async with echo(store, "old.echo"):
+        old = await control.start_all(store, definition, digest, [Raw(b"1")] * 3)
+        for run_id in old:
+            await ended(store, run_id)
+        between = time.time()
+        young = await control.start(store, definition, digest, Raw(b"2"))
+        await ended(store, young)
+    parked = await start(store, chain("parked", 1))
+    with closing(await caught_up(store, index)) as reader:
+        removed = await remove_old_runs(store, index, between)
+        left = reader.query().run_ids
+        count = reader.count("old")
+    assert removed == 3
+    assert set(left) == {young, parked}
+    assert count == {"completed": 1}
+    assert [run.run_id for run in await load_many(store, [*old, young, parked])] == [young, parked]
+    assert await store.history.read(old[0]) == []
+
+
+async def test_removing_twice_removes_nothing_more(store: Store, index: Path) -> None:
+    async with echo(store, "twice.echo"):
+        await ended(store, await start(store, chain("twice", 1)))
+    (await caught_up(store, index)).close()
+    removed = [await remove_old_runs(store, index, time.time() + 1) for _ in range(2)]
+    assert removed[0] >= 1
+    assert removed[1] == 0
+
+
+async def test_checkpoints_go_with_the_end_of_their_run(store: Store, index: Path) -> None:
+    parked = await start(store, chain("waits", 1))
+    async with echo(store, "ends.echo"):
+        done = await start(store, chain("ends", 1))
+        await ended(store, done)
+    for run_id in (parked, done):
+        await store.checkpoints.put(names.step_key(run_id, "s0"), b"1")
+    await remove_checkpoints(store)
+    assert await store.checkpoints.get(names.step_key(done, "s0")) is None
+    assert await store.checkpoints.get(names.step_key(parked, "s0")) is not None
+    assert (await load(store, done)).run is not None
