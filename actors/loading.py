@@ -16,10 +16,11 @@ from penstock.engine.advance import advance, still_due
 from penstock.engine.commands import Command
 from penstock.engine.errors import NotFound
 from penstock.engine.events import Malformed, Record, WorkflowScheduled, WorkflowStarted, decode, event_type
-from penstock.engine.state import Run, from_snapshot
+from penstock.engine.state import Run, RunStatus, from_snapshot
 from penstock.engine.workflow import Workflow
 
 READS_AT_ONCE = 64
+FINAL = frozenset({RunStatus.COMPLETED, RunStatus.CANCELLED})  # no event changes such a run; a failed one may be resumed
 
 log = structlog.get_logger()
 
@@ -39,6 +40,8 @@ async def load(store: Store, run_id: str, snapshot: Entry | None = None) -> Load
     """The run as its log says now. `snapshot` saves a read when the caller has it. Raises Unavailable."""
     entry = snapshot or await store.runs.get(run_id)
     run = _decoded(entry)
+    if entry is not None and run is not None and run.status in FINAL:
+        return Loaded(run, entry.revision, workflow=await _workflow(store, run, ()))
     tail = records(await store.history.read(run_id, run.seq if run else 0))
     revision = entry.revision if entry else 0
     workflow = await _workflow(store, run, tail)
@@ -50,6 +53,28 @@ async def load(store: Store, run_id: str, snapshot: Entry | None = None) -> Load
         commands += ordered
     due = () if run is None else tuple(command for command in commands if still_due(run, command))
     return Loaded(run, revision, len(tail), due, workflow)
+
+
+class Replay:
+    """A run folded event by event by someone who only watches it. Give it the whole history, in order."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._workflow: Workflow | None = None
+        self.run: Run | None = None
+
+    @property
+    def ended(self) -> bool:
+        return self.run is not None and self.run.ended
+
+    async def add(self, stored: Stored) -> None:
+        """Fold one more stored message in; what is no event changes nothing. Raises Unavailable."""
+        found = records([stored])
+        if self._workflow is None:
+            self._workflow = await _workflow(self._store, None, found)
+        if self._workflow is not None:
+            for record in found:
+                self.run, _ = advance_safely(self._workflow, self.run, record)
 
 
 def advance_safely(workflow: Workflow, run: Run | None, record: Record) -> tuple[Run | None, list[Command]]:
@@ -70,7 +95,7 @@ async def load_many(store: Store, run_ids: Sequence[str]) -> list[Run]:
     async def one(run_id: str) -> Run | None:
         entry = entries.get(run_id)
         run = _decoded(entry)
-        if run is not None and run.ended:
+        if run is not None and run.status in FINAL:
             return run
         async with gate:
             return (await load(store, run_id, entry)).run

@@ -13,7 +13,7 @@ from penstock.broker import names
 from penstock.broker.connection import REQUEST_TIMEOUT_S, Broker
 from penstock.broker.direct import DirectReader
 from penstock.broker.publisher import Publisher, ack_seq
-from penstock.engine.errors import NotFound, Unavailable
+from penstock.engine.errors import Unavailable
 
 KEYS_PAGE = 100_000
 
@@ -36,16 +36,8 @@ class Bucket:
 
     async def get(self, key: str) -> Entry | None:
         """The key's value, or None. Raises Unavailable without an answer."""
-        try:
-            msg = await self._broker.request(f"$JS.API.DIRECT.GET.{self._stream}.{self._prefix}{key}")
-        except NotFound as error:
-            raise Unavailable(f"broker: the bucket {self._name} is not available") from error
-        headers = msg.headers or {}
-        if headers.get("Status", "404") != "404":
-            raise Unavailable(f"broker: a read of {self._name} was answered {headers['Status']}")
-        if "Status" in headers or "KV-Operation" in headers or "Nats-Marker-Reason" in headers:
-            return None
-        return Entry(key, msg.data, int(headers["Nats-Sequence"]))
+        found = await self._reader.one(self._stream, self._prefix + key)
+        return None if found is None or found.removed else Entry(key, found.data, found.seq)
 
     async def get_many(self, keys: Sequence[str]) -> dict[str, Entry]:
         """The values of those keys that exist."""

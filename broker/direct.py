@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime
@@ -10,13 +11,16 @@ from typing import Any
 
 import orjson
 from msgspec import Struct
-from nats.aio.msg import Msg
 
 from penstock.broker.connection import REQUEST_TIMEOUT_S, Broker
 from penstock.engine.errors import Unavailable
 
 PAGE = 1000
 KEYS_MAX = 1000  # the broker answers at most 1,024 subjects a request
+
+# The broker appends its own headers in this order, after those that the message has.
+PLACE = re.compile(rb"\r\nNats-Subject: (\S+)\r\nNats-Sequence: (\d+)\r\nNats-Time-Stamp: (\S+)\r\n")
+LEFT = re.compile(rb"\r\nNats-Num-Pending: (\d+)")
 
 
 class Stored(Struct, frozen=True):
@@ -30,9 +34,10 @@ class Stored(Struct, frozen=True):
 
 
 class _Answers:
-    __slots__ = ("done", "found")
+    __slots__ = ("alone", "done", "found", "stream")
 
-    def __init__(self) -> None:
+    def __init__(self, stream: str, alone: bool) -> None:
+        self.stream, self.alone = stream, alone
         self.found: list[Stored] = []
         self.done: asyncio.Future[int] = asyncio.get_running_loop().create_future()
 
@@ -45,7 +50,7 @@ class DirectReader:
         self._prefix = broker.new_inbox() + "."
         self._cut = len(self._prefix)
         self._count = 0
-        self._waiting: dict[str, _Answers] = {}
+        self._waiting: dict[bytes, _Answers] = {}
 
     async def subject(self, stream: str, subject: str, from_seq: int = 1) -> list[Stored]:
         """All that is stored under one literal subject (or wildcard) from `from_seq` on, in order."""
@@ -65,14 +70,21 @@ class DirectReader:
             found += page
         return found
 
-    async def _ask(self, stream: str, request: dict[str, Any]) -> tuple[list[Stored], int]:
+    async def one(self, stream: str, subject: str) -> Stored | None:
+        """The last message of a literal subject, or None."""
+        found, _ = await self._ask(stream, {"last_by_subj": subject}, alone=True)
+        return found[0] if found else None
+
+    async def _ask(self, stream: str, request: dict[str, Any], alone: bool = False) -> tuple[list[Stored], int]:
+        """What the broker answers, and how much is left beyond it; `alone` says that no end follows the one message."""
         if not self._broker.connected:
             raise Unavailable("broker: not connected")
         self._count += 1
-        key = str(self._count)
-        answers = self._waiting[key] = _Answers()
+        key = b"%d" % self._count
+        answers = self._waiting[key] = _Answers(stream, alone)
         try:
-            await self._broker.publish(f"$JS.API.DIRECT.GET.{stream}", orjson.dumps(request), reply=self._prefix + key)
+            reply = self._prefix + key.decode()
+            await self._broker.publish(f"$JS.API.DIRECT.GET.{stream}", orjson.dumps(request), reply=reply)
             async with self._broker.deadline(REQUEST_TIMEOUT_S):
                 return answers.found, await answers.done
         except TimeoutError as error:
@@ -80,33 +92,44 @@ class DirectReader:
         finally:
             del self._waiting[key]
 
-    async def _answered(self, msg: Msg) -> None:
-        answers = self._waiting.get(msg.subject[self._cut :])
+    async def _answered(self, subject: bytes, reply: bytes, data: bytes, headers: bytes | None) -> None:
+        answers = self._waiting.get(subject[self._cut :])
         if answers is None or answers.done.done():
             return
-        headers = msg.headers or {}
-        status = headers.get("Status")
-        if status is None:
-            answers.found.append(stored(headers, msg.data))
-        elif status in ("204", "404"):
-            answers.done.set_result(int(headers.get("Nats-Num-Pending", 0)))
+        status = _status(headers or b"")
+        if status == b"":
+            answers.found.append(stored(headers or b"", data))
+            if answers.alone:
+                answers.done.set_result(0)
+        elif status in (b"204", b"404"):
+            left = LEFT.search(headers or b"")
+            answers.done.set_result(int(left[1]) if left else 0)
         else:
-            answers.done.set_exception(Unavailable(f"broker: a read was answered {status} {headers.get('Description', '')}"))
+            line = (headers or b"")[: (headers or b"").find(b"\r\n")].decode(errors="replace")
+            answers.done.set_exception(Unavailable(f"broker: a read of {answers.stream} was answered {line}"))
 
 
-def stored(headers: dict[str, str], data: bytes) -> Stored:
+def stored(headers: bytes, data: bytes) -> Stored:
     """A message out of the headers that a direct read answers with."""
-    at = datetime.fromisoformat(headers["Nats-Time-Stamp"][:26].rstrip("Z") + "+00:00").timestamp()
-    return Stored(headers["Nats-Subject"], int(headers["Nats-Sequence"]), at, data, "KV-Operation" in headers)
+    found = PLACE.search(headers)
+    assert found is not None, headers
+    at = datetime.fromisoformat(found[3][:26].rstrip(b"Z").decode() + "+00:00").timestamp()
+    removed = b"\r\nKV-Operation:" in headers or b"\r\nNats-Marker-Reason:" in headers
+    return Stored(found[1].decode(), int(found[2]), at, data, removed)
+
+
+def _status(headers: bytes) -> bytes:
+    """The three digits of a line such as `NATS/1.0 204 EOB`; nothing for a message."""
+    return headers[9:12] if headers[8:9] == b" " else b""
 
 
 @asynccontextmanager
 async def open_reader(broker: Broker) -> AsyncIterator[DirectReader]:
     """A reader for the time of the block."""
     reader = DirectReader(broker)
-    subscription = await broker.subscribe(reader._prefix + "*", reader._answered)
+    subscription = await broker.client.receive(reader._prefix + "*", reader._answered)
     try:
         yield reader
     finally:
         if broker.connected:
-            await subscription.unsubscribe()
+            await broker.client.stop_receiving(subscription)

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager, suppress
-from typing import Any, NamedTuple
-
-from nats.aio.msg import Msg
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import AbstractAsyncContextManager
+from typing import NamedTuple
 
 from penstock.broker import names
 from penstock.broker.batch import publish_batch
@@ -16,6 +14,7 @@ from penstock.broker.direct import DirectReader, Stored
 from penstock.broker.publisher import Publisher, ack_seq
 from penstock.broker.pull import Delivery, Pull, open_pull
 from penstock.broker.tail import Tail, open_tail
+from penstock.broker.watch import watch
 from penstock.engine.errors import Unavailable
 from penstock.engine.events import Event, encode
 
@@ -120,65 +119,6 @@ class History:
         """
         return open_tail(self._broker, names.HISTORY, after)
 
-    async def follow(self, run_id: str, after: int = 0) -> AsyncGenerator[Stored | None, None]:
+    def follow(self, run_id: str, after: int = 0) -> AsyncGenerator[Stored | None, None]:
         """The run's events after a sequence, then each new one as it is stored; None after every quiet 2 s. Ends never."""
-        while True:
-            with suppress(Unavailable):
-                async with aclosing(self._follow_once(run_id, after)) as part:
-                    async for stored in part:
-                        if stored is not None:
-                            after = stored.seq
-                        yield stored
-            await asyncio.sleep(FOLLOW_AGAIN_S)
-
-    async def _follow_once(self, run_id: str, after: int) -> AsyncGenerator[Stored | None, None]:
-        """Until something may be lost: the connection was, or the consumer, as a quiet time of twice the heartbeat shows."""
-        async with self._ephemeral(run_id, after) as queue:
-            quiet = 0
-            while quiet < 2:
-                try:
-                    async with asyncio.timeout(FOLLOW_HEARTBEAT_S * 1.5):
-                        msg = await queue.get()
-                except TimeoutError:
-                    quiet += 1
-                    yield None
-                    continue
-                if msg is None:
-                    return
-                quiet = 0
-                yield _stored(self._broker, msg) if msg.reply else None
-
-    @asynccontextmanager
-    async def _ephemeral(self, run_id: str, after: int) -> AsyncIterator[asyncio.Queue[Msg | None]]:
-        """A consumer that pushes the run's events into the queue, and None after a reconnect; it goes with its subscription."""
-        queue: asyncio.Queue[Msg | None] = asyncio.Queue()
-        inbox = self._broker.new_inbox()
-        subscription = await self._broker.subscribe(inbox, queue.put)
-        config: dict[str, Any] = {
-            "deliver_subject": inbox,
-            "filter_subject": names.stored_subject(run_id),
-            "deliver_policy": "by_start_sequence",
-            "opt_start_seq": after + 1,
-            "ack_policy": "none",
-            "mem_storage": True,
-            "num_replicas": 1,
-            "idle_heartbeat": FOLLOW_HEARTBEAT_S * 10**9,
-            "inactive_threshold": 10 * 10**9,
-        }
-
-        async def reconnected() -> None:
-            queue.put_nowait(None)
-
-        self._broker.on_reconnect.append(reconnected)
-        try:
-            await self._broker.api(f"CONSUMER.CREATE.{names.HISTORY}", {"stream_name": names.HISTORY, "config": config})
-            yield queue
-        finally:
-            self._broker.on_reconnect.remove(reconnected)
-            if self._broker.connected:
-                await subscription.unsubscribe()
-
-
-def _stored(broker: Broker, msg: Msg) -> Stored:
-    delivery = Delivery(broker, msg.subject, msg.reply, msg.data)
-    return Stored(delivery.subject, delivery.seq, delivery.at, delivery.data)
+        return watch(self._broker, self._reader, run_id, after)

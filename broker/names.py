@@ -47,6 +47,11 @@ def stored_subject(run_id: str) -> str:
     return f"history.{partition(run_id)}.{run_id}"
 
 
+def watch_subject(run_id: str) -> str:
+    """Where the broker sends a copy of each event of the run that it has stored."""
+    return f"watch.{run_id}"
+
+
 def partition(run_id: str) -> int:
     """The broker's own hash: 32-bit FNV-1a, modulo the number of partitions."""
     h = 0x811C9DC5

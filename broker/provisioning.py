@@ -19,7 +19,16 @@ NAME_IN_USE = 10058
 log = structlog.get_logger()
 
 # What makes a stream another stream. Retention by age and size may be set otherwise by an operator: that is no conflict.
-IDENTITY = ("subjects", "retention", "storage", "subject_transform", "max_msgs_per_subject", "allow_atomic", "allow_msg_schedules")
+IDENTITY = (
+    "subjects",
+    "retention",
+    "storage",
+    "subject_transform",
+    "republish",
+    "max_msgs_per_subject",
+    "allow_atomic",
+    "allow_msg_schedules",
+)
 
 
 def streams(settings: BrokerSettings) -> list[dict[str, Any]]:
@@ -28,6 +37,7 @@ def streams(settings: BrokerSettings) -> list[dict[str, Any]]:
         "subjects": ["history.*", "schedule.>"],
         "subject_transform": {"src": "history.*", "dest": f"history.{{{{partition({limits.PARTITIONS},1)}}}}.{{{{wildcard(1)}}}}"},
         "duplicate_window": int(limits.DEDUP_WINDOW_S * NS),
+        "republish": {"src": "history.*.*", "dest": "watch.{{wildcard(2)}}"},
         "allow_atomic": True,
         "allow_msg_schedules": True,
         "max_age": int((settings.history_max_age or 0) * NS),

@@ -178,7 +178,7 @@ KEYS: Mapping[str, Key] = {
         Key("replicas", "broker", "replicas", Kind(_integer(1, 5), "1 to 5"), "Copies of each stream in an external cluster."),
         Key("history_max_age", "broker", "history_max_age", _optional(HISTORY_AGE), "History older than this is dropped."),
         Key("history_max_bytes", "broker", "history_max_bytes", _optional(SIZE), "Oldest history beyond this size is dropped."),
-        Key("runs_max_age", "broker", "runs_max_age", _optional(RUNS_AGE), "Runs that ended longer ago than this are removed: history, snapshot, index entry."),
+        Key("runs_max_age", "broker", "runs_max_age", _optional(RUNS_AGE), "Runs that ended longer ago are removed."),
         Key("shards", "engine", "shards", Kind(_integer(1, limits.PARTITIONS), f"1 to {limits.PARTITIONS}"), "Engine processes."),
         Key("http_workers", "http", "workers", Kind(_integer(1, 256), "1 to 256"), "HTTP server processes."),
         Key("api_token", "http", "api_token", _optional(TEXT), "Bearer token of the control plane; none: open.", secret=True),

@@ -9,23 +9,22 @@ import structlog
 from falcon.asgi import Request, Response, SSEvent
 
 from penstock.actors import control
+from penstock.actors.loading import Replay
 from penstock.broker.direct import Stored
 from penstock.broker.store import Store
-from penstock.engine.errors import Unavailable
+from penstock.engine.errors import NotFound, Unavailable
 from penstock.engine.events import (
     Event,
     Malformed,
-    WorkflowCancelled,
-    WorkflowCompleted,
-    WorkflowFailed,
+    WorkflowScheduled,
+    WorkflowStarted,
     decode,
     event_type,
 )
-from penstock.engine.state import Run
 from penstock.http import answers, params
 from penstock.http.backend import Backend
 
-ENDING = (WorkflowCompleted, WorkflowFailed, WorkflowCancelled)
+BEGINNING = (WorkflowScheduled, WorkflowStarted)
 STREAM_HEADERS = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
 COMMENT = SSEvent(comment="")
 
@@ -41,7 +40,7 @@ class Events:
         store, found, after = self._backend.store, params.run_id(run_id), params.after_seq(req)
         if "text/event-stream" in req.accept:
             resp.set_headers(STREAM_HEADERS)
-            resp.sse = _stream(store, await control.get(store, found), after)
+            resp.sse = _stream(store, found, after, await _known(store, found))
         else:
             answers.ok_raw(resp, await _array(store, found, after))
 
@@ -53,33 +52,43 @@ async def _array(store: Store, run_id: str, after: int) -> list[bytes]:
     return [b'{"seq":%d,%b' % (one.seq, one.data.lstrip()[1:]) for one in stored if _event(one)]
 
 
-async def _stream(store: Store, run: Run, after: int) -> AsyncGenerator[SSEvent]:
+async def _known(store: Store, run_id: str) -> list[Stored]:
+    """What the history has now. Raises NotFound for a run that nobody started."""
+    known = await store.history.read(run_id)
+    if not any(isinstance(_event(one), BEGINNING) for one in known):
+        raise NotFound(f"run {run_id} does not exist")
+    return known
+
+
+async def _stream(store: Store, run_id: str, after: int, known: list[Stored]) -> AsyncGenerator[SSEvent]:
     """Ends when the run has; also when the broker goes away: the client comes again, and then gets an error."""
     yield COMMENT  # the headers leave with it
     try:
-        async with aclosing(_stored(store, run, after)) as found:
+        async with aclosing(_until_ended(store, run_id, known)) as found:
             async for stored in found:
-                yield COMMENT if stored is None else _message(stored)
+                if stored is None or stored.seq > after:
+                    yield COMMENT if stored is None else _message(stored)
     except Unavailable as error:
-        log.info("event_stream_ended", run_id=run.run_id, error=str(error))
+        log.info("event_stream_ended", run_id=run_id, error=str(error))
 
 
-async def _stored(store: Store, run: Run, after: int) -> AsyncGenerator[Stored | None]:
-    """The events of a run until its end, None in between when it is quiet."""
-    if not run.ended:
-        async with aclosing(store.history.follow(run.run_id, after)) as live:
-            async for stored in live:
-                yield stored
-                after = after if stored is None else stored.seq
-                if stored is not None and await _ended(store, run.run_id, stored):
-                    break
-    for stored in await store.history.read(run.run_id, after):
+async def _until_ended(store: Store, run_id: str, known: list[Stored]) -> AsyncGenerator[Stored | None]:
+    """All events until the run has ended: not just the first that says so, for it may not have applied. None: it is quiet."""
+    replay = Replay(store)
+    for stored in known:
+        await replay.add(stored)
         yield stored
-
-
-async def _ended(store: Store, run_id: str, stored: Stored) -> bool:
-    """Whether this event ended the run for good: it may not have applied, or the run may have been resumed since."""
-    return isinstance(_event(stored), ENDING) and (await control.get(store, run_id)).ended
+    if replay.ended:
+        return
+    async with aclosing(store.history.follow(run_id, known[-1].seq)) as live:
+        async for new in live:
+            if new is None and not store.broker.connected:
+                raise Unavailable("the broker is not connected")
+            yield new
+            if new is not None:
+                await replay.add(new)
+            if replay.ended:
+                return
 
 
 def _message(stored: Stored) -> SSEvent:

@@ -7,24 +7,24 @@ every LOOK_S), and the log itself, read afterwards, tells when each run had ende
 from __future__ import annotations
 
 import asyncio
+import re
 import time
 from collections import defaultdict
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from typing import Any, NamedTuple
+from datetime import datetime
+from typing import NamedTuple
 
 import msgspec
 from msgspec import Struct
-from nats.aio.msg import Msg
 
 from penstock.broker import names
-from penstock.broker.pull import Delivery
 from penstock.broker.store import Store
 
 LOOK_S = 0.02
 STALLED_S = 30.0
 COMPLETED = "workflow.completed"
-FORGOTTEN_S = 10
+TIME = re.compile(rb"Nats-Time-Stamp: ([0-9T:.-]{10,26})")
 
 
 class _Event(Struct, frozen=True):
@@ -35,10 +35,17 @@ _EVENT = msgspec.json.Decoder(_Event)
 
 
 class Seen(NamedTuple):
-    """An event: its type, and the broker's time of storing it, in s since the epoch."""
+    """An event that was stored: its type, and the headers of the broker's copy."""
 
     type: str
-    at: float
+    headers: bytes
+
+    @property
+    def at(self) -> float:
+        """The broker's time of storing it, in s since the epoch, exact to the microsecond."""
+        found = TIME.search(self.headers)
+        assert found is not None, self.headers
+        return datetime.fromisoformat(found[1].decode() + "+00:00").timestamp()
 
 
 class StalledError(Exception):
@@ -76,30 +83,28 @@ class Log:
 
     @asynccontextmanager
     async def followed(self) -> AsyncIterator[Live]:
-        """What is stored from now on, for the time of the block."""
-        live = Live(self._store)
-        inbox = self._store.broker.new_inbox()
-        subscription = await self._store.broker.subscribe(inbox, live.take)
-        answer = await self._store.broker.api(f"CONSUMER.CREATE.{names.HISTORY}", _consumer(inbox))
+        """What is stored from now on, for the time of the block: the broker's copies, which cost it no consumer."""
+        live = Live()
+        client = self._store.broker.client
+        subscription = await client.receive(names.watch_subject("*"), live.take)
+        await self._store.broker.flush()
         try:
             yield live
         finally:
-            await self._store.broker.api(f"CONSUMER.DELETE.{names.HISTORY}.{answer['name']}")
-            await subscription.unsubscribe()
+            await client.stop_receiving(subscription)
 
 
 class Live:
     """Owned by `Log.followed`. It keeps what it has seen of a run until that is forgotten."""
 
-    def __init__(self, store: Store) -> None:
-        self._broker = store.broker
+    def __init__(self) -> None:
         self.events: defaultdict[str, list[Seen]] = defaultdict(list)
         self._completed: defaultdict[str, asyncio.Future[None]] = defaultdict(asyncio.get_running_loop().create_future)
 
-    async def take(self, msg: Msg) -> None:
-        run_id = msg.subject[msg.subject.rfind(".") + 1 :]
-        kind = _EVENT.decode(msg.data).type
-        self.events[run_id].append(Seen(kind, Delivery(self._broker, msg.subject, msg.reply, msg.data).at))
+    async def take(self, subject: bytes, reply: bytes, data: bytes, headers: bytes) -> None:
+        run_id = subject[subject.rfind(b".") + 1 :].decode()
+        kind = _EVENT.decode(data).type
+        self.events[run_id].append(Seen(kind, headers))
         if kind == COMPLETED:
             self._completed[run_id].set_result(None)
 
@@ -108,16 +113,3 @@ class Live:
         await self._completed[run_id]
         del self._completed[run_id]
         return "completed"
-
-
-def _consumer(inbox: str) -> dict[str, Any]:
-    config = {
-        "deliver_subject": inbox,
-        "filter_subject": "history.*.*",
-        "deliver_policy": "new",
-        "ack_policy": "none",
-        "mem_storage": True,
-        "num_replicas": 1,
-        "inactive_threshold": FORGOTTEN_S * 10**9,
-    }
-    return {"stream_name": names.HISTORY, "config": config}

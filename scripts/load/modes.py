@@ -27,7 +27,7 @@ class Plan(Struct, frozen=True, kw_only=True):
     rate: float
     concurrency: int
     duration_s: float
-    watch: str = "poll"
+    watch: str = "stream"
 
 
 async def run_closed(client: Client, plan: Plan, tally: Tally) -> None:

@@ -23,7 +23,7 @@ from .watching import Watch, watch
 
 WARM_CLOSED = 10  # one in so many runs, before it counts
 CLOSED_S_MAX = 300.0
-CLOSED_WATCH = "poll"
+CLOSED_WATCH = "stream"
 USERS = (16, 64)
 
 
