@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Sequence
 
 import msgspec
@@ -12,14 +13,17 @@ from msgspec import Struct
 from penstock.broker.buckets import Entry
 from penstock.broker.direct import Stored
 from penstock.broker.store import Store
+from penstock.config.limits import SNAPSHOT_AFTER_S
 from penstock.engine.advance import advance, still_due
 from penstock.engine.commands import Command
 from penstock.engine.errors import NotFound
 from penstock.engine.events import Malformed, Record, WorkflowScheduled, WorkflowStarted, decode, event_type
+from penstock.engine.identifiers import is_run_id
 from penstock.engine.state import Run, RunStatus, from_snapshot
 from penstock.engine.workflow import Workflow
 
 READS_AT_ONCE = 64
+YOUNG_S = SNAPSHOT_AFTER_S  # it must stay below the broker's 5 s window for repeated message ids: see Shard.is_new
 FINAL = frozenset({RunStatus.COMPLETED, RunStatus.CANCELLED})  # no event changes such a run; a failed one may be resumed
 
 log = structlog.get_logger()
@@ -85,6 +89,21 @@ def advance_safely(workflow: Workflow, run: Run | None, record: Record) -> tuple
     except Exception:
         log.exception("advance_failed", run_id=record.event.run_id, seq=record.seq, event_type=event_type(record.event))
         return run, []
+
+
+async def peek(store: Store, run_id: str) -> Run | None:
+    """The run as its log says now, for readers. A young run has no snapshot or a short history: that alone is read."""
+    if not is_young(run_id, time.time()):
+        return (await load(store, run_id)).run
+    replay = Replay(store)
+    for stored in await store.history.read(run_id):
+        await replay.add(stored)
+    return replay.run
+
+
+def is_young(run_id: str, now: float) -> bool:
+    """Whether a time-ordered run id was made less than 3 s before (or after) `now`, in s since the epoch."""
+    return is_run_id(run_id) and run_id[12] == "7" and abs(now - int(run_id[:12], 16) / 1000) < YOUNG_S
 
 
 async def load_many(store: Store, run_ids: Sequence[str]) -> list[Run]:

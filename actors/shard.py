@@ -15,6 +15,7 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontext
 import orjson
 import structlog
 
+from penstock.actors.loading import is_young
 from penstock.actors.mailbox import Lane, Mail
 from penstock.actors.run_actor import RunActor
 from penstock.actors.timers import Timers
@@ -23,10 +24,8 @@ from penstock.broker.pull import Delivery, Pull
 from penstock.broker.store import Store
 from penstock.config.limits import ACK_HELD_BACK_S, ACTOR_IDLE_S, ACTORS_RESIDENT_MAX, SNAPSHOT_AFTER_S
 from penstock.engine.errors import PenstockError, Unavailable
-from penstock.engine.identifiers import is_run_id
 
 PULL_BATCH = 256
-FRESH_S = 4.0  # less than the broker's 5 s window for repeated message ids
 WAITING_MAX = 20_000  # mail in all mailboxes; beyond it the broker keeps the backlog
 PASSING_MAX = 30_000  # actors over the cap that are about to be written and to leave
 TICK_S = 0.1
@@ -54,9 +53,7 @@ class Shard:
 
         A repeat of its start within that time is refused by the broker; a later one comes with an id that is not fresh.
         """
-        if self.is_repeat(delivery) or not is_run_id(run_id) or run_id[12] != "7":
-            return False
-        return abs(delivery.at - int(run_id[:12], 16) / 1000) <= FRESH_S
+        return not self.is_repeat(delivery) and is_young(run_id, delivery.at)
 
     def is_repeat(self, delivery: Delivery) -> bool:
         """Whether another owner, or a former life of this one, may have seen it."""
