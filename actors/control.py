@@ -10,7 +10,7 @@ from hashlib import sha256
 from msgspec import Raw
 from uuid_utils import uuid7
 
-from penstock.actors.loading import peek
+from penstock.actors.loading import load
 from penstock.broker.store import Store
 from penstock.engine.definitions import WorkflowDef
 from penstock.engine.errors import Conflict, NotFound
@@ -65,7 +65,7 @@ async def cancel(store: Store, run_id: str, reason: str | None = None) -> None:
 
 async def get(store: Store, run_id: str) -> Run:
     """The run as its log says now. Raises NotFound, Unavailable."""
-    run = await peek(store, run_id)
+    run = (await load(store, run_id)).run
     if run is None:
         raise NotFound(f"run {run_id} does not exist")
     return run

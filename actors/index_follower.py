@@ -19,16 +19,13 @@ from penstock.broker.pull import Delivery
 from penstock.broker.store import Store
 from penstock.broker.tail import Lost, Tail
 from penstock.engine.errors import Conflict, PenstockError, Unavailable
-from penstock.engine.events import Malformed, WorkflowScheduled, WorkflowStarted, decode
+from penstock.engine.events import IN_BETWEEN, Malformed, WorkflowScheduled, WorkflowStarted, decode
 
 GULP = 2000
 LOOK_S = 0.25  # as long without anything new: see whether something should have come
 BEAT_S = 1.0
 REST_S_PER_MESSAGE, REST_S_MAX = 0.003, 0.05  # after a write, so that a busy log is read in a few large gulps
 AGAIN_S = 0.5
-
-# Events that never matter here, in the form that this service writes them. Any other body is decoded.
-UNINTERESTING = tuple(b'{"type":"%s.' % family for family in (b"step", b"signal", b"timer", b"approval"))
 
 log = structlog.get_logger()
 
@@ -140,7 +137,7 @@ class _Follower:
 
 def _changes(gulp: Sequence[Delivery]) -> Iterator[Change]:
     for delivery in gulp:
-        if not delivery.data.startswith(UNINTERESTING) and (change := _change(delivery)):
+        if not delivery.data.startswith(IN_BETWEEN) and (change := _change(delivery)):
             yield change
 
 

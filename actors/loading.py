@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Sequence
 
 import msgspec
@@ -45,10 +44,10 @@ async def load(store: Store, run_id: str, snapshot: Entry | None = None) -> Load
     entry = snapshot or await store.runs.get(run_id)
     run = _decoded(entry)
     if entry is not None and run is not None and run.status in FINAL:
-        return Loaded(run, entry.revision, workflow=await _workflow(store, run, ()))
+        return Loaded(run, entry.revision, workflow=await workflow_of(store, run, ()))
     tail = records(await store.history.read(run_id, run.seq if run else 0))
     revision = entry.revision if entry else 0
-    workflow = await _workflow(store, run, tail)
+    workflow = await workflow_of(store, run, tail)
     if workflow is None:
         return Loaded(run, revision)
     commands: list[Command] = []
@@ -59,28 +58,6 @@ async def load(store: Store, run_id: str, snapshot: Entry | None = None) -> Load
     return Loaded(run, revision, len(tail), due, workflow)
 
 
-class Replay:
-    """A run folded event by event by someone who only watches it. Give it the whole history, in order."""
-
-    def __init__(self, store: Store) -> None:
-        self._store = store
-        self._workflow: Workflow | None = None
-        self.run: Run | None = None
-
-    @property
-    def ended(self) -> bool:
-        return self.run is not None and self.run.ended
-
-    async def add(self, stored: Stored) -> None:
-        """Fold one more stored message in; what is no event changes nothing. Raises Unavailable."""
-        found = records([stored])
-        if self._workflow is None:
-            self._workflow = await _workflow(self._store, None, found)
-        if self._workflow is not None:
-            for record in found:
-                self.run, _ = advance_safely(self._workflow, self.run, record)
-
-
 def advance_safely(workflow: Workflow, run: Run | None, record: Record) -> tuple[Run | None, list[Command]]:
     """`advance`; an event that makes it fail, which is a bug, counts as one that does not apply: everywhere, or readers and
     owners would disagree."""
@@ -89,16 +66,6 @@ def advance_safely(workflow: Workflow, run: Run | None, record: Record) -> tuple
     except Exception:
         log.exception("advance_failed", run_id=record.event.run_id, seq=record.seq, event_type=event_type(record.event))
         return run, []
-
-
-async def peek(store: Store, run_id: str) -> Run | None:
-    """The run as its log says now, for readers. A young run has no snapshot or a short history: that alone is read."""
-    if not is_young(run_id, time.time()):
-        return (await load(store, run_id)).run
-    replay = Replay(store)
-    for stored in await store.history.read(run_id):
-        await replay.add(stored)
-    return replay.run
 
 
 def is_young(run_id: str, now: float) -> bool:
@@ -145,7 +112,7 @@ def _decoded(entry: Entry | None) -> Run | None:
         return None
 
 
-async def _workflow(store: Store, run: Run | None, tail: Sequence[Record]) -> Workflow | None:
+async def workflow_of(store: Store, run: Run | None, tail: Sequence[Record]) -> Workflow | None:
     """The definition that the run keeps; None when nothing has been started under this id."""
     if run is not None:
         return await store.definitions.load(run.workflow_id, run.digest)

@@ -14,7 +14,7 @@ from penstock.broker.direct import DirectReader, Stored
 from penstock.broker.publisher import Publisher, ack_seq
 from penstock.broker.pull import Delivery, Pull, open_pull
 from penstock.broker.tail import Tail, open_tail
-from penstock.broker.watch import watch
+from penstock.broker.watch import Rings, watch
 from penstock.engine.errors import Unavailable
 from penstock.engine.events import Event, encode
 
@@ -119,6 +119,10 @@ class History:
         """
         return open_tail(self._broker, names.HISTORY, after)
 
-    def follow(self, run_id: str, after: int = 0) -> AsyncGenerator[Stored | None, None]:
-        """The run's events after a sequence, then each new one as it is stored; None after every quiet 2 s. Ends never."""
-        return watch(self._broker, self._reader, run_id, after)
+    def follow(self, run_id: str, after: int = 0, rings: Rings | None = None) -> AsyncGenerator[Stored | None, None]:
+        """The run's events after a sequence, then each new one as it is stored. Ends never.
+
+        None when there is nothing more for the moment: once the past has been read, and after every quiet 2 s. With `rings`,
+        events come when it says so of one of them, or after the quiet time: who waits for the end sleeps through the rest.
+        """
+        return watch(self._broker, self._reader, run_id, after, rings)

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
 
 from penstock.broker import names
 from penstock.broker.connection import Broker
@@ -30,47 +30,71 @@ class _Copy:
         self.seq, self.before, self.data = int(found[1]), int(found[2]), data
 
 
-async def watch(broker: Broker, reader: DirectReader, run_id: str, after: int) -> AsyncGenerator[Stored | None, None]:
-    """The run's events after a sequence, then each new one as it is stored; None after every quiet 2 s. Ends never."""
+Rings = Callable[[bytes], bool]
+"""Whether an event of this body is worth waking the watcher for; others are handed over with the next that is."""
+
+
+class _Copies:
+    """What the broker has sent, until the watcher takes it."""
+
+    def __init__(self, rings: Rings | None) -> None:
+        self._rings = rings
+        self._waiting: list[_Copy] = []
+        self._rung = asyncio.Event()
+
+    async def receive(self, subject: bytes, reply: bytes, data: bytes, headers: bytes | None) -> None:
+        self._waiting.append(_Copy(headers or b"", data))
+        if self._rings is None or self._rings(data):
+            self._rung.set()
+
+    async def take(self) -> list[_Copy]:
+        """All that came, as soon as one of it rings; what did not after a quiet time, perhaps nothing."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(QUIET_S):
+                await self._rung.wait()
+        self._rung.clear()
+        taken, self._waiting = self._waiting, []
+        return taken
+
+
+async def watch(
+    broker: Broker, reader: DirectReader, run_id: str, after: int, rings: Rings | None = None
+) -> AsyncGenerator[Stored | None, None]:
+    """The run's events after a sequence, then each new one as it is stored; ends never.
+
+    None when there is nothing more for the moment: once the past has been read, and after every quiet 2 s.
+    """
     subject = names.stored_subject(run_id)
-    async with _copies(broker, run_id) as copies:
-        read_now = True
+    async with _copies(broker, run_id, rings) as copies:
+        read_now = quiet = True
         while True:
             if read_now:
                 for stored in await _read(reader, subject, after):
                     after = stored.seq
                     yield stored
-            copy = await _next(copies)
-            # A quiet time may also mean that copies were lost: a reconnect shows in nothing else.
-            read_now = copy is None or copy.before > after
-            if copy is None:
+            if quiet:
                 yield None
-            elif not read_now and copy.seq > after:
-                after = copy.seq
-                yield Stored(subject, copy.seq, 0.0, copy.data)
+            taken = await copies.take()
+            # A quiet time may also mean that copies were lost: a reconnect shows in nothing else.
+            read_now = quiet = not taken
+            for copy in taken:
+                if copy.before > after:  # one in between is missing: reading brings it, and all others
+                    read_now = True
+                    break
+                if copy.seq > after:
+                    after = copy.seq
+                    yield Stored(subject, copy.seq, 0.0, copy.data)
 
 
 @asynccontextmanager
-async def _copies(broker: Broker, run_id: str) -> AsyncIterator[asyncio.Queue[_Copy]]:
-    queue: asyncio.Queue[_Copy] = asyncio.Queue()
-
-    async def receive(subject: bytes, reply: bytes, data: bytes, headers: bytes | None) -> None:
-        queue.put_nowait(_Copy(headers or b"", data))
-
-    subscription = await broker.client.receive(names.watch_subject(run_id), receive)
+async def _copies(broker: Broker, run_id: str, rings: Rings | None) -> AsyncIterator[_Copies]:
+    copies = _Copies(rings)
+    subscription = await broker.client.receive(names.watch_subject(run_id), copies.receive)
     try:
-        yield queue
+        yield copies
     finally:
         if broker.connected:
             await broker.client.stop_receiving(subscription)
-
-
-async def _next(copies: asyncio.Queue[_Copy]) -> _Copy | None:
-    try:
-        async with asyncio.timeout(QUIET_S):
-            return await copies.get()
-    except TimeoutError:
-        return None
 
 
 async def _read(reader: DirectReader, subject: str, after: int) -> list[Stored]:

@@ -19,6 +19,7 @@ BODY_BYTES_MAX: Final = 8 * MIB  # Protocol: Names and limits
 BULK_RUNS_MAX: Final = 1000  # Spec: Limits, Bulk run inputs
 MATCHING_RUNS_MAX: Final = 1000  # Spec: Limits, Matching runs
 RUNS_LISTED_DEFAULT: Final = 1000  # Protocol: HTTP answers, GET /runs
+WAIT_MS_MAX: Final = 60_000  # GET /runs/{id}?wait_ms=, as long as a poll for tasks
 RUNS_LISTED_MAX: Final = 10_000  # Protocol: HTTP answers, GET /runs
 
 # Time in a run

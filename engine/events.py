@@ -209,6 +209,9 @@ class Malformed(Exception):
     """The bytes are no event that this version knows; the text says why."""
 
 
+# Beginnings of events that neither begin nor end a run, in the form in which this service writes them.
+IN_BETWEEN = tuple(b'{"type":"%b.' % family for family in (b"step", b"signal", b"timer", b"approval"))
+
 _DECODER: msgspec.json.Decoder[Event] = msgspec.json.Decoder(Event)
 _ENCODER = msgspec.json.Encoder()
 

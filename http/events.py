@@ -9,22 +9,19 @@ import structlog
 from falcon.asgi import Request, Response, SSEvent
 
 from penstock.actors import control
-from penstock.actors.loading import Replay
+from penstock.actors.watching import Watched
 from penstock.broker.direct import Stored
 from penstock.broker.store import Store
-from penstock.engine.errors import NotFound, Unavailable
+from penstock.engine.errors import Unavailable
 from penstock.engine.events import (
     Event,
     Malformed,
-    WorkflowScheduled,
-    WorkflowStarted,
     decode,
     event_type,
 )
 from penstock.http import answers, params
 from penstock.http.backend import Backend
 
-BEGINNING = (WorkflowScheduled, WorkflowStarted)
 STREAM_HEADERS = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
 COMMENT = SSEvent(comment="")
 
@@ -39,8 +36,9 @@ class Events:
         """All events after a sequence; live and until the run ends for who accepts a stream."""
         store, found, after = self._backend.store, params.run_id(run_id), params.after_seq(req)
         if "text/event-stream" in req.accept:
+            events = Watched(store, found).events()
             resp.set_headers(STREAM_HEADERS)
-            resp.sse = _stream(store, found, after, await _known(store, found))
+            resp.sse = _stream(found, after, await _past(events), events)
         else:
             answers.ok_raw(resp, await _array(store, found, after))
 
@@ -52,43 +50,29 @@ async def _array(store: Store, run_id: str, after: int) -> list[bytes]:
     return [b'{"seq":%d,%b' % (one.seq, one.data.lstrip()[1:]) for one in stored if _event(one)]
 
 
-async def _known(store: Store, run_id: str) -> list[Stored]:
+async def _past(events: AsyncGenerator[Stored | None]) -> list[Stored]:
     """What the history has now. Raises NotFound for a run that nobody started."""
-    known = await store.history.read(run_id)
-    if not any(isinstance(_event(one), BEGINNING) for one in known):
-        raise NotFound(f"run {run_id} does not exist")
-    return known
+    past: list[Stored] = []
+    async for stored in events:
+        if stored is None:
+            break
+        past.append(stored)
+    return past
 
 
-async def _stream(store: Store, run_id: str, after: int, known: list[Stored]) -> AsyncGenerator[SSEvent]:
+async def _stream(run_id: str, after: int, past: list[Stored], coming: AsyncGenerator[Stored | None]) -> AsyncGenerator[SSEvent]:
     """Ends when the run has; also when the broker goes away: the client comes again, and then gets an error."""
     yield COMMENT  # the headers leave with it
+    for stored in past:
+        if stored.seq > after:
+            yield _message(stored)
     try:
-        async with aclosing(_until_ended(store, run_id, known)) as found:
-            async for stored in found:
-                if stored is None or stored.seq > after:
-                    yield COMMENT if stored is None else _message(stored)
+        async with aclosing(coming):
+            async for new in coming:
+                if new is None or new.seq > after:
+                    yield COMMENT if new is None else _message(new)
     except Unavailable as error:
         log.info("event_stream_ended", run_id=run_id, error=str(error))
-
-
-async def _until_ended(store: Store, run_id: str, known: list[Stored]) -> AsyncGenerator[Stored | None]:
-    """All events until the run has ended: not just the first that says so, for it may not have applied. None: it is quiet."""
-    replay = Replay(store)
-    for stored in known:
-        await replay.add(stored)
-        yield stored
-    if replay.ended:
-        return
-    async with aclosing(store.history.follow(run_id, known[-1].seq)) as live:
-        async for new in live:
-            if new is None and not store.broker.connected:
-                raise Unavailable("the broker is not connected")
-            yield new
-            if new is not None:
-                await replay.add(new)
-            if replay.ended:
-                return
 
 
 def _message(stored: Stored) -> SSEvent:

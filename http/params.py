@@ -10,7 +10,7 @@ import msgspec
 from falcon.asgi import Request
 from msgspec import Meta, Struct
 
-from penstock.config.limits import RUNS_LISTED_DEFAULT, RUNS_LISTED_MAX
+from penstock.config.limits import RUNS_LISTED_DEFAULT, RUNS_LISTED_MAX, WAIT_MS_MAX
 from penstock.engine.errors import Invalid, NotFound
 from penstock.engine.identifiers import is_run_id, problem_with, quoted
 from penstock.engine.report import Report
@@ -77,6 +77,14 @@ def after_seq(req: Request) -> int:
         seq = _number({"Last-Event-ID": resumed}, "Last-Event-ID", 0, SEQ_MAX, 0, report)
     _raise(report)
     return seq
+
+
+def wait_s(req: Request) -> float:
+    """How long the answer may be held back until the run has ended, in s; 0: not at all."""
+    report = Report()
+    wait_ms = _number(_query(req, report, "wait_ms"), "wait_ms", 0, WAIT_MS_MAX, 0, report)
+    _raise(report)
+    return wait_ms / 1000
 
 
 def idempotency_key(req: Request) -> str | None:

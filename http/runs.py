@@ -8,6 +8,7 @@ from falcon.asgi import Request, Response
 from msgspec import Raw, Struct
 
 from penstock.actors import control
+from penstock.actors.watching import wait_for_end
 from penstock.config.limits import PAYLOAD_BYTES_MAX, SCHEDULE_AHEAD_MIN_S
 from penstock.engine.errors import Invalid
 from penstock.engine.events import NULL
@@ -66,8 +67,10 @@ class Run:
         self._backend = backend
 
     async def on_get(self, req: Request, resp: Response, run_id: str) -> None:
-        """One run, as fresh as the log."""
-        answers.ok(resp, view(await control.get(self._backend.store, params.run_id(run_id))))
+        """One run, as fresh as the log; with `wait_ms`, once it has ended or that time is over."""
+        store, found, wait_s = self._backend.store, params.run_id(run_id), params.wait_s(req)
+        run = await wait_for_end(store, found, wait_s) if wait_s else await control.get(store, found)
+        answers.ok(resp, view(run))
 
 
 class Cancellation:

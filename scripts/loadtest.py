@@ -45,7 +45,7 @@ WARM_S_MAX = 30.0
 @click.option("--timeout", type=click.FloatRange(0.1), default=120.0, help="Seconds to wait for what is open then.")
 @click.option("--steps", type=click.IntRange(1, 1000), default=3, help="Steps of the workflow.")
 @click.option("--workers", "worker_count", type=click.IntRange(0, 64), default=1, help="Worker processes to start.")
-@click.option("--watch", type=click.Choice(["stream", "poll"]), default="stream", help="rate, closed: how ends are seen.")
+@click.option("--watch", type=click.Choice(["wait", "stream", "poll"]), default="wait", help="rate, closed: how ends are seen.")
 @click.option("--allow-remote", is_flag=True, help="Needed for a service that is not on this machine.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def main(

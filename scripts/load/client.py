@@ -80,6 +80,13 @@ class Client:
     async def status(self, run_id: str) -> str:
         return _read(await self._pool.request("GET", f"/runs/{run_id}"), _RUN).status
 
+    async def status_at_end(self, run_id: str) -> str:
+        """The run's status once it has ended; the service holds its answer back until then."""
+        while True:
+            status = _read(await self._pool.request("GET", f"/runs/{run_id}?wait_ms=20000"), _RUN).status
+            if status in ENDED:
+                return status
+
     async def listed(self, workflow: str, status: str, after: str, limit: int) -> list[str]:
         """Ids of runs in this status, created since `after` (RFC 3339), newest first."""
         query = f"workflow={workflow}&status={status}&after={quote(after)}&limit={limit}"

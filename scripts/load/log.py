@@ -109,7 +109,11 @@ class Live:
             self._completed[run_id].set_result(None)
 
     async def watch(self, run_id: str) -> str:
-        """Return as soon as the run has completed; what was seen of it is in `events`."""
-        await self._completed[run_id]
+        """Return as soon as the run has completed; what was seen of it is in `events`. Raises StalledError."""
+        try:
+            async with asyncio.timeout(STALLED_S):
+                await self._completed[run_id]
+        except TimeoutError as error:
+            raise StalledError(f"run {run_id} is not seen to complete") from error
         del self._completed[run_id]
         return "completed"

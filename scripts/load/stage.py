@@ -20,7 +20,7 @@ from .bulk import start_all
 from .chain import definition, workers
 from .client import Client
 from .log import Log
-from .processes import Busy, Roles, busy, cpu_s, memory_bytes
+from .processes import Busy, Roles, busy, cpu_s, memory_bytes, pace_ms
 from .service import Service, service
 from .tally import Tally
 
@@ -55,11 +55,11 @@ class Setup(Struct, frozen=True):
 
 
 class Cost(NamedTuple):
-    """What a stretch of work took: CPU per run by role, in µs; and the shares of the machine that went to others or were stolen."""
+    """What a stretch of work took: CPU per run by role, in µs. `noise`: which shares of the machine went to others and were
+    stolen by its host, and how long a fixed piece of work took at that time."""
 
     cpu_us: Mapping[str, float]
-    others: float
-    stolen: float
+    noise: Mapping[str, float]
 
 
 class Stage:
@@ -77,13 +77,13 @@ class Stage:
             raise RuntimeError(f"{len(run_ids)} of {runs} runs were accepted: {dict(tally.errors)}")
         return run_ids, tally
 
-    async def drain(self, runs: int) -> float:
-        """Start runs in bulk; returns the seconds from the first request to the last workflow.completed."""
+    async def drain(self, runs: int) -> tuple[list[str], float]:
+        """Start runs in bulk and wait until the log says that all have ended; their ids, and when the first request left."""
         before = await self.log.messages()
         begin = time.time()
         run_ids, _ = await self.start_all(runs)
         await self.log.until(before + runs * EVENTS_PER_RUN)
-        return await self.log.completed_at(run_ids) - begin
+        return run_ids, begin
 
     def memory_mb(self) -> dict[str, float]:
         return {role: memory_bytes(pids) / 1e6 for role, pids in self.service.roles.items()}
@@ -92,11 +92,12 @@ class Stage:
     def measured(self, row: str, runs: int) -> Iterator[dict[str, Cost]]:
         """What the block cost, under `row`, is there at its end."""
         costs: dict[str, Cost] = {}
+        pace = pace_ms()
         before, machine, begin = self._cpu_s(), busy(), time.monotonic()
         yield costs
         available_s = (time.monotonic() - begin) * len(os.sched_getaffinity(0))
         used = {role: now - before[role] for role, now in self._cpu_s().items()}
-        costs[row] = _cost(used, runs, machine, busy(), available_s)
+        costs[row] = _cost(used, runs, _shares(machine, busy(), sum(used.values()), available_s), (pace + pace_ms()) / 2)
 
     def _cpu_s(self) -> dict[str, float]:
         return {role: cpu_s(pids) for role, pids in self.roles.items()}
@@ -139,7 +140,10 @@ async def _prepared(stage: Stage) -> Stage:
     return stage
 
 
-def _cost(used_s: Mapping[str, float], runs: int, before: Busy, after: Busy, available_s: float) -> Cost:
-    others_s = max(0.0, after.used - before.used - sum(used_s.values()))
-    per_run = {role: seconds / runs * 1e6 for role, seconds in used_s.items()}
-    return Cost(per_run, others_s / available_s, (after.stolen - before.stolen) / available_s)
+def _shares(before: Busy, after: Busy, ours_s: float, available_s: float) -> dict[str, float]:
+    others_s = max(0.0, after.used - before.used - ours_s)
+    return {"others": others_s / available_s, "stolen": (after.stolen - before.stolen) / available_s}
+
+
+def _cost(used_s: Mapping[str, float], runs: int, shares: Mapping[str, float], pace: float) -> Cost:
+    return Cost({role: seconds / runs * 1e6 for role, seconds in used_s.items()}, {**shares, "pace, ms": pace})

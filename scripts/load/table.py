@@ -28,7 +28,7 @@ class Found(Struct, frozen=True):
 class Results(Struct):
     """All that a call of the benchmark found. CPU is µs per run, memory MB, both by row and role; medians of the repeats.
 
-    `noise`: by row, which share of the machine went to processes of others, and which its host took away.
+    `noise`: by row, as in Cost.
     """
 
     machine: str
@@ -46,7 +46,7 @@ class Results(Struct):
         for row in samples[0].costs:
             costs = [sample.costs[row] for sample in samples]
             self.cpu_us[row] = _medians([cost.cpu_us for cost in costs])
-            self.noise[row] = _medians([{"others": cost.others, "stolen": cost.stolen} for cost in costs])
+            self.noise[row] = _medians([cost.noise for cost in costs])
         if samples[0].memory_mb:
             self.memory_mb[" ".join(samples[0].rows)] = _medians([sample.memory_mb for sample in samples])
 
@@ -58,7 +58,7 @@ def show(results: Results, before: Results | None = None) -> None:
     for title, part, digits in (
         ("CPU, µs per run", results.cpu_us, 0),
         ("Memory (PSS), MB", results.memory_mb, 0),
-        ("Noise: CPU of others, stolen", results.noise, 2),
+        ("Noise: shares of the machine, and its pace", results.noise, 2),
     ):
         if part:
             console.print(_by_role(title, part, digits))

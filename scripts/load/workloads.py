@@ -23,7 +23,7 @@ from .watching import Watch, watch
 
 WARM_CLOSED = 10  # one in so many runs, before it counts
 CLOSED_S_MAX = 300.0
-CLOSED_WATCH = "stream"
+CLOSED_WATCH = "wait"
 USERS = (16, 64)
 
 
@@ -103,9 +103,10 @@ async def latency(setup: Setup) -> Sample:
 
 async def closed(setup: Setup) -> Sample:
     """All over HTTP; and once more with ends seen in the log, which tells what seeing them over HTTP costs."""
-    async with stage(setup) as on, on.log.followed() as live:
-        seen = {"": watch(CLOSED_WATCH, on.client), "-log": live.watch}
-        samples = [await _loop(on, f"closed-{users}{how}", setup.sizes.closed, users, seen[how]) for how in seen for users in USERS]
+    async with stage(setup) as on:
+        samples = [await _loop(on, f"closed-{users}", setup.sizes.closed, users, watch(CLOSED_WATCH, on.client)) for users in USERS]
+        async with on.log.followed() as live:
+            samples += [await _loop(on, f"closed-{users}-log", setup.sizes.closed, users, live.watch) for users in USERS]
     return Sample(_merged(sample.rows for sample in samples), _merged(sample.costs for sample in samples))
 
 
@@ -141,8 +142,8 @@ WORKLOADS: Mapping[str, Workload] = {
 
 async def _bulk(on: Stage, row: str, runs: int) -> Sample:
     with on.measured(row, runs) as costs:
-        seconds = await on.drain(runs)
-    return Sample({row: runs / seconds}, costs)
+        run_ids, begin = await on.drain(runs)
+    return Sample({row: runs / (await on.log.completed_at(run_ids) - begin)}, costs)
 
 
 async def _full_store(setup: Setup) -> Path:
@@ -151,7 +152,8 @@ async def _full_store(setup: Setup) -> Path:
     if not kept.exists():
         kept.mkdir()
         async with stage_in(kept, setup) as on:
-            await on.drain(setup.sizes.full)
+            run_ids, _ = await on.drain(setup.sizes.full)
+            await on.log.completed_at(run_ids)
     return kept / "data"
 
 

@@ -87,6 +87,7 @@ async def test_a_follower_gets_the_past_then_what_comes(store: Store, run_id: st
     past = await store.history.append(StepStarted(run_id=run_id, step_id="a"))
     async with aclosing(store.history.follow(run_id)) as following:
         assert past == (await anext(following)).seq  # type: ignore[union-attr]
+        assert await anext(following) is None  # there is nothing more for the moment
         coming = await store.history.append(StepStarted(run_id=run_id, step_id="b"))
         await store.history.append(StepStarted(run_id=uuid7().hex, step_id="other"))
         assert coming == (await anext(following)).seq  # type: ignore[union-attr]

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import orjson
@@ -9,7 +10,17 @@ from msgspec import Raw
 
 from penstock.actors.control import now
 from penstock.broker.store import Store
-from penstock.engine.events import Completed, Failure, RunFailure, StepCompleted, StepFailed, StepStarted, WorkflowCompleted, WorkflowFailed
+from penstock.engine.events import (
+    Completed,
+    Failure,
+    RunFailure,
+    StepCompleted,
+    StepFailed,
+    StepStarted,
+    WorkflowCancelled,
+    WorkflowCompleted,
+    WorkflowFailed,
+)
 
 
 async def test_a_started_run_is_there_at_once_with_all_its_steps(http: ASGIConductor) -> None:
@@ -151,3 +162,26 @@ async def _complete(store: Store, run_id: str, output: bytes) -> None:
         StepCompleted(run_id=run_id, step_id="a", timestamp=now(), worker_id="w1", attempt_number=1, payload=Raw(output))
     )
     await store.history.append(WorkflowCompleted(run_id=run_id, timestamp=now(), payload=Completed(Raw(output))))
+
+
+async def test_waiting_is_answered_when_the_run_has_ended(http: ASGIConductor, store: Store) -> None:
+    run_id = await _started(http, "one")
+    waiting = asyncio.create_task(http.simulate_get(f"/runs/{run_id}?wait_ms=20000"))
+    await store.history.append(WorkflowCancelled(run_id=run_id, timestamp=now()))
+    assert "cancelled" == (await waiting).json["status"]
+
+
+async def test_waiting_ends_with_its_time_and_shows_the_run_as_it_is(http: ASGIConductor) -> None:
+    run_id = await _started(http, "one")
+    assert "running" == (await http.simulate_get(f"/runs/{run_id}?wait_ms=50")).json["status"]
+
+
+async def test_waiting_for_a_run_that_nobody_started_is_404_at_once(http: ASGIConductor) -> None:
+    assert 404 == (await http.simulate_get(f"/runs/{'0' * 32}?wait_ms=20000")).status_code
+
+
+@pytest.mark.parametrize("wait", ["x", "-1", "60001", "1.5", ""])
+async def test_wait_that_is_no_time_is_refused(http: ASGIConductor, wait: str) -> None:
+    answer = await http.simulate_get(f"/runs/{'0' * 32}?wait_ms={wait}")
+    assert 400 == answer.status_code
+    assert "wait_ms" in answer.text
