@@ -51,15 +51,15 @@ def busy() -> Busy:
 
 
 def pace_ms() -> float:
-    """How long a fixed piece of work takes this process now: processors change their pace, and with it every figure."""
+    """CPU time of a fixed piece of work, now: processors change their pace, and with it every figure."""
     return min(_loop_s() for _ in range(PACE_TRIES)) * 1000
 
 
 def _loop_s() -> float:
-    begin = time.perf_counter()
+    begin = time.thread_time()
     for _ in range(PACE_LOOPS):
         pass
-    return time.perf_counter() - begin
+    return time.thread_time() - begin
 
 
 def _cpu_s(pid: int) -> float:
