@@ -50,7 +50,8 @@ async def service(directory: Path, shards: int | None = None, fsync: str | None 
         yield Service(url, f"nats://127.0.0.1:{broker_port}", roles(command.pid, dict(_named(log))), ready_s)
     finally:
         command.terminate()
-        command.join(STOP_S_MAX)
+        # In a thread: this loop must go on closing connections, for the service gives open ones time to end.
+        await asyncio.to_thread(command.join, STOP_S_MAX)
         command.kill()
 
 

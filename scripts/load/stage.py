@@ -123,7 +123,9 @@ async def stage_in(
     async with service(directory, shards or setup.shards, fsync) as ours:
         with workers(worker_count, ours.broker_url) as pids:
             async with open_store(BrokerSettings(url=ours.broker_url), "bench") as store:
-                yield await _prepared(Stage(ours, pids, Client(ours.url), Log(store)))
+                client = Client(ours.url)
+                yield await _prepared(Stage(ours, pids, client, Log(store)))
+                client.close()
 
 
 @contextmanager

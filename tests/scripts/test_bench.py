@@ -80,6 +80,7 @@ def test_a_benchmark_compares_with_an_earlier_one(tmp_path: Path) -> None:
         ("--mode", "rate", "--rate", "50", "--runs", "40"),
         ("--mode", "closed", "--concurrency", "4", "--runs", "40"),
         ("--mode", "closed", "--concurrency", "4", "--runs", "40", "--watch", "poll"),
+        ("--mode", "closed", "--concurrency", "4", "--runs", "40", "--watch", "stream"),
     ],
 )
 def test_a_load_sees_every_run_complete(running: Service, arguments: tuple[str, ...]) -> None:
