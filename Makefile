@@ -45,7 +45,7 @@ loadtest: setup ## Put load on a running service (SERVICE_URL)
 
 .PHONY: pages
 pages: setup ## Write the pages that are made from tables in the code
-	@.venv/bin/python scripts/settings_table.py && .venv/bin/python scripts/diagrams.py
+	@.venv/bin/python scripts/settings_table.py && .venv/bin/python scripts/diagrams.py && .venv/bin/python scripts/metrics_table.py
 
 .PHONY: clean
 clean: ## Remove .venv, caches and builds; data stays

@@ -1,4 +1,4 @@
-"""The verbs of the control plane. Each one appends to a run's history and changes nothing else."""
+"""The verbs of the control plane on one run. Each one appends to the run's history and changes nothing else."""
 
 from __future__ import annotations
 
@@ -7,15 +7,35 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from hashlib import sha256
 
-from msgspec import Raw
+from msgspec import Raw, Struct
 from uuid_utils import uuid7
 
-from penstock.actors.loading import load
+from penstock.actors.loading import Loaded, load
+from penstock.broker import names, signals
+from penstock.broker.buckets import Entry
 from penstock.broker.store import Store
 from penstock.engine.definitions import WorkflowDef
 from penstock.engine.errors import Conflict, NotFound
-from penstock.engine.events import Reason, Started, WorkflowCancelled, WorkflowStarted
-from penstock.engine.state import Run, RunStatus
+from penstock.engine.events import (
+    Reason,
+    Resumed,
+    Scheduled,
+    Started,
+    WorkflowCancelled,
+    WorkflowResumed,
+    WorkflowScheduled,
+    WorkflowStarted,
+    encode,
+)
+from penstock.engine.state import Run, RunStatus, StepStatus
+from penstock.engine.times import rfc3339
+
+
+class Begun(Struct, frozen=True):
+    """`scheduled`: the run was made to start later, not at once."""
+
+    run_id: str
+    scheduled: bool
 
 
 def now() -> str:
@@ -36,7 +56,7 @@ def keyed_run_id(workflow: str, key: str) -> str:
 async def start(store: Store, definition: WorkflowDef, digest: str, value: Raw, key: str | None = None) -> str:
     """Start one run and return its id. With a key, a second start is the first one. Raises Unavailable (outcome unknown)."""
     run_id = new_run_id() if key is None else keyed_run_id(definition.name, key)
-    event = _started(run_id, definition, digest, value, now())
+    event = started(run_id, definition, digest, value, now())
     if key is None:
         await store.history.append(event)
         return run_id
@@ -48,29 +68,129 @@ async def start(store: Store, definition: WorkflowDef, digest: str, value: Raw, 
 async def start_all(store: Store, definition: WorkflowDef, digest: str, values: Sequence[Raw]) -> list[str]:
     """Start up to 1,000 runs, all or none; ids in the order of the inputs. Raises Unavailable (outcome unknown)."""
     at = now()
-    events = [_started(new_run_id(), definition, digest, value, at) for value in values]
+    events = [started(new_run_id(), definition, digest, value, at) for value in values]
     await store.history.append_all(events)
     return [event.run_id for event in events]
+
+
+async def schedule(store: Store, definition: WorkflowDef, digest: str, value: Raw, run_at: datetime, key: str | None = None) -> Begun:
+    """Have one run start at `run_at`, whatever of ours is up then. With a key, a second call is the first one, or the first start.
+
+    Raises Unavailable (outcome unknown).
+    """
+    run_id = new_run_id() if key is None else keyed_run_id(definition.name, key)
+    at = rfc3339(run_at.timestamp())
+    payload = Scheduled(workflow=definition.name, version=definition.version, digest=digest, input=value, run_at=at)
+    event = WorkflowScheduled(run_id=run_id, timestamp=now(), payload=payload)
+    try:
+        await store.history.schedule(event, started(run_id, definition, digest, value, at))
+        return Begun(run_id, scheduled=True)
+    except Conflict:  # as in start
+        return Begun(run_id, scheduled=(await get(store, run_id)).run_at is not None)
 
 
 async def cancel(store: Store, run_id: str, reason: str | None = None) -> None:
     """Cancel a run; a cancelled one is fine. Raises NotFound, Conflict for a run that has ended otherwise, Unavailable."""
     run = await get(store, run_id)
+    event = WorkflowCancelled(run_id=run_id, timestamp=now(), payload=Reason(reason=reason))
+    if run.status is RunStatus.SCHEDULED:
+        if await store.history.append_unless_started(event):
+            return
+        run = await get(store, run_id)  # it has just started, or somebody else was first
     if run.status is RunStatus.CANCELLED:
         return
     if run.ended:
         raise Conflict(f"run {run_id} is {run.status} already")
-    await store.history.append(WorkflowCancelled(run_id=run_id, timestamp=now(), payload=Reason(reason=reason)))
+    await store.history.append(event, message_id=names.cancel_message_id(run_id, run.resumes))
+
+
+async def unschedule(store: Store, run_id: str) -> None:
+    """Cancel a scheduled run before it starts: exactly one of many that try succeeds, or none when it starts.
+
+    Raises NotFound for a run that is not scheduled (any more), Unavailable (outcome unknown).
+    """
+    await get_scheduled(store, run_id)
+    event = WorkflowCancelled(run_id=run_id, timestamp=now())
+    if not await store.history.append_unless_started(event):
+        raise _not_scheduled(await get(store, run_id))
+
+
+async def signal(store: Store, run_id: str, name: str, payload: bytes) -> None:
+    """Send a signal to a run, whatever its status. Raises NotFound, Unavailable (outcome unknown: it may be sent again)."""
+    await get(store, run_id)
+    await signals.send(store, run_id, name, payload)
+
+
+async def replay(store: Store, run_id: str, snapshot: Entry | None = None) -> None:
+    """Have a failed run go on at what failed, and remove its dead letters.
+
+    Raises NotFound, Conflict for a run that has not failed (any more), Unavailable (outcome unknown). `snapshot` saves a read.
+    """
+    loaded = await load(store, run_id, snapshot)
+    steps = resumable(run_id, loaded)
+    letters = await store.dead_letters.last_seq()  # what comes later tells of a later failure
+    event = WorkflowResumed(run_id=run_id, timestamp=now(), payload=Resumed(steps=steps))
+    await _append_next(store, event, loaded.last_seq)
+    assert loaded.workflow is not None
+    for step_id in steps:
+        await store.dead_letters.remove_task(run_id, step_id, loaded.workflow.steps[step_id].task, letters)
+
+
+async def replay_letter(store: Store, seq: int) -> str:
+    """Replay the run that a dead letter tells of, and return its id. Raises NotFound, Conflict with the reason, Unavailable."""
+    letter, _ = await store.dead_letters.get(seq)
+    if letter.kind != "task" or letter.run_id is None:
+        raise Conflict(f"dead letter {seq} is of a {letter.kind}, only those of tasks can be replayed")
+    try:
+        await replay(store, letter.run_id)
+    except NotFound as error:
+        raise Conflict(f"dead letter {seq} cannot be replayed: {error}") from error
+    return letter.run_id
 
 
 async def get(store: Store, run_id: str) -> Run:
     """The run as its log says now. Raises NotFound, Unavailable."""
-    run = (await load(store, run_id)).run
+    return found(run_id, (await load(store, run_id)).run)
+
+
+async def get_scheduled(store: Store, run_id: str) -> Run:
+    """The run, if it waits for its time. Raises NotFound, also for one that has started or was cancelled; Unavailable."""
+    run = await get(store, run_id)
+    if run.status is not RunStatus.SCHEDULED:
+        raise _not_scheduled(run)
+    return run
+
+
+def found(run_id: str, run: Run | None) -> Run:
+    """Raises NotFound without a run."""
     if run is None:
         raise NotFound(f"run {run_id} does not exist")
     return run
 
 
-def _started(run_id: str, definition: WorkflowDef, digest: str, value: Raw, at: str) -> WorkflowStarted:
-    payload = Started(workflow=definition.name, version=definition.version, digest=digest, input=value)
+def resumable(run_id: str, loaded: Loaded) -> tuple[str, ...]:
+    """The steps at which a failed run goes on. Raises NotFound, Conflict for a run that has not failed."""
+    run = found(run_id, loaded.run)
+    if run.status is not RunStatus.FAILED:
+        raise Conflict(f"run {run_id} is {run.status}, only a failed one can be resumed")
+    return tuple(step_id for step_id, step in run.steps.items() if step.status is StepStatus.FAILED)
+
+
+def started(run_id: str, definition: WorkflowDef, digest: str, value: Raw, at: str, rerun_of: str | None = None) -> WorkflowStarted:
+    """The event that begins a run."""
+    payload = Started(workflow=definition.name, version=definition.version, digest=digest, input=value, rerun_of=rerun_of)
     return WorkflowStarted(run_id=run_id, timestamp=at, payload=payload)
+
+
+async def _append_next(store: Store, event: WorkflowResumed, last_seq: int) -> None:
+    """Append where nothing came since the run was looked at. Raises Conflict when something did, but for this very event."""
+    try:
+        await store.history.append(event, expect_seq=last_seq)
+    except Conflict as error:
+        body = encode(event)
+        if all(stored.data != body for stored in await store.history.read(event.run_id, last_seq)):
+            raise Conflict(f"run {event.run_id} has just changed, look at it again") from error
+
+
+def _not_scheduled(run: Run) -> NotFound:
+    return NotFound(f"run {run.run_id} is not scheduled: it is {run.status}")

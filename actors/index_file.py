@@ -59,6 +59,7 @@ WHERE status = :status AND created_us >= :first AND (created_us, run_id) < (:las
 ORDER BY created_us DESC, run_id DESC
 """
 NEWEST_OF_WORKFLOW = NEWEST.replace("WHERE", "WHERE workflow = :workflow AND")
+STATUSES = "SELECT run_id, status FROM json_each(?) CROSS JOIN runs ON run_id = json_each.value"
 COUNT = "SELECT status, sum(runs) FROM totals WHERE :workflow IS NULL OR workflow = :workflow GROUP BY status"
 
 # What an event makes of a run in each status, None meaning that nothing is known of it; anything else changes nothing.
@@ -158,8 +159,17 @@ class Reading:
             lists = [self._sorted(workflow, one, first, last) for one in status]
             return list(islice(merge(*lists, reverse=True), limit))
 
+    def statuses(self, run_ids: Collection[str]) -> dict[str, str]:
+        """Unknown ones are left out."""
+        return dict(self._db.execute(STATUSES, (orjson.dumps(list(run_ids)).decode(),)))
+
     def count(self, workflow: str | None) -> dict[str, int]:
         return {status: runs for status, runs in self._db.execute(COUNT, {"workflow": workflow}) if runs}
+
+    def totals(self) -> dict[tuple[str, str], int]:
+        """By workflow and status."""
+        found = self._db.execute("SELECT workflow, status, runs FROM totals WHERE runs > 0")
+        return {(workflow, status): runs for workflow, status, runs in found}
 
     def _sorted(self, workflow: str | None, status: str, first: int, last: Place) -> Iterator[Place]:
         """The runs in one status; rows are read only as far as they are needed."""

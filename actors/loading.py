@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
 
 import msgspec
 import structlog
@@ -25,37 +26,47 @@ READS_AT_ONCE = 64
 YOUNG_S = SNAPSHOT_AFTER_S  # it must stay below the broker's 5 s window for repeated message ids: see Shard.is_new
 FINAL = frozenset({RunStatus.COMPLETED, RunStatus.CANCELLED})  # no event changes such a run; a failed one may be resumed
 
+OnFold: TypeAlias = Callable[[Workflow, Run | None, Run | None, Record], None]
+"""Is told of each event that is folded: the run before it, and after."""
+
 log = structlog.get_logger()
 
 
 class Loaded(Struct, frozen=True):
     """`due` are the commands of the events beyond the snapshot: nobody knows whether they were carried out. Doing them
-    again is safe. `revision` is the snapshot's (0: there is none). `beyond` counts the events folded on top of it."""
+    again is safe. `revision` is the snapshot's (0: there is none). `beyond` counts the events folded on top of it. `last_seq` is
+    the last sequence of the run's history (0: it has none), for an append that expects it."""
 
     run: Run | None
     revision: int
     beyond: int = 0
     due: tuple[Command, ...] = ()
     workflow: Workflow | None = None
+    last_seq: int = 0
 
 
-async def load(store: Store, run_id: str, snapshot: Entry | None = None) -> Loaded:
+async def load(store: Store, run_id: str, snapshot: Entry | None = None, on_fold: OnFold | None = None) -> Loaded:
     """The run as its log says now. `snapshot` saves a read when the caller has it. Raises Unavailable."""
     entry = snapshot or await store.runs.get(run_id)
     run = _decoded(entry)
     if entry is not None and run is not None and run.status in FINAL:
         return Loaded(run, entry.revision, workflow=await workflow_of(store, run, ()))
-    tail = records(await store.history.read(run_id, run.seq if run else 0))
+    stored = await store.history.read(run_id, run.seq if run else 0)
+    last_seq = stored[-1].seq if stored else run.seq if run else 0
+    tail = records(stored)
     revision = entry.revision if entry else 0
     workflow = await workflow_of(store, run, tail)
     if workflow is None:
-        return Loaded(run, revision)
+        return Loaded(run, revision, last_seq=last_seq)
     commands: list[Command] = []
     for record in tail:
+        before = run
         run, ordered = advance_safely(workflow, run, record)
         commands += ordered
+        if on_fold is not None:
+            on_fold(workflow, before, run, record)
     due = () if run is None else tuple(command for command in commands if still_due(run, command))
-    return Loaded(run, revision, len(tail), due, workflow)
+    return Loaded(run, revision, len(tail), due, workflow, last_seq)
 
 
 def advance_safely(workflow: Workflow, run: Run | None, record: Record) -> tuple[Run | None, list[Command]]:

@@ -8,7 +8,20 @@ from typing import TYPE_CHECKING, assert_never
 
 import structlog
 
-from penstock.engine.commands import AppendEvent, Command, DeadLetterTask, DispatchTask, SetTimer, WithdrawTask, WithdrawTimer
+from penstock.actors.approvals import approval_request, open_approval
+from penstock.engine.commands import (
+    AppendEvent,
+    BindWorker,
+    Command,
+    DeadLetterTask,
+    DispatchTask,
+    OpenApproval,
+    RequestApproval,
+    SetTimer,
+    WithdrawSticky,
+    WithdrawTask,
+    WithdrawTimer,
+)
 from penstock.engine.errors import Conflict, PenstockError, Unavailable
 from penstock.engine.events import RunFailure, WorkflowFailed
 from penstock.engine.state import Run
@@ -36,7 +49,7 @@ async def perform(shard: Shard, run: Run, commands: list[Command], since: float)
         raise
     except PenstockError as error:
         log.error("command_refused", run_id=run.run_id, error=str(error))
-        refused = RunFailure(error=f"the run cannot go on: {error}")
+        refused = RunFailure(error=f"the run cannot go on: {error}", resumes=run.resumes)
         await shard.store.history.send(WorkflowFailed(run_id=run.run_id, timestamp=rfc3339(time.time()), payload=refused))
 
 
@@ -52,7 +65,15 @@ async def _order(shard: Shard, run: Run, command: Command, since: float) -> asyn
         case WithdrawTimer():
             await shard.timers.withdraw(run.run_id, command.timer)
         case WithdrawTask():
-            await shard.store.tasks.withdraw(run.run_id, command.task, command.group)
+            await shard.store.tasks.withdraw(run.run_id, command.task, command.group, command.worker)
+        case WithdrawSticky():
+            await shard.store.tasks.withdraw_sticky(run.run_id, command)
+        case BindWorker():
+            return shard.store.sticky_bindings.send(run.run_id, command.worker_id.encode())
+        case RequestApproval():
+            return shard.store.history.send(approval_request(run, command))
+        case OpenApproval():
+            await open_approval(shard.store, run, command)
         case DeadLetterTask():
             pass
         case _:

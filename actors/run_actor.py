@@ -15,15 +15,15 @@ from typing import TYPE_CHECKING
 import structlog
 
 from penstock.actors.loading import Loaded, advance_safely, load
-from penstock.actors.mailbox import Mail
+from penstock.actors.mailbox import Mail, observe
 from penstock.actors.performing import perform
 from penstock.broker.publisher import ack_seq
 from penstock.config.limits import EVENT_FAILURES_MAX
-from penstock.engine.advance import live_timers
 from penstock.engine.commands import Command
 from penstock.engine.errors import Conflict, NotFound, TooLarge, Unavailable
 from penstock.engine.events import Malformed, Record, WorkflowScheduled, WorkflowStarted, decode
 from penstock.engine.state import Run, to_snapshot
+from penstock.engine.timers import live_timers
 from penstock.engine.workflow import Workflow
 
 if TYPE_CHECKING:
@@ -38,12 +38,14 @@ class RunActor:
     """Owned by a shard, from the run's first mail until it has ended or was idle for long. Its task lives while there is work."""
 
     __slots__ = (
+        "_counted",
         "_failures",
         "_mail",
         "_revision",
         "_save_now",
         "_saved",
         "_shard",
+        "_traced",
         "_unsaved",
         "_workflow",
         "active_at",
@@ -64,6 +66,8 @@ class RunActor:
         self._unsaved: list[Mail] = []
         self._save_now = False
         self._failures = 0
+        self._counted = 0
+        self._traced = shard.tally.traces(run_id)
 
     @property
     def idle(self) -> bool:
@@ -105,6 +109,7 @@ class RunActor:
         if commands:
             assert self.run is not None
             await perform(self._shard, self.run, commands, mail[0].received)
+        observe(self._shard.tally.handling, mail)
         del self._mail[: len(mail)]
         self._shard.waiting -= len(mail)
         self._unsaved += mail
@@ -123,9 +128,17 @@ class RunActor:
             except Malformed as error:
                 self._shard.bury(self.run_id, delivery, str(error))
                 continue
-            self.run, ordered = advance_safely(workflow, self.run, Record(delivery.seq, delivery.at, event))
+            before, record = self.run, Record(delivery.seq, delivery.at, event)
+            self.run, ordered = advance_safely(workflow, before, record)
+            self._count(workflow, before, self.run, record)
             commands += ordered
         return commands
+
+    def _count(self, workflow: Workflow, before: Run | None, run: Run | None, record: Record) -> None:
+        """For telemetry: each event once, also when it is folded again after an error."""
+        if record.seq > self._counted:
+            self._counted = record.seq
+            self._shard.tally.folded(workflow, before, run, record, self._traced)
 
     async def _settle(self) -> None:
         """Write the snapshot if it is time, else have the shard remind us."""
@@ -162,20 +175,23 @@ class RunActor:
             self._revision = entry.revision
             return True
         log.warning("snapshot_conflict", run_id=self.run_id, revision=self._revision)
-        await self._resume(await load(self._shard.store, self.run_id), time.monotonic(), True)
+        await self._resume(await load(self._shard.store, self.run_id, on_fold=self._count), time.monotonic(), True)
         self._save_now = True
         return False
 
     def _handled(self, count: int) -> None:
-        for one in self._unsaved[:count]:
+        handled = self._unsaved[:count]
+        for one in handled:
             one.handled = True
+        if handled:
+            observe(self._shard.tally.commit, handled)
         del self._unsaved[:count]
 
     async def _open(self, mail: list[Mail]) -> bool:
         """Get the run's definition and state; False when nothing was ever started under this id."""
         if mail and await self._open_new(mail[0]):
             return True
-        loaded = await load(self._shard.store, self.run_id)
+        loaded = await load(self._shard.store, self.run_id, on_fold=self._count)
         if loaded.workflow is None:
             return False
         repeat = not mail or any(self._shard.is_repeat(one.delivery) for one in mail)
@@ -205,6 +221,8 @@ class RunActor:
         `repeat` says that a former owner saw this mail: what it held in memory are the timers younger than its last
         acknowledgement. Otherwise every timer is in this shard's memory or the broker's already.
         """
+        if self._unsaved and 0 < loaded.last_seq < self._unsaved[-1].delivery.seq:  # a leader that is behind its copies
+            raise Unavailable("the log was read before it had all that this run was advanced by")
         self.run, self._workflow, self._revision = loaded.run, loaded.workflow, loaded.revision
         self._saved = loaded.run if not loaded.beyond else None
         if self.run is None:

@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 import time
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -17,11 +18,13 @@ from msgspec import Struct
 
 from penstock.actors.index_file import AFTER_ANY_ID, INSTANT_US_MAX, Place, Reading, identity, instant_us
 from penstock.config.limits import RUNS_LISTED_DEFAULT
+from penstock.config.metrics import LABELS_MAX, OTHER
 from penstock.engine.errors import Invalid, Unavailable
 from penstock.engine.identifiers import quoted
 from penstock.engine.state import RunStatus
 
 POLL_S = 0.002
+CATCH_UP_S_MAX = 5.0  # how long a reader that must see what was written before is patient
 ALIVE_S = 3.0
 EVERY_STATUS = frozenset[str](RunStatus)
 
@@ -76,10 +79,32 @@ class RunIndex:
             found = file.newest(workflow, EVERY_STATUS if status is None else status, first, last, limit + 1)
         return Page([run_id for _, run_id in found[:limit]], _cursor(found[limit - 1]) if len(found) > limit else None)
 
+    def statuses(self, run_ids: Collection[str]) -> dict[str, str]:
+        """The status of each of these runs; unknown ones are left out. Raises Unavailable without a file."""
+        with self._reading() as file:
+            return file.statuses(run_ids)
+
     def count(self, workflow: str | None = None) -> dict[str, int]:
         """How many runs (of one workflow) are in each status; those without any are left out. Raises Unavailable without a file."""
         with self._reading() as file:
             return file.count(workflow)
+
+    def totals(self) -> dict[tuple[str, str], int]:
+        """How many runs there are by workflow and status; workflows beyond the 100 largest together. Raises Unavailable without a file."""
+        with self._reading() as file:
+            totals = file.totals()
+        runs = Counter[str]()
+        for (workflow, _), number in totals.items():
+            runs[workflow] += number
+        told = {workflow for workflow, _ in runs.most_common(LABELS_MAX)}
+        found = Counter[tuple[str, str]]()
+        for (workflow, status), number in totals.items():
+            found[workflow if workflow in told else OTHER, status] += number
+        return found
+
+    def progress(self) -> int:
+        """The log's sequence that the index has reached; 0 without a file."""
+        return self._progress()
 
     def alive(self) -> bool:
         """Whether a follower has shown itself in the last few seconds."""

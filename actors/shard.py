@@ -17,7 +17,9 @@ import structlog
 
 from penstock.actors.loading import is_young
 from penstock.actors.mailbox import Lane, Mail
+from penstock.actors.memory import give_back
 from penstock.actors.run_actor import RunActor
+from penstock.actors.tally import Tally, read_shard
 from penstock.actors.timers import Timers
 from penstock.broker import names
 from penstock.broker.pull import Delivery, Pull
@@ -27,7 +29,8 @@ from penstock.engine.errors import PenstockError, Unavailable
 
 PULL_BATCH = 256
 WAITING_MAX = 20_000  # mail in all mailboxes; beyond it the broker keeps the backlog
-PASSING_MAX = 30_000  # actors over the cap that are about to be written and to leave
+PASSING_MAX = 10_000  # actors over the cap that are about to be written and to leave
+MANY = 1000  # actors that leave at once: the memory they leave is worth returning
 TICK_S = 0.1
 SWEEP_S = 5.0
 
@@ -37,8 +40,9 @@ log = structlog.get_logger()
 class Shard:
     """Lives as long as `open_shard` holds it."""
 
-    def __init__(self, store: Store, number: int, partitions: tuple[int, ...]) -> None:
+    def __init__(self, store: Store, number: int, partitions: tuple[int, ...], sample_ratio: float = 0.0) -> None:
         self.store, self.number, self.partitions = store, number, partitions
+        self.tally = Tally(store, sample_ratio)
         self.timers = Timers(store.broker, store.publisher)
         self.actors: dict[str, RunActor] = {}
         self.dirty: dict[str, float] = {}
@@ -46,6 +50,7 @@ class Shard:
         self._lanes: dict[int, Lane] = {}
         self._pulls: list[Pull] = []
         self._swept_at = 0.0
+        self._left_behind = 0
         self._burials: set[asyncio.Future[bytes]] = set()
 
     def is_new(self, run_id: str, delivery: Delivery) -> bool:
@@ -62,6 +67,7 @@ class Shard:
     def bury(self, run_id: str, delivery: Delivery, error: str) -> None:
         """Keep an event that cannot be applied as a dead letter."""
         log.error("event_buried", run_id=run_id, seq=delivery.seq, error=error)
+        self.tally.buried += 1
         sent = self.store.dead_letters.send_history(run_id, delivery.seq, delivery.data, error)
         self._burials.add(sent)
         sent.add_done_callback(self._burials.discard)
@@ -154,12 +160,19 @@ class Shard:
                 over -= 1
         for run_id in gone:
             del self.actors[run_id]
+        if self._left_behind >= MANY:  # not at once: what the actors held goes in the turns that follow
+            give_back()
+        self._left_behind = len(gone)
 
 
 @asynccontextmanager
-async def open_shard(store: Store, number: int, partitions: tuple[int, ...]) -> AsyncIterator[Shard]:
-    """A working shard for the time of the block; leaving it in peace writes and acknowledges everything."""
-    shard = Shard(store, number, partitions)
+async def open_shard(store: Store, number: int, partitions: tuple[int, ...], sample_ratio: float = 0.0) -> AsyncIterator[Shard]:
+    """A working shard for the time of the block; leaving it in peace writes and acknowledges everything.
+
+    Spans are written of the share `sample_ratio` of its runs.
+    """
+    shard = Shard(store, number, partitions, sample_ratio)
+    read_shard(shard)
     async with AsyncExitStack() as stack:
         timers = asyncio.create_task(shard.timers.run())
         stack.callback(timers.cancel)

@@ -13,6 +13,8 @@ from typing import Protocol
 
 import structlog
 
+from penstock.actors.relay import Relay
+
 BACKOFF_S_MIN = 0.1
 BACKOFF_S_MAX = 5.0
 STEADY_S = 10.0  # a child that lived this long is started again without delay
@@ -55,8 +57,9 @@ class Child:
 class Supervisor:
     """Plain and small: one thread, no event loop. `run` returns once a signal came and every child has ended."""
 
-    def __init__(self, children: Sequence[Child], on_step: Callable[[], float | None], deadline_s: float) -> None:
-        self._children, self._on_step, self._deadline_s = children, on_step, deadline_s
+    def __init__(self, children: Sequence[Child], on_step: Callable[[], float | None], deadline_s: float, relay: Relay) -> None:
+        self._children, self._on_step, self._deadline_s, self._relay = children, on_step, deadline_s, relay
+        relay.name([child.name for child in children])
         self._stopping = False
         self._wakeup, self._waker = os.pipe()
         os.set_blocking(self._waker, False)
@@ -72,6 +75,7 @@ class Supervisor:
             while not self._stopping:
                 self._wait(self._on_step())
                 self._revive()
+                self._relay.pass_on()
         finally:
             self._end()
 
@@ -117,6 +121,8 @@ class Supervisor:
             log.error("process_not_started", name=child.name, error=str(error))
             child.start_again_at = time.monotonic() + child.backoff_s
             child.backoff_s = min(child.backoff_s * 2, BACKOFF_S_MAX)
+        else:
+            self._relay.restarted(child.name)
 
     def _end(self) -> None:
         """SIGTERM stage by stage, SIGKILL for what does not end in its grace or by the deadline of all."""
@@ -126,13 +132,14 @@ class Supervisor:
             for child in group:
                 assert child.process is not None
                 child.process.terminate()
+            begin = time.monotonic()  # their graces run side by side, or a few that hang would use up everybody's time
             for child in group:
-                self._await_end(child, deadline)
+                self._await_end(child, min(deadline, begin + child.grace_s))
         log.info("stopped")
 
-    def _await_end(self, child: Child, deadline: float) -> None:
+    def _await_end(self, child: Child, until: float) -> None:
         assert child.process is not None
-        child.process.join(max(0.0, min(child.grace_s, deadline - time.monotonic())))
+        child.process.join(max(0.0, until - time.monotonic()))
         if child.alive:
             log.error("process_killed", name=child.name)
             child.process.kill()

@@ -48,6 +48,11 @@ class Timers:
         self._wake = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
 
+    @property
+    def in_memory(self) -> int:
+        """Timers that have not fired, were not withdrawn, and are not the broker's."""
+        return len(self._armed)
+
     def arm(self, run_id: str, command: SetTimer, since: float) -> None:
         """Set a timer; one of the same run and name is replaced."""
         self._forget(run_id, command.timer)

@@ -1,4 +1,4 @@
-"""Upkeep: what nobody waits for. Checkpoints of runs that have ended are removed, and runs that ended long ago."""
+"""Upkeep: what nobody waits for. What helped runs that have ended is removed, and runs that ended long ago."""
 
 from __future__ import annotations
 
@@ -29,19 +29,20 @@ async def keep_up(store: Store, index: Path, runs_max_age_s: float | None) -> No
     while True:
         await asyncio.sleep(EVERY_S)
         try:
-            await remove_checkpoints(store)
+            await remove_aids(store)
             if runs_max_age_s is not None:
                 await remove_old_runs(store, index, time.time() - runs_max_age_s)
         except PenstockError as error:
             log.warning("upkeep_waits", error=str(error))
 
 
-async def remove_checkpoints(store: Store) -> None:
-    """Delete the checkpoints of every run that has ended."""
-    run_ids = sorted({key.partition(".")[0] for key in await store.checkpoints.keys()})
-    for run in await load_many(store, run_ids):
+async def remove_aids(store: Store) -> None:
+    """Delete the checkpoints and the sticky bindings of every run that has ended."""
+    keys = [*await store.checkpoints.keys(), *await store.sticky_bindings.keys()]
+    for run in await load_many(store, sorted({key.partition(".")[0] for key in keys})):
         if run.ended:
             await store.checkpoints.purge(f"{run.run_id}.>")
+            await store.sticky_bindings.purge(run.run_id)
 
 
 async def remove_old_runs(store: Store, index: Path, ended_before: float) -> int:

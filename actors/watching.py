@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
+from penstock.actors import control
 from penstock.actors.loading import advance_safely, records, workflow_of
 from penstock.broker.direct import Stored
 from penstock.broker.store import Store
@@ -68,9 +69,8 @@ async def wait_for_end(store: Store, run_id: str, timeout_s: float) -> Run:
             async for _ in events:
                 pass
     except TimeoutError:
-        pass  # then it goes on, and is answered as it is
-    if watched.run is None:
-        raise Unavailable("the run could not be read in time")
+        return await control.get(store, run_id)  # what was folded so far may be any part of what has happened
+    assert watched.run
     return watched.run
 
 

@@ -1,8 +1,15 @@
-"""Atomic batches: all messages of one stream are stored, or none."""
+"""Atomic batches: all messages of one stream are stored, or none.
+
+A batch costs the broker 2 ms however small it is, and it takes 50 of them at once from everybody together. So small ones that
+are wanted at the same time share one (`Batches.join`), and each process has only a few on their way.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import Mapping, Sequence
+from itertools import chain
+from typing import NamedTuple
 from uuid import uuid4
 
 import orjson
@@ -10,43 +17,126 @@ from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_delay, w
 
 from penstock.broker.connection import DUPLICATE_IN_BATCH, ApiError, Broker, refusal
 from penstock.broker.names import MSG_ID
-from penstock.engine.errors import Conflict, NotFound, Unavailable
+from penstock.config.limits import BATCH_BYTES_MAX, BULK_RUNS_MAX
+from penstock.engine.errors import Conflict, NotFound, PenstockError, Unavailable
 
 BATCH_ID = "Nats-Batch-Id"
 BATCH_SEQUENCE = "Nats-Batch-Sequence"
 BATCH_COMMIT = "Nats-Batch-Commit"
 COMMIT_TIMEOUT_S = 2.0
+ON_THEIR_WAY_MAX = 4
 INCOMPLETE = 10176
 
-Message = tuple[str, bytes, str]
-"""Subject, body, message id."""
+
+class Message(NamedTuple):
+    """One message of a batch. The ids of a batch must always travel together: a repeat of one is a repeat of all."""
+
+    subject: str
+    data: bytes
+    id: str
+    headers: Mapping[str, str] = {}
+
 
 _AGAIN = AsyncRetrying(
     retry=retry_if_exception_type(Unavailable), wait=wait_random_exponential(0.01, 0.2), stop=stop_after_delay(5), reraise=True
 )
 
 
-async def publish_batch(broker: Broker, messages: Sequence[Message], headers: dict[str, str] | None = None) -> None:
-    """Store up to 1,000 messages of one stream, all or none; `headers` go on each of them.
+class _Joined(NamedTuple):
+    """Messages that one caller wants to be stored together; the future ends when they are, or with what kept them from it."""
 
-    A batch whose outcome is unknown is sent again with the same message ids, so it is stored once. Raises Unavailable
-    when the broker gives no answer for 5 s (outcome unknown), Conflict when one of the expectations in `headers` is stale.
+    messages: Sequence[Message]
+    future: asyncio.Future[None]
+
+
+class Batches:
+    """Owned by whoever publishes batches, as long as its connection lives."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._gate = asyncio.Semaphore(ON_THEIR_WAY_MAX)
+        self._waiting: list[_Joined] = []
+        self._task: asyncio.Task[None] | None = None
+
+    async def publish(self, messages: Sequence[Message]) -> None:
+        """`publish_batch`, after the batches that are on their way, if these are many."""
+        async with self._gate:
+            await publish_batch(self._broker, messages)
+
+    async def join(self, messages: Sequence[Message]) -> None:
+        """Store these few messages, all or none, in a batch with others' of this process. Raises as `publish_batch`, for these alone.
+
+        Their ids must be of this call alone: an id that was used before would keep the others' messages from being stored.
+        """
+        joined = _Joined(messages, asyncio.get_running_loop().create_future())
+        self._waiting.append(joined)
+        if self._task is None:
+            self._task = asyncio.create_task(self._work())
+        await joined.future
+
+    async def _work(self) -> None:
+        try:
+            while self._waiting:
+                await self._store(self._next())
+        finally:
+            self._task = None
+
+    async def _store(self, group: Sequence[_Joined]) -> None:
+        try:
+            await self.publish(list(chain.from_iterable(joined.messages for joined in group)))
+        except Unavailable as error:
+            _end(group, error)
+        except PenstockError as error:
+            if len(group) == 1:
+                _end(group, error)
+            for joined in group if len(group) > 1 else ():  # one of them is at fault, and only that one shall know
+                await self._store([joined])
+        else:
+            _end(group, None)
+
+    def _next(self) -> list[_Joined]:
+        """As many of those that wait as fit into one batch, at least one."""
+        count = size = taken = 0
+        for joined in self._waiting:
+            count, size = count + len(joined.messages), size + sum(len(message.data) for message in joined.messages)
+            if taken and (count > BULK_RUNS_MAX or size > BATCH_BYTES_MAX):
+                break
+            taken += 1
+        group, self._waiting = self._waiting[:taken], self._waiting[taken:]
+        return group
+
+
+def _end(group: Sequence[_Joined], error: PenstockError | None) -> None:
+    for joined in group:
+        if joined.future.done():
+            continue  # nobody waits any more
+        if error is None:
+            joined.future.set_result(None)
+        else:
+            joined.future.set_exception(error)
+
+
+async def publish_batch(broker: Broker, messages: Sequence[Message]) -> None:
+    """Store up to 1,000 messages of one stream, all or none.
+
+    A batch whose outcome is unknown is sent again with the same message ids, so it is stored once. Raises Unavailable when the
+    broker gives no answer for 5 s (outcome unknown), Conflict when one of the expectations in the headers is stale, perhaps by
+    this very batch whose answer got lost.
     """
     try:
-        await _publish_once(broker, messages, headers)
+        await _publish_once(broker, messages)
     except Unavailable:
-        await _AGAIN(_publish_once, broker, messages, headers)
+        await _AGAIN(_publish_once, broker, messages)
 
 
-async def _publish_once(broker: Broker, messages: Sequence[Message], headers: dict[str, str] | None) -> None:
+async def _publish_once(broker: Broker, messages: Sequence[Message]) -> None:
     batch = uuid4().hex
     if not broker.connected:
         raise Unavailable("broker: not connected")
-    for number, (subject, data, message_id) in enumerate(messages[:-1], start=1):
-        await broker.publish(subject, data, headers=_headers(batch, number, message_id, headers))
-    subject, data, message_id = messages[-1]
-    last = {**_headers(batch, len(messages), message_id, headers), BATCH_COMMIT: "1"}
-    answer = await _commit(broker, subject, data, last)
+    for number, message in enumerate(messages[:-1], start=1):
+        await broker.publish(message.subject, message.data, headers=_headers(batch, number, message))
+    last = {**_headers(batch, len(messages), messages[-1]), BATCH_COMMIT: "1"}
+    answer = await _commit(broker, messages[-1].subject, messages[-1].data, last)
     if "error" in answer:
         _raise(answer["error"])
 
@@ -60,9 +150,8 @@ async def _commit(broker: Broker, subject: str, data: bytes, headers: dict[str, 
     return answer
 
 
-def _headers(batch: str, number: int, message_id: str, more: dict[str, str] | None) -> dict[str, str]:
-    own = {BATCH_ID: batch, BATCH_SEQUENCE: str(number), MSG_ID: message_id}
-    return own if more is None else {**own, **more}
+def _headers(batch: str, number: int, message: Message) -> dict[str, str]:
+    return {BATCH_ID: batch, BATCH_SEQUENCE: str(number), MSG_ID: message.id, **message.headers}
 
 
 def _raise(error: object) -> None:

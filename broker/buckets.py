@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
 
 import nats.errors
 from msgspec import Struct
@@ -39,8 +40,19 @@ class Bucket:
         found = await self._reader.one(self._stream, self._prefix + key)
         return None if found is None or found.removed else Entry(key, found.data, found.seq)
 
+    async def find(self, key: str) -> tuple[Entry | None, int]:
+        """As `get`, with what a write must expect that shall follow this very state: a deleted key has a revision, too."""
+        found = await self._reader.one(self._stream, self._prefix + key)
+        if found is None or found.removed:
+            return None, found.seq if found else 0
+        return Entry(key, found.data, found.seq), found.seq
+
+    async def has_copies(self) -> bool:
+        """Whether what others have just written may take a moment to be seen everywhere; `get` and `all` see it all the same."""
+        return await self._reader.leaders.needed(self._stream)
+
     async def get_many(self, keys: Sequence[str]) -> dict[str, Entry]:
-        """The values of those keys that exist."""
+        """The values of those keys that exist; in a cluster, one may be from a moment ago."""
         cut = len(self._prefix)
         found = await self._reader.last(self._stream, [self._prefix + key for key in keys])
         return {one.subject[cut:]: Entry(one.subject[cut:], one.data, one.seq) for one in found if not one.removed}
@@ -61,9 +73,10 @@ class Bucket:
         """Write and return the new revision. Raises Conflict if `expect` is stale, Unavailable if the outcome is unknown."""
         return await self._answer(self.send(key, value, expect))
 
-    async def delete(self, key: str) -> None:
-        """Remove the key; one that is not there is fine."""
-        await self._answer(self._publisher.send(self._prefix + key, b"", {"KV-Operation": "DEL"}))
+    async def delete(self, key: str, expect: int | None = None) -> None:
+        """Remove the key; one that is not there is fine. Raises Conflict if it has another revision than the expected one."""
+        headers = {"KV-Operation": "DEL"} if expect is None else {"KV-Operation": "DEL", names.EXPECT_SEQ: str(expect)}
+        await self._answer(self._publisher.send(self._prefix + key, b"", headers))
 
     async def keys(self, under: str = ">") -> list[str]:
         """The keys that match a subject filter, deleted ones included until the broker has forgotten them."""
@@ -89,6 +102,21 @@ class Bucket:
             await callback(msg.subject[cut:])
 
         await self._broker.subscribe(self._prefix + under, ring)
+
+    @asynccontextmanager
+    async def doorbell(self, key: str) -> AsyncIterator[asyncio.Event]:
+        """An event that is set about when the key is written. It may miss a ring."""
+        rung = asyncio.Event()
+
+        async def ring(_: Msg) -> None:
+            rung.set()
+
+        subscription = await self._broker.subscribe(self._prefix + key, ring)
+        try:
+            yield rung
+        finally:
+            if self._broker.connected:
+                await subscription.unsubscribe()
 
     async def _answer(self, sent: asyncio.Future[bytes]) -> int:
         if not self._broker.connected:

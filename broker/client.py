@@ -44,6 +44,13 @@ class QuickClient(Client):
                 await subscription.drain()  # type: ignore[no-untyped-call]
         self._receivers.pop(subscription._id, None)
 
+    async def written(self) -> None:
+        """Return once all that was published has been handed to the system: it arrives even if this process is killed now."""
+        written: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        assert self._flush_queue is not None
+        await self._flush_queue.put(written)  # not by the client's own way, which swallows a cancellation
+        await written
+
     async def _process_msg(self, sid: int, subject: bytes, reply: bytes, data: bytes, headers: bytes) -> None:
         receive = self._receivers.get(sid)
         if receive is None:

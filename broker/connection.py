@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import ssl
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from typing import Any
@@ -16,8 +16,10 @@ from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
 
 from penstock.broker.client import QuickClient
+from penstock.broker.credentials import credentials
+from penstock.config.keys import hide_passwords
 from penstock.config.settings import BrokerSettings
-from penstock.engine.errors import Conflict, Invalid, NotFound, PenstockError, Unavailable
+from penstock.engine.errors import Conflict, Denied, Invalid, NotFound, PenstockError, Unavailable
 
 REQUEST_TIMEOUT_S = 5.0
 CONNECT_TIMEOUT_S = 5.0
@@ -28,6 +30,9 @@ WRONG_LAST_SEQUENCE = (10071, 10164)
 STREAM_NOT_FOUND = 10059
 CONSUMER_NOT_FOUND = 10014
 DUPLICATE_IN_BATCH = 10201
+
+# What the broker says to who may not come in (any more); its permissions are told otherwise.
+REFUSAL = re.compile(r"authorization violation|authentication (?:expired|revoked)", re.IGNORECASE)
 
 log = structlog.get_logger()
 
@@ -56,17 +61,30 @@ class Broker:
     def __init__(self, client: QuickClient) -> None:
         self.client = client
         self.on_reconnect: list[Callable[[], Awaitable[None]]] = []
+        self.reconnects = 0
         self._deadlines: set[asyncio.Timeout] = set()
         self._closing = False
+        self._opened = False
+        self._last_error = ""
 
     @property
     def connected(self) -> bool:
         return bool(self.client.is_connected)
 
     @property
+    def clustered(self) -> bool:
+        """Whether this broker is one node of several, which may keep copies of each other's streams."""
+        return "cluster" in self.client._server_info
+
+    @property
     def max_payload(self) -> int:
         """Bytes that one message may have, as the broker told at the start."""
         return int(self.client.max_payload)
+
+    @property
+    def unwritten(self) -> int:
+        """Bytes that were published and have not left this process."""
+        return int(self.client.pending_data_size)
 
     def new_inbox(self) -> str:
         return self.client.new_inbox()
@@ -171,22 +189,48 @@ class Broker:
         if not self._closing:
             log.warning("broker_disconnected")
 
+    async def _failed(self, error: Exception) -> None:
+        """An attempt to connect failed, or the broker complains: each trouble is told once until it changes or is over.
+
+        Raises Denied when the very first connection is refused for its credentials; later the client goes on trying, for they
+        may have been changed on the broker's side by mistake.
+        """
+        text = str(error) or type(error).__name__
+        refused = REFUSAL.search(text)
+        if refused and not self._opened:
+            raise Denied(refused[0].lower())
+        if isinstance(error, ConnectionRefusedError | ConnectionResetError) or text == self._last_error:
+            return  # a broker that is away is told once, by _disconnected
+        self._last_error = text
+        if refused:
+            log.error("broker_refuses_credentials", reason=refused[0].lower())
+        else:
+            log.warning("broker_error", error=text)
+
     async def _reconnected(self) -> None:
+        self._last_error = ""
         log.info("broker_reconnected")
+        self.reconnects += 1
         for callback in list(self.on_reconnect):
             await callback()
 
 
 @asynccontextmanager
 async def connect(settings: BrokerSettings, name: str, patience_s: float = 10.0) -> AsyncIterator[Broker]:
-    """A connection for the time of the block. Raises Unavailable when the broker does not answer within `patience_s`."""
-    broker = Broker(QuickClient())
+    """A connection for the time of the block. Raises Unavailable when the broker does not answer within `patience_s`, Denied
+    as soon as it refuses our credentials, Invalid for credentials that cannot be read."""
+    broker, where = Broker(QuickClient()), address(settings)
+    given = credentials(settings)
     try:
         async with asyncio.timeout(patience_s):
-            await _open(broker, settings, name)
+            await _open(broker, settings, name, given)
+    except Denied as error:
+        await broker.close()
+        raise Denied(f"the broker at {where} refuses our credentials: {error}") from error
     except (nats.errors.Error, OSError, TimeoutError) as error:
         await broker.close()
-        raise Unavailable(f"cannot connect to the broker at {address(settings)}: {error or 'no answer'}") from error
+        raise Unavailable(f"cannot connect to the broker at {where}: {error or broker._last_error or 'no answer'}") from error
+    broker._opened, broker._last_error = True, ""
     try:
         yield broker
     finally:
@@ -194,16 +238,21 @@ async def connect(settings: BrokerSettings, name: str, patience_s: float = 10.0)
 
 
 def address(settings: BrokerSettings) -> str:
+    """Where the broker is, for people: without the passwords that stand in it."""
+    return hide_passwords(_url(settings))
+
+
+def _url(settings: BrokerSettings) -> str:
     return settings.url or settings.own_url
 
 
-async def _open(broker: Broker, settings: BrokerSettings, name: str) -> None:
+async def _open(broker: Broker, settings: BrokerSettings, name: str, given: dict[str, Any]) -> None:
     while True:
         try:
             await broker.client.connect(
-                servers=address(settings).split(","),
+                servers=_url(settings).split(","),
                 name=name,
-                error_cb=_log_error,
+                error_cb=broker._failed,
                 disconnected_cb=broker._disconnected,
                 reconnected_cb=broker._reconnected,
                 max_reconnect_attempts=-1,
@@ -212,35 +261,8 @@ async def _open(broker: Broker, settings: BrokerSettings, name: str) -> None:
                 ping_interval=5,
                 max_outstanding_pings=2,
                 pending_size=PENDING_BYTES,
-                **_credentials(settings),
+                **given,
             )
             return
         except nats.errors.NoServersError:
             await asyncio.sleep(0.05)
-
-
-def _credentials(settings: BrokerSettings) -> dict[str, Any]:
-    given: dict[str, Any] = {
-        "user": settings.user,
-        "password": settings.password,
-        "token": settings.token,
-        "nkeys_seed": settings.nkey_seed,
-        "user_credentials": settings.credentials,
-        "tls": _tls(settings),
-    }
-    return {key: value for key, value in given.items() if value is not None}
-
-
-def _tls(settings: BrokerSettings) -> ssl.SSLContext | None:
-    if not (settings.tls_ca or settings.tls_cert):
-        return None
-    context = ssl.create_default_context(ssl.Purpose.SERVER_AUTH, cafile=settings.tls_ca)
-    if settings.tls_cert:
-        context.load_cert_chain(settings.tls_cert, settings.tls_key)
-    return context
-
-
-async def _log_error(error: Exception) -> None:
-    if isinstance(error, ConnectionRefusedError | ConnectionResetError):
-        return  # a broker that is away is told once, by _disconnected
-    log.warning("broker_error", error=str(error) or type(error).__name__)

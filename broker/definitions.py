@@ -33,6 +33,16 @@ class Definitions:
             raise NotFound(f'workflow "{name}" is not registered')
         return from_json(entry.value), digest(entry.value)
 
+    async def is_latest(self, name: str, known: str) -> bool:
+        """Whether the version of digest `known`, read before, is still the latest, where a doorbell may come too late to tell.
+
+        On a broker alone it never does: there this asks nothing, and says yes.
+        """
+        if not await self._bucket.has_copies():
+            return True
+        entry = await self._bucket.get(name)
+        return entry is not None and digest(entry.value) == known
+
     async def all(self) -> list[WorkflowDef]:
         """The latest definition of every name, by name."""
         entries = await self._bucket.all()

@@ -1,4 +1,7 @@
-"""Reading stored messages without a consumer: one request, a stream of answers on an inbox that all requests share."""
+"""Reading stored messages without a consumer: one request, a stream of answers on an inbox that all requests share.
+
+Where a stream has copies, any of them may answer, and may not have the newest message yet. So there the leader is asked, too.
+"""
 
 from __future__ import annotations
 
@@ -10,27 +13,19 @@ from datetime import datetime
 from typing import Any
 
 import orjson
-from msgspec import Struct
 
 from penstock.broker.connection import REQUEST_TIMEOUT_S, Broker
+from penstock.broker.leader import Leaders
+from penstock.broker.leader import Stored as Stored
 from penstock.engine.errors import Unavailable
 
 PAGE = 1000
+PAGE_BYTES = 4 << 20
 KEYS_MAX = 1000  # the broker answers at most 1,024 subjects a request
 
 # The broker appends its own headers in this order, after those that the message has.
 PLACE = re.compile(rb"\r\nNats-Subject: (\S+)\r\nNats-Sequence: (\d+)\r\nNats-Time-Stamp: (\S+)\r\n")
 LEFT = re.compile(rb"\r\nNats-Num-Pending: (\d+)")
-
-
-class Stored(Struct, frozen=True):
-    """One message of a stream. `at` is the broker's time of storing it, in s; `removed` marks a deleted key."""
-
-    subject: str
-    seq: int
-    at: float
-    data: bytes
-    removed: bool = False
 
 
 class _Answers:
@@ -43,10 +38,11 @@ class _Answers:
 
 
 class DirectReader:
-    """Owned by whoever opened it (`open_reader`)."""
+    """Owned by whoever opened it (`open_reader`). What was acknowledged to anybody before a read is in its answer."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
+        self.leaders = Leaders(broker)
         self._prefix = broker.new_inbox() + "."
         self._cut = len(self._prefix)
         self._count = 0
@@ -54,6 +50,12 @@ class DirectReader:
 
     async def subject(self, stream: str, subject: str, from_seq: int = 1) -> list[Stored]:
         """All that is stored under one literal subject (or wildcard) from `from_seq` on, in order."""
+        if not await self.leaders.needed(stream):
+            return await self._pages(stream, subject, from_seq)
+        found, newest = await asyncio.gather(self._pages(stream, subject, from_seq), self.leaders.last(stream, subject))
+        return found + await self._missing(stream, subject, found[-1].seq + 1 if found else from_seq, newest)
+
+    async def _pages(self, stream: str, subject: str, from_seq: int) -> list[Stored]:
         found: list[Stored] = []
         while True:
             page, left = await self._ask(stream, {"seq": from_seq, "batch": PAGE, "next_by_subj": subject})
@@ -62,8 +64,47 @@ class DirectReader:
                 return found
             from_seq = page[-1].seq + 1
 
+    async def _missing(self, stream: str, subject: str, from_seq: int, newest: Stored | None) -> list[Stored]:
+        """What the copy did not have yet. Copies store in order: nothing is missing but the end."""
+        found: list[Stored] = []
+        while newest is not None and newest.seq >= from_seq:
+            following = await self.leaders.next(stream, subject, from_seq)
+            if following is None:
+                break  # removed meanwhile
+            found.append(following)
+            from_seq = following.seq + 1
+        return found
+
+    async def between(self, stream: str, subject: str, from_seq: int, to_seq: int) -> AsyncIterator[Stored]:
+        """What is stored under a literal subject (or wildcard) from one sequence to another, both included, in order.
+
+        Little of it is in memory at a time. From a stream with copies each message is a request: for streams that are read seldom.
+        """
+        copied = await self.leaders.needed(stream)
+        while from_seq <= to_seq:
+            page = await self._page(stream, subject, from_seq, to_seq) if not copied else await self._next(stream, subject, from_seq)
+            for one in page:
+                if one.seq > to_seq:
+                    return
+                yield one
+            if not page:
+                return
+            from_seq = page[-1].seq + 1
+
+    async def _page(self, stream: str, subject: str, from_seq: int, to_seq: int) -> list[Stored]:
+        most = min(PAGE, to_seq - from_seq + 1)
+        page, _ = await self._ask(stream, {"seq": from_seq, "batch": most, "max_bytes": PAGE_BYTES, "next_by_subj": subject})
+        return page
+
+    async def _next(self, stream: str, subject: str, from_seq: int) -> list[Stored]:
+        following = await self.leaders.next(stream, subject, from_seq)
+        return [] if following is None else [following]
+
     async def last(self, stream: str, subjects: Sequence[str]) -> list[Stored]:
-        """The last message of each of these literal subjects; those that have none are left out."""
+        """The last message of each of these literal subjects; those that have none are left out.
+
+        Of a stream with copies it may be one from a moment ago: for who checks by other means.
+        """
         found: list[Stored] = []
         for at in range(0, len(subjects), KEYS_MAX):
             page, _ = await self._ask(stream, {"multi_last": list(subjects[at : at + KEYS_MAX])})
@@ -72,6 +113,8 @@ class DirectReader:
 
     async def one(self, stream: str, subject: str) -> Stored | None:
         """The last message of a literal subject, or None."""
+        if await self.leaders.needed(stream):
+            return await self.leaders.last(stream, subject)
         found, _ = await self._ask(stream, {"last_by_subj": subject}, alone=True)
         return found[0] if found else None
 
@@ -115,7 +158,7 @@ def stored(headers: bytes, data: bytes) -> Stored:
     assert found is not None, headers
     at = datetime.fromisoformat(found[3][:26].rstrip(b"Z").decode() + "+00:00").timestamp()
     removed = b"\r\nKV-Operation:" in headers or b"\r\nNats-Marker-Reason:" in headers
-    return Stored(found[1].decode(), int(found[2]), at, data, removed)
+    return Stored(found[1].decode(), int(found[2]), at, data, removed, headers)
 
 
 def _status(headers: bytes) -> bytes:
@@ -131,5 +174,6 @@ async def open_reader(broker: Broker) -> AsyncIterator[DirectReader]:
     try:
         yield reader
     finally:
+        reader.leaders.close()
         if broker.connected:
             await broker.client.stop_receiving(subscription)

@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import NamedTuple
+from uuid import uuid4
 
 from penstock.broker import names
-from penstock.broker.batch import publish_batch
+from penstock.broker.batch import Batches, Message
 from penstock.broker.connection import ApiError, Broker
 from penstock.broker.direct import DirectReader, Stored
 from penstock.broker.publisher import Publisher, ack_seq
 from penstock.broker.pull import Delivery, Pull, open_pull
 from penstock.broker.tail import Tail, open_tail
 from penstock.broker.watch import Rings, watch
-from penstock.engine.errors import Unavailable
-from penstock.engine.events import Event, encode
+from penstock.engine.errors import Conflict, Unavailable
+from penstock.engine.events import Event, WorkflowCancelled, WorkflowScheduled, WorkflowStarted, encode
 
 PUBLISH_DEADLINE_S = 5.0
 FOLLOW_HEARTBEAT_S = 2
 FOLLOW_AGAIN_S = 0.1
+LEADER_S = 2.5  # what is asked while a cluster has no leader is never answered: better to ask again soon
 MESSAGE_NOT_FOUND = 10037
 
 
@@ -36,34 +38,69 @@ class History:
 
     def __init__(self, broker: Broker, publisher: Publisher, reader: DirectReader) -> None:
         self._broker, self._publisher, self._reader = broker, publisher, reader
+        self._batches = Batches(broker)
 
     def send(self, event: Event, message_id: str | None = None) -> asyncio.Future[bytes]:
         """Append without waiting; the future ends when the event is stored. A repeat within 5 s is stored once."""
         headers = {names.MSG_ID: message_id or names.message_id(event)}
         return self._publisher.send(names.history_subject(event.run_id), encode(event), headers)
 
-    async def append(self, event: Event, *, expect_seq: int | None = None) -> int:
-        """Publish `event` to its run's history and return the stream sequence.
+    async def append(self, event: Event, *, expect_seq: int | None = None, message_id: str | None = None) -> int:
+        """Publish `event` to its run's history and return the stream sequence. `message_id` stands in for its usual one.
 
         A duplicate within the 5 s window returns the first sequence. Raises Conflict if `expect_seq` (the run's last sequence,
         0: none) is stale, perhaps by this very event whose answer got lost: the broker looks at it before ids. Raises
         Unavailable if no answer came in 5 s (outcome unknown: retry with the same event).
         """
+        if expect_seq is not None:
+            return await self._append(event, {names.EXPECT_SEQ: str(expect_seq)})
+        return await self._append(event, {names.MSG_ID: message_id or names.message_id(event)})
+
+    async def append_all(self, events: Sequence[Event]) -> None:
+        """Append up to 1,000 events of any runs, all or none. Raises as `publish_batch`."""
+        await self._batches.publish([_message(event) for event in events])
+
+    async def schedule(self, scheduled: WorkflowScheduled, started: WorkflowStarted) -> None:
+        """Append `scheduled` to a history that is empty, and have the broker append `started` when its time has come: both or none.
+
+        Raises Conflict for a history that is not empty, perhaps by this very call; Unavailable (outcome unknown).
+        """
+        at = {names.SCHEDULE: f"@at {scheduled.payload.run_at}", names.SCHEDULE_TARGET: names.history_subject(started.run_id)}
+        first = _message(scheduled, uuid4().hex, {names.EXPECT_SEQ: "0"})
+        later = _message(started, uuid4().hex, at)._replace(subject=names.start_subject(started.run_id))
+        await self._batches.join([first, later])
+
+    async def append_unless_started(self, event: WorkflowCancelled) -> bool:
+        """Append to the history of a scheduled run and take its start back, in one; False, and nothing is done: it has started.
+
+        Raises Unavailable (outcome unknown).
+        """
+        subject = names.start_subject(event.run_id)
+        start = await self._reader.one(names.HISTORY, subject)
+        if start is None:
+            return False
+        expected = {names.EXPECT_SEQ: str(start.seq), names.EXPECT_SEQ_SUBJECT: subject}
+        try:
+            await self._append(event, {**_taking_back(event.run_id), **expected})
+            return True
+        except Conflict:  # perhaps by this very event, whose answer got lost
+            body = encode(event)
+            return any(stored.data == body for stored in await self.read(event.run_id))
+
+    async def cancel_all(self, events: Sequence[WorkflowCancelled]) -> None:
+        """Append up to 1,000 events, and take back the starts of those runs that are scheduled, all or none. Raises Unavailable."""
+        batch = uuid4().hex  # a cancellation of one of the runs alone must not pass for a repeat of this batch
+        await self._batches.publish([_message(event, batch, _taking_back(event.run_id)) for event in events])
+
+    async def _append(self, event: Event, headers: dict[str, str]) -> int:
         if not self._broker.connected:
             raise Unavailable("broker: not connected")
-        headers = {names.MSG_ID: names.message_id(event)}
-        if expect_seq is not None:
-            headers = {names.EXPECT_SEQ: str(expect_seq)}
         sent = self._publisher.send(names.history_subject(event.run_id), encode(event), headers)
         try:
             async with asyncio.timeout(PUBLISH_DEADLINE_S):
                 return ack_seq(await sent)
         except TimeoutError as error:
             raise Unavailable("the broker gave no answer in time; whether the event was stored is unknown") from error
-
-    async def append_all(self, events: Sequence[Event]) -> None:
-        """Append up to 1,000 events of any runs, all or none. Raises as `publish_batch`."""
-        await publish_batch(self._broker, [(names.history_subject(e.run_id), encode(e), names.message_id(e)) for e in events])
 
     async def read(self, run_id: str, after: int = 0) -> list[Stored]:
         """The run's stored events after a sequence, in order. An unknown run has none."""
@@ -79,7 +116,7 @@ class History:
 
     async def tip(self) -> Tip:
         """Which stream this is, and how far it goes now."""
-        info = await self._broker.api(f"STREAM.INFO.{names.HISTORY}")
+        info = await self._broker.api(f"STREAM.INFO.{names.HISTORY}", timeout_s=LEADER_S)
         return Tip(info["created"], int(info["state"]["last_seq"]))
 
     async def seq_after(self, seq: int) -> int | None:
@@ -94,7 +131,7 @@ class History:
 
     async def reset(self, partition: int) -> None:
         """Have everything of the partition that is not acknowledged delivered again, at once and in order."""
-        await self._broker.api(f"CONSUMER.RESET.{names.HISTORY}.{names.engine_consumer(partition)}")
+        await self._broker.api(f"CONSUMER.RESET.{names.HISTORY}.{names.engine_consumer(partition)}", timeout_s=LEADER_S)
 
     def consume(
         self,
@@ -126,3 +163,14 @@ class History:
         events come when it says so of one of them, or after the quiet time: who waits for the end sleeps through the rest.
         """
         return watch(self._broker, self._reader, run_id, after, rings)
+
+
+def _message(event: Event, batch: str | None = None, headers: Mapping[str, str] = {}) -> Message:
+    """`batch` makes an id of its own for an event that is kept from being repeated by other means."""
+    message_id = names.message_id(event) if batch is None else f"{names.message_id(event)}.{batch}"
+    return Message(names.history_subject(event.run_id), encode(event), message_id, headers)
+
+
+def _taking_back(run_id: str) -> dict[str, str]:
+    """Headers of an event with which the broker removes the run's schedule, if there is one, as it does when that fires."""
+    return {names.SCHEDULER: names.start_subject(run_id), names.SCHEDULE_NEXT: "purge"}

@@ -4,12 +4,18 @@ from __future__ import annotations
 
 from penstock.config.limits import PARTITIONS
 from penstock.engine.events import (
+    ApprovalExpired,
+    ApprovalGranted,
+    ApprovalRejected,
+    ApprovalRequested,
     Event,
     StepCompleted,
     StepContinue,
     StepFailed,
     StepSkipped,
     StepStarted,
+    WorkflowCompleted,
+    WorkflowFailed,
     event_type,
 )
 
@@ -26,15 +32,41 @@ WORKERS = "workers"
 SIGNALS = "signals"
 CHECKPOINTS = "checkpoints"
 STICKY_BINDINGS = "sticky_bindings"
+BRIDGE_LEASES = "bridge_leases"
+APPROVAL_TOKENS = "approval_tokens"
+TRIGGERS = "triggers"
+
+CAPTURE_PREFIX = "TRIGGER-"
+CAPTURES_KEY = "/captures"  # in the bucket of triggers: which of those streams are there, and for whom
 
 MSG_ID = "Nats-Msg-Id"
 EXPECT_SEQ = "Nats-Expected-Last-Subject-Sequence"
+TTL = "Nats-TTL"
 SCHEDULE = "Nats-Schedule"
 SCHEDULE_TARGET = "Nats-Schedule-Target"
+SCHEDULE_NEXT = "Nats-Schedule-Next"
+SCHEDULER = "Nats-Scheduler"
+EXPECT_SEQ_SUBJECT = "Nats-Expected-Last-Subject-Sequence-Subject"
+EVENT_ID = "Event-Id"  # of an event that may be published more than once, and is one occurrence all the same
 
+RESTORED = "restored"  # in the metadata of a stream that was made anew
+BRIDGE_FORWARD = "penstock.bridge.forward"  # with a front-end process's id: answers to the tasks that it has handed out
+BRIDGE_RELEASE = "penstock.bridge.release"  # a worker id: its waiting polls end, in every front-end process
 ENGINE_PING = "penstock.engine.ping"  # every shard answers with the partitions that it owns
+TRIGGERS_PING = "penstock.triggers.ping"  # every process that runs triggers answers
+METRICS_PING = "penstock.metrics.ping"  # every process answers with its numbers
 
-_STEP_EVENTS = (StepStarted, StepCompleted, StepFailed, StepContinue, StepSkipped)
+_STEP_EVENTS = (
+    StepStarted,
+    StepCompleted,
+    StepFailed,
+    StepContinue,
+    StepSkipped,
+    ApprovalRequested,
+    ApprovalGranted,
+    ApprovalRejected,
+    ApprovalExpired,
+)
 
 
 def history_subject(run_id: str) -> str:
@@ -45,6 +77,11 @@ def history_subject(run_id: str) -> str:
 def stored_subject(run_id: str) -> str:
     """The literal subject under which the broker keeps a run's events: reads through it cost a hundredth of a wildcard's."""
     return f"history.{partition(run_id)}.{run_id}"
+
+
+def forward_subject(holder: str) -> str:
+    """Where a front-end process takes answers to the tasks that it has handed out, from those that got them in its place."""
+    return f"{BRIDGE_FORWARD}.{holder}"
 
 
 def watch_subject(run_id: str) -> str:
@@ -72,6 +109,11 @@ def schedule_subject(run_id: str, timer: str) -> str:
     return f"schedule.{run_id}.{timer}"
 
 
+def start_subject(run_id: str) -> str:
+    """The schedule that starts a scheduled run."""
+    return schedule_subject(run_id, "start")
+
+
 def task_subject(task: str, run_id: str, group: str | None = None) -> str:
     return f"task.{task}.{group}.{run_id}" if group else f"task.{task}.{run_id}"
 
@@ -86,6 +128,20 @@ def task_consumer(task: str, group: str | None = None) -> str:
     return name.replace(".", "-")
 
 
+def sticky_subject(task: str, worker_id: str, run_id: str) -> str:
+    """Where a task waits for the one worker that its run is bound to."""
+    return f"sticky.{task}.{worker_id}.{run_id}"
+
+
+def sticky_filter(task: str, worker_id: str) -> str:
+    return sticky_subject(task, worker_id, "*")
+
+
+def sticky_consumer(task: str, worker_id: str) -> str:
+    """One consumer for each worker and task type: the length keeps `a-b` with `c` apart from `a` with `b-c`, and `~` is in no name."""
+    return f"sticky-{len(task)}-{task}-{worker_id}".replace(".", "~")
+
+
 def task_message_id(run_id: str, step_id: str, iteration: int, attempt: int) -> str:
     return f"{run_id}.{step_id}.{iteration}.{attempt}"
 
@@ -94,8 +150,48 @@ def dead_subject(task: str, run_id: str, step_id: str) -> str:
     return f"dead.{task}.{run_id}.{step_id}"
 
 
+def dead_filter(task: str | None = None) -> str:
+    """Every dead letter, or those of one task type and of others whose names go on with a dot."""
+    return "dead.>" if task is None else f"dead.{task}.>"
+
+
 def dead_history_subject(run_id: str) -> str:
     return f"dead.history.{run_id}"
+
+
+def dead_trigger_subject(name: str) -> str:
+    """What came to a trigger and could start no run."""
+    return f"dead.trigger.{name}"
+
+
+def webhook_subject(name: str) -> str:
+    """Where webhook intake publishes what it has accepted for a trigger."""
+    return f"event.webhook.{name}"
+
+
+def cron_subject(name: str, generation: str) -> str:
+    """The schedule of a cron trigger's next instant; there is at most one message."""
+    return f"cron.{name}.{generation}"
+
+
+def cron_target(name: str) -> str:
+    """Where the broker publishes when that instant has come."""
+    return f"event.cron.{name}"
+
+
+def trigger_consumer(name: str, generation: str) -> str:
+    """The durable that all processes share which run a trigger. No name holds `=`, so two triggers never share one."""
+    return f"trigger-{name.replace('.', '=')}-{generation}"
+
+
+def capture_stream(name: str, generation: str) -> str:
+    """A stream of the service's own, for a subject that no other stream keeps; named by the trigger that needed it first."""
+    return CAPTURE_PREFIX + f"{name.replace('.', '=')}-{generation}"
+
+
+def progress_key(trigger: str) -> str:
+    """Beside a cron trigger: the last instant that was dealt with."""
+    return f"{trigger}/progress"
 
 
 def key_subject(bucket: str, key: str) -> str:
@@ -114,19 +210,41 @@ def step_key(run_id: str, step_id: str) -> str:
     return f"{run_id}.{step_id}"
 
 
+def pause_key(run_id: str, step_id: str) -> str:
+    """Beside a step's checkpoint: how often it was paused, and the label of the last pause."""
+    return f"{run_id}.{step_id}/pause"
+
+
+def telemetry_subject(kind: str, about: str) -> str:
+    """`kind` is metrics or log, of a process, or span, of a trace."""
+    return f"telemetry.{kind}.{about}"
+
+
 def signal_key(run_id: str, name: str) -> str:
     return f"{run_id}.{name}"
 
 
 def message_id(event: Event) -> str:
-    """`<run_id>.<type>` or `<run_id>.<step_id>.<type>`; `.<attempt>` from attempt 2 on, `.<iteration>` for loops."""
+    """`<run_id>.<type>` or `<run_id>.<step_id>.<type>`; `.<attempt>` from attempt 2 on, `.<attempt>.<iteration>` in later iterations.
+
+    A run that was resumed can fail again: its number of resumptions then keeps the two ends apart.
+    """
     kind = event_type(event)
+    if isinstance(event, WorkflowFailed | WorkflowCompleted):
+        return f"{event.run_id}.{kind}.{event.payload.resumes}" if event.payload.resumes else f"{event.run_id}.{kind}"
     if not isinstance(event, _STEP_EVENTS):
         return f"{event.run_id}.{kind}"
     parts = f"{event.run_id}.{event.step_id}.{kind}"
+    if event.iteration:
+        return f"{parts}.{event.attempt_number or 1}.{event.iteration}"
     if event.attempt_number is not None and event.attempt_number > 1:
-        parts = f"{parts}.{event.attempt_number}"
-    return f"{parts}.{event.iteration}" if event.iteration else parts
+        return f"{parts}.{event.attempt_number}"
+    return parts
+
+
+def cancel_message_id(run_id: str, resumes: int) -> str:
+    """A run that was resumed may be cancelled though a cancellation came too late before."""
+    return f"{run_id}.workflow.cancelled.{resumes}" if resumes else f"{run_id}.workflow.cancelled"
 
 
 def signal_message_id(run_id: str, name: str, revision: int) -> str:
@@ -134,6 +252,16 @@ def signal_message_id(run_id: str, name: str, revision: int) -> str:
     return f"{run_id}.signal.received.{name}.{revision}"
 
 
+def approval_notice_id(run_id: str, step_id: str, attempt: int) -> str:
+    return f"{run_id}.{step_id}.approval.notice.{attempt}"
+
+
 def timer_message_id(run_id: str, timer: str, attempt: int | None) -> str:
-    """One id for each timer and attempt, so that a timer that two processes fire is stored once."""
+    """One id for each timer and attempt, so that a timer that two processes fire is stored once.
+
+    That of a retry is `<run_id>.<step_id>.rate_retry.<attempt>`, after a rate limit as after any other delay.
+    """
+    kind, _, step = timer.partition(".")
+    if kind == "retry":
+        return f"{run_id}.{step}.rate_retry.{attempt or 0}"
     return f"{run_id}.{timer}.timer.fired.{attempt or 0}"

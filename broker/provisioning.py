@@ -8,13 +8,25 @@ from typing import Any
 import structlog
 
 from penstock.broker import names
-from penstock.broker.connection import ApiError, Broker
+from penstock.broker.connection import ApiError, Broker, address
 from penstock.config import limits
 from penstock.config.settings import BrokerSettings
-from penstock.engine.errors import Conflict
+from penstock.engine.errors import Conflict, Unavailable
 
 NS = 10**9
 NAME_IN_USE = 10058
+TOO_FEW_NODES = 10005
+
+# Buckets whose entries stay until somebody removes them.
+LASTING = (
+    names.DEFINITIONS,
+    names.RUNS,
+    names.SIGNALS,
+    names.CHECKPOINTS,
+    names.STICKY_BINDINGS,
+    names.APPROVAL_TOKENS,
+    names.TRIGGERS,
+)
 
 log = structlog.get_logger()
 
@@ -58,8 +70,9 @@ def streams(settings: BrokerSettings) -> list[dict[str, Any]]:
         _stream(settings, names.DEAD, dead),
         _stream(settings, names.EVENTS, events),
         _stream(settings, names.TELEMETRY, telemetry),
-        *(_bucket(settings, name) for name in (names.DEFINITIONS, names.RUNS, names.SIGNALS, names.CHECKPOINTS, names.STICKY_BINDINGS)),
+        *(_bucket(settings, name) for name in LASTING),
         _bucket(settings, names.WORKERS, ttl_s=limits.WORKER_TTL_S),
+        _leases(settings),
     ]
 
 
@@ -70,12 +83,26 @@ def _telemetry_bytes(settings: BrokerSettings) -> int:
 
 
 async def provision(broker: Broker, settings: BrokerSettings) -> None:
-    """Make what is missing. Raises Conflict that names every stream which is there in another form."""
+    """Make what is missing. Raises Conflict that names every stream which is there in another form, Unavailable as long as a
+    cluster has too few nodes up."""
+    if settings.replicas > 1 and not broker.clustered:
+        raise Conflict(f"replicas = {settings.replicas} needs a cluster: the broker at {address(settings)} is a server alone")
+    if broker.max_payload < limits.BODY_BYTES_MAX:
+        log.warning("broker_takes_small_messages_only", max_payload=broker.max_payload, wanted=limits.BODY_BYTES_MAX)
     wanted = streams(settings)
     problems = [problem for found in await asyncio.gather(*(_create(broker, one) for one in wanted)) for problem in found]
     if problems:
         raise Conflict("\n".join(problems))
     await asyncio.gather(*(_consumer(broker, number) for number in range(limits.PARTITIONS)))
+
+
+async def restore_leases(broker: Broker, settings: BrokerSettings) -> None:
+    """Make the bucket of leases anew if it went with the broker's memory: a server alone forgets even that it was there."""
+    await _create(broker, {**_leases(settings), "metadata": {names.RESTORED: "true"}})
+
+
+def _leases(settings: BrokerSettings) -> dict[str, Any]:
+    return {**_bucket(settings, names.BRIDGE_LEASES, ttl_s=limits.BRIDGE_LEASE_TTL_S), "storage": "memory"}
 
 
 def _stream(settings: BrokerSettings, name: str, more: dict[str, Any]) -> dict[str, Any]:
@@ -113,6 +140,8 @@ async def _create(broker: Broker, wanted: dict[str, Any]) -> list[str]:
         await broker.api(f"STREAM.CREATE.{wanted['name']}", wanted, timeout_s=10)
         return []
     except ApiError as error:
+        if error.err_code == TOO_FEW_NODES:
+            raise Unavailable(f"cannot make the stream {wanted['name']}: {error}") from error
         if error.err_code != NAME_IN_USE:
             raise Conflict(f"cannot make the stream {wanted['name']}: {error}") from error
     found = (await broker.api(f"STREAM.INFO.{wanted['name']}"))["config"]
@@ -127,6 +156,8 @@ def differences(wanted: dict[str, Any], found: dict[str, Any]) -> list[str]:
         for field in IDENTITY
         if field in wanted and found.get(field) != wanted[field]
     ]
+    if found.get("num_replicas", 1) < wanted["num_replicas"]:
+        problems.append(f"the stream {name} exists with {found['num_replicas']} replica(s), at least {wanted['num_replicas']} wanted")
     window = found.get("duplicate_window", 0)
     if window < limits.DEDUP_WINDOW_S * NS:
         problems.append(f"the stream {name} exists with duplicate_window = {window / NS:g} s, at least {limits.DEDUP_WINDOW_S:g} s needed")

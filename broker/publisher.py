@@ -15,9 +15,11 @@ import orjson
 import structlog
 
 from penstock.broker.connection import Broker, refusal
+from penstock.broker.meters import Meters
 from penstock.engine.errors import TooLarge, Unavailable
 
 RESEND_S = 2.0
+WRITTEN_S_MAX = 5.0
 HEADER_BYTES_MAX = 4096  # they count too: for a message over its limit the broker cuts the connection, every time it is sent
 
 log = structlog.get_logger()
@@ -26,18 +28,20 @@ log = structlog.get_logger()
 class _Sent:
     """One message on its way."""
 
-    __slots__ = ("data", "future", "headers", "sent_at", "subject")
+    __slots__ = ("data", "future", "headers", "sent_at", "since", "subject")
 
     def __init__(self, subject: str, data: bytes, headers: dict[str, str] | None, future: asyncio.Future[bytes]) -> None:
         self.subject, self.data, self.headers, self.future = subject, data, headers, future
-        self.sent_at = time.monotonic()
+        self.since = self.sent_at = time.monotonic()
 
 
 class Publisher:
     """Owned by whoever opened it (`open_publisher`); one inbox takes all the broker's answers."""
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: Broker, meters: Meters) -> None:
         self._broker = broker
+        self._latency = meters.histogram("penstock_publish_seconds")
+        meters.reading("penstock_publishes_in_flight", lambda: self.in_flight)
         self._prefix = broker.new_inbox() + "."
         self._cut = len(self._prefix)
         self._count = 0
@@ -69,6 +73,16 @@ class Publisher:
             task.add_done_callback(self._flushes.discard)
         return future
 
+    async def written(self) -> None:
+        """Return once all that was sent so far has left for the broker; for its answers, wait for the futures. Raises Unavailable."""
+        try:
+            async with self._broker.deadline(WRITTEN_S_MAX):
+                if self._flushes:
+                    await asyncio.wait(self._flushes)
+                await self._broker.client.written()
+        except TimeoutError as error:
+            raise Unavailable("broker: the connection does not take what is sent") from error
+
     async def _flush(self) -> None:
         queue, self._queue = self._queue, {}
         publish, prefix, waiting = self._broker.client.publish, self._prefix, self._waiting
@@ -99,6 +113,7 @@ class Publisher:
             return
         sent = self._waiting.pop(key, None)
         if sent is not None and not sent.future.done():
+            self._latency.observe(time.monotonic() - sent.since)
             sent.future.set_result(data)
 
     def _refused(self, key: str, data: bytes) -> None:
@@ -136,9 +151,9 @@ class Publisher:
 
 
 @asynccontextmanager
-async def open_publisher(broker: Broker) -> AsyncIterator[Publisher]:
+async def open_publisher(broker: Broker, meters: Meters | None = None) -> AsyncIterator[Publisher]:
     """A publisher for the time of the block; what is unanswered at its end stays unknown."""
-    publisher = Publisher(broker)
+    publisher = Publisher(broker, meters or Meters())
     subscription = await broker.client.receive(publisher._prefix + "*", publisher._answered)
     broker.on_reconnect.append(publisher._reconnected)
     sweeper = asyncio.create_task(publisher._sweep())

@@ -17,6 +17,7 @@ from penstock.broker.connection import Broker
 from penstock.engine.errors import PenstockError
 
 EXPIRES_S = 30
+BRIEF_S = 0.1
 HEARTBEAT_S = 2
 QUIET_S = 2 * HEARTBEAT_S
 RECALL_S_MAX = 5.0
@@ -29,18 +30,18 @@ class Delivery:
     """One message of a consumer. `at` is the broker's time of storing it, in s; `deliveries` counts from 1.
 
     `number` counts everything that its consumer has delivered, from 1: a gap means that something was lost on the way.
-    `pending` is how many messages the consumer had not delivered yet when it sent this one.
+    `pending` is how many messages the consumer had not delivered yet when it sent this one. `headers` are as they came.
     """
 
-    __slots__ = ("_broker", "at", "data", "deliveries", "number", "pending", "reply", "seq", "subject")
+    __slots__ = ("_broker", "at", "data", "deliveries", "headers", "number", "pending", "reply", "seq", "subject")
     deliveries: int
     seq: int
     number: int
     at: float
     pending: int
 
-    def __init__(self, broker: Broker, subject: str, reply: str, data: bytes) -> None:
-        self._broker, self.subject, self.reply, self.data = broker, subject, reply, data
+    def __init__(self, broker: Broker, subject: str, reply: str, data: bytes, headers: bytes = b"") -> None:
+        self._broker, self.subject, self.reply, self.data, self.headers = broker, subject, reply, data, headers
 
     def __getattr__(self, name: str) -> Any:
         """The numbers are read when one of them is asked for: who looks only at the body pays nothing."""
@@ -80,8 +81,10 @@ class Pull:
         batch: int,
         room: Callable[[], int] | None,
         before: Callable[[], Awaitable[None]] | None,
+        expires_s: int,
     ) -> None:
         self._broker, self._take, self._batch, self._room, self._before = broker, take, batch, room, before
+        self._expires_ns = expires_s * 10**9
         self._stream, self._consumer = stream, consumer
         self._subject = f"$JS.API.CONSUMER.MSG.NEXT.{stream}.{consumer}"
         self._subscription: Subscription | None = None
@@ -97,6 +100,13 @@ class Pull:
         room = self._batch if self._room is None else min(self._batch, self._room())
         if self._left <= room // 2 and room - self._left > 0:
             await self._ask(room - self._left)
+
+    async def ask_briefly(self, count: int) -> None:
+        """Ask for messages that are there now: what has not come in a moment is not waited for. Raises Unavailable."""
+        if not self._broken:
+            self._left += count
+            request = {"batch": count, "expires": int(BRIEF_S * 10**9)}
+            await self._broker.publish(self._subject, orjson.dumps(request), reply=self._inbox)
 
     @property
     def left(self) -> int:
@@ -130,14 +140,14 @@ class Pull:
 
     async def _ask(self, count: int) -> None:
         self._left += count
-        request = {"batch": count, "expires": EXPIRES_S * 10**9, "idle_heartbeat": HEARTBEAT_S * 10**9}
+        request = {"batch": count, "expires": self._expires_ns, "idle_heartbeat": HEARTBEAT_S * 10**9}
         await self._broker.publish(self._subject, orjson.dumps(request), reply=self._inbox)
 
     async def _receive(self, subject: bytes, reply: bytes, data: bytes, headers: bytes) -> None:
         self._heard = time.monotonic()
         if reply:
             self._left -= 1
-            self._take(Delivery(self._broker, subject.decode(), reply.decode(), data))
+            self._take(Delivery(self._broker, subject.decode(), reply.decode(), data, headers))
         else:
             self._status(headers)
         if self._left <= self._batch // 2:
@@ -184,9 +194,13 @@ async def open_pull(
     batch: int,
     room: Callable[[], int] | None = None,
     before: Callable[[], Awaitable[None]] | None = None,
+    expires_s: int = EXPIRES_S,
 ) -> AsyncIterator[Pull]:
-    """Deliveries of the consumer go to `take` (which must not wait) for the time of the block."""
-    pull = Pull(broker, stream, consumer, take, batch, room, before)
+    """Deliveries of the consumer go to `take` (which must not wait) for the time of the block.
+
+    `expires_s` is how long the broker waits behind one request: at least 5, for its heartbeats.
+    """
+    pull = Pull(broker, stream, consumer, take, batch, room, before, expires_s)
     await pull._renew()
     broker.on_reconnect.append(pull._safely_renew)
     watcher = asyncio.create_task(pull._watch())

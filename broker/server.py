@@ -8,16 +8,22 @@ import shutil
 import socket
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import orjson
 
 from penstock.broker.command import Command
-from penstock.config.limits import BODY_BYTES_MAX, BULK_RUNS_MAX
+from penstock.config.limits import BODY_BYTES_MAX, BULK_RUNS_MAX, MIB
 from penstock.config.settings import BrokerSettings
-from penstock.engine.errors import Conflict, Unavailable
+from penstock.engine.errors import Conflict, Invalid, Unavailable
 
 READY_S_MAX = 20.0
+LOG_BYTES_MAX = 32 * MIB
+LOGS_KEPT = 2
+LOCAL = "127.0.0.1"
+ANY_PORT = -1
+PORTS_FILES = "nats-server_*.ports"
 
 
 class EmbeddedBroker:
@@ -35,13 +41,18 @@ class EmbeddedBroker:
         return self.settings.own_url
 
     def start(self) -> None:
-        """Return once it takes connections. Raises Conflict for a port in use, Unavailable when it does not come up."""
-        for port in filter(None, (self.settings.port, self.settings.monitor_port)):
-            _check_free(_host(self.settings), port)
+        """Return once it takes connections. Raises Conflict for a port in use, Invalid for credentials that cannot be read,
+        Unavailable when it does not come up."""
+        for host, port in ((_host(self.settings), self.settings.port), (LOCAL, self.settings.monitor_port)):
+            if port:
+                _check_free(host, port)
+        if self.settings.leaf_credentials:
+            _check_readable(self.settings.leaf_credentials)
         config = self._dir / "broker.conf"
-        config.write_text(render(self.settings))
-        config.chmod(0o600)
-        with (self._dir / "broker.log").open("ab") as log:
+        _write_private(config, render(self.settings))
+        for former in self._dir.glob(PORTS_FILES):
+            former.unlink()
+        with open(log_path(self.settings), "ab", opener=_private) as log:
             self.command = Command([find_binary(), "-c", str(config)], output=log)
         self._wait_ready(self.command)
 
@@ -67,7 +78,7 @@ class EmbeddedBroker:
         raise Unavailable(f"the embedded broker is not ready after {READY_S_MAX:g} s: {self._last_words()}")
 
     def _last_words(self) -> str:
-        lines = (self._dir / "broker.log").read_text(errors="replace").splitlines()
+        lines = log_path(self.settings).read_text(errors="replace").splitlines()
         return lines[-1] if lines else "it said nothing"
 
 
@@ -75,6 +86,9 @@ def render(settings: BrokerSettings) -> str:
     """The broker's configuration file. Its format takes JSON values, so no setting can break out of its place."""
     lines = [
         f"listen: {_quote(f'{_host(settings)}:{settings.port}')}",
+        f"log_file: {_quote(str(log_path(settings)))}",
+        f"log_size_limit: {LOG_BYTES_MAX}",
+        f"log_max_num: {LOGS_KEPT + 1}",
         f"max_payload: {BODY_BYTES_MAX}",
         "max_pending: 268435456",
         "jetstream {",
@@ -85,11 +99,27 @@ def render(settings: BrokerSettings) -> str:
         f'  limits {{ batch {{ max_msgs: {BULK_RUNS_MAX}, max_inflight_per_stream: 500, max_inflight_total: 5000, timeout: "5s" }} }}',
         "}",
     ]
-    if settings.monitor_port:
-        lines.append(f"http: {_quote(f'127.0.0.1:{settings.monitor_port}')}")
+    lines += _authorization(settings)
+    if settings.monitor_port or settings.leaf_remotes:  # without it nobody could tell how the links to the hubs are
+        lines.append(f"http: {_quote(f'{LOCAL}:{settings.monitor_port or ANY_PORT}')}")
     if settings.leaf_remotes:
-        lines.append(f"leafnodes {{ remotes: [{', '.join(_remote(settings, url) for url in settings.leaf_remotes)}] }}")
+        lines.append(f"ports_file_dir: {_quote(str(Path(settings.data_dir).absolute()))}")
+        lines.append(f'leafnodes {{ reconnect: "2s", remotes: [{", ".join(_remote(settings, url) for url in settings.leaf_remotes)}] }}')
     return "\n".join(lines) + "\n"
+
+
+def log_path(settings: BrokerSettings) -> Path:
+    return Path(settings.data_dir).absolute() / "broker.log"
+
+
+def monitor_port(settings: BrokerSettings) -> int | None:
+    """Where the broker's monitoring listens on 127.0.0.1: as set, or as it chose itself; None while it is not up."""
+    if settings.monitor_port:
+        return settings.monitor_port
+    for file in Path(settings.data_dir).absolute().glob(PORTS_FILES):
+        with suppress(OSError, ValueError, LookupError):  # it is just being written, or taken away
+            return int(orjson.loads(file.read_bytes())["monitoring"][0].rpartition(":")[2])
+    return None
 
 
 def find_binary() -> str:
@@ -101,13 +131,20 @@ def find_binary() -> str:
     return found
 
 
+def _authorization(settings: BrokerSettings) -> list[str]:
+    """What our own processes and workers come in with, everybody must."""
+    if settings.user and settings.password:
+        return [f"authorization {{ user: {_quote(settings.user)}, password: {_quote(settings.password)} }}"]
+    return [f"authorization {{ token: {_quote(settings.token)} }}"] if settings.token else []
+
+
 def _remote(settings: BrokerSettings, url: str) -> str:
     credentials = f", credentials: {_quote(settings.leaf_credentials)}" if settings.leaf_credentials else ""
     return f"{{ urls: [{_quote(url)}]{credentials} }}"
 
 
 def _host(settings: BrokerSettings) -> str:
-    return "0.0.0.0" if settings.leaf_remotes else "127.0.0.1"  # noqa: S104 - hubs must reach a leaf node
+    return "0.0.0.0" if settings.leaf_remotes else LOCAL  # noqa: S104 - hubs must reach a leaf node
 
 
 def _quote(text: str) -> str:
@@ -121,6 +158,25 @@ def _check_free(host: str, port: int) -> None:
             probe.bind((host, port))
         except OSError as error:
             raise Conflict(f"the broker's port {port} on {host} is in use or not allowed: {error.strerror}") from error
+
+
+def _check_readable(path: str) -> None:
+    """The broker itself would start all the same, and say so in its own log only."""
+    try:
+        Path(path).read_bytes()
+    except OSError as error:
+        raise Invalid(f"the file {path} of leaf_credentials cannot be read: {error.strerror}") from error
+
+
+def _write_private(path: Path, text: str) -> None:
+    """It holds passwords: at no moment may others read it."""
+    path.unlink(missing_ok=True)
+    with open(path, "w", opener=_private) as file:
+        file.write(text)
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
 
 
 def _lock(directory: Path) -> int:

@@ -7,34 +7,54 @@ from contextlib import asynccontextmanager
 
 from penstock.broker import names
 from penstock.broker.buckets import Bucket
+from penstock.broker.captures import Captures
 from penstock.broker.connection import Broker, connect
 from penstock.broker.dead_letters import DeadLetters
 from penstock.broker.definitions import Definitions
 from penstock.broker.direct import DirectReader, open_reader
+from penstock.broker.events import Events
 from penstock.broker.history import History
+from penstock.broker.leases import Leases
+from penstock.broker.meters import Meters
+from penstock.broker.pauses import Pauses
 from penstock.broker.publisher import Publisher, open_publisher
+from penstock.broker.sources import Sources
+from penstock.broker.sticky import StickyTasks
 from penstock.broker.tasks import Tasks
+from penstock.broker.telemetry import Telemetry
+from penstock.broker.triggers import Triggers
 from penstock.config.settings import BrokerSettings
 
 
 class Store:
     """One of each, all over the same connection."""
 
-    def __init__(self, broker: Broker, publisher: Publisher, reader: DirectReader) -> None:
-        self.broker, self.publisher, self.reader = broker, publisher, reader
+    def __init__(self, broker: Broker, publisher: Publisher, reader: DirectReader, meters: Meters) -> None:
+        self.broker, self.publisher, self.reader, self.meters = broker, publisher, reader, meters
+        self.telemetry = Telemetry(broker, meters)
         self.history = History(broker, publisher, reader)
-        self.tasks = Tasks(broker, publisher)
-        self.dead_letters = DeadLetters(publisher)
+        self.tasks = Tasks(broker, publisher, reader)
+        self.sticky_tasks = StickyTasks(broker)
+        self.dead_letters = DeadLetters(broker, publisher, reader)
         self.runs = self.bucket(names.RUNS)
         self.workers = self.bucket(names.WORKERS)
         self.signals = self.bucket(names.SIGNALS)
         self.checkpoints = self.bucket(names.CHECKPOINTS)
+        self.pauses = Pauses(self.checkpoints)
+        self.leases = Leases(self.bucket(names.BRIDGE_LEASES), broker, publisher)
+        self.sticky_bindings = self.bucket(names.STICKY_BINDINGS)
+        self.approval_tokens = self.bucket(names.APPROVAL_TOKENS)
+        self.events = Events(broker, publisher, reader)
+        self.triggers = Triggers(self.bucket(names.TRIGGERS))
+        self.sources = Sources(broker, self.events, Captures(self.bucket(names.TRIGGERS), broker))
         self.definitions = Definitions(self.bucket(names.DEFINITIONS))
 
     async def remove_run(self, run_id: str) -> None:
         """Delete all that is kept of a run. Its history goes last: until then, what an interruption left can be found again."""
         await self.signals.purge(f"{run_id}.>")
         await self.checkpoints.purge(f"{run_id}.>")
+        await self.approval_tokens.purge(f"{run_id}.>")
+        await self.sticky_bindings.purge(run_id)
         await self.runs.purge(run_id)
         await self.history.remove(run_id)
 
@@ -43,7 +63,13 @@ class Store:
 
 
 @asynccontextmanager
-async def open_store(settings: BrokerSettings, name: str, patience_s: float = 10.0) -> AsyncIterator[Store]:
-    """A store for the time of the block; `name` is what the broker's monitoring shows. Raises Unavailable."""
-    async with connect(settings, name, patience_s) as broker, open_publisher(broker) as publisher, open_reader(broker) as reader:
-        yield Store(broker, publisher, reader)
+async def open_store(settings: BrokerSettings, name: str, patience_s: float = 10.0, meters: Meters | None = None) -> AsyncIterator[Store]:
+    """A store for the time of the block; `name` is what the broker's monitoring shows. Raises Unavailable.
+
+    What is counted goes to `meters`, by default the store's own.
+    """
+    meters = meters or Meters()
+    async with connect(settings, name, patience_s) as broker, open_publisher(broker, meters) as publisher, open_reader(broker) as reader:
+        meters.reading("penstock_broker_connected", lambda: float(broker.connected))
+        meters.reading("penstock_broker_reconnects_total", lambda: broker.reconnects)
+        yield Store(broker, publisher, reader, meters)

@@ -4,24 +4,28 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 import msgspec
 import orjson
 from msgspec import Raw, Struct
 
 from penstock.broker import names
-from penstock.broker.connection import Broker
+from penstock.broker.connection import ApiError, Broker
+from penstock.broker.direct import DirectReader
 from penstock.broker.publisher import Publisher
-from penstock.broker.pull import Delivery, Pull, open_pull
+from penstock.broker.pull import EXPIRES_S, Delivery, Pull, open_pull
 from penstock.config.limits import ACK_WAIT_S
-from penstock.engine.commands import DispatchTask
+from penstock.engine.commands import DispatchTask, WithdrawSticky
 from penstock.engine.errors import Conflict, PenstockError
 from penstock.engine.events import NULL
 
 
 class TaskPayload(Struct, frozen=True, omit_defaults=True):
-    """What a worker receives. `attempt` counts from 1, `iteration` from 0; `metadata` is the step's own."""
+    """What a worker receives. `attempt` counts from 1, `iteration` from 0; `metadata` is the step's own.
+
+    `step_type` is agent_loop for a step that may go on with another iteration.
+    """
 
     task_id: str
     run_id: str
@@ -31,6 +35,7 @@ class TaskPayload(Struct, frozen=True, omit_defaults=True):
     input: Raw = NULL
     workflow_name: str = ""
     metadata: dict[str, str] = {}
+    step_type: str = "normal"
 
 
 _ENCODER = msgspec.json.Encoder()
@@ -55,32 +60,57 @@ def payload(run_id: str, workflow: str, command: DispatchTask) -> bytes:
     }
     if command.metadata:
         document["metadata"] = command.metadata
+    if command.step_type != "normal":
+        document["step_type"] = command.step_type
     return _ENCODER.encode(document)
 
 
 class Tasks:
     """A small face over the TASK_QUEUES stream."""
 
-    def __init__(self, broker: Broker, publisher: Publisher) -> None:
-        self._broker, self._publisher = broker, publisher
+    def __init__(self, broker: Broker, publisher: Publisher, reader: DirectReader) -> None:
+        self._broker, self._publisher, self._reader = broker, publisher, reader
 
     def send(self, run_id: str, workflow: str, command: DispatchTask) -> asyncio.Future[bytes]:
-        """Queue a task; the future ends when it is stored. A repeat within 2 min is stored once."""
+        """Queue a task, for everyone or for its worker; the future ends when it is stored. A repeat within 2 min is stored once."""
         message_id = names.task_message_id(run_id, command.step_id, command.iteration, command.attempt)
-        subject = names.task_subject(command.task, run_id, command.group)
+        if command.worker is None:
+            subject = names.task_subject(command.task, run_id, command.group)
+        else:
+            subject = names.sticky_subject(command.task, command.worker, run_id)
         return self._publisher.send(subject, payload(run_id, workflow, command), {names.MSG_ID: message_id})
 
-    async def withdraw(self, run_id: str, task: str, group: str | None) -> None:
-        """Remove the run's tasks of this type from the queue, also those that a worker holds: they are not delivered again."""
-        await self._broker.api(f"STREAM.PURGE.{names.TASKS}", {"filter": names.task_subject(task, run_id, group)})
+    async def withdraw(self, run_id: str, task: str, group: str | None, worker: str | None = None) -> None:
+        """Remove the run's tasks of this type from the queue (or its worker's), also those that are held: none comes again."""
+        if worker is None:
+            await self._broker.api(f"STREAM.PURGE.{names.TASKS}", {"filter": names.task_subject(task, run_id, group)})
+        else:
+            await self._broker.api(f"STREAM.PURGE.{names.STICKY}", {"filter": names.sticky_subject(task, worker, run_id)})
+
+    async def withdraw_sticky(self, run_id: str, command: WithdrawSticky) -> None:
+        """Remove this very execution from what waits for its worker; one that is gone is fine."""
+        subject = names.sticky_subject(command.task, command.worker, run_id)
+        wanted = (command.step_id, command.iteration, command.attempt)
+        for stored in await self._reader.subject(names.STICKY, subject):
+            task = decode(stored.data)
+            if (task.step_id, task.iteration, task.attempt) == wanted:
+                with suppress(ApiError):  # answered meanwhile
+                    await self._broker.api(f"STREAM.MSG.DELETE.{names.STICKY}", {"seq": stored.seq})
 
     @asynccontextmanager
     async def consume(
-        self, task: str, take: Callable[[Delivery], None], *, batch: int, room: Callable[[], int], group: str | None = None
+        self,
+        task: str,
+        take: Callable[[Delivery], None],
+        *,
+        batch: int,
+        room: Callable[[], int],
+        group: str | None = None,
+        expires_s: int = EXPIRES_S,
     ) -> AsyncIterator[Pull]:
         """Deliveries of one task type, shared with every other worker of it, for the time of the block."""
         consumer = await self._durable(task, group)
-        async with open_pull(self._broker, names.TASKS, consumer, take, batch=batch, room=room) as pull:
+        async with open_pull(self._broker, names.TASKS, consumer, take, batch=batch, room=room, expires_s=expires_s) as pull:
             yield pull
 
     async def ack_wait_s(self, task: str, group: str | None = None) -> float:

@@ -40,6 +40,13 @@ def run_input(text: str) -> bytes:
     return _json(text.encode(), "the argument")
 
 
+def payload(text: str) -> bytes:
+    """The bytes that `--data` means: JSON in the text itself, or whatever `@FILE` or stdin (`-`) holds."""
+    if text == "-":
+        return sys.stdin.buffer.read()
+    return _read(text[1:]) if text.startswith("@") else _json(text.encode(), "the argument")
+
+
 def bulk_inputs(body: bytes) -> list[bytes]:
     """One JSON text per run, out of a JSON array or of JSON lines; blank lines do not count."""
     try:

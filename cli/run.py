@@ -1,19 +1,17 @@
-"""`penstock run`: start, status, list, events, watch, cancel, bulk."""
+"""`penstock run`: start, status, list, events, watch, scheduled, unschedule, signal, decide; of many runs: cancel, retry, bulk."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING
 
 import click
 
-from penstock.cli import documents, output
-from penstock.cli.session import REFUSED, RUN_NOT_COMPLETED, Group, Session
-from penstock.engine.errors import PenstockError, Unavailable
+from penstock.cli import bulk, documents, output
+from penstock.cli.session import RUN_NOT_COMPLETED, Group, Session
 
 if TYPE_CHECKING:
     from penstock.http.client import Client
-    from penstock.http.client_views import CancelledRun, RunView
+    from penstock.http.client_views import RunView
 
 RUN_ID = click.argument("run_id", metavar="ID")
 WAIT = click.option("--wait", is_flag=True, help="Wait until the run ends; exit code 4 unless it completed.")
@@ -22,20 +20,25 @@ STATUSES = ("scheduled", "pending", "running", "completed", "failed", "cancelled
 
 @click.group(cls=Group)
 def run() -> None:
-    """Start, follow, list and cancel runs."""
+    """Start, follow, list, cancel and retry runs."""
+
+
+for command in (bulk.cancel, bulk.retry, bulk.bulk):
+    run.add_command(command)
 
 
 @run.command()
 @click.argument("workflow")
 @click.option("--input", "given", metavar="JSON|@FILE|-", help="The run's input; - reads stdin.")
+@click.option("--at", "run_at", metavar="TIME", help="Start it at this RFC 3339 time.  [default: now]")
 @click.option("--idempotency-key", metavar="KEY", help="The same key gives the same run, however often it is sent.")
 @WAIT
 @click.pass_obj
-def start(session: Session, workflow: str, given: str | None, idempotency_key: str | None, wait: bool) -> None:
-    """Start a run of WORKFLOW now and print its id."""
+def start(session: Session, workflow: str, given: str | None, run_at: str | None, idempotency_key: str | None, wait: bool) -> None:
+    """Start a run of WORKFLOW and print its id."""
     client = session.client()
     body = None if given is None else documents.run_input(given)
-    started = client.start(workflow, body, idempotency_key=idempotency_key)
+    started = client.start(workflow, body, run_at=run_at, idempotency_key=idempotency_key)
     if wait:
         _finish(_ended(client, started.run_id))
     else:
@@ -107,37 +110,49 @@ def watch(session: Session, run_id: str) -> None:
 
 
 @run.command()
-@click.argument("run_ids", metavar="ID...", nargs=-1, required=True)
-@click.option("--reason", help="Kept in the history.")
+@RUN_ID
 @click.pass_obj
-def cancel(session: Session, run_ids: tuple[str, ...], reason: str | None) -> None:
-    """Cancel the runs ID... A run that cannot be cancelled does not keep the others from it."""
-    client = session.client()
-    answers = [_cancel(client, run_id, reason) for run_id in run_ids]
-    done = [answer for answer in answers if answer is not None]
-    output.show(done, lambda: _lines(f"{answer.run_id} {answer.status}" for answer in done))
-    if len(done) < len(run_ids):
-        click.get_current_context().exit(REFUSED)
+def scheduled(session: Session, run_id: str) -> None:
+    """Show the run ID, if it waits for its time."""
+    found = session.client().scheduled(run_id)
+    rows = [("run", found.run_id), ("workflow", found.workflow_id), ("status", found.status), ("run at", found.run_at)]
+    more = [("created", found.created_at), ("input", output.optional(found.input))]
+    output.show(found, lambda: output.fields([*rows, *more]))
 
 
 @run.command()
-@click.argument("workflow")
-@click.argument("file", type=click.File("rb"))
+@RUN_ID
 @click.pass_obj
-def bulk(session: Session, workflow: str, file: BinaryIO) -> None:
-    """Start one run of WORKFLOW per input in FILE (a JSON array, or JSON lines; - for stdin) and print the run ids.
+def unschedule(session: Session, run_id: str) -> None:
+    """Cancel the run ID before it starts; exit code 1 if it has."""
+    done = session.client().unschedule(run_id)
+    output.show(done, lambda: click.echo(f"{run_id} {done.status}"))
 
-    Each request starts up to 1000 runs, all of them or none; after an error, the ids printed are of those that started.
-    """
-    client, inputs = session.client(), documents.bulk_inputs(file.read())
-    run_ids: list[str] = []
-    try:
-        with output.progress("starting", len(inputs)) as advance:
-            for part in documents.requests(inputs):
-                run_ids += client.bulk(workflow, part).run_ids
-                advance(len(part))
-    finally:
-        output.show({"run_ids": run_ids, "total": len(run_ids)}, lambda: _lines(run_ids))
+
+@run.command()
+@RUN_ID
+@click.argument("name")
+@click.option("--data", "given", metavar="JSON|@FILE|-", help="The payload; a file and stdin (-) may hold any bytes.")
+@click.pass_obj
+def signal(session: Session, run_id: str, name: str, given: str | None) -> None:
+    """Send the signal NAME to the run ID."""
+    sent = session.client().signal(run_id, name, b"" if given is None else documents.payload(given))
+    output.show(sent, lambda: click.echo(f"{sent.run_id} {sent.signal} {sent.status}"))
+
+
+@run.command()
+@RUN_ID
+@click.argument("step")
+@click.option("--token", required=True, help="The approval's one-time token.")
+@click.option("--reject", is_flag=True, help="Reject it: the step fails.")
+@click.option("--comment", help="Kept with the decision.")
+@click.option("--by", "approved_by", metavar="NAME", help="Who decides.")
+@click.pass_obj
+def decide(session: Session, run_id: str, step: str, token: str, reject: bool, comment: str | None, approved_by: str | None) -> None:
+    """Approve (or reject) STEP of the run ID, which waits for it."""
+    action = "reject" if reject else "approve"
+    done = session.client().decide(run_id, step, token, action, comment=comment, approved_by=approved_by)
+    output.show(done, lambda: click.echo(f"{done.status} {done.step}"))
 
 
 def _ended(client: Client, run_id: str) -> RunView:
@@ -157,18 +172,3 @@ def _finish(found: RunView) -> None:
 def _exit_code(found: RunView) -> None:
     if found.status != "completed":
         click.get_current_context().exit(RUN_NOT_COMPLETED)
-
-
-def _cancel(client: Client, run_id: str, reason: str | None) -> CancelledRun | None:
-    try:
-        return client.cancel(run_id, reason)
-    except Unavailable:
-        raise
-    except PenstockError as error:
-        click.echo(f"Error: {output.printable(run_id)}: {output.printable(str(error))}", err=True)
-        return None
-
-
-def _lines(lines: Iterable[str]) -> None:
-    for line in lines:
-        click.echo(line)

@@ -14,8 +14,10 @@ from pathlib import Path
 import click
 import msgspec
 import structlog
+from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, stop_after_delay, wait_fixed
 
-from penstock.actors.processes import run_services, run_shard
+from penstock.actors.processes import run_services, run_shard, run_triggers
+from penstock.actors.relay import Relay
 from penstock.actors.supervisor import Child, Process, Supervisor
 from penstock.broker.command import Command
 from penstock.broker.connection import address, connect
@@ -25,11 +27,12 @@ from penstock.cli.options import settings_options
 from penstock.config.limits import HTTP_SHUTDOWN_S, SHUTDOWN_S
 from penstock.config.logging import configure
 from penstock.config.settings import BrokerSettings, Settings, load, to_environ
-from penstock.engine.errors import Invalid
+from penstock.engine.errors import Invalid, Unavailable
 
 READY_POLL_S = 0.02
 ENGINE_GRACE_S = 6.0
 BROKER_GRACE_S = 3.0
+PROVISION_S_MAX = 30.0  # a cluster that is just starting takes seconds to agree on a leader
 
 log = structlog.get_logger()
 
@@ -40,16 +43,17 @@ def serve(flags: dict[str, str], config: Path | None) -> None:
     """Run the whole service: embedded broker (unless broker_url is set), engine and HTTP."""
     settings = _settings(flags, config)
     broker = None if settings.broker.url else EmbeddedBroker(settings.broker)
-    started_at = time.monotonic()
+    started_at, relay = time.monotonic(), Relay()
     try:
         children = []
         if broker is not None:
             broker.start()
+            _warn_if_open(settings.broker)
             settings = _on(settings, broker.url)
             children.append(_broker_child(broker))
         _provision(settings.broker)
-        children += [*_engine_children(settings, services=True), *_api_children(settings)]
-        _supervise(children, _watch_ready(settings, started_at))
+        children += [*_shards(settings, None), _services_child(settings, relay, triggers=True), *_api_children(settings)]
+        _supervise(children, _watch_ready(settings, started_at), relay)
     finally:
         if broker is not None:
             broker.stop()
@@ -58,11 +62,12 @@ def serve(flags: dict[str, str], config: Path | None) -> None:
 @click.command()
 @settings_options
 def engine(flags: dict[str, str], config: Path | None) -> None:
-    """Run the shards against an external broker (broker_url)."""
+    """Run the shards and the triggers against an external broker (broker_url)."""
     settings = _settings(flags, config)
     _need_url(settings)
     _provision(settings.broker)
-    _supervise(_engine_children(settings, services=False), lambda: None)
+    relay = Relay()
+    _supervise([*_shards(settings, relay), _python("triggers", run_triggers, settings)], lambda: None, relay)
 
 
 @click.command()
@@ -72,13 +77,21 @@ def api(flags: dict[str, str], config: Path | None) -> None:
     settings = _settings(flags, config)
     _need_url(settings)
     _provision(settings.broker)
-    _supervise([_services_child(settings), *_api_children(settings)], lambda: None)
+    relay = Relay()
+    _supervise([_services_child(settings, relay, triggers=False), *_api_children(settings)], lambda: None, relay)
 
 
 def _settings(flags: dict[str, str], config: Path | None) -> Settings:
     settings = load(flags, file=config).settings
     configure(settings.log, "serve")
     return settings
+
+
+def _warn_if_open(settings: BrokerSettings) -> None:
+    if settings.leaf_remotes and not (settings.user or settings.token):
+        log.warning(
+            "broker_open_to_all", port=settings.port, hint="as a leaf it listens on every address: set broker_user and broker_password"
+        )
 
 
 def _need_url(settings: Settings) -> None:
@@ -91,16 +104,31 @@ def _on(settings: Settings, url: str) -> Settings:
 
 
 def _provision(settings: BrokerSettings) -> None:
-    async def work() -> None:
-        async with connect(settings, "provisioning") as broker:
-            await provision(broker, settings)
-
-    asyncio.run(work())
-    log.info("broker_ready", url=address(settings).rpartition("@")[2])
+    """Make every stream, as soon as there is a broker that can. Raises Denied, Conflict, Unavailable."""
+    asyncio.run(_PATIENTLY(_provision_once, settings))
+    log.info("broker_ready", url=address(settings))
 
 
-def _supervise(children: list[Child], on_step: Callable[[], float | None]) -> None:
-    Supervisor(children, on_step, SHUTDOWN_S).run()
+async def _provision_once(settings: BrokerSettings) -> None:
+    async with connect(settings, "provisioning") as broker:
+        await provision(broker, settings)
+
+
+def _log_wait(state: RetryCallState) -> None:
+    log.warning("waiting_for_broker", reason=str(state.outcome.exception()) if state.outcome else "")
+
+
+_PATIENTLY = AsyncRetrying(
+    retry=retry_if_exception_type(Unavailable),
+    wait=wait_fixed(0.5),
+    stop=stop_after_delay(PROVISION_S_MAX),
+    before_sleep=_log_wait,
+    reraise=True,
+)
+
+
+def _supervise(children: list[Child], on_step: Callable[[], float | None], relay: Relay) -> None:
+    Supervisor(children, on_step, SHUTDOWN_S, relay).run()
 
 
 def _broker_child(broker: EmbeddedBroker) -> Child:
@@ -115,13 +143,14 @@ def _broker_child(broker: EmbeddedBroker) -> Child:
     return Child("broker", start, stage=2, grace_s=BROKER_GRACE_S)
 
 
-def _engine_children(settings: Settings, services: bool) -> list[Child]:
-    shards = [_python(f"shard-{number}", run_shard, settings, number) for number in range(settings.engine.shards)]
-    return [*shards, _services_child(settings)] if services else shards
+def _shards(settings: Settings, relay: Relay | None) -> list[Child]:
+    """The first of them has the supervisor's relay, if it is given."""
+    relays = [relay, *[None] * (settings.engine.shards - 1)]
+    return [_python(f"shard-{number}", run_shard, settings, number, one) for number, one in enumerate(relays)]
 
 
-def _services_child(settings: Settings) -> Child:
-    return _python("services", run_services, settings)
+def _services_child(settings: Settings, relay: Relay, *, triggers: bool) -> Child:
+    return _python("services", run_services, settings, relay, triggers)
 
 
 def _python(name: str, target: Callable[..., None], *args: object) -> Child:

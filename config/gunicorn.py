@@ -6,6 +6,7 @@ file; a bad one ends the start with one line.
 
 from __future__ import annotations
 
+import gc
 import os
 from typing import Any
 
@@ -14,6 +15,7 @@ from gunicorn import glogging
 from penstock.config import limits
 from penstock.config.logging import configure
 from penstock.config.settings import Settings, SettingsError, load
+from penstock.config.warnings import WARNINGS
 
 WORKER_SHUTDOWN_S = int(limits.HTTP_SHUTDOWN_S) - 1  # the rest is for closing the application, before the arbiter kills
 
@@ -28,8 +30,22 @@ class Logger(glogging.Logger):  # type: ignore[misc]
         self.error_log.propagate = True
 
 
+def pre_fork(server: Any, worker: Any) -> None:
+    """Number the workers: one that takes another's place has its number, so that its metrics go on under the same name."""
+    taken = {other.number for other in server.WORKERS.values()}
+    worker.number = next(number for number in range(len(taken) + 1) if number not in taken)
+
+
+def post_worker_init(worker: Any) -> None:
+    """What has been loaded stays for good: the collector need not look at it again and again, nor come every few requests."""
+    gc.freeze()
+    gc.set_threshold(20_000, 20, 50)
+
+
 def post_fork(server: Any, worker: Any) -> None:
     worker.cfg.set("graceful_timeout", WORKER_SHUTDOWN_S)
+    configure(_settings.log, f"http-{worker.number}")
+    WARNINGS.clear()
 
 
 def _load() -> Settings:

@@ -73,6 +73,16 @@ def _integer(least: int, most: int) -> Parse:
     return parse
 
 
+def _ratio(value: object) -> float:
+    text = isinstance(value, str) and re.fullmatch(r"[0-9]{1,3}(\.[0-9]{1,12})?", value, re.ASCII)
+    if not text and type(value) not in (int, float):
+        raise ValueError(value)
+    ratio = float(str(value))
+    if not 0 <= ratio <= 1:
+        raise ValueError(value)
+    return ratio
+
+
 def _size(value: object) -> int:
     size = units.parse_size(value) if isinstance(value, str) else value
     if type(size) is not int or not 0 < size < 2**63:
@@ -149,6 +159,7 @@ PATH = Kind(_text, "a path")
 PORT = Kind(_integer(1, 65535), "a port, 1 to 65535")
 PORT_OR_OFF = Kind(_integer(0, 65535), "a port, 1 to 65535, or 0 for off")
 SIZE = Kind(_size, "a size such as 10GiB, 500MB or a number of bytes", units.format_size)
+RATIO = Kind(_ratio, "a number from 0 to 1", lambda ratio: f"{ratio:.12f}".rstrip("0").rstrip("."))
 HISTORY_AGE = Kind(_duration(limits.DEDUP_WINDOW_S), "a duration such as 30d, 24h or 90m, at least 5s", units.format_duration)
 RUNS_AGE = Kind(_duration(1.0), "a duration such as 30d, 24h or 90m, at least 1s", units.format_duration)
 LISTEN = Kind(_listen, "HOST:PORT, or :PORT for every IPv4 address")
@@ -184,6 +195,7 @@ KEYS: Mapping[str, Key] = {
         Key("api_token", "http", "api_token", _optional(TEXT), "Bearer token of the control plane; none: open.", secret=True),
         Key("bridge_token", "http", "bridge_token", _optional(TEXT), "Bearer token of the worker bridge; none: closed.", secret=True),
         Key("webhook_secret", "http", "webhook_secret", _optional(TEXT), "Default secret of webhook triggers.", secret=True),
+        Key("telemetry_sample_ratio", "telemetry", "sample_ratio", RATIO, "Share of the runs whose spans are written."),
         Key("log_level", "log", "level", _choice("debug", "info", "warning", "error"), "Least severity that is logged."),
         Key("log_format", "log", "format", _choice("console", "json"), "Log lines for people or for machines."),
     )

@@ -18,13 +18,18 @@ WEBHOOK_BYTES_MAX: Final = 1 * MIB  # Protocol: Webhooks and triggers
 BODY_BYTES_MAX: Final = 8 * MIB  # Protocol: Names and limits
 BULK_RUNS_MAX: Final = 1000  # Spec: Limits, Bulk run inputs
 MATCHING_RUNS_MAX: Final = 1000  # Spec: Limits, Matching runs
+BATCH_BYTES_MAX: Final = 8 * MIB  # inputs in one atomic batch of a bulk retry: about what the largest request holds
+DEAD_LETTERS_LISTED_DEFAULT: Final = 100  # GET /dead-letters
+DEAD_LETTERS_LISTED_MAX: Final = 1000  # GET /dead-letters
 RUNS_LISTED_DEFAULT: Final = 1000  # Protocol: HTTP answers, GET /runs
 WAIT_MS_MAX: Final = 60_000  # GET /runs/{id}?wait_ms=, as long as a poll for tasks
 RUNS_LISTED_MAX: Final = 10_000  # Protocol: HTTP answers, GET /runs
 
 # Time in a run
 SCHEDULE_AHEAD_MIN_S: Final = 1.0  # Spec: Limits, Scheduling threshold
+SCHEDULE_AHEAD_S_MAX: Final = 100 * 365 * DAY_S  # the broker's clock ends in 2262, and what is due later fires at once
 RETRIES_MAX: Final = 100_000  # Protocol: WorkflowDef, retry.max_attempts
+LOOP_ITERATIONS_MAX: Final = 1_000_000  # a bound for max_iterations itself, far beyond any use
 RETRY_DELAY_DEFAULT_S: Final = 5.0  # Protocol: WorkflowDef, retries
 RETRY_MULTIPLIER_DEFAULT: Final = 2.0  # Protocol: WorkflowDef, retry.multiplier
 RETRY_JITTER_RATIO: Final = 0.1  # Protocol: WorkflowDef, retry
@@ -40,6 +45,12 @@ WORKER_TASKS_DEFAULT: Final = 1  # Protocol: Buckets, max_tasks
 BRIDGE_HEARTBEAT_S: Final = 25.0  # Spec: Limits, Worker heartbeat interval, bridge stream
 BRIDGE_COMMENT_S: Final = 5.0  # Protocol: HTTP answers, SSE of connect
 BRIDGE_LEASE_S: Final = 5 * 60.0  # Protocol: HTTP answers, last sign of life
+BRIDGE_LEASE_TTL_S: Final = 2 * BRIDGE_LEASE_S  # an answer that comes later than this is too late
+BRIDGE_CLAIM_S: Final = 10.0  # what an answer may take; a process that died over it holds the task no longer
+POLL_TASKS_MAX: Final = 1000  # tasks that one poll may ask for
+TASK_TYPES_MAX: Final = 100  # task types of one poll, and of one worker
+POLLED_QUEUES_MAX: Final = 4096  # task queues that one front-end process reads for its pollers
+STICKY_CONSUMER_S: Final = 60 * 60.0  # a worker's own consumers go when it has not asked for so long; its tasks stay
 POLL_MS_MAX: Final = 60_000  # Spec: Limits, Poll timeout
 PAUSE_MS_MAX: Final = 3_600_000  # Spec: Limits, Pause duration
 ACK_WAIT_S: Final = 30.0  # Protocol: Tasks
@@ -50,6 +61,7 @@ DEDUP_WINDOW_S: Final = 5.0  # Spec: Limits, Deduplication window; never below 5
 DEDUP_WINDOW_BROKER_S: Final = 120.0  # Spec: Limits, Deduplication window, broker default
 DEAD_LETTERS_AGE_S_MAX: Final = 30 * DAY_S  # Spec: Limits, DEAD_LETTERS retention
 TELEMETRY_AGE_S_MAX: Final = 7 * DAY_S  # Spec: Limits, TELEMETRY retention
+TELEMETRY_METRICS_S: Final = 10.0  # how often each process writes its numbers there
 TELEMETRY_BYTES_MAX: Final = 1 * GIB  # Spec: Limits, TELEMETRY retention
 STORE_BYTES_DEFAULT: Final = 10 * GIB  # Spec: Limits, Storage limit
 LEAF_REMOTES_MAX: Final = 10  # Spec: Limits, Leaf remotes
@@ -59,11 +71,12 @@ PARTITIONS: Final = 32  # for good: a run's partition never changes
 ACK_HELD_BACK_S: Final = 5.0  # one acknowledgement for many events; what came within it comes again after a crash
 SNAPSHOT_AFTER_S: Final = 3.0  # a run's state is written at most this long after it changed, at once when the run has ended
 TIMER_DURABLE_AFTER_S: Final = 2.0  # a deadline that is still open then goes to the broker
-ACTORS_RESIDENT_MAX: Final = 50_000  # beyond it, idle runs leave memory at once
+ACTORS_RESIDENT_MAX: Final = 25_000  # beyond it, idle runs leave memory at once
 ACTOR_IDLE_S: Final = 30.0  # an idle run leaves memory after this
 EVENT_FAILURES_MAX: Final = 3  # the same event failing so often is dead-lettered and skipped
 
 # Webhooks and the process
+TRIGGERS_MAX: Final = 1000  # each costs every engine a subscription
 WEBHOOK_AGE_S_MAX: Final = 5 * 60.0  # Protocol: Webhooks and triggers, webhook-timestamp
 SHUTDOWN_S: Final = 15.0  # Spec: Limits, Shutdown, hard deadline
 HTTP_SHUTDOWN_S: Final = 5.0  # Spec: Limits, Shutdown, HTTP

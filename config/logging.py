@@ -16,9 +16,17 @@ import structlog
 from structlog.typing import EventDict, Processor, WrappedLogger
 
 from penstock.config.settings import LogSettings
+from penstock.config.warnings import WARNINGS
 
 # The broker's client reports every reconnect attempt; what matters of it is logged by broker/.
 QUIET = ("nats", "asyncio", "httpx2", "httpcore2")
+
+_process = "penstock"
+
+
+def process_name() -> str:
+    """The name under which this process logs."""
+    return _process
 
 
 def configure(log: LogSettings, process: str, stream: TextIO | None = None) -> None:
@@ -26,6 +34,8 @@ def configure(log: LogSettings, process: str, stream: TextIO | None = None) -> N
 
     Set up in a parent, it holds in forked children too: the pid is taken with each line.
     """
+    global _process
+    _process = process
     stream = sys.stderr if stream is None else stream
     level = logging.getLevelNamesMapping()[log.level.upper()]
     processors = _processors(process)
@@ -62,7 +72,7 @@ def _processors(process: str) -> list[Processor]:
         event["pid"] = os.getpid()
         return event
 
-    return [structlog.processors.add_log_level, structlog.processors.TimeStamper(fmt="iso", utc=True), add_process]
+    return [structlog.processors.add_log_level, structlog.processors.TimeStamper(fmt="iso", utc=True), add_process, WARNINGS.keep]
 
 
 def _renderers(log: LogSettings, stream: TextIO) -> list[Processor]:

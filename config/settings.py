@@ -100,6 +100,10 @@ class LogSettings(Struct, frozen=True):
     format: Literal["console", "json"] = "console"
 
 
+class TelemetrySettings(Struct, frozen=True):
+    sample_ratio: float = 0.01
+
+
 class Settings(Struct, frozen=True):
     """Each part of the service receives its own section, never the whole tree."""
 
@@ -107,6 +111,7 @@ class Settings(Struct, frozen=True):
     engine: EngineSettings = msgspec.field(default_factory=EngineSettings)
     http: HttpSettings = msgspec.field(default_factory=HttpSettings)
     log: LogSettings = LogSettings()
+    telemetry: TelemetrySettings = TelemetrySettings()
 
 
 class Loaded(NamedTuple):

@@ -6,11 +6,11 @@ from typing import TypeAlias
 
 from msgspec import Raw, Struct
 
-from penstock.engine.events import Event
+from penstock.engine.events import ApprovalRequest, Event
 
 
 class DispatchTask(Struct, frozen=True, tag=True):
-    """Queue one execution of a step for the workers of its task type (and group)."""
+    """Queue one execution of a step for the workers of its task type (and group), or for the one `worker` its run is bound to."""
 
     step_id: str
     task: str
@@ -19,13 +19,51 @@ class DispatchTask(Struct, frozen=True, tag=True):
     input: Raw
     metadata: dict[str, str]
     group: str | None = None
+    worker: str | None = None
+    step_type: str = "normal"
 
 
 class WithdrawTask(Struct, frozen=True, tag=True):
-    """Take the run's queued tasks of this type (and group) back; those that a worker holds end with its late answer."""
+    """The run is over: take its queued tasks of this type (and group) back; those that a worker holds end with its late answer."""
 
     task: str
     group: str | None = None
+    worker: str | None = None
+
+
+class WithdrawSticky(Struct, frozen=True, tag=True):
+    """Take this very execution back from the worker it waited for. It comes before the dispatch to everyone."""
+
+    step_id: str
+    task: str
+    attempt: int
+    iteration: int
+    worker: str
+
+
+class BindWorker(Struct, frozen=True, tag=True):
+    """Note for people and workers that the run's steps go to this worker from now on."""
+
+    worker_id: str
+
+
+class RequestApproval(Struct, frozen=True, tag=True):
+    """Make a one-time token and append `approval.requested` with it. A second one of the same attempt is ignored by `advance`."""
+
+    step_id: str
+    attempt: int
+    expires: float
+    subject: str | None = None
+    description: str | None = None
+    metadata: dict[str, str] | None = None
+
+
+class OpenApproval(Struct, frozen=True, tag=True):
+    """The request is in the log: keep its token's hash, and tell the subject that the definition names."""
+
+    step_id: str
+    attempt: int
+    request: ApprovalRequest
 
 
 class SetTimer(Struct, frozen=True, tag=True):
@@ -63,4 +101,15 @@ class AppendEvent(Struct, frozen=True, tag=True):
     event: Event
 
 
-Command: TypeAlias = DispatchTask | WithdrawTask | SetTimer | WithdrawTimer | DeadLetterTask | AppendEvent
+Command: TypeAlias = (
+    DispatchTask
+    | WithdrawTask
+    | WithdrawSticky
+    | BindWorker
+    | SetTimer
+    | WithdrawTimer
+    | DeadLetterTask
+    | RequestApproval
+    | OpenApproval
+    | AppendEvent
+)

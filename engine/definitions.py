@@ -16,6 +16,8 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 
 class StepType(StrEnum):
     NORMAL = "normal"
+    AGENT_LOOP = "agent_loop"
+    APPROVAL = "approval"
 
 
 class Retry(Struct, frozen=True, omit_defaults=True):
@@ -37,9 +39,23 @@ class SkipIf(Struct, frozen=True):
     value: Raw
 
 
+class Config(Struct, frozen=True, omit_defaults=True):
+    """What only one type of step knows. Agent loop: the first three, `max_iterations` counts executions; approval: the others."""
+
+    max_iterations: int | None = None
+    max_duration: str | None = None
+    loop_delay: str | None = None
+    timeout: str | None = None
+    subject: str | None = None
+    description: str | None = None
+    metadata: dict[str, str] = {}
+
+
 class Step(Struct, frozen=True, omit_defaults=True):
+    """`task` is empty for an approval, which no worker carries out."""
+
     id: str
-    task: str
+    task: str = ""
     type: StepType = StepType.NORMAL
     depends_on: tuple[str, ...] = ()
     timeout: str | None = None
@@ -48,6 +64,7 @@ class Step(Struct, frozen=True, omit_defaults=True):
     skip_if: SkipIf | None = None
     metadata: dict[str, str] = {}
     worker_group: str | None = None
+    config: Config | None = None
 
 
 class WorkflowDef(Struct, frozen=True, omit_defaults=True):
@@ -58,6 +75,7 @@ class WorkflowDef(Struct, frozen=True, omit_defaults=True):
     default_retry: Retry | None = None
     input_schema: Raw | UnsetType = UNSET
     description: str | None = None
+    sticky: str | None = None
 
 
 def to_json(definition: WorkflowDef) -> bytes:

@@ -33,3 +33,7 @@ class TooLarge(PenstockError):
 
 class Unavailable(PenstockError):
     """The broker did not answer, so the outcome is unknown: retry with the same message id, or say so."""
+
+
+class PublishFailed(PenstockError):
+    """A cancellation or a signal could not be written, or nobody knows whether it was. Both may be sent again."""

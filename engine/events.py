@@ -64,7 +64,11 @@ class Decision(Struct, frozen=True, omit_defaults=True):
 
 
 class TimerRef(Struct, frozen=True, omit_defaults=True):
-    """`timer` is `workflow`, `timeout.<step_id>` or `retry.<step_id>`; `attempt` is the one that it was set for."""
+    """`timer` is `workflow` or `<kind>.<step_id>`, in later iterations of a loop with `~<iteration>` behind it.
+
+    The kinds: timeout, retry (also a loop's delay), loop (its longest duration), approval (expiry), sticky (end of the wait for
+    the bound worker). `attempt` is the one that it was set for; for workflow and loop, the number of resumptions.
+    """
 
     timer: str
     step_id: str | None = None
@@ -85,12 +89,16 @@ class Resumed(Struct, frozen=True, omit_defaults=True):
 
 
 class Completed(Struct, frozen=True, omit_defaults=True):
+    """`resumes` is how often the run had been resumed: an end from before does not end it again."""
+
     output: Raw = NULL
+    resumes: int = 0
 
 
 class RunFailure(Struct, frozen=True, omit_defaults=True):
     error: str = ""
     step_id: str | None = None
+    resumes: int = 0
 
 
 class _Event(Struct, frozen=True, omit_defaults=True, kw_only=True, tag_field="type"):

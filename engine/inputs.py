@@ -11,7 +11,7 @@ from msgspec import Raw, UnsetType
 
 from penstock.engine.definitions import SkipIf
 from penstock.engine.events import NULL
-from penstock.engine.state import Run
+from penstock.engine.state import Run, StepState
 from penstock.engine.workflow import StepPlan, Workflow
 
 COMPARE: dict[str, Callable[[Any, Any], bool]] = {
@@ -24,13 +24,18 @@ COMPARE: dict[str, Callable[[Any, Any], bool]] = {
 }
 
 
-def step_input(run: Run, step: StepPlan) -> Raw:
-    """No dependency: the run's input. One: its output. Several: an object from dependency to output. Skipped: null."""
-    if not step.depends_on:
+def step_input(run: Run, plan: StepPlan, step: StepState) -> Raw:
+    """No dependency: the run's input. One: its output. Several: an object from dependency to output. Skipped: null.
+
+    A loop's later iterations receive what the one before handed on.
+    """
+    if not isinstance(step.carried, UnsetType):
+        return step.carried
+    if not plan.depends_on:
         return run.input
-    if len(step.depends_on) == 1:
-        return _output(run, step.depends_on[0])
-    return _object(run, step.depends_on)
+    if len(plan.depends_on) == 1:
+        return _output(run, plan.depends_on[0])
+    return _object(run, plan.depends_on)
 
 
 def run_output(workflow: Workflow, run: Run) -> Raw:

@@ -47,7 +47,7 @@ STEP_MOVES: Mapping[StepStatus, frozenset[StepStatus]] = {
     StepStatus.COMPLETED: frozenset(),
     StepStatus.FAILED: frozenset({StepStatus.QUEUED}),
     StepStatus.SKIPPED: frozenset(),
-    StepStatus.CANCELLED: frozenset({StepStatus.PENDING}),
+    StepStatus.CANCELLED: frozenset({StepStatus.PENDING, StepStatus.QUEUED}),
 }
 
 RUN_ENDED = frozenset({RunStatus.COMPLETED, RunStatus.FAILED, RunStatus.CANCELLED})
@@ -57,7 +57,12 @@ STEP_ENDED = frozenset({StepStatus.COMPLETED, StepStatus.SKIPPED, StepStatus.FAI
 
 
 class StepState(Struct, frozen=True, omit_defaults=True):
-    """`attempts` counts dispatched executions from 1; `due` is the step's live deadline or retry time, in s since the epoch."""
+    """`attempts` counts dispatched executions (of this iteration) from 1; `due` is the step's live deadline or retry time.
+
+    `base` are the attempts from before the run was resumed: they do not count against the retries. `carried` is the input of a
+    loop's later iterations, `until` the loop's last moment. `sticky` is the worker that a dispatched task waits for, `fallback`
+    when it stops waiting. `token` is the SHA-256 of an approval's token. Moments are s since the epoch.
+    """
 
     status: StepStatus = StepStatus.PENDING
     attempts: int = 0
@@ -68,12 +73,21 @@ class StepState(Struct, frozen=True, omit_defaults=True):
     finished_at: str | None = None
     worker_id: str | None = None
     due: float | None = None
+    base: int = 0
+    carried: Raw | UnsetType = UNSET
+    until: float | None = None
+    sticky: str | None = None
+    fallback: float | None = None
+    token: str | None = None
 
     WAITING: ClassVar[StepState]
 
 
 class Run(Struct, frozen=True, omit_defaults=True):
-    """One execution of a workflow. `seq` is the stream sequence of the last event folded in, `due` the workflow's deadline."""
+    """One execution of a workflow. `seq` is the stream sequence of the last event folded in, `due` the workflow's deadline.
+
+    `resumes` counts how often it went on after it had failed; `bound` is the worker that a sticky run keeps to.
+    """
 
     run_id: str
     workflow_id: str
@@ -92,6 +106,9 @@ class Run(Struct, frozen=True, omit_defaults=True):
     rerun_of: str | None = None
     trigger: TriggerRef | None = None
     due: float | None = None
+    resumes: int = 0
+    bound: str | None = None
+    trace_parent: str | None = None
 
     @property
     def ended(self) -> bool:

@@ -13,7 +13,7 @@ from typing import TypeAlias
 import orjson
 from msgspec import Struct, structs
 
-from penstock.config.limits import RETRIES_MAX, STEPS_MAX
+from penstock.config.limits import LOOP_ITERATIONS_MAX, RETRIES_MAX, STEPS_MAX
 from penstock.engine import values
 from penstock.engine.definitions import StepType, WorkflowDef, from_json
 from penstock.engine.errors import Invalid
@@ -24,13 +24,15 @@ from penstock.engine.values import Read
 
 Document: TypeAlias = dict[str, object]
 
+_ENDLESS = "must hold max_iterations or max_duration, or the loop has no end"
+
 
 class Form(Struct, frozen=True):
-    """What an object may hold: `later` are fields of the protocol that this version cannot do yet."""
+    """What an object may hold: `elsewhere` are fields that other kinds of it have, told apart from those that nobody knows."""
 
     fields: Mapping[str, Read]
     required: tuple[str, ...] = ()
-    later: frozenset[str] = frozenset()
+    elsewhere: frozenset[str] = frozenset()
     ignored: frozenset[str] = frozenset()
 
 
@@ -81,10 +83,10 @@ def _object(form: Form, prefix: str, value: object, report: Report) -> Document:
 
 
 def _strangers(form: Form, prefix: str, value: Document) -> Iterator[str]:
-    known = form.fields.keys() | form.later | form.ignored
+    known = form.fields.keys() | form.elsewhere | form.ignored
     for key in value:
-        if key in form.later and value[key] is not None:
-            yield f"{prefix}{key} is not supported by this version"
+        if key in form.elsewhere and value[key] not in (None, {}):
+            yield f"{prefix}{key} is not for a step of this type"
         elif key not in known:
             yield f"{prefix}unknown field {quoted(key)}"
 
@@ -108,20 +110,36 @@ def _label(index: int, step: object) -> str:
 
 
 def _step(label: str, value: object, report: Report) -> Document:
-    other = isinstance(value, dict) and value.get("type") not in (None, StepType.NORMAL)
-    step = _object(STEP_OF_LATER_TYPE if other else STEP, f"{label}: ", value, report)
+    kind = value.get("type") if isinstance(value, dict) else None
+    step = _object(FORMS.get(kind if isinstance(kind, str) else StepType.NORMAL, STEP), f"{label}: ", value, report)
+    if kind == StepType.AGENT_LOOP:
+        step = _loop(label, step, report)
     match step:
         case {"skip_if": {"step_id": str(other_id)}} if other_id not in _dependencies(step):
             report.add(f"{label}: skip_if: step_id {quoted(other_id)} is not one of its depends_on")
     return step
 
 
-def _type(path: str, value: object, report: Report) -> object:
-    if not isinstance(value, str):
-        report.add(f"{path} must be a string, not {json_type(value)}")
-    elif value != StepType.NORMAL:
-        report.add(f"{path} {quoted(value)} is not supported by this version ({StepType.NORMAL} is)")
-    return value
+def _loop(label: str, step: Document, report: Report) -> Document:
+    """With its bounds under `config`, where `loop` may have brought them."""
+    given = [key for key in ("config", "loop") if key in step]
+    if not given:
+        report.add(f"{label}: config {_ENDLESS}")
+    if len(given) > 1:
+        report.add(f"{label}: config and loop are two names of one field, give one of them")
+    bounds = {"config": step[given[0]]} if given else {}
+    return {key: value for key, value in step.items() if key not in given} | bounds
+
+
+def _loop_config(path: str, value: object, report: Report) -> object:
+    read = _object(LOOP, f"{path}: ", value, report)
+    if isinstance(value, dict) and not {"max_iterations", "max_duration"} & read.keys():
+        report.add(f"{path} {_ENDLESS}")
+    return read
+
+
+def _approval_config(path: str, value: object, report: Report) -> object:
+    return _object(APPROVAL, f"{path}: ", value, report)
 
 
 def _depends_on(path: str, value: object, report: Report) -> list[str]:
@@ -193,11 +211,28 @@ SKIP_IF = Form(
     required=("step_id", "field", "op"),
 )
 
+LOOP = Form(
+    fields={
+        "max_iterations": values.whole_number(LOOP_ITERATIONS_MAX, 1),
+        "max_duration": values.timeout,
+        "loop_delay": values.delay,
+    }
+)
+
+APPROVAL = Form(
+    fields={
+        "timeout": values.approval_timeout,
+        "subject": values.subject,
+        "description": values.text,
+        "metadata": values.strings,
+    }
+)
+
 STEP = Form(
     fields={
         "id": values.name,
         "task": values.name,
-        "type": _type,
+        "type": values.one_of(*StepType),
         "depends_on": _depends_on,
         "timeout": values.timeout,
         "retry": _retry,
@@ -207,11 +242,25 @@ STEP = Form(
         "worker_group": values.name,
     },
     required=("id", "task"),
-    later=frozenset({"config", "loop"}),
+    elsewhere=frozenset({"config", "loop"}),
 )
 
-# Other types know no task: that it is missing would mislead.
-STEP_OF_LATER_TYPE = structs.replace(STEP, required=("id",))
+# No worker carries an approval out: what says how a worker should would mislead.
+FOR_WORKERS = frozenset({"retry", "retries", "worker_group"})
+
+FORMS: Mapping[str, Form] = {
+    StepType.NORMAL: STEP,
+    StepType.AGENT_LOOP: structs.replace(STEP, fields={**STEP.fields, "config": _loop_config, "loop": _loop_config}, elsewhere=frozenset()),
+    StepType.APPROVAL: Form(
+        fields={
+            **{key: read for key, read in STEP.fields.items() if key not in FOR_WORKERS},
+            "timeout": values.approval_timeout,
+            "config": _approval_config,
+        },
+        required=("id",),
+        elsewhere=FOR_WORKERS | {"loop"},
+    ),
+}
 
 WORKFLOW = Form(
     fields={
@@ -222,8 +271,8 @@ WORKFLOW = Form(
         "default_retry": _retry,
         "input_schema": values.json_schema,
         "description": values.text,
+        "sticky": values.one_of("soft", "hard"),
     },
     required=("name", "steps"),
-    later=frozenset({"sticky"}),
     ignored=frozenset({"$schema"}),
 )

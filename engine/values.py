@@ -13,11 +13,13 @@ from typing import TypeAlias
 
 import orjson
 
+from penstock.config.limits import APPROVAL_TIMEOUT_S_MAX
 from penstock.engine import durations
 from penstock.engine.errors import Invalid
 from penstock.engine.identifiers import json_type, problem_with, quoted
 from penstock.engine.report import Report
 from penstock.engine.schema import Schema
+from penstock.engine.subjects import problem_with_subject
 
 VERSION_CHARS_MAX = 128
 
@@ -71,12 +73,12 @@ def one_of(*words: str) -> Read:
     return read
 
 
-def whole_number(most: int) -> Read:
-    """Reads 0 to `most`; true and 1.0 are no whole numbers."""
+def whole_number(most: int, least: int = 0) -> Read:
+    """Reads `least` to `most`; true and 1.0 are no whole numbers."""
 
     def read(path: str, value: object, report: Report) -> object:
-        if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= most:
-            report.add(f"{path} must be a whole number from 0 to {most}, not {described(value)}")
+        if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+            report.add(f"{path} must be a whole number from {least} to {most}, not {described(value)}")
         return value
 
     return read
@@ -106,6 +108,28 @@ def timeout(path: str, value: object, report: Report) -> object:
     if read == "0s":
         report.add(f"{path} must be longer than 0s")
     return read
+
+
+def approval_timeout(path: str, value: object, report: Report) -> object:
+    """A duration that a person may be given, as its normal text."""
+    read = timeout(path, value, report)
+    if isinstance(read, str) and _seconds(read) > APPROVAL_TIMEOUT_S_MAX:
+        report.add(f"{path} {quoted(read)} is too long, {durations.text(APPROVAL_TIMEOUT_S_MAX)} is the most")
+    return read
+
+
+def subject(path: str, value: object, report: Report) -> object:
+    """A subject of the broker to publish to, none of the service's own."""
+    if problem := problem_with_subject(path, value):
+        report.add(problem)
+    return value
+
+
+def _seconds(text: str) -> float:
+    try:
+        return durations.parse(text)
+    except ValueError:
+        return 0.0
 
 
 def strings(path: str, value: object, report: Report) -> object:

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 import msgspec
 from msgspec import Struct
 
-from penstock.config.limits import RETRY_DELAY_DEFAULT_S, RETRY_MULTIPLIER_DEFAULT
-from penstock.engine.definitions import Retry, SkipIf, Step, WorkflowDef
+from penstock.config.limits import APPROVAL_TIMEOUT_DEFAULT_S, RETRY_DELAY_DEFAULT_S, RETRY_MULTIPLIER_DEFAULT
+from penstock.engine.definitions import Config, Retry, SkipIf, Step, StepType, WorkflowDef
 from penstock.engine.durations import parse
 from penstock.engine.state import StepState
 
@@ -28,8 +28,25 @@ class RetryPolicy(Struct, frozen=True):
 NO_RETRY = RetryPolicy(retries=0)
 
 
+class Loop(Struct, frozen=True):
+    """The bounds of an agent loop; None means no bound."""
+
+    iterations_max: int | None
+    duration_s: float | None
+    delay_s: float
+
+
+class Approval(Struct, frozen=True):
+    """What a person is asked, and how long."""
+
+    timeout_s: float
+    subject: str | None
+    description: str | None
+    metadata: dict[str, str] | None
+
+
 class StepPlan(Struct, frozen=True):
-    """One step with its neighbours by id; `timeout_s` None means no bound."""
+    """One step with its neighbours by id; `timeout_s` None means no bound. At most one of `loop` and `approval` is there."""
 
     id: str
     task: str
@@ -40,6 +57,8 @@ class StepPlan(Struct, frozen=True):
     skip_if: SkipIf | None
     metadata: dict[str, str]
     group: str | None
+    loop: Loop | None = None
+    approval: Approval | None = None
 
 
 class Workflow(Struct, frozen=True):
@@ -53,6 +72,7 @@ class Workflow(Struct, frozen=True):
     terminals: tuple[str, ...]
     waiting: dict[str, StepState]
     timeout_s: float | None = None
+    sticky: str | None = None
 
 
 def compile_workflow(definition: WorkflowDef, digest: str) -> Workflow:
@@ -70,22 +90,35 @@ def compile_workflow(definition: WorkflowDef, digest: str) -> Workflow:
         terminals=tuple(step_id for step_id, after in dependents.items() if not after),
         waiting={step.id: StepState.WAITING for step in definition.steps},
         timeout_s=_seconds(definition.timeout),
+        sticky=definition.sticky,
     )
 
 
 def _plan(step: Step, definition: WorkflowDef, dependents: tuple[str, ...]) -> StepPlan:
     skip_if = step.skip_if and msgspec.structs.replace(step.skip_if, value=step.skip_if.value.copy())
+    config = step.config or Config()
     return StepPlan(
         id=step.id,
-        task=step.task,
+        task=step.type if step.type is StepType.APPROVAL else step.task,
         depends_on=step.depends_on,
         dependents=dependents,
         retry=_policy(step, definition),
-        timeout_s=_seconds(step.timeout),
+        timeout_s=None if step.type is StepType.APPROVAL else _seconds(step.timeout),
         skip_if=skip_if,
         metadata=step.metadata or NO_METADATA,
         group=step.worker_group,
+        loop=_loop(config) if step.type is StepType.AGENT_LOOP else None,
+        approval=_approval(step, config) if step.type is StepType.APPROVAL else None,
     )
+
+
+def _loop(config: Config) -> Loop:
+    return Loop(config.max_iterations, _seconds(config.max_duration), _seconds(config.loop_delay) or 0.0)
+
+
+def _approval(step: Step, config: Config) -> Approval:
+    timeout_s = _seconds(config.timeout or step.timeout) or APPROVAL_TIMEOUT_DEFAULT_S
+    return Approval(timeout_s, config.subject, config.description, config.metadata or None)
 
 
 def _policy(step: Step, definition: WorkflowDef) -> RetryPolicy:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import msgspec
-from falcon import HTTP_201
+from falcon import HTTP_201, HTTP_202
 from falcon.asgi import Response
 from msgspec import Struct
 
@@ -18,6 +18,12 @@ def ok(resp: Response, value: Struct | Sequence[Struct]) -> None:
 
 def created(resp: Response, value: Struct) -> None:
     resp.status = HTTP_201
+    resp.data = _ENCODER.encode(value)
+
+
+def accepted(resp: Response, value: Struct) -> None:
+    """It is kept, and will be dealt with."""
+    resp.status = HTTP_202
     resp.data = _ENCODER.encode(value)
 
 

@@ -1,8 +1,10 @@
 """The front end: an ASGI application that appends events, reads runs, and holds no state of its own.
 
-Here: one file per resource (workflows.py, runs.py, bulk.py, events.py, workers.py, health.py); what a request may hold
-(bodies.py, params.py, auth.py); what is answered (answers.py, views.py, errors.py: every error becomes a status there and
-nowhere else); backend.py, the connection to the store; catalog.py, the definitions at hand; client.py, the other end.
+Here: one file per resource (workflows.py, runs.py, scheduled.py, bulk.py, approvals.py, events.py, dead_letters.py, workers.py,
+triggers.py, webhooks.py, health.py, metrics.py); the worker bridge (bridge.py has its resources, bridge_service.py what one process
+of it does, the other bridge_*.py a part each); what a request may hold (bodies.py, params.py, auth.py); what is answered (answers.py,
+views.py, errors.py: every error becomes a status there and nowhere else); backend.py, the connection to the store; catalog.py, the
+definitions at hand; client.py, the other end; openapi.py, the document of it all, out of a row an operation in openapi_table.py.
 Not here: what an event means (engine/), how runs are kept (actors/, broker/).
 Never an __init__.py: with one, whatever starts in the checkout finds this folder in place of the standard library's http.
 Start reading at `create_app`, then runs.py.
@@ -14,15 +16,28 @@ from typing import TypeAlias
 
 from falcon.asgi import App, Request, Response
 
+from penstock.actors.telemetry import secret_values
 from penstock.config.settings import Settings, load
-from penstock.http import errors
+from penstock.http import errors, openapi, openapi_page
+from penstock.http.approvals import Approval
 from penstock.http.auth import Auth
 from penstock.http.backend import Backend
-from penstock.http.bulk import BulkRuns, NotYet
+from penstock.http.bridge import ConnectedWorker, Poll, Resolution, RunSignal
+from penstock.http.bridge_auth import BridgeAuth
+from penstock.http.bulk import BulkCancel, BulkRetry, BulkRuns
+from penstock.http.counting import Counting
+from penstock.http.dead_letters import DeadLetter, DeadLetters, Replay
 from penstock.http.events import Events
-from penstock.http.health import Health, Ready
+from penstock.http.health import Health, Ready, TelemetryHealth
 from penstock.http.methods import Methods
-from penstock.http.runs import Cancellation, Run, Runs
+from penstock.http.metrics import Metrics
+from penstock.http.openapi_style import STYLE
+from penstock.http.presence import PatientRequest
+from penstock.http.reference import Document, Reference
+from penstock.http.runs import Cancellation, Run, Runs, Signal
+from penstock.http.scheduled import Scheduled
+from penstock.http.triggers import Fire, Trial, Trigger, Triggers
+from penstock.http.webhooks import Webhook
 from penstock.http.workers import Workers
 from penstock.http.workflows import Workflow, Workflows
 
@@ -31,25 +46,46 @@ Application: TypeAlias = App[Request, Response]
 
 def create_app(settings: Settings) -> Application:
     """An application that connects to the broker in its lifespan, as soon as there is one; until then it answers 503."""
-    backend = Backend(settings.broker)
-    app: Application = App()
+    backend = Backend(settings.broker, secret_values(settings))
+    app: Application = App(request_type=PatientRequest)
+    app.add_middleware(Counting(backend.meters))
     app.add_middleware(backend)
     app.add_middleware(Methods())
     if settings.http.api_token:
         app.add_middleware(Auth(settings.http.api_token))
+    app.add_middleware(BridgeAuth(settings.http.bridge_token))
     errors.register(app)
     app.add_route("/workflows", Workflows(backend))
     app.add_route("/workflows/{name}", Workflow(backend))
     app.add_route("/runs", Runs(backend))
     app.add_route("/runs/bulk", BulkRuns(backend))
-    app.add_route("/runs/cancel", NotYet("bulk cancel"))
-    app.add_route("/runs/retry", NotYet("bulk retry"))
+    app.add_route("/runs/cancel", BulkCancel(backend))
+    app.add_route("/runs/retry", BulkRetry(backend))
     app.add_route("/runs/{run_id}", Run(backend))
     app.add_route("/runs/{run_id}/cancel", Cancellation(backend))
     app.add_route("/runs/{run_id}/events", Events(backend))
+    app.add_route("/runs/{run_id}/scheduled", Scheduled(backend))
+    app.add_route("/runs/{run_id}/signal/{name}", Signal(backend))
+    app.add_route("/runs/{run_id}/approval/{step_id}", Approval(backend))
+    app.add_route("/triggers", Triggers(backend))
+    app.add_route("/triggers/{name}", Trigger(backend))
+    app.add_route("/triggers/{name}/fire", Fire(backend))
+    app.add_route("/triggers/{name}/test", Trial(backend))
+    app.add_route("/v1/webhooks/{name}", Webhook(backend, settings.http.webhook_secret))
+    app.add_route("/dead-letters", DeadLetters(backend))
+    app.add_route("/dead-letters/{seq}", DeadLetter(backend))
+    app.add_route("/dead-letters/{seq}/replay", Replay(backend))
     app.add_route("/workers", Workers(backend))
+    app.add_route("/v1/workers/connect", ConnectedWorker(backend))
+    app.add_route("/v1/tasks/poll", Poll(backend))
+    app.add_route("/v1/tasks/{task_id}/resolve", Resolution(backend))
+    app.add_route("/v1/runs/{run_id}/signals/{name}", RunSignal(backend))
     app.add_route("/health", Health(backend))
+    app.add_route("/health/telemetry", TelemetryHealth(backend))
+    app.add_route("/metrics", Metrics(backend))
     app.add_route("/ready", Ready(backend))
+    app.add_route("/openapi.json", Document(openapi.to_json))
+    app.add_route("/docs", Reference(openapi_page.render, STYLE))
     return app
 
 

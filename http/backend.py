@@ -12,14 +12,19 @@ import structlog
 from penstock.actors.index_file import index_path
 from penstock.actors.index_follower import follow_when_free
 from penstock.actors.run_index import RunIndex
+from penstock.actors.telemetry import Numbers, reporting
+from penstock.broker.meters import Meters
 from penstock.broker.store import Store, open_store
+from penstock.config.logging import process_name
 from penstock.config.settings import BrokerSettings
-from penstock.engine.errors import PenstockError, Unavailable
+from penstock.engine.errors import Denied, PenstockError, Unavailable
+from penstock.http.bridge_service import Bridge, open_bridge
 from penstock.http.catalog import Catalog
 
 STARTUP_S_MAX = 2.0
 PATIENCE_S = 10.0
 RETRY_S = 0.2
+REFUSED_RETRY_S = 2.0
 FOLLOW_AFTER_S = 2.0
 
 log = structlog.get_logger()
@@ -28,17 +33,25 @@ log = structlog.get_logger()
 class Backend:
     """Owned by the application, from its startup to its shutdown; it connects whenever the broker is there."""
 
-    def __init__(self, settings: BrokerSettings) -> None:
+    def __init__(self, settings: BrokerSettings, secrets: frozenset[str] = frozenset()) -> None:
+        """`secrets` must never stand in telemetry."""
         self.settings = settings
+        self.meters = Meters()
+        self.numbers = Numbers(process_name(), self.meters)
+        self._secrets = secrets
         self.index = RunIndex(index_path(settings.data_dir))
         self._store: Store | None = None
         self._catalog: Catalog | None = None
+        self._bridge: Bridge | None = None
         self._task: asyncio.Task[None] | None = None
+        self._problem = ""
 
     @property
     def store(self) -> Store:
         """Raises Unavailable at once while the broker is away."""
-        if self._store is None or not self._store.broker.connected:
+        if self._store is None:
+            raise Unavailable(f"the broker is not connected: {self._problem}" if self._problem else "the broker is not connected")
+        if not self._store.broker.connected:
             raise Unavailable("the broker is not connected")
         return self._store
 
@@ -48,6 +61,13 @@ class Backend:
         assert self.store
         assert self._catalog
         return self._catalog
+
+    @property
+    def bridge(self) -> Bridge:
+        """Raises Unavailable as `store` does."""
+        assert self.store
+        assert self._bridge
+        return self._bridge
 
     async def process_startup(self, scope: Mapping[str, Any], event: Mapping[str, Any]) -> None:
         """Return when the store is open, or after a while without: requests are answered 503 until it is."""
@@ -68,13 +88,19 @@ class Backend:
         """An open connection heals itself; this one loop is for the time before there is one."""
         while True:
             try:
-                async with open_store(self.settings, "http", PATIENCE_S) as store:
-                    await self._use(store)
+                async with (
+                    open_store(self.settings, "http", PATIENCE_S, self.meters) as store,
+                    reporting(store, self.numbers, self._secrets),
+                    open_bridge(store, self.settings) as bridge,
+                ):
+                    await self._use(store, bridge)
                     connected.set()
                     await self._follow_in_need(store)
             except PenstockError as error:
-                log.warning("broker_unreachable", error=str(error))
-                await asyncio.sleep(RETRY_S)
+                if str(error) != self._problem:
+                    log.warning("broker_unreachable", error=str(error))
+                self._problem = str(error)
+                await asyncio.sleep(REFUSED_RETRY_S if isinstance(error, Denied) else RETRY_S)
 
     async def _follow_in_need(self, store: Store) -> NoReturn:
         """Keep the run index up in this very process while no process of its own does: so under plain gunicorn."""
@@ -83,8 +109,8 @@ class Backend:
             if not self.index.alive():
                 await follow_when_free(store, index_path(self.settings.data_dir))
 
-    async def _use(self, store: Store) -> None:
+    async def _use(self, store: Store, bridge: Bridge) -> None:
         catalog = Catalog(store.definitions)
         await catalog.watch()
         store.broker.on_reconnect.append(catalog.forget_all)
-        self._store, self._catalog = store, catalog
+        self._store, self._catalog, self._bridge = store, catalog, bridge

@@ -20,7 +20,16 @@ from penstock.engine.report import Report
 DEPTH_MAX = 254  # what orjson writes; all that is stored must be writable and readable by every part
 
 # What the fields of requests are, as JSON calls it.
-KINDS: Mapping[Any, tuple[type, str]] = {str: (str, "a string"), str | None: (str, "a string"), list[Raw]: (list, "an array")}
+KINDS: Mapping[Any, tuple[type, str]] = {
+    str: (str, "a string"),
+    str | None: (str, "a string"),
+    bool: (bool, "true or false"),
+    int: (int, "a whole number"),
+    int | None: (int, "a whole number"),
+    list[Raw]: (list, "an array"),
+    list[str]: (list, "an array"),
+    dict[str, str]: (dict, "an object"),
+}
 
 T = TypeVar("T", bound=Struct)
 
@@ -62,7 +71,7 @@ def decode(body: bytes, kind: type[T]) -> T:
     try:
         return decoder.decode(body)
     except msgspec.ValidationError as error:
-        raise Invalid(*_problems(kind, value)) from error
+        raise Invalid(*(_problems(kind, value) or [shown(str(error))])) from error
 
 
 def check_payload(name: str, payload: Raw) -> None:

@@ -1,17 +1,28 @@
-"""/runs/bulk, and the paths beside it that are no run ids."""
+"""/runs/bulk, /runs/cancel, /runs/retry: many runs in one request."""
 
 from __future__ import annotations
+
+from collections.abc import Mapping
 
 from falcon.asgi import Request, Response
 from msgspec import Raw, Struct
 
-from penstock.actors import control
+from penstock.actors import bulk, control
+from penstock.actors.bulk import Retry, Skipped, Wanted
 from penstock.config.limits import BULK_RUNS_MAX, PAYLOAD_BYTES_MAX
 from penstock.engine.errors import Invalid
+from penstock.engine.identifiers import quoted
 from penstock.engine.report import Report
 from penstock.engine.schema import Schema
-from penstock.http import answers, bodies
+from penstock.engine.state import RunStatus
+from penstock.http import answers, bodies, params
 from penstock.http.backend import Backend
+
+RUNNING = frozenset[str]({RunStatus.RUNNING})
+PENDING = frozenset[str]({RunStatus.PENDING, RunStatus.SCHEDULED})
+CANCELLABLE: Mapping[str, frozenset[str]] = {"running": RUNNING, "pending": PENDING, "all": RUNNING | PENDING}
+FAILED = frozenset[str]({RunStatus.FAILED})
+MODES: Mapping[str, frozenset[str]] = {"rerun": FAILED, "replay": FAILED}
 
 
 class StartRuns(Struct, frozen=True, forbid_unknown_fields=True):
@@ -24,6 +35,44 @@ class Started(Struct, frozen=True):
 
     run_ids: list[str]
     total: int
+
+
+class CancelRuns(Struct, frozen=True, forbid_unknown_fields=True):
+    """`after` and `before` bound the time of creation."""
+
+    workflow_id: str
+    status: str = "all"
+    after: str | None = None
+    before: str | None = None
+    dry_run: bool = False
+
+
+class RetryRuns(Struct, frozen=True, forbid_unknown_fields=True):
+    """`mode` is rerun or replay; `after` and `before` bound the time of creation."""
+
+    workflow_id: str
+    mode: str
+    after: str | None = None
+    before: str | None = None
+    dry_run: bool = False
+
+
+class Cancelled(Struct, frozen=True):
+    """`total` runs matched; each is in one of the lists."""
+
+    cancelled: list[str]
+    skipped: list[Skipped]
+    total: int
+    dry_run: bool
+
+
+class Retried(Struct, frozen=True):
+    """`total` runs matched; each is in one of the lists."""
+
+    retried: list[Retry]
+    skipped: list[Skipped]
+    total: int
+    dry_run: bool
 
 
 class BulkRuns:
@@ -41,14 +90,49 @@ class BulkRuns:
         answers.created(resp, Started(run_ids, len(run_ids)))
 
 
-class NotYet:
-    """Holds the place of an operation that this version does not have."""
-
-    def __init__(self, operation: str) -> None:
-        self._operation = operation
+class BulkCancel:
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
 
     async def on_post(self, req: Request, resp: Response) -> None:
-        raise Invalid(f"{self._operation} is not supported by this version")
+        """Cancel up to 1,000 runs of one workflow that match."""
+        request = bodies.decode(await bodies.read(req), CancelRuns)
+        wanted = _wanted(request, "status", request.status, CANCELLABLE)
+        await self._backend.catalog.wanted(request.workflow_id)
+        store, index = self._backend.store, self._backend.index
+        run_ids = await bulk.matching(store, index, wanted)
+        done = bulk.Cancelled(run_ids, []) if request.dry_run else await bulk.cancel(store, index, run_ids)
+        answers.ok(resp, Cancelled(done.cancelled, done.skipped, len(run_ids), request.dry_run))
+
+
+class BulkRetry:
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+
+    async def on_post(self, req: Request, resp: Response) -> None:
+        """Start up to 1,000 failed runs of one workflow again, or have them go on at what failed."""
+        request = bodies.decode(await bodies.read(req), RetryRuns)
+        wanted = _wanted(request, "mode", request.mode, MODES)
+        known = await self._backend.catalog.wanted(request.workflow_id)
+        store, index = self._backend.store, self._backend.index
+        run_ids = await bulk.matching(store, index, wanted)
+        if request.mode == "rerun":
+            latest = bulk.Latest(known.definition, known.digest, known.schema)
+            done = await bulk.rerun(store, run_ids, latest, dry_run=request.dry_run)
+        else:
+            done = await bulk.replay(store, run_ids, dry_run=request.dry_run)
+        answers.ok(resp, Retried(done.retried, done.skipped, len(run_ids), request.dry_run))
+
+
+def _wanted(request: CancelRuns | RetryRuns, field: str, word: str, words: Mapping[str, frozenset[str]]) -> Wanted:
+    """What a request selects. Raises Invalid with all that is wrong beyond its form."""
+    report = Report()
+    if word not in words:
+        report.add(f"{field} must be one of {' '.join(words)}, not {quoted(word)}")
+    after, before = (params.bound(name, getattr(request, name), report) for name in ("after", "before"))
+    if problems := report.problems():
+        raise Invalid(*problems)
+    return Wanted(request.workflow_id, words[word], after, before)
 
 
 def _check_sizes(body: bytes, inputs: list[Raw]) -> None:

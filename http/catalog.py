@@ -45,7 +45,7 @@ class Catalog:
     async def wanted(self, name: str) -> Known:
         """The definition that a request names; raises Invalid when there is none, for that is the request's fault."""
         known = self._known.get(name)
-        if known is not None:
+        if known is not None and await self._definitions.is_latest(name, known.digest):
             return known
         if problem := problem_with("workflow", name):
             raise Invalid(problem)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from msgspec import UNSET, Raw, Struct, UnsetType
 
 from penstock.engine.state import RUN_ENDED
+from penstock.engine.trigger import CronSource, EventSource, SubjectSource
 
 
 class StepView(Struct, frozen=True, kw_only=True):
@@ -74,9 +75,49 @@ class WorkerView(Struct, frozen=True, kw_only=True):
     last_seen: str | UnsetType = UNSET
 
 
+class WebhookView(Struct, frozen=True, omit_defaults=True):
+    """`secret`: whether the trigger has one of its own."""
+
+    secret: bool = False
+
+
+class TriggerView(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A trigger. Protocol: Webhooks and triggers. Exactly one of `cron`, `subject`, `event` and `webhook` is there."""
+
+    name: str
+    workflow: str
+    enabled: bool
+    created_at: str
+    input: Raw | UnsetType = UNSET
+    cron: CronSource | None = None
+    subject: SubjectSource | None = None
+    event: EventSource | None = None
+    webhook: WebhookView | None = None
+    next_at: str | None = None
+
+
+class TrialView(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a trigger would do; `problems` say why it would start nothing."""
+
+    would_start: bool
+    workflow: str
+    version: str | None = None
+    input: Raw | UnsetType = UNSET
+    problems: list[str] = []
+    next: list[str] = []
+
+
 class Registered(Struct, frozen=True):
     status: str
     name: str
+
+
+class DecidedApproval(Struct, frozen=True):
+    """`status` is approved or rejected."""
+
+    status: str
+    run_id: str
+    step: str
 
 
 class StartedRun(Struct, frozen=True):
@@ -94,3 +135,79 @@ class StartedRuns(Struct, frozen=True):
 class CancelledRun(Struct, frozen=True):
     status: str
     run_id: str
+
+
+class ScheduledRun(Struct, frozen=True):
+    """A run that waits for its time."""
+
+    run_id: str
+    workflow_id: str
+    status: str
+    run_at: str
+    created_at: str
+    input: Raw | UnsetType = UNSET
+
+
+class Status(Struct, frozen=True):
+    """What became of what was asked, where nothing else is to tell."""
+
+    status: str
+
+
+class SentSignal(Struct, frozen=True):
+    status: str
+    run_id: str
+    signal: str
+
+
+class SkippedRun(Struct, frozen=True):
+    run_id: str
+    reason: str
+
+
+class CancelledRuns(Struct, frozen=True):
+    cancelled: list[str]
+    skipped: list[SkippedRun]
+    total: int
+    dry_run: bool
+
+
+class RetriedRun(Struct, frozen=True):
+    """`new_run_id` is there when a new run was started."""
+
+    original_run_id: str
+    new_run_id: str | UnsetType = UNSET
+
+
+class RetriedRuns(Struct, frozen=True):
+    retried: list[RetriedRun]
+    skipped: list[SkippedRun]
+    total: int
+    dry_run: bool
+
+
+class LetterView(Struct, frozen=True, kw_only=True):
+    """A dead letter; which fields are there depends on its kind, and payloads only when it is looked at alone."""
+
+    seq: int
+    kind: str
+    at: str
+    error: str
+    subject: str | UnsetType = UNSET
+    run_id: str | UnsetType = UNSET
+    step_id: str | UnsetType = UNSET
+    task: str | UnsetType = UNSET
+    attempts: int | UnsetType = UNSET
+    trigger: str | UnsetType = UNSET
+    payload: Raw | UnsetType = UNSET
+    payload_base64: str | UnsetType = UNSET
+
+
+class ReplayedLetter(Struct, frozen=True):
+    status: str
+    run_id: str
+
+
+class DiscardedLetter(Struct, frozen=True):
+    status: str
+    seq: int

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from http import HTTPStatus
 from typing import Any
 
@@ -11,7 +12,7 @@ from falcon import HTTPError, HTTPMethodNotAllowed, HTTPRouteNotFound
 from falcon.asgi import App, Request, Response, WebSocket
 from msgspec import Struct
 
-from penstock.engine.errors import Conflict, Denied, Invalid, NotFound, PenstockError, TooLarge, Unavailable
+from penstock.engine.errors import Conflict, Denied, Invalid, NotFound, PenstockError, PublishFailed, TooLarge, Unavailable
 from penstock.engine.identifiers import quoted
 
 STATUSES: Mapping[type[PenstockError], HTTPStatus] = {
@@ -21,6 +22,7 @@ STATUSES: Mapping[type[PenstockError], HTTPStatus] = {
     Conflict: HTTPStatus.CONFLICT,
     TooLarge: HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
     Unavailable: HTTPStatus.SERVICE_UNAVAILABLE,
+    PublishFailed: HTTPStatus.INTERNAL_SERVER_ERROR,
 }
 HEADERS: Mapping[int, Mapping[str, str]] = {
     HTTPStatus.UNAUTHORIZED: {"WWW-Authenticate": "Bearer"},
@@ -28,6 +30,15 @@ HEADERS: Mapping[int, Mapping[str, str]] = {
 }
 
 log = structlog.get_logger()
+
+
+@contextmanager
+def publishing() -> Iterator[None]:
+    """Where the specification wants 500 when the broker does not take what is written. Spec: Runs, cancel and signal."""
+    try:
+        yield
+    except Unavailable as error:
+        raise PublishFailed(str(error)) from error
 
 
 class Refusal(Struct, frozen=True):

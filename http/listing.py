@@ -8,13 +8,12 @@ from falcon.asgi import Request
 from msgspec import Struct
 
 from penstock.actors.loading import load_many
-from penstock.actors.run_index import RunIndex
+from penstock.actors.run_index import CATCH_UP_S_MAX, RunIndex
 from penstock.broker.store import Store
 from penstock.config.limits import MIB
 from penstock.engine.state import Run
 from penstock.http.params import Filter
 
-CATCH_UP_S_MAX = 5.0
 CHUNK = 250
 PAGE_BYTES_MAX = 32 * MIB
 

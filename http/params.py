@@ -10,7 +10,14 @@ import msgspec
 from falcon.asgi import Request
 from msgspec import Meta, Struct
 
-from penstock.config.limits import RUNS_LISTED_DEFAULT, RUNS_LISTED_MAX, WAIT_MS_MAX
+from penstock.config.limits import (
+    DEAD_LETTERS_LISTED_DEFAULT,
+    DEAD_LETTERS_LISTED_MAX,
+    POLL_MS_MAX,
+    RUNS_LISTED_DEFAULT,
+    RUNS_LISTED_MAX,
+    WAIT_MS_MAX,
+)
 from penstock.engine.errors import Invalid, NotFound
 from penstock.engine.identifiers import is_run_id, problem_with, quoted
 from penstock.engine.report import Report
@@ -18,6 +25,7 @@ from penstock.engine.state import RunStatus
 
 KEY_CHARS_MAX = 255
 SEQ_MAX = 2**63 - 1
+ACTIONS = ("approve", "reject")
 
 Instant = Annotated[datetime, Meta(tz=True)]
 
@@ -33,12 +41,38 @@ class Filter(Struct, frozen=True):
     cursor: str | None
 
 
+class LetterFilter(Struct, frozen=True):
+    """Which dead letters to list; `cursor` continues an earlier list."""
+
+    run: str | None
+    task: str | None
+    limit: int
+    cursor: int
+
+
+class Asked(Struct, frozen=True):
+    """A decision on an approval."""
+
+    granted: bool
+    token: str
+
+
 def run_id(text: str) -> str:
     """A run id out of a path. Raises Invalid when it is missing, NotFound for what cannot be one."""
     if not text:
         raise Invalid("the run id is missing")
     if not is_run_id(text):
         raise NotFound(f"run {quoted(text)} does not exist")
+    return text
+
+
+def task_id(text: str) -> str:
+    """A polled task's id out of a path: a run id, a dot and a step id. Raises as `run_id`."""
+    if not text:
+        raise Invalid("the task id is missing")
+    run_id, _, step_id = text.partition(".")
+    if not is_run_id(run_id) or problem_with("step id", step_id):
+        raise NotFound(f"task {quoted(text)} is not among the polled tasks")
     return text
 
 
@@ -49,6 +83,40 @@ def workflow_name(text: str) -> str:
     if problem := problem_with("workflow name", text):
         raise Invalid(problem)
     return text
+
+
+def trigger_name(text: str) -> str:
+    """A trigger's name out of a path."""
+    if not text:
+        raise Invalid("the trigger's name is missing")
+    if problem := problem_with("trigger name", text):
+        raise Invalid(problem)
+    return text
+
+
+def step_id(text: str) -> str:
+    """A step id out of a path."""
+    if not text:
+        raise Invalid("the step id is missing")
+    if problem := problem_with("step id", text):
+        raise Invalid(problem)
+    return text
+
+
+def decision(req: Request) -> Asked:
+    """What a person decided, and the token that lets them, out of the query string."""
+    report = Report()
+    query = _query(req, report, "action", "token")
+    action, token = query.get("action"), query.get("token")
+    if action is None:
+        report.add("action is missing: approve or reject")
+    elif action not in ACTIONS:
+        report.add(f"action must be approve or reject, not {quoted(action)}")
+    if not token:
+        report.add("token is missing")
+    _raise(report)
+    assert token
+    return Asked(action == "approve", token)
 
 
 def run_filter(req: Request) -> Filter:
@@ -87,6 +155,14 @@ def wait_s(req: Request) -> float:
     return wait_ms / 1000
 
 
+def timeout_s(req: Request) -> float:
+    """How long the answer may be held back for what is not there yet, in s; 0: not at all."""
+    report = Report()
+    timeout_ms = _number(_query(req, report, "timeout_ms"), "timeout_ms", 0, POLL_MS_MAX, 0, report)
+    _raise(report)
+    return timeout_ms / 1000
+
+
 def idempotency_key(req: Request) -> str | None:
     """The key that makes a repeated start the same one, if the request has one."""
     key = req.get_header("Idempotency-Key")
@@ -101,6 +177,49 @@ def instant(text: str) -> datetime | None:
         return msgspec.convert(text, Instant).astimezone(UTC)
     except (msgspec.ValidationError, OverflowError):
         return None
+
+
+def bound(name: str, text: str | None, report: Report) -> str | None:
+    """A bound of time, as `created_at` is written."""
+    if text is None:
+        return None
+    if (moment := instant(text)) is None:
+        report.add(f"{name} must be a time such as 2025-01-31T12:00:00Z, not {quoted(text)}")
+        return None
+    return moment.isoformat(timespec="microseconds").replace("+00:00", "Z")
+
+
+def letter_filter(req: Request) -> LetterFilter:
+    """Which dead letters to list, out of a query string."""
+    report = Report()
+    query = _query(req, report, *LetterFilter.__struct_fields__)
+    run, task = query.get("run"), query.get("task")
+    if run is not None and not is_run_id(run):
+        report.add(f"run must be a run id, not {quoted(run)}")
+    if task is not None and (problem := problem_with("task", task)):
+        report.add(problem)
+    limit = _number(query, "limit", 1, DEAD_LETTERS_LISTED_MAX, DEAD_LETTERS_LISTED_DEFAULT, report)
+    cursor = _number(query, "cursor", 1, SEQ_MAX, SEQ_MAX, report)
+    _raise(report)
+    return LetterFilter(run, task, limit, cursor)
+
+
+def letter_seq(text: str) -> int:
+    """A dead letter's sequence out of a path. Raises Invalid when it is missing, NotFound for what cannot be one."""
+    if not text:
+        raise Invalid("the dead letter's sequence is missing")
+    if not (text.isascii() and text.isdigit() and len(text) <= len(str(SEQ_MAX)) and 0 < int(text) <= SEQ_MAX):
+        raise NotFound(f"dead letter {quoted(text)} does not exist")
+    return int(text)
+
+
+def signal_name(text: str) -> str:
+    """A signal's name out of a path."""
+    if not text:
+        raise Invalid("the signal name is missing")
+    if problem := problem_with("signal name", text):
+        raise Invalid(problem)
+    return text
 
 
 def _query(req: Request, report: Report, *known: str) -> Mapping[str, str]:
@@ -126,13 +245,7 @@ def _status(query: Mapping[str, str], report: Report) -> RunStatus | None:
 
 
 def _instant(query: Mapping[str, str], name: str, report: Report) -> str | None:
-    text = query.get(name)
-    if text is None:
-        return None
-    if (moment := instant(text)) is None:
-        report.add(f"{name} must be a time such as 2025-01-31T12:00:00Z, not {quoted(text)}")
-        return None
-    return moment.isoformat(timespec="microseconds").replace("+00:00", "Z")
+    return bound(name, query.get(name), report)
 
 
 def _number(query: Mapping[str, str], name: str, least: int, most: int, default: int, report: Report) -> int:

@@ -1,30 +1,31 @@
-"""/runs: start a run, look at one, list many, cancel one."""
+"""/runs: start a run, look at one, list many, cancel one, send it a signal."""
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 
 from falcon.asgi import Request, Response
-from msgspec import Raw, Struct
+from msgspec import Raw, Struct, field
 
 from penstock.actors import control
 from penstock.actors.watching import wait_for_end
-from penstock.config.limits import PAYLOAD_BYTES_MAX, SCHEDULE_AHEAD_MIN_S
+from penstock.config.limits import PAYLOAD_BYTES_MAX, SCHEDULE_AHEAD_MIN_S, SCHEDULE_AHEAD_S_MAX, SIGNAL_BYTES_MAX
+from penstock.engine import durations
 from penstock.engine.errors import Invalid
 from penstock.engine.events import NULL
 from penstock.engine.identifiers import quoted
+from penstock.engine.report import Report
 from penstock.engine.state import RunStatus
 from penstock.http import answers, bodies, listing, params
 from penstock.http.backend import Backend
 from penstock.http.catalog import Known
+from penstock.http.errors import publishing
 from penstock.http.views import view
-
-AHEAD_MIN = timedelta(seconds=SCHEDULE_AHEAD_MIN_S)
 
 
 class StartRun(Struct, frozen=True, forbid_unknown_fields=True):
     workflow: str
-    input: Raw = NULL
+    input: Raw = field(default_factory=lambda: NULL)
     run_at: str | None = None
 
 
@@ -32,13 +33,22 @@ class CancelRun(Struct, frozen=True, forbid_unknown_fields=True):
     reason: str | None = None
 
 
-class Started(Struct, frozen=True):
+class Started(Struct, frozen=True, omit_defaults=True):
+    """`status` is scheduled, or absent for a run that has started."""
+
     run_id: str
+    status: str | None = None
 
 
 class Cancelled(Struct, frozen=True):
     run_id: str
     status: str = RunStatus.CANCELLED
+
+
+class Sent(Struct, frozen=True):
+    run_id: str
+    signal: str
+    status: str = "sent"
 
 
 class Runs:
@@ -53,13 +63,17 @@ class Runs:
             resp.set_header("Link", listing.link(req, page.next))
 
     async def on_post(self, req: Request, resp: Response) -> None:
-        """Start a run now."""
+        """Start a run, at once or at a time."""
         key = params.idempotency_key(req)
         request = bodies.decode(await bodies.read(req), StartRun)
         known = await self._backend.catalog.wanted(request.workflow)
-        _check(request, known)
-        run_id = await control.start(self._backend.store, known.definition, known.digest, request.input, key)
-        answers.created(resp, Started(run_id))
+        run_at = _check(request, known, self._backend.settings.history_max_age)
+        store, given = self._backend.store, (known.definition, known.digest, request.input)
+        if run_at is None:
+            answers.created(resp, Started(await control.start(store, *given, key)))
+        else:
+            begun = await control.schedule(store, *given, run_at, key)
+            answers.created(resp, Started(begun.run_id, RunStatus.SCHEDULED if begun.scheduled else None))
 
 
 class Run:
@@ -82,23 +96,45 @@ class Cancellation:
         found = params.run_id(run_id)
         body = await bodies.read(req, PAYLOAD_BYTES_MAX)
         request = bodies.decode(body, CancelRun) if body else CancelRun()
-        await control.cancel(self._backend.store, found, request.reason)
+        with publishing():
+            await control.cancel(self._backend.store, found, request.reason)
         answers.ok(resp, Cancelled(found))
 
 
-def _check(request: StartRun, known: Known) -> None:
-    """Raises TooLarge or Invalid, with all that is wrong beyond the request's form."""
+class Signal:
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+
+    async def on_post(self, req: Request, resp: Response, run_id: str, name: str) -> None:
+        """Send a signal to a run; its payload is the body, whatever that is."""
+        signal, found = params.signal_name(name), params.run_id(run_id)
+        payload = await bodies.read(req, SIGNAL_BYTES_MAX)
+        with publishing():
+            await control.signal(self._backend.store, found, signal, payload)
+        answers.ok(resp, Sent(found, signal))
+
+
+def _check(request: StartRun, known: Known, history_max_age_s: float | None) -> datetime | None:
+    """When the run shall start, None for at once. Raises TooLarge or Invalid, with all that is wrong beyond the request's form."""
     bodies.check_payload("input", request.input)
-    problems = [*_time_problems(request.run_at), *(known.schema.check(bytes(request.input), "input") if known.schema else [])]
-    if problems:
+    report = Report()
+    run_at = _run_at(request.run_at, history_max_age_s, report)
+    report.add(*(known.schema.check(bytes(request.input), "input") if known.schema else []))
+    if problems := report.problems():
         raise Invalid(*problems)
+    return run_at
 
 
-def _time_problems(run_at: str | None) -> list[str]:
-    if run_at is None:
-        return []
-    moment = params.instant(run_at)
+def _run_at(text: str | None, history_max_age_s: float | None, report: Report) -> datetime | None:
+    if text is None:
+        return None
+    moment = params.instant(text)
     if moment is None:
-        return [f"run_at must be a time such as 2025-01-31T12:00:00Z, not {quoted(run_at)}"]
-    late = moment > datetime.now(UTC) + AHEAD_MIN
-    return ["run_at: scheduled runs are not supported by this version"] if late else []
+        report.add(f"run_at must be a time such as 2025-01-31T12:00:00Z, not {quoted(text)}")
+        return None
+    ahead_s = (moment - datetime.now(UTC)).total_seconds()
+    if history_max_age_s and ahead_s >= history_max_age_s:
+        report.add(f"run_at {quoted(text)} is further ahead than history_max_age ({durations.text(history_max_age_s)}) keeps a schedule")
+    if ahead_s > SCHEDULE_AHEAD_S_MAX:
+        report.add(f"run_at {quoted(text)} is more than 100 years ahead")
+    return moment if ahead_s > SCHEDULE_AHEAD_MIN_S else None

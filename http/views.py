@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from msgspec import UNSET, Raw, Struct, UnsetType
 
+from penstock.engine.events import TriggerRef
 from penstock.engine.state import Run, StepState
 
 
@@ -33,6 +34,8 @@ class RunView(Struct, frozen=True, omit_defaults=True):
     finished_at: str | None = None
     run_at: str | None = None
     parent: str | None = None
+    rerun_of: str | None = None
+    trigger: TriggerRef | None = None
 
 
 def view(run: Run) -> RunView:
@@ -50,6 +53,8 @@ def view(run: Run) -> RunView:
         run.finished_at,
         run.run_at,
         run.parent,
+        run.rerun_of,
+        run.trigger,
     )
 
 

@@ -72,6 +72,14 @@ add_venv_module() {
   DEBIAN_FRONTEND=noninteractive apt-get install -y -qq "$package" >/dev/null
 }
 
+# Tests run an example worker that is a shell script around curl.
+add_curl() {
+  if command -v curl >/dev/null || [[ ! -f /etc/debian_version || "$(id -u)" != 0 ]]; then return; fi
+  say "Installing curl ..."
+  apt-get update -qq >/dev/null
+  DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends curl >/dev/null || say "curl cannot be installed: its test is skipped"
+}
+
 # free_port PREFERRED: that port of 127.0.0.1 if nobody has it, else another.
 free_port() {
   .venv/bin/python - "$1" <<'PYTHON'

@@ -2,17 +2,31 @@
 
 from __future__ import annotations
 
+import functools
 import socket
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
+import structlog
 
 from penstock.broker.provisioning import provision
 from penstock.broker.server import EmbeddedBroker
 from penstock.broker.store import Store, open_store
 from penstock.config.settings import BrokerSettings
+
+_configure = structlog.configure
+
+
+@functools.wraps(_configure)
+def _configure_uncached(**options: Any) -> None:
+    """A logger that is kept at its first use would never be seen by a later test that looks at what is logged."""
+    _configure(**{**options, "cache_logger_on_first_use": False})
+
+
+structlog.configure = _configure_uncached
 
 
 def free_port() -> int:

@@ -8,13 +8,11 @@ from typing import Any
 
 import orjson
 
-from penstock.broker import names
-from penstock.broker.store import Store
+from penstock.broker.signals import check_size, check_target
 from penstock.broker.tasks import TaskPayload
 from penstock.config.limits import PAYLOAD_BYTES_MAX
 from penstock.engine.errors import TooLarge
-from penstock.worker import signals
-from penstock.worker.patience import patiently
+from penstock.worker.transport import Held
 
 
 class TaskFacts:
@@ -29,35 +27,39 @@ class TaskFacts:
 
 
 class Context(TaskFacts):
-    """Belongs to one execution of an async task function. While the broker is away, its methods wait."""
+    """Belongs to one execution of an async task function. While the service is away, its methods wait."""
 
-    def __init__(self, task: TaskPayload, deliveries: int, store: Store) -> None:
-        super().__init__(task, deliveries)
-        self._store = store
+    def __init__(self, task: TaskPayload, held: Held) -> None:
+        super().__init__(task, held.deliveries)
+        self._held = held
 
     async def checkpoint(self, value: Any) -> None:
         """Keep `value` (JSON, at most 1 MiB) for later attempts and iterations of this step, until the run ends. Raises TooLarge."""
         body = orjson.dumps(value)
         if len(body) > PAYLOAD_BYTES_MAX:
             raise TooLarge(f"the checkpoint has {len(body)} bytes, {PAYLOAD_BYTES_MAX} is the most")
-        await patiently(lambda: self._store.checkpoints.put(names.step_key(self.run_id, self.step_id), body))
+        await self._held.checkpoint(body)
 
     async def load_checkpoint(self) -> Any:
         """The latest checkpoint of this step, None without one; bytes if it is no JSON."""
-        entry = await patiently(lambda: self._store.checkpoints.get(names.step_key(self.run_id, self.step_id)))
-        return None if entry is None else _decoded(entry.value)
+        body = await self._held.load_checkpoint()
+        return None if body is None else _decoded(body)
 
     async def wait_signal(self, name: str, timeout_s: float | None = None) -> Any:
         """The payload of the run's signal `name`: JSON decoded, or bytes if it is no JSON.
 
-        A signal stays: one that came before counts, and waiting for it again gives it again. Raises TimeoutError.
+        A signal stays: one that came before counts, and waiting for it again gives it again. Raises TimeoutError, Invalid.
         """
+        check_target(self.run_id, name)
         async with asyncio.timeout(timeout_s):
-            return _decoded(await signals.wait(self._store, self.run_id, name))
+            return _decoded(await self._held.wait_signal(name))
 
     async def send_signal(self, run_id: str, name: str, payload: Any = None) -> None:
         """Send a signal to a run: bytes as they are, anything else as JSON, at most 1 MiB. Raises Invalid, TooLarge."""
-        await signals.send(self._store, run_id, name, signals.signal_json(payload))
+        check_target(run_id, name)
+        body = payload if isinstance(payload, bytes) else orjson.dumps(payload)
+        check_size(body)
+        await self._held.send_signal(run_id, name, body)
 
 
 def _decoded(body: bytes) -> Any:

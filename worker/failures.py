@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import math
 
+from penstock.broker.reception import NON_RETRIABLE, shortened
 from penstock.engine.events import Failure
 
-ERROR_BYTES_MAX = 8 * 1024
-
 RETRIABLE = "retriable"
-NON_RETRIABLE = "non_retriable"
 RETRY_AFTER = "retry_after"
 
 
@@ -36,15 +34,6 @@ def failure(error: BaseException) -> Failure:
             return Failure(error=_text(error), failure_type=RETRY_AFTER, retry_after_ms=round(error.delay_s * 1000))
         case _:
             return Failure(error=_text(error))
-
-
-def non_retriable(text: str) -> Failure:
-    return Failure(error=shortened(text), failure_type=NON_RETRIABLE)
-
-
-def shortened(text: str) -> str:
-    """`text` without what UTF-8 cannot hold, cut to 8 KiB."""
-    return text.encode("utf-8", "replace")[:ERROR_BYTES_MAX].decode("utf-8", "ignore")
 
 
 def _text(error: BaseException) -> str:

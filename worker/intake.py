@@ -2,6 +2,7 @@
 
 With several task types, each always has one request out, so that none starves; the rest of the room belongs to the types
 that have work. What a type asked for and does not need, and what others asked for before the worker was full, is called back.
+Tasks of runs that are bound to this very worker come one by one beside all that: nobody else can take them.
 """
 
 from __future__ import annotations
@@ -14,12 +15,15 @@ from functools import partial
 import structlog
 
 from penstock.broker.pull import Delivery, Pull
-from penstock.broker.tasks import Tasks
+from penstock.broker.reception import return_unworked
+from penstock.broker.store import Store
 from penstock.engine.errors import Unavailable
 from penstock.worker.background import background
 from penstock.worker.functions import TaskFunction
+from penstock.worker.transport import Bounds
 
 BALANCE_S = 1.0
+STICKY_BATCH = 1
 
 Handle = Callable[[TaskFunction, Delivery], Awaitable[None]]
 
@@ -45,9 +49,10 @@ class _Source:
 class Intake:
     """Owned by a running worker (`open_intake`)."""
 
-    def __init__(self, max_tasks: int, handle: Handle) -> None:
-        self._max, self._handle = max_tasks, handle
+    def __init__(self, store: Store, max_tasks: int, handle: Handle) -> None:
+        self._store, self._max, self._handle = store, max_tasks, handle
         self._sources: list[_Source] = []
+        self._sticky: list[_Source] = []
         self._running: dict[Delivery, asyncio.Task[None]] = {}
         self._waiting: dict[Delivery, TaskFunction] = {}
         self._waited: frozenset[Delivery] = frozenset()
@@ -61,14 +66,14 @@ class Intake:
 
     async def begin(self) -> None:
         """Ask for the first tasks."""
-        for source in self._sources:
+        for source in [*self._sources, *self._sticky]:
             source.closed = False
         await self._ask()
 
     async def stop(self, grace_s: float) -> None:
         """Pull no more, give back what has not begun, let the rest finish for `grace_s`, then cancel it and give it back."""
         self._stopping = True
-        await asyncio.gather(*(self._recall(source) for source in self._sources))
+        await asyncio.gather(*(self._recall(source) for source in [*self._sources, *self._sticky]))
         await self._return(list(self._waiting))
         if self._running:
             log.info("worker_finishing", tasks=len(self._running), grace_s=grace_s)
@@ -112,6 +117,10 @@ class Intake:
         others = sum(other.asked for other in self._sources if other is not source)
         return max(self._max - self.held - others, 1) if source.busy else 1
 
+    def _sticky_room(self, source: _Source) -> int:
+        """What was asked for before the worker was full is not called back: it waits for the next slot, or is given back soon."""
+        return 0 if self._stopping or source.closed or self.held >= self._max else STICKY_BATCH
+
     async def _refill(self) -> None:
         """Once for all tasks that ended in the same turn of the loop: begin what waits, ask for more."""
         while True:
@@ -129,11 +138,16 @@ class Intake:
             if source.pull is not None:
                 with suppress(Unavailable):  # asked again when the connection is back
                     await source.pull.top_up()
+        for source in self._sticky:
+            if source.pull is not None:
+                with suppress(Unavailable):
+                    await source.pull.top_up()
 
     async def _balance(self) -> None:
         while True:
             await asyncio.sleep(BALANCE_S)
-            await self._call_back()
+            if len(self._sources) > 1:
+                await self._call_back()
             stale = [delivery for delivery in self._waiting if delivery in self._waited]
             self._waited = frozenset(self._waiting)
             await self._return(stale)  # another worker may have room
@@ -158,7 +172,7 @@ class Intake:
         for delivery in deliveries:
             self._waiting.pop(delivery, None)
             with suppress(Unavailable):  # then its ack wait brings it back
-                await delivery.give_back()
+                await return_unworked(self._store, delivery)
 
     async def _keep_alive(self, every_s: float) -> None:
         """Tell the broker of every task held that its answer will come."""
@@ -168,31 +182,39 @@ class Intake:
                 with suppress(Unavailable):
                     await delivery.in_progress()
 
-    async def _open(self, stack: AsyncExitStack, tasks: Tasks, functions: Sequence[TaskFunction], group: str | None) -> None:
+    async def _open(self, stack: AsyncExitStack, functions: Sequence[TaskFunction], group: str | None) -> None:
         for function in functions:
             source = _Source(function)
             self._sources.append(source)
-            consuming = tasks.consume(
-                function.name, partial(self._take, source), batch=self._max, room=partial(self._room, source), group=group
-            )
+            take, room = partial(self._take, source), partial(self._room, source)
+            consuming = self._store.tasks.consume(function.name, take, batch=self._max, room=room, group=group)
+            source.pull = await stack.enter_async_context(consuming)
+
+    async def _open_sticky(self, stack: AsyncExitStack, functions: Sequence[TaskFunction], worker_id: str) -> None:
+        for function in functions:
+            source = _Source(function)
+            self._sticky.append(source)
+            take, room = partial(self._take, source), partial(self._sticky_room, source)
+            stack.push_async_callback(self._store.sticky_tasks.forget, function.name, worker_id)
+            consuming = self._store.sticky_tasks.consume(function.name, worker_id, take, batch=STICKY_BATCH, room=room)
             source.pull = await stack.enter_async_context(consuming)
 
 
 @asynccontextmanager
 async def open_intake(
-    tasks: Tasks, functions: Sequence[TaskFunction], handle: Handle, *, max_tasks: int, group: str | None, grace_s: float
+    store: Store, functions: Sequence[TaskFunction], handle: Handle, bounds: Bounds, worker_id: str
 ) -> AsyncIterator[Intake]:
     """Tasks are taken for the time of the block; its end is as `Intake.stop` says."""
-    intake = Intake(max_tasks, handle)
+    intake, group = Intake(store, bounds.max_tasks, handle), bounds.group
     async with AsyncExitStack() as stack:
-        await intake._open(stack, tasks, functions, group)
-        waits = [await tasks.ack_wait_s(function.name, group) for function in functions]
+        await intake._open(stack, functions, group)
+        await intake._open_sticky(stack, functions, worker_id)
+        waits = [await store.tasks.ack_wait_s(function.name, group) for function in functions]
         await stack.enter_async_context(background(intake._keep_alive(min(waits) / 3)))
         await stack.enter_async_context(background(intake._refill()))
-        if len(functions) > 1:
-            await stack.enter_async_context(background(intake._balance()))
+        await stack.enter_async_context(background(intake._balance()))
         try:
             await intake.begin()
             yield intake
         finally:
-            await intake.stop(grace_s)
+            await intake.stop(bounds.grace_s)

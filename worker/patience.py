@@ -1,4 +1,4 @@
-"""Waiting for a broker that is away: what a task asks of it meanwhile takes longer, and does not fail."""
+"""Waiting for a service that is away: what a task asks of it meanwhile takes longer, and does not fail."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _AGAIN = AsyncRetrying(retry=retry_if_exception_type(Unavailable), wait=wait_ran
 
 
 async def patiently(ask: Callable[[], Awaitable[T]]) -> T:
-    """The answer, asked for again and again while the broker gives none. What is asked must be safe to do twice."""
+    """The answer, asked for again and again while the service gives none. What is asked must be safe to do twice."""
 
     async def again() -> T:  # a plain callable would have its coroutine taken for the answer
         return await ask()

@@ -10,26 +10,29 @@ import secrets
 import signal
 import socket
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, closing, suppress
-from typing import Any, TypeVar
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, closing
+from typing import Any, Literal, TypeVar
 
 import structlog
 import uvloop
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception, wait_fixed
 
 from penstock.broker.connection import STREAM_NOT_FOUND, ApiError
-from penstock.broker.store import Store, open_store
 from penstock.config.logging import configure
 from penstock.config.settings import Settings, SettingsError, load
 from penstock.engine.errors import Conflict, Invalid, PenstockError, Unavailable
 from penstock.engine.identifiers import problem_with
+from penstock.worker.direct import open_direct
 from penstock.worker.execution import Execution
 from penstock.worker.functions import TaskFunction, task_function
-from penstock.worker.intake import Intake, open_intake
-from penstock.worker.registration import registered, registration
+from penstock.worker.registration import registration
 from penstock.worker.threads import Threads
+from penstock.worker.transport import Bounds, Intake, Transport
 
 MAX_TASKS_DEFAULT = 100
+TRANSPORTS = ("nats", "bridge")
+URL_VARIABLE = "SERVICE_URL"
+URL_DEFAULT = "http://localhost:8080"
 GRACE_S = 10.0  # within the 15 s that a process has for its shutdown
 START_AGAIN_S = 1.0
 HOST_CHARS = 64
@@ -43,9 +46,10 @@ class Worker:
     """Task functions under their task types, and what runs them.
 
     `max_tasks` bounds what it holds at one time, over all its types; functions that are not async have as many threads.
-    `broker_url` None: as the settings say (SERVICE_BROKER_URL, or `broker_url` in the file). `group`: take only tasks of
-    steps with this `worker_group`. `grace_s` is what running tasks have to finish in when it stops. Raises Invalid with
-    everything that is wrong with id, group, number and metadata.
+    `transport` is `nats`, straight to the broker, or `bridge`, over HTTP. `broker_url` None: as the settings say
+    (SERVICE_BROKER_URL, or `broker_url` in the file). `url` and `bridge_token` None: SERVICE_URL and SERVICE_BRIDGE_TOKEN.
+    `group`: take only tasks of steps with this `worker_group`. `grace_s` is what running tasks have to finish in when it
+    stops. Raises Invalid with everything that is wrong with id, group, number, metadata and transport.
     """
 
     def __init__(
@@ -57,14 +61,17 @@ class Worker:
         metadata: Mapping[str, str] = {},
         group: str | None = None,
         grace_s: float = GRACE_S,
+        transport: Literal["nats", "bridge"] = "nats",
+        url: str | None = None,
+        bridge_token: str | None = None,
     ) -> None:
         self.worker_id = _new_id() if worker_id is None else worker_id
-        self._max_tasks, self._metadata, self._group = max_tasks, dict(metadata), group
-        self._broker_url, self._grace_s = broker_url, grace_s
+        self._bounds, self._metadata = Bounds(max_tasks, group, grace_s), dict(metadata)
+        self._transport, self._broker_url, self._url, self._bridge_token = transport, broker_url, url, bridge_token
         self._functions: dict[str, TaskFunction] = {}
         self._intake: Intake | None = None
         self._stopped = asyncio.Event()
-        _check(self.worker_id, group, max_tasks, metadata)
+        _check(self.worker_id, group, max_tasks, metadata, transport)
 
     def task(self, name: str | None = None) -> Callable[[F], F]:
         """Register a function, async or not, for a task type (default: the function's name). It takes `()`, `(input)` or
@@ -94,25 +101,25 @@ class Worker:
             raise SystemExit(f"Error: {error}") from error
 
     async def serve(self) -> None:
-        """Work until `stop`. A broker that is not there yet, or without the service's streams, is waited for."""
+        """Work until `stop`. A service that is not there yet is waited for."""
         async with AsyncExitStack() as stack:
             await _STARTING(self._enter, stack)
             await self._stopped.wait()
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[Worker]:
-        """Work for the time of the block; leaving it stops gracefully. Raises Unavailable without a broker, Conflict for a
-        consumer that serves other tasks."""
+        """Work for the time of the block; leaving it stops gracefully. Raises Unavailable without a broker or a service, Denied
+        by the bridge, Conflict for a consumer that serves other tasks."""
         if not self._functions:
             raise Invalid("the worker has no task functions")
-        async with open_store(self._settings().broker, f"worker {self.worker_id}") as store:
+        async with self._opened() as transport:
+            entry = registration(self.worker_id, tuple(self._functions), self._bounds.max_tasks, self._metadata, transport.name)
             try:
-                async with self._registered(store), self._working(store) as self._intake:
-                    log.info("worker_started", worker_id=self.worker_id, task_types=sorted(self._functions), max_tasks=self._max_tasks)
+                async with transport.registered(entry), self._working(transport) as self._intake:
+                    log.info("worker_started", worker_id=self.worker_id, task_types=sorted(self._functions), transport=transport.name)
                     yield self
             finally:
                 self._intake, self._stopped = None, asyncio.Event()
-                await _flush(store)
         log.info("worker_stopped", worker_id=self.worker_id)
 
     def stop(self) -> None:
@@ -138,29 +145,32 @@ class Worker:
         await stack.enter_async_context(self.running())
 
     @asynccontextmanager
-    async def _working(self, store: Store) -> AsyncIterator[Intake]:
-        threads = Threads(self._max_tasks)
-        handle = Execution(store, self.worker_id, threads).handle
-        opening = open_intake(
-            store.tasks, list(self._functions.values()), handle, max_tasks=self._max_tasks, group=self._group, grace_s=self._grace_s
-        )
+    async def _working(self, transport: Transport) -> AsyncIterator[Intake]:
+        threads = Threads(self._bounds.max_tasks)
         with closing(threads):
-            async with opening as intake:
+            async with transport.receiving(list(self._functions.values()), Execution(threads).handle, self._bounds) as intake:
                 yield intake
 
-    def _registered(self, store: Store) -> AbstractAsyncContextManager[None]:
-        entry = registration(self.worker_id, tuple(self._functions), self._max_tasks, self._metadata)
-        return registered(store.workers, entry)
+    def _opened(self) -> AbstractAsyncContextManager[Transport]:
+        settings = self._settings()
+        if self._transport == "nats":
+            return open_direct(settings.broker, self.worker_id)
+        from penstock.worker.bridge import open_bridge  # only who needs it pays for an HTTP client
+
+        url = self._url or os.environ.get(URL_VARIABLE) or URL_DEFAULT
+        return open_bridge(url, self._bridge_token or settings.http.bridge_token, self.worker_id)
 
     def _settings(self) -> Settings:
         """Raises SettingsError."""
         return load({} if self._broker_url is None else {"broker_url": self._broker_url}).settings
 
 
-def _check(worker_id: str, group: str | None, max_tasks: int, metadata: Mapping[str, str]) -> None:
+def _check(worker_id: str, group: str | None, max_tasks: int, metadata: Mapping[str, str], transport: str) -> None:
     found = [problem_with("worker id", worker_id), None if group is None else problem_with("worker group", group)]
     if max_tasks < 1:
         found.append(f"max_tasks is {max_tasks}, 1 is the least")
+    if transport not in TRANSPORTS:
+        found.append(f"transport must be one of {' '.join(TRANSPORTS)}, not {transport!r}")
     found += [f"metadata {key!r} is no string" for key, value in metadata.items() if not isinstance(value, str)]
     if problems := [problem for problem in found if problem]:
         raise Invalid(*problems)
@@ -170,13 +180,6 @@ def _new_id() -> str:
     """Host, process and something random: no two workers, also in one process, share it."""
     host = re.sub("[^A-Za-z0-9_-]", "-", socket.gethostname())[:HOST_CHARS] or "host"
     return f"{host}-{os.getpid()}-{secrets.token_hex(3)}"
-
-
-async def _flush(store: Store) -> None:
-    """What was given back last has reached the broker, if there is one."""
-    if store.broker.connected:
-        with suppress(Unavailable):
-            await store.broker.flush()
 
 
 def _not_ready(error: BaseException) -> bool:

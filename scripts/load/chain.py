@@ -37,8 +37,15 @@ def workers(count: int, broker_url: str | None = None) -> Iterator[list[int]]:
 
 
 @contextmanager
-def _worker(broker_url: str | None) -> Iterator[Command]:
-    process = Command([sys.executable, "-m", "load.worker"], _environ(broker_url))
+def bridge_workers(count: int, url: str, token: str) -> Iterator[list[int]]:
+    """As `workers`, over the bridge."""
+    with ExitStack() as stack:
+        yield [stack.enter_context(_worker(None, "load.bridge_worker", url, token)).pid for _ in range(count)]
+
+
+@contextmanager
+def _worker(broker_url: str | None, *program: str) -> Iterator[Command]:
+    process = Command([sys.executable, "-m", *(program or ("load.worker",))], _environ(broker_url))
     try:
         yield process
     finally:

@@ -67,9 +67,10 @@ class Client:
     async def register(self, definition: bytes) -> None:
         _checked(await self._pool.request("POST", "/workflows", definition))
 
-    async def start(self, workflow: str, value: bytes) -> str:
-        """Start one run and return its id."""
-        body = b'{"workflow":"%b","input":%b}' % (workflow.encode(), value)
+    async def start(self, workflow: str, value: bytes, run_at: str | None = None) -> str:
+        """Start one run, now or at an RFC 3339 time, and return its id."""
+        at = b"" if run_at is None else b',"run_at":"%b"' % run_at.encode()
+        body = b'{"workflow":"%b","input":%b%b}' % (workflow.encode(), value, at)
         return _read(await self._pool.request("POST", "/runs", body), _STARTED).run_id
 
     async def start_all(self, workflow: str, values: Sequence[bytes]) -> list[str]:

@@ -23,7 +23,7 @@ from penstock.broker.store import Store
 
 LOOK_S = 0.02
 STALLED_S = 30.0
-COMPLETED = "workflow.completed"
+STARTED, COMPLETED = "workflow.started", "workflow.completed"
 TIME = re.compile(rb"Nats-Time-Stamp: ([0-9T:.-]{10,26})")
 
 
@@ -80,6 +80,15 @@ class Log:
         if len(found) != len(run_ids):
             raise StalledError(f"{len(run_ids) - len(found)} of {len(run_ids)} runs have not completed")
         return float(max(found))
+
+    async def started_at(self, run_ids: Sequence[str]) -> list[float]:
+        """When each of these runs started, in ascending order. Raises StalledError if one has not."""
+        wanted = {names.stored_subject(run_id) for run_id in run_ids}
+        stored = await self._store.reader.subject(names.HISTORY, "history.*.*")
+        found = sorted(one.at for one in stored if one.subject in wanted and _EVENT.decode(one.data).type == STARTED)
+        if len(found) != len(wanted):
+            raise StalledError(f"{len(found)} starts of {len(wanted)} runs are in the log")
+        return found
 
     @asynccontextmanager
     async def followed(self) -> AsyncIterator[Live]:

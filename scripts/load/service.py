@@ -36,10 +36,19 @@ class Service(NamedTuple):
 
 
 @asynccontextmanager
-async def service(directory: Path, shards: int | None = None, fsync: str | None = None) -> AsyncIterator[Service]:
+async def service(
+    directory: Path, shards: int | None = None, fsync: str | None = None, bridge_token: str | None = None
+) -> AsyncIterator[Service]:
     """A service that is ready, for the time of the block. Raises RuntimeError with its last words when it does not get there."""
     port, broker_port = free_ports(2)
-    options = {"listen": f"127.0.0.1:{port}", "broker-port": broker_port, "data-dir": directory / "data", "shards": shards, "fsync": fsync}
+    options = {
+        "listen": f"127.0.0.1:{port}",
+        "broker-port": broker_port,
+        "data-dir": directory / "data",
+        "shards": shards,
+        "fsync": fsync,
+        "bridge-token": bridge_token,
+    }
     log = directory / "serve.log"
     begin = time.perf_counter()
     command = _start(options, log)

@@ -17,7 +17,7 @@ from penstock.broker.store import open_store
 from penstock.config.settings import BrokerSettings
 
 from .bulk import start_all
-from .chain import definition, workers
+from .chain import bridge_workers, definition, workers
 from .client import Client
 from .log import Log
 from .processes import Busy, Roles, busy, cpu_s, memory_bytes, pace_ms
@@ -28,6 +28,7 @@ STEPS = 3
 EVENTS_PER_RUN = 2 + 2 * STEPS
 WARM_RUNS = 200
 REQUEST_S_MAX = 600.0
+BRIDGE_TOKEN = "bench"
 
 
 class Sizes(Struct, frozen=True, kw_only=True):
@@ -40,10 +41,12 @@ class Sizes(Struct, frozen=True, kw_only=True):
     full: int = 50_000
     parked: int = 100_000
     fsync: int = 3_000
-    idle_wait_s: float = 60.0
+    bridge: int = 2_000
+    scheduled: int = 10_000
+    idle_wait_s: float = 150.0
 
 
-QUICK = Sizes(bulk=300, accept=1000, latency=30, closed=100, full=300, parked=300, fsync=100, idle_wait_s=0.5)
+QUICK = Sizes(bulk=300, accept=1000, latency=30, closed=100, full=300, parked=300, fsync=100, bridge=100, scheduled=100, idle_wait_s=0.5)
 
 
 class Setup(Struct, frozen=True):
@@ -105,23 +108,30 @@ class Stage:
 
 @asynccontextmanager
 async def stage(
-    setup: Setup, *, shards: int | None = None, fsync: str | None = None, worker_count: int = 1, data: Path | None = None
+    setup: Setup,
+    *,
+    shards: int | None = None,
+    fsync: str | None = None,
+    worker_count: int = 1,
+    data: Path | None = None,
+    bridge: bool = False,
 ) -> AsyncIterator[Stage]:
     """A stage for the time of the block, with nothing left of it. `data` is a data directory to begin with; it is copied."""
     with tempfile.TemporaryDirectory(dir=setup.directory) as directory:
         if data is not None:
             shutil.copytree(data, Path(directory, "data"))
-        async with stage_in(Path(directory), setup, shards=shards, fsync=fsync, worker_count=worker_count) as on:
+        async with stage_in(Path(directory), setup, shards=shards, fsync=fsync, worker_count=worker_count, bridge=bridge) as on:
             yield on
 
 
 @asynccontextmanager
 async def stage_in(
-    directory: Path, setup: Setup, *, shards: int | None = None, fsync: str | None = None, worker_count: int = 1
+    directory: Path, setup: Setup, *, shards: int | None = None, fsync: str | None = None, worker_count: int = 1, bridge: bool = False
 ) -> AsyncIterator[Stage]:
-    """A stage whose data stay in `directory`. When it has workers, everything has been used once before the block begins."""
-    async with service(directory, shards or setup.shards, fsync) as ours:
-        with workers(worker_count, ours.broker_url) as pids:
+    """A stage whose data stay in `directory`. When it has workers, everything has been used once before the block begins;
+    `bridge` says that they come over HTTP."""
+    async with service(directory, shards or setup.shards, fsync, BRIDGE_TOKEN if bridge else None) as ours:
+        with bridge_workers(worker_count, ours.url, BRIDGE_TOKEN) if bridge else workers(worker_count, ours.broker_url) as pids:
             async with open_store(BrokerSettings(url=ours.broker_url), "bench") as store:
                 client = Client(ours.url)
                 yield await _prepared(Stage(ours, pids, client, Log(store)))

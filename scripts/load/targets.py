@@ -42,5 +42,10 @@ ROWS: Mapping[str, Row] = {
     "parked-100k": Row("memory of the service with 100,000 runs parked", "MB", 600, 300, more=False),
     "start": Row("serve to /ready on an empty directory", "s", 1.5, 0.8, more=False),
     "fsync-always": Row("bulk with fsync = always", "runs/s", 150, 500),
+    "bridge-p50": Row("over the bridge: one run at a time, POST to workflow.completed seen, p50", "ms", 6, more=False),
+    "bridge-16": Row("over the bridge: closed loop over HTTP, 16 at a time", "runs/s", 500),
+    "bridge-16-log": Row("over the bridge: 16 at a time, ends seen in the log instead of over HTTP", "runs/s"),
     "two-shards": Row("bulk with two shards, to bulk with one", "ratio", 1.0),
+    "scheduled-p99": Row("10,000 runs scheduled for one instant, start after it, p99", "ms", 2000, more=False),
+    "scheduled-accept": Row("the same, scheduled by single requests, 64 at a time", "runs/s"),
 }

@@ -8,16 +8,17 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from penstock.broker import names
 
-from .chain import NAME
+from .chain import NAME, inputs
 from .figures import percentile
 from .log import Live, Seen
 from .modes import Plan, closed_loop
-from .stage import Cost, Setup, Stage, stage, stage_in
+from .stage import EVENTS_PER_RUN, Cost, Setup, Stage, stage, stage_in
 from .tally import Tally
 from .watching import Watch, watch
 
@@ -25,6 +26,8 @@ WARM_CLOSED = 10  # one in so many runs, before it counts
 CLOSED_S_MAX = 300.0
 CLOSED_WATCH = "wait"
 USERS = (16, 64)
+SENDERS = 64
+SCHEDULED_PER_S = 500  # what any machine accepts
 
 
 T = TypeVar("T")
@@ -110,6 +113,20 @@ async def closed(setup: Setup) -> Sample:
     return Sample(_merged(sample.rows for sample in samples), _merged(sample.costs for sample in samples))
 
 
+async def bridge(setup: Setup) -> Sample:
+    """Latency and a closed loop, with a worker that polls and resolves over HTTP; the loop also with ends seen in the log."""
+    runs = setup.sizes.bridge
+    async with stage(setup, bridge=True) as on:
+        async with on.log.followed() as live:
+            await _one_by_one(on, live, runs // WARM_CLOSED)
+            with on.measured("bridge-p50", runs // 2) as costs:
+                _, ends = await _one_by_one(on, live, runs // 2)
+            logged = await _loop(on, "bridge-16-log", runs, USERS[0], live.watch)
+        loop = await _loop(on, "bridge-16", runs, USERS[0], watch(CLOSED_WATCH, on.client))
+    rows = {"bridge-p50": percentile(ends, 0.5) * 1000, **loop.rows, **logged.rows}
+    return Sample(rows, {**costs, **loop.costs, **logged.costs})
+
+
 async def parked(setup: Setup) -> Sample:
     """Memory after every task is queued and the actors have had the time to leave."""
     runs = setup.sizes.parked
@@ -127,16 +144,37 @@ async def start(setup: Setup) -> Sample:
         return Sample({"start": on.service.ready_s}, memory_mb=on.memory_mb())
 
 
+async def scheduled(setup: Setup) -> Sample:
+    """Lateness is from the instant to the broker's time of storing the start; afterwards all must complete."""
+    runs = setup.sizes.scheduled
+    async with stage(setup) as on:
+        before, instant = await on.log.messages(), datetime.now(UTC) + timedelta(seconds=3 + runs / SCHEDULED_PER_S)
+        with on.measured("scheduled-p99", runs) as costs:
+            begin = time.perf_counter()
+            run_ids = await _schedule(on, runs, instant)
+            accepted_s = time.perf_counter() - begin
+            left_s = (instant - datetime.now(UTC)).total_seconds()
+            if left_s <= 0:
+                raise RuntimeError(f"scheduling {runs} runs took {-left_s:.1f} s too long")
+            await asyncio.sleep(left_s)
+            await on.log.until(before + runs * (1 + EVENTS_PER_RUN))
+        await on.log.completed_at(run_ids)
+        late = [at - instant.timestamp() for at in await on.log.started_at(run_ids)]
+    return Sample({"scheduled-p99": percentile(late, 0.99) * 1000, "scheduled-accept": runs / accepted_s}, costs)
+
+
 WORKLOADS: Mapping[str, Workload] = {
     "start": Workload(start),
     "bulk": Workload(bulk),
     "bulk-accept": Workload(accept),
     "latency": Workload(latency),
     "closed": Workload(closed),
+    "bridge": Workload(bridge),
     "bulk-on-50k": Workload(bulk_on_full),
     "two-shards": Workload(two_shards),
     "fsync-always": Workload(fsync_always),
     "parked-100k": Workload(parked, once=True),
+    "scheduled": Workload(scheduled),
 }
 
 
@@ -144,6 +182,18 @@ async def _bulk(on: Stage, row: str, runs: int) -> Sample:
     with on.measured(row, runs) as costs:
         run_ids, begin = await on.drain(runs)
     return Sample({row: runs / (await on.log.completed_at(run_ids) - begin)}, costs)
+
+
+async def _schedule(on: Stage, runs: int, instant: datetime) -> list[str]:
+    """Schedule the runs by one request each."""
+    values, run_ids = iter(inputs(runs)), list[str]()
+
+    async def sender() -> None:
+        for value in values:
+            run_ids.append(await on.client.start(NAME, value, instant.isoformat()))
+
+    await asyncio.gather(*(sender() for _ in range(SENDERS)))
+    return run_ids
 
 
 async def _full_store(setup: Setup) -> Path:

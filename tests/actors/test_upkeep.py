@@ -18,7 +18,7 @@ from penstock.actors.loading import load, load_many
 from penstock.actors.placement import owned
 from penstock.actors.run_index import RunIndex
 from penstock.actors.shard import open_shard
-from penstock.actors.upkeep import remove_checkpoints, remove_old_runs
+from penstock.actors.upkeep import remove_aids, remove_old_runs
 from penstock.broker import names
 from penstock.broker.store import Store, open_store
 from penstock.config.settings import BrokerSettings
@@ -71,14 +71,18 @@ async def test_removing_twice_removes_nothing_more(store: Store, index: Path) ->
     assert removed[1] == 0
 
 
-async def test_checkpoints_go_with_the_end_of_their_run(store: Store, index: Path) -> None:
+async def test_checkpoints_and_bindings_go_with_the_end_of_their_run(store: Store, index: Path) -> None:
     parked = await start(store, chain("waits", 1))
     async with echo(store, "ends.echo"):
         done = await start(store, chain("ends", 1))
         await ended(store, done)
     for run_id in (parked, done):
         await store.checkpoints.put(names.step_key(run_id, "s0"), b"1")
-    await remove_checkpoints(store)
-    assert await store.checkpoints.get(names.step_key(done, "s0")) is None
+        await store.checkpoints.put(names.pause_key(run_id, "s0"), b"{}")
+        await store.sticky_bindings.put(run_id, b"w")
+    await remove_aids(store)
+    assert await store.checkpoints.get_many([names.step_key(done, "s0"), names.pause_key(done, "s0")]) == {}
+    assert await store.sticky_bindings.get(done) is None
     assert await store.checkpoints.get(names.step_key(parked, "s0")) is not None
+    assert await store.sticky_bindings.get(parked) is not None
     assert (await load(store, done)).run is not None

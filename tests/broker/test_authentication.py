@@ -1,56 +1,27 @@
-"""A broker that wants to know who comes: each kind of credentials lets in, wrong ones are a clear error."""
+"""A broker that wants to know who comes: each kind of credentials lets in, wrong ones are a clear error at once."""
 
 from __future__ import annotations
 
 import os
-import socket
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import nkeys
 import pytest
+import structlog
 import trustme
 
-from penstock.broker.command import Command
 from penstock.broker.connection import connect
-from penstock.broker.server import find_binary
 from penstock.config.settings import BrokerSettings
-from penstock.engine.errors import Unavailable
-from tests.conftest import free_port
+from penstock.engine.errors import Denied, Invalid, Unavailable
+from tests.support.operator import Key, Operator
+from tests.support.server import Server, server
 from tests.support.waiting import until_true
 
-PATIENCE_S = 1.5
+PATIENCE_S = 5.0
 
 
-@contextmanager
-def broker(directory: Path, block: str) -> Iterator[str]:
-    """A nats-server with this block in its configuration; its address."""
-    port = free_port()
-    config = directory / "auth.conf"
-    config.write_text(f'listen: "127.0.0.1:{port}"\njetstream {{ store_dir: "{directory}" }}\n{block}\n')
-    with (directory / "auth.log").open("ab") as log:
-        command = Command([find_binary(), "-c", str(config)], output=log)
-    try:
-        yield f"nats://127.0.0.1:{port}"
-    finally:
-        command.kill()
-        command.join(5)
-
-
-def listens(url: str) -> Callable[[], bool]:
-    host, _, port = url.removeprefix("nats://").partition(":")
-
-    def answers() -> bool:
-        with socket.socket() as probe:
-            return probe.connect_ex((host, int(port))) == 0
-
-    return answers
-
-
-async def let_in(settings: BrokerSettings) -> bool:
-    assert settings.url
-    await until_true(listens(settings.url))
+async def let_in(one: Server, settings: BrokerSettings) -> bool:
+    await until_true(lambda: one.listens)
     async with connect(settings, "test", PATIENCE_S) as opened:
         return opened.connected
 
@@ -60,36 +31,102 @@ async def let_in(settings: BrokerSettings) -> bool:
     [
         ('user: "ada", password: "secret"', {"user": "ada", "password": "secret"}, {"user": "ada", "password": "other"}),
         ('token: "t0ken"', {"token": "t0ken"}, {"token": "other"}),
+        ('token: "t0ken"', {"token": "t0ken"}, {}),
     ],
-    ids=["user and password", "token"],
+    ids=["user and password", "token", "nothing"],
 )
-async def test_right_credentials_let_in_and_wrong_ones_do_not(
+async def test_right_credentials_let_in_and_wrong_ones_are_refused(
     tmp_path: Path, authorization: str, right: dict[str, str], wrong: dict[str, str]
 ) -> None:
-    with broker(tmp_path, f"authorization {{ {authorization} }}") as url:
-        assert await let_in(BrokerSettings(url=url, **right))  # type: ignore[arg-type]
-        with pytest.raises(Unavailable, match="cannot connect to the broker") as refused:
-            await let_in(BrokerSettings(url=url, **wrong))  # type: ignore[arg-type]
+    with server(tmp_path, f"authorization {{ {authorization} }}") as one:
+        assert await let_in(one, BrokerSettings(url=one.url, **right))  # type: ignore[arg-type]
+        with pytest.raises(Denied, match=f"the broker at {one.url} refuses our credentials: authorization violation") as refused:
+            await let_in(one, BrokerSettings(url=one.url, **wrong))  # type: ignore[arg-type]
     assert "other" not in str(refused.value)
 
 
-async def test_nkey_seed_lets_in(tmp_path: Path) -> None:
-    seed = nkeys.encode_seed(os.urandom(32), nkeys.PREFIX_BYTE_USER)
-    seed_file = tmp_path / "user.nk"
-    seed_file.write_bytes(seed)
-    public = nkeys.from_seed(bytearray(seed)).public_key.decode()
-    with broker(tmp_path, f'authorization {{ users: [{{ nkey: "{public}" }}] }}') as url:
-        assert await let_in(BrokerSettings(url=url, nkey_seed=str(seed_file)))
+async def test_password_inside_the_address_lets_in_and_is_never_shown(tmp_path: Path) -> None:
+    with server(tmp_path, 'authorization { user: "ada", password: "secret" }') as one:
+        assert await let_in(one, BrokerSettings(url=one.url.replace("//", "//ada:secret@")))
+        with pytest.raises(Denied) as refused:
+            await let_in(one, BrokerSettings(url=one.url.replace("//", "//ada:other@")))
+    assert "other" not in str(refused.value)
+    with pytest.raises(Unavailable) as away:
+        async with connect(BrokerSettings(url=one.url.replace("//", "//ada:other@")), "test", 0.2):
+            raise AssertionError("connected to nobody")
+    assert "other" not in str(away.value)
+    assert str(one.port) in str(away.value)
+
+
+async def test_nkey_seed_lets_in_and_a_strangers_does_not(tmp_path: Path) -> None:
+    key, stranger = Key(nkeys.PREFIX_BYTE_USER), Key(nkeys.PREFIX_BYTE_USER)
+    for name, one in (("user.nk", key), ("stranger.nk", stranger)):
+        (tmp_path / name).write_bytes(one.seed)
+    with server(tmp_path, f'authorization {{ users: [{{ nkey: "{key.public}" }}] }}') as broker:
+        assert await let_in(broker, BrokerSettings(url=broker.url, nkey_seed=str(tmp_path / "user.nk")))
+        with pytest.raises(Denied):
+            await let_in(broker, BrokerSettings(url=broker.url, nkey_seed=str(tmp_path / "stranger.nk")))
+
+
+async def test_credentials_file_lets_in_and_another_operators_does_not(tmp_path: Path) -> None:
+    operator = Operator()
+    right, wrong = operator.credentials(tmp_path / "right.creds"), Operator().credentials(tmp_path / "wrong.creds")
+    with server(tmp_path, operator.block()) as broker:
+        assert await let_in(broker, BrokerSettings(url=broker.url, credentials=str(right)))
+        with pytest.raises(Denied, match="authorization violation"):
+            await let_in(broker, BrokerSettings(url=broker.url, credentials=str(wrong)))
+
+
+@pytest.mark.parametrize("field", ["nkey_seed", "credentials"])
+@pytest.mark.parametrize(("content", "problem"), [(None, "cannot be read: No such file"), ("nothing", "holds no user's NKey seed")])
+async def test_credentials_file_that_is_none_is_named(tmp_path: Path, field: str, content: str | None, problem: str) -> None:
+    path = tmp_path / "key"
+    if content is not None:
+        path.write_text(content)
+    with pytest.raises(Invalid, match=f"the credentials file {path} {problem}"):
+        async with connect(BrokerSettings(url="nats://127.0.0.1:1", **{field: str(path)}), "test"):  # type: ignore[arg-type]
+            raise AssertionError("connected to nobody")
 
 
 async def test_tls_needs_the_authority_and_a_certificate_of_ones_own(tmp_path: Path) -> None:
     authority = trustme.CA()
-    ca, server, client = (str(tmp_path / name) for name in ("ca.pem", "server.pem", "client.pem"))
+    ca, own, client = (str(tmp_path / name) for name in ("ca.pem", "server.pem", "client.pem"))
     authority.cert_pem.write_to_path(ca)
-    authority.issue_cert("127.0.0.1").private_key_and_cert_chain_pem.write_to_path(server)
+    authority.issue_cert("127.0.0.1").private_key_and_cert_chain_pem.write_to_path(own)
     authority.issue_cert("worker").private_key_and_cert_chain_pem.write_to_path(client)
-    block = f'tls {{ cert_file: "{server}", key_file: "{server}", ca_file: "{ca}", verify: true }}'
-    with broker(tmp_path, block) as url:
-        assert await let_in(BrokerSettings(url=url, tls_ca=ca, tls_cert=client, tls_key=client))
+    block = f'tls {{ cert_file: "{own}", key_file: "{own}", ca_file: "{ca}", verify: true }}'
+    with server(tmp_path, block) as one:
+        assert await let_in(one, BrokerSettings(url=one.url, tls_ca=ca, tls_cert=client, tls_key=client))
         with pytest.raises(Unavailable):
-            await let_in(BrokerSettings(url=url, tls_ca=ca))
+            async with connect(BrokerSettings(url=one.url, tls_ca=ca), "test", 1.5):
+                raise AssertionError("connected without a certificate")
+    with pytest.raises(Invalid, match="cannot be used"):
+        await let_in_nowhere(BrokerSettings(url=one.url, tls_ca=str(tmp_path / "missing.pem")))
+
+
+async def let_in_nowhere(settings: BrokerSettings) -> None:
+    async with connect(settings, "test", PATIENCE_S):
+        raise AssertionError("connected to nobody")
+
+
+async def test_credentials_that_the_broker_takes_away_are_told_once_and_tried_again(tmp_path: Path) -> None:
+    def block(password: str) -> str:
+        return f'authorization {{ user: "ada", password: "{password}" }}'
+
+    with server(tmp_path, block("right")) as one, structlog.testing.capture_logs() as lines:
+        await until_true(lambda: one.listens)
+        async with connect(BrokerSettings(url=one.url, user="ada", password="right"), "test") as broker:
+            restart(one, block(os.urandom(4).hex()))
+            await until_true(lambda: [line for line in lines if line["event"] == "broker_refuses_credentials"] != [])
+            tried = broker.client._server_pool[0].reconnects
+            await until_true(lambda: broker.client._server_pool[0].reconnects > tried + 2)
+            restart(one, block("right"))
+            await until_true(lambda: broker.connected)
+    told = [line for line in lines if line["event"] == "broker_refuses_credentials"]
+    assert [("error", "authorization violation")] == [(line["log_level"], line["reason"]) for line in told]
+
+
+def restart(one: Server, block: str) -> None:
+    one.kill()
+    one.configure(block)
+    one.start()

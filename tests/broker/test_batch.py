@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+import re
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
 from penstock.broker import names
-from penstock.broker.batch import Message, publish_batch
+from penstock.broker.batch import Batches, Message, publish_batch
 from penstock.broker.provisioning import provision
 from penstock.broker.store import Store, open_store
 from penstock.config.limits import BULK_RUNS_MAX
 from penstock.engine.errors import Conflict, PenstockError, Unavailable
 from tests.support.own_broker import own_broker
 
+BATCH = re.compile(rb"Nats-Batch-Id: ?(\w+)")
+
 
 def batch(name: str, count: int = 3) -> list[Message]:
-    return [(names.history_subject(f"{name}-{n}"), b"%d" % n, f"{name}.{n}") for n in range(count)]
+    return [Message(names.history_subject(f"{name}-{n}"), b"%d" % n, f"{name}.{n}") for n in range(count)]
 
 
 async def found(store: Store, name: str, count: int = 3) -> list[bytes]:
@@ -56,8 +60,9 @@ async def test_a_batch_sent_again_is_stored_once(store: Store) -> None:
 
 async def test_a_stale_expectation_is_a_conflict_and_stores_nothing(store: Store) -> None:
     await publish_batch(store.broker, batch("stale", 1))
+    stale = Message(names.history_subject("stale-0"), b"x", "x", {names.EXPECT_SEQ: "0"})
     with pytest.raises(Conflict, match="wrong last sequence"):
-        await publish_batch(store.broker, [*batch("fresh", 2), (names.history_subject("stale-0"), b"x", "x")], {names.EXPECT_SEQ: "0"})
+        await publish_batch(store.broker, [*batch("fresh", 2), stale])
     assert [] == await found(store, "fresh", 2)
     assert [b"0"] == await found(store, "stale", 1)
 
@@ -74,3 +79,45 @@ async def test_without_a_broker_a_batch_is_unavailable_and_with_it_it_is_stored(
             await waiting
             assert [b"0", b"1", b"2"] == await found(store, "back")
             assert [] == await found(store, "away")
+
+
+async def test_more_batches_than_the_broker_takes_at_once_are_all_stored(store: Store) -> None:
+    batches = Batches(store.broker)
+    await asyncio.gather(*(batches.publish(batch(f"crowd-{n}", 2)) for n in range(200)))
+    assert [b"0", b"1"] * 200 == [data for n in range(200) for data in await found(store, f"crowd-{n}", 2)]
+
+
+async def test_what_joins_shares_batches(store: Store) -> None:
+    batches = Batches(store.broker)
+    before = await store.history.last_seq()
+    await asyncio.gather(*(batches.join(batch(f"joined-{n}", 2)) for n in range(600)))
+    assert 1200 == await store.history.last_seq() - before
+    stored = await store.reader.subject(names.HISTORY, "history.*.*", before + 1)
+    ids = Counter(BATCH.search(one.headers)[1] for one in stored)  # type: ignore[index]
+    assert [200, 1000] == sorted(ids.values())
+
+
+async def test_what_joins_is_stored_or_refused_for_itself_alone(store: Store) -> None:
+    await publish_batch(store.broker, batch("taken", 1))
+    stale = Message(names.history_subject("taken-0"), b"x", "stale", {names.EXPECT_SEQ: "0"})
+    batches = Batches(store.broker)
+    outcomes = await asyncio.gather(
+        batches.join(batch("alone")),
+        batches.join(batch("left")),
+        batches.join([stale]),
+        batches.join(batch("right")),
+        return_exceptions=True,
+    )
+    assert [type(None), type(None), Conflict, type(None)] == [type(one) for one in outcomes]
+    for name in ("alone", "left", "right"):
+        assert [b"0", b"1", b"2"] == await found(store, name)
+    assert [b"0"] == await found(store, "taken", 1)
+
+
+async def test_what_joins_without_a_broker_is_unavailable(tmp_path: Path) -> None:
+    with own_broker(tmp_path) as broker:
+        async with open_store(broker.settings, "test") as store:
+            await asyncio.to_thread(broker.stop)
+            batches = Batches(store.broker)
+            answers = await asyncio.gather(*(batches.join(batch(f"away-{n}")) for n in range(2)), return_exceptions=True)
+            assert [Unavailable, Unavailable] == [type(answer) for answer in answers]

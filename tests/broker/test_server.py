@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import httpx2
 import msgspec
 import pytest
 
@@ -16,8 +17,9 @@ from penstock.broker.connection import connect
 from penstock.broker.provisioning import provision
 from penstock.broker.server import EmbeddedBroker, find_binary, render
 from penstock.broker.store import open_store
+from penstock.config.limits import GIB
 from penstock.config.settings import BrokerSettings
-from penstock.engine.errors import Conflict, Unavailable
+from penstock.engine.errors import Conflict, Denied, Unavailable
 from tests.conftest import free_port
 from tests.support.own_broker import own_broker
 
@@ -126,11 +128,37 @@ def test_only_a_leaf_listens_beyond_this_host() -> None:
     assert '"0.0.0.0:4222"' in render(BrokerSettings(leaf_remotes=("nats-leaf://hub:7422",)))
 
 
+@pytest.mark.parametrize("given", [{"user": "ada", "password": 's"ecret'}, {"token": "t0ken$HOME"}], ids=["user", "token"])
+async def test_it_wants_the_credentials_that_are_set(settings: BrokerSettings, given: dict[str, str]) -> None:
+    guarded = msgspec.structs.replace(settings, **given)
+    broker = EmbeddedBroker(guarded)
+    broker.start()
+    try:
+        async with connect(guarded, "test") as connected:
+            assert connected.connected
+        with pytest.raises(Denied, match="authorization violation"):
+            async with connect(settings, "test"):
+                raise AssertionError("let in")
+    finally:
+        broker.stop()
+
+
+def test_monitoring_tells_the_storage_and_its_limit(settings: BrokerSettings) -> None:
+    broker = EmbeddedBroker(msgspec.structs.replace(settings, monitor_port=free_port()))
+    broker.start()
+    try:
+        streams = httpx2.get(f"http://127.0.0.1:{broker.settings.monitor_port}/varz").json()["jetstream"]["config"]
+    finally:
+        broker.stop()
+    assert (10 * GIB, str(Path(settings.data_dir) / "jetstream")) == (streams["max_storage"], streams["store_dir"])
+
+
 def test_its_files_are_nobody_elses_business(settings: BrokerSettings) -> None:
     broker = EmbeddedBroker(settings)
     broker.start()
     broker.stop()
-    assert 0o600 == (Path(settings.data_dir) / "broker.conf").stat().st_mode & 0o777
+    modes = {name: (Path(settings.data_dir) / name).stat().st_mode & 0o777 for name in ("broker.conf", "broker.log")}
+    assert {"broker.conf": 0o600, "broker.log": 0o600} == modes
 
 
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])

@@ -62,6 +62,8 @@ class _Handler(BaseHTTPRequestHandler):
         self._answer(waiting.pop(0) if len(waiting) > 1 else waiting[0])
 
     do_POST = do_GET  # noqa: N815 - the name that the base class looks for
+    do_PUT = do_GET  # noqa: N815
+    do_DELETE = do_GET  # noqa: N815
 
     def _answer(self, answer: Answer) -> None:
         self.send_response(answer.status)

@@ -37,6 +37,7 @@ SAMPLES: Mapping[str, str] = {
     "api_token": "a",
     "bridge_token": "b",
     "webhook_secret": "w",
+    "telemetry_sample_ratio": "0.25",
     "log_level": "debug",
     "log_format": "json",
 }
@@ -53,6 +54,7 @@ BAD: Mapping[str, tuple[str, ...]] = {
     "shards": ("0", "33"),
     "http_workers": ("0",),
     "api_token": ("a\nb",),
+    "telemetry_sample_ratio": ("-0.1", "1.01", "1%", "nan", "1e-2", ""),
     "log_level": ("loud",),
     "log_format": ("xml",),
 }

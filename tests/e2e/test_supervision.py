@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
+from penstock.config.limits import HTTP_SHUTDOWN_S, SHUTDOWN_S
 from tests.e2e.conftest import StartService
 from tests.support.service import Service
 from tests.support.waiting import until_true
@@ -36,6 +40,37 @@ async def test_children_do_not_outlive_a_killed_supervisor(start_service: StartS
     os.kill(service.pid, signal.SIGKILL)
     await until_true(lambda: not any(_runs(pid) for pid in pids))
     service.kill_all()
+
+
+def test_everything_is_gone_after_15_s_however_much_hangs(start_service: StartService) -> None:
+    service = start_service(shards=3, http_workers=1)
+    stopped = [pid for name, pid in service.pids().items() if name != "broker"] + service.http_worker_pids()
+    for pid in stopped:
+        os.kill(pid, signal.SIGSTOP)
+    began = time.monotonic()
+    assert service.stop() == 0  # which also sees that no process is left
+    assert time.monotonic() - began < SHUTDOWN_S
+    killed = {line["name"] for line in service.log_lines() if line["event"] == "process_killed"}
+    assert {"http", "shard-0", "shard-1", "shard-2", "services"} <= killed
+    assert "broker" not in killed  # there was time left for it to end in peace
+
+
+def test_open_requests_hold_the_end_up_for_5_s_at_most(start_service: StartService) -> None:
+    service = start_service(shards=1, http_workers=1)
+    with service.client() as client, ThreadPoolExecutor() as threads:
+        client.register(b'{"name":"endless","steps":[{"id":"a","task":"nobody.does.it"}]}')
+        run_id = client.start("endless", b"null").run_id
+        with socket.create_connection(service.http_address) as waiting:
+            waiting.sendall(f"GET /runs/{run_id}?wait_ms=60000 HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+            client.run(run_id)  # answered after that one was taken
+            began = time.monotonic()
+            ended = threads.submit(service.stop)
+            waiting.settimeout(SHUTDOWN_S)
+            while waiting.recv(4096):  # until the server closes it
+                pass
+            assert time.monotonic() - began < HTTP_SHUTDOWN_S + 1
+            assert ended.result() == 0
+            assert time.monotonic() - began < SHUTDOWN_S
 
 
 def test_stop_ends_everything_with_code_0(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import orjson
 from msgspec import UNSET, Raw, UnsetType
@@ -14,18 +14,28 @@ from msgspec import UNSET, Raw, UnsetType
 from penstock.engine.advance import advance
 from penstock.engine.commands import AppendEvent, Command, DispatchTask
 from penstock.engine.events import (
+    ApprovalExpired,
+    ApprovalGranted,
+    ApprovalRejected,
+    ApprovalRequest,
+    ApprovalRequested,
+    Decision,
     Event,
     Failure,
     Reason,
     Record,
+    RunFailure,
     Scheduled,
     Started,
     StepCompleted,
+    StepContinue,
     StepFailed,
     StepStarted,
     TimerFired,
     TimerRef,
     WorkflowCancelled,
+    WorkflowFailed,
+    WorkflowResumed,
     WorkflowScheduled,
     WorkflowStarted,
     event_type,
@@ -45,6 +55,14 @@ C = TypeVar("C")
 def step(step_id: str, *depends_on: str, **fields: object) -> dict[str, object]:
     """A step of the definition; its task type is its id in capitals unless `task` says otherwise."""
     return {"id": step_id, "task": step_id.upper(), "depends_on": list(depends_on), **fields}
+
+
+def loop(step_id: str, *depends_on: str, config: Mapping[str, object], **fields: object) -> dict[str, object]:
+    return step(step_id, *depends_on, type="agent_loop", config=config, **fields)
+
+
+def approval(step_id: str, *depends_on: str, **fields: object) -> dict[str, object]:
+    return {"id": step_id, "type": "approval", "depends_on": list(depends_on), **fields}
 
 
 def skip_if(step_id: str, field: str, op: str, value: object) -> dict[str, object]:
@@ -71,6 +89,11 @@ def only(kind: type[C], commands: Iterable[Command]) -> list[C]:
 def dispatched(commands: Iterable[Command]) -> list[tuple[str, int]]:
     """Step and attempt of every task ordered."""
     return [(command.step_id, command.attempt) for command in only(DispatchTask, commands)]
+
+
+def dispatched_iterations(commands: Iterable[Command]) -> list[tuple[str, int, int]]:
+    """Step, iteration and attempt of every task ordered."""
+    return [(command.step_id, command.iteration, command.attempt) for command in only(DispatchTask, commands)]
 
 
 def inputs(commands: Iterable[Command]) -> dict[str, object]:
@@ -129,25 +152,80 @@ class Play:
     def cancel(self, reason: str | None = None) -> list[Command]:
         return self.tell(WorkflowCancelled(run_id=self.run_id, timestamp=self._stamp(), payload=Reason(reason=reason)))
 
-    def begin(self, step_id: str, attempt: int | None = 1, *, worker: str | None = "one", after: float = 0.0) -> list[Command]:
+    def resume(self, *, after: float = 0.0) -> list[Command]:
+        return self.tell(WorkflowResumed(run_id=self.run_id, timestamp=self._stamp(after)), after=after)
+
+    def refuse(self, error: str = "too large", resumes: int = 0) -> list[Command]:
+        """The shell says that the broker has refused what the run needs."""
+        payload = RunFailure(error=error, resumes=resumes)
+        return self.tell(WorkflowFailed(run_id=self.run_id, timestamp=self._stamp(), payload=payload))
+
+    def begin(
+        self, step_id: str, attempt: int | None = 1, *, iteration: int | None = None, worker: str | None = "one", after: float = 0.0
+    ) -> list[Command]:
         """A worker says `step.started`."""
-        stamp = self._stamp(after)
-        event = StepStarted(run_id=self.run_id, timestamp=stamp, step_id=step_id, attempt_number=attempt, worker_id=worker)
-        return self.tell(event, after=after)
+        return self.tell(StepStarted(**self._answer(step_id, attempt, iteration, after), worker_id=worker), after=after)
 
-    def complete(self, step_id: str, output: object = None, attempt: int | None = 1, *, after: float = 0.0) -> list[Command]:
-        stamp = self._stamp(after)
-        event = StepCompleted(run_id=self.run_id, timestamp=stamp, step_id=step_id, attempt_number=attempt, payload=raw(output))
-        return self.tell(event, after=after)
+    def complete(
+        self,
+        step_id: str,
+        output: object = None,
+        attempt: int | None = 1,
+        *,
+        iteration: int | None = None,
+        worker: str | None = None,
+        after: float = 0.0,
+    ) -> list[Command]:
+        payload = raw(output)
+        return self.tell(StepCompleted(**self._answer(step_id, attempt, iteration, after), worker_id=worker, payload=payload), after=after)
 
-    def fail(self, step_id: str, attempt: int | None = 1, *, error: str = "boom", kind: str = "retriable", ms: int = 0) -> list[Command]:
+    def fail(
+        self,
+        step_id: str,
+        attempt: int | None = 1,
+        *,
+        iteration: int | None = None,
+        error: str = "boom",
+        kind: str = "retriable",
+        ms: int = 0,
+        after: float = 0.0,
+    ) -> list[Command]:
         failure = Failure(error=error, failure_type=kind, retry_after_ms=ms)
-        stamp = self._stamp()
-        return self.tell(StepFailed(run_id=self.run_id, timestamp=stamp, step_id=step_id, attempt_number=attempt, payload=failure))
+        return self.tell(StepFailed(**self._answer(step_id, attempt, iteration, after), payload=failure), after=after)
+
+    def go_on(
+        self, step_id: str, handed_on: object = None, attempt: int | None = 1, *, iteration: int | None = None, after: float = 0.0
+    ) -> list[Command]:
+        """A worker says `step.continue`."""
+        return self.tell(StepContinue(**self._answer(step_id, attempt, iteration, after), payload=raw(handed_on)), after=after)
+
+    def ask(self, step_id: str, token: str = "secret", attempt: int | None = 1, *, after: float = 0.0) -> list[Command]:
+        """The shell has made the token: `approval.requested`."""
+        request = ApprovalRequest(token=token, expires_at="2030-01-01T00:00:00Z")
+        return self.tell(ApprovalRequested(**self._answer(step_id, attempt, None, after), payload=request), after=after)
+
+    def grant(self, step_id: str, attempt: int | None = 1, *, comment: str | None = None, by: str | None = None) -> list[Command]:
+        return self.tell(ApprovalGranted(**self._answer(step_id, attempt, None), payload=Decision(comment, by)))
+
+    def reject(self, step_id: str, attempt: int | None = 1, *, comment: str | None = None, by: str | None = None) -> list[Command]:
+        return self.tell(ApprovalRejected(**self._answer(step_id, attempt, None), payload=Decision(comment, by)))
+
+    def expire(self, step_id: str, attempt: int | None = 1) -> list[Command]:
+        return self.tell(ApprovalExpired(**self._answer(step_id, attempt, None)))
 
     def fire(self, timer: str, step_id: str | None = None, attempt: int | None = None, *, after: float = 0.0) -> list[Command]:
         ref = TimerRef(timer=timer, step_id=step_id, attempt=attempt)
         return self.tell(TimerFired(run_id=self.run_id, timestamp=self._stamp(after), payload=ref), after=after)
+
+    def _answer(self, step_id: str, attempt: int | None, iteration: int | None, after: float = 0.0) -> dict[str, Any]:
+        """The fields that all events of a step have."""
+        return {
+            "run_id": self.run_id,
+            "timestamp": self._stamp(after),
+            "step_id": step_id,
+            "attempt_number": attempt,
+            "iteration": iteration,
+        }
 
     def _definition(self) -> tuple[str, str, str]:
         return self.workflow.name, self.workflow.version, self.workflow.digest

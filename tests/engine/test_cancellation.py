@@ -107,6 +107,7 @@ def test_a_cancel_that_overtakes_the_end_of_the_run_wins() -> None:
 
 def test_after_the_end_only_what_cleans_up_or_keeps_is_still_due() -> None:
     play = mixed()
+    play.fail("out", kind="non_retriable")
     play.cancel()
     task = DispatchTask("queued", "T", 1, 0, NULL, {}, "gpu")
     letter = DeadLetterTask("out", "T", 1, 0, NULL, {}, "boom", "gpu")

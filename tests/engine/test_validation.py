@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from penstock.engine.definitions import Retry, StepType, from_json, to_json
 from penstock.engine.errors import Invalid
 from penstock.engine.validation import parse, problems
+from penstock.engine.workflow import compile_workflow
 
 
 def step(step_id: str, **fields: object) -> dict[str, object]:
@@ -102,7 +103,9 @@ def test_a_diamond_is_no_circle() -> None:
         ({**only(), "description": 1}, "description must be a string, not a number"),
         ({**only(), "nmae": "x"}, 'unknown field "nmae"'),
         ({**only(), "unknown": None}, 'unknown field "unknown"'),
-        ({**only(), "sticky": "soft"}, "sticky is not supported by this version"),
+        ({**only(), "sticky": "firm"}, 'sticky must be one of soft hard, not "firm"'),
+        ({**only(), "sticky": ""}, 'sticky must be one of soft hard, not ""'),
+        ({**only(), "sticky": True}, "sticky must be one of soft hard, not true"),
         ({**only(), "timeout": "0s"}, "timeout must be longer than 0s"),
         ({**only(), "timeout": True}, "timeout must be a duration such as 30s, not true"),
         ({**only(), "default_retry": {}}, "default_retry: max_attempts is missing"),
@@ -117,11 +120,12 @@ def test_a_diamond_is_no_circle() -> None:
         (workflow({"id": "a"}), 'step "a": task is missing'),
         (workflow({"id": "a", "task": "x.*"}), 'step "a": task "x.*" may hold only A-Z a-z 0-9 _ - and single dots between them'),
         (workflow(step("a"), step("a")), 'duplicate step id "a", used 2 times'),
-        (only(type="approval"), 'step "a": type "approval" is not supported by this version (normal is)'),
-        (only(type=3), 'step "a": type must be a string, not a number'),
-        (workflow({"id": "a", "type": "approval"}), 'step "a": type "approval" is not supported by this version (normal is)'),
-        (only(config={}), 'step "a": config is not supported by this version'),
-        (only(loop={}), 'step "a": loop is not supported by this version'),
+        (only(type="loop"), 'step "a": type must be one of normal agent_loop approval, not "loop"'),
+        (only(type=3), 'step "a": type must be one of normal agent_loop approval, not 3'),
+        (only(type=["approval"]), 'step "a": type must be one of normal agent_loop approval, not an array'),
+        (only(config={"max_iterations": 2}), 'step "a": config is not for a step of this type'),
+        (only(config=0), 'step "a": config is not for a step of this type'),
+        (only(type="normal", loop={"max_iterations": 2}), 'step "a": loop is not for a step of this type'),
         (only(depend_on=[]), 'step "a": unknown field "depend_on"'),
         (only(timeout="5 minutes"), 'step "a": timeout "5 minutes" is not a duration (write for example 500ms, 30s, 5m, 1h30m)'),
         (only(timeout=0), 'step "a": timeout must be longer than 0s'),
@@ -202,7 +206,7 @@ def test_problems_of_all_parts_are_collected() -> None:
         step("b", depends_on=["a", "z"], retry={}),
         {"id": "c d"},
         name="",
-        sticky="hard",
+        sticky="firm",
         input_schema=3,
     )
     with pytest.raises(Invalid) as caught:
@@ -256,11 +260,23 @@ RETRY = st.fixed_dictionaries(
     {}, optional=dict.fromkeys(["max_attempts", "strategy", "initial_delay", "max_delay", "multiplier", "x"], JSON)
 )
 SKIP_IF = st.fixed_dictionaries({}, optional=dict.fromkeys(["step_id", "field", "op", "value", "x"], JSON))
+CONFIG = st.fixed_dictionaries(
+    {},
+    optional={
+        "max_iterations": st.integers(1, 3) | JSON,
+        "max_duration": st.sampled_from(["5s", 7]) | JSON,
+        "loop_delay": st.sampled_from(["5s", 0]) | JSON,
+        "timeout": st.sampled_from(["5s", "200h"]) | JSON,
+        "subject": st.sampled_from(["s", "task.x"]) | JSON,
+        "description": JSON,
+        "metadata": JSON,
+    },
+)
 IDS = st.sampled_from(["a", "b", "c"])
 STEP = st.fixed_dictionaries(
     {"id": IDS | JSON, "task": IDS | JSON},
     optional={
-        "type": JSON,
+        "type": st.sampled_from(StepType) | JSON,
         "depends_on": st.lists(IDS | JSON, max_size=3) | JSON,
         "timeout": st.sampled_from(["5s", 7]) | JSON,
         "retry": RETRY | JSON,
@@ -268,12 +284,21 @@ STEP = st.fixed_dictionaries(
         "skip_if": SKIP_IF | JSON,
         "metadata": JSON,
         "worker_group": JSON,
-        "config": JSON,
+        "config": CONFIG | JSON,
+        "loop": CONFIG | JSON,
     },
 )
 NEAR_MISSES = st.fixed_dictionaries(
     {"name": IDS | JSON, "steps": st.lists(STEP | JSON, max_size=4) | JSON},
-    optional={"version": JSON, "timeout": JSON, "default_retry": RETRY | JSON, "input_schema": JSON, "description": JSON, "x": JSON},
+    optional={
+        "version": JSON,
+        "timeout": JSON,
+        "default_retry": RETRY | JSON,
+        "input_schema": JSON,
+        "description": JSON,
+        "sticky": JSON,
+        "x": JSON,
+    },
 )
 
 
@@ -285,3 +310,4 @@ def test_any_document_is_either_kept_for_good_or_refused_with_reasons(document: 
     assert bool(stored) is not bool(reasons)
     assert all(reason and reason.isprintable() for reason in reasons)
     assert not stored or to_json(parse(orjson.loads(stored))) == stored
+    assert not stored or compile_workflow(from_json(stored), "digest").steps

@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import suppress
+from uuid import uuid4
 
 import httpx2
 import pytest
@@ -83,3 +84,9 @@ def _answering(url: str) -> str:
                 return url
             time.sleep(0.02)
     raise AssertionError(f"no answer from {url}")
+
+
+@pytest.fixture
+def task() -> str:
+    """A task type of the test's own."""
+    return f"t{uuid4().hex[:12]}"

@@ -13,7 +13,7 @@ from penstock.broker.store import Store
 
 MIB = 1 << 20
 DEEP = b"[" * 100_000 + b"]" * 100_000
-POSTS = ("/workflows", "/runs", "/runs/bulk")
+POSTS = ("/workflows", "/runs", "/runs/bulk", "/runs/cancel", "/runs/retry")
 BAD_NAMES = ["", ".", "..", ".a", "a.", "a..b", "a/b", "a b", "a*", "a>", "$a", "a\nb", "a\0b", "ü", "a" * 129, "a\x7f", "a:b", "a%41"]
 
 BROKEN = {
@@ -145,6 +145,12 @@ EMPTY_SEGMENTS = {
     ("GET", "/runs/"): "run id",
     ("POST", "/runs//cancel"): "run id",
     ("GET", "/runs//events"): "run id",
+    ("GET", "/runs//scheduled"): "run id",
+    ("DELETE", "/runs//scheduled"): "run id",
+    ("POST", "/runs//signal/go"): "run id",
+    ("POST", f"/runs/{'0' * 32}/signal/"): "signal name",
+    ("GET", "/dead-letters/"): "dead letter's sequence",
+    ("POST", "/dead-letters//replay"): "dead letter's sequence",
 }
 
 
@@ -175,6 +181,11 @@ ALLOWED = {
     "/runs": "GET, POST",
     "/runs/x": "GET",
     "/runs/x/cancel": "POST",
+    "/runs/x/scheduled": "GET, DELETE",
+    "/runs/x/signal/go": "POST",
+    "/dead-letters": "GET",
+    "/dead-letters/1": "GET, DELETE",
+    "/dead-letters/1/replay": "POST",
     "/health": "GET",
 }
 
@@ -182,6 +193,8 @@ ALLOWED = {
 @pytest.mark.parametrize("path", ALLOWED)
 @pytest.mark.parametrize("method", ["DELETE", "PATCH", "PUT", "HEAD", "BREW"])
 async def test_a_wrong_method_is_told_the_right_ones(http: ASGIConductor, path: str, method: str) -> None:
+    if method in ALLOWED[path]:
+        return
     answer = await http.simulate_request(method, path)
     assert 405 == answer.status_code
     assert set(ALLOWED[path].split(", ")) == set(answer.headers["allow"].split(", ")) - {"OPTIONS"}

@@ -11,6 +11,7 @@ import orjson
 import pytest
 from falcon.testing import ASGIConductor
 
+from penstock.actors.triggers import open_triggers
 from penstock.broker import names
 from penstock.broker.provisioning import provision
 from penstock.broker.server import EmbeddedBroker
@@ -55,15 +56,17 @@ async def test_a_service_with_a_broker_is_healthy(http: ASGIConductor) -> None:
 async def test_ready_names_everything_that_is_missing(http: ASGIConductor) -> None:
     answer = await http.simulate_get("/ready")
     assert (503, "text/plain; charset=utf-8") == (answer.status_code, answer.headers["content-type"])
-    assert ["no engine has the partitions 0-31", "the run index is not followed"] == answer.text.splitlines()
+    assert ["no engine has the partitions 0-31", "no engine runs the triggers", "the run index is not followed"] == answer.text.splitlines()
 
 
 @pytest.mark.usefixtures("index")
-async def test_ready_needs_an_owner_of_every_partition(http: ASGIConductor, store: Store) -> None:
+async def test_ready_needs_an_owner_of_every_partition_and_someone_who_runs_triggers(http: ASGIConductor, store: Store) -> None:
     await _own(store, 0, [number for number in range(PARTITIONS) if number not in (3, 7, 8)])
     await _until_ready_says(http, "no engine has the partitions 3, 7-8")
     await _own(store, 1, [3, 7, 8])
-    await _until_ready_says(http, '{"status":"ready"}')
+    await _until_ready_says(http, "no engine runs the triggers\n")
+    async with open_triggers(store):
+        await _until_ready_says(http, '{"status":"ready"}')
 
 
 async def test_without_storage_the_service_is_not_healthy(own: BrokerSettings) -> None:
@@ -93,10 +96,20 @@ REQUESTS = [
     ("GET", "/runs"),
     ("GET", f"/runs/{'0' * 32}"),
     ("GET", f"/runs/{'0' * 32}/events"),
-    ("POST", f"/runs/{'0' * 32}/cancel"),
+    ("GET", f"/runs/{'0' * 32}/scheduled"),
+    ("DELETE", f"/runs/{'0' * 32}/scheduled"),
+    ("GET", "/dead-letters"),
+    ("GET", "/dead-letters/1"),
+    ("DELETE", "/dead-letters/1"),
+    ("POST", "/dead-letters/1/replay"),
     ("GET", "/workers"),
+    ("GET", "/triggers"),
+    ("DELETE", "/triggers/t"),
+    ("POST", "/triggers/t/fire"),
+    ("POST", "/v1/webhooks/t"),
     ("POST", "/runs"),
 ]
+PUBLISHING = (f"/runs/{'0' * 32}/cancel", f"/runs/{'0' * 32}/signal/go")  # 500 in the specification
 
 
 async def test_without_a_broker_everything_is_503_at_once_and_recovers_by_itself(own_settings: BrokerSettings) -> None:
@@ -114,6 +127,9 @@ async def test_without_a_broker_everything_is_503_at_once_and_recovers_by_itself
             answer = await http.simulate_request(method, path, body=b'{"workflow":"w"}' if path == "/runs" else b"")
             assert (503, "text/plain; charset=utf-8") == (answer.status_code, answer.headers["content-type"])
             assert "broker" in answer.text
+        for path in PUBLISHING:
+            answer = await http.simulate_post(path)
+            assert (500, "the broker is not connected\n") == (answer.status_code, answer.text)
         assert time.monotonic() - began < 1
         with _running(own_settings):
             await _healthy(http)

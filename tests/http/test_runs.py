@@ -9,7 +9,9 @@ from falcon.testing import ASGIConductor, Result
 from msgspec import Raw
 
 from penstock.actors.control import now
+from penstock.actors.watching import wait_for_end
 from penstock.broker.store import Store
+from penstock.engine.errors import NotFound
 from penstock.engine.events import (
     Completed,
     Failure,
@@ -88,11 +90,6 @@ async def test_a_time_that_is_none_is_refused(http: ASGIConductor, run_at: str) 
     answer = await _start(http, {"workflow": "one", "run_at": run_at})
     assert 400 == answer.status_code
     assert "run_at" in answer.text
-
-
-async def test_a_time_in_the_future_is_not_supported(http: ASGIConductor) -> None:
-    answer = await _start(http, {"workflow": "one", "run_at": "2999-01-01T00:00:00Z"})
-    assert (400, "run_at: scheduled runs are not supported by this version\n") == (answer.status_code, answer.text)
 
 
 async def test_the_same_key_and_workflow_give_the_same_run_for_ever(http: ASGIConductor, store: Store) -> None:
@@ -178,6 +175,13 @@ async def test_waiting_ends_with_its_time_and_shows_the_run_as_it_is(http: ASGIC
 
 async def test_waiting_for_a_run_that_nobody_started_is_404_at_once(http: ASGIConductor) -> None:
     assert 404 == (await http.simulate_get(f"/runs/{'0' * 32}?wait_ms=20000")).status_code
+
+
+async def test_a_wait_that_is_over_before_the_run_is_read_shows_it_all_the_same(http: ASGIConductor, store: Store) -> None:
+    run_id = await _started(http, "one")
+    assert "running" == (await wait_for_end(store, run_id, 0)).status
+    with pytest.raises(NotFound):
+        await wait_for_end(store, "0" * 32, 0)
 
 
 @pytest.mark.parametrize("wait", ["x", "-1", "60001", "1.5", ""])

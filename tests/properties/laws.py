@@ -3,16 +3,35 @@
 from __future__ import annotations
 
 from hypothesis import strategies as st
+from msgspec import UNSET
+from msgspec.structs import replace
 
-from penstock.engine.advance import advance
-from penstock.engine.commands import AppendEvent, Command, DispatchTask
-from penstock.engine.events import Record, WorkflowCompleted, WorkflowFailed
-from penstock.engine.state import RUN_MOVES, STEP_DONE, STEP_ENDED, STEP_MOVES, STEP_OUT, Run, RunStatus, StepState
+from penstock.engine.advance import advance, still_due
+from penstock.engine.commands import AppendEvent, Command, DispatchTask, RequestApproval, SetTimer, WithdrawTimer
+from penstock.engine.events import (
+    ApprovalExpired,
+    ApprovalGranted,
+    ApprovalRejected,
+    Record,
+    StepCompleted,
+    StepContinue,
+    StepFailed,
+    StepSkipped,
+    StepStarted,
+    TimerFired,
+    WorkflowCompleted,
+    WorkflowFailed,
+)
+from penstock.engine.state import RUN_MOVES, STEP_DONE, STEP_ENDED, STEP_MOVES, STEP_OUT, Run, RunStatus, StepState, StepStatus
+from penstock.engine.timers import live_timers
 from penstock.engine.validation import parse
-from penstock.engine.workflow import Workflow, compile_workflow
+from penstock.engine.workflow import StepPlan, Workflow, compile_workflow
 
 STEPS_MAX = 7
-Execution = tuple[str, int, int]
+PERSON = "a person"
+RESULTS = StepCompleted | StepFailed | StepContinue | StepSkipped | ApprovalGranted | ApprovalRejected | ApprovalExpired
+Execution = tuple[str, int, int, str | None]
+Result = tuple[str, int, int]
 
 RETRY = st.fixed_dictionaries(
     {
@@ -22,6 +41,11 @@ RETRY = st.fixed_dictionaries(
     },
     optional={"max_delay": st.just("15s")},
 )
+LOOP = st.fixed_dictionaries(
+    {"max_iterations": st.sampled_from([3, 1, 5])},
+    optional={"max_duration": st.sampled_from(["20s", "2m"]), "loop_delay": st.sampled_from(["0s", "5s"])},
+) | st.fixed_dictionaries({"max_duration": st.sampled_from(["20s", "2m"])}, optional={"loop_delay": st.just("5s")})
+KINDS = st.sampled_from(["normal", "normal", "agent_loop", "normal", "approval"])
 
 
 @st.composite
@@ -31,18 +55,26 @@ def definitions(draw: st.DrawFn) -> dict[str, object]:
     for number in range(draw(st.integers(1, STEPS_MAX))):
         before = [str(step["id"]) for step in steps]
         depends_on: list[str] = draw(st.lists(st.sampled_from(before), unique=True, max_size=3)) if before else []
-        step: dict[str, object] = {
-            "id": f"s{number}",
-            "task": draw(st.sampled_from(["t", "u"])),
-            "depends_on": depends_on,
-            "retry": draw(st.none() | RETRY),
-            "timeout": draw(st.sampled_from([None, "30s"])),
-        }
+        step = {"id": f"s{number}", "depends_on": depends_on, **draw(FIELDS)}
         conditional = draw(st.booleans())
         if conditional and depends_on:
             step["skip_if"] = {"step_id": draw(st.sampled_from(depends_on)), "field": "x", "op": "==", "value": 1}
         steps.append(step)
-    return {"name": "w", "steps": steps, "default_retry": draw(RETRY), "timeout": draw(st.sampled_from([None, None, "5m"]))}
+    timeout, sticky = draw(st.sampled_from([None, None, "5m"])), draw(st.sampled_from([None, "soft", None, "hard"]))
+    return {"name": "w", "steps": steps, "default_retry": draw(RETRY), "timeout": timeout, "sticky": sticky}
+
+
+@st.composite
+def _fields(draw: st.DrawFn) -> dict[str, object]:
+    """What a step says, whatever it depends on."""
+    kind = draw(KINDS)
+    if kind == "approval":
+        return {"type": kind, "config": {"timeout": draw(st.sampled_from(["30s", "1h"]))}}
+    fields = {"type": kind, "task": draw(st.sampled_from(["t", "u"])), "timeout": draw(st.sampled_from([None, "30s"]))}
+    return {**fields, "retry": draw(st.none() | RETRY), "config": draw(LOOP) if kind == "agent_loop" else None}
+
+
+FIELDS = _fields()
 
 
 def compiled(definition: dict[str, object]) -> Workflow:
@@ -60,48 +92,115 @@ def lawful(workflow: Workflow, before: Run | None, record: Record) -> tuple[Run 
     _check_run_move(before, run)
     _check_steps(workflow, before, run)
     _check_commands(workflow, run, commands)
+    _check_timers(before, run, record, commands)
+    _check_number(before, record)
     return run, commands
 
 
 def executions(commands: list[Command]) -> list[Execution]:
-    """What was ordered to be executed: step, iteration, attempt."""
-    return [(command.step_id, command.iteration, command.attempt) for command in commands if isinstance(command, DispatchTask)]
+    """What was ordered to be executed: step, iteration, attempt, and by whom if it says that."""
+    tasks = [(task.step_id, task.iteration, task.attempt, task.worker) for task in commands if isinstance(task, DispatchTask)]
+    return tasks + [(asked.step_id, 0, asked.attempt, PERSON) for asked in commands if isinstance(asked, RequestApproval)]
 
 
-def ends(commands: list[Command]) -> int:
-    """How many ends of the run were ordered."""
-    return sum(isinstance(command, AppendEvent) and isinstance(command.event, WorkflowCompleted | WorkflowFailed) for command in commands)
+def ends(commands: list[Command]) -> list[int]:
+    """For each end of the run that was ordered, how often it had been resumed."""
+    events = [command.event for command in commands if isinstance(command, AppendEvent)]
+    return [event.payload.resumes for event in events if isinstance(event, WorkflowCompleted | WorkflowFailed)]
+
+
+def result(before: Run | None, run: Run | None, record: Record) -> Result | None:
+    """Of which execution the event, which has just been folded in, was the result; None: it was none."""
+    event = record.event
+    if before is None or run is before or not isinstance(event, RESULTS):
+        return None
+    step = before.steps[event.step_id]
+    return event.step_id, step.iteration, step.attempts
 
 
 def _check_run_move(before: Run | None, run: Run) -> None:
     if before is None:
         assert run.status in (RunStatus.SCHEDULED, RunStatus.RUNNING)
+        assert run.resumes == 0
     else:
-        assert not before.ended, "an end is final"
+        assert not before.ended or _resumed(before, run), "an end is final, but a failure may be resumed"
         assert run.status is before.status or run.status in RUN_MOVES[before.status]
+        assert run.resumes == before.resumes + _resumed(before, run)
+        assert before.bound in (None, run.bound)
     assert run.due is None or run.status is RunStatus.RUNNING
+
+
+def _resumed(before: Run | None, run: Run) -> bool:
+    return before is not None and (before.status, run.status) == (RunStatus.FAILED, RunStatus.RUNNING)
 
 
 def _check_steps(workflow: Workflow, before: Run | None, run: Run) -> None:
     olds = workflow.waiting if before is None else before.steps
     assert run.steps.keys() == workflow.steps.keys()
     for step_id, step in run.steps.items():
-        _check_step(olds[step_id], step, workflow.steps[step_id].retry.retries)
+        old, plan = olds[step_id], workflow.steps[step_id]
+        _check_step(old, step, plan)
+        assert old.status not in STEP_DONE or step == old
+        assert old.status not in STEP_ENDED or step == old or _resumed(before, run)
     if run.ended:
         assert all(step.status in STEP_ENDED for step in run.steps.values())
     if run.status is RunStatus.COMPLETED:
         assert all(step.status in STEP_DONE for step in run.steps.values())
 
 
-def _check_step(old: StepState, step: StepState, retries: int) -> None:
+def _check_step(old: StepState, step: StepState, plan: StepPlan) -> None:
     assert step.status is old.status or step.status in STEP_MOVES[old.status]
-    assert old.attempts <= step.attempts <= min(old.attempts + 1, retries + 1)
-    assert step.due is None or step.status in STEP_OUT
-    assert old.status not in STEP_ENDED or step == old
+    if step.iteration == old.iteration:
+        assert old.attempts <= step.attempts <= old.attempts + 1
+    else:
+        assert (step.iteration, step.attempts, step.base) == (old.iteration + 1, 1, 0)
+        assert plan.loop is not None
+    assert step.base <= step.attempts <= step.base + plan.retry.retries + 1
+    assert plan.loop is None or plan.loop.iterations_max is None or step.iteration < plan.loop.iterations_max
+    assert (step.due is step.until is step.fallback is None) or step.status in STEP_OUT
+    assert step.until is None or plan.loop is not None
+    assert step.fallback is None or (step.status is StepStatus.QUEUED and step.sticky is not None)
+    assert (step.iteration > 0) is (step.carried is not UNSET), "what an iteration has received is there for its next attempt"
+    assert step.token is None or (plan.approval is not None and len(step.token) == 64)
+
+
+def _check_number(before: Run | None, record: Record) -> None:
+    """The event has changed the run: if it says of which execution it speaks, that was the one that was out."""
+    event = record.event
+    if before is None or not isinstance(event, StepStarted | StepCompleted | StepFailed | StepContinue):
+        return
+    step = before.steps[event.step_id]
+    assert event.attempt_number in (None, step.attempts)
+    assert event.iteration in (None, step.iteration)
+    assert event.attempt_number is None or (event.iteration or 0) == step.iteration
 
 
 def _check_commands(workflow: Workflow, run: Run, commands: list[Command]) -> None:
+    unwanted = [command for command in commands if not still_due(run, command)]
+    assert all(isinstance(command, SetTimer) and run.error is not None for command in unwanted), "what is ordered now is wanted now"
     for command in commands:
-        if isinstance(command, DispatchTask):
-            assert (run.status, run.error) == (RunStatus.RUNNING, None), "a run that fails or has ended begins nothing"
-            assert all(run.steps[needed].status in STEP_DONE for needed in workflow.steps[command.step_id].depends_on)
+        if not isinstance(command, DispatchTask | RequestApproval):
+            continue
+        plan = workflow.steps[command.step_id]
+        assert (run.status, run.error) == (RunStatus.RUNNING, None), "a run that fails or has ended begins nothing"
+        assert all(run.steps[needed].status in STEP_DONE for needed in plan.depends_on)
+        assert isinstance(command, RequestApproval) is (plan.approval is not None), "people decide approvals, workers all else"
+        assert isinstance(command, RequestApproval) or command.worker in (None, run.bound)
+
+
+def _check_timers(before: Run | None, run: Run, record: Record, commands: list[Command]) -> None:
+    """Each timer of the state was set, and each that the state no longer has was withdrawn or has fired."""
+    timers = {timer.timer: timer for timer in _timers(before)}
+    if isinstance(record.event, TimerFired):
+        timers.pop(record.event.payload.timer)
+    for command in commands:
+        if isinstance(command, WithdrawTimer):
+            assert timers.pop(command.timer).due == command.due
+        elif isinstance(command, SetTimer):
+            timers[command.timer] = command
+    assert {timer.timer: timer for timer in _timers(run)} == timers
+
+
+def _timers(run: Run | None) -> list[SetTimer]:
+    """The timers of a state, also of one that is about to end."""
+    return [] if run is None else live_timers(replace(run, error=None))

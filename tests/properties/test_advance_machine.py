@@ -1,4 +1,4 @@
-"""A world around `advance`: queues, timers, workers of every character, crashes. The laws hold in it, and every run ends.
+"""A world around `advance`: queues, timers, workers and people of every character, crashes. The laws hold in it, and every run ends.
 
 The machine plays all that is not pure. What the engine orders is performed at once or, while the shell stalls, waits in `orders`; its
 own events may be on their way for long. A crash forgets what waits, and takes the run up again from its snapshot and log.
@@ -8,45 +8,45 @@ PROPERTY_EXAMPLES=5000 looks longer, and each time elsewhere.
 from __future__ import annotations
 
 import os
-from typing import TypeVar, assert_never
 
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 from msgspec import Raw
 
-from penstock.engine.advance import fold, live_timers, still_due
-from penstock.engine.commands import AppendEvent, Command, DeadLetterTask, DispatchTask, SetTimer, WithdrawTask, WithdrawTimer
+from penstock.engine.advance import fold
+from penstock.engine.approvals import token_hash
+from penstock.engine.commands import DispatchTask, WithdrawSticky
 from penstock.engine.events import (
-    Event,
-    Failure,
-    Record,
+    ApprovalGranted,
+    ApprovalRejected,
+    ApprovalRequested,
     Scheduled,
     Started,
-    StepCompleted,
-    StepFailed,
-    StepStarted,
-    TimerFired,
-    TimerRef,
+    StepSkipped,
     WorkflowCancelled,
+    WorkflowFailed,
+    WorkflowResumed,
     WorkflowScheduled,
     WorkflowStarted,
 )
-from penstock.engine.state import STEP_OUT, Run, RunStatus, StepStatus, from_snapshot, to_snapshot
-from penstock.engine.times import rfc3339
-from tests.properties.laws import compiled, definitions, ends, executions, lawful
+from penstock.engine.state import STEP_OUT, RunStatus, StepState, StepStatus, from_snapshot, to_snapshot
+from penstock.engine.steps import is_ready
+from penstock.engine.timers import live_timers
+from tests.properties.laws import Execution, compiled, definitions, ends, executions
+from tests.properties.shell import Shell
+from tests.properties.world import FAILURES, OUTPUTS, RUN_ID, is_numbered, said, some
 
 EXAMPLES = int(os.environ.get("PROPERTY_EXAMPLES", "0"))
-RECORDS_MAX = 1000
-RUN_ID = "0" * 32
+RECORDS_MAX = 2000
+LIVES_MAX = 2  # in a fair world
 
 PICK = st.integers(0, 99)
-OUTPUTS = ('{"x":1}', '{"x":0}', "null")
-FAILURES = ("retriable", "some other word", "retry_after", "non_retriable")
-ANSWERS = st.sampled_from([*OUTPUTS * 2, *["started"] * 4, *FAILURES, "retriable"])
+ANSWERS = st.sampled_from([*OUTPUTS * 2, *["started"] * 4, *["continue"] * 4, *FAILURES, "retriable"])
 WEIGHTS = {
-    "work": 20,
+    "work": 22,
     "work in vain": 8,
+    "decide": 6,
     "fire": 6,
     "land": 5,
     "perform": 4,
@@ -54,48 +54,34 @@ WEIGHTS = {
     "save": 4,
     "crash": 4,
     "repeat": 4,
-    "fire though withdrawn": 3,
+    "resume": 4,
+    "fire though withdrawn": 4,
+    "let time pass": 2,
     "look back": 2,
     "start": 2,
     "stall": 2,
+    "refuse": 2,
     "cancel": 1,
 }
 ACTS = st.sampled_from([act for act, weight in WEIGHTS.items() for _ in range(weight)])
 NUMBERED = st.sampled_from([True, True, False])
 
-T = TypeVar("T")
 
-
-def some(things: list[T], pick: int) -> T:
-    return things[pick % len(things)]
-
-
-class World(RuleBasedStateMachine):
-    """One run. `tasks` are out and unanswered, `held` were answered or withdrawn but some worker may still think of them."""
+class World(Shell, RuleBasedStateMachine):
+    """One run and everybody who has to do with it."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.now = 1_000_000.0
-        self.run: Run | None = None
-        self.log: list[Record] = []
-        self.states: list[Run | None] = []
-        self.ordered: list[list[Command]] = []  # for each record of the log
-        self.performs = self.lands = True
-        self.orders: list[Command] = []
-        self.in_flight: list[Event] = []
-        self.tasks: list[DispatchTask] = []
-        self.held: list[DispatchTask] = []
-        self.timers: dict[str, SetTimer] = {}
-        self.ghosts: list[SetTimer] = []
-        self.letters: list[DeadLetterTask] = []
-        self.covered, self.snapshot = 0, b""
+        self.decided: list[str] = []
+        self.endless = True
 
-    @initialize(definition=definitions(), later=st.booleans(), lands=st.booleans())
-    def begin(self, definition: dict[str, object], later: bool, lands: bool) -> None:
-        self.workflow, self.lands = compiled(definition), lands
+    @initialize(definition=definitions(), later=st.booleans(), lands=st.booleans(), endless=st.booleans())
+    def begin(self, definition: dict[str, object], later: bool, lands: bool, endless: bool) -> None:
+        """An endless world is one in which loops go on for as long as they may."""
+        self.workflow, self.lands, self.endless = compiled(definition), lands, endless
         if later:
             payload = Scheduled(workflow="w", version="1", digest="digest", run_at="2030-01-01T00:00:00Z")
-            self.tell(WorkflowScheduled(run_id=RUN_ID, timestamp=rfc3339(self.now), payload=payload))
+            self.tell(WorkflowScheduled(run_id=RUN_ID, timestamp=self.stamp(), payload=payload))
         else:
             self.start()
 
@@ -105,94 +91,96 @@ class World(RuleBasedStateMachine):
         match act:
             case "start":
                 self.start()
-            case "work" if self.tasks:
-                self.work(some(self.tasks, pick), answer, numbered)
-            case "work in vain" if self.held:
-                self.tell(said(some(self.held, pick), answer, numbered, self.now))
-            case "fire" if self.timers:
-                self.fire(min(self.timers, key=self.due))
-            case "fire though withdrawn" if self.ghosts:
-                self.ring(some(self.ghosts, pick))
+            case "work" if self.broker.tasks:
+                self.work(some(self.broker.tasks, pick), answer, numbered, pick)
+            case "work in vain" if self.broker.held:
+                self.work_in_vain(some(self.broker.held, pick), answer, numbered, pick)
+            case "decide" if asked := self.asked():
+                self.decide(some(asked, pick), granted=numbered)
+            case "fire" if self.broker.timers:
+                self.fire(self.first_timer())
+            case "fire though withdrawn" if self.broker.ghosts:
+                self.ring(some(self.broker.ghosts, pick))
+            case "let time pass":
+                self.broker.now += some([1, 6, 40, 130], pick)
             case "cancel" if pick % 4 == 0:
-                self.tell(WorkflowCancelled(run_id=RUN_ID, timestamp=rfc3339(self.now)))
+                self.say(WorkflowCancelled(run_id=RUN_ID, timestamp=self.stamp()))
+            case "resume" if self.known().status is RunStatus.FAILED:
+                self.resume()
+            case "refuse" if self.known().status is RunStatus.RUNNING:
+                self.refuse()
             case "stall":
                 self.performs = self.lands = False
             case "catch up":
                 self.catch_up()
             case "perform":
                 self.perform(1 + pick % 10)
-            case "land" if self.in_flight:
+            case "land" if self.broker.in_flight:
                 self.land(pick, twice=lost)
-            case "save" if not self.orders and not self.in_flight:
+            case "save" if not self.orders and not self.broker.in_flight:
                 self.save()
             case "crash":
                 self.crash(events_lost=numbered, timers_lost=lost)
             case "repeat":
-                self.repeat(some(self.log, pick).event)
+                self.repeat(pick % len(self.log))
             case "look back":
                 self.look_back(pick % len(self.log))
 
     def start(self) -> None:
         payload = Started(workflow="w", version="1", digest="digest", input=Raw(b'{"x":1}'))
-        self.tell(WorkflowStarted(run_id=RUN_ID, timestamp=rfc3339(self.now), payload=payload))
+        self.tell(WorkflowStarted(run_id=RUN_ID, timestamp=self.stamp(), payload=payload))
 
-    def work(self, task: DispatchTask, answer: str, numbered: bool) -> None:
+    def work(self, task: DispatchTask, answer: str, numbered: bool, pick: int) -> None:
         if answer != "started":
-            self.put_away(task)
-        self.tell(said(task, answer, numbered, self.now))
+            self.broker.put_away(task)
+        self.work_in_vain(task, answer, numbered, pick)
 
-    def due(self, timer: str) -> float:
-        return self.timers[timer].due
+    def work_in_vain(self, task: DispatchTask, answer: str, numbered: bool, pick: int) -> None:
+        self.say(said(task, answer, numbered or self.must_be_numbered(task, answer), self.broker.now, f"w{pick % 2}"))
 
-    def fire(self, name: str) -> None:
-        self.ghosts.append(self.timers.pop(name))
-        self.ring(self.ghosts[-1])
+    def must_be_numbered(self, task: DispatchTask, answer: str) -> bool:
+        """Two words say nothing without their numbers, and a worker that leaves them out pays for it. A late start is taken for
+        that of a task which may not have been sent yet: a crash would then not send it any more. And who asks a step that is no
+        loop for another iteration is not heard before it has started."""
+        step = self.known().steps[task.step_id]
+        late = (task.iteration, task.attempt) != (step.iteration, step.attempts)
+        return (answer == "started" and late) or (answer == "continue" and task.step_type != "agent_loop")
 
-    def ring(self, timer: SetTimer) -> None:
-        self.now = max(self.now, timer.due)
-        ref = TimerRef(timer=timer.timer, step_id=timer.step_id, attempt=timer.attempt)
-        self.tell(TimerFired(run_id=RUN_ID, timestamp=rfc3339(timer.due), payload=ref))
+    def asked(self) -> list[ApprovalRequested]:
+        """Every request that got into the log: people may still hold the tokens of all of them."""
+        return [record.event for record in self.log if isinstance(record.event, ApprovalRequested)]
 
-    def catch_up(self) -> None:
-        self.performs = self.lands = True
-        self.settle()
-
-    def perform(self, count: int) -> None:
-        doing, self.orders = self.orders[:count], self.orders[count:]
-        for command in doing:
-            self.do(command)
-
-    def land(self, pick: int, twice: bool) -> None:
-        """An event of the engine's own reaches the log: in any order, after anything else, or twice."""
-        event = some(self.in_flight, pick)
-        if not twice:
-            self.in_flight.remove(event)
-        self.append(event)
-
-    def save(self) -> None:
-        self.covered, self.snapshot = len(self.log), to_snapshot(self.known())
-
-    def crash(self, events_lost: bool, timers_lost: bool) -> None:
-        """Another owner takes the run up from the snapshot and the log; what was ordered and not done is forgotten."""
-        run = from_snapshot(self.snapshot) if self.covered else None
-        for record, ordered in zip(self.log[self.covered :], self.ordered[self.covered :], strict=True):
-            run, commands = lawful(self.workflow, run, record)
-            assert commands == ordered, "replay orders what was ordered live"
-        assert run == self.run
-        beyond = [command for commands in self.ordered[self.covered :] for command in commands]
-        self.orders = [*(command for command in beyond if still_due(self.known(), command)), *live_timers(self.known())]
-        if events_lost:
-            self.in_flight.clear()
-        if timers_lost:
-            self.ghosts += self.timers.values()
-            self.timers.clear()
-        self.settle()
-
-    def repeat(self, event: Event) -> None:
-        """Any past event repeated anywhere changes nothing; without its attempt's number an answer cannot be known as a repeat."""
-        if isinstance(event, StepStarted | StepCompleted | StepFailed) and event.attempt_number is None:
+    def decide(self, request: ApprovalRequested, *, granted: bool) -> None:
+        """As the front end does: a valid token's decision is appended where the step was seen undecided, so it counts, and once."""
+        token = request.payload.token
+        if not self.is_valid(self.known().steps[request.step_id], token):
             return
+        attempt, kind = self.known().steps[request.step_id].attempts, ApprovalGranted if granted else ApprovalRejected
         before = self.run
+        self.tell(kind(run_id=RUN_ID, step_id=request.step_id, timestamp=self.stamp(), attempt_number=attempt))
+        assert self.run is not before, "a decision that the front end took counts"
+        assert token not in self.decided, "a token is good for one decision"
+        self.decided.append(token)
+
+    def is_valid(self, step: StepState, token: str) -> bool:
+        run = self.known()
+        waits = (run.status, run.error, step.status) == (RunStatus.RUNNING, None, StepStatus.RUNNING)
+        return waits and step.token == token_hash(token) and step.due is not None and self.broker.now < step.due
+
+    def resume(self) -> None:
+        """What was in the dead letters is tried again; it has no business there any more."""
+        self.broker.letters.clear()
+        before = self.known()
+        self.tell(WorkflowResumed(run_id=RUN_ID, timestamp=self.stamp()))
+        assert self.known().resumes == before.resumes + 1
+
+    def repeat(self, at: int) -> None:
+        """Any event that once changed the run, repeated anywhere, changes nothing. Without its attempt's number an answer cannot
+        be known as a repeat, and the resumption of a run is appended where it was seen failed, so that it has no repeats."""
+        event, before = self.log[at].event, self.run
+        applied = self.states[at] is not (self.states[at - 1] if at else None)
+        if not is_numbered(event) or isinstance(event, WorkflowResumed) or not applied:
+            return
         assert self.append(event) == []
         assert self.run == before
 
@@ -207,21 +195,39 @@ class World(RuleBasedStateMachine):
 
     @invariant()
     def nothing_is_lost(self) -> None:
-        """Once all orders are performed, the world holds every timer and every task that the run waits for."""
-        if self.run is None or self.run.status is not RunStatus.RUNNING or self.orders or ends(self.all_ordered()):
+        """Once all orders are performed, the world holds every timer, task, question and skip that the run waits for."""
+        run = self.run
+        if run is None or run.status is not RunStatus.RUNNING or self.orders or self.ends_soon():
             return
-        assert [self.timers.get(timer.timer) for timer in live_timers(self.run)] == live_timers(self.run)
-        out = set(executions(list(self.tasks)))
-        for step_id, step in self.run.steps.items():
+        assert [self.broker.timers.get(timer.timer) for timer in live_timers(run)] == live_timers(run)
+        for step_id, step in run.steps.items():
             waits = step.status is StepStatus.QUEUED and step.due is not None
             if step.status in STEP_OUT and not waits:
-                assert (step_id, step.iteration, step.attempts) in out
+                assert self.is_out(step_id, step)
+            if step.status is StepStatus.PENDING and is_ready(run, self.workflow.steps[step_id]):
+                assert any(isinstance(event, StepSkipped) and event.step_id == step_id for event in self.broker.in_flight)
+
+    def ends_soon(self) -> bool:
+        """This life's end is ordered, or on its way without an order."""
+        ordered = self.known().resumes in ends(self.all_ordered())
+        return ordered or any(isinstance(event, WorkflowFailed) for event in self.broker.in_flight)
+
+    def is_out(self, step_id: str, step: StepState) -> bool:
+        """Whether somebody can answer for the step. A worker that has begun may hold either copy of its task."""
+        if self.workflow.steps[step_id].approval is None:
+            execution = (step_id, step.iteration, step.attempts)
+            tasks = [task for task in self.broker.tasks if (task.step_id, task.iteration, task.attempt) == execution]
+            return any(step.status is StepStatus.RUNNING or task.worker == step.sticky for task in tasks)
+        requests = self.asked() if step.status is StepStatus.RUNNING else self.broker.in_flight
+        return any(isinstance(event, ApprovalRequested) and event.step_id == step_id for event in requests)
 
     @invariant()
-    def nothing_is_ordered_twice(self) -> None:
+    def nothing_happens_twice(self) -> None:
+        """Neither an order nor an end, nor the result of an execution."""
         commands = self.all_ordered()
         assert len(set(executions(commands))) == len(executions(commands))
-        assert ends(commands) <= 1
+        assert len(set(ends(commands))) == len(ends(commands))
+        assert len(set(self.results)) == len(self.results)
 
     def teardown(self) -> None:
         """When the world becomes fair, the run ends; and the log alone says how."""
@@ -230,78 +236,42 @@ class World(RuleBasedStateMachine):
         self.catch_up()
         if self.run.status is RunStatus.SCHEDULED:
             self.start()
-        while self.tasks or self.timers:
-            assert len(self.log) < RECORDS_MAX, "it goes on and on"
-            if self.tasks:
-                self.work(self.tasks[0], OUTPUTS[0], True)
-            else:
-                self.fire(min(self.timers, key=self.due))
-        assert self.run.ended
+        for life in range(LIVES_MAX):
+            if life and self.run.status is RunStatus.FAILED:
+                self.resume()
+            while not self.run.ended and self.go_on():
+                assert len(self.log) < RECORDS_MAX, "it goes on and on"
+            assert self.run.ended
         assert fold(self.workflow, None, self.log) == self.run
-        assert all(command in self.letters for command in self.all_ordered() if isinstance(command, DeadLetterTask))
+        for step_id, step in self.run.steps.items():
+            assert step.status is not StepStatus.FAILED or self.is_kept(step_id, step)
+        assert self.refused or self.withdrawn().isdisjoint(executions(list(self.broker.tasks)))
 
-    def known(self) -> Run:
-        assert self.run is not None
-        return self.run
+    def go_on(self) -> bool:
+        """One thing of those that happen in a fair world; False when there is none."""
+        broker = self.broker
+        if broker.timers and broker.timers[self.first_timer()].due <= broker.now:
+            self.fire(self.first_timer())
+        elif broker.tasks:
+            task = broker.tasks[0]
+            self.work(task, "continue" if self.endless and task.step_type == "agent_loop" else OUTPUTS[0], True, 0)
+            broker.now += 3
+        elif valid := [event for event in self.asked() if self.is_valid(self.known().steps[event.step_id], event.payload.token)]:
+            self.decide(valid[0], granted=True)
+        elif broker.timers:
+            self.fire(self.first_timer())
+        else:
+            return False
+        return True
 
-    def all_ordered(self) -> list[Command]:
-        return [command for commands in self.ordered for command in commands]
+    def withdrawn(self) -> set[Execution]:
+        """Executions that a bound worker was to have and shall not have any more."""
+        orders = [command for command in self.all_ordered() if isinstance(command, WithdrawSticky)]
+        return {(order.step_id, order.iteration, order.attempt, order.worker) for order in orders}
 
-    def tell(self, event: Event) -> None:
-        self.append(event)
-        self.settle()
-
-    def settle(self) -> None:
-        """Perform what is ordered, and let it land, as far as the shell is up to it."""
-        while (self.performs and self.orders) or (self.lands and self.in_flight):
-            if self.performs:
-                self.perform(len(self.orders))
-            if self.lands and self.in_flight:
-                self.append(self.in_flight.pop(0))
-
-    def append(self, event: Event) -> list[Command]:
-        self.now += 0.001
-        record = Record(len(self.log) * 3 + 1, self.now, event)  # a run's sequences have gaps
-        self.run, commands = lawful(self.workflow, self.run, record)
-        self.log.append(record)
-        self.states.append(self.run)
-        self.ordered.append(commands)
-        self.orders += commands
-        return commands
-
-    def do(self, command: Command) -> None:
-        match command:
-            case DispatchTask():
-                self.tasks.append(command)
-            case WithdrawTask():
-                for task in [task for task in self.tasks if (task.task, task.group) == (command.task, command.group)]:
-                    self.put_away(task)
-            case SetTimer():
-                self.timers[command.timer] = command
-            case WithdrawTimer():
-                if command.timer in self.timers:
-                    self.ghosts.append(self.timers.pop(command.timer))
-            case DeadLetterTask():
-                self.letters.append(command)
-            case AppendEvent():
-                self.in_flight.append(command.event)
-            case _:
-                assert_never(command)
-
-    def put_away(self, task: DispatchTask) -> None:
-        self.tasks.remove(task)
-        self.held.append(task)
-
-
-def said(task: DispatchTask, answer: str, numbered: bool, now: float) -> Event:
-    """What a worker says of its task: `started`, a failure type, or an output."""
-    number, stamp, step_id = task.attempt if numbered else None, rfc3339(now), task.step_id
-    if answer == "started":
-        return StepStarted(run_id=RUN_ID, timestamp=stamp, step_id=step_id, attempt_number=number, worker_id="w")
-    if answer in OUTPUTS:
-        return StepCompleted(run_id=RUN_ID, timestamp=stamp, step_id=step_id, attempt_number=number, payload=Raw(answer.encode()))
-    failure = Failure(error="boom", failure_type=answer, retry_after_ms=7000)
-    return StepFailed(run_id=RUN_ID, timestamp=stamp, step_id=step_id, attempt_number=number, payload=failure)
+    def is_kept(self, step_id: str, step: StepState) -> bool:
+        found = [(letter.step_id, letter.iteration, letter.attempt) for letter in self.broker.letters]
+        return (step_id, step.iteration, step.attempts) in found
 
 
 TestWorld = World.TestCase

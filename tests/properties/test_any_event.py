@@ -10,10 +10,17 @@ from msgspec import UNSET, Raw
 
 from penstock.engine.commands import Command
 from penstock.engine.events import (
+    ApprovalExpired,
     ApprovalGranted,
+    ApprovalRejected,
+    ApprovalRequest,
+    ApprovalRequested,
+    Completed,
+    Decision,
     Event,
     Failure,
     Record,
+    RunFailure,
     Scheduled,
     SignalReceived,
     SignalRef,
@@ -28,11 +35,12 @@ from penstock.engine.events import (
     WorkflowCancelled,
     WorkflowCompleted,
     WorkflowFailed,
+    WorkflowResumed,
     WorkflowScheduled,
     WorkflowStarted,
 )
 from penstock.engine.state import Run, from_snapshot, to_snapshot
-from tests.properties.laws import STEPS_MAX, compiled, definitions, ends, executions, lawful
+from tests.properties.laws import STEPS_MAX, Result, compiled, definitions, ends, executions, lawful, result
 
 EXAMPLES = int(os.environ.get("PROPERTY_EXAMPLES", "0"))
 
@@ -40,11 +48,24 @@ GO = SignalRef(name="go")
 STEP_IDS = st.sampled_from([f"s{number}" for number in range(STEPS_MAX)] + ["unknown"])
 NUMBERS = st.sampled_from([None, 1, 2, 3, 0, -1])
 OUTPUTS = st.sampled_from([UNSET, Raw(b"null"), Raw(b'{"x":1}'), Raw(b'{"x":1e999}'), Raw(b"[" * 1100 + b"]" * 1100)])
-TIMERS = st.just("workflow") | st.builds("{}.{}".format, st.sampled_from(["timeout", "retry", "approval"]), STEP_IDS) | st.text(max_size=3)
+KINDS = st.sampled_from(["timeout", "retry", "approval", "loop", "sticky"])
+TIMERS = st.one_of(
+    st.just("workflow"),
+    st.builds("{}.{}".format, KINDS, STEP_IDS),
+    st.builds("{}.{}~{}".format, KINDS, STEP_IDS, st.integers(0, 3)),
+    st.text(max_size=3),
+)
+LIVES = st.sampled_from([0, 1, 2])  # how often a run was resumed before
 WORDS = st.sampled_from(["retriable", "non_retriable", "retry_after", ""])
 
 REST = {"run_id": st.just("r"), "timestamp": st.sampled_from(["", "2026-01-02T03:04:05Z"])}
-STEP = {**REST, "step_id": STEP_IDS, "attempt_number": NUMBERS, "iteration": st.sampled_from([None, 0, 1])}
+STEP = {
+    **REST,
+    "step_id": STEP_IDS,
+    "attempt_number": NUMBERS,
+    "iteration": st.sampled_from([None, 0, 1, 2]),
+    "worker_id": st.sampled_from([None, "w", "", "a b"]),
+}
 REF = {"workflow": st.just("w"), "version": st.just("1"), "digest": st.just("digest")}
 
 EVENTS: st.SearchStrategy[Event] = st.one_of(
@@ -56,12 +77,15 @@ EVENTS: st.SearchStrategy[Event] = st.one_of(
     st.builds(StepFailed, payload=st.builds(Failure, failure_type=WORDS, retry_after_ms=st.integers()), **STEP),
     st.builds(StepSkipped, **STEP),
     st.builds(TimerFired, payload=st.builds(TimerRef, timer=TIMERS, step_id=st.none() | STEP_IDS, attempt=NUMBERS), **REST),
-    st.builds(WorkflowCompleted, **REST),
-    st.builds(StepContinue, **STEP)
-    | st.builds(ApprovalGranted, **STEP)
-    | st.builds(SignalReceived, payload=st.just(SignalRef("go")), **REST),
+    st.builds(WorkflowCompleted, payload=st.builds(Completed, resumes=LIVES), **REST) | st.builds(WorkflowResumed, **REST),
+    st.builds(WorkflowFailed, payload=st.builds(RunFailure, resumes=LIVES), **REST),
+    st.builds(StepContinue, payload=OUTPUTS, **STEP) | st.builds(StepContinue, step_id=STEP_IDS, payload=OUTPUTS, **REST),
+    st.builds(ApprovalRequested, payload=st.builds(ApprovalRequest, token=st.sampled_from(["t", ""]), expires_at=st.just("x")), **STEP),
+    st.builds(ApprovalGranted, payload=st.builds(Decision, comment=st.none() | st.text(max_size=3)), **STEP),
+    st.builds(ApprovalRejected, **STEP) | st.builds(ApprovalExpired, **STEP),
+    st.builds(WorkflowResumed, **REST) | st.builds(SignalReceived, payload=st.just(SignalRef("go")), **REST),
 )
-ENDS: st.SearchStrategy[Event] = st.one_of(st.builds(WorkflowCancelled, **REST), st.builds(WorkflowFailed, **REST))
+ENDS: st.SearchStrategy[Event] = st.builds(WorkflowCancelled, **REST)
 FEW = st.lists(EVENTS, max_size=3)
 START = WorkflowStarted(run_id="r", payload=Started(workflow="w", version="1", digest="digest"))
 
@@ -74,9 +98,13 @@ def test_no_event_breaks_the_laws(
     workflow = compiled(definition)
     run: Run | None = None
     ordered: list[Command] = []
+    results: list[Result] = []
     for seq, event in enumerate([*before, START, *events, *end, *tail], start=1):
-        run, commands = lawful(workflow, run, Record(seq, 1000.0 + seq, event))
+        before_it, record = run, Record(seq, 1000.0 + seq, event)
+        run, commands = lawful(workflow, before_it, record)
         ordered += commands
+        results += [found for found in [result(before_it, run, record)] if found is not None]
     assert len(set(executions(ordered))) == len(executions(ordered))
-    assert ends(ordered) <= 1
+    assert len(set(ends(ordered))) == len(ends(ordered))
+    assert len(set(results)) == len(results)
     assert run is None or from_snapshot(to_snapshot(run)) == run

@@ -20,7 +20,7 @@ golden = pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 
 
 def test_there_are_recordings() -> None:
-    assert len(FILES) >= 6
+    assert len(FILES) >= 15
 
 
 @golden

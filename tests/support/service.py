@@ -36,9 +36,10 @@ class Service:
     """Owned by a test. `settings` are keys as in `penstock config`: `Service(tmp_path, shards=2, fsync="always")`.
 
     It may be stopped, or killed altogether, and started again on the same data. As a context manager it leaves nothing running.
+    `environ` is for settings that must not stand among the flags.
     """
 
-    def __init__(self, directory: Path, **settings: object) -> None:
+    def __init__(self, directory: Path, environ: Mapping[str, str] = {}, **settings: object) -> None:
         self.directory = directory
         self.log = directory / "serve.log"
         self._http_port, self._broker_port = free_port(), free_port()
@@ -49,6 +50,7 @@ class Service:
             "log_format": "json",
             **settings,
         }
+        self._environ = {**clean_environ(), **environ}
         self._process: subprocess.Popen[bytes] | None = None
         self._log_start = 0
 
@@ -57,13 +59,17 @@ class Service:
         return f"http://127.0.0.1:{self._http_port}"
 
     @property
+    def http_address(self) -> tuple[str, int]:
+        return "127.0.0.1", self._http_port
+
+    @property
     def broker_url(self) -> str:
         return f"nats://127.0.0.1:{self._broker_port}"
 
     @property
     def environ(self) -> dict[str, str]:
         """The environment of a process that uses this service: a worker, the command line."""
-        return {**_clean_environ(), "SERVICE_URL": self.url, "SERVICE_BROKER_URL": self.broker_url}
+        return {**clean_environ(), "SERVICE_URL": self.url, "SERVICE_BROKER_URL": self.broker_url}
 
     def __enter__(self) -> Self:
         self.start()
@@ -80,7 +86,7 @@ class Service:
         with self.log.open("ab") as log:
             self._log_start = log.tell()
             self._process = subprocess.Popen(
-                [PENSTOCK, "serve", *flags], cwd=self.directory, env=_clean_environ(), stdin=subprocess.DEVNULL, stdout=log, stderr=log
+                [PENSTOCK, "serve", *flags], cwd=self.directory, env=self._environ, stdin=subprocess.DEVNULL, stdout=log, stderr=log
             )
         try:
             self.await_ready()
@@ -203,7 +209,7 @@ def free_port() -> int:
             return port
 
 
-def _clean_environ() -> dict[str, str]:
+def clean_environ() -> dict[str, str]:
     """No settings but those given: neither the environment's nor those of a file that lies about."""
     return {**{name: value for name, value in os.environ.items() if not name.startswith("SERVICE_")}, "SERVICE_CONFIG": ""}
 

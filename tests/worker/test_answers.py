@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from msgspec import UNSET
 
+from penstock.broker.reception import ERROR_BYTES_MAX
 from penstock.broker.store import Store
 from penstock.config.limits import PAYLOAD_BYTES_MAX
 from penstock.engine.events import StepCompleted, StepFailed, StepStarted
 from penstock.worker import Context, NonRetriable, RetryAfter, Worker
-from penstock.worker.failures import ERROR_BYTES_MAX
 from tests.worker.desk import acknowledged, answer, dispatch, new_run_id, outcome, output_of, put_raw, reported
 
 

@@ -1,4 +1,4 @@
-"""The facts that a worker reports: the events of one execution of a step, out of its task."""
+"""The facts that are reported of one execution of a step: events, out of its task or its lease."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from functools import lru_cache
 
 from msgspec import UNSET, Raw, UnsetType
 
-from penstock.broker.tasks import TaskPayload
-from penstock.engine.events import Failure, StepCompleted, StepFailed, StepStarted
+from penstock.broker.pauses import Execution
+from penstock.engine.events import Failure, StepCompleted, StepContinue, StepFailed, StepStarted
 
 
 def now() -> str:
@@ -17,7 +17,7 @@ def now() -> str:
     return f"{_second(seconds)}.{rest_ns // 1000:06d}Z"
 
 
-def started(task: TaskPayload, worker_id: str) -> StepStarted:
+def started(task: Execution, worker_id: str | None) -> StepStarted:
     return StepStarted(
         run_id=task.run_id,
         step_id=task.step_id,
@@ -28,9 +28,8 @@ def started(task: TaskPayload, worker_id: str) -> StepStarted:
     )
 
 
-def completed(task: TaskPayload, worker_id: str, output: bytes | None) -> StepCompleted:
+def completed(task: Execution, worker_id: str | None, output: bytes | None) -> StepCompleted:
     """`output` is JSON; None: the step has none."""
-    payload: Raw | UnsetType = UNSET if output is None else Raw(output)
     return StepCompleted(
         run_id=task.run_id,
         step_id=task.step_id,
@@ -38,11 +37,24 @@ def completed(task: TaskPayload, worker_id: str, output: bytes | None) -> StepCo
         worker_id=worker_id,
         attempt_number=task.attempt,
         iteration=task.iteration or None,
-        payload=payload,
+        payload=_payload(output),
     )
 
 
-def failed(task: TaskPayload, worker_id: str, failure: Failure) -> StepFailed:
+def continued(task: Execution, worker_id: str | None, value: bytes | None) -> StepContinue:
+    """`value` is JSON, the input of the next iteration; None: it has none."""
+    return StepContinue(
+        run_id=task.run_id,
+        step_id=task.step_id,
+        timestamp=now(),
+        worker_id=worker_id,
+        attempt_number=task.attempt,
+        iteration=task.iteration or None,
+        payload=_payload(value),
+    )
+
+
+def failed(task: Execution, worker_id: str | None, failure: Failure) -> StepFailed:
     return StepFailed(
         run_id=task.run_id,
         step_id=task.step_id,
@@ -54,9 +66,13 @@ def failed(task: TaskPayload, worker_id: str, failure: Failure) -> StepFailed:
     )
 
 
-def failed_unread(run_id: str, step_id: str, worker_id: str, failure: Failure) -> StepFailed:
+def failed_unread(run_id: str, step_id: str, worker_id: str | None, failure: Failure) -> StepFailed:
     """For a task of which only the ids can be read: it speaks of the current attempt."""
     return StepFailed(run_id=run_id, step_id=step_id, timestamp=now(), worker_id=worker_id, payload=failure)
+
+
+def _payload(body: bytes | None) -> Raw | UnsetType:
+    return UNSET if body is None else Raw(body)
 
 
 @lru_cache(2)

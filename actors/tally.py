@@ -1,0 +1,106 @@
+"""What a shard counts of the runs in it, and the spans of those that are traced. It looks at each fold and changes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from penstock.actors.spans import is_sampled, spans
+from penstock.engine.events import (
+    ApprovalExpired,
+    ApprovalGranted,
+    ApprovalRejected,
+    ApprovalRequested,
+    Event,
+    Record,
+    StepCompleted,
+    StepContinue,
+    StepFailed,
+    StepSkipped,
+    StepStarted,
+    WorkflowCancelled,
+    WorkflowCompleted,
+    WorkflowFailed,
+    WorkflowResumed,
+    WorkflowScheduled,
+    WorkflowStarted,
+)
+from penstock.engine.state import Run, StepStatus
+from penstock.engine.workflow import Workflow
+
+if TYPE_CHECKING:
+    from penstock.actors.shard import Shard
+    from penstock.broker.store import Store
+
+RUN_EVENTS: Mapping[type[Event], str] = {
+    WorkflowScheduled: "scheduled",
+    WorkflowStarted: "started",
+    WorkflowCompleted: "completed",
+    WorkflowFailed: "failed",
+    WorkflowCancelled: "cancelled",
+    WorkflowResumed: "resumed",
+}
+STEP_EVENTS: Mapping[type[Event], str] = {
+    StepStarted: "started",
+    StepCompleted: "completed",
+    StepFailed: "failed",
+    StepSkipped: "skipped",
+    StepContinue: "continued",
+    ApprovalRequested: "requested",
+    ApprovalGranted: "granted",
+    ApprovalRejected: "rejected",
+    ApprovalExpired: "expired",
+}
+APPROVAL = "approval"  # stands for the task type of steps that have none
+
+
+class Tally:
+    """Owned by a shard."""
+
+    def __init__(self, store: Store, sample_ratio: float) -> None:
+        meters = store.meters
+        self._telemetry, self._ratio = store.telemetry, sample_ratio
+        self._runs = meters.counter("penstock_run_events_total")
+        self._steps = meters.counter("penstock_step_events_total")
+        self._ignored = 0
+        self.buried = 0
+        meters.reading("penstock_events_ignored_total", lambda: self._ignored)
+        meters.reading("penstock_events_buried_total", lambda: self.buried)
+        self.handling = meters.histogram("penstock_event_handling_seconds")
+        self.commit = meters.histogram("penstock_event_commit_seconds")
+
+    def traces(self, run_id: str) -> bool:
+        """Whether spans are made of this run."""
+        return self._ratio > 0 and is_sampled(run_id, self._ratio)
+
+    def folded(self, workflow: Workflow, before: Run | None, run: Run | None, record: Record, traced: bool) -> None:
+        """An event made `run` of `before`; the very same one means that it changed nothing."""
+        if run is None or run is before:
+            self._ignored += 1
+            return
+        event = record.event
+        kind = type(event)
+        if kind in STEP_EVENTS:
+            step_id: str = event.step_id  # type: ignore[union-attr]
+            task = workflow.steps[step_id].task or APPROVAL
+            self._steps.add(task, STEP_EVENTS[kind])
+            if kind is StepFailed and run.steps[step_id].status is StepStatus.QUEUED:
+                self._steps.add(task, "retried")
+        elif kind in RUN_EVENTS:
+            self._runs.add(workflow.name, RUN_EVENTS[kind])
+        if traced and before is not None:
+            self._trace(workflow, before, run, record)
+
+    def _trace(self, workflow: Workflow, before: Run, run: Run, record: Record) -> None:
+        for span in spans(workflow, before, run, record):
+            self._telemetry.offer(span)
+
+
+def read_shard(shard: Shard) -> None:
+    """Have the shard's own state read whenever somebody asks for numbers."""
+    meters = shard.store.meters
+    meters.reading("penstock_actors", lambda: len(shard.actors))
+    meters.reading("penstock_mailbox_events", lambda: shard.waiting)
+    meters.reading("penstock_unsaved_runs", lambda: len(shard.dirty))
+    meters.reading("penstock_timers", lambda: shard.timers.in_memory)
+    meters.readings("penstock_partition_owner", lambda: {(str(number),): 1 for number in shard.partitions})

@@ -1,0 +1,113 @@
+"""The EVENTS stream: what happened outside of runs. Webhooks are published there, and the instants of cron triggers."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from datetime import UTC, datetime
+from uuid import uuid4
+
+import msgspec
+from msgspec import Struct
+
+from penstock.broker import names
+from penstock.broker.connection import Broker
+from penstock.broker.direct import DirectReader
+from penstock.broker.publisher import Publisher
+from penstock.broker.pull import Delivery
+from penstock.engine.errors import Conflict, Unavailable
+
+PUBLISH_DEADLINE_S = 5.0
+EVENT_ID = re.compile(rb"\r\n%b: ?([^\r\n]+)\r\n" % names.EVENT_ID.encode())
+
+
+class Tick(Struct, frozen=True):
+    """The body of a cron trigger's event: `at` is the instant, RFC 3339."""
+
+    trigger: str
+    generation: str
+    at: str
+
+    @property
+    def instant(self) -> datetime:
+        """Raises ValueError for what is no time."""
+        return datetime.fromisoformat(self.at)
+
+
+_TICKS = msgspec.json.Decoder(Tick)
+
+
+class Events:
+    """A small face over the EVENTS stream."""
+
+    def __init__(self, broker: Broker, publisher: Publisher, reader: DirectReader) -> None:
+        self._broker, self._publisher, self._reader = broker, publisher, reader
+
+    async def publish(self, subject: str, body: bytes, event_id: str | None = None) -> None:
+        """Keep an event; it is stored when this returns. Raises Unavailable (outcome unknown).
+
+        With an `event_id` (characters that a header can carry), a repeat is one occurrence for every trigger; one within 2 min is
+        not even stored.
+        """
+        headers = {names.MSG_ID: event_id or uuid4().hex} | ({names.EVENT_ID: event_id} if event_id else {})
+        await self._send(subject, body, headers)
+
+    async def last_seq(self) -> int:
+        """The sequence of the last event until now."""
+        info = await self._broker.api(f"STREAM.INFO.{names.EVENTS}")
+        return int(info["state"]["last_seq"])
+
+    async def schedule(self, tick: Tick) -> bool:
+        """Have the broker publish the tick when its instant has come, at once if it is over. False: another one is scheduled already.
+
+        No message id: within 2 min the broker would refuse the same one again, also after it was withdrawn.
+        """
+        headers = {
+            names.SCHEDULE: f"@at {tick.at}",
+            names.SCHEDULE_TARGET: names.cron_target(tick.trigger),
+            names.EXPECT_SEQ: "0",
+        }
+        try:
+            await self._send(names.cron_subject(tick.trigger, tick.generation), msgspec.json.encode(tick), headers)
+        except Conflict:
+            return False
+        return True
+
+    async def scheduled(self, trigger: str, generation: str) -> Tick | None:
+        """The tick that the broker holds back for a trigger."""
+        found = await self._reader.one(names.EVENTS, names.cron_subject(trigger, generation))
+        return None if found is None else decode_tick(found.data)
+
+    async def withdraw(self, trigger: str, generation: str) -> None:
+        """Nothing is scheduled for it any more."""
+        await self._broker.api(f"STREAM.PURGE.{names.EVENTS}", {"filter": names.cron_subject(trigger, generation)})
+
+    async def _send(self, subject: str, body: bytes, headers: dict[str, str]) -> None:
+        if not self._broker.connected:
+            raise Unavailable("broker: not connected")
+        sent = self._publisher.send(subject, body, headers)
+        try:
+            async with asyncio.timeout(PUBLISH_DEADLINE_S):
+                await sent
+        except TimeoutError as error:
+            raise Unavailable("the broker gave no answer in time; whether the event was stored is unknown") from error
+
+
+def decode_tick(body: bytes) -> Tick | None:
+    """None for what is no tick: everybody may publish events."""
+    try:
+        tick = _TICKS.decode(body)
+        return tick if tick.instant.tzinfo is not None else None
+    except (msgspec.MsgspecError, ValueError):
+        return None
+
+
+def text_of(instant: datetime) -> str:
+    """A whole second, as ticks carry it."""
+    return instant.astimezone(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+
+
+def event_id(delivery: Delivery) -> str | None:
+    """What makes a repeated event the same occurrence, if it says so."""
+    found = EVENT_ID.search(delivery.headers)
+    return found[1].decode(errors="replace").strip() if found else None

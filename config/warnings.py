@@ -1,0 +1,85 @@
+"""Warnings and errors of this process's log, kept for a moment for whoever passes them on. Who logs never waits for that.
+
+Kept are the event's name and its fields, short ones as they are, of an exception its kind and its place: its text is in the log only,
+since it may quote what a user sent.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from collections import Counter, deque
+from traceback import extract_tb
+
+from structlog.typing import EventDict, WrappedLogger
+
+WAITING_MAX = 200
+TEXT_CHARS_MAX = 500
+FIELDS_MAX = 30
+OWN_FIELDS = frozenset({"exc_info", "stack_info"})
+
+Field = str | int | float | bool | None
+
+
+class Warnings:
+    """Any thread may log. What comes while too much waits is only counted."""
+
+    def __init__(self) -> None:
+        self.waiting: deque[dict[str, Field]] = deque()
+        self.dropped = 0
+        self.levels: Counter[str] = Counter()
+
+    def keep(self, logger: WrappedLogger, method: str, event: EventDict) -> EventDict:
+        """A step of the log's processing, after level, time and process are in the event."""
+        if logging.getLevelNamesMapping().get(str(event.get("level", "")).upper(), 0) >= logging.WARNING:
+            self.levels[str(event["level"])] += 1
+            if len(self.waiting) < WAITING_MAX:
+                self.waiting.append(_short(event))
+            else:
+                self.dropped += 1
+        return event
+
+    def take(self, most: int) -> list[dict[str, Field]]:
+        """The oldest ones, at most so many."""
+        return [self.waiting.popleft() for _ in range(min(most, len(self.waiting)))]
+
+    def clear(self) -> None:
+        """Begin anew: in a forked process, what is here is another's."""
+        self.waiting.clear()
+        self.levels.clear()
+        self.dropped = 0
+
+
+def _short(event: EventDict) -> dict[str, Field]:
+    """A copy that holds on to nothing."""
+    names = [name for name in event if not name.startswith("_") and name not in OWN_FIELDS][:FIELDS_MAX]
+    return {**{name: _plain(event[name]) for name in names}, **_exception(event.get("exc_info"))}
+
+
+def _plain(value: object) -> Field:
+    match value:
+        case bool() | int() | float() | None:
+            return value
+        case str():
+            return value[:TEXT_CHARS_MAX]
+        case BaseException():
+            return type(value).__name__
+        case _:
+            return f"<{type(value).__name__}>"
+
+
+def _exception(info: object) -> dict[str, Field]:
+    """In the forms that loggers take: the exception, its triple, or true for the one that is being handled."""
+    if isinstance(info, tuple):
+        info = info[1]
+    error = info if isinstance(info, BaseException) else sys.exception() if info is True else None
+    if error is None:
+        return {}
+    frames = extract_tb(error.__traceback__, limit=-1)
+    where = f"{os.path.basename(frames[-1].filename)}:{frames[-1].lineno} {frames[-1].name}" if frames else None
+    return {"exception": type(error).__name__, "where": where}
+
+
+WARNINGS = Warnings()
+"""This process's."""

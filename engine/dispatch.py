@@ -1,0 +1,53 @@
+"""How one execution of a step is ordered: from the queue of its task type, from the worker its run is bound to, or from a person."""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+from msgspec.structs import replace
+
+from penstock.config.limits import STICKY_FALLBACK_S
+from penstock.engine.commands import Command, DispatchTask, RequestApproval, SetTimer, WithdrawSticky, WithdrawTask
+from penstock.engine.definitions import StepType
+from penstock.engine.events import Record
+from penstock.engine.inputs import step_input
+from penstock.engine.state import Run, StepState
+from penstock.engine.timers import step_timers
+from penstock.engine.workflow import StepPlan, Workflow
+
+Ordered: TypeAlias = tuple[StepState, list[Command]]
+
+
+def order(workflow: Workflow, run: Run, record: Record, plan: StepPlan, step: StepState) -> Ordered:
+    """Order the execution that `step` (queued, not waiting) stands for; returns the step as it then is."""
+    if plan.approval is not None:
+        asked = plan.approval
+        expires = record.at + asked.timeout_s
+        return step, [RequestApproval(plan.id, step.attempts, expires, asked.subject, asked.description, asked.metadata)]
+    if run.bound is None:
+        return step, [_task(run, plan, step)]
+    fallback = record.at + STICKY_FALLBACK_S if workflow.sticky == "soft" else None
+    step = replace(step, sticky=run.bound, fallback=fallback)
+    waits: list[SetTimer] = [] if fallback is None else step_timers(run, plan.id, step)[-1:]
+    return step, [_task(run, plan, step), *waits]
+
+
+def fall_back(run: Run, plan: StepPlan, step: StepState) -> Ordered:
+    """The bound worker did not begin in time: whoever is free may."""
+    assert step.sticky is not None
+    withdrawn = WithdrawSticky(plan.id, plan.task, step.attempts, step.iteration, step.sticky)
+    step = replace(step, sticky=None, fallback=None)
+    return step, [withdrawn, _task(run, plan, step)]
+
+
+def withdrawal(plan: StepPlan, step: StepState) -> list[WithdrawTask]:
+    """Take back what is out of a step whose run is over."""
+    if plan.approval is not None:
+        return []
+    return [WithdrawTask(plan.task, plan.group) if step.sticky is None else WithdrawTask(plan.task, worker=step.sticky)]
+
+
+def _task(run: Run, plan: StepPlan, step: StepState) -> DispatchTask:
+    value = step_input(run, plan, step)
+    kind = StepType.NORMAL if plan.loop is None else StepType.AGENT_LOOP
+    return DispatchTask(plan.id, plan.task, step.attempts, step.iteration, value, plan.metadata, plan.group, step.sticky, kind)

@@ -1,0 +1,137 @@
+"""/v1/workers, /v1/tasks, /v1/runs: the worker bridge. A worker over HTTP connects, polls for tasks and resolves them.
+
+Here: what may be asked (bridge_requests.py, bridge_auth.py) and a responder for each path. What carries it out is the process's
+Bridge (bridge_service.py): which poll gets which task (bridge_queues.py, bridge_queue.py), how a task is handed out
+(bridge_handing.py) and stays with its worker (bridge_leases.py), and what its answer does (bridge_resolving.py);
+bridge_connection.py is the stream of connect.
+Spec: Worker bridge; Protocol: HTTP answers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Coroutine
+
+import orjson
+from falcon import HTTP_204
+from falcon.asgi import Request, Response
+from msgspec import Struct
+
+from penstock.broker import signals
+from penstock.broker.registrations import WorkerRegistration, register
+from penstock.config.limits import SIGNAL_BYTES_MAX
+from penstock.engine.errors import Invalid
+from penstock.engine.identifiers import problem_with
+from penstock.http import answers, bodies, bridge_requests, params
+from penstock.http.backend import Backend
+from penstock.http.bridge_connection import signs_of_life
+from penstock.http.presence import presence
+
+STREAM_HEADERS = {"Content-Type": "text/event-stream", "Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
+
+
+class Resolved(Struct, frozen=True):
+    status: str = "ok"
+
+
+class SentSignal(Struct, frozen=True):
+    run_id: str
+    signal: str
+    status: str = "sent"
+
+
+class ConnectedWorker:
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+
+    async def on_post(self, req: Request, resp: Response) -> None:
+        """Register a worker for as long as it keeps this stream of heartbeats open."""
+        bucket = self._backend.store.workers
+        entry = await bridge_requests.connection(req)
+        revision = await register(bucket, entry)
+        resp.set_headers(STREAM_HEADERS)
+        resp.stream = self._stream(req, entry, revision)
+
+    async def _stream(self, req: Request, entry: WorkerRegistration, revision: int) -> AsyncGenerator[bytes]:
+        async with presence(req) as client:
+            async for line in signs_of_life(self._backend.store.workers, entry, revision, client.left):
+                yield line
+
+
+class Poll:
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+
+    async def on_post(self, req: Request, resp: Response) -> None:
+        """Tasks of some types, as soon as there are any; an empty array when none came in time."""
+        request, bridge = await bridge_requests.poll(req), self._backend.bridge
+        if request.max_tasks == 0 and request.worker_id is not None:
+            await bridge.release(request.worker_id)
+            return answers.ok(resp, [])
+        async with presence(req) as client:
+            return answers.ok(resp, await bridge.poll(request, client))
+
+
+class Resolution:
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+
+    async def on_post(self, req: Request, resp: Response, task_id: str) -> None:
+        """Answer a polled task, or say that its answer will come."""
+        found, body = params.task_id(task_id), await bodies.read(req)
+        await self._backend.bridge.resolving.resolve(found, bridge_requests.action_in(body), body)
+        answers.ok(resp, Resolved())
+
+
+class RunSignal:
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+
+    async def on_get(self, req: Request, resp: Response, run_id: str, name: str) -> None:
+        """The payload of a run's signal, byte for byte, once it is there; 204 when none came in time."""
+        store, found, timeout_s = self._backend.store, _target(run_id, name), params.timeout_s(req)
+        async with presence(req) as client:
+            payload = await signals.get(store, found, name)
+            if payload is None:
+                payload = await _within(timeout_s, signals.wait(store, found, name), client.left)
+        if payload is None:
+            resp.status = HTTP_204
+        else:
+            resp.data, resp.content_type = payload, "application/json" if _is_json(payload) else "application/octet-stream"
+
+    async def on_post(self, req: Request, resp: Response, run_id: str, name: str) -> None:
+        """Send a signal to a run; the body is its payload."""
+        store, found = self._backend.store, _target(run_id, name)
+        payload = await bodies.read(req, SIGNAL_BYTES_MAX)
+        revision = await signals.put(store, found, name, payload)
+        await signals.tell(store, found, name, len(payload), revision)
+        answers.ok(resp, SentSignal(found, name))
+
+
+async def _within(seconds: float, wait: Coroutine[None, None, bytes], left: asyncio.Event) -> bytes | None:
+    """What is waited for, unless the time is over or the client has left before."""
+    waiting, leaving = asyncio.ensure_future(wait), asyncio.ensure_future(left.wait())
+    try:
+        await asyncio.wait((waiting, leaving), timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+        return waiting.result() if waiting.done() else None
+    finally:
+        waiting.cancel()
+        leaving.cancel()
+
+
+def _target(run_id: str, name: str) -> str:
+    """The run id of a signal's path."""
+    found = params.run_id(run_id)
+    if not name:
+        raise Invalid("the signal name is missing")
+    if problem := problem_with("signal name", name):
+        raise Invalid(problem)
+    return found
+
+
+def _is_json(body: bytes) -> bool:
+    try:
+        orjson.loads(body)
+    except orjson.JSONDecodeError:
+        return False
+    return True

@@ -1,0 +1,62 @@
+"""The stream of a connected worker: as long as it lasts, the worker is registered."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import suppress
+
+import orjson
+import structlog
+
+from penstock.broker.buckets import Bucket
+from penstock.broker.facts import now
+from penstock.broker.registrations import WorkerRegistration, deregister, register
+from penstock.config.limits import BRIDGE_COMMENT_S, BRIDGE_HEARTBEAT_S
+from penstock.engine.errors import Unavailable
+
+COMMENT = b":\n\n"
+
+log = structlog.get_logger()
+
+
+async def signs_of_life(
+    bucket: Bucket,
+    entry: WorkerRegistration,
+    revision: int,
+    left: asyncio.Event,
+    heartbeat_s: float = BRIDGE_HEARTBEAT_S,
+    comment_s: float = BRIDGE_COMMENT_S,
+) -> AsyncGenerator[bytes]:
+    """Server-sent events until the worker has left: a heartbeat now and then, with the registration renewed, and comments between.
+
+    `revision` is that of the registration; at the end it is removed, unless another connection of the worker has written it anew.
+    """
+    last: int | None = revision
+    beat_at = asyncio.get_running_loop().time() + heartbeat_s
+    try:
+        yield COMMENT
+        while not await _left_within(left, comment_s):
+            if asyncio.get_running_loop().time() < beat_at:
+                yield COMMENT
+                continue
+            beat_at += heartbeat_s
+            last = await _renewed(bucket, entry, last)
+            yield b"event: heartbeat\ndata: %b\n\n" % orjson.dumps({"at": now()})
+    finally:
+        await deregister(bucket, entry.worker_id, last)
+
+
+async def _left_within(left: asyncio.Event, seconds: float) -> bool:
+    with suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await left.wait()
+    return left.is_set()
+
+
+async def _renewed(bucket: Bucket, entry: WorkerRegistration, last: int | None) -> int | None:
+    try:
+        return await register(bucket, entry)
+    except Unavailable as error:  # the next heartbeat tries again
+        log.warning("registration_not_renewed", worker_id=entry.worker_id, error=str(error))
+        return last

@@ -1,0 +1,114 @@
+"""The bridge of one front-end process: its polls, the leases that it has handed out, and the answers to polled tasks."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+
+from penstock.broker.store import Store
+from penstock.config.settings import BrokerSettings
+from penstock.engine.errors import PenstockError, Unavailable
+from penstock.http.bridge_handing import Handing, PolledTask
+from penstock.http.bridge_leases import HeldLeases
+from penstock.http.bridge_queue import Poller, QueueName
+from penstock.http.bridge_queues import Queues
+from penstock.http.bridge_requests import PollTasks
+from penstock.http.bridge_resolving import Resolving
+from penstock.http.bridge_starts import Starts
+from penstock.http.presence import Presence
+
+TIDY_S = 5.0
+
+
+class Bridge:
+    """Owned by the backend (`open_bridge`), for as long as its connection to the broker."""
+
+    def __init__(self, store: Store, settings: BrokerSettings) -> None:
+        self._held = HeldLeases(store, settings)
+        self._waiting = 0
+        self._handed_out = store.meters.counter("penstock_bridge_tasks_total")
+        store.meters.reading("penstock_bridge_pollers", lambda: self._waiting)
+        self._queues, self._starts = Queues(store, self._held.answer_within), Starts(store.history)
+        self._handing = Handing(store, self._held, self._starts)
+        self.release, self.resolving = store.leases.release, Resolving(store, self._held, self._starts)
+
+    async def poll(self, request: PollTasks, client: Presence) -> list[PolledTask]:
+        """Tasks as soon as there are any, none when the time is over. What a client that went away would have got is given back."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + request.timeout_ms / 1000
+        while True:
+            poller = await self._waited(request, client, deadline - loop.time())
+            tasks = await self._handing.hand_out(poller.taken, request.worker_id)
+            if client.gone:
+                await self._handing.take_back(tasks)
+                return []
+            if tasks or not poller.taken or loop.time() > deadline:
+                for task in tasks:
+                    self._handed_out.add(task.task)
+                return tasks
+
+    async def _waited(self, request: PollTasks, client: Presence, timeout_s: float) -> Poller:
+        """A poller with what came for it; nothing when its client has gone."""
+        poller = Poller(request.max_tasks)
+
+        def leave() -> None:
+            self._queues.leave(poller)
+            poller.finish()
+
+        client.leave = leave
+        self._waiting += 1
+        try:
+            await self._queues.poll(_queues(request), poller, request.worker_id, timeout_s)
+            if not client.gone:
+                return poller
+        except BaseException:
+            await self._queues.give_back(poller.taken)
+            raise
+        finally:
+            self._waiting -= 1
+        await self._queues.give_back(poller.taken)
+        return Poller(0)
+
+
+@asynccontextmanager
+async def open_bridge(store: Store, settings: BrokerSettings) -> AsyncIterator[Bridge]:
+    """A bridge for the time of the block."""
+    bridge = Bridge(store, settings)
+    held, queues = bridge._held, bridge._queues
+
+    await store.leases.on_release(queues.release)
+    await store.leases.on_forwarded(held.holder, bridge.resolving.carry_out_forwarded)
+    store.broker.on_reconnect.append(held.restore)
+    await _mend(store, held)
+    loops = [asyncio.create_task(held.keep_alive()), asyncio.create_task(_tidy(queues))]
+    try:
+        yield bridge
+    finally:
+        for loop in loops:
+            loop.cancel()
+        store.broker.on_reconnect.remove(held.restore)
+        bridge._starts.all_now()
+        with suppress(Unavailable):
+            await queues.close()
+            await held.last_sign()
+
+
+async def _mend(store: Store, held: HeldLeases) -> None:
+    """Make up for a broker that was started anew while nobody was connected. Where nothing has been made yet, provisioning will."""
+    with suppress(PenstockError):
+        await store.history.last_seq()
+        await held.restore()
+
+
+async def _tidy(queues: Queues) -> None:
+    while True:
+        await asyncio.sleep(TIDY_S)
+        await queues.tidy()
+
+
+def _queues(request: PollTasks) -> list[QueueName]:
+    """Each type's queue, and the worker's own ones when the poll says which worker it is."""
+    types = dict.fromkeys(request.task_types)
+    own = [] if request.worker_id is None else [QueueName(task, worker=request.worker_id) for task in types]
+    return [*own, *(QueueName(task, group=request.worker_group) for task in types)]

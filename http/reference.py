@@ -1,0 +1,56 @@
+"""/openapi.json and /docs: what the API is, for programs and for people. Both are the same whatever the service is doing."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable
+from functools import cached_property
+from hashlib import sha256
+
+from falcon import HTTP_304
+from falcon.asgi import Request, Response
+
+# Nothing is loaded from anywhere, and nothing runs.
+POLICY = "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+
+
+class Page:
+    """Text that is made when it is wanted first, by `write`. Its content security policy is `policy`."""
+
+    def __init__(self, write: Callable[[], bytes], media: str, policy: str = POLICY) -> None:
+        self._write, self._media, self._policy = write, media, policy
+
+    @cached_property
+    def _content(self) -> tuple[bytes, str]:
+        data = self._write()
+        return data, sha256(data).hexdigest()[:32]
+
+    def show(self, req: Request, resp: Response) -> None:
+        """Answer it, or that the client has it already."""
+        data, tag = self._content
+        resp.etag, resp.cache_control = tag, ("no-cache",)  # kept by clients, and asked for whether it still holds
+        resp.set_headers({"Content-Security-Policy": self._policy, "X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer"})
+        if any(tag == known or known == "*" for known in req.if_none_match or ()):
+            resp.status = HTTP_304
+        else:
+            resp.data, resp.content_type = data, self._media
+
+
+class Document:
+    def __init__(self, write: Callable[[], bytes]) -> None:
+        self._page = Page(write, "application/json")
+
+    async def on_get(self, req: Request, resp: Response) -> None:
+        """This API as an OpenAPI 3.1 document."""
+        self._page.show(req, resp)
+
+
+class Reference:
+    def __init__(self, write: Callable[[], bytes], style: str) -> None:
+        """`style` is the style sheet in the page, the only one that a browser shall obey."""
+        allowed = base64.b64encode(sha256(style.encode()).digest()).decode()
+        self._page = Page(write, "text/html; charset=utf-8", f"{POLICY}; style-src 'sha256-{allowed}'")
+
+    async def on_get(self, req: Request, resp: Response) -> None:
+        """This API as a page for people."""
+        self._page.show(req, resp)

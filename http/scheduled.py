@@ -1,0 +1,44 @@
+"""/runs/{run_id}/scheduled: a run that waits for its time, until it starts or is cancelled."""
+
+from __future__ import annotations
+
+from falcon.asgi import Request, Response
+from msgspec import Raw, Struct
+
+from penstock.actors import control
+from penstock.engine.errors import Invalid, NotFound
+from penstock.engine.state import RunStatus
+from penstock.http import answers, params
+from penstock.http.backend import Backend
+
+
+class ScheduledRun(Struct, frozen=True):
+    run_id: str
+    workflow_id: str
+    status: str
+    run_at: str
+    created_at: str
+    input: Raw
+
+
+class Unscheduled(Struct, frozen=True):
+    status: str = RunStatus.CANCELLED
+
+
+class Scheduled:
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+
+    async def on_get(self, req: Request, resp: Response, run_id: str) -> None:
+        """The scheduled run; not found once it has started or was cancelled."""
+        run = await control.get_scheduled(self._backend.store, params.run_id(run_id))
+        assert run.run_at is not None
+        answers.ok(resp, ScheduledRun(run.run_id, run.workflow_id, run.status, run.run_at, run.created_at, run.input))
+
+    async def on_delete(self, req: Request, resp: Response, run_id: str) -> None:
+        """Cancel the scheduled run before it starts."""
+        try:
+            await control.unschedule(self._backend.store, params.run_id(run_id))
+        except NotFound as error:  # SPEC, Scheduled runs: it is the request that is wrong
+            raise Invalid(str(error)) from error
+        answers.ok(resp, Unscheduled())

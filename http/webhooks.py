@@ -1,0 +1,67 @@
+"""/v1/webhooks/{name}: signed requests become events, and an event of a trigger's name starts a run.
+
+What is asked in which order decides what a stranger learns: whether there is such a webhook, and nothing else.
+"""
+
+from __future__ import annotations
+
+import time
+from hashlib import sha256
+
+from falcon.asgi import Request, Response
+from msgspec import UNSET, Struct
+
+from penstock.broker import names
+from penstock.config.limits import WEBHOOK_BYTES_MAX
+from penstock.engine.errors import Denied, Invalid, NotFound
+from penstock.engine.identifiers import problem_with, quoted
+from penstock.engine.signatures import STANDARD_ID, is_signed
+from penstock.engine.trigger import Trigger
+from penstock.http import answers, bodies
+from penstock.http.backend import Backend
+
+DELIVERY_IDS = (STANDARD_ID, "X-GitHub-Delivery")
+
+
+class Accepted(Struct, frozen=True):
+    status: str = "accepted"
+
+
+class Webhook:
+    def __init__(self, backend: Backend, default_secret: str | None) -> None:
+        self._backend, self._default_secret = backend, default_secret
+
+    async def on_post(self, req: Request, resp: Response, name: str) -> None:
+        """Take in a signed webhook; it is stored when the answer comes."""
+        trigger = await self._wanted(name)
+        body = await bodies.read(req, WEBHOOK_BYTES_MAX)
+        self._authenticate(req, trigger, body)
+        bodies.parse(body)
+        await self._check_input(trigger, body)
+        await self._backend.store.events.publish(names.webhook_subject(name), body, _event_id(req, name))
+        answers.accepted(resp, Accepted())
+
+    async def _wanted(self, name: str) -> Trigger:
+        if not name:
+            raise Invalid("the webhook's name is missing")
+        kept = None if problem_with("webhook", name) else (await self._backend.store.triggers.find(name)).kept
+        if kept is None or kept.deleted or kept.trigger.webhook is None or not kept.trigger.enabled:
+            raise NotFound(f"webhook {quoted(name)} does not exist")
+        return kept.trigger
+
+    def _authenticate(self, req: Request, trigger: Trigger, body: bytes) -> None:
+        """The trigger's own secret goes before the default. Spec: Authentication, webhook secret."""
+        secret = trigger.secret or self._default_secret
+        if secret is None or not is_signed(secret, req.get_header, body, time.time()):
+            raise Denied("a valid signature is needed")
+
+    async def _check_input(self, trigger: Trigger, body: bytes) -> None:
+        known = await self._backend.catalog.wanted(trigger.workflow)
+        if known.schema is not None and trigger.input is UNSET and (problems := known.schema.check(body, "input")):
+            raise Invalid(*problems)
+
+
+def _event_id(req: Request, name: str) -> str | None:
+    """The sender's own id, by which a webhook that is sent again is the same event. As a hash: it may be of any length and kind."""
+    given = next((value for header in DELIVERY_IDS if (value := req.get_header(header))), None)
+    return f"webhook.{name}.{sha256(given.encode('utf-8', 'replace')).hexdigest()[:32]}" if given else None

@@ -1,0 +1,33 @@
+"""Snapshots spare reading the log, and nothing more: without them every run is what it was, and goes on."""
+
+from __future__ import annotations
+
+from penstock.actors.loading import load
+from penstock.actors.shard import open_shard
+from penstock.broker import names
+from penstock.broker.store import Store
+from penstock.config.limits import PARTITIONS
+from penstock.engine.events import StepCompleted
+from penstock.engine.state import RunStatus
+from tests.support.waiting import until
+from tests.support.world import chain, echo, ended, start
+
+ALL = tuple(range(PARTITIONS))
+
+
+async def test_a_run_whose_snapshot_was_lost_is_shown_and_goes_on(store: Store) -> None:
+    document = chain("lost", 2)
+    async with open_shard(store, 0, ALL):
+        done = await start(store, {**document, "name": "done", "steps": document["steps"][:1]})
+        waiting = await start(store, document)
+        await store.history.append(StepCompleted(run_id=done, step_id="s0", attempt_number=1))
+        await ended(store, done)
+        await store.history.append(StepCompleted(run_id=waiting, step_id="s0", attempt_number=1))
+        await until(lambda: store.reader.one(names.TASKS, names.task_subject("lost.echo", waiting)))
+    for run_id in (done, waiting):
+        before = (await load(store, run_id)).run
+        assert await store.runs.get(run_id) is not None
+        await store.runs.delete(run_id)
+        assert before == (await load(store, run_id)).run
+    async with open_shard(store, 0, ALL), echo(store, "lost.echo"):
+        assert RunStatus.COMPLETED is (await ended(store, waiting)).status

@@ -1,0 +1,104 @@
+"""`penstock run` beyond starting: what is sent to the service, and what is shown of its answers."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Answer, Penstock, Service
+
+SCHEDULED = {
+    "run_id": "r1",
+    "workflow_id": "w",
+    "status": "scheduled",
+    "run_at": "2099-01-01T00:00:00Z",
+    "created_at": "2026-01-01T00:00:00Z",
+    "input": {"n": 1},
+}
+SKIPPED = [{"run_id": "c", "reason": "it is \x1bcompleted"}]
+
+
+def test_start_at_a_time_sends_it(penstock: Penstock, service: Service) -> None:
+    service.on("POST /runs", {"run_id": "r1", "status": "scheduled"})
+    assert (0, "r1\n", "") == penstock("run", "start", "w", "--at", "2099-01-01T00:00:00Z")
+    assert [{"workflow": "w", "run_at": "2099-01-01T00:00:00Z"}] == service.bodies("POST /runs")
+    assert {"run_id": "r1", "status": "scheduled"} == json.loads(penstock("run", "start", "w", "--at", "x", "--json").out)
+
+
+def test_a_scheduled_run_is_shown(penstock: Penstock, service: Service) -> None:
+    service.on("GET /runs/r1/scheduled", SCHEDULED)
+    assert ["run", "r1"] == penstock("run", "scheduled", "r1").out.splitlines()[0].split()
+    assert "run at    2099-01-01T00:00:00Z" in penstock("run", "scheduled", "r1").out.splitlines()
+    assert SCHEDULED == json.loads(penstock("run", "scheduled", "r1", "--json").out)
+
+
+def test_unschedule_is_1_when_it_is_too_late(penstock: Penstock, service: Service) -> None:
+    service.on("DELETE /runs/r1/scheduled", {"status": "cancelled"}, Answer(b"run r1 is not scheduled: it is running\n", 400))
+    assert (0, "r1 cancelled\n", "") == penstock("run", "unschedule", "r1")
+    assert (1, "", "Error: run r1 is not scheduled: it is running\n") == penstock("run", "unschedule", "r1")
+
+
+def test_cancel_by_workflow_sends_its_filters_and_shows_both_lists(penstock: Penstock, service: Service) -> None:
+    service.on("POST /runs/cancel", {"cancelled": ["a", "b"], "skipped": SKIPPED, "total": 3, "dry_run": False})
+    done = penstock("run", "cancel", "--workflow", "w", "--status", "pending", "--after", "x", "--before", "y")
+    assert (0, "a cancelled\nb cancelled\nc skipped: it is \\x1bcompleted\n", "") == done
+    assert [{"workflow_id": "w", "status": "pending", "after": "x", "before": "y"}] == service.bodies("POST /runs/cancel")
+
+
+def test_a_dry_run_says_that_nothing_was_done(penstock: Penstock, service: Service) -> None:
+    service.on("POST /runs/cancel", {"cancelled": ["a"], "skipped": [], "total": 1, "dry_run": True})
+    service.on("POST /runs/retry", {"retried": [{"original_run_id": "a"}], "skipped": [], "total": 1, "dry_run": True})
+    assert "a would be cancelled\n" == penstock("run", "cancel", "--workflow", "w", "--dry-run").out
+    assert "a would be retried\n" == penstock("run", "retry", "--workflow", "w", "--mode", "rerun", "--dry-run").out
+    assert [{"workflow_id": "w", "dry_run": True}] == service.bodies("POST /runs/cancel")
+    assert [{"workflow_id": "w", "mode": "rerun", "dry_run": True}] == service.bodies("POST /runs/retry")
+
+
+def test_retry_tells_what_became_of_each_run(penstock: Penstock, service: Service) -> None:
+    rerun = {"retried": [{"original_run_id": "a", "new_run_id": "b"}], "skipped": SKIPPED, "total": 2, "dry_run": False}
+    replay = {"retried": [{"original_run_id": "a"}], "skipped": [], "total": 1, "dry_run": False}
+    service.on("POST /runs/retry", rerun, replay, rerun)
+    assert "a again as b\nc skipped: it is \\x1bcompleted\n" == penstock("run", "retry", "--workflow", "w", "--mode", "rerun").out
+    assert "a resumed\n" == penstock("run", "retry", "--workflow", "w", "--mode", "replay").out
+    assert rerun == json.loads(penstock("run", "retry", "--workflow", "w", "--mode", "rerun", "--json").out)
+
+
+@pytest.mark.parametrize(
+    ("args", "told"),
+    [
+        (("cancel", "a", "--workflow", "w"), "either ID... or --workflow"),
+        (("cancel", "a", "--dry-run"), "--dry-run can be given with --workflow only"),
+        (("cancel", "a", "--status", "all", "--after", "x"), "--status, --after can be given with --workflow only"),
+        (("cancel", "--workflow", "w", "--reason", "x"), "--reason can be given with ID... only"),
+        (("cancel", "--workflow", "w", "--status", "failed"), "'failed' is not one of"),
+        (("retry", "--workflow", "w"), "Missing option '--mode'"),
+        (("retry", "--mode", "rerun"), "Missing option '--workflow'"),
+        (("signal", "r1"), "Missing argument"),
+        (("signal", "r1", "go", "--data", "{"), "the argument is not JSON"),
+        (("signal", "r1", "go", "--data", "@no-such-file"), "cannot be read"),
+    ],
+)
+def test_options_that_do_not_go_together_are_wrong_usage(penstock: Penstock, service: Service, args: tuple[str, ...], told: str) -> None:
+    code, out, err = penstock("run", *args)
+    assert (2, "") == (code, out)
+    assert told in err
+    assert [] == service.requests
+
+
+def test_a_signal_may_hold_any_bytes(penstock: Penstock, service: Service, tmp_path: Path) -> None:
+    (tmp_path / "data").write_bytes(b"\x00\xff{")
+    service.on("POST /runs/r1/signal/go.on", {"status": "sent", "run_id": "r1", "signal": "go.on"})
+    for data in ((), ("--data", '{"a": 1}'), ("--data", f"@{tmp_path / 'data'}")):
+        assert (0, "r1 go.on sent\n", "") == penstock("run", "signal", "r1", "go.on", *data)
+    assert [b"", b'{"a": 1}', b"\x00\xff{"] == [request.body for request in service.requests]
+
+
+def test_a_decision_carries_its_token_and_what_is_said(penstock: Penstock, service: Service) -> None:
+    service.on("POST /runs/r1/approval/ok?action=approve&token=t0", {"status": "approved", "run_id": "r1", "step": "ok"})
+    service.on("POST /runs/r1/approval/ok?action=reject&token=t0", Answer(b"the token was used already\n", 409))
+    said = penstock("run", "decide", "r1", "ok", "--token", "t0", "--comment", "fine", "--by", "ann")
+    assert (0, "approved ok\n", "") == said
+    assert [{"comment": "fine", "approved_by": "ann"}] == service.bodies("POST /runs/r1/approval/ok?action=approve&token=t0")
+    assert (1, "", "Error: the token was used already\n") == penstock("run", "decide", "r1", "ok", "--token", "t0", "--reject")

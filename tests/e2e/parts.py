@@ -1,0 +1,158 @@
+"""The service in parts: `penstock engine`, `penstock api` and workers, each a process tree of its own over somebody else's broker."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from http import HTTPStatus
+from pathlib import Path
+from typing import TypeVar
+
+import httpx2
+import orjson
+
+from penstock.actors.loading import load_many
+from penstock.broker.store import Store
+from penstock.engine.errors import PenstockError, Unavailable
+from penstock.engine.state import Run, RunStatus
+from penstock.http.client import Client
+from tests.support.service import PENSTOCK, clean_environ, free_port
+from tests.support.waiting import until
+from tests.support.world import chain
+
+READY_S_MAX = 40.0
+ENDED_S_MAX = 90.0
+STOP_S_MAX = 20.0
+T = TypeVar("T")
+
+
+class Parts:
+    """Owned by a test, by way of `parts`. Each process writes to `<name>.log` in the directory."""
+
+    def __init__(self, directory: Path, environ: Mapping[str, str]) -> None:
+        self._directory, self._port = directory, free_port()
+        self.environ = {
+            **clean_environ(),
+            "SERVICE_LISTEN": f"127.0.0.1:{self._port}",
+            "SERVICE_DATA_DIR": str(directory / "data"),
+            "SERVICE_SHARDS": "1",
+            "SERVICE_HTTP_WORKERS": "1",
+            "SERVICE_LOG_FORMAT": "json",
+            **environ,
+        }
+        self._processes: dict[str, subprocess.Popen[bytes]] = {}
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self._port}"
+
+    def start(self, name: str, arguments: Sequence[str]) -> subprocess.Popen[bytes]:
+        """A process of this name; its log says which."""
+        with self.log_path(name).open("ab") as log:
+            process = subprocess.Popen(list(arguments), env=self.environ, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        self._processes[name] = process
+        return process
+
+    def worker(self, task: str, name: str = "worker") -> subprocess.Popen[bytes]:
+        return self.start(name, [sys.executable, "-m", "tests.support.echo_worker", task])
+
+    def log_path(self, name: str) -> Path:
+        return self._directory / f"{name}.log"
+
+    def kill(self, name: str) -> None:
+        process = self._processes.pop(name)
+        process.kill()
+        process.wait()
+
+    def alive(self) -> bool:
+        return all(process.poll() is None for process in self._processes.values())
+
+    def await_ready(self) -> None:
+        with Client(self.url) as client:
+            self.patiently(client.ready, READY_S_MAX)
+
+    def unhealthy(self) -> str:
+        """What /health answers with 503, as soon as it answers."""
+        deadline = time.monotonic() + READY_S_MAX
+        while time.monotonic() < deadline:
+            with suppress(httpx2.TransportError):
+                answer = httpx2.get(f"{self.url}/health")
+                assert HTTPStatus.SERVICE_UNAVAILABLE == answer.status_code
+                return answer.text
+            time.sleep(0.1)
+        raise AssertionError(self.last_words())
+
+    def bulk(self, workflow: str, count: int) -> Sequence[str]:
+        with Client(self.url) as client:
+            return client.bulk(workflow, [b"%d" % n for n in range(count)]).run_ids
+
+    def bulk_patiently(self, workflow: str, count: int) -> Sequence[str]:
+        """Again and again, while the brokers agree on a new leader."""
+        return self.patiently(lambda: self.bulk(workflow, count), READY_S_MAX)
+
+    def patiently(self, ask: Callable[[], T], seconds_max: float) -> T:
+        deadline = time.monotonic() + seconds_max
+        while time.monotonic() < deadline:
+            assert self.alive(), self.last_words()
+            try:
+                return ask()
+            except PenstockError:
+                time.sleep(0.1)
+        raise AssertionError(self.last_words())
+
+    def last_words(self) -> str:
+        return "\n".join(f"--- {name}\n{self.log_path(name).read_text(errors='replace')[-2000:]}" for name in self._processes)
+
+    def stop(self) -> None:
+        for process in self._processes.values():
+            process.terminate()
+        for process in self._processes.values():
+            process.wait(STOP_S_MAX)
+
+
+@contextmanager
+def parts(directory: Path, environ: Mapping[str, str]) -> Iterator[Parts]:
+    """An engine and an API that are ready, for the time of the block."""
+    started = Parts(directory, environ)
+    try:
+        started.start("engine", [PENSTOCK, "engine"])
+        started.start("api", [PENSTOCK, "api"])
+        started.await_ready()
+        yield started
+    finally:
+        started.stop()
+
+
+def define(started: Parts, name: str, task: str) -> None:
+    """A workflow of three steps of this task type."""
+    with Client(started.url) as client:
+        client.register(orjson.dumps({**chain(name), "steps": [{**step, "task": task} for step in chain(name)["steps"]]}))
+
+
+async def in_the_middle(store: Store, run_ids: Sequence[str]) -> None:
+    """Return when some of the runs have ended, and most have not."""
+
+    async def some_ended() -> bool:
+        return any(run.ended for run in await load_many(store, run_ids[:50]))
+
+    await until(some_ended)
+
+
+async def all_completed(store: Store, run_ids: Sequence[str]) -> list[Run]:
+    """Every one of the runs, once all have ended; each step needed one attempt."""
+    async with asyncio.timeout(ENDED_S_MAX):
+        while True:
+            try:
+                runs = await load_many(store, run_ids)
+            except Unavailable:
+                runs = []
+            if len(runs) == len(run_ids) and all(run.ended for run in runs):
+                break
+            await asyncio.sleep(0.2)
+    assert {RunStatus.COMPLETED} == {run.status for run in runs}
+    assert {1} == {step.attempts for run in runs for step in run.steps.values()}
+    return runs

@@ -1,0 +1,74 @@
+"""Engine, API and workers as processes of their own over three brokers that replicate: one of them dies, and nothing is lost."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+
+from penstock.broker import names
+from penstock.broker.store import Store, open_store
+from penstock.engine.errors import PenstockError
+from penstock.http.client import Client
+from tests.e2e.parts import Parts, all_completed, define, in_the_middle, parts
+from tests.support.server import NODES, Cluster, cluster
+
+pytestmark = pytest.mark.timeout(150)
+
+RUNS = 300
+TASK = "cluster.echo"
+
+
+@pytest.fixture
+def nodes(tmp_path: Path) -> Iterator[Cluster]:
+    with cluster(tmp_path) as found:
+        asyncio.run(found.formed())
+        yield found
+
+
+@pytest.fixture
+def running(nodes: Cluster, tmp_path: Path) -> Iterator[Parts]:
+    with parts(tmp_path, {"SERVICE_BROKER_URL": nodes.url, "SERVICE_REPLICAS": str(NODES)}) as started:
+        started.worker(TASK)
+        define(started, "cluster", TASK)
+        yield started
+
+
+@pytest.fixture
+async def store(nodes: Cluster, running: Parts) -> AsyncIterator[Store]:
+    async with open_store(nodes.settings, "test") as opened:
+        yield opened
+
+
+async def test_every_acknowledged_run_completes_when_the_leader_of_the_history_is_killed(
+    nodes: Cluster, running: Parts, store: Store
+) -> None:
+    acknowledged = list(await asyncio.to_thread(running.bulk, "cluster", RUNS))
+    await in_the_middle(store, acknowledged)
+    starting = asyncio.create_task(asyncio.to_thread(start_some, running, acknowledged))
+    leader = await nodes.leader(names.HISTORY)
+    leader.kill()
+    await starting
+    assert len(acknowledged) > RUNS
+    await all_completed(store, acknowledged)
+    assert NODES - 1 == sum(node.running for node in nodes.nodes)
+    leader.start()  # it catches up, and then another one may go
+    await nodes.whole(names.HISTORY)
+    (await nodes.leader(names.HISTORY)).kill()
+    again = list(await asyncio.to_thread(running.bulk_patiently, "cluster", 20))
+    await all_completed(store, again)
+    assert running.alive()
+
+
+def start_some(running: Parts, acknowledged: list[str]) -> None:
+    """Start runs one by one until some were answered for again after the leader's death."""
+    after_trouble, trouble = 0, False
+    with Client(running.url) as client:
+        while after_trouble < 20:
+            try:
+                acknowledged.append(client.start("cluster", b"1").run_id)
+                after_trouble += trouble
+            except PenstockError:
+                trouble = True  # not acknowledged: it may have been started or not

@@ -1,0 +1,133 @@
+"""The bridge while its broker is away, and after it has forgotten what it had only in memory."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+
+from penstock.broker.provisioning import provision
+from penstock.broker.store import Store, open_store
+from penstock.engine.errors import Unavailable
+from tests.http.bridge import TOKEN, client, is_polled, poll, polled, resolve
+from tests.support.frontends import front_ends
+from tests.support.own_broker import OwnBroker, own_broker
+from tests.support.waiting import until
+from tests.worker.desk import answer, dispatch, output_of
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Iterator[OwnBroker]:
+    with own_broker(tmp_path) as running:
+        yield running
+
+
+@pytest.fixture
+async def store(broker: OwnBroker) -> AsyncIterator[Store]:
+    async with open_store(broker.settings, "test") as opened:
+        await provision(opened.broker, broker.settings)
+        yield opened
+
+
+@pytest.fixture
+async def https(store: Store, broker: OwnBroker) -> AsyncIterator[list[httpx2.AsyncClient]]:
+    with front_ends(broker.settings, 2, TOKEN) as ends:
+        async with client(ends[0].url) as first, client(ends[1].url) as second:
+            yield [first, second]
+
+
+async def restarted(broker: OwnBroker, https: list[httpx2.AsyncClient]) -> None:
+    """By SIGKILL; returns once the front ends are connected again."""
+    await asyncio.to_thread(broker.kill)
+    for http in https:
+        assert 503 == (await until_status(http, 503)).status_code
+    await asyncio.to_thread(broker.start)
+    for http in https:
+        await until_status(http, 200)
+
+
+async def until_status(http: httpx2.AsyncClient, status: int) -> httpx2.Response:
+    async def find() -> httpx2.Response | None:
+        found = await http.get("/workflows")
+        return found if found.status_code == status else None
+
+    found = await until(find)
+    assert found is not None
+    return found
+
+
+async def test_leases_survive_a_broker_that_forgot_them(
+    broker: OwnBroker, store: Store, https: list[httpx2.AsyncClient], task: str
+) -> None:
+    run_ids = [await dispatch(store, task) for _ in range(3)]
+    tasks = [await polled(https[0], task) for _ in range(3)]
+    assert 200 == (await resolve(https[0], tasks[0], "complete", output=0)).status_code
+    await restarted(broker, https)
+
+    async def kept() -> bool:
+        with suppress(Unavailable):
+            return await store.leases.get(tasks[1]["task_id"]) is not None
+        return False
+
+    await until(kept)
+    assert 200 == (await resolve(https[0], tasks[1], "complete", output=1)).status_code
+    assert 200 == (await resolve(https[1], tasks[2], "complete", output=2)).status_code
+    outputs = {run_id: output_of(await answer(store, run_id)) for run_id in run_ids}
+    assert {one["run_id"]: number for number, one in enumerate(tasks)} == outputs
+
+    async def forgotten() -> bool:
+        """Not at once: it might be a lease that its holder has yet to put back."""
+        found = (await resolve(https[1], tasks[0], "complete")).status_code
+        assert found in (404, 503)
+        return found == 404
+
+    await until(forgotten)
+
+
+async def test_without_a_broker_every_question_is_503_and_later_counts(
+    broker: OwnBroker, store: Store, https: list[httpx2.AsyncClient], task: str
+) -> None:
+    await dispatch(store, task)
+    found = await polled(https[0], task)
+    waiting = asyncio.create_task(https[1].post("/v1/tasks/poll", json={"task_types": [task], "max_tasks": 1, "timeout_ms": 60_000}))
+    await is_polled(store, task)
+    await asyncio.to_thread(broker.kill)
+    await until_status(https[0], 503)
+    for action in ("complete", "checkpoint", "pause", "heartbeat"):
+        refused = await resolve(https[0], found, action, data=1, duration_ms=1)
+        assert (503, "1") == (refused.status_code, refused.headers["retry-after"])
+    body = {"task_types": [task], "max_tasks": 1, "timeout_ms": 0}
+    assert 503 == (await https[0].post("/v1/tasks/poll", json=body)).status_code
+    assert 503 == (await https[0].post("/v1/workers/connect", json={"worker_id": "w", "task_types": [task]})).status_code
+    await asyncio.to_thread(broker.start)
+    await until_status(https[0], 200)
+    await until(lambda: _resolved(https[0], found))
+    run_id = await dispatch(store, task)
+    outlived = await waiting
+    assert 200 == outlived.status_code, outlived.text
+    assert run_id == outlived.json()[0]["run_id"]
+    assert [] == await poll(https[0], task, timeout_ms=0)
+
+
+async def _resolved(http: httpx2.AsyncClient, task: dict[str, Any]) -> bool:
+    """Whether it is; not while the leases are being put back."""
+    status = (await resolve(http, task, "complete", output="at last")).status_code
+    assert status in (200, 503)
+    return status == 200
+
+
+async def test_a_front_end_that_starts_after_the_broker_forgot_the_leases_makes_their_bucket(
+    broker: OwnBroker, store: Store, task: str
+) -> None:
+    await asyncio.to_thread(broker.kill)
+    await asyncio.to_thread(broker.start)
+    await dispatch(store, task)
+    with front_ends(broker.settings, 1, TOKEN) as ends:
+        async with client(ends[0].url) as http:
+            found = await polled(http, task)
+            assert 200 == (await resolve(http, found, "complete", output=1)).status_code

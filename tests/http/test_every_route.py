@@ -1,0 +1,153 @@
+"""What holds for every path and method of the application, whichever come: what answers look like, and what is not allowed."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from typing import Any, NamedTuple
+
+import orjson
+import pytest
+from falcon.inspect import inspect_routes
+from falcon.testing import ASGIConductor
+
+from penstock.broker import names
+from penstock.broker.store import Store
+from penstock.config.settings import BrokerSettings, HttpSettings, Settings
+from penstock.http.app import Application, create_app
+
+TOKEN = "bridge"
+HEADERS = {"Authorization": f"Bearer {TOKEN}"}
+METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
+LATER = "2099-01-01T00:00:00Z"
+JSON, TEXT = "application/json", "text/plain; charset=utf-8"
+PLACES = {"run_id": "0" * 32, "step_id": "a", "task_id": "0" * 32 + ".a", "name": "a", "seq": "1"}
+OF_WORKERS = ("/v1/workers/connect", "/v1/tasks/poll", "/v1/tasks/{task_id}/resolve", "/v1/runs/{run_id}/signals/{name}")
+
+# What is no JSON: pages for people, numbers for Prometheus, the stream of a connected worker.
+OTHER_FORMS = {("GET", "/metrics"), ("GET", "/docs"), ("POST", "/v1/workers/connect")}
+# What needs an engine, a worker, a person or a signature is shown in the tests of those.
+ELSEWHERE = {
+    ("GET", "/ready"),
+    ("POST", "/dead-letters/{seq}/replay"),
+    ("POST", "/runs/{run_id}/approval/{step_id}"),
+    ("POST", "/v1/tasks/{task_id}/resolve"),
+    ("POST", "/v1/webhooks/{name}"),
+}
+
+
+class Route(NamedTuple):
+    path: str
+    methods: frozenset[str]
+
+
+def routes(app: Application) -> Iterator[Route]:
+    for route in inspect_routes(app):
+        yield Route(route.path, frozenset(one.method for one in route.methods if not one.internal))
+
+
+ROUTES = list(routes(create_app(Settings())))
+
+
+@pytest.fixture
+async def open_app(broker_settings: BrokerSettings, definitions: None) -> AsyncIterator[ASGIConductor]:
+    settings = Settings(broker=broker_settings, http=HttpSettings(bridge_token=TOKEN))
+    async with ASGIConductor(create_app(settings)) as conductor:
+        yield conductor
+
+
+@pytest.mark.parametrize("route", ROUTES, ids=lambda route: route.path)
+async def test_a_method_that_a_path_does_not_have_is_405_with_those_that_it_has(open_app: ASGIConductor, route: Route) -> None:
+    for method in set(METHODS) - route.methods:
+        answer = await open_app.simulate_request(method, route.path.format(**PLACES), headers=HEADERS)
+        assert (405, TEXT) == (answer.status_code, answer.headers["content-type"])
+        assert route.methods == set(answer.headers["allow"].split(", ")) - {"OPTIONS"}
+
+
+@pytest.mark.parametrize("route", ROUTES, ids=lambda route: route.path)
+async def test_a_path_with_more_behind_it_does_not_exist(open_app: ASGIConductor, route: Route) -> None:
+    answer = await open_app.simulate_get(route.path.format(**PLACES) + "/more/and/more", headers=HEADERS)
+    assert (404, TEXT) == (answer.status_code, answer.headers["content-type"])
+
+
+def test_what_is_for_workers_and_senders_carries_a_version_and_nothing_else_does() -> None:
+    assert {*OF_WORKERS, "/v1/webhooks/{name}"} == {route.path for route in ROUTES if route.path.startswith("/v1/")}
+    assert not [route.path for route in ROUTES if route.path.startswith("/v") and not route.path.startswith("/v1/")]
+
+
+async def test_whatever_succeeds_is_answered_with_json(open_app: ASGIConductor, store: Store) -> None:
+    """Each method of each path once, in an order in which it succeeds."""
+    story = Story(open_app, store)
+    await story.tell()
+    expected = {(method, route.path) for route in ROUTES for method in route.methods}
+    assert expected - OTHER_FORMS - ELSEWHERE == story.told
+    for method, path in OTHER_FORMS - {("POST", "/v1/workers/connect")}:
+        answer = await open_app.simulate_request(method, path)
+        assert (200, False) == (answer.status_code, answer.headers["content-type"].startswith(JSON))
+
+
+@pytest.mark.parametrize("content_type", ["", "text/plain", "application/x-www-form-urlencoded", "application/xml; charset=latin-1"])
+async def test_what_a_body_is_called_does_not_matter(open_app: ASGIConductor, content_type: str) -> None:
+    answer = await open_app.simulate_post("/runs", body=b'{"workflow":"one"}', headers={"Content-Type": content_type})
+    assert 201 == answer.status_code
+
+
+class Story:
+    """Asks for one thing after the other, and sees that each is answered with success and JSON."""
+
+    def __init__(self, http: ASGIConductor, store: Store) -> None:
+        self._http, self._store = http, store
+        self.told: set[tuple[str, str]] = set()
+
+    async def ask(self, method: str, path: str, body: Any = None, **places: str) -> Any:
+        sent = b"" if body is None else orjson.dumps(body)
+        answer = await self._http.simulate_request(method, path.format(**places), body=sent, headers=HEADERS)
+        assert 200 <= answer.status_code < 300, answer.text
+        assert JSON == answer.headers["content-type"]
+        self.told.add((method, path))
+        return answer.json
+
+    async def tell(self) -> None:
+        await self.of_workflows_and_runs()
+        await self.of_many_runs()
+        await self.of_triggers()
+        await self.of_dead_letters()
+        await self.ask("POST", "/v1/tasks/poll", {"task_types": ["t"], "max_tasks": 0, "timeout_ms": 0, "worker_id": "w"})
+        for path in ("/workers", "/health", "/health/telemetry", "/openapi.json"):
+            await self.ask("GET", path)
+
+    async def of_workflows_and_runs(self) -> None:
+        await self.ask("POST", "/workflows", {"name": "told", "steps": [{"id": "a", "task": "t"}]})
+        await self.ask("GET", "/workflows")
+        await self.ask("GET", "/workflows/{name}", name="told")
+        run_id = (await self.ask("POST", "/runs", {"workflow": "told"}))["run_id"]
+        await self.ask("GET", "/runs")
+        await self.ask("POST", "/runs/{run_id}/signal/{name}", 1, run_id=run_id, name="go")
+        await self.ask("GET", "/v1/runs/{run_id}/signals/{name}", run_id=run_id, name="go")
+        await self.ask("POST", "/v1/runs/{run_id}/signals/{name}", 1, run_id=run_id, name="go")
+        await self.ask("POST", "/runs/{run_id}/cancel", run_id=run_id)
+        await self.ask("GET", "/runs/{run_id}", run_id=run_id)
+        await self.ask("GET", "/runs/{run_id}/events", run_id=run_id)
+        later = (await self.ask("POST", "/runs", {"workflow": "told", "run_at": LATER}))["run_id"]
+        for method in ("GET", "DELETE"):
+            await self.ask(method, "/runs/{run_id}/scheduled", run_id=later)
+
+    async def of_many_runs(self) -> None:
+        await self.ask("POST", "/runs/bulk", {"workflow_id": "told", "inputs": [1, 2]})
+        await self.ask("POST", "/runs/cancel", {"workflow_id": "told"})
+        await self.ask("POST", "/runs/retry", {"workflow_id": "told", "mode": "replay"})
+
+    async def of_triggers(self) -> None:
+        trigger = {"name": "told", "workflow": "told", "cron": {"expression": "0 0 1 1 *"}}
+        await self.ask("POST", "/triggers", trigger)
+        await self.ask("GET", "/triggers")
+        for action in ("fire", "test"):
+            await self.ask("POST", f"/triggers/{{name}}/{action}", name="told")
+        await self.ask("GET", "/triggers/{name}", name="told")
+        await self.ask("PUT", "/triggers/{name}", trigger, name="told")
+        await self.ask("DELETE", "/triggers/{name}", name="told")
+
+    async def of_dead_letters(self) -> None:
+        await self._store.publisher.send(names.dead_history_subject(PLACES["run_id"]), b"no event")
+        (letter, *_) = await self.ask("GET", "/dead-letters")
+        for method in ("GET", "DELETE"):
+            await self.ask(method, "/dead-letters/{seq}", seq=str(letter["seq"]))

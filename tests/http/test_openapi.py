@@ -1,0 +1,363 @@
+"""The document of the API says what the application does: its routes, its bodies, its rules, its refusals."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from copy import deepcopy
+from typing import Any
+
+import jsonschema_rs
+import orjson
+import pytest
+from falcon.testing import ASGIConductor
+from msgspec import structs
+from openapi_spec_validator import OpenAPIV31SpecValidator
+
+from penstock.broker.store import Store
+from penstock.config.settings import BrokerSettings, HttpSettings, Settings
+from penstock.engine import trigger, validation
+from penstock.engine.validation import parse
+from penstock.http.app import create_app
+from penstock.http.openapi import document, path_parameters, refused
+from penstock.http.openapi_documents import DOCUMENTS
+from penstock.http.openapi_schemas import RULES
+from penstock.http.openapi_table import GREET, OPERATIONS, Access, Operation
+from tests.http.test_bad_input import CASES
+
+TOKENS = HttpSettings(api_token="s3cret", bridge_token="br1dge")
+BEARER = {Access.API: {"Authorization": "Bearer s3cret"}, Access.BRIDGE: {"Authorization": "Bearer br1dge"}}
+STEP = {"id": "a", "task": "t"}
+SKIP = {"step_id": "a", "field": "x.y", "op": "!=", "value": None}
+
+
+def _json() -> dict[str, Any]:
+    """A copy of what is answered."""
+    found: dict[str, Any] = orjson.loads(orjson.dumps(document(), option=orjson.OPT_NON_STR_KEYS))
+    return found
+
+
+@pytest.fixture
+async def guarded(broker_settings: BrokerSettings, store: Store) -> AsyncIterator[ASGIConductor]:
+    """The application with every token set, and the workflow of the examples."""
+    await store.definitions.register(parse(GREET))
+    async with ASGIConductor(create_app(Settings(broker=broker_settings, http=TOKENS))) as conductor:
+        yield conductor
+
+
+def routes() -> Iterator[tuple[str, str, Any]]:
+    """Path, method and responder of whatever the application answers."""
+    waiting = list(create_app(Settings())._router._roots)
+    while waiting:
+        node = waiting.pop()
+        waiting += node.children
+        for method, responder in (node.method_map or {}).items():
+            if getattr(responder, "__self__", None) is not None:
+                yield node.uri_template, method.lower(), responder.__func__
+
+
+def test_every_route_has_its_row_and_every_row_its_route() -> None:
+    expected = {(path, method): responder for path, method, responder in routes()}
+
+    assert expected == {(one.path, one.method): one.responder for one in OPERATIONS}
+
+
+def test_the_document_is_valid_openapi_3_1() -> None:
+    found = _json()
+
+    OpenAPIV31SpecValidator(found).validate()
+
+    del found["paths"]["/runs"]["get"]["responses"]
+    assert list(OpenAPIV31SpecValidator({**found, "info": {}}).iter_errors())
+
+
+def test_names_of_operations_differ_and_summaries_are_sentences() -> None:
+    names = [one.name for one in OPERATIONS]
+
+    assert len(names) == len(set(names))
+    for one in OPERATIONS:
+        summary = one.responder.__doc__
+        assert summary.endswith("."), one.name
+        assert "\n" not in summary, one.name
+
+
+def test_every_component_is_used() -> None:
+    text = orjson.dumps(document(), option=orjson.OPT_NON_STR_KEYS).decode()
+
+    for kind in ("schemas", "responses", "headers"):
+        unused = [name for name in document()["components"][kind] if f'"#/components/{kind}/{name}"' not in text]
+        assert [] == unused
+
+
+@pytest.mark.parametrize("operation", OPERATIONS, ids=lambda one: one.name)
+def test_every_example_fits_its_schema(operation: Operation) -> None:
+    for parameter in (*path_parameters(operation), *operation.parameters):
+        value: object = int(parameter.example) if parameter.schema.get("type") == "integer" else parameter.example
+        _validator(parameter.schema).validate(value)
+    if operation.body is not None:
+        described = document()["paths"][operation.path][operation.method]["requestBody"]["content"]["application/json"]
+        _validator(described["schema"]).validate(operation.body.example)
+
+
+async def test_it_is_answered_without_a_token(guarded: ASGIConductor) -> None:
+    answer = await guarded.simulate_get("/openapi.json")
+
+    assert (200, "application/json") == (answer.status_code, answer.headers["content-type"])
+    assert _json() == answer.json
+
+
+@pytest.mark.parametrize("operation", OPERATIONS, ids=lambda one: one.name)
+async def test_who_shows_nothing_is_refused_where_the_document_says_so(guarded: ASGIConductor, operation: Operation) -> None:
+    await _trigger(guarded)
+    answer = await _ask(guarded, operation, headers={}, query={"token": "none"} if operation.access is Access.APPROVAL else {})
+
+    # Of what does not exist, whoever has no account of it learns no more than that.
+    expected = {404} if operation.access is Access.APPROVAL else {401}
+    assert (answer.status_code in expected) == (operation.access is not Access.OPEN)
+    assert answer.status_code in {*operation.answers, *refused(operation)}
+
+
+@pytest.mark.parametrize("operation", [one for one in OPERATIONS if one.parameters], ids=lambda one: one.name)
+async def test_every_parameter_is_known_and_no_other(guarded: ASGIConductor, operation: Operation) -> None:
+    token = {"token": "none"} if operation.access is Access.APPROVAL else {}
+
+    known = await _ask(guarded, operation, query=token)
+    assert "unknown query parameter" not in known.text
+
+    if any(one.place == "query" for one in operation.parameters):
+        stranger = await _ask(guarded, operation, query={**token, "colour": "red"})
+        assert (400, True) == (stranger.status_code, 'unknown query parameter "colour"' in stranger.text)
+
+
+@pytest.mark.parametrize(
+    "operation", [one for one in OPERATIONS if one.body and isinstance(one.body.shape, type)], ids=lambda one: one.name
+)
+async def test_every_rule_of_a_field_is_kept(guarded: ASGIConductor, operation: Operation) -> None:
+    """A value beyond what the schema of a request allows is refused, and its field named."""
+    assert operation.body is not None
+    for field, rule in RULES.get(operation.body.shape, {}).items():
+        for value in _beyond(rule):
+            assert not _validator(_field(operation, field)).is_valid(value)
+            answer = await _ask(guarded, operation, body={**_acting(operation, field), field: value}, query={"token": "t"})
+            assert 400 == answer.status_code, (field, value, answer.text)
+            assert field.removesuffix("_id") in answer.text or "action" in answer.text
+
+
+def test_every_rule_is_of_a_field_that_exists() -> None:
+    for kind, rules in RULES.items():
+        assert set() == rules.keys() - {field.encode_name for field in structs.fields(kind)}
+
+
+FORMS = {
+    "WorkflowDef": validation.WORKFLOW,
+    "NormalStep": validation.FORMS["normal"],
+    "AgentLoopStep": validation.FORMS["agent_loop"],
+    "ApprovalStep": validation.FORMS["approval"],
+    "LoopConfig": validation.LOOP,
+    "ApprovalConfig": validation.APPROVAL,
+    "RetryPolicy": validation.RETRY,
+    "SkipIf": validation.SKIP_IF,
+    "TriggerDocument": trigger.TRIGGER,
+    "EventFilter": trigger.EVENT,
+}
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_the_schema_of_a_form_has_its_fields(name: str) -> None:
+    form, schema = FORMS[name], DOCUMENTS[name]
+
+    assert form.fields.keys() | form.ignored == schema["properties"].keys()
+    assert set(form.required) <= set(schema["required"])
+    assert schema["additionalProperties"] is False
+
+
+def _flow(**more: Any) -> dict[str, Any]:
+    return {"name": "w", "steps": [{**STEP, **more}]}
+
+
+WORKFLOWS: list[tuple[dict[str, Any], bool]] = [
+    (GREET, True),
+    ({"name": "w", "steps": [STEP], "$schema": 1, "sticky": "soft", "version": "x y", "timeout": "1h30m", "description": "ü"}, True),
+    ({"name": "w", "steps": [STEP], "input_schema": {"type": "object"}}, True),
+    ({"name": "w", "steps": [STEP], "input_schema": True}, True),
+    (_flow(type="normal", metadata={"a": "b"}, worker_group="g.h"), True),
+    (_flow(type="agent_loop", config={"max_iterations": 1}), True),
+    (_flow(type="agent_loop", loop={"max_duration": 1, "loop_delay": 0}), True),
+    ({"name": "w", "steps": [{"id": "a", "type": "approval"}]}, True),
+    ({"name": "w", "steps": [{"id": "a", "type": "approval", "timeout": "2h", "config": {"subject": "a.b", "metadata": {}}}]}, True),
+    (_flow(retry={"max_attempts": 0, "strategy": "linear", "initial_delay": "0s", "max_delay": ".5h", "multiplier": 1}), True),
+    (_flow(timeout="0.5s"), True),
+    (_flow(timeout=1), True),
+    ({"name": "w", "steps": [STEP, {**STEP, "id": "b", "depends_on": ["a"], "skip_if": SKIP}]}, True),
+    (_flow(timeout=None, type=None, retry=None, skip_if=None, metadata=None, worker_group=None), True),
+    ({"name": "w", "steps": [STEP], "timeout": None, "version": None, "sticky": None}, True),
+    (_flow(type="agent_loop", config={"max_iterations": 1, "max_duration": None}, loop=None), True),
+    (_flow(retry={"max_attempts": 1, "strategy": None, "max_delay": None}), True),
+    (_flow(task=None), False),
+    (_flow(retry={"max_attempts": None}), False),
+    (_flow(type="agent_loop", config={"max_iterations": None}), False),
+    (_flow(type="agent_loop", config=None), False),
+    (_flow(timeout="0s"), False),
+    (_flow(timeout=0), False),
+    (_flow(timeout="-1s"), False),
+    (_flow(timeout="1"), False),
+    (_flow(timeout="1d"), False),
+    (_flow(timeout=1.5), False),
+    (_flow(type="agent_loop"), False),
+    (_flow(type="agent_loop", config={}), False),
+    (_flow(type="agent_loop", config={"max_iterations": 0}), False),
+    (_flow(type="agent_loop", config={"max_iterations": 1}, loop={"max_iterations": 1}), False),
+    (_flow(type="approval", retries=1), False),
+    (_flow(type="approval", config={"subject": "history.x"}), False),
+    (_flow(type="approval", config={"subject": "$JS.API"}), False),
+    (_flow(type="approval", config={"subject": "a.*"}), False),
+    (_flow(config={"max_iterations": 1}), False),
+    (_flow(retry={}), False),
+    (_flow(retry={"max_attempts": 100_001}), False),
+    (_flow(retry={"max_attempts": 1, "multiplier": 0.5}), False),
+    (_flow(retry={"max_attempts": 1, "strategy": "random"}), False),
+    (_flow(retries=-1), False),
+    (_flow(retries=True), False),
+    (_flow(skip_if={"step_id": "a", "field": "x..y", "op": "==", "value": 1}), False),
+    (_flow(skip_if={"step_id": "a", "field": "x", "op": "=", "value": 1}), False),
+    (_flow(skip_if={"step_id": "a", "field": "x", "op": "=="}), False),
+    (_flow(depends_on=["b", "b"]), False),
+    (_flow(depends_on=[1]), False),
+    (_flow(metadata={"a": 1}), False),
+    ({"name": "w", "steps": [STEP], "sticky": "firm"}, False),
+    ({"name": "w", "steps": [STEP], "version": ""}, False),
+    ({"name": "w", "steps": [STEP], "version": "a\tb"}, False),
+    ({"name": "w", "steps": [STEP], "version": "x" * 129}, False),
+    ({"name": "w", "steps": [STEP], "description": 1}, False),
+    ({"name": "w", "steps": [STEP], "input_schema": 1}, False),
+]
+# What a schema cannot say: what depends on other steps, and how often an id is used.
+BEYOND = ("does not exist", "depends on itself", "a -> b", "duplicate step id", "input_schema")
+
+
+@pytest.mark.parametrize(("sample", "valid"), WORKFLOWS, ids=lambda value: str(value)[:60])
+def test_a_workflow_is_valid_by_its_schema_where_its_form_takes_it(sample: dict[str, Any], valid: bool) -> None:
+    assert valid == (validation.problems(sample) == [])
+    assert valid == _validator({"$ref": "#/components/schemas/WorkflowDef"}).is_valid(sample)
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if case.path == "/workflows" and not case.told.startswith(BEYOND)], ids=str)
+def test_a_workflow_that_is_refused_is_invalid_by_its_schema(case: Any) -> None:
+    if not any(word in case.told for word in BEYOND):
+        assert not _validator({"$ref": "#/components/schemas/WorkflowDef"}).is_valid(case.document)
+
+
+def _nightly(**source: Any) -> dict[str, Any]:
+    return {"name": "n", "workflow": "w", **source}
+
+
+TRIGGERS: list[tuple[dict[str, Any], bool]] = [
+    (_nightly(cron={"expression": "0 3 * * *"}, enabled=False, input={"a": 1}, created_at="x", next_at=1), True),
+    (_nightly(cron={"expression": "0 3 * * *", "timezone": "Europe/Berlin"}), True),
+    (_nightly(subject={"subject": "orders.*.new.>"}), True),
+    (_nightly(subject={"subject": "eventual"}), True),
+    (_nightly(event={"subject": "event.webhook.push"}), True),
+    (_nightly(event={"subject": "event.>", "field": "a.b", "value": None}), True),
+    (_nightly(webhook={}), True),
+    (_nightly(webhook={"secret": "s"}), True),
+    (_nightly(webhook={"secret": None}, cron=None, enabled=None), True),
+    (_nightly(event={"subject": "event.x", "value": 1, "field": None}), False),
+    (_nightly(webhook=None), False),
+    (_nightly(), False),
+    (_nightly(webhook={}, cron={"expression": "0 3 * * *"}), False),
+    (_nightly(cron={}), False),
+    (_nightly(cron={"expression": 5}), False),
+    (_nightly(subject={"subject": "*.orders"}), False),
+    (_nightly(subject={"subject": "history.*"}), False),
+    (_nightly(subject={"subject": "a..b"}), False),
+    (_nightly(subject={"subject": "a.>.b"}), False),
+    (_nightly(subject={"subject": "a b"}), False),
+    (_nightly(subject={"subject": "x" * 256}), False),
+    (_nightly(event={"subject": "orders.new"}), False),
+    (_nightly(event={"subject": "event.x", "value": 1}), False),
+    (_nightly(event={"subject": "event.x", "field": ".a"}), False),
+    (_nightly(webhook={"secret": ""}), False),
+    (_nightly(webhook={"secret": "x" * 513}), False),
+    (_nightly(webhook={"secret": 1}), False),
+    (_nightly(webhook={"colour": "red"}), False),
+    (_nightly(webhook={}, enabled="yes"), False),
+    (_nightly(webhook={}, colour="red"), False),
+    ({"workflow": "w", "webhook": {}}, False),
+    ({"name": "..", "workflow": "w", "webhook": {}}, False),
+]
+
+
+@pytest.mark.parametrize(("sample", "valid"), TRIGGERS, ids=lambda value: str(value)[:60])
+def test_a_trigger_is_valid_by_its_schema_where_its_form_takes_it(sample: dict[str, Any], valid: bool) -> None:
+    assert valid == _is_trigger(sample)
+    assert valid == _validator({"$ref": "#/components/schemas/TriggerDocument"}).is_valid(sample)
+
+
+def _is_trigger(sample: object) -> bool:
+    try:
+        trigger.parse(sample, "kept")
+    except trigger.Invalid:
+        return False
+    return True
+
+
+def _validator(schema: Any) -> Any:
+    components = {"schemas": document()["components"]["schemas"]}
+    return jsonschema_rs.Draft202012Validator({**schema, "components": components}, validate_formats=True)
+
+
+def _field(operation: Operation, field: str) -> Any:
+    assert operation.body is not None
+    described = document()["paths"][operation.path][operation.method]["requestBody"]["content"]["application/json"]["schema"]
+    return document()["components"]["schemas"][described["$ref"].rpartition("/")[2]]["properties"][field]
+
+
+def _acting(operation: Operation, field: str) -> dict[str, Any]:
+    """The example, changed so that the field counts."""
+    assert operation.body is not None
+    example: Any = deepcopy(operation.body.example)
+    needing = {
+        "retry_after_ms": {"action": "fail", "error": "x"},
+        "duration_ms": {"action": "pause"},
+        "name": {"action": "pause", "duration_ms": 1},
+    }
+    return {**example, **needing.get(field, {})} if operation.name == "resolveTask" else example
+
+
+def _beyond(rule: Any) -> Iterator[object]:
+    """Values that break the rule."""
+    match rule:
+        case {"$ref": "#/components/schemas/Name"}:
+            yield from ("a b", "x" * 129, ".a")
+        case {"enum": _}:
+            yield "sorcery"
+        case {"type": "integer", "minimum": least, "maximum": most}:
+            yield from (least - 1, most + 1)
+        case {"type": "array", "items": {"$ref": _}, "maxItems": most}:
+            yield from ([], ["a"] * (most + 1), ["a b"])
+        case {"minItems": _, "maxItems": most}:
+            yield from ([], [1] * (most + 1))
+        case {"format": "date-time"}:
+            yield from ("tomorrow", "2026-11-21")
+        case {"maxLength": most}:
+            yield "x" * (most + 1)
+
+
+async def _trigger(http: ASGIConductor) -> None:
+    """The webhook of the example is there."""
+    body = {"workflow": "greet", "webhook": {"secret": "s"}}
+    assert 200 == (await http.simulate_put("/triggers/push", json=body, headers=BEARER[Access.API])).status_code
+
+
+async def _ask(http: ASGIConductor, operation: Operation, *, headers: Any = None, query: Any = (), body: Any = None) -> Any:
+    """The operation's example, with these changes. A stream is not waited for."""
+    path = operation.path
+    for parameter in path_parameters(operation):
+        path = path.replace(f"{{{parameter.name}}}", parameter.example)
+    named = {one.name: one.example for one in operation.parameters}
+    asked = {one.name: one.example for one in operation.parameters if one.place == "query"} | dict(query)
+    given = BEARER.get(operation.access, {}) if headers is None else headers
+    given = given | {one.name: named[one.name] for one in operation.parameters if one.place == "header"}
+    content = operation.body.example if operation.body and body is None else body
+    return await http.simulate_request(
+        operation.method.upper(), path, params=asked, headers=given, body=orjson.dumps(content) if operation.body else None
+    )

@@ -1,0 +1,251 @@
+"""Failed runs in bulk: started again with their inputs, or resumed at what failed. A shard runs them to their ends."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from typing import Any
+
+import orjson
+import pytest
+from falcon.testing import ASGIConductor, Result
+from uuid_utils import uuid4
+
+from penstock.actors.control import now
+from penstock.actors.placement import owned
+from penstock.actors.shard import Shard, open_shard
+from penstock.broker import names
+from penstock.broker.store import Store, open_store
+from penstock.broker.tasks import TaskPayload
+from penstock.config.limits import BATCH_BYTES_MAX, PAYLOAD_BYTES_MAX
+from penstock.config.settings import BrokerSettings
+from penstock.engine.events import Event, Failure, RunFailure, StepFailed, WorkflowFailed, WorkflowResumed, decode
+from penstock.engine.state import RunStatus
+from tests.support.world import Echo, chain, echo, ended, register
+
+pytestmark = pytest.mark.usefixtures("index")
+
+
+@pytest.fixture
+async def shard(store: Store, broker_settings: BrokerSettings) -> AsyncIterator[Shard]:
+    async with open_store(broker_settings, "shard") as own, open_shard(own, 0, owned(0, 1)) as opened:
+        yield opened
+
+
+@pytest.fixture
+async def workflow(store: Store) -> str:
+    """Three steps of the test's own, s0 to s2."""
+    name = f"w{uuid4().hex}"
+    await register(store, chain(name))
+    return name
+
+
+class World:
+    """Workers of one workflow, whose step s1 fails for good until it is mended."""
+
+    def __init__(self, store: Store, workflow: str) -> None:
+        self.store, self.task = store, f"{workflow}.echo"
+        self.broken = True
+        self.seen: list[str] = []
+
+    async def answer(self, worker: Echo, task: TaskPayload) -> None:
+        self.seen.append(f"{task.run_id}.{task.step_id}.{task.attempt}")
+        if self.broken and task.step_id == "s1":
+            await worker.fail(task, "no paper", "non_retriable")
+        else:
+            await worker.complete(task)
+
+
+@pytest.fixture
+async def world(store: Store, shard: Shard, workflow: str) -> AsyncIterator[World]:
+    found = World(store, workflow)
+    async with echo(store, found.task, World.answer.__get__(found)):
+        yield found
+
+
+async def test_replay_resumes_the_run_at_its_failed_step(http: ASGIConductor, store: Store, world: World, workflow: str) -> None:
+    run_ids = await _failed(http, store, workflow, 3)
+    assert {"s1"} == {letter["step_id"] for letter in await _letters(http, run_ids)}
+    world.broken = False
+    answer = await _retry(http, workflow_id=workflow, mode="replay")
+    assert ([{"original_run_id": run_id} for run_id in run_ids], [], 3, False) == _result(answer)
+    for run_id in run_ids:
+        run = await ended(store, run_id)
+        assert (RunStatus.COMPLETED, None) == (run.status, run.error)
+        assert [f"{run_id}.s0.1", f"{run_id}.s1.1", f"{run_id}.s1.2", f"{run_id}.s2.1"] == [one for one in world.seen if run_id in one]
+        [resumed] = [event for event in await _events(store, run_id) if isinstance(event, WorkflowResumed)]
+        assert ("s1",) == resumed.payload.steps
+    assert [] == await _letters(http, run_ids)
+    assert ([], [], 0, False) == _result(await _retry(http, workflow_id=workflow, mode="replay"))
+
+
+async def test_a_run_that_fails_again_is_replayed_again(http: ASGIConductor, store: Store, world: World, workflow: str) -> None:
+    [run_id] = await _failed(http, store, workflow, 1)
+    await _retry(http, workflow_id=workflow, mode="replay")
+    assert RunStatus.FAILED is (await ended(store, run_id)).status
+    [letter] = await _letters(http, [run_id])
+    assert 2 == letter["attempts"]
+    world.broken = False
+    await _retry(http, workflow_id=workflow, mode="replay")
+    assert RunStatus.COMPLETED is (await ended(store, run_id)).status
+    assert [] == await _letters(http, [run_id])
+
+
+async def test_of_many_that_replay_one_run_exactly_one_resumes_it(http: ASGIConductor, store: Store, workflow: str) -> None:
+    [run_id] = await _failed_by_hand(http, store, workflow, 1)
+    answers = await asyncio.gather(*(_retry(http, workflow_id=workflow, mode="replay") for _ in range(20)))
+    assert 1 == sum(len(answer.json["retried"]) for answer in answers)
+    for answer in answers:
+        for skipped in answer.json["skipped"]:
+            assert run_id == skipped["run_id"]
+            assert skipped["reason"] in (
+                f"run {run_id} is running, only a failed one can be resumed",
+                f"run {run_id} has just changed, look at it again",
+            )
+    assert 1 == sum(isinstance(event, WorkflowResumed) for event in await _events(store, run_id))
+
+
+async def test_rerun_starts_new_runs_with_the_original_inputs(http: ASGIConductor, store: Store, world: World, workflow: str) -> None:
+    run_ids = await _failed(http, store, workflow, 3)
+    world.broken = False
+    answer = await _retry(http, workflow_id=workflow, mode="rerun")
+    retried, skipped, total, _ = _result(answer)
+    assert (run_ids, [], 3) == ([one["original_run_id"] for one in retried], skipped, total)
+    assert 3 == len({one["new_run_id"] for one in retried} - set(run_ids))
+    for one in retried:
+        new, original = await ended(store, one["new_run_id"]), (await http.simulate_get(f"/runs/{one['original_run_id']}")).json
+        assert (RunStatus.COMPLETED, original["input"]) == (new.status, orjson.loads(bytes(new.input)))
+        assert one["original_run_id"] == (await http.simulate_get(f"/runs/{new.run_id}")).json["rerun_of"]
+        assert "failed" == original["status"]
+
+
+async def test_rerun_takes_the_latest_definition_and_skips_inputs_that_it_refuses(http: ASGIConductor, store: Store, workflow: str) -> None:
+    good, bad = await _failed_by_hand(http, store, workflow, 1, {"n": 1}), await _failed_by_hand(http, store, workflow, 1, {"n": "x"})
+    schema = {"type": "object", "properties": {"n": {"type": "integer"}}}
+    await register(store, {**chain(workflow), "version": "2", "input_schema": schema})
+    for dry_run in (True, False):
+        retried, skipped, total, told = _result(await _retry(http, workflow_id=workflow, mode="rerun", dry_run=dry_run))
+        assert (good, 2, dry_run) == ([one["original_run_id"] for one in retried], total, told)
+        assert bad == [one["run_id"] for one in skipped]
+        assert skipped[0]["reason"].startswith("input.n: ")
+        assert ("new_run_id" in retried[0]) is not dry_run
+    assert "2" == (await http.simulate_get(f"/runs/{retried[0]['new_run_id']}")).json["version"]
+
+
+async def test_a_rerun_of_many_large_inputs_goes_in_several_batches(http: ASGIConductor, store: Store, workflow: str) -> None:
+    value = "x" * (PAYLOAD_BYTES_MAX - 2)
+    count = 2 * BATCH_BYTES_MAX // PAYLOAD_BYTES_MAX + 1
+    run_ids = await _failed_by_hand(http, store, workflow, count, value)
+    before = await store.history.last_seq()
+    retried, skipped, total, _ = _result(await _retry(http, workflow_id=workflow, mode="rerun"))
+    assert (run_ids, [], count) == ([one["original_run_id"] for one in retried], skipped, total)
+    stored = await store.reader.subject(names.HISTORY, "history.*.*", before + 1)
+    assert [one["new_run_id"] for one in retried] == [one.subject.rpartition(".")[2] for one in stored]
+    assert 3 == len({one.headers.partition(b"Nats-Batch-Id:")[2].split()[0] for one in stored})
+
+
+@pytest.mark.parametrize("mode", ["rerun", "replay"])
+async def test_a_dry_run_tells_what_matches_and_changes_nothing(http: ASGIConductor, store: Store, workflow: str, mode: str) -> None:
+    run_ids = await _failed_by_hand(http, store, workflow, 2)
+    await http.simulate_post("/runs", body=orjson.dumps({"workflow": workflow}))
+    before = await store.history.last_seq()
+    answer = await _retry(http, workflow_id=workflow, mode=mode, dry_run=True)
+    assert ([{"original_run_id": run_id} for run_id in run_ids], [], 2, True) == _result(answer)
+    assert before == await store.history.last_seq()
+
+
+async def test_bounds_of_creation_belong_to_the_range(http: ASGIConductor, store: Store, workflow: str) -> None:
+    _, middle, _ = [(await _failed_by_hand(http, store, workflow, 1))[0] for _ in range(3)]
+    at = (await http.simulate_get(f"/runs/{middle}")).json["created_at"]
+    retried, *_ = _result(await _retry(http, workflow_id=workflow, mode="rerun", after=at, before=at))
+    assert [middle] == [one["original_run_id"] for one in retried]
+
+
+async def test_a_run_that_failed_by_its_time_goes_on_with_what_was_cancelled(http: ASGIConductor, store: Store, workflow: str) -> None:
+    [run_id] = await _started(http, workflow, 1)
+    await store.history.append(WorkflowFailed(run_id=run_id, timestamp=now(), payload=RunFailure("workflow timeout exceeded (1s)")))
+    retried, skipped, *_ = _result(await _retry(http, workflow_id=workflow, mode="replay"))
+    assert ([{"original_run_id": run_id}], []) == (retried, skipped)
+    run = (await http.simulate_get(f"/runs/{run_id}")).json
+    assert ("running", "queued", 2) == (run["status"], run["steps"]["s0"]["status"], run["steps"]["s0"]["attempts"])
+
+
+@pytest.mark.parametrize("mode", ["rerun", "replay"])
+async def test_a_thousand_are_retried_and_one_more_is_too_many(http: ASGIConductor, store: Store, workflow: str, mode: str) -> None:
+    run_ids = await _failed_by_hand(http, store, workflow, 1000)
+    [extra] = await _failed_by_hand(http, store, workflow, 1)
+    before = await store.history.last_seq()
+    answer = await _retry(http, workflow_id=workflow, mode=mode)
+    assert 400 == answer.status_code
+    assert "more than 1000 runs match" in answer.text
+    assert before == await store.history.last_seq()
+    bound = (await http.simulate_get(f"/runs/{run_ids[0]}")).json["created_at"]
+    retried, skipped, total, _ = _result(await _retry(http, workflow_id=workflow, mode=mode, before=bound))
+    assert (1000, 1000, []) == (total, len(retried), skipped)
+    assert set(run_ids) == {one["original_run_id"] for one in retried}
+    assert "failed" == (await http.simulate_get(f"/runs/{extra}")).json["status"]
+
+
+BAD: dict[str, dict[str, Any]] = {
+    "workflow_id is required": {"mode": "rerun"},
+    "mode is required": {"workflow_id": "one"},
+    "mode must be one of rerun replay": {"workflow_id": "one", "mode": "again"},
+    '"nobody"': {"workflow_id": "nobody", "mode": "rerun"},
+    "after must be a time": {"workflow_id": "one", "mode": "rerun", "after": "x"},
+    'unknown field "status"': {"workflow_id": "one", "mode": "rerun", "status": "failed"},
+    "dry_run must be true or false": {"workflow_id": "one", "mode": "rerun", "dry_run": 1},
+}
+
+
+@pytest.mark.parametrize("told", BAD)
+async def test_a_bad_request_is_named_and_retries_nothing(http: ASGIConductor, store: Store, told: str) -> None:
+    before = await store.history.last_seq()
+    answer = await http.simulate_post("/runs/retry", body=orjson.dumps(BAD[told]))
+    assert 400 == answer.status_code
+    assert told in answer.text
+    assert before == await store.history.last_seq()
+
+
+async def _retry(http: ASGIConductor, **request: Any) -> Result:
+    return await http.simulate_post("/runs/retry", body=orjson.dumps(request))
+
+
+def _result(answer: Result) -> tuple[list[dict[str, str]], list[dict[str, str]], int, bool]:
+    """Runs that start or are resumed in one go may be told in any order."""
+    found = answer.json
+    retried = sorted(found["retried"], key=lambda one: str(one["original_run_id"]))
+    return retried, found["skipped"], found["total"], found["dry_run"]
+
+
+async def _started(http: ASGIConductor, workflow: str, count: int, value: object = None) -> list[str]:
+    """In ascending order."""
+    if count * len(orjson.dumps(value)) < PAYLOAD_BYTES_MAX:
+        request = orjson.dumps({"workflow_id": workflow, "inputs": [value] * count})
+        return sorted((await http.simulate_post("/runs/bulk", body=request)).json["run_ids"])
+    request = orjson.dumps({"workflow": workflow, "input": value})
+    return sorted([(await http.simulate_post("/runs", body=request)).json["run_id"] for _ in range(count)])
+
+
+async def _failed(http: ASGIConductor, store: Store, workflow: str, count: int) -> list[str]:
+    """Runs that failed by a worker, each with an input of its own."""
+    run_ids = [(await _started(http, workflow, 1, {"n": n}))[0] for n in range(count)]
+    for run_id in run_ids:
+        assert RunStatus.FAILED is (await ended(store, run_id)).status
+    return run_ids
+
+
+async def _failed_by_hand(http: ASGIConductor, store: Store, workflow: str, count: int, value: object = None) -> list[str]:
+    """Runs whose first step failed, as their logs tell; no engine and no worker had a part in it."""
+    run_ids, at = await _started(http, workflow, count, value), now()
+    steps = [StepFailed(run_id=run_id, step_id="s0", timestamp=at, payload=Failure("no paper", "non_retriable")) for run_id in run_ids]
+    await store.history.append_all(steps)
+    await store.history.append_all([WorkflowFailed(run_id=run_id, timestamp=at, payload=RunFailure("no paper")) for run_id in run_ids])
+    return run_ids
+
+
+async def _letters(http: ASGIConductor, run_ids: Sequence[str]) -> list[dict[str, Any]]:
+    return [letter for run_id in run_ids for letter in (await http.simulate_get(f"/dead-letters?run={run_id}")).json]
+
+
+async def _events(store: Store, run_id: str) -> list[Event]:
+    return [decode(stored.data) for stored in await store.history.read(run_id)]

@@ -1,0 +1,157 @@
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import orjson
+import pytest
+from falcon.testing import ASGIConductor
+
+from penstock.actors import control, trigger_control
+from penstock.broker.store import Store
+from penstock.config.limits import PAYLOAD_BYTES_MAX, TRIGGERS_MAX
+
+WEBHOOK = {"name": "hook", "workflow": "one", "webhook": {"secret": "hush-hush"}}
+CRON = {"name": "nightly", "workflow": "one", "cron": {"expression": "0 3 * * *", "timezone": "Europe/Amsterdam"}}
+
+
+@pytest.fixture(autouse=True)
+async def _no_triggers(http: ASGIConductor, store: Store) -> None:
+    for kept in await trigger_control.get_all(store):
+        await trigger_control.delete(store, kept.trigger.name)
+
+
+async def post(http: ASGIConductor, path: str, document: Any) -> Any:
+    return await http.simulate_post(path, body=orjson.dumps(document))
+
+
+async def test_a_trigger_is_made_shown_listed_and_deleted(http: ASGIConductor) -> None:
+    made = await post(http, "/triggers", CRON)
+    assert 201 == made.status_code
+    shown = (await http.simulate_get("/triggers/nightly")).json
+    assert shown == made.json
+    assert {**CRON, "enabled": True} == {key: value for key, value in shown.items() if key not in ("created_at", "next_at")}
+    assert shown["next_at"] > shown["created_at"]
+    await post(http, "/triggers", WEBHOOK)
+    assert ["hook", "nightly"] == [one["name"] for one in (await http.simulate_get("/triggers")).json]
+    deleted = await http.simulate_delete("/triggers/nightly")
+    assert (200, {"name": "nightly", "status": "deleted"}) == (deleted.status_code, deleted.json)
+    assert 404 == (await http.simulate_get("/triggers/nightly")).status_code
+    assert 404 == (await http.simulate_delete("/triggers/nightly")).status_code
+    assert ["hook"] == [one["name"] for one in (await http.simulate_get("/triggers")).json]
+
+
+async def test_the_secret_is_in_no_answer_and_survives_a_put_of_what_get_gave(
+    http: ASGIConductor, store: Store, capfd: pytest.CaptureFixture[str]
+) -> None:
+    answers = [await post(http, "/triggers", WEBHOOK)]
+    shown = await http.simulate_get("/triggers/hook")
+    assert {"secret": True} == shown.json["webhook"]
+    answers += [shown, await http.simulate_get("/triggers")]
+    answers.append(await http.simulate_put("/triggers/hook", body=orjson.dumps({**shown.json, "enabled": False})))
+    answers.append(await post(http, "/triggers", {**WEBHOOK, "webhook": {"secret": "hush-hush\n"}}))
+    answers.append(await post(http, "/triggers", {**WEBHOOK, "workflow": "unknown"}))
+    assert [201, 200, 200, 200, 400, 400] == [answer.status_code for answer in answers]
+    assert not [answer.text for answer in answers if "hush" in answer.text]
+    kept = await trigger_control.get(store, "hook")
+    assert (False, "hush-hush") == (kept.trigger.enabled, kept.trigger.secret)
+    without = await http.simulate_put("/triggers/hook", body=orjson.dumps({"workflow": "one", "webhook": {}}))
+    assert {} == without.json["webhook"]
+    assert (await trigger_control.get(store, "hook")).trigger.secret is None
+    assert "hush" not in "".join(capfd.readouterr())
+
+
+async def test_a_deleted_triggers_secret_is_gone(http: ASGIConductor) -> None:
+    await post(http, "/triggers", WEBHOOK)
+    await http.simulate_delete("/triggers/hook")
+    answer = await post(http, "/triggers", {**WEBHOOK, "webhook": {"secret": True}})
+    assert (400, "webhook: secret must be a string: none is kept that true could stand for\n") == (answer.status_code, answer.text)
+
+
+@pytest.mark.parametrize(
+    ("document", "problem"),
+    [
+        ([], "a trigger must be an object, not an array"),
+        ({**CRON, "workflow": "unknown"}, 'workflow "unknown" is not registered'),
+        ({**CRON, "cron": {"expression": "0 3 * *"}}, 'cron: expression "0 3 * *": wrong number of fields'),
+        ({**CRON, "webhook": {}}, "exactly one of cron, subject, event, webhook is needed, given: cron, webhook"),
+        ({**CRON, "name": "a b"}, 'name "a b" may hold only'),
+        ({**CRON, "name": None}, "name is missing"),
+        ({**CRON, "extra": 1}, 'unknown field "extra"'),
+        ({**CRON, "workflow": "typed", "input": {"n": "x"}}, "input.n: "),
+        ({"name": "s", "workflow": "one", "subject": {"subject": "history.>"}}, "belongs to the service itself"),
+    ],
+)
+async def test_a_wrong_document_is_400_and_names_what_is_wrong(http: ASGIConductor, document: Any, problem: str) -> None:
+    answer = await post(http, "/triggers", document)
+    assert (400, "text/plain; charset=utf-8") == (answer.status_code, answer.headers["content-type"])
+    assert problem in answer.text
+    assert [] == (await http.simulate_get("/triggers")).json
+
+
+async def test_put_takes_the_name_from_the_path(http: ASGIConductor) -> None:
+    document = {key: value for key, value in CRON.items() if key != "name"}
+    answer = await http.simulate_put("/triggers/daily", body=orjson.dumps(document))
+    assert (200, "daily") == (answer.status_code, answer.json["name"])
+    other = await http.simulate_put("/triggers/daily", body=orjson.dumps(CRON))
+    assert (400, 'name must be "daily" as in the path, or absent\n') == (other.status_code, other.text)
+
+
+@pytest.mark.parametrize("path", ["/triggers/", "/triggers//fire", "/triggers//test"])
+async def test_a_missing_name_is_named(http: ASGIConductor, path: str) -> None:
+    answer = await http.simulate_request("GET" if path == "/triggers/" else "POST", path)
+    assert (400, "the trigger's name is missing\n") == (answer.status_code, answer.text)
+
+
+async def test_fire_starts_a_run_with_the_body_or_the_triggers_own_input(http: ASGIConductor, store: Store) -> None:
+    await post(http, "/triggers", {**CRON, "input": {"own": 1}, "enabled": False})
+    for body, expected in ((b"", b'{"own":1}'), (b'{"given": 2}', b'{"given": 2}')):
+        fired = await http.simulate_post("/triggers/nightly/fire", body=body)
+        assert 201 == fired.status_code
+        run = await control.get(store, fired.json["run_id"])
+        assert (expected, "one") == (bytes(run.input), run.workflow_id)
+    assert (400, True) == ((bad := await http.simulate_post("/triggers/nightly/fire", body=b"{")).status_code, "JSON" in bad.text)
+    large = b'"' + b"x" * (PAYLOAD_BYTES_MAX - 1) + b'"'
+    assert 413 == (await http.simulate_post("/triggers/nightly/fire", body=large)).status_code
+    assert 404 == (await http.simulate_post("/triggers/nobody/fire")).status_code
+
+
+async def test_fire_checks_the_workflows_schema(http: ASGIConductor, store: Store) -> None:
+    await post(http, "/triggers", {**WEBHOOK, "workflow": "typed"})
+    before = await store.history.last_seq()
+    answer = await http.simulate_post("/triggers/hook/fire", body=b'{"n": "x"}')
+    assert (400, True) == (answer.status_code, answer.text.startswith("input.n: "))
+    assert before == await store.history.last_seq()
+
+
+async def test_a_trial_says_what_would_happen_and_starts_nothing(http: ASGIConductor, store: Store) -> None:
+    before = await store.history.last_seq()
+    await post(http, "/triggers", CRON)
+    trial = (await http.simulate_post("/triggers/nightly/test")).json
+    assert (True, "one", "1", None) == (trial["would_start"], trial["workflow"], trial["version"], trial["input"])
+    assert 5 == len(trial["next"])
+    assert trial["next"] == sorted(trial["next"])
+    event = {"name": "opened", "workflow": "typed", "event": {"subject": "event.issue", "field": "action", "value": "opened"}}
+    await post(http, "/triggers", event)
+    refused = (await http.simulate_post("/triggers/opened/test", body=b'{"action": "closed"}')).json
+    assert refused["would_start"] is False
+    assert "the filter does not let it through" == refused["problems"][0]
+    assert "input" in refused["problems"][1]
+    await post(http, "/triggers", {**event, "enabled": False})
+    assert "the trigger is disabled" == (await http.simulate_post("/triggers/opened/test", body=b"{}")).json["problems"][0]
+    assert before == await store.history.last_seq()
+
+
+async def test_there_is_a_most_of_triggers(http: ASGIConductor, store: Store) -> None:
+    slots = asyncio.Semaphore(20)
+
+    async def one(number: int) -> None:
+        async with slots:
+            document = {"name": f"t{number}", "workflow": "one", "webhook": {}, "enabled": False}
+            await trigger_control.put(store, document)
+
+    await asyncio.gather(*(one(number) for number in range(TRIGGERS_MAX)))
+    answer = await post(http, "/triggers", WEBHOOK)
+    assert (409, f"there are {TRIGGERS_MAX} triggers already, which is the most\n") == (answer.status_code, answer.text)
+    again = await post(http, "/triggers", {**WEBHOOK, "name": "t7"})
+    assert 201 == again.status_code

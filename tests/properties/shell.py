@@ -1,0 +1,142 @@
+"""The shell as the properties need it: it takes events in order, performs what is ordered sooner or later, crashes, and comes back."""
+
+from __future__ import annotations
+
+from penstock.broker.names import timer_message_id
+from penstock.engine.advance import still_due
+from penstock.engine.commands import Command, SetTimer
+from penstock.engine.events import Event, Record, RunFailure, TimerFired, TimerRef, WorkflowFailed
+from penstock.engine.state import Run, from_snapshot, to_snapshot
+from penstock.engine.timers import live_timers
+from penstock.engine.times import rfc3339
+from penstock.engine.workflow import Workflow
+from tests.properties.laws import Result, lawful, result
+from tests.properties.world import RUN_ID, Broker, id_of, some
+
+
+class Shell:
+    """Owns one run, its log, and the orders that are not performed yet: none are held up while it `performs` and they `land`."""
+
+    workflow: Workflow
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.broker = Broker()
+        self.run: Run | None = None
+        self.log: list[Record] = []
+        self.states: list[Run | None] = []
+        self.ordered: list[list[Command]] = []  # for each record of the log
+        self.results: list[Result] = []
+        self.orders: list[Command] = []
+        self.performs = self.lands = True
+        self.refused = False
+        self.covered, self.snapshot = 0, b""
+
+    def append(self, event: Event) -> list[Command]:
+        self.broker.now += 0.001
+        record = Record(len(self.log) * 3 + 1, self.broker.now, event)  # a run's sequences have gaps
+        before = self.run
+        self.run, commands = lawful(self.workflow, before, record)
+        self.log.append(record)
+        self.states.append(self.run)
+        self.ordered.append(commands)
+        self.orders += commands
+        if (found := result(before, self.run, record)) is not None:
+            self.results.append(found)
+        return commands
+
+    def arrive(self, event: Event) -> None:
+        name = id_of(event)
+        if name is None or self.broker.takes_event(name):
+            self.append(event)
+
+    def say(self, event: Event) -> None:
+        """From outside, through the broker."""
+        self.arrive(event)
+        self.settle()
+
+    def tell(self, event: Event) -> None:
+        """Straight into the log, whatever came before."""
+        self.append(event)
+        self.settle()
+
+    def settle(self) -> None:
+        """Perform what is ordered, and let it land, as far as the shell is up to it."""
+        while (self.performs and self.orders) or (self.lands and self.broker.in_flight):
+            if self.performs:
+                self.perform(len(self.orders))
+            if self.lands and self.broker.in_flight:
+                self.arrive(self.broker.in_flight.pop(0))
+
+    def perform(self, count: int) -> None:
+        doing, self.orders = self.orders[:count], self.orders[count:]
+        for command in doing:
+            self.broker.do(command)
+
+    def catch_up(self) -> None:
+        self.performs = self.lands = True
+        self.settle()
+
+    def refuse(self) -> None:
+        """The broker does not take something for good: the shell gives the rest up and fails the run."""
+        self.orders.clear()
+        self.refused = True
+        payload = RunFailure(error="the run cannot go on", resumes=self.known().resumes)
+        self.broker.in_flight.append(WorkflowFailed(run_id=RUN_ID, timestamp=self.stamp(), payload=payload))
+
+    def land(self, pick: int, twice: bool) -> None:
+        """An event of the engine's own reaches the log: in any order, after anything else, or twice."""
+        event = some(self.broker.in_flight, pick)
+        if not twice:
+            self.broker.in_flight.remove(event)
+        self.arrive(event)
+
+    def first_timer(self) -> str:
+        return min(self.broker.timers, key=lambda name: self.broker.timers[name].due)
+
+    def fire(self, name: str) -> None:
+        """Out of the shell's memory, with an id."""
+        timer = self.broker.timers.pop(name)
+        self.broker.ghosts.append(timer)
+        self.broker.now = max(self.broker.now, timer.due)
+        if self.broker.takes_event(timer_message_id(RUN_ID, timer.timer, timer.attempt)):
+            self.ring(timer)
+
+    def ring(self, timer: SetTimer) -> None:
+        """As the broker does it, without an id."""
+        self.broker.now = max(self.broker.now, timer.due)
+        ref = TimerRef(timer=timer.timer, step_id=timer.step_id, attempt=timer.attempt)
+        before, waited = self.run, live_timers(self.known())
+        self.append(TimerFired(run_id=RUN_ID, timestamp=rfc3339(timer.due), payload=ref))
+        assert self.run is before or all(one.due <= self.broker.now for one in waited if one.timer == timer.timer), "it came too early"
+        self.settle()
+
+    def save(self) -> None:
+        self.covered, self.snapshot = len(self.log), to_snapshot(self.known())
+        assert b"token-" not in self.snapshot, "a snapshot knows tokens by their hashes only"
+
+    def crash(self, events_lost: bool, timers_lost: bool) -> None:
+        """Another owner takes the run up from the snapshot and the log; what was ordered and not done is forgotten."""
+        run = from_snapshot(self.snapshot) if self.covered else None
+        for record, ordered in zip(self.log[self.covered :], self.ordered[self.covered :], strict=True):
+            run, commands = lawful(self.workflow, run, record)
+            assert commands == ordered, "replay orders what was ordered live"
+        assert run == self.run
+        beyond = [command for commands in self.ordered[self.covered :] for command in commands]
+        self.orders = [*(command for command in beyond if still_due(self.known(), command)), *live_timers(self.known())]
+        if events_lost:
+            self.broker.in_flight.clear()
+        if timers_lost:
+            self.broker.ghosts += self.broker.timers.values()
+            self.broker.timers.clear()
+        self.settle()
+
+    def known(self) -> Run:
+        assert self.run is not None
+        return self.run
+
+    def all_ordered(self) -> list[Command]:
+        return [command for commands in self.ordered for command in commands]
+
+    def stamp(self) -> str:
+        return rfc3339(self.broker.now)

@@ -1,0 +1,158 @@
+"""What lies around `advance`: queues, timers, dead letters, and what workers say. As fallible as the real ones."""
+
+from __future__ import annotations
+
+from typing import TypeVar, assert_never
+
+from msgspec import Raw
+
+from penstock.broker.names import message_id, task_message_id
+from penstock.engine.commands import (
+    AppendEvent,
+    BindWorker,
+    Command,
+    DeadLetterTask,
+    DispatchTask,
+    OpenApproval,
+    RequestApproval,
+    SetTimer,
+    WithdrawSticky,
+    WithdrawTask,
+    WithdrawTimer,
+)
+from penstock.engine.events import (
+    ApprovalRequest,
+    ApprovalRequested,
+    Event,
+    Failure,
+    StepCompleted,
+    StepContinue,
+    StepFailed,
+    StepStarted,
+)
+from penstock.engine.times import rfc3339
+
+RUN_ID = "0" * 32
+OUTPUTS = ('{"x":1}', '{"x":0}', "null")
+FAILURES = ("retriable", "some other word", "retry_after", "non_retriable")
+
+HISTORY_WINDOW_S, TASK_WINDOW_S = 5.0, 120.0
+
+T = TypeVar("T")
+
+
+def some(things: list[T], pick: int) -> T:
+    return things[pick % len(things)]
+
+
+class Broker:
+    """It knows a message by its id for a while and drops repeats, which may be the death of a run that counts on them.
+
+    `tasks` are out and unanswered, `held` were answered or withdrawn but some worker may still think of them; `ghosts` are timers
+    that may fire though they were withdrawn.
+    """
+
+    def __init__(self) -> None:
+        self.now = 1_000_000.0
+        self.in_flight: list[Event] = []
+        self.tasks: list[DispatchTask] = []
+        self.held: list[DispatchTask] = []
+        self.timers: dict[str, SetTimer] = {}
+        self.ghosts: list[SetTimer] = []
+        self.letters: list[DeadLetterTask] = []
+        self.bound: str | None = None
+        self.tokens = 0
+        self._seen: dict[str, float] = {}
+
+    def takes(self, stream: str, name: str, window_s: float) -> bool:
+        """Whether a message is stored; one whose id came by within the window is a repeat."""
+        key = f"{stream} {name}"
+        if self.now - self._seen.get(key, float("-inf")) < window_s:
+            return False
+        self._seen[key] = self.now
+        return True
+
+    def takes_event(self, name: str) -> bool:
+        return self.takes("history", name, HISTORY_WINDOW_S)
+
+    def do(self, command: Command) -> None:
+        match command:
+            case DispatchTask():
+                self._queue(command)
+            case WithdrawTask():
+                self._withdraw(command)
+            case WithdrawSticky():
+                wanted = (command.step_id, command.iteration, command.attempt, command.worker)
+                for task in [task for task in self.tasks if (task.step_id, task.iteration, task.attempt, task.worker) == wanted]:
+                    self.put_away(task)
+            case SetTimer():
+                self.timers[command.timer] = command
+            case WithdrawTimer():
+                if command.timer in self.timers:
+                    self.ghosts.append(self.timers.pop(command.timer))
+            case DeadLetterTask():
+                self.letters.append(command)
+            case BindWorker():
+                assert self.bound in (None, command.worker_id), "a run keeps to one worker"
+                self.bound = command.worker_id
+            case RequestApproval():
+                self.in_flight.append(self._request(command))
+            case AppendEvent():
+                self.in_flight.append(command.event)
+            case OpenApproval():
+                pass
+            case _:
+                assert_never(command)
+
+    def put_away(self, task: DispatchTask) -> None:
+        self.tasks.remove(task)
+        self.held.append(task)
+
+    def _queue(self, task: DispatchTask) -> None:
+        stream = "queue" if task.worker is None else "sticky"
+        if self.takes(stream, task_message_id(RUN_ID, task.step_id, task.iteration, task.attempt), TASK_WINDOW_S):
+            self.tasks.append(task)
+
+    def _withdraw(self, command: WithdrawTask) -> None:
+        """As a purge does: whatever waits there for this run, of whichever step and attempt."""
+        for task in list(self.tasks):
+            same = task.task == command.task and task.worker == command.worker
+            if same and (command.worker is not None or task.group == command.group):
+                self.put_away(task)
+
+    def _request(self, command: RequestApproval) -> ApprovalRequested:
+        self.tokens += 1
+        request = ApprovalRequest(token=f"token-{self.tokens}", expires_at=rfc3339(command.expires))
+        return ApprovalRequested(
+            run_id=RUN_ID, step_id=command.step_id, timestamp=rfc3339(self.now), attempt_number=command.attempt, payload=request
+        )
+
+
+def said(task: DispatchTask, answer: str, numbered: bool, now: float, worker: str) -> Event:
+    """What a worker says of its task: `started`, `continue`, a failure type, or an output."""
+    fields = {
+        "run_id": RUN_ID,
+        "timestamp": rfc3339(now),
+        "step_id": task.step_id,
+        "attempt_number": task.attempt if numbered else None,
+        "iteration": (task.iteration or None) if numbered else None,
+        "worker_id": task.worker or worker,
+    }
+    if answer == "started":
+        return StepStarted(**fields)  # type: ignore[arg-type]
+    if answer == "continue":
+        return StepContinue(payload=Raw(b'{"next":1}'), **fields)  # type: ignore[arg-type]
+    if answer in OUTPUTS:
+        return StepCompleted(payload=Raw(answer.encode()), **fields)  # type: ignore[arg-type]
+    return StepFailed(payload=Failure(error="boom", failure_type=answer, retry_after_ms=7000), **fields)  # type: ignore[arg-type]
+
+
+def is_numbered(event: Event) -> bool:
+    """Whether the event says of which attempt it speaks, if it speaks of one."""
+    kinds = StepStarted | StepCompleted | StepFailed | StepContinue
+    return not isinstance(event, kinds) or event.attempt_number is not None
+
+
+def id_of(event: Event) -> str | None:
+    """The id under which it is sent; a worker that does not number its answers sends none."""
+    return message_id(event) if is_numbered(event) else None

@@ -1,0 +1,60 @@
+"""Front ends under gunicorn, each a process of its own over the broker of a test module."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+
+import httpx2
+
+from penstock.config.settings import Address, BrokerSettings, HttpSettings, Settings, to_environ
+from tests.support.service import free_port
+
+STOP_S_MAX = 15.0
+START_S_MAX = 20.0
+
+
+class FrontEnd:
+    """One gunicorn with one worker process."""
+
+    def __init__(self, broker: BrokerSettings, token: str | None) -> None:
+        listen = Address("127.0.0.1", free_port())
+        self.url = f"http://{listen}"
+        settings = Settings(broker=broker, http=HttpSettings(listen=listen, workers=1, bridge_token=token))
+        command = [sys.executable, "-m", "gunicorn", "-c", "python:penstock.config.gunicorn", "penstock.http.app:application"]
+        self._process = subprocess.Popen(command, env={**os.environ, **to_environ(settings)}, start_new_session=True)
+
+    def await_start(self) -> None:
+        deadline = time.monotonic() + START_S_MAX
+        with httpx2.Client(base_url=self.url, trust_env=False) as client:
+            while time.monotonic() < deadline:
+                with suppress(httpx2.TransportError):
+                    client.get("/nowhere")
+                    return
+                time.sleep(0.02)
+        raise AssertionError(f"no answer from {self.url}")
+
+    def stop(self) -> None:
+        self._process.terminate()
+        self._process.wait(STOP_S_MAX)
+
+    def kill(self) -> None:
+        """Every process of it, as by a power cut."""
+        os.killpg(self._process.pid, 9)
+        self._process.wait(STOP_S_MAX)
+
+
+@contextmanager
+def front_ends(broker: BrokerSettings, count: int, token: str | None) -> Iterator[list[FrontEnd]]:
+    """Front ends that answer; those that are left at the end of the block are stopped."""
+    with ExitStack() as stack:
+        started = [FrontEnd(broker, token) for _ in range(count)]
+        for one in started:
+            stack.callback(one.stop)
+        for one in started:
+            one.await_start()
+        yield started

@@ -1,0 +1,177 @@
+"""The examples of deployment say what exists: each setting, each path, each limit; and the tools that read them accept them."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import tomllib
+from collections.abc import Iterator
+from configparser import ConfigParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from penstock.broker.server import find_binary
+from penstock.config.keys import KEYS
+from penstock.config.limits import BODY_BYTES_MAX, BRIDGE_COMMENT_S, MIB, POLL_MS_MAX, SHUTDOWN_S, WAIT_MS_MAX
+from penstock.config.settings import load
+from penstock.config.units import parse_duration, parse_size
+from penstock.http.app import create_app
+from tests.support.proxy import configure
+from tests.support.service import free_port
+
+EXAMPLES = Path(__file__).parents[1] / "examples" / "deploy"
+NODES = ("broker-0", "broker-1", "broker-2")
+VARIABLE = re.compile(r"\$\{(\w+)(?::\?[^}]*)?\}")
+
+
+def unit() -> ConfigParser:
+    parsed = ConfigParser(interpolation=None, strict=True)
+    parsed.optionxform = str  # type: ignore[assignment,method-assign]
+    parsed.read(EXAMPLES / "penstock.service")
+    return parsed
+
+
+def compose() -> dict[str, Any]:
+    parsed: dict[str, Any] = yaml.safe_load((EXAMPLES / "compose.yaml").read_text())
+    return parsed
+
+
+def environment(service: dict[str, Any]) -> dict[str, str]:
+    """As the processes of the container see it."""
+    return {name: VARIABLE.sub("secret", str(value)) for name, value in service["environment"].items()}
+
+
+def directives(text: str) -> Iterator[tuple[str, str, str]]:
+    """Of nginx.conf: the block that a directive stands in, its name and its value."""
+    blocks = ["main"]
+    text = re.sub(r"#.*", "", text)
+    for words, end in re.findall(r"((?:'[^']*'|\"[^\"]*\"|[^;{}])*)([;{}])", text):
+        name, _, value = words.strip().partition(" ")
+        if end == "{":
+            blocks.append(words.strip())
+        elif end == "}":
+            blocks.pop()
+        else:
+            yield blocks[-1], name, value.strip()
+    assert blocks == ["main"]
+
+
+def test_the_settings_file_is_accepted() -> None:
+    settings = load({}, {}, EXAMPLES / "penstock.toml").settings
+    assert ("127.0.0.1", "/var/lib/penstock") == (settings.http.listen.host, settings.broker.data_dir)
+    secrets = {key.name for key in KEYS.values() if key.secret}
+    assert not secrets & tomllib.loads((EXAMPLES / "penstock.toml").read_text()).keys()
+
+
+def test_the_unit_starts_the_service_with_that_file_and_lets_it_end() -> None:
+    service = unit()["Service"]
+    program, command, flag, path = service["ExecStart"].split()
+    assert ("penstock", "serve", "--config", "penstock.toml") == (Path(program).name, command, flag, Path(path).name)
+    assert f"/var/lib/{service['StateDirectory']}" == load({}, {}, EXAMPLES / "penstock.toml").settings.broker.data_dir
+    assert parse_duration(service["TimeoutStopSec"]) > SHUTDOWN_S
+    assert "mixed" == service["KillMode"]  # the supervisor ends its children in order
+    assert {"yes"} == {service[name] for name in ("NoNewPrivileges", "ProtectHome", "PrivateTmp", "PrivateDevices")}
+    assert "strict" == service["ProtectSystem"]
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="no systemd here")
+def test_systemd_accepts_the_unit(tmp_path: Path) -> None:
+    program = tmp_path / "penstock"
+    program.write_text("#!/bin/sh\n")
+    program.chmod(0o755)
+    copy = tmp_path / "penstock.service"
+    copy.write_text((EXAMPLES / "penstock.service").read_text().replace("/opt/penstock/.venv/bin/penstock", str(program)))
+    checked = subprocess.run(["systemd-analyze", "verify", "--man=no", str(copy)], capture_output=True, text=True, check=False)
+    assert (0, "") == (checked.returncode, checked.stderr)
+
+
+def test_every_setting_in_the_compose_file_exists_and_is_accepted() -> None:
+    variables = {key.variable for key in KEYS.values()}
+    services = compose()["services"]
+    for name in ("engine", "api", "worker"):
+        given = environment(services[name])
+        assert given.keys() <= variables, name
+        broker = load({}, given).settings.broker
+        assert (3, NODES) == (broker.replicas, tuple(re.findall(r"nats://([^:]+):", broker.url or "")))
+        assert ("penstock", "secret") == (broker.user, broker.password)
+    assert [["engine"], ["api"]] == [services[name]["command"] for name in ("engine", "api")]
+    assert environment(services["api"]).keys() >= {"SERVICE_API_TOKEN", "SERVICE_BRIDGE_TOKEN"}
+
+
+def test_the_compose_file_holds_together() -> None:
+    found = compose()
+    services = found["services"]
+    assert {*NODES, "engine", "api", "worker"} == services.keys()
+    for service in services.values():
+        assert service.get("depends_on", {}).keys() <= services.keys()
+        assert parse_duration(service["stop_grace_period"]) > SHUTDOWN_S
+        root = (EXAMPLES / service["build"]["context"]).resolve()
+        assert (root / service["build"]["dockerfile"]).is_file()
+        for volume in service.get("volumes", []):
+            source = volume.split(":")[0]
+            assert source in found["volumes"] or (EXAMPLES / source).exists()
+        for port in service.get("ports", []):
+            assert port.startswith("127.0.0.1:")  # a TLS proxy stands in front
+    worker = services["worker"]["entrypoint"][1]
+    assert (EXAMPLES.parents[1] / worker.removeprefix("/opt/")).is_file()
+
+
+def test_secrets_in_the_compose_file_are_asked_for() -> None:
+    text = (EXAMPLES / "compose.yaml").read_text()
+    for name in ("BROKER_PASSWORD", "API_TOKEN", "BRIDGE_TOKEN"):
+        assert f"${{{name}:?" in text
+
+
+@pytest.mark.parametrize("node", NODES)
+def test_the_broker_accepts_its_configuration(node: str) -> None:
+    given = environment(compose()["services"][node])
+    used = set(re.findall(r"\$(\w+)", (EXAMPLES / "broker.conf").read_text()))
+    assert (node, used) == (given["NODE"], set(given))
+    command = [find_binary(), "-t", "-c", str(EXAMPLES / "broker.conf")]
+    checked = subprocess.run(command, env={**os.environ, **given}, capture_output=True, text=True, check=False)
+    assert 0 == checked.returncode, checked.stderr
+    assert f"max_payload: {BODY_BYTES_MAX}" in (EXAMPLES / "broker.conf").read_text()
+
+
+def test_the_image_copies_and_starts_what_is_there() -> None:
+    lines = (EXAMPLES / "Dockerfile").read_text().splitlines()
+    assert 'ENTRYPOINT ["penstock"]' in lines
+    assert any(line.startswith("USER ") and line != "USER root" for line in lines)
+    for line in lines:
+        if line.startswith("COPY ") and "--from" not in line:
+            assert (EXAMPLES.parents[1] / line.split()[1]).exists()
+
+
+def test_the_proxy_lets_long_polls_and_streams_through() -> None:
+    found = list(directives((EXAMPLES / "nginx.conf").read_text()))
+    everywhere = {name: value for block, name, value in found if block == "server"}
+    assert parse_duration(everywhere["proxy_read_timeout"]) > max(POLL_MS_MAX, WAIT_MS_MAX) / 1000 > BRIDGE_COMMENT_S
+    assert BODY_BYTES_MAX <= parse_size(everywhere["client_max_body_size"].upper().replace("M", "MiB")) < BODY_BYTES_MAX + MIB
+    assert "1.1" == everywhere["proxy_http_version"]
+    assert ("server", "proxy_set_header", 'Connection ""') in found  # connections to the front end are kept
+    streams = [block for block, name, value in found if (name, value) == ("proxy_buffering", "off")]
+    assert ["location = /v1/workers/connect", "location ~ ^/runs/[^/]+/events$"] == streams
+
+
+def test_the_proxy_logs_no_query_which_may_hold_an_approval_token() -> None:
+    [form] = [value for _, name, value in directives((EXAMPLES / "nginx.conf").read_text()) if name == "log_format"]
+    assert not set(re.findall(r"\$\w+", form)) & {"$request", "$request_uri", "$args", "$query_string", "$http_referer"}
+
+
+def test_every_path_that_the_proxy_names_is_served() -> None:
+    router = create_app(load({}, {"SERVICE_CONFIG": ""}).settings)._router
+    for path in ("/v1/workers/connect", "/metrics", "/runs/x/events"):
+        assert router.find(path) is not None, path
+
+
+@pytest.mark.skipif(shutil.which("nginx") is None, reason="no nginx here")
+def test_nginx_accepts_its_configuration(tmp_path: Path) -> None:
+    nginx = shutil.which("nginx")
+    assert nginx
+    checked = subprocess.run([nginx, "-t", "-c", str(configure(tmp_path, free_port(), 8080))], capture_output=True, text=True, check=False)
+    assert 0 == checked.returncode, checked.stderr

@@ -1,0 +1,48 @@
+"""Who knows nothing of whom, beyond what the import contracts say: the service of workers, and the engine of their registrations."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+SERVICE = ("penstock.cli.serve", "penstock.actors.processes", "penstock.http.app")
+
+# Loads a process of the service, and tells which modules of the SDK came with it.
+LOADS = "import importlib, sys; importlib.import_module(sys.argv[1]); print([n for n in sys.modules if n.startswith('penstock.worker')])"
+
+
+@pytest.mark.parametrize("module", SERVICE)
+def test_no_process_of_the_service_can_execute_steps(module: str) -> None:
+    loaded = subprocess.run([sys.executable, "-c", LOADS, module], capture_output=True, text=True, check=True, cwd=ROOT)
+    assert "[]" == loaded.stdout.strip()
+
+
+def test_nothing_that_runs_workflows_reads_who_is_registered_to_work() -> None:
+    """The bucket is for people to look at; only who registers workers, and who lists them, touches it."""
+    users = {
+        f"{folder}/{path.name}" for folder in ("engine", "actors", "http", "worker") for path in (ROOT / folder).glob("*.py") if _uses(path)
+    }
+    assert {"http/bridge.py", "http/workers.py", "worker/direct.py"} == users
+    in_broker = {path.name for path in (ROOT / "broker").glob("*.py") if _names(path)}
+    assert {"names.py", "provisioning.py", "store.py"} == in_broker
+
+
+def _uses(path: Path) -> bool:
+    """Whether a module takes the bucket from the store, or names it."""
+    nodes = list(ast.walk(ast.parse(path.read_text())))
+    taken = any(isinstance(node, ast.Attribute) and node.attr == "workers" and ast.unparse(node.value).endswith("store") for node in nodes)
+    return taken or _names(path)
+
+
+def _names(path: Path) -> bool:
+    nodes = ast.walk(ast.parse(path.read_text()))
+    return any(
+        (isinstance(node, ast.Attribute) and ast.unparse(node) == "names.WORKERS")
+        or (isinstance(node, ast.Constant) and node.value == "workers")
+        for node in nodes
+    )

