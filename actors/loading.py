@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from datetime import datetime
 from typing import TypeAlias
 
 import msgspec
@@ -13,7 +14,7 @@ from msgspec import Struct
 from penstock.broker.buckets import Entry
 from penstock.broker.direct import Stored
 from penstock.broker.store import Store
-from penstock.config.limits import SNAPSHOT_AFTER_S
+from penstock.config.limits import SCHEDULE_AHEAD_MIN_S, SNAPSHOT_AFTER_S
 from penstock.engine.advance import advance, still_due
 from penstock.engine.commands import Command
 from penstock.engine.errors import NotFound
@@ -81,7 +82,23 @@ def advance_safely(workflow: Workflow, run: Run | None, record: Record) -> tuple
 
 def is_young(run_id: str, now: float) -> bool:
     """Whether a time-ordered run id was made less than 3 s before (or after) `now`, in s since the epoch."""
-    return is_run_id(run_id) and run_id[12] == "7" and abs(now - int(run_id[:12], 16) / 1000) < YOUNG_S
+    return is_run_id(run_id) and run_id[12] == "7" and abs(now - _made_at(run_id)) < YOUNG_S
+
+
+def waited_for_its_time(started: WorkflowStarted) -> bool:
+    """Whether a run with a time-ordered id was scheduled (or may have been): its start's time was set well after the id was made.
+
+    Both are of one clock, the front end's: it does not matter how long the event was on its way.
+    """
+    try:
+        start_at = datetime.fromisoformat(started.timestamp).timestamp()
+    except ValueError:
+        return True
+    return start_at - _made_at(started.run_id) > SCHEDULE_AHEAD_MIN_S / 2
+
+
+def _made_at(run_id: str) -> float:
+    return int(run_id[:12], 16) / 1000
 
 
 async def load_many(store: Store, run_ids: Sequence[str]) -> list[Run]:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from penstock.actors.loading import Loaded, advance_safely, load
+from penstock.actors.loading import Loaded, advance_safely, load, waited_for_its_time
 from penstock.actors.mailbox import Mail, observe
 from penstock.actors.performing import perform
 from penstock.broker.publisher import ack_seq
@@ -208,6 +208,8 @@ class RunActor:
             return False
         if not isinstance(event, WorkflowStarted | WorkflowScheduled):
             return False
+        if isinstance(event, WorkflowStarted) and waited_for_its_time(event):
+            return False  # it was cancelled, perhaps: its actor is gone then
         started, definitions = event.payload, self._shard.store.definitions
         try:
             self._workflow = definitions.compiled(started.digest) or await definitions.load(started.workflow, started.digest)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from msgspec import Raw
@@ -16,10 +17,12 @@ from penstock.actors.shard import Shard, open_shard
 from penstock.broker import names
 from penstock.broker.store import Store, open_store
 from penstock.broker.tasks import TaskPayload
+from penstock.config.limits import SCHEDULE_AHEAD_MIN_S
 from penstock.config.settings import BrokerSettings
 from penstock.engine.advance import fold
 from penstock.engine.events import StepCompleted, WorkflowCancelled
 from penstock.engine.state import Run, RunStatus, StepStatus, from_snapshot
+from penstock.engine.times import rfc3339
 from tests.support.waiting import until, until_true
 from tests.support.world import Echo, chain, echo, ended, register, start
 
@@ -237,3 +240,19 @@ async def test_run_whose_step_input_is_too_large_for_the_broker_fails_with_that_
     assert run.status is RunStatus.FAILED
     assert run.error is not None
     assert run.error.startswith("the run cannot go on: a message of ")
+
+
+async def test_a_start_that_comes_after_the_cancellation_of_a_scheduled_run_moves_nothing(store: Store, shard: Shard) -> None:
+    """On a cluster it may have been on its way. The run is young, and its actor is gone already."""
+    definition, digest = await register(store, chain("taken"))
+    at = datetime.now(UTC) + timedelta(seconds=SCHEDULE_AHEAD_MIN_S)
+    begun = await control.schedule(store, definition, digest, Raw(b"1"), at + timedelta(hours=1))
+    await control.unschedule(store, begun.run_id)
+    await snapshot_where(store, begun.run_id, lambda run: run.ended)
+    await until_true(lambda: begun.run_id not in shard.actors)
+    await store.history.append(control.started(begun.run_id, definition, digest, Raw(b"1"), rfc3339(at.timestamp())))
+    behind = next(one for one in iter(control.new_run_id, "") if names.partition(one) == names.partition(begun.run_id))
+    await store.history.append(control.started(behind, definition, digest, Raw(b"1"), control.now()))
+    await until(lambda: store.reader.one(names.TASKS, names.task_subject("taken.echo", behind)))
+    assert await store.reader.one(names.TASKS, names.task_subject("taken.echo", begun.run_id)) is None
+    assert RunStatus.CANCELLED is (await control.get(store, begun.run_id)).status
