@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, suppress
 from typing import NamedTuple
 from uuid import uuid4
 
@@ -73,19 +73,21 @@ class History:
     async def append_unless_started(self, event: WorkflowCancelled) -> bool:
         """Append to the history of a scheduled run and take its start back, in one; False, and nothing is done: it has started.
 
-        Raises Unavailable (outcome unknown).
+        What is expected is the end of the run's own history, not its schedule: there, a broker of several nodes knows of a start
+        that is still on its way to being stored. A signal that comes in between only means another look. Raises Unavailable
+        (outcome unknown).
         """
-        subject = names.start_subject(event.run_id)
-        start = await self._reader.one(names.HISTORY, subject)
-        if start is None:
-            return False
-        expected = {names.EXPECT_SEQ: str(start.seq), names.EXPECT_SEQ_SUBJECT: subject}
-        try:
-            await self._append(event, {**_taking_back(event.run_id), **expected})
-            return True
-        except Conflict:  # perhaps by this very event, whose answer got lost
-            body = encode(event)
-            return any(stored.data == body for stored in await self.read(event.run_id))
+        body = encode(event)
+        while True:
+            stored = await self.read(event.run_id)
+            if any(one.data == body for one in stored):  # the answer to an earlier try got lost
+                return True
+            if await self._reader.one(names.HISTORY, names.start_subject(event.run_id)) is None:
+                return False
+            expected = {names.EXPECT_SEQ: str(stored[-1].seq if stored else 0)}
+            with suppress(Conflict):
+                await self._append(event, {**_taking_back(event.run_id), **expected})
+                return True
 
     async def cancel_all(self, events: Sequence[WorkflowCancelled]) -> None:
         """Append up to 1,000 events, and take back the starts of those runs that are scheduled, all or none. Raises Unavailable."""

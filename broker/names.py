@@ -46,7 +46,6 @@ SCHEDULE = "Nats-Schedule"
 SCHEDULE_TARGET = "Nats-Schedule-Target"
 SCHEDULE_NEXT = "Nats-Schedule-Next"
 SCHEDULER = "Nats-Scheduler"
-EXPECT_SEQ_SUBJECT = "Nats-Expected-Last-Subject-Sequence-Subject"
 EVENT_ID = "Event-Id"  # of an event that may be published more than once, and is one occurrence all the same
 
 RESTORED = "restored"  # in the metadata of a stream that was made anew

@@ -52,8 +52,11 @@ async def test_in_a_cluster_a_scheduled_run_either_starts_or_is_cancelled(stores
     assert run_ids[-1] in taken_back
     for run_id in run_ids:
         if run_id in taken_back:
-            assert [WorkflowCancelled] == await _later_events(stores[1], run_id)
-            assert RunStatus.CANCELLED is (await control.get(stores[2], run_id)).status
+            first, *rest = await _later_events(stores[1], run_id)
+            assert first is WorkflowCancelled
+            assert rest in ([], [WorkflowStarted])  # it may have been on its way; of a run that has ended it changes nothing
+            run = await control.get(stores[2], run_id)
+            assert (RunStatus.CANCELLED, 0) == (run.status, sum(step.attempts for step in run.steps.values()))
         else:
             await until(lambda: _has_started(stores[1], run_id))  # noqa: B023 - awaited at once
             assert [WorkflowStarted] == await _later_events(stores[2], run_id)
