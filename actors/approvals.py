@@ -13,14 +13,15 @@ from hmac import compare_digest
 import msgspec
 from msgspec import Struct
 
-from penstock.actors.loading import Loaded, load
+from penstock.actors.loading import load
 from penstock.broker import names
 from penstock.broker.store import Store
+from penstock.config.crash_points import reached
 from penstock.config.limits import APPROVAL_TOKEN_BYTES
 from penstock.engine.approvals import has_expired, token_hash
 from penstock.engine.commands import OpenApproval, RequestApproval
 from penstock.engine.errors import Conflict, Denied, NotFound, Unavailable
-from penstock.engine.events import ApprovalGranted, ApprovalRejected, ApprovalRequest, ApprovalRequested, Decision, encode
+from penstock.engine.events import ApprovalGranted, ApprovalRejected, ApprovalRequest, ApprovalRequested, Decision
 from penstock.engine.state import Run, RunStatus, StepStatus
 from penstock.engine.times import rfc3339
 
@@ -70,6 +71,7 @@ async def open_approval(store: Store, run: Run, command: OpenApproval) -> None:
     request = command.request
     kept = Kept(token_hash(request.token), command.attempt, request.expires_at)
     await store.approval_tokens.send(names.step_key(run.run_id, command.step_id), msgspec.json.encode(kept))
+    reached("approval.token_stored")
     if request.subject is not None:
         message_id = names.approval_notice_id(run.run_id, command.step_id, command.attempt)
         await store.broker.publish(request.subject, _notice(run, command), headers={names.MSG_ID: message_id})
@@ -83,7 +85,8 @@ async def decide(store: Store, run_id: str, step_id: str, token: str, decision: 
         if loaded.run is None:
             raise NotFound(f"run {run_id} does not exist")
         _check(loaded.run, step_id, token, time.time())
-        if await _append(store, loaded, _event(loaded.run, step_id, decision, granted=granted)):
+        if await store.history.append_next(_event(loaded.run, step_id, decision, granted=granted), loaded.last_seq):
+            reached("approval.decided")
             return
     raise Unavailable(f"run {run_id} has too many events at this moment, try again")
 
@@ -96,16 +99,6 @@ def _check(run: Run, step_id: str, token: str, now: float) -> None:
         raise Conflict(f'the token was used already: step "{step_id}" is decided')
     if run.status is not RunStatus.RUNNING or run.error is not None or step.due is None or now >= step.due:
         raise Denied(INVALID)
-
-
-async def _append(store: Store, loaded: Loaded, event: ApprovalGranted | ApprovalRejected) -> bool:
-    """Whether the event is in the log now; False when another one came first."""
-    try:
-        await store.history.append(event, expect_seq=loaded.last_seq)
-        return True
-    except Conflict:  # perhaps by this very event, whose answer got lost
-        body = encode(event)
-        return any(stored.data == body for stored in await store.history.read(event.run_id, loaded.last_seq))
 
 
 def _event(run: Run, step_id: str, decision: Decision, *, granted: bool) -> ApprovalGranted | ApprovalRejected:

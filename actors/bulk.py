@@ -13,9 +13,11 @@ from msgspec import Struct
 
 from penstock.actors import control
 from penstock.actors.loading import load, load_many
+from penstock.actors.outputs import input_of
 from penstock.actors.run_index import CATCH_UP_S_MAX, RunIndex
 from penstock.broker.buckets import Entry
 from penstock.broker.store import Store
+from penstock.config.crash_points import reached
 from penstock.config.limits import BATCH_BYTES_MAX, BULK_RUNS_MAX, MATCHING_RUNS_MAX
 from penstock.engine.definitions import WorkflowDef
 from penstock.engine.errors import Conflict, Invalid, NotFound, Unavailable
@@ -86,6 +88,7 @@ async def cancel(store: Store, index: RunIndex, run_ids: Sequence[str]) -> Cance
         return Cancelled([], [])
     at = control.now()
     await store.history.cancel_all([WorkflowCancelled(run_id=run_id, timestamp=at) for run_id in run_ids])
+    reached("runs.cancelled")
     await _up_to_date(store, index)
     statuses = index.statuses(run_ids)
     done = [run_id for run_id in run_ids if statuses.get(run_id) == RunStatus.CANCELLED]
@@ -126,16 +129,17 @@ async def _rerun(store: Store, run_ids: Sequence[str], latest: Latest, done: Ret
     runs = {run.run_id: run for run in await load_many(store, run_ids)}
     events: dict[str, WorkflowStarted] = {}
     for run_id in run_ids:
-        problem = _problem(runs.get(run_id), latest)
-        if problem is None:
-            events[run_id] = _again(runs[run_id], latest)
+        again = await _again(store, runs.get(run_id), latest)
+        if isinstance(again, WorkflowStarted):
+            events[run_id] = again
         else:
-            done.skipped.append(Skipped(run_id, problem))
+            done.skipped.append(Skipped(run_id, again))
     if dry_run:
         done.retried.extend(map(Retry, events))
         return
     for batch in _batches(events):
         await store.history.append_all([events[run_id] for run_id in batch])
+        reached("runs.rerun")
         done.retried.extend(Retry(run_id, events[run_id].run_id) for run_id in batch)
 
 
@@ -187,18 +191,20 @@ def _batches(events: dict[str, WorkflowStarted]) -> Iterator[list[str]]:
         yield batch
 
 
-def _problem(run: Run | None, latest: Latest) -> str | None:
-    """What keeps the run from being started again."""
+async def _again(store: Store, run: Run | None, latest: Latest) -> WorkflowStarted | str:
+    """The start of the run's repetition, or what keeps it from being started again."""
     if run is None:
         return "it is not there any more"
     if run.status is not RunStatus.FAILED:
         return f"it is {run.status}"
-    problems = latest.schema.check(bytes(run.input), "input") if latest.schema else []
-    return "; ".join(problems) or None
-
-
-def _again(run: Run, latest: Latest) -> WorkflowStarted:
-    return control.started(control.new_run_id(), latest.definition, latest.digest, run.input, control.now(), rerun_of=run.run_id)
+    try:
+        value = await input_of(store, run)
+    except NotFound as error:
+        return str(error)
+    problems = latest.schema.check(bytes(value), "input") if latest.schema else []
+    if problems:
+        return "; ".join(problems)
+    return control.started(control.new_run_id(), latest.definition, latest.digest, value, control.now(), rerun_of=run.run_id)
 
 
 def _skipped(run_id: str, status: str | None) -> Skipped:

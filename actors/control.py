@@ -13,7 +13,9 @@ from uuid_utils import uuid7
 from penstock.actors.loading import Loaded, load
 from penstock.broker import names, signals
 from penstock.broker.buckets import Entry
+from penstock.broker.dead_letters import Letter
 from penstock.broker.store import Store
+from penstock.config.crash_points import reached
 from penstock.engine.definitions import WorkflowDef
 from penstock.engine.errors import Conflict, NotFound
 from penstock.engine.events import (
@@ -25,7 +27,6 @@ from penstock.engine.events import (
     WorkflowResumed,
     WorkflowScheduled,
     WorkflowStarted,
-    encode,
 )
 from penstock.engine.state import Run, RunStatus, StepStatus
 from penstock.engine.times import rfc3339
@@ -62,6 +63,7 @@ async def start(store: Store, definition: WorkflowDef, digest: str, value: Raw, 
         return run_id
     with suppress(Conflict):  # it was started before, perhaps by a request whose answer got lost
         await store.history.append(event, expect_seq=0)
+        reached("run.started")
     return run_id
 
 
@@ -70,6 +72,7 @@ async def start_all(store: Store, definition: WorkflowDef, digest: str, values: 
     at = now()
     events = [started(new_run_id(), definition, digest, value, at) for value in values]
     await store.history.append_all(events)
+    reached("runs.started")
     return [event.run_id for event in events]
 
 
@@ -84,6 +87,7 @@ async def schedule(store: Store, definition: WorkflowDef, digest: str, value: Ra
     event = WorkflowScheduled(run_id=run_id, timestamp=now(), payload=payload)
     try:
         await store.history.schedule(event, started(run_id, definition, digest, value, at))
+        reached("run.scheduled")
         return Begun(run_id, scheduled=True)
     except Conflict:  # as in start
         return Begun(run_id, scheduled=(await get(store, run_id)).run_at is not None)
@@ -97,11 +101,12 @@ async def cancel(store: Store, run_id: str, reason: str | None = None) -> None:
         if await store.history.append_unless_started(event):
             return
         run = await get(store, run_id)  # it has just started, or somebody else was first
-    if run.status is RunStatus.CANCELLED:
-        return
-    if run.ended:
-        raise Conflict(f"run {run_id} is {run.status} already")
-    await store.history.append(event, message_id=names.cancel_message_id(run_id, run.resumes))
+    while run.status is not RunStatus.CANCELLED:
+        if run.ended:
+            raise Conflict(f"run {run_id} is {run.status} already")
+        await store.history.append(event, message_id=names.cancel_message_id(run_id, run.resumes))
+        reached("run.cancelled")
+        run = await get(store, run_id)  # another end may have come into the log before this one
 
 
 async def unschedule(store: Store, run_id: str) -> None:
@@ -113,6 +118,7 @@ async def unschedule(store: Store, run_id: str) -> None:
     event = WorkflowCancelled(run_id=run_id, timestamp=now())
     if not await store.history.append_unless_started(event):
         raise _not_scheduled(await get(store, run_id))
+    reached("run.unscheduled")
 
 
 async def signal(store: Store, run_id: str, name: str, payload: bytes) -> None:
@@ -130,14 +136,19 @@ async def replay(store: Store, run_id: str, snapshot: Entry | None = None) -> No
     steps = resumable(run_id, loaded)
     letters = await store.dead_letters.last_seq()  # what comes later tells of a later failure
     event = WorkflowResumed(run_id=run_id, timestamp=now(), payload=Resumed(steps=steps))
-    await _append_next(store, event, loaded.last_seq)
+    if not await store.history.append_next(event, loaded.last_seq):
+        raise Conflict(f"run {run_id} has just changed, look at it again")
+    reached("run.resumed")
     assert loaded.workflow is not None
     for step_id in steps:
         await store.dead_letters.remove_task(run_id, step_id, loaded.workflow.steps[step_id].task, letters)
 
 
 async def replay_letter(store: Store, seq: int) -> str:
-    """Replay the run that a dead letter tells of, and return its id. Raises NotFound, Conflict with the reason, Unavailable."""
+    """Replay the run that a dead letter tells of, and return its id; one that was replayed, and left behind, is removed.
+
+    Raises NotFound, Conflict with the reason, Unavailable.
+    """
     letter, _ = await store.dead_letters.get(seq)
     if letter.kind != "task" or letter.run_id is None:
         raise Conflict(f"dead letter {seq} is of a {letter.kind}, only those of tasks can be replayed")
@@ -145,6 +156,9 @@ async def replay_letter(store: Store, seq: int) -> str:
         await replay(store, letter.run_id)
     except NotFound as error:
         raise Conflict(f"dead letter {seq} cannot be replayed: {error}") from error
+    except Conflict:
+        if not await _was_replayed(store, letter):
+            raise
     return letter.run_id
 
 
@@ -173,6 +187,8 @@ def resumable(run_id: str, loaded: Loaded) -> tuple[str, ...]:
     run = found(run_id, loaded.run)
     if run.status is not RunStatus.FAILED:
         raise Conflict(f"run {run_id} is {run.status}, only a failed one can be resumed")
+    if loaded.workflow is None:
+        raise Conflict(f"run {run_id} cannot go on, its definition is not in the store")
     return tuple(step_id for step_id, step in run.steps.items() if step.status is StepStatus.FAILED)
 
 
@@ -182,14 +198,15 @@ def started(run_id: str, definition: WorkflowDef, digest: str, value: Raw, at: s
     return WorkflowStarted(run_id=run_id, timestamp=at, payload=payload)
 
 
-async def _append_next(store: Store, event: WorkflowResumed, last_seq: int) -> None:
-    """Append where nothing came since the run was looked at. Raises Conflict when something did, but for this very event."""
-    try:
-        await store.history.append(event, expect_seq=last_seq)
-    except Conflict as error:
-        body = encode(event)
-        if all(stored.data != body for stored in await store.history.read(event.run_id, last_seq)):
-            raise Conflict(f"run {event.run_id} has just changed, look at it again") from error
+async def _was_replayed(store: Store, letter: Letter) -> bool:
+    """Whether the run has gone on since; then the letter, left behind by a process that died over it, is removed."""
+    run_id, step_id, task = letter.run_id, letter.step_id, letter.task
+    assert run_id and step_id and task  # noqa: PT018 - a letter of a task has them
+    step = (await get(store, run_id)).steps.get(step_id)
+    if step is None or letter.attempts is None or letter.attempts > step.base:
+        return False
+    await store.dead_letters.remove_task(run_id, step_id, task, letter.seq)
+    return True
 
 
 def _not_scheduled(run: Run) -> NotFound:

@@ -20,6 +20,8 @@ from typing import NamedTuple
 import msgspec
 import orjson
 
+from penstock.config.crash_points import reached
+from penstock.engine import formats
 from penstock.engine.errors import Conflict
 from penstock.engine.events import (
     Event,
@@ -32,7 +34,8 @@ from penstock.engine.events import (
 )
 from penstock.engine.state import RunStatus
 
-VERSION = 1
+FORM = 1
+VERSION = FORM * 1000 + formats.VERSION  # events that a former version had to pass by are read by one that knows them, in a new file
 WRITER_PATIENCE_S = 5.0
 READER_PATIENCE_S = 0.1  # readers never wait for the writer, only for a file that is being opened or mended
 WAL_PAGES = 4000
@@ -107,7 +110,7 @@ def prepare(path: Path, stream: str) -> None:
     if path.exists() and _fits(path, stream):
         return
     remove(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
+    path.parent.mkdir(0o700, parents=True, exist_ok=True)
     with closing(_connect(path, "rwc")) as db:
         db.execute("PRAGMA journal_mode = WAL")
         db.executescript(f"BEGIN;{SCHEMA}PRAGMA user_version = {VERSION};COMMIT")
@@ -201,6 +204,8 @@ class IndexFile:
             self._advance(seq, now)
             if changes:
                 self._fold(changes)
+                reached("index.folded")
+        reached("index.written")
         self.seq, self.beat = seq, now
 
     def forget(self, run_ids: Collection[str]) -> None:

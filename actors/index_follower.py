@@ -18,7 +18,7 @@ from penstock.actors.index_file import MOVES, Change, IndexFile, Unfit, instant_
 from penstock.broker.pull import Delivery
 from penstock.broker.store import Store
 from penstock.broker.tail import Lost, Tail
-from penstock.engine.errors import Conflict, PenstockError, Unavailable
+from penstock.engine.errors import Conflict, NeedsUpgrade, PenstockError, Unavailable
 from penstock.engine.events import IN_BETWEEN, Malformed, WorkflowScheduled, WorkflowStarted, decode
 
 GULP = 2000
@@ -65,7 +65,7 @@ async def follow_when_free(store: Store, path: Path, retry_s: float = 1.0) -> No
 @contextmanager
 def exclusively(path: Path) -> Iterator[None]:
     """Hold the lock beside the index for the time of the block; it also goes when the process dies. Raises Conflict."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    path.parent.mkdir(0o700, parents=True, exist_ok=True)
     handle = os.open(f"{path}.lock", os.O_RDWR | os.O_CREAT, 0o600)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -142,12 +142,13 @@ def _changes(gulp: Sequence[Delivery]) -> Iterator[Change]:
 
 
 def _change(delivery: Delivery) -> Change | None:
-    """What a message of the log means here. What no shard can read changes nothing here either."""
+    """What a message of the log means here. What no shard can read changes nothing here either; what a newer version can read is
+    read by it: it makes the index anew."""
     if not delivery.subject.startswith("history."):
         return None
     try:
         event = decode(delivery.data)
-    except Malformed:
+    except (Malformed, NeedsUpgrade):
         return None
     run_id = delivery.subject.rpartition(".")[2]
     if isinstance(event, WorkflowStarted | WorkflowScheduled):

@@ -15,9 +15,10 @@ from penstock.broker.buckets import Entry
 from penstock.broker.direct import Stored
 from penstock.broker.store import Store
 from penstock.config.limits import SCHEDULE_AHEAD_MIN_S, SNAPSHOT_AFTER_S
+from penstock.engine import formats
 from penstock.engine.advance import advance, still_due
 from penstock.engine.commands import Command
-from penstock.engine.errors import NotFound
+from penstock.engine.errors import NeedsUpgrade, NotFound
 from penstock.engine.events import Malformed, Record, WorkflowScheduled, WorkflowStarted, decode, event_type
 from penstock.engine.identifiers import is_run_id
 from penstock.engine.state import Run, RunStatus, from_snapshot
@@ -26,6 +27,8 @@ from penstock.engine.workflow import Workflow
 READS_AT_ONCE = 64
 YOUNG_S = SNAPSHOT_AFTER_S  # it must stay below the broker's 5 s window for repeated message ids: see Shard.is_new
 FINAL = frozenset({RunStatus.COMPLETED, RunStatus.CANCELLED})  # no event changes such a run; a failed one may be resumed
+
+FAILED: list[Command] = []
 
 OnFold: TypeAlias = Callable[[Workflow, Run | None, Run | None, Record], None]
 """Is told of each event that is folded: the run before it, and after."""
@@ -47,37 +50,45 @@ class Loaded(Struct, frozen=True):
 
 
 async def load(store: Store, run_id: str, snapshot: Entry | None = None, on_fold: OnFold | None = None) -> Loaded:
-    """The run as its log says now. `snapshot` saves a read when the caller has it. Raises Unavailable."""
+    """The run as its log says now. `snapshot` saves a read when the caller has it.
+
+    Raises Unavailable, above all NeedsUpgrade when the log has what only a newer version can read.
+    """
     entry = snapshot or await store.runs.get(run_id)
     run = _decoded(entry)
     if entry is not None and run is not None and run.status in FINAL:
         return Loaded(run, entry.revision, workflow=await workflow_of(store, run, ()))
-    stored = await store.history.read(run_id, run.seq if run else 0)
-    last_seq = stored[-1].seq if stored else run.seq if run else 0
-    tail = records(stored)
-    revision = entry.revision if entry else 0
-    workflow = await workflow_of(store, run, tail)
-    if workflow is None:
-        return Loaded(run, revision, last_seq=last_seq)
+    last_seq = run.seq if run else 0
+    workflow = None if run is None else await workflow_of(store, run, ())
     commands: list[Command] = []
-    for record in tail:
-        before = run
-        run, ordered = advance_safely(workflow, run, record)
-        commands += ordered
-        if on_fold is not None:
-            on_fold(workflow, before, run, record)
+    beyond = 0
+    async for page in store.history.pages(run_id, last_seq):
+        last_seq, tail = page[-1].seq, records(page)
+        workflow = workflow or await workflow_of(store, run, tail)
+        if workflow is None:
+            continue
+        beyond += len(tail)
+        for record in tail:
+            before = run
+            run, ordered = advance_safely(workflow, run, record)
+            commands += ordered
+            if on_fold is not None:
+                on_fold(workflow, before, run, record)
+    if workflow is None and entry is not None:
+        formats.check(entry.value)  # without its beginning in the log, all there is of the run is a newer version's snapshot
+    revision = entry.revision if entry else 0
     due = () if run is None else tuple(command for command in commands if still_due(run, command))
-    return Loaded(run, revision, len(tail), due, workflow, last_seq)
+    return Loaded(run, revision, beyond, due, workflow, last_seq)
 
 
 def advance_safely(workflow: Workflow, run: Run | None, record: Record) -> tuple[Run | None, list[Command]]:
     """`advance`; an event that makes it fail, which is a bug, counts as one that does not apply: everywhere, or readers and
-    owners would disagree."""
+    owners would disagree. Its commands are then the very list FAILED, for the owner to keep the event as a dead letter."""
     try:
         return advance(workflow, run, record)
     except Exception:
         log.exception("advance_failed", run_id=record.event.run_id, seq=record.seq, event_type=event_type(record.event))
-        return run, []
+        return run, FAILED
 
 
 def is_young(run_id: str, now: float) -> bool:
@@ -102,7 +113,7 @@ def _made_at(run_id: str) -> float:
 
 
 async def load_many(store: Store, run_ids: Sequence[str]) -> list[Run]:
-    """The runs in the given order, as fresh as the log; unknown ones are left out."""
+    """The runs in the given order, as fresh as the log; unknown ones are left out, and those that wait for an upgrade."""
     entries = await store.runs.get_many(run_ids)
     gate = asyncio.Semaphore(READS_AT_ONCE)
 
@@ -112,14 +123,18 @@ async def load_many(store: Store, run_ids: Sequence[str]) -> list[Run]:
         if run is not None and run.status in FINAL:
             return run
         async with gate:
-            return (await load(store, run_id, entry)).run
+            try:
+                return (await load(store, run_id, entry)).run
+            except NeedsUpgrade as error:
+                log.warning("run_left_out", run_id=run_id, reason=str(error))
+                return None
 
     found = await asyncio.gather(*(one(run_id) for run_id in run_ids))
     return [run for run in found if run is not None]
 
 
 def records(stored: Sequence[Stored]) -> list[Record]:
-    """The readable ones of stored history messages."""
+    """The readable ones of stored history messages. Raises NeedsUpgrade rather than pass one by that a newer version can read."""
     found = []
     for one in stored:
         try:
@@ -135,20 +150,28 @@ def _decoded(entry: Entry | None) -> Run | None:
         return None
     try:
         return from_snapshot(entry.value)
+    except NeedsUpgrade:
+        return None
     except msgspec.MsgspecError as error:
         log.error("snapshot_unreadable", key=entry.key, error=str(error))
         return None
 
 
 async def workflow_of(store: Store, run: Run | None, tail: Sequence[Record]) -> Workflow | None:
-    """The definition that the run keeps; None when nothing has been started under this id."""
+    """The definition that the run keeps; None when nothing has been started under this id, or when it is not in the store."""
     if run is not None:
-        return await store.definitions.load(run.workflow_id, run.digest)
+        return await _definition(store, run.run_id, run.workflow_id, run.digest)
     for record in tail:
         if isinstance(record.event, WorkflowStarted | WorkflowScheduled):
-            try:
-                return await store.definitions.load(record.event.payload.workflow, record.event.payload.digest)
-            except NotFound as error:
-                log.error("definition_missing", run_id=record.event.run_id, error=str(error))
-                return None
+            payload = record.event.payload
+            return await _definition(store, record.event.run_id, payload.workflow, payload.digest)
     return None
+
+
+async def _definition(store: Store, run_id: str, name: str, digest: str) -> Workflow | None:
+    """Neither a list of runs nor a partition may stop at one whose definition somebody has removed, or written over."""
+    try:
+        return await store.definitions.load(name, digest)
+    except (NotFound, msgspec.MsgspecError) as error:
+        log.error("definition_missing", run_id=run_id, error=str(error))
+        return None

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Sequence
+from contextlib import AsyncExitStack
 
 from penstock.broker.meters import Histogram
-from penstock.broker.pull import Delivery
+from penstock.broker.pull import Delivery, Pull
 
 
 class Mail:
@@ -33,14 +35,25 @@ def observe(latency: Histogram, mail: Sequence[Mail]) -> None:
 class Lane:
     """One partition's mail in the order of the log, until it is acknowledged. Owned by the shard.
 
-    What was delivered up to `takeover_seq` may have been seen before, by another owner or by this one.
+    It comes by `consumer`, as long as there is a `pull`. All before the sequence `start` is handled and acknowledged. What was
+    delivered up to `takeover_seq` may have been seen before, by another owner or by this one. `burials` are dead letters that are not
+    stored yet, by the sequence of the event.
     """
 
-    __slots__ = ("queue", "takeover_seq")
+    __slots__ = ("burials", "consumer", "pull", "pulling", "queue", "start", "takeover_seq")
 
-    def __init__(self) -> None:
+    def __init__(self, consumer: str, start: int) -> None:
+        self.consumer, self.start = consumer, start
         self.queue: deque[Mail] = deque()
+        self.burials: dict[int, asyncio.Future[bytes]] = {}
         self.takeover_seq = 0
+        self.pulling = AsyncExitStack()
+        self.pull: Pull | None = None
+
+    async def close(self) -> None:
+        """Take no more mail."""
+        self.pull = None
+        await self.pulling.aclose()
 
     def begin(self, takeover_seq: int) -> None:
         """All that is not acknowledged will be delivered again: the mail from before is not ours to acknowledge any more."""
@@ -50,7 +63,9 @@ class Lane:
     def acknowledgeable(self, before: float) -> Mail | None:
         """Take off the longest handled beginning that was received before this time; its last mail speaks for all of it."""
         last = None
-        queue = self.queue
+        queue, unburied = self.queue, min(self.burials, default=None)
         while queue and queue[0].handled and queue[0].received < before:
+            if unburied is not None and queue[0].delivery.seq >= unburied:
+                break
             last = queue.popleft()
         return last

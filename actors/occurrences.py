@@ -16,6 +16,7 @@ from penstock.broker.events import decode_tick, event_id, text_of
 from penstock.broker.pull import Delivery
 from penstock.broker.store import Store
 from penstock.broker.triggers import Kept, Progress
+from penstock.config.crash_points import reached
 from penstock.engine.errors import Invalid, TooLarge
 from penstock.engine.events import NULL
 from penstock.engine.occurrences import matches, run_id, run_input
@@ -61,15 +62,19 @@ class Occurrences:
             await self._start(kept.trigger, f"at {at}", delivery, at)
             last = instant
         await self._store.triggers.set_progress(kept.trigger.name, Progress(kept.generation, text_of(last)))
+        reached("cron.progressed")
         await schedule_after(self._store, kept, last)
+        reached("cron.scheduled")
 
     async def _start(self, trigger: Trigger, occurrence: str, delivery: Delivery, at: str) -> None:
         run = run_id(trigger.name, occurrence)
         try:
             value = _own_input(trigger) if trigger.cron is not None else run_input(trigger, delivery.data)
             await self._starter.start(trigger, run, value, at)
+            reached("occurrence.started")
         except (Invalid, TooLarge) as error:
             await self._store.dead_letters.keep_occurrence(trigger.name, delivery.subject, delivery.data, run, str(error))
+            reached("occurrence.letter_stored")
             log.error("trigger_could_not_start", trigger=trigger.name, workflow=trigger.workflow, at=at, error=_first_line(error))
         else:
             log.debug("trigger_fired", trigger=trigger.name, kind=trigger.kind, run_id=run, at=at)

@@ -4,15 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, assert_never
 
 import structlog
+from msgspec import Raw
+from msgspec.structs import replace
 
 from penstock.actors.approvals import approval_request, open_approval
+from penstock.actors.mailbox import Mail
+from penstock.actors.outputs import Outputs
+from penstock.config.crash_points import reached
+from penstock.config.limits import KIB
 from penstock.engine.commands import (
     AppendEvent,
     BindWorker,
     Command,
+    CompleteRun,
     DeadLetterTask,
     DispatchTask,
     OpenApproval,
@@ -22,29 +30,44 @@ from penstock.engine.commands import (
     WithdrawTask,
     WithdrawTimer,
 )
-from penstock.engine.errors import Conflict, PenstockError, Unavailable
-from penstock.engine.events import RunFailure, WorkflowFailed
+from penstock.engine.errors import Conflict, NotFound, PenstockError, TooLarge, Unavailable
+from penstock.engine.events import NULL, RunFailure, WorkflowFailed
+from penstock.engine.payloads import Value
 from penstock.engine.state import Run
 from penstock.engine.times import rfc3339
 
 if TYPE_CHECKING:
     from penstock.actors.shard import Shard
 
+LIGHT_BYTES_MAX = 64 * KIB
+
 log = structlog.get_logger()
 
 
-async def perform(shard: Shard, run: Run, commands: list[Command], since: float) -> None:
-    """Carry out the commands; returns when the broker has everything. `since` is when what caused them was received.
+async def perform(shard: Shard, run: Run, commands: list[Command], since: float, mail: Sequence[Mail] = ()) -> None:
+    """Carry out the commands, which `mail` has caused; returns when the broker has everything.
 
-    A message that the broker refuses for good (too large, say) fails the run with a text that says so. Raises Unavailable.
+    `since` is when that was received. A message that the broker refuses for good (too large, say) fails the run with a text that
+    says so. Raises Unavailable.
     """
+    shard.lease.check()
+    outputs = Outputs(shard.store, run.run_id, mail)
     try:
         for command in commands:
             if isinstance(command, DeadLetterTask):  # readable before the event that fails the run
-                await shard.store.dead_letters.send_task(run.run_id, run.workflow_id, command)
-        for answer in [await _order(shard, run, command, since) for command in commands]:
-            if answer is not None:
-                await answer
+                await _bury(shard, run, command, outputs)
+                reached("dead_letter.stored")
+        answers: list[asyncio.Future[bytes] | None] = []
+        for command in commands:
+            if shard.store.publisher.full:
+                await shard.store.publisher.room()
+                shard.lease.check()
+            if isinstance(command, WithdrawTask | WithdrawSticky):
+                await _stored(answers)  # it takes back what is queued, and a command just before it may have queued something
+                shard.lease.check()
+            answers.append(await _order(shard, run, command, since, outputs))
+            reached("shard.command_sent")
+        await _stored(answers)
     except (Unavailable, Conflict):
         raise
     except PenstockError as error:
@@ -53,11 +76,24 @@ async def perform(shard: Shard, run: Run, commands: list[Command], since: float)
         await shard.store.history.send(WorkflowFailed(run_id=run.run_id, timestamp=rfc3339(time.time()), payload=refused))
 
 
-async def _order(shard: Shard, run: Run, command: Command, since: float) -> asyncio.Future[bytes] | None:
+async def _stored(answers: list[asyncio.Future[bytes] | None]) -> None:
+    """Return once the broker has all that was sent so far; it is not waited for again."""
+    for answer in answers:
+        if answer is not None:
+            await answer
+            reached("shard.command_stored")
+    answers.clear()
+
+
+async def _order(shard: Shard, run: Run, command: Command, since: float, outputs: Outputs) -> asyncio.Future[bytes] | None:
     """Send one command; a future stands for an answer that is still to come."""
     match command:
         case DispatchTask():
-            return shard.store.tasks.send(run.run_id, run.workflow_id, command)
+            if _is_light(command.input):
+                return shard.store.tasks.send(run.run_id, run.workflow_id, command)
+            await _dispatch(shard, run, command, outputs)
+        case CompleteRun():
+            await _complete(shard, command, outputs)
         case AppendEvent():
             return shard.store.history.send(command.event)
         case SetTimer():
@@ -65,9 +101,9 @@ async def _order(shard: Shard, run: Run, command: Command, since: float) -> asyn
         case WithdrawTimer():
             await shard.timers.withdraw(run.run_id, command.timer)
         case WithdrawTask():
-            await shard.store.tasks.withdraw(run.run_id, command.task, command.group, command.worker)
+            await shard.store.tasks.withdraw(run.run_id, command.task, command.group, command.worker, shard.lease.check)
         case WithdrawSticky():
-            await shard.store.tasks.withdraw_sticky(run.run_id, command)
+            await shard.store.tasks.withdraw_sticky(run.run_id, command, shard.lease.check)
         case BindWorker():
             return shard.store.sticky_bindings.send(run.run_id, command.worker_id.encode())
         case RequestApproval():
@@ -79,3 +115,40 @@ async def _order(shard: Shard, run: Run, command: Command, since: float) -> asyn
         case _:
             assert_never(command)
     return None
+
+
+def _is_light(value: Value) -> bool:
+    """Its bytes are here, and so few that any number of them may be on their way."""
+    return isinstance(value, Raw) and memoryview(value).nbytes <= LIGHT_BYTES_MAX
+
+
+async def _dispatch(shard: Shard, run: Run, command: DispatchTask, outputs: Outputs) -> None:
+    async with shard.heavy:
+        try:
+            value = await outputs.whole(command.input, shard.store.publisher.body_bytes_max)
+            shard.lease.check()
+            await shard.store.tasks.send(run.run_id, run.workflow_id, replace(command, input=value))
+        except (NotFound, TooLarge) as error:
+            raise type(error)(f'step "{command.step_id}" cannot be given its input: {error}') from error
+
+
+async def _complete(shard: Shard, command: CompleteRun, outputs: Outputs) -> None:
+    async with shard.heavy:
+        value = await outputs.whole(command.output, shard.store.publisher.body_bytes_max)
+        shard.lease.check()
+        await shard.store.history.send(replace(command.event, payload=replace(command.event.payload, output=value)))
+
+
+async def _bury(shard: Shard, run: Run, command: DeadLetterTask, outputs: Outputs) -> None:
+    """Keep the task, if need be without its input: its failure must not be hidden by another."""
+    letters = shard.store.dead_letters
+    if _is_light(command.input):
+        await letters.send_task(run.run_id, run.workflow_id, command)
+        return
+    async with shard.heavy:
+        try:
+            value = await outputs.whole(command.input, shard.store.publisher.body_bytes_max)
+            await letters.send_task(run.run_id, run.workflow_id, replace(command, input=value))
+        except (NotFound, TooLarge) as error:
+            text = f"{command.error} (its input is not kept here: {error})"
+            await letters.send_task(run.run_id, run.workflow_id, replace(command, input=NULL, error=text))

@@ -1,26 +1,31 @@
-"""Which shard owns which partitions. A run's partition never changes; more shards means that partitions move, never runs."""
+"""Which shard shall own which partitions: a pure function of who is there, so that all shards come to the same answer."""
 
 from __future__ import annotations
 
-import orjson
+from collections.abc import Collection
+from hashlib import blake2b
 
-from penstock.broker import names
-from penstock.broker.store import Store
 from penstock.config.limits import PARTITIONS
-from penstock.engine.errors import Conflict
-
-ANSWER_S = 0.3
 
 
-def owned(shard: int, shards: int) -> tuple[int, ...]:
-    """The partitions of shard number `shard` (from 0) out of `shards`: every partition belongs to exactly one."""
-    assert 0 <= shard < shards
-    return tuple(number for number in range(PARTITIONS) if number % shards == shard)
+def placed(places: Collection[str]) -> dict[str, frozenset[int]]:
+    """The partitions of each place: every partition belongs to exactly one, and no place has two more than another.
+
+    Rendezvous hashing: each place draws a score for each partition, and the highest one that has room gets it. A run's partition
+    never changes; when places come and go, few partitions move that need not.
+    """
+    least, larger = divmod(PARTITIONS, max(1, len(places)))
+    found: dict[str, set[int]] = {place: set() for place in places}
+    left = set(range(PARTITIONS))
+    for _, place, number in sorted(((_score(place, number), place, number) for place in found for number in left), reverse=True):
+        mine = found[place]
+        if number not in left or len(mine) > least or (len(mine) == least and not larger):
+            continue
+        larger -= len(mine) == least
+        mine.add(number)
+        left.discard(number)
+    return {place: frozenset(numbers) for place, numbers in found.items()}
 
 
-async def refuse_second_owner(store: Store, partitions: tuple[int, ...]) -> None:
-    """Raise Conflict when a live shard owns one of these partitions: two owners of one would repeat each other's work."""
-    answers = await store.broker.ask_all(names.ENGINE_PING, lambda found: len(found) == PARTITIONS, ANSWER_S)
-    taken = {number for answer in answers for number in orjson.loads(answer)["partitions"]} & set(partitions)
-    if taken:
-        raise Conflict(f"partitions {', '.join(map(str, sorted(taken)))} are owned by another engine that is alive")
+def _score(place: str, number: int) -> bytes:
+    return blake2b(f"{place}.{number}".encode(), digest_size=8).digest()

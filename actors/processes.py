@@ -8,7 +8,7 @@ import gc
 import os
 import signal
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 
 import structlog
 import uvloop
@@ -16,12 +16,15 @@ import uvloop
 from penstock.actors.index_file import index_path
 from penstock.actors.index_follower import follow_when_free
 from penstock.actors.leaf_watch import watch_links
-from penstock.actors.placement import owned, refuse_second_owner
+from penstock.actors.membership import new_member
+from penstock.actors.ownership import open_shard
+from penstock.actors.places import free_places, occupied
 from penstock.actors.relay import Relay
-from penstock.actors.shard import open_shard
+from penstock.actors.strays import keep_from_straying
 from penstock.actors.telemetry import Numbers, reporting, secret_values
 from penstock.actors.triggers import keep_triggers
 from penstock.actors.upkeep import keep_up
+from penstock.broker.owners import Member
 from penstock.broker.store import open_store
 from penstock.config.logging import configure
 from penstock.config.settings import Settings
@@ -29,16 +32,18 @@ from penstock.engine.errors import Conflict, Denied, Invalid, Unavailable
 
 PR_SET_PDEATHSIG = 1
 BROKER_PATIENCE_S = 60.0
+RETURN_PATIENCE_S = 5.0  # of one attempt, for a broker that was there before; there is always another
+RETURN_AGAIN_S = 0.5
 INDEX_NICENESS = 10
 
 log = structlog.get_logger()
 
 
-def run_shard(settings: Settings, number: int, relay: Relay | None, parent: int) -> None:
-    """One shard: the actors of the runs in its partitions. With a `relay` it reports for the supervisor, too."""
+def run_shard(settings: Settings, number: int, engine: str, relay: Relay | None, parent: int) -> None:
+    """One shard of this engine: the actors of the runs in its partitions. With a `relay` it reports for the supervisor, too."""
     # Hundreds of thousands of live objects: the collector's full passes would cost more than they find.
     gc.set_threshold(100_000, 50, 100)
-    _main(settings, f"shard-{number}", parent, lambda stop: _shard(settings, number, relay, stop))
+    _main(settings, f"shard-{number}", parent, lambda stop: _shard(settings, number, engine, relay, stop))
 
 
 def run_services(settings: Settings, relay: Relay, triggers: bool, parent: int) -> None:
@@ -53,16 +58,39 @@ def run_triggers(settings: Settings, parent: int) -> None:
     _main(settings, "triggers", parent, lambda stop: _triggers(settings, stop))
 
 
-async def _shard(settings: Settings, number: int, relay: Relay | None, stop: asyncio.Event) -> None:
-    partitions = owned(number, settings.engine.shards)
-    async with open_store(settings.broker, f"shard-{number}", BROKER_PATIENCE_S) as store:
-        await refuse_second_owner(store, partitions)
-        numbers = Numbers(f"shard-{number}", store.meters, relay)
-        async with (
-            reporting(store, numbers, secret_values(settings)),
-            open_shard(store, number, partitions, settings.telemetry.sample_ratio),
-        ):
-            await stop.wait()
+async def _shard(settings: Settings, number: int, engine: str, relay: Relay | None, stop: asyncio.Event) -> None:
+    """Life after life, each with a connection of its own: what a life whose lease is over had under way ends with it."""
+    with occupied(settings.broker.data_dir) as place:
+        patience_s = BROKER_PATIENCE_S
+        while not stop.is_set():
+            try:
+                await _life(settings, new_member(place, number, engine), relay, stop, patience_s)
+            except Unavailable as error:
+                if patience_s == BROKER_PATIENCE_S:  # it has never been there
+                    raise
+                log.warning("shard_waits_for_broker", shard=number, error=str(error))
+                await asyncio.sleep(RETURN_AGAIN_S)
+            patience_s = RETURN_PATIENCE_S
+
+
+async def _life(settings: Settings, me: Member, relay: Relay | None, stop: asyncio.Event, patience_s: float) -> None:
+    """Until the shard is to stop, or has lost its lease. Raises Unavailable."""
+    process = f"shard-{me.shard}"
+    engine, data_dir = settings.engine, settings.broker.data_dir
+    async with (
+        open_store(settings.broker, process, patience_s) as store,
+        reporting(store, Numbers(process, store.meters, relay), secret_values(settings)),
+        open_shard(store, me, settings.telemetry.sample_ratio, siblings=engine.shards, dead=lambda: free_places(data_dir)) as shard,
+    ):
+        await _first(stop.wait(), shard.lease.over.wait())
+
+
+async def _first(*waits: Coroutine[None, None, object]) -> None:
+    """Return when one of them does."""
+    tasks = [asyncio.create_task(wait) for wait in waits]
+    await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    for task in tasks:
+        task.cancel()
 
 
 async def _services(settings: Settings, relay: Relay, triggers: bool, stop: asyncio.Event) -> None:
@@ -77,7 +105,7 @@ async def _services(settings: Settings, relay: Relay, triggers: bool, stop: asyn
             group.create_task(keep_up(store, index, settings.broker.runs_max_age)),
         ]
         if triggers:
-            tasks.append(group.create_task(keep_triggers(store)))
+            tasks += [group.create_task(keep_triggers(store)), group.create_task(keep_from_straying(store))]
         if settings.broker.embedded and settings.broker.leaf_remotes:
             tasks.append(group.create_task(watch_links(settings.broker)))
         await stop.wait()
@@ -91,9 +119,10 @@ async def _triggers(settings: Settings, stop: asyncio.Event) -> None:
         reporting(store, Numbers("triggers", store.meters, None), secret_values(settings)),
         asyncio.TaskGroup() as group,
     ):
-        task = group.create_task(keep_triggers(store))
+        tasks = [group.create_task(keep_triggers(store)), group.create_task(keep_from_straying(store))]
         await stop.wait()
-        task.cancel()
+        for task in tasks:
+            task.cancel()
 
 
 def _main(settings: Settings, name: str, parent: int, work: Callable[[asyncio.Event], Awaitable[None]]) -> None:

@@ -14,13 +14,15 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from penstock.actors.loading import Loaded, advance_safely, load, waited_for_its_time
-from penstock.actors.mailbox import Mail, observe
+from penstock.actors.lease import LeaseLost
+from penstock.actors.loading import FAILED, Loaded, advance_safely, load, waited_for_its_time
+from penstock.actors.mailbox import Lane, Mail, observe
 from penstock.actors.performing import perform
 from penstock.broker.publisher import ack_seq
-from penstock.config.limits import EVENT_FAILURES_MAX
-from penstock.engine.commands import Command
-from penstock.engine.errors import Conflict, NotFound, TooLarge, Unavailable
+from penstock.config.crash_points import reached
+from penstock.config.limits import EVENT_FAILURES_MAX, UPGRADE_LOOK_S
+from penstock.engine.commands import Command, SetTimer
+from penstock.engine.errors import Conflict, NeedsUpgrade, NotFound, TooLarge, Unavailable
 from penstock.engine.events import Malformed, Record, WorkflowScheduled, WorkflowStarted, decode
 from penstock.engine.state import Run, to_snapshot
 from penstock.engine.timers import live_timers
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
     from penstock.actors.shard import Shard
 
 AGAIN_S = 0.2
+UPGRADE_TIMER = "upgrade"  # of no step: to `advance` it is nothing
 
 log = structlog.get_logger()
 
@@ -49,13 +52,14 @@ class RunActor:
         "_unsaved",
         "_workflow",
         "active_at",
+        "lane",
         "run",
         "run_id",
         "task",
     )
 
-    def __init__(self, shard: Shard, run_id: str) -> None:
-        self._shard, self.run_id = shard, run_id
+    def __init__(self, shard: Shard, run_id: str, lane: Lane) -> None:
+        self._shard, self.run_id, self.lane = shard, run_id, lane
         self.run: Run | None = None
         self.task: asyncio.Task[None] | None = None
         self.active_at = 0.0
@@ -83,6 +87,13 @@ class RunActor:
         self._save_now = True
         self._begin()
 
+    def dismiss(self) -> None:
+        """Stop right here: the run is another's."""
+        if self.task is not None:
+            self.task.cancel()
+        mail, self._mail = self._mail, []
+        self._shard.carried_out(mail)
+
     def _begin(self) -> None:
         if self.task is None:
             self.task = asyncio.get_running_loop().create_task(self._work(), name=self.run_id)
@@ -92,6 +103,8 @@ class RunActor:
         try:
             while self._mail or self._save_now:
                 await self._turn()
+        except LeaseLost:
+            return  # the run is another's; the shard is about to forget this actor
         except Exception as error:
             await self._start_over(error)
         finally:
@@ -101,17 +114,20 @@ class RunActor:
             self._begin()
 
     async def _turn(self) -> None:
+        self._shard.lease.check()
         mail = self._mail[:]  # it stays in the mailbox until it is carried out: an error puts nothing aside
         if self._workflow is None and not await self._open(mail):
             self._nothing_here()
             return
         commands = self._advance(mail)
+        reached("shard.advanced")
         if commands:
             assert self.run is not None
-            await perform(self._shard, self.run, commands, mail[0].received)
+            await perform(self._shard, self.run, commands, mail[0].received, mail)
+        reached("shard.published")
         observe(self._shard.tally.handling, mail)
         del self._mail[: len(mail)]
-        self._shard.waiting -= len(mail)
+        self._shard.carried_out(mail)
         self._unsaved += mail
         await self._settle()
 
@@ -130,6 +146,8 @@ class RunActor:
                 continue
             before, record = self.run, Record(delivery.seq, delivery.at, event)
             self.run, ordered = advance_safely(workflow, before, record)
+            if ordered is FAILED:
+                self._shard.bury(self.run_id, delivery, "the engine failed at this event, its log says where")
             self._count(workflow, before, self.run, record)
             commands += ordered
         return commands
@@ -153,13 +171,16 @@ class RunActor:
         self._failures = 0
         if (run is None or run.ended) and not self._mail and not self._unsaved:
             self._shard.leave(self)
+            reached("shard.left")
 
     async def _save(self, run: Run) -> None:
         """Write the snapshot over the one we know; then, and only then, the mail that it covers is handled."""
         self._shard.dirty.pop(self.run_id, None)
         body = to_snapshot(run)
+        self._shard.lease.check()
         try:
             self._revision = ack_seq(await self._shard.store.runs.send(self.run_id, body, self._revision))
+            reached("shard.snapshot_written")
         except Conflict:
             if not await self._settle_conflict(body):
                 return
@@ -175,7 +196,7 @@ class RunActor:
             self._revision = entry.revision
             return True
         log.warning("snapshot_conflict", run_id=self.run_id, revision=self._revision)
-        await self._resume(await load(self._shard.store, self.run_id, on_fold=self._count), time.monotonic(), True)
+        await self._resume(await self._load(), time.monotonic(), True)
         self._save_now = True
         return False
 
@@ -191,12 +212,19 @@ class RunActor:
         """Get the run's definition and state; False when nothing was ever started under this id."""
         if mail and await self._open_new(mail[0]):
             return True
-        loaded = await load(self._shard.store, self.run_id, on_fold=self._count)
+        loaded = await self._load()
         if loaded.workflow is None:
             return False
+        reached("shard.loaded")
         repeat = not mail or any(self._shard.is_repeat(one.delivery) for one in mail)
         await self._resume(loaded, mail[0].received if mail else time.monotonic(), repeat)
+        reached("shard.resumed")
         return True
+
+    async def _load(self) -> Loaded:
+        """Where thousands of runs want to be read at once, some are, and the others after them: all together they would all be late."""
+        async with self._shard.loads:
+            return await load(self._shard.store, self.run_id, on_fold=self._count)
 
     async def _open_new(self, first: Mail) -> bool:
         """The usual case: the run's first event, just made, with nothing in the store that would have to be read."""
@@ -238,11 +266,24 @@ class RunActor:
 
     def _give_up(self, why: str) -> None:
         """Bury the mail that waits, so that it does not hold up the whole partition."""
+        for one in self._mail:
+            self._shard.bury(self.run_id, one.delivery, why)
+        self._put_aside()
+
+    def _wait_for_upgrade(self, error: NeedsUpgrade) -> None:
+        """Leave the run to whoever can read it. What is not done of its log yet will be then: the timer wakes its owner of that time."""
+        log.error("run_waits_for_upgrade", run_id=self.run_id, reason=str(error))
+        since = min((one.received for one in self._unsaved + self._mail), default=time.monotonic())
+        due = time.time() + UPGRADE_LOOK_S
+        self._shard.timers.arm(self.run_id, SetTimer(UPGRADE_TIMER, due, attempt=int(due * 1000)), since)  # no two are the same
+        self._put_aside()
+
+    def _put_aside(self) -> None:
+        """All mail is done with, without any of it having been applied, and the actor too."""
         mail, self._mail, self._save_now = self._mail, [], False
         for one in mail:
-            self._shard.bury(self.run_id, one.delivery, why)
             one.handled = True
-        self._shard.waiting -= len(mail)
+        self._shard.carried_out(mail)
         self._handled(len(self._unsaved))
         self._shard.leave(self)
 
@@ -250,6 +291,9 @@ class RunActor:
         """Forget all state and come back from the log; mail that fails again and again is buried."""
         self.run, self._workflow, self._saved, self._revision = None, None, None, 0
         self._save_now = True
+        if isinstance(error, NeedsUpgrade):
+            self._wait_for_upgrade(error)
+            return
         if isinstance(error, Unavailable):
             log.warning("run_waits_for_broker", run_id=self.run_id, error=str(error))
         else:

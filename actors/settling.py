@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from penstock.broker.events import Tick, text_of
 from penstock.broker.store import Store
 from penstock.broker.triggers import Found, Kept, Retired
+from penstock.config.crash_points import reached
 from penstock.engine.cron import Cron
 from penstock.engine.errors import Conflict, NotFound, Unavailable
 from penstock.engine.trigger import Trigger
@@ -48,16 +49,17 @@ async def settle(store: Store, name: str) -> Kept | None:
 async def prepare(store: Store, kept: Kept) -> None:
     """Make the consumer of an active trigger, and the schedule of its next instant, unless they are there.
 
+    Nothing stays of a trigger that was deleted or changed meanwhile: whoever did that may have cleared up before this was made.
     Raises NotFound when the stream is gone that it listens to.
     """
     if not kept.active:
         return
     await store.sources.open(kept)
-    if kept.trigger.cron is None or await store.events.scheduled(kept.trigger.name, kept.generation):
-        return
-    progress = await store.triggers.progress(kept.trigger.name)
-    last = progress.at if progress is not None and progress.generation == kept.generation else kept.since
-    await schedule_after(store, kept, datetime.fromisoformat(last))
+    if kept.trigger.cron is not None and not await store.events.scheduled(kept.trigger.name, kept.generation):
+        progress = await store.triggers.progress(kept.trigger.name)
+        last = progress.at if progress is not None and progress.generation == kept.generation else kept.since
+        await schedule_after(store, kept, datetime.fromisoformat(last))
+    await _let_go(store, kept.trigger.name, Retired(kept.generation, kept.stream))
 
 
 async def schedule_after(store: Store, kept: Kept, instant: datetime) -> None:
@@ -86,6 +88,7 @@ async def _settle(store: Store, found: Found, kept: Kept) -> None:
     stream, after_seq = kept.stream, kept.after_seq
     if kept.generation and not stream:
         stream, after_seq = await store.sources.choose(kept)
+        reached("trigger.source_chosen")
     try:
         await store.triggers.write(found, replace(kept, stream=stream, after_seq=after_seq, retired=()))
     except Conflict:

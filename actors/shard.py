@@ -9,26 +9,30 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from collections.abc import Sequence
+from contextlib import AbstractAsyncContextManager, suppress
+from typing import Any
 
-import orjson
 import structlog
 
+from penstock.actors.lease import Lease, LeaseLost
 from penstock.actors.loading import is_young
 from penstock.actors.mailbox import Lane, Mail
 from penstock.actors.memory import give_back
 from penstock.actors.run_actor import RunActor
-from penstock.actors.tally import Tally, read_shard
+from penstock.actors.tally import Tally
 from penstock.actors.timers import Timers
-from penstock.broker import names
 from penstock.broker.pull import Delivery, Pull
 from penstock.broker.store import Store
-from penstock.config.limits import ACK_HELD_BACK_S, ACTOR_IDLE_S, ACTORS_RESIDENT_MAX, SNAPSHOT_AFTER_S
+from penstock.config.crash_points import reached
+from penstock.config.limits import ACK_HELD_BACK_S, ACTOR_IDLE_S, ACTORS_RESIDENT_MAX, HAND_OVER_S_MAX, MIB, SNAPSHOT_AFTER_S
 from penstock.engine.errors import PenstockError, Unavailable
 
 PULL_BATCH = 256
 WAITING_MAX = 20_000  # mail in all mailboxes; beyond it the broker keeps the backlog
+WAITING_BYTES_MAX = 64 * MIB  # of that mail
+LOADS_AT_ONCE = 64  # runs that are read from the store
+HEAVY_AT_ONCE = 4  # messages with large payloads that are put together and on their way
 PASSING_MAX = 10_000  # actors over the cap that are about to be written and to leave
 MANY = 1000  # actors that leave at once: the memory they leave is worth returning
 TICK_S = 0.1
@@ -38,20 +42,21 @@ log = structlog.get_logger()
 
 
 class Shard:
-    """Lives as long as `open_shard` holds it."""
+    """Lives as long as `open_shard` holds it, and has the partitions that ownership.py gives it."""
 
-    def __init__(self, store: Store, number: int, partitions: tuple[int, ...], sample_ratio: float = 0.0) -> None:
-        self.store, self.number, self.partitions = store, number, partitions
+    def __init__(self, store: Store, number: int, lease: Lease, sample_ratio: float = 0.0) -> None:
+        self.store, self.number, self.lease = store, number, lease
         self.tally = Tally(store, sample_ratio)
-        self.timers = Timers(store.broker, store.publisher)
+        self.timers = Timers(store, lease)
         self.actors: dict[str, RunActor] = {}
         self.dirty: dict[str, float] = {}
+        self.heavy = asyncio.Semaphore(HEAVY_AT_ONCE)
+        self.loads = asyncio.Semaphore(LOADS_AT_ONCE)
         self.waiting = 0
+        self._waiting_bytes = 0
         self._lanes: dict[int, Lane] = {}
-        self._pulls: list[Pull] = []
         self._swept_at = 0.0
         self._left_behind = 0
-        self._burials: set[asyncio.Future[bytes]] = set()
 
     def is_new(self, run_id: str, delivery: Delivery) -> bool:
         """Whether this can only be the first that anyone sees of the run: its time-ordered id was made just before it was stored.
@@ -65,12 +70,15 @@ class Shard:
         return delivery.deliveries > 1 or delivery.seq <= self._lanes[_partition(delivery)].takeover_seq
 
     def bury(self, run_id: str, delivery: Delivery, error: str) -> None:
-        """Keep an event that cannot be applied as a dead letter."""
+        """Keep an event that cannot be applied as a dead letter. Until that is stored, the event is not acknowledged."""
         log.error("event_buried", run_id=run_id, seq=delivery.seq, error=error)
         self.tally.buried += 1
+        reached("shard.burying")
         sent = self.store.dead_letters.send_history(run_id, delivery.seq, delivery.data, error)
-        self._burials.add(sent)
-        sent.add_done_callback(self._burials.discard)
+        lane = self._lanes.get(_partition(delivery))
+        if lane is not None:
+            lane.burials[delivery.seq] = sent
+        sent.add_done_callback(lambda done: _buried(lane, delivery.seq, done))
 
     def leave(self, actor: RunActor) -> None:
         """The actor has nothing left to do, and its run will hardly have more."""
@@ -84,54 +92,136 @@ class Shard:
         mail = Mail(delivery, time.monotonic())
         lane.queue.append(mail)
         self.waiting += 1
+        self._waiting_bytes += len(delivery.data)
         actor = self.actors.get(run_id)
         if actor is None:
-            actor = self.actors[run_id] = RunActor(self, run_id)
+            actor = self.actors[run_id] = RunActor(self, run_id, lane)
         actor.deliver(mail)
+        reached("shard.received")
+
+    def carried_out(self, mail: Sequence[Mail]) -> None:
+        """This mail waits no longer. What it says is in the state now: until it is acknowledged, only its place is kept."""
+        self.waiting -= len(mail)
+        for one in mail:
+            self._waiting_bytes -= len(one.delivery.data)
+            one.delivery.data = b""
 
     def room(self) -> int:
         """Deliveries that may be asked for: none while too much waits, or too many runs are in memory."""
-        full = self.waiting >= WAITING_MAX or len(self.actors) >= ACTORS_RESIDENT_MAX + PASSING_MAX
+        full = (
+            self.waiting >= WAITING_MAX or self._waiting_bytes >= WAITING_BYTES_MAX or len(self.actors) >= ACTORS_RESIDENT_MAX + PASSING_MAX
+        )
         return 0 if full else PULL_BATCH
 
-    async def own(self, stack: AsyncExitStack) -> None:
-        """Take the partitions over."""
-        for number in self.partitions:
-            self._pulls.append(await stack.enter_async_context(self._consume(number)))
+    @property
+    def partitions(self) -> tuple[int, ...]:
+        """Those whose events come to this shard."""
+        return tuple(sorted(number for number, lane in self._lanes.items() if lane.pull is not None))
 
-    def _consume(self, number: int) -> AbstractAsyncContextManager[Pull]:
-        lane = self._lanes[number] = Lane()
+    async def own(self, number: int, consumer: str, start: int, *, fresh: bool) -> None:
+        """Take the events of a partition from here on, by this consumer; a `fresh` one is made, to deliver what was stored from
+        the sequence `start` on. Raises Unavailable."""
+        lane = self._lanes[number] = Lane(consumer, start)
+        try:
+            if fresh:
+                await self.store.consumers.open(consumer, number, start)
+                reached("handover.consumer_made")
+            lane.pull = await lane.pulling.enter_async_context(self._consume(number, lane, fresh))
+        except BaseException:
+            await self._forget(number)
+            raise
+
+    def _consume(self, number: int, lane: Lane, fresh: bool) -> AbstractAsyncContextManager[Pull]:
+        skip_reset = fresh
 
         async def begin() -> None:
             """Also after a reconnect: what was on its way then is lost, so all that is not acknowledged comes again."""
-            lane.begin(await self.store.history.last_seq())
-            await self.store.history.reset(number)
+            nonlocal skip_reset
+            last_seq = await self.store.history.last_seq()
+            lane.begin(last_seq)
+            self.timers.learn(number, last_seq)
+            self.lease.check()  # a former owner would make the consumer anew that its successor has removed
+            if not skip_reset and not await self.store.consumers.reset(lane.consumer):
+                await self.store.consumers.open(lane.consumer, number, lane.start)
+            skip_reset = False
 
         return self.store.history.consume(
-            number, lambda delivery: self.take(lane, delivery), batch=PULL_BATCH, room=self.room, before=begin
+            lane.consumer, lambda delivery: self.take(lane, delivery), batch=PULL_BATCH, room=self.room, before=begin
         )
 
+    async def hand_over(self, number: int) -> int:
+        """Let the runs of a partition come to rest, written and acknowledged, and forget them. What does not come to rest in
+        HAND_OVER_S_MAX goes on at the next owner from the log. Returns the first sequence that may not be handled (0: unknown).
+
+        Raises Unavailable.
+        """
+        lane = self._lanes.get(number)
+        if lane is None:
+            return 0
+        await lane.close()
+        try:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(HAND_OVER_S_MAX):
+                    await self._come_to_rest(lane)
+                    await self.timers.settle(number)
+                    await self._acknowledge_lane(number, lane, float("inf"))
+                    await self.store.broker.flush()
+                    reached("shard.drained")
+        finally:
+            await self._forget(number)
+        return lane.start
+
+    async def abandon(self) -> None:
+        """Forget everything, without a word to anybody."""
+        for number in list(self._lanes):
+            await self._forget(number)
+
+    async def _come_to_rest(self, lane: Lane) -> None:
+        while True:
+            self.lease.check()
+            actors = [actor for actor in self.actors.values() if actor.lane is lane]
+            for actor in actors:
+                if self.dirty.pop(actor.run_id, None) is not None:
+                    actor.save_soon()
+            tasks: list[asyncio.Future[Any]] = [actor.task for actor in actors if actor.task is not None]
+            tasks += lane.burials.values()
+            if not tasks:
+                return
+            await asyncio.wait(tasks)
+
+    async def _forget(self, number: int) -> None:
+        lane = self._lanes.pop(number)
+        await lane.close()
+        for actor in [actor for actor in self.actors.values() if actor.lane is lane]:
+            actor.dismiss()
+            self.leave(actor)
+        self.timers.forget(number)
+
+    async def run(self) -> None:
+        """Do what is due by time, until the lease is over."""
+        while True:
+            await asyncio.sleep(TICK_S)
+            try:
+                await self.tick()
+            except LeaseLost:
+                return
+            except Unavailable as error:
+                log.warning("shard_waits_for_broker", shard=self.number, error=str(error))
+            except PenstockError as error:
+                log.error("shard_tick_failed", shard=self.number, error=str(error))
+
     async def tick(self) -> None:
-        """What is due by time: snapshots, acknowledgements, idle actors, pulls that were held back."""
+        """What is due by time: snapshots, acknowledgements, idle actors, pulls that were held back. Raises Unavailable."""
+        self.lease.check()
         now = time.monotonic()
         self._save_older_than(now - SNAPSHOT_AFTER_S)
         await self._acknowledge(now - ACK_HELD_BACK_S)
         if now - self._swept_at > SWEEP_S or len(self.actors) > ACTORS_RESIDENT_MAX:
             self._swept_at = now
             self._passivate(now)
-        for pull in self._pulls:
-            await pull.top_up()
-
-    async def drain(self) -> None:
-        """Write every snapshot and acknowledge everything: the next owner has nothing to repeat."""
-        tasks: list[asyncio.Task[None]] = []
-        while self.dirty or tasks:
-            self._save_older_than(float("inf"))
-            tasks = [actor.task for actor in self.actors.values() if actor.task is not None]
-            if tasks:
-                await asyncio.wait(tasks)
-        await self._acknowledge(float("inf"))
-        await self.store.broker.flush()
+        for lane in list(self._lanes.values()):
+            if lane.pull is not None:
+                await lane.pull.top_up()
 
     def _save_older_than(self, before: float) -> None:
         due = []
@@ -145,10 +235,17 @@ class Shard:
                 actor.save_soon()
 
     async def _acknowledge(self, before: float) -> None:
-        for number, lane in self._lanes.items():
-            last = lane.acknowledgeable(min(before, self.timers.holds_from(number)))
-            if last is not None:
-                await last.delivery.ack()
+        for number, lane in list(self._lanes.items()):
+            await self._acknowledge_lane(number, lane, before)
+
+    async def _acknowledge_lane(self, number: int, lane: Lane, before: float) -> None:
+        last = lane.acknowledgeable(min(before, self.timers.holds_from(number)))
+        if last is not None:
+            self.lease.check()
+            reached("shard.acknowledging")
+            await last.delivery.ack()
+            lane.start = last.delivery.seq + 1
+            reached("shard.acknowledged")
 
     def _passivate(self, now: float) -> None:
         """Idle actors leave memory; over the cap, also those that are idle for a shorter time."""
@@ -161,41 +258,15 @@ class Shard:
         for run_id in gone:
             del self.actors[run_id]
         if self._left_behind >= MANY:  # not at once: what the actors held goes in the turns that follow
-            give_back()
+            give_back(thoroughly=len(self.actors) < MANY)
         self._left_behind = len(gone)
 
 
-@asynccontextmanager
-async def open_shard(store: Store, number: int, partitions: tuple[int, ...], sample_ratio: float = 0.0) -> AsyncIterator[Shard]:
-    """A working shard for the time of the block; leaving it in peace writes and acknowledges everything.
-
-    Spans are written of the share `sample_ratio` of its runs.
-    """
-    shard = Shard(store, number, partitions, sample_ratio)
-    read_shard(shard)
-    async with AsyncExitStack() as stack:
-        timers = asyncio.create_task(shard.timers.run())
-        stack.callback(timers.cancel)
-        await shard.own(stack)
-        ticking = asyncio.create_task(_tick(shard))
-        stack.callback(ticking.cancel)
-        answer = orjson.dumps({"shard": number, "partitions": list(partitions)})
-        await store.broker.answer(names.ENGINE_PING, answer)
-        log.info("shard_ready", shard=number, partitions=len(partitions))
-        yield shard
-    ticking.cancel()
-    await shard.drain()
-
-
-async def _tick(shard: Shard) -> None:
-    while True:
-        await asyncio.sleep(TICK_S)
-        try:
-            await shard.tick()
-        except Unavailable as error:
-            log.warning("shard_waits_for_broker", shard=shard.number, error=str(error))
-        except PenstockError as error:
-            log.error("shard_tick_failed", shard=shard.number, error=str(error))
+def _buried(lane: Lane | None, seq: int, letter: asyncio.Future[bytes]) -> None:
+    if lane is not None and lane.burials.get(seq) is letter:
+        del lane.burials[seq]
+    if not letter.cancelled() and (error := letter.exception()) is not None:
+        log.error("dead_letter_refused", seq=seq, error=str(error))
 
 
 def _partition(delivery: Delivery) -> int:

@@ -17,6 +17,7 @@ from penstock.actors.relay import Relay
 
 BACKOFF_S_MIN = 0.1
 BACKOFF_S_MAX = 5.0
+STOPPING = (signal.SIGTERM, signal.SIGINT)
 STEADY_S = 10.0  # a child that lived this long is started again without delay
 
 log = structlog.get_logger()
@@ -66,7 +67,7 @@ class Supervisor:
 
     def run(self) -> None:
         """Keep every child alive until SIGTERM or SIGINT. `on_step` is called between waits; it says when next (s, or None)."""
-        for number in (signal.SIGTERM, signal.SIGINT):
+        for number in STOPPING:
             signal.signal(number, self._stop)
         try:
             for child in self._children:
@@ -78,6 +79,8 @@ class Supervisor:
                 self._relay.pass_on()
         finally:
             self._end()
+            for number in STOPPING:  # this process has nothing left to stop, and would die of another one on its way out
+                signal.signal(number, signal.SIG_IGN)
 
     def _stop(self, number: int, frame: FrameType | None) -> None:
         self._stopping = True

@@ -15,12 +15,14 @@ from collections.abc import Awaitable, Callable
 import structlog
 from msgspec import Struct
 
+from penstock.actors.lease import Lease, LeaseLost
 from penstock.broker import names
-from penstock.broker.connection import Broker
-from penstock.broker.publisher import Publisher
+from penstock.broker.publisher import ack_seq
+from penstock.broker.store import Store
+from penstock.config.crash_points import reached
 from penstock.config.limits import TIMER_DURABLE_AFTER_S
 from penstock.engine.commands import SetTimer
-from penstock.engine.errors import PenstockError
+from penstock.engine.errors import Conflict, PenstockError
 from penstock.engine.events import TimerFired, TimerRef, encode
 from penstock.engine.times import rfc3339
 
@@ -28,19 +30,21 @@ log = structlog.get_logger()
 
 
 class _Armed(Struct):
-    """A timer in memory. `since` is when the event that set it was received (monotonic)."""
+    """A timer in memory. `since` is when the event that set it was received (monotonic). `withdrawn`: it shall not fire at all."""
 
     run_id: str
     command: SetTimer
     since: float
     live: bool = True
+    withdrawn: bool = False
 
 
 class Timers:
     """Owned by one shard, as long as it lives. All times of `SetTimer` are the broker's, in s since the epoch."""
 
-    def __init__(self, broker: Broker, publisher: Publisher) -> None:
-        self._broker, self._publisher = broker, publisher
+    def __init__(self, store: Store, lease: Lease) -> None:
+        self._store, self._lease = store, lease
+        self._known: dict[int, int] = {}
         self._armed: dict[tuple[str, str], _Armed] = {}
         self._held: dict[int, dict[int, _Armed]] = {}
         self._heap: list[tuple[float, int, _Armed, Callable[[_Armed], Awaitable[None]]]] = []
@@ -58,21 +62,34 @@ class Timers:
         self._forget(run_id, command.timer)
         armed = self._armed[run_id, command.timer] = _Armed(run_id, command, since)
         self._held.setdefault(names.partition(run_id), {})[id(armed)] = armed
-        now = time.time()
-        if command.due <= now + TIMER_DURABLE_AFTER_S:
-            self._push(command.due, armed, self._fire)
-        else:
-            self._push(now + TIMER_DURABLE_AFTER_S, armed, self._hand_over)
+        wait_s = command.due - time.time()
+        act = self._fire if wait_s <= TIMER_DURABLE_AFTER_S else self._hand_over
+        self._push(time.monotonic() + min(wait_s, TIMER_DURABLE_AFTER_S), armed, act)  # a clock that is set meanwhile changes nothing
+
+    def learn(self, partition: int, seq: int) -> None:
+        """Every timer that was handed over to the broker for a run of the partition has a sequence up to this one, so far."""
+        self._known[partition] = max(seq, self._known.get(partition, 0))
 
     async def withdraw(self, run_id: str, timer: str) -> None:
-        """The timer shall not fire; one that is on its way all the same is ignored by the run."""
-        if not self._forget(run_id, timer):
-            await self._broker.api(f"STREAM.PURGE.{names.HISTORY}", {"filter": names.schedule_subject(run_id, timer)})
+        """The timer shall not fire; one that is on its way all the same is ignored by the run.
 
-    def forget_run(self, run_id: str, timers: list[str]) -> None:
-        """Drop what is in memory of a run that this shard does not own any more."""
-        for timer in timers:
-            self._forget(run_id, timer)
+        However late the removal arrives, it leaves alone what a later owner of the run has set.
+        """
+        if not self._forget(run_id, timer):
+            await self._take_back(run_id, timer, self._known.get(names.partition(run_id), 0))
+
+    def forget(self, partition: int) -> None:
+        """Drop what is in memory for the runs of a partition that this shard does not own any more."""
+        for armed in list(self._held.pop(partition, {}).values()):
+            self._release(armed)
+        self._known.pop(partition, None)
+
+    async def settle(self, partition: int) -> None:
+        """Give the broker every timer that is in memory for the partition: no event needs to come again for its sake.
+
+        Raises Unavailable.
+        """
+        await asyncio.gather(*map(self._hand_over, list(self._held.get(partition, {}).values())))
 
     def holds_from(self, partition: int) -> float:
         """Events of the partition that were received from this moment on must stay unacknowledged (infinity: none)."""
@@ -83,7 +100,7 @@ class Timers:
         """Fire and hand over, each at its time, for ever."""
         while True:
             self._wake.clear()
-            wait_s = self._heap[0][0] - time.time() if self._heap else None
+            wait_s = self._heap[0][0] - time.monotonic() if self._heap else None
             if wait_s is None or wait_s > 0:
                 try:
                     async with asyncio.timeout(wait_s):
@@ -98,20 +115,44 @@ class Timers:
     async def _fire(self, armed: _Armed) -> None:
         command, run_id = armed.command, armed.run_id
         message_id = names.timer_message_id(run_id, command.timer, command.attempt)
-        await self._publisher.send(names.history_subject(run_id), _body(armed), {names.MSG_ID: message_id})
+        reached("timer.due")
+        self._lease.check()
+        await self._store.publisher.send(names.history_subject(run_id), _body(armed), {names.MSG_ID: message_id})
+        reached("timer.fired")
         self._release(armed)
 
     async def _hand_over(self, armed: _Armed) -> None:
         """The broker fires it from here on; until it has said yes, the event that set the timer stays unacknowledged."""
+        seq = await self._schedule(armed)
+        self.learn(names.partition(armed.run_id), seq)
+        reached("timer.stored")
+        if armed.withdrawn:  # while it was on its way; one of its name that was set since, here or there, stays
+            await self._take_back(armed.run_id, armed.command.timer, seq)
+        elif armed.live:
+            self._release(armed)
+
+    async def _schedule(self, armed: _Armed) -> int:
+        """Store it in the place of exactly that timer of its name which was there when the lease was good: a later owner's stays."""
+        subject = names.schedule_subject(armed.run_id, armed.command.timer)
         headers = {
             names.SCHEDULE: f"@at {rfc3339(armed.command.due)}",
             names.SCHEDULE_TARGET: names.history_subject(armed.run_id),
         }
-        await self._publisher.send(names.schedule_subject(armed.run_id, armed.command.timer), _body(armed), headers)
-        if armed.live:
-            self._release(armed)
-        else:  # withdrawn while it was on its way
-            await self.withdraw(armed.run_id, armed.command.timer)
+        there = 0  # as nearly always
+        while True:
+            self._lease.check()
+            try:
+                return ack_seq(await self._store.publisher.send(subject, _body(armed), {**headers, names.EXPECT_SEQ: str(there)}))
+            except Conflict:
+                found = await self._store.reader.one(names.HISTORY, subject)
+                there = 0 if found is None else found.seq
+
+    async def _take_back(self, run_id: str, timer: str, seq: int) -> None:
+        """Have the broker forget the timers of this name that it got up to this sequence."""
+        self._lease.check()
+        request = {"filter": names.schedule_subject(run_id, timer), "seq": seq + 1}
+        await self._store.broker.api(f"STREAM.PURGE.{names.HISTORY}", request)
+        reached("timer.withdrawn")
 
     def _start(self, action: Awaitable[None]) -> None:
         task = asyncio.ensure_future(self._logged(action))
@@ -121,6 +162,8 @@ class Timers:
     async def _logged(self, action: Awaitable[None]) -> None:
         try:
             await action
+        except LeaseLost:
+            pass  # the next owner of its run arms it again
         except PenstockError as error:
             log.error("timer_failed", error=str(error))
 
@@ -133,6 +176,7 @@ class Timers:
         armed = self._armed.get((run_id, timer))
         if armed is None:
             return False
+        armed.withdrawn = True
         self._release(armed)
         return True
 

@@ -14,6 +14,7 @@ from penstock.broker import names
 from penstock.broker.events import text_of
 from penstock.broker.store import Store
 from penstock.broker.triggers import Found, Kept, Retired
+from penstock.config.crash_points import reached
 from penstock.config.limits import TRIGGERS_MAX
 from penstock.engine.errors import Conflict, NotFound, PenstockError, Unavailable
 from penstock.engine.events import NULL
@@ -50,6 +51,7 @@ async def put(store: Store, document: object) -> Kept:
             await store.triggers.write(found, kept)
         except Conflict:
             continue
+        reached("trigger.written")
         await settle(store, trigger.name)
         return kept
     raise Unavailable("the trigger is being changed by too many at once")
@@ -79,6 +81,7 @@ async def delete(store: Store, name: str) -> None:
             await store.triggers.write(found, gone)
         except Conflict:
             continue
+        reached("trigger.deleted")
         await settle(store, name)
         return
     raise Unavailable(f'trigger "{name}" is being changed by too many at once')

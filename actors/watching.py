@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncGenerator
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import AbstractAsyncContextManager, aclosing
 
 from penstock.actors import control
 from penstock.actors.loading import advance_safely, records, workflow_of
 from penstock.broker.direct import Stored
 from penstock.broker.store import Store
-from penstock.broker.watch import Rings
 from penstock.engine.errors import NotFound, Unavailable
 from penstock.engine.events import IN_BETWEEN
 from penstock.engine.state import Run
@@ -20,8 +18,8 @@ from penstock.engine.workflow import Workflow
 class Watched:
     """A run folded event by event beside its shard. Owned by one watcher; `run` is as fresh as the last event that came."""
 
-    def __init__(self, store: Store, run_id: str, rings: Rings | None = None) -> None:
-        self._store, self._run_id, self._rings = store, run_id, rings
+    def __init__(self, store: Store, run_id: str) -> None:
+        self._store, self._run_id = store, run_id
         self._workflow: Workflow | None = None
         self.run: Run | None = None
 
@@ -32,10 +30,10 @@ class Watched:
         and Unavailable when the broker goes away.
         """
         past = True
-        async with aclosing(self._store.history.follow(self._run_id, rings=self._rings)) as following:
+        async with aclosing(self._store.history.follow(self._run_id)) as following:
             async for stored in following:
                 if stored is not None:
-                    await self._fold(stored)
+                    await self._fold([stored])
                     yield stored
                 past = past and stored is not None
                 if not past:
@@ -44,6 +42,16 @@ class Watched:
                     if stored is None:
                         yield None
 
+    async def end(self) -> None:
+        """Return once the run has ended. Raises as `events`."""
+        past = True
+        async with aclosing(self._store.history.gulps(self._run_id, _may_end)) as coming:
+            async for gulp in coming:
+                await self._fold(gulp)
+                past = past and len(gulp) > 0
+                if not past and self._known().ended:
+                    return
+
     def _known(self) -> Run:
         if not self._store.broker.connected:
             raise Unavailable("the broker is not connected")
@@ -51,9 +59,9 @@ class Watched:
             raise NotFound(f"run {self._run_id} does not exist")
         return self.run
 
-    async def _fold(self, stored: Stored) -> None:
+    async def _fold(self, stored: Sequence[Stored]) -> None:
         """What is no event changes nothing."""
-        found = records([stored])
+        found = records(stored)
         if self._workflow is None:
             self._workflow = await workflow_of(self._store, None, found)
         if self._workflow is not None:
@@ -61,13 +69,12 @@ class Watched:
                 self.run, _ = advance_safely(self._workflow, self.run, record)
 
 
-async def wait_for_end(store: Store, run_id: str, timeout_s: float) -> Run:
-    """The run once it has ended, or as it is when the time is over. Raises NotFound, Unavailable."""
-    watched = Watched(store, run_id, _may_end)
+async def wait_for_end(store: Store, run_id: str, limit: AbstractAsyncContextManager[object]) -> Run:
+    """The run once it has ended, or as it is when the time limit is over. Raises NotFound, Unavailable."""
+    watched = Watched(store, run_id)
     try:
-        async with asyncio.timeout(timeout_s), aclosing(watched.events()) as events:
-            async for _ in events:
-                pass
+        async with limit:
+            await watched.end()
     except TimeoutError:
         return await control.get(store, run_id)  # what was folded so far may be any part of what has happened
     assert watched.run

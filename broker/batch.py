@@ -13,12 +13,12 @@ from typing import NamedTuple
 from uuid import uuid4
 
 import orjson
-from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_delay, wait_random_exponential
+from tenacity import AsyncRetrying, retry_if_exception, stop_after_delay, wait_random_exponential
 
 from penstock.broker.connection import DUPLICATE_IN_BATCH, ApiError, Broker, refusal
 from penstock.broker.names import MSG_ID
 from penstock.config.limits import BATCH_BYTES_MAX, BULK_RUNS_MAX
-from penstock.engine.errors import Conflict, NotFound, PenstockError, Unavailable
+from penstock.engine.errors import Conflict, Full, NotFound, PenstockError, Unavailable
 
 BATCH_ID = "Nats-Batch-Id"
 BATCH_SEQUENCE = "Nats-Batch-Sequence"
@@ -37,9 +37,12 @@ class Message(NamedTuple):
     headers: Mapping[str, str] = {}
 
 
-_AGAIN = AsyncRetrying(
-    retry=retry_if_exception_type(Unavailable), wait=wait_random_exponential(0.01, 0.2), stop=stop_after_delay(5), reraise=True
-)
+def _may_pass(error: BaseException) -> bool:
+    """In a moment, that is; a full storage will still be full."""
+    return isinstance(error, Unavailable) and not isinstance(error, Full)
+
+
+_AGAIN = AsyncRetrying(retry=retry_if_exception(_may_pass), wait=wait_random_exponential(0.01, 0.2), stop=stop_after_delay(5), reraise=True)
 
 
 class _Joined(NamedTuple):
@@ -120,11 +123,13 @@ async def publish_batch(broker: Broker, messages: Sequence[Message]) -> None:
     """Store up to 1,000 messages of one stream, all or none.
 
     A batch whose outcome is unknown is sent again with the same message ids, so it is stored once. Raises Unavailable when the
-    broker gives no answer for 5 s (outcome unknown), Conflict when one of the expectations in the headers is stale, perhaps by
-    this very batch whose answer got lost.
+    broker gives no answer for 5 s (outcome unknown), Full at once, Conflict when one of the expectations in the headers is stale,
+    perhaps by this very batch whose answer got lost.
     """
     try:
         await _publish_once(broker, messages)
+    except Full:
+        raise
     except Unavailable:
         await _AGAIN(_publish_once, broker, messages)
 

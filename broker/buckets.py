@@ -66,17 +66,16 @@ class Bucket:
 
     def send(self, key: str, value: bytes, expect: int | None = None) -> asyncio.Future[bytes]:
         """Write without waiting; `expect` is the key's revision (0: none yet), else the future raises Conflict."""
-        headers = None if expect is None else {names.EXPECT_SEQ: str(expect)}
-        return self._publisher.send(self._prefix + key, value, headers)
+        return self._publisher.send(self._prefix + key, value, _expecting(expect))
 
     async def put(self, key: str, value: bytes, expect: int | None = None) -> int:
         """Write and return the new revision. Raises Conflict if `expect` is stale, Unavailable if the outcome is unknown."""
-        return await self._answer(self.send(key, value, expect))
+        return await self._answer(self._publisher.send(self._prefix + key, value, _expecting(expect), patient=False))
 
     async def delete(self, key: str, expect: int | None = None) -> None:
         """Remove the key; one that is not there is fine. Raises Conflict if it has another revision than the expected one."""
         headers = {"KV-Operation": "DEL"} if expect is None else {"KV-Operation": "DEL", names.EXPECT_SEQ: str(expect)}
-        await self._answer(self._publisher.send(self._prefix + key, b"", headers))
+        await self._answer(self._publisher.send(self._prefix + key, b"", headers, patient=False))
 
     async def keys(self, under: str = ">") -> list[str]:
         """The keys that match a subject filter, deleted ones included until the broker has forgotten them."""
@@ -127,3 +126,7 @@ class Bucket:
                 return ack_seq(await sent)
         except (TimeoutError, nats.errors.Error) as error:
             raise Unavailable(f"the broker gave no answer in time; whether {self._name} was written is unknown") from error
+
+
+def _expecting(revision: int | None) -> dict[str, str] | None:
+    return None if revision is None else {names.EXPECT_SEQ: str(revision)}

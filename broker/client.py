@@ -1,7 +1,8 @@
 """The broker's client, with a shortcut: what a consumer delivers goes straight from the parser to its reader.
 
 On the client's own way each message pays for a header dictionary, a queue and a wake-up that no reader of a consumer needs.
-It overrides one private method: without that no consumer would receive anything, which no test of broker/ would overlook.
+It overrides two private methods: without the one no consumer would receive anything, without the other a broker that offers no TLS
+would be told our credentials; no run of the tests of broker/ would overlook either.
 """
 
 from __future__ import annotations
@@ -21,8 +22,10 @@ Receive = Callable[[bytes, bytes, bytes, bytes], Awaitable[None]]
 class QuickClient(Client):
     """Owned by one Broker."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, tls: bool = False) -> None:
+        """With `tls`, a connection in the clear is none: whoever stands between could say that there is no TLS."""
         super().__init__()
+        self._tls = tls
         self._receivers: dict[int, Receive] = {}
 
     async def receive(self, subject: str, receive: Receive) -> Subscription:
@@ -44,12 +47,22 @@ class QuickClient(Client):
                 await subscription.drain()  # type: ignore[no-untyped-call]
         self._receivers.pop(subscription._id, None)
 
+    def forget_unwritten(self) -> None:
+        """What was published and has not left this process never does."""
+        self._pending, self._pending_data_size = [], 0
+
     async def written(self) -> None:
         """Return once all that was published has been handed to the system: it arrives even if this process is killed now."""
         written: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         assert self._flush_queue is not None
         await self._flush_queue.put(written)  # not by the client's own way, which swallows a cancellation
         await written
+
+    def _connect_command(self) -> bytes:
+        """Our first words, with the credentials; the client has begun TLS before them if the broker asks for it, and only then."""
+        if self._tls and not self._server_info.get("tls_required"):
+            raise nats.errors.Error("the broker offers no TLS, which the settings ask for")
+        return super()._connect_command()
 
     async def _process_msg(self, sid: int, subject: bytes, reply: bytes, data: bytes, headers: bytes) -> None:
         receive = self._receivers.get(sid)

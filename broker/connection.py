@@ -16,10 +16,10 @@ from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
 
 from penstock.broker.client import QuickClient
-from penstock.broker.credentials import credentials
+from penstock.broker.credentials import credentials, needs_tls
 from penstock.config.keys import hide_passwords
 from penstock.config.settings import BrokerSettings
-from penstock.engine.errors import Conflict, Denied, Invalid, NotFound, PenstockError, Unavailable
+from penstock.engine.errors import Conflict, Denied, Full, Invalid, NotFound, PenstockError, Unavailable
 
 REQUEST_TIMEOUT_S = 5.0
 CONNECT_TIMEOUT_S = 5.0
@@ -30,6 +30,7 @@ WRONG_LAST_SEQUENCE = (10071, 10164)
 STREAM_NOT_FOUND = 10059
 CONSUMER_NOT_FOUND = 10014
 DUPLICATE_IN_BATCH = 10201
+NO_ROOM = (10002, 10023, 10047)  # for the account, on the server, for a new stream
 
 # What the broker says to who may not come in (any more); its permissions are told otherwise.
 REFUSAL = re.compile(r"authorization violation|authentication (?:expired|revoked)", re.IGNORECASE)
@@ -46,10 +47,12 @@ class ApiError(PenstockError):
 
 
 def refusal(error: dict[str, Any]) -> PenstockError:
-    """The broker's error object as one of ours: a stale expectation is a Conflict, trouble of its own is Unavailable."""
+    """The broker's error object as one of ours: a stale expectation is a Conflict, trouble of its own is Unavailable (Full)."""
     code, err_code, text = error.get("code", 500), error.get("err_code", 0), error.get("description", "unknown error")
     if err_code in WRONG_LAST_SEQUENCE:
         return Conflict(f"broker: {text}")
+    if err_code in NO_ROOM:
+        return Full(f"the broker's storage is full, nothing was stored ({text})")
     if code in (429, 503) or code == 500:
         return Unavailable(f"broker: {text} ({err_code})")
     return ApiError(code, err_code, text)
@@ -62,7 +65,7 @@ class Broker:
         self.client = client
         self.on_reconnect: list[Callable[[], Awaitable[None]]] = []
         self.reconnects = 0
-        self._deadlines: set[asyncio.Timeout] = set()
+        self._deadlines: dict[asyncio.Timeout, None] = {}  # in the order of their beginning: a simulated world must replay exactly
         self._closing = False
         self._opened = False
         self._last_error = ""
@@ -85,6 +88,10 @@ class Broker:
     def unwritten(self) -> int:
         """Bytes that were published and have not left this process."""
         return int(self.client.pending_data_size)
+
+    def forget_unwritten(self) -> None:
+        """What was published and has not left this process never does: its time is over."""
+        self.client.forget_unwritten()
 
     def new_inbox(self) -> str:
         return self.client.new_inbox()
@@ -175,11 +182,11 @@ class Broker:
     async def deadline(self, timeout_s: float) -> AsyncIterator[None]:
         """A time limit for the block that also ends with the connection. Raises TimeoutError."""
         async with asyncio.timeout(timeout_s) as deadline:
-            self._deadlines.add(deadline)
+            self._deadlines[deadline] = None
             try:
                 yield
             finally:
-                self._deadlines.discard(deadline)
+                del self._deadlines[deadline]
 
     async def _disconnected(self) -> None:
         """What was asked over the connection that is gone will never be answered."""
@@ -219,8 +226,8 @@ class Broker:
 async def connect(settings: BrokerSettings, name: str, patience_s: float = 10.0) -> AsyncIterator[Broker]:
     """A connection for the time of the block. Raises Unavailable when the broker does not answer within `patience_s`, Denied
     as soon as it refuses our credentials, Invalid for credentials that cannot be read."""
-    broker, where = Broker(QuickClient()), address(settings)
     given = credentials(settings)
+    broker, where = Broker(QuickClient(tls=needs_tls(settings))), address(settings)
     try:
         async with asyncio.timeout(patience_s):
             await _open(broker, settings, name, given)
@@ -229,7 +236,7 @@ async def connect(settings: BrokerSettings, name: str, patience_s: float = 10.0)
         raise Denied(f"the broker at {where} refuses our credentials: {error}") from error
     except (nats.errors.Error, OSError, TimeoutError) as error:
         await broker.close()
-        raise Unavailable(f"cannot connect to the broker at {where}: {error or broker._last_error or 'no answer'}") from error
+        raise Unavailable(f"cannot connect to the broker at {where}: {str(error) or broker._last_error or 'no answer'}") from error
     broker._opened, broker._last_error = True, ""
     try:
         yield broker

@@ -6,10 +6,13 @@ import re
 import ssl
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
+from penstock.broker import names
 from penstock.config.settings import BrokerSettings
 from penstock.engine.errors import Invalid
 
+TOKEN = re.compile(r"[A-Za-z0-9_-]+")
 KEY = re.compile(r"^SU[A-Z2-7]{56}\s*$", re.MULTILINE)
 
 
@@ -24,8 +27,22 @@ def credentials(settings: BrokerSettings) -> dict[str, Any]:
         "nkeys_seed": settings.nkey_seed,
         "user_credentials": settings.credentials,
         "tls": _tls(settings),
+        "inbox_prefix": _inbox_prefix(settings),
     }
     return {key: value for key, value in given.items() if value is not None}
+
+
+def _inbox_prefix(settings: BrokerSettings) -> str | None:
+    """None for who comes without a user name, or with one that is no token of a subject."""
+    urls = [urlsplit(url.strip()) for url in (settings.url or "").split(",")]
+    user = settings.user or next((url.username for url in urls if url.username and url.password), "")  # alone, it is a token
+    return names.inbox_prefix(user) if TOKEN.fullmatch(user) else None
+
+
+def needs_tls(settings: BrokerSettings) -> bool:
+    """Whether anything in the settings says that the broker is to be spoken to by TLS, and so by nothing else. Our own has none."""
+    given = settings.tls_ca or settings.tls_cert or re.search(r"(^|,)\s*tls://", settings.url or "")
+    return bool(given) and not settings.embedded
 
 
 def _check_key_file(path: str) -> None:

@@ -144,7 +144,7 @@ class DeadLetters:
         }
         try:
             async with asyncio.timeout(KEEP_S_MAX):
-                await self._publisher.send(names.dead_trigger_subject(trigger), body[:OCCURRENCE_BYTES_MAX], headers)
+                await self._publisher.send(names.dead_trigger_subject(trigger), body[:OCCURRENCE_BYTES_MAX], headers, patient=False)
         except TimeoutError as late:
             raise Unavailable("the broker gave no answer in time; whether the dead letter was stored is unknown") from late
 

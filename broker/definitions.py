@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
+import structlog
+
 from penstock.broker import names
-from penstock.broker.buckets import Bucket
+from penstock.broker.buckets import Bucket, Entry
+from penstock.config.crash_points import reached
 from penstock.engine.definitions import WorkflowDef, digest, from_json, to_json
-from penstock.engine.errors import NotFound
+from penstock.engine.errors import NeedsUpgrade, NotFound
 from penstock.engine.workflow import Workflow, compile_workflow
+
+log = structlog.get_logger()
 
 
 class Definitions:
@@ -23,11 +28,12 @@ class Definitions:
         body = to_json(definition)
         name = digest(body)
         await self._bucket.put(names.definition_key(definition.name, name), body)  # first: the latest must never name a missing one
+        reached("definition.stored")
         await self._bucket.put(definition.name, body)
         return name
 
     async def latest(self, name: str) -> tuple[WorkflowDef, str]:
-        """The latest definition of a name and its digest. Raises NotFound."""
+        """The latest definition of a name and its digest. Raises NotFound, NeedsUpgrade."""
         entry = await self._bucket.get(name)
         if entry is None:
             raise NotFound(f'workflow "{name}" is not registered')
@@ -44,16 +50,17 @@ class Definitions:
         return entry is not None and digest(entry.value) == known
 
     async def all(self) -> list[WorkflowDef]:
-        """The latest definition of every name, by name."""
+        """The latest definition of every name, by name; without those that need an upgrade to be read."""
         entries = await self._bucket.all()
-        return [from_json(entry.value) for entry in sorted(entries, key=lambda e: e.key) if "/" not in entry.key]
+        found = [_readable(entry) for entry in sorted(entries, key=lambda e: e.key) if "/" not in entry.key]
+        return [definition for definition in found if definition is not None]
 
     def compiled(self, digest: str) -> Workflow | None:
         """The version that a run keeps, if it was loaded before."""
         return self._compiled.get(digest)
 
     async def load(self, name: str, digest: str) -> Workflow:
-        """The version that a run keeps. Raises NotFound."""
+        """The version that a run keeps. Raises NotFound, NeedsUpgrade."""
         found = self._compiled.get(digest)
         if found is None:
             entry = await self._bucket.get(names.definition_key(name, digest))
@@ -65,3 +72,11 @@ class Definitions:
     async def on_change(self, callback: Callable[[str], Awaitable[None]]) -> None:
         """Have `await callback(name)` called when a name gets another latest definition. A doorbell: it may miss some."""
         await self._bucket.on_change(">", callback)
+
+
+def _readable(entry: Entry) -> WorkflowDef | None:
+    try:
+        return from_json(entry.value)
+    except NeedsUpgrade as error:
+        log.warning("definition_left_out", key=entry.key, reason=str(error))
+        return None

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime
 from typing import Any
@@ -64,6 +64,20 @@ class DirectReader:
                 return found
             from_seq = page[-1].seq + 1
 
+    async def pages(self, stream: str, subject: str, from_seq: int = 1) -> AsyncGenerator[list[Stored]]:
+        """As `subject`, with little of it in memory at a time."""
+        newest = await self.leaders.last(stream, subject) if await self.leaders.needed(stream) else None
+        left = 1
+        while left:
+            request = {"seq": from_seq, "batch": PAGE, "max_bytes": PAGE_BYTES, "next_by_subj": subject}
+            page, left = await self._ask(stream, request)
+            if not page:
+                break
+            yield page
+            from_seq = page[-1].seq + 1
+        if missing := await self._missing(stream, subject, from_seq, newest):
+            yield missing
+
     async def _missing(self, stream: str, subject: str, from_seq: int, newest: Stored | None) -> list[Stored]:
         """What the copy did not have yet. Copies store in order: nothing is missing but the end."""
         found: list[Stored] = []
@@ -116,6 +130,13 @@ class DirectReader:
         if await self.leaders.needed(stream):
             return await self.leaders.last(stream, subject)
         found, _ = await self._ask(stream, {"last_by_subj": subject}, alone=True)
+        return found[0] if found else None
+
+    async def at(self, stream: str, seq: int) -> Stored | None:
+        """The message with this sequence, or None."""
+        found, _ = await self._ask(stream, {"seq": seq}, alone=True)
+        if not found and await self.leaders.needed(stream):
+            return await self.leaders.at(stream, seq)
         return found[0] if found else None
 
     async def _ask(self, stream: str, request: dict[str, Any], alone: bool = False) -> tuple[list[Stored], int]:

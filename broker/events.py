@@ -85,7 +85,7 @@ class Events:
     async def _send(self, subject: str, body: bytes, headers: dict[str, str]) -> None:
         if not self._broker.connected:
             raise Unavailable("broker: not connected")
-        sent = self._publisher.send(subject, body, headers)
+        sent = self._publisher.send(subject, body, headers, patient=False)
         try:
             async with asyncio.timeout(PUBLISH_DEADLINE_S):
                 await sent

@@ -15,7 +15,7 @@ from penstock.broker.direct import DirectReader, Stored
 from penstock.broker.publisher import Publisher, ack_seq
 from penstock.broker.pull import Delivery, Pull, open_pull
 from penstock.broker.tail import Tail, open_tail
-from penstock.broker.watch import Rings, watch
+from penstock.broker.watch import Rings, gulps, watch
 from penstock.engine.errors import Conflict, Unavailable
 from penstock.engine.events import Event, WorkflowCancelled, WorkflowScheduled, WorkflowStarted, encode
 
@@ -24,6 +24,7 @@ FOLLOW_HEARTBEAT_S = 2
 FOLLOW_AGAIN_S = 0.1
 LEADER_S = 2.5  # what is asked while a cluster has no leader is never answered: better to ask again soon
 MESSAGE_NOT_FOUND = 10037
+SUBJECT_BYTES_MAX = 64 << 10  # what a message may have in the broker's count beside its payload
 
 
 class Tip(NamedTuple):
@@ -40,10 +41,11 @@ class History:
         self._broker, self._publisher, self._reader = broker, publisher, reader
         self._batches = Batches(broker)
 
-    def send(self, event: Event, message_id: str | None = None) -> asyncio.Future[bytes]:
-        """Append without waiting; the future ends when the event is stored. A repeat within 5 s is stored once."""
+    def send(self, event: Event, message_id: str | None = None, *, patient: bool = True) -> asyncio.Future[bytes]:
+        """Append without waiting; the future ends when the event is stored. A repeat within 5 s is stored once. `patient` as in
+        `Publisher.send`."""
         headers = {names.MSG_ID: message_id or names.message_id(event)}
-        return self._publisher.send(names.history_subject(event.run_id), encode(event), headers)
+        return self._publisher.send(names.history_subject(event.run_id), encode(event), headers, patient=patient)
 
     async def append(self, event: Event, *, expect_seq: int | None = None, message_id: str | None = None) -> int:
         """Publish `event` to its run's history and return the stream sequence. `message_id` stands in for its usual one.
@@ -55,6 +57,18 @@ class History:
         if expect_seq is not None:
             return await self._append(event, {names.EXPECT_SEQ: str(expect_seq)})
         return await self._append(event, {names.MSG_ID: message_id or names.message_id(event)})
+
+    async def append_next(self, event: Event, last_seq: int) -> bool:
+        """Append if the run's history still ends with the sequence `last_seq`; False, and nothing is done: something else came first.
+
+        Of several that try the same at once, exactly one is told True. Raises Unavailable (outcome unknown).
+        """
+        mark = uuid4().hex
+        try:
+            await self._append(event, {names.MSG_ID: mark, names.EXPECT_SEQ: str(last_seq)})
+            return True
+        except Conflict:  # perhaps by this very event, whose answer got lost
+            return _is_among(mark, await self.read(event.run_id, last_seq))
 
     async def append_all(self, events: Sequence[Event]) -> None:
         """Append up to 1,000 events of any runs, all or none. Raises as `publish_batch`."""
@@ -77,14 +91,14 @@ class History:
         that is still on its way to being stored. A signal that comes in between only means another look. Raises Unavailable
         (outcome unknown).
         """
-        body = encode(event)
+        mark = uuid4().hex
         while True:
             stored = await self.read(event.run_id)
-            if any(one.data == body for one in stored):  # the answer to an earlier try got lost
+            if _is_among(mark, stored):  # the answer to an earlier try got lost
                 return True
             if await self._reader.one(names.HISTORY, names.start_subject(event.run_id)) is None:
                 return False
-            expected = {names.EXPECT_SEQ: str(stored[-1].seq if stored else 0)}
+            expected = {names.MSG_ID: mark, names.EXPECT_SEQ: str(stored[-1].seq if stored else 0)}
             with suppress(Conflict):
                 await self._append(event, {**_taking_back(event.run_id), **expected})
                 return True
@@ -97,7 +111,7 @@ class History:
     async def _append(self, event: Event, headers: dict[str, str]) -> int:
         if not self._broker.connected:
             raise Unavailable("broker: not connected")
-        sent = self._publisher.send(names.history_subject(event.run_id), encode(event), headers)
+        sent = self._publisher.send(names.history_subject(event.run_id), encode(event), headers, patient=False)
         try:
             async with asyncio.timeout(PUBLISH_DEADLINE_S):
                 return ack_seq(await sent)
@@ -107,6 +121,15 @@ class History:
     async def read(self, run_id: str, after: int = 0) -> list[Stored]:
         """The run's stored events after a sequence, in order. An unknown run has none."""
         return await self._reader.subject(names.HISTORY, names.stored_subject(run_id), after + 1)
+
+    def pages(self, run_id: str, after: int = 0) -> AsyncGenerator[list[Stored]]:
+        """As `read`, with little of it in memory at a time."""
+        return self._reader.pages(names.HISTORY, names.stored_subject(run_id), after + 1)
+
+    async def at(self, run_id: str, seq: int) -> Stored | None:
+        """The run's event with this stream sequence, or None."""
+        found = await self._reader.at(names.HISTORY, seq)
+        return found if found is not None and found.subject == names.stored_subject(run_id) else None
 
     async def remove(self, run_id: str) -> None:
         """Delete the run's whole history, for good."""
@@ -131,25 +154,22 @@ class History:
             return None
         return int(found["message"]["seq"])
 
-    async def reset(self, partition: int) -> None:
-        """Have everything of the partition that is not acknowledged delivered again, at once and in order."""
-        await self._broker.api(f"CONSUMER.RESET.{names.HISTORY}.{names.engine_consumer(partition)}", timeout_s=LEADER_S)
-
     def consume(
         self,
-        partition: int,
+        consumer: str,
         take: Callable[[Delivery], None],
         *,
         batch: int,
         room: Callable[[], int],
         before: Callable[[], Awaitable[None]],
     ) -> AbstractAsyncContextManager[Pull]:
-        """Deliveries of one partition, for the time of the block. Acknowledging one acknowledges all before it.
+        """Deliveries of one partition's consumer, for the time of the block. Acknowledging one acknowledges all before it.
 
-        `before` is awaited at the beginning and again whenever deliveries may have been lost on the way (a reconnect).
+        `before` is awaited at the beginning and again whenever deliveries may have been lost on the way (a reconnect). Of large
+        events fewer than `batch` come at a time.
         """
-        consumer = names.engine_consumer(partition)
-        return open_pull(self._broker, names.HISTORY, consumer, take, batch=batch, room=room, before=before)
+        most = self._broker.max_payload + SUBJECT_BYTES_MAX
+        return open_pull(self._broker, names.HISTORY, consumer, take, batch=batch, bytes_max=most, room=room, before=before)
 
     def tail(self, after: int) -> AbstractAsyncContextManager[Tail]:
         """Everything that the stream holds after a sequence and what comes, for the time of the block.
@@ -158,13 +178,24 @@ class History:
         """
         return open_tail(self._broker, names.HISTORY, after)
 
-    def follow(self, run_id: str, after: int = 0, rings: Rings | None = None) -> AsyncGenerator[Stored | None, None]:
+    def follow(self, run_id: str, after: int = 0) -> AsyncGenerator[Stored | None, None]:
         """The run's events after a sequence, then each new one as it is stored. Ends never.
 
-        None when there is nothing more for the moment: once the past has been read, and after every quiet 2 s. With `rings`,
-        events come when it says so of one of them, or after the quiet time: who waits for the end sleeps through the rest.
+        None when there is nothing more for the moment: once the past has been read, and after every quiet 2 s.
         """
-        return watch(self._broker, self._reader, run_id, after, rings)
+        return watch(self._broker, self._reader, run_id, after)
+
+    def gulps(self, run_id: str, rings: Rings) -> AsyncGenerator[Sequence[Stored], None]:
+        """As `follow` from the beginning, many events at a time; an empty gulp when there is nothing more for the moment.
+
+        New ones come when `rings` says so of one of them, or after the quiet time: who waits for the end sleeps through the rest.
+        """
+        return gulps(self._broker, self._reader, run_id, 0, rings)
+
+
+def _is_among(mark: str, stored: Sequence[Stored]) -> bool:
+    """Whether one of these messages was sent with this id. What it says may be the same as what somebody else said."""
+    return any(mark.encode() in one.headers for one in stored)
 
 
 def _message(event: Event, batch: str | None = None, headers: Mapping[str, str] = {}) -> Message:

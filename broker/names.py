@@ -35,6 +35,12 @@ STICKY_BINDINGS = "sticky_bindings"
 BRIDGE_LEASES = "bridge_leases"
 APPROVAL_TOKENS = "approval_tokens"
 TRIGGERS = "triggers"
+ENGINES = "engines"
+
+# Keys of the bucket of engines begin so; what they are about stands behind a dot.
+MEMBER = "member"  # a shard that is alive
+CLAIM = "partition"  # who owns it
+DRAINED = "drained"  # an engine that shall own nothing
 
 CAPTURE_PREFIX = "TRIGGER-"
 CAPTURES_KEY = "/captures"  # in the bucket of triggers: which of those streams are there, and for whom
@@ -42,6 +48,7 @@ CAPTURES_KEY = "/captures"  # in the bucket of triggers: which of those streams 
 MSG_ID = "Nats-Msg-Id"
 EXPECT_SEQ = "Nats-Expected-Last-Subject-Sequence"
 TTL = "Nats-TTL"
+KV_OPERATION = "KV-Operation"
 SCHEDULE = "Nats-Schedule"
 SCHEDULE_TARGET = "Nats-Schedule-Target"
 SCHEDULE_NEXT = "Nats-Schedule-Next"
@@ -52,8 +59,11 @@ RESTORED = "restored"  # in the metadata of a stream that was made anew
 BRIDGE_FORWARD = "penstock.bridge.forward"  # with a front-end process's id: answers to the tasks that it has handed out
 BRIDGE_RELEASE = "penstock.bridge.release"  # a worker id: its waiting polls end, in every front-end process
 ENGINE_PING = "penstock.engine.ping"  # every shard answers with the partitions that it owns
+ENGINE_RING = "penstock.engine.ring"  # every shard looks again at who is there
 TRIGGERS_PING = "penstock.triggers.ping"  # every process that runs triggers answers
 METRICS_PING = "penstock.metrics.ping"  # every process answers with its numbers
+
+INBOX = "_INBOX"  # answers to one connection; with a user's name behind it, they can be kept from other users
 
 _STEP_EVENTS = (
     StepStarted,
@@ -66,6 +76,11 @@ _STEP_EVENTS = (
     ApprovalRejected,
     ApprovalExpired,
 )
+
+
+def inbox_prefix(user: str) -> str:
+    """Under which a user's connections take answers: its permissions need not cover those to others."""
+    return f"{INBOX}.{user}"
 
 
 def history_subject(run_id: str) -> str:
@@ -100,8 +115,29 @@ def partition_filter(number: int) -> str:
     return f"history.{number}.*"
 
 
-def engine_consumer(number: int) -> str:
-    return f"engine-{number}"
+def engine_consumer(number: int, epoch: int | None = None) -> str:
+    """The durable of a partition's owners since `epoch`, the revision of the claim that began them; None: from before there were claims."""
+    return f"engine-{number}" if epoch is None else f"engine-{number}-{epoch}"
+
+
+def engine_consumer_parts(consumer: str) -> tuple[int, int]:
+    """Partition and epoch (-1: from before there were claims) of such a durable; partition -1: it is another one."""
+    kind, *parts = consumer.split("-")
+    if kind != "engine" or not 1 <= len(parts) <= 2 or not all(part.isdigit() for part in parts):
+        return -1, -1
+    return int(parts[0]), int(parts[1]) if len(parts) == 2 else -1
+
+
+def member_key(member_id: str) -> str:
+    return f"{MEMBER}.{member_id}"
+
+
+def claim_key(number: int) -> str:
+    return f"{CLAIM}.{number}"
+
+
+def drained_key(engine: str) -> str:
+    return f"{DRAINED}.{engine}"
 
 
 def schedule_subject(run_id: str, timer: str) -> str:

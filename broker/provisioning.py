@@ -26,6 +26,7 @@ LASTING = (
     names.STICKY_BINDINGS,
     names.APPROVAL_TOKENS,
     names.TRIGGERS,
+    names.ENGINES,
 )
 
 log = structlog.get_logger()
@@ -93,7 +94,6 @@ async def provision(broker: Broker, settings: BrokerSettings) -> None:
     problems = [problem for found in await asyncio.gather(*(_create(broker, one) for one in wanted)) for problem in found]
     if problems:
         raise Conflict("\n".join(problems))
-    await asyncio.gather(*(_consumer(broker, number) for number in range(limits.PARTITIONS)))
 
 
 async def restore_leases(broker: Broker, settings: BrokerSettings) -> None:
@@ -162,16 +162,3 @@ def differences(wanted: dict[str, Any], found: dict[str, Any]) -> list[str]:
     if window < limits.DEDUP_WINDOW_S * NS:
         problems.append(f"the stream {name} exists with duplicate_window = {window / NS:g} s, at least {limits.DEDUP_WINDOW_S:g} s needed")
     return problems
-
-
-async def _consumer(broker: Broker, partition: int) -> None:
-    name = names.engine_consumer(partition)
-    config = {
-        "name": name,
-        "durable_name": name,
-        "ack_policy": "all",
-        "ack_wait": int(limits.ACK_WAIT_S * NS),
-        "max_ack_pending": -1,
-        "filter_subject": names.partition_filter(partition),
-    }
-    await broker.api(f"CONSUMER.CREATE.{names.HISTORY}.{name}", {"stream_name": names.HISTORY, "config": config})

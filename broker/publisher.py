@@ -16,10 +16,13 @@ import structlog
 
 from penstock.broker.connection import Broker, refusal
 from penstock.broker.meters import Meters
-from penstock.engine.errors import TooLarge, Unavailable
+from penstock.engine.errors import Full, TooLarge, Unavailable
 
 RESEND_S = 2.0
 WRITTEN_S_MAX = 5.0
+COMPLAIN_S = 10.0
+IN_FLIGHT_MAX = 20_000  # messages without an answer; who can wait does so beyond them, or beyond their bytes
+IN_FLIGHT_BYTES_MAX = 64 << 20
 HEADER_BYTES_MAX = 4096  # they count too: for a message over its limit the broker cuts the connection, every time it is sent
 
 log = structlog.get_logger()
@@ -28,10 +31,10 @@ log = structlog.get_logger()
 class _Sent:
     """One message on its way."""
 
-    __slots__ = ("data", "future", "headers", "sent_at", "since", "subject")
+    __slots__ = ("data", "future", "headers", "patient", "sent_at", "since", "subject")
 
-    def __init__(self, subject: str, data: bytes, headers: dict[str, str] | None, future: asyncio.Future[bytes]) -> None:
-        self.subject, self.data, self.headers, self.future = subject, data, headers, future
+    def __init__(self, subject: str, data: bytes, headers: dict[str, str] | None, patient: bool, future: asyncio.Future[bytes]) -> None:
+        self.subject, self.data, self.headers, self.patient, self.future = subject, data, headers, patient, future
         self.since = self.sent_at = time.monotonic()
 
 
@@ -47,6 +50,9 @@ class Publisher:
         self._count = 0
         self._waiting: dict[str, _Sent] = {}
         self._queue: dict[str, None] = {}
+        self._bytes = 0
+        self._roomy = asyncio.Event()
+        self._quiet_until = 0.0
         self._loop = asyncio.get_running_loop()
         self._flushes: set[asyncio.Task[None]] = set()
 
@@ -55,23 +61,40 @@ class Publisher:
         """Messages without an answer so far."""
         return len(self._waiting)
 
-    def send(self, subject: str, data: bytes, headers: dict[str, str] | None = None) -> asyncio.Future[bytes]:
+    @property
+    def full(self) -> bool:
+        """So much is without an answer that no more should be sent; see `room`."""
+        return len(self._waiting) >= IN_FLIGHT_MAX or self._bytes >= IN_FLIGHT_BYTES_MAX
+
+    @property
+    def body_bytes_max(self) -> int:
+        """What a message may have beside its headers."""
+        return self._broker.max_payload - HEADER_BYTES_MAX
+
+    def send(self, subject: str, data: bytes, headers: dict[str, str] | None = None, *, patient: bool = True) -> asyncio.Future[bytes]:
         """Queue one message; the future gives the broker's answer (see `ack_seq`).
 
         It is sent again with the same headers until answered: give a message id. The future raises Conflict for a stale
         expectation, TooLarge, and ApiError for another refusal. It never ends while the broker is away: the caller sets the deadline, and
-        cancelling the future stops the repeats.
+        cancelling the future stops the repeats. Nor does it while the storage is full, unless it is not to be `patient`: then Full.
         """
         self._count += 1
         key = str(self._count)
         future: asyncio.Future[bytes] = self._loop.create_future()
-        self._waiting[key] = _Sent(subject, data, headers, future)
+        self._waiting[key] = _Sent(subject, data, headers, patient, future)
+        self._bytes += len(data)
         self._queue[key] = None
         if len(self._queue) == 1:
             task = self._loop.create_task(self._flush())
             self._flushes.add(task)
             task.add_done_callback(self._flushes.discard)
         return future
+
+    async def room(self) -> None:
+        """Return once it is not `full`. Who sends many messages at once for one cause waits here between them."""
+        while self.full:
+            self._roomy.clear()
+            await self._roomy.wait()
 
     async def written(self) -> None:
         """Return once all that was sent so far has left for the broker; for its answers, wait for the futures. Raises Unavailable."""
@@ -86,7 +109,7 @@ class Publisher:
     async def _flush(self) -> None:
         queue, self._queue = self._queue, {}
         publish, prefix, waiting = self._broker.client.publish, self._prefix, self._waiting
-        most = self._broker.max_payload - HEADER_BYTES_MAX
+        most = self.body_bytes_max
         for key in queue:
             sent = waiting.get(key)
             if sent is None:
@@ -100,7 +123,7 @@ class Publisher:
                 continue  # the client's buffer is full: the sweep sends again
 
     def _too_large(self, key: str, sent: _Sent) -> None:
-        del self._waiting[key]
+        self._forget(key)
         if not sent.future.done():
             sent.future.set_exception(TooLarge(f"a message of {len(sent.data)} bytes is more than the broker takes"))
 
@@ -111,7 +134,7 @@ class Publisher:
         if b'"error"' in data:
             self._refused(key, data)
             return
-        sent = self._waiting.pop(key, None)
+        sent = self._forget(key)
         if sent is not None and not sent.future.done():
             self._latency.observe(time.monotonic() - sent.since)
             sent.future.set_result(data)
@@ -121,12 +144,28 @@ class Publisher:
         sent = self._waiting.get(key)
         if sent is None:
             return
-        if isinstance(error, Unavailable):  # full, busy or starting: the sweep sends again
-            log.warning("broker_refused", subject=sent.subject, error=str(error))
+        if isinstance(error, Unavailable) and (sent.patient or not isinstance(error, Full)):
+            self._complain(error)  # full, busy or starting: the sweep sends again
             return
-        del self._waiting[key]
+        self._forget(key)
         if not sent.future.done():
             sent.future.set_exception(error)
+
+    def _forget(self, key: str) -> _Sent | None:
+        """It is not in flight any more, if it was."""
+        sent = self._waiting.pop(key, None)
+        if sent is not None:
+            self._bytes -= len(sent.data)
+            if not self._roomy.is_set():
+                self._roomy.set()
+        return sent
+
+    def _complain(self, error: Unavailable) -> None:
+        """Thousands of messages may be refused every few seconds: that is told now and then."""
+        now = time.monotonic()
+        if now >= self._quiet_until:
+            self._quiet_until = now + COMPLAIN_S
+            log.warning("broker_refused", error=str(error), waiting=len(self._waiting))
 
     async def _sweep(self) -> None:
         while True:
@@ -137,7 +176,7 @@ class Publisher:
         """Queue again what was sent too long ago; forget what nobody waits for any more."""
         for key, sent in list(self._waiting.items()):
             if sent.future.done():
-                del self._waiting[key]
+                self._forget(key)
             elif sent.sent_at < sent_before and self._broker.connected and key not in self._queue:
                 sent.sent_at = time.monotonic()
                 self._queue[key] = None

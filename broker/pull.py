@@ -48,7 +48,8 @@ class Delivery:
         tokens = self.reply.split(".")  # $JS.ACK[.<domain>.<account>].<stream>.<consumer>.<deliveries>.<seq>.<number>.<time>.<pending>
         first = 4 if len(tokens) == 9 else 6
         self.deliveries, self.seq, self.number = map(int, tokens[first : first + 3])
-        self.at, self.pending = int(tokens[first + 3]) / 1e9, int(tokens[first + 4])
+        self.at = int(tokens[first + 3]) // 1000 / 1e6  # whole microseconds, as in every other read: a replay gives the very same state
+        self.pending = int(tokens[first + 4])
         return object.__getattribute__(self, name)
 
     async def ack(self) -> None:
@@ -67,9 +68,9 @@ class Delivery:
 class Pull:
     """One consumer's stream of deliveries, for as long as `open_pull` holds it.
 
-    `batch` bounds what is on its way unasked for. `room` (messages that the owner can take now) holds the next request
-    back: when it says 0, `top_up` must be called once there is room again. `before` is awaited before each beginning on a
-    new inbox, the first one included: nothing is delivered while it runs.
+    `batch` bounds what is on its way unasked for, and `bytes_max` each request: no message may be larger. `room` (messages that
+    the owner can take now) holds the next request back: when it says 0, `top_up` must be called once there is room again. `before`
+    is awaited before each beginning on a new inbox, the first one included: nothing is delivered while it runs.
     """
 
     def __init__(
@@ -82,16 +83,20 @@ class Pull:
         room: Callable[[], int] | None,
         before: Callable[[], Awaitable[None]] | None,
         expires_s: int,
+        bytes_max: int | None,
     ) -> None:
         self._broker, self._take, self._batch, self._room, self._before = broker, take, batch, room, before
-        self._expires_ns = expires_s * 10**9
+        self._terms = {"expires": expires_s * 10**9, "idle_heartbeat": HEARTBEAT_S * 10**9}
+        if bytes_max is not None:
+            self._terms["max_bytes"] = bytes_max
         self._stream, self._consumer = stream, consumer
         self._subject = f"$JS.API.CONSUMER.MSG.NEXT.{stream}.{consumer}"
         self._subscription: Subscription | None = None
         self._inbox = ""
         self._left = 0
         self._heard = time.monotonic()
-        self._broken = False
+        self._broken = self._closed = False
+        self._renewing = asyncio.Lock()
 
     async def top_up(self) -> None:
         """Ask for more if less than half of what may be on its way is left of the last requests."""
@@ -127,20 +132,35 @@ class Pull:
 
     async def _renew(self) -> None:
         """Begin afresh on a new inbox: requests made before are void, what they still bring is redelivered."""
-        self._broken = True
-        if self._subscription is not None:
-            await self._broker.client.stop_receiving(self._subscription)
-            self._subscription = None
-        if self._before is not None:
-            await self._before()
-        self._inbox, self._left = self._broker.new_inbox(), 0
-        self._subscription = await self._broker.client.receive(self._inbox, self._receive)
-        self._heard, self._broken = time.monotonic(), False
-        await self.top_up()
+        async with self._renewing:  # a reconnect and the watch may both want it
+            self._broken = True
+            await self._stop()
+            if self._before is not None and not self._closed:
+                await self._before()
+            if self._closed:  # meanwhile: what we asked for now would never reach who comes after us
+                return
+            self._inbox, self._left = self._broker.new_inbox(), 0
+            self._subscription = await self._broker.client.receive(self._inbox, self._receive)
+            if self._closed:
+                await self._stop()
+                return
+            self._heard, self._broken = time.monotonic(), False
+            await self.top_up()
+
+    async def _stop(self) -> None:
+        subscription, self._subscription = self._subscription, None
+        if subscription is not None:
+            await self._broker.client.stop_receiving(subscription)
+
+    async def _close(self) -> None:
+        """Take and ask for nothing more, also when a new beginning is under way."""
+        self._closed = self._broken = True
+        if self._broker.connected:
+            await self._stop()
 
     async def _ask(self, count: int) -> None:
         self._left += count
-        request = {"batch": count, "expires": self._expires_ns, "idle_heartbeat": HEARTBEAT_S * 10**9}
+        request = {"batch": count, **self._terms}
         await self._broker.publish(self._subject, orjson.dumps(request), reply=self._inbox)
 
     async def _receive(self, subject: bytes, reply: bytes, data: bytes, headers: bytes) -> None:
@@ -195,12 +215,13 @@ async def open_pull(
     room: Callable[[], int] | None = None,
     before: Callable[[], Awaitable[None]] | None = None,
     expires_s: int = EXPIRES_S,
+    bytes_max: int | None = None,
 ) -> AsyncIterator[Pull]:
     """Deliveries of the consumer go to `take` (which must not wait) for the time of the block.
 
     `expires_s` is how long the broker waits behind one request: at least 5, for its heartbeats.
     """
-    pull = Pull(broker, stream, consumer, take, batch, room, before, expires_s)
+    pull = Pull(broker, stream, consumer, take, batch, room, before, expires_s, bytes_max)
     await pull._renew()
     broker.on_reconnect.append(pull._safely_renew)
     watcher = asyncio.create_task(pull._watch())
@@ -209,5 +230,4 @@ async def open_pull(
     finally:
         broker.on_reconnect.remove(pull._safely_renew)
         watcher.cancel()
-        if broker.connected and pull._subscription is not None:
-            await broker.client.stop_receiving(pull._subscription)
+        await pull._close()

@@ -23,6 +23,8 @@ LOG_BYTES_MAX = 32 * MIB
 LOGS_KEPT = 2
 LOCAL = "127.0.0.1"
 ANY_PORT = -1
+MEMORY_SHARE = 16  # the part of the machine's memory beyond which the broker works at giving memory back
+MEMORY_BYTES_MIN = 768 * MIB
 PORTS_FILES = "nats-server_*.ports"
 
 
@@ -32,7 +34,7 @@ class EmbeddedBroker:
     def __init__(self, settings: BrokerSettings) -> None:
         self.settings = settings
         self._dir = Path(settings.data_dir).absolute()
-        self._dir.mkdir(parents=True, exist_ok=True)
+        self._dir.mkdir(0o700, parents=True, exist_ok=True)
         self._lock: int | None = _lock(self._dir)
         self.command: Command | None = None
 
@@ -53,7 +55,7 @@ class EmbeddedBroker:
         for former in self._dir.glob(PORTS_FILES):
             former.unlink()
         with open(log_path(self.settings), "ab", opener=_private) as log:
-            self.command = Command([find_binary(), "-c", str(config)], output=log)
+            self.command = Command([find_binary(), "-c", str(config)], _environ(), output=log)
         self._wait_ready(self.command)
 
     def stop(self, timeout_s: float = 5.0) -> None:
@@ -106,6 +108,13 @@ def render(settings: BrokerSettings) -> str:
         lines.append(f"ports_file_dir: {_quote(str(Path(settings.data_dir).absolute()))}")
         lines.append(f'leafnodes {{ reconnect: "2s", remotes: [{", ".join(_remote(settings, url) for url in settings.leaf_remotes)}] }}')
     return "\n".join(lines) + "\n"
+
+
+def _environ() -> dict[str, str]:
+    """Ours, with a soft limit of memory: after a flood of large messages the broker would keep garbage of twice their size. It takes more
+    when it needs more. A limit that is set already stays."""
+    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return {"GOMEMLIMIT": str(max(MEMORY_BYTES_MIN, memory // MEMORY_SHARE)), **os.environ}
 
 
 def log_path(settings: BrokerSettings) -> Path:

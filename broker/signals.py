@@ -8,6 +8,7 @@ from contextlib import suppress
 from penstock.broker import names
 from penstock.broker.facts import now
 from penstock.broker.store import Store
+from penstock.config.crash_points import reached
 from penstock.config.limits import SIGNAL_BYTES_MAX
 from penstock.engine.errors import Invalid, TooLarge
 from penstock.engine.events import SignalReceived, SignalRef
@@ -57,7 +58,9 @@ async def wait(store: Store, run_id: str, name: str) -> bytes:
 async def send(store: Store, run_id: str, name: str, payload: bytes) -> None:
     """Store the signal, then tell the run's history. Raises Unavailable: whether both were done is unknown, sending it again is fine."""
     revision = await put(store, run_id, name, payload)
+    reached("signal.stored")
     await store.history.append(_received(run_id, name, len(payload)), message_id=names.signal_message_id(run_id, name, revision))
+    reached("signal.told")
 
 
 async def put(store: Store, run_id: str, name: str, payload: bytes) -> int:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 
 from penstock.broker import names
-from penstock.broker.connection import Broker
-from penstock.broker.pull import EXPIRES_S, Delivery, Pull, open_pull
+from penstock.broker.connection import CONSUMER_NOT_FOUND, ApiError, Broker
+from penstock.broker.pull import BRIEF_S, EXPIRES_S, Delivery, Pull, open_pull
 from penstock.config.limits import ACK_WAIT_S, STICKY_CONSUMER_S
 from penstock.engine.errors import PenstockError
+
+UNHELD_MAX = 100  # that are looked at together
 
 
 class StickyTasks:
@@ -38,6 +41,30 @@ class StickyTasks:
         more = {"batch": batch, "expires_s": expires_s}
         async with open_pull(self._broker, names.STICKY, name, take, room=room, before=ensure, **more) as pull:
             yield pull
+
+    async def runs(self) -> set[str]:
+        """The runs that have tasks in the stream."""
+        state = (await self._broker.api(f"STREAM.INFO.{names.STICKY}", {"subjects_filter": "sticky.>"}))["state"]
+        return {subject.rpartition(".")[2] for subject in state.get("subjects") or {}}
+
+    async def unheld(self, task: str, worker_id: str) -> list[Delivery]:
+        """Some tasks of this worker's that nobody holds, if nobody asks for them either: from now on the caller has them.
+
+        Who does not keep a task that it has begun alive at the broker for 30 s does not hold it any more. Raises Unavailable.
+        """
+        name = names.sticky_consumer(task, worker_id)
+        try:
+            if (await self._broker.api(f"CONSUMER.INFO.{names.STICKY}.{name}"))["num_waiting"]:
+                return []
+        except ApiError as error:
+            if error.err_code != CONSUMER_NOT_FOUND:
+                raise
+            await self._durable(task, worker_id)
+        found: list[Delivery] = []
+        async with open_pull(self._broker, names.STICKY, name, found.append, batch=UNHELD_MAX, room=lambda: 0) as pull:
+            await pull.ask_briefly(UNHELD_MAX)
+            await asyncio.sleep(2 * BRIEF_S)  # until the request is over for certain
+        return found
 
     async def forget(self, task: str, worker_id: str) -> None:
         """Remove the worker's consumer; its tasks stay, for when it comes back."""

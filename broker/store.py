@@ -9,6 +9,7 @@ from penstock.broker import names
 from penstock.broker.buckets import Bucket
 from penstock.broker.captures import Captures
 from penstock.broker.connection import Broker, connect
+from penstock.broker.consumers import Consumers
 from penstock.broker.dead_letters import DeadLetters
 from penstock.broker.definitions import Definitions
 from penstock.broker.direct import DirectReader, open_reader
@@ -16,6 +17,7 @@ from penstock.broker.events import Events
 from penstock.broker.history import History
 from penstock.broker.leases import Leases
 from penstock.broker.meters import Meters
+from penstock.broker.owners import Owners
 from penstock.broker.pauses import Pauses
 from penstock.broker.publisher import Publisher, open_publisher
 from penstock.broker.sources import Sources
@@ -33,6 +35,8 @@ class Store:
         self.broker, self.publisher, self.reader, self.meters = broker, publisher, reader, meters
         self.telemetry = Telemetry(broker, meters)
         self.history = History(broker, publisher, reader)
+        self.consumers = Consumers(broker)
+        self.owners = Owners(self.bucket(names.ENGINES), broker)
         self.tasks = Tasks(broker, publisher, reader)
         self.sticky_tasks = StickyTasks(broker)
         self.dead_letters = DeadLetters(broker, publisher, reader)

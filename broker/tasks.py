@@ -12,7 +12,7 @@ from msgspec import Raw, Struct
 
 from penstock.broker import names
 from penstock.broker.connection import ApiError, Broker
-from penstock.broker.direct import DirectReader
+from penstock.broker.direct import DirectReader, Stored
 from penstock.broker.publisher import Publisher
 from penstock.broker.pull import EXPIRES_S, Delivery, Pull, open_pull
 from penstock.config.limits import ACK_WAIT_S
@@ -48,7 +48,8 @@ def decode(body: bytes) -> TaskPayload:
 
 
 def payload(run_id: str, workflow: str, command: DispatchTask) -> bytes:
-    """The task message's body for one execution of a step."""
+    """The task message's body for one execution of a step. Its input must have been put together."""
+    assert isinstance(command.input, Raw)
     document = {
         "task_id": f"{run_id}.{command.step_id}",
         "run_id": run_id,
@@ -80,22 +81,33 @@ class Tasks:
             subject = names.sticky_subject(command.task, command.worker, run_id)
         return self._publisher.send(subject, payload(run_id, workflow, command), {names.MSG_ID: message_id})
 
-    async def withdraw(self, run_id: str, task: str, group: str | None, worker: str | None = None) -> None:
-        """Remove the run's tasks of this type from the queue (or its worker's), also those that are held: none comes again."""
-        if worker is None:
-            await self._broker.api(f"STREAM.PURGE.{names.TASKS}", {"filter": names.task_subject(task, run_id, group)})
-        else:
-            await self._broker.api(f"STREAM.PURGE.{names.STICKY}", {"filter": names.sticky_subject(task, worker, run_id)})
+    async def withdraw(self, run_id: str, task: str, group: str | None, worker: str | None, check: Callable[[], None]) -> None:
+        """Remove the run's tasks of this type from the queue (or its worker's), also those that are held: none comes again.
 
-    async def withdraw_sticky(self, run_id: str, command: WithdrawSticky) -> None:
-        """Remove this very execution from what waits for its worker; one that is gone is fine."""
+        `check` raises when the run is another's by now. What is queued after it was asked stays, however late the removal arrives.
+        """
+        stream = names.TASKS if worker is None else names.STICKY
+        subject = names.task_subject(task, run_id, group) if worker is None else names.sticky_subject(task, worker, run_id)
+        await self._remove(stream, subject, lambda _: True, check)
+
+    async def withdraw_sticky(self, run_id: str, command: WithdrawSticky, check: Callable[[], None]) -> None:
+        """Remove this very execution from what waits for its worker; one that is gone is fine. `check` as above."""
         subject = names.sticky_subject(command.task, command.worker, run_id)
-        wanted = (command.step_id, command.iteration, command.attempt)
-        for stored in await self._reader.subject(names.STICKY, subject):
+
+        def wanted(stored: Stored) -> bool:
             task = decode(stored.data)
-            if (task.step_id, task.iteration, task.attempt) == wanted:
+            return (task.step_id, task.iteration, task.attempt) == (command.step_id, command.iteration, command.attempt)
+
+        await self._remove(names.STICKY, subject, wanted, check)
+
+    async def _remove(self, stream: str, subject: str, wanted: Callable[[Stored], bool], check: Callable[[], None]) -> None:
+        """Each by its sequence. Never by a purge of the subject: while others are queued, handed out and answered, the broker then
+        forgets what else the same consumer has handed out, and such tasks of other runs never come again (nats-server 2.15.1)."""
+        for stored in await self._reader.subject(stream, subject):
+            if wanted(stored):
+                check()
                 with suppress(ApiError):  # answered meanwhile
-                    await self._broker.api(f"STREAM.MSG.DELETE.{names.STICKY}", {"seq": stored.seq})
+                    await self._broker.api(f"STREAM.MSG.DELETE.{stream}", {"seq": stored.seq, "no_erase": True})
 
     @asynccontextmanager
     async def consume(

@@ -15,6 +15,8 @@ from msgspec import Struct
 
 from penstock.broker import names
 from penstock.broker.buckets import Bucket, Entry
+from penstock.engine import formats
+from penstock.engine.errors import NeedsUpgrade
 from penstock.engine.trigger import Trigger
 
 
@@ -79,14 +81,14 @@ class Triggers:
         self._bucket = bucket
 
     async def find(self, name: str) -> Found:
-        """Also one that is deleted and not removed yet."""
+        """Also one that is deleted and not removed yet. Raises NeedsUpgrade for one that must not be written over from here."""
         entry, revision = await self._bucket.find(name)
         return Found(name, None if entry is None else _decoded(entry), revision)
 
     async def all(self) -> list[Kept]:
-        """By name, with those that are deleted and not removed yet."""
+        """By name, with those that are deleted and not removed yet; without those that need an upgrade to be read."""
         entries = await self._bucket.all()
-        found = [_decoded(entry) for entry in sorted(entries, key=lambda entry: entry.key) if "/" not in entry.key]
+        found = [_readable(entry) for entry in sorted(entries, key=lambda entry: entry.key) if "/" not in entry.key]
         return [kept for kept in found if kept is not None]
 
     async def write(self, found: Found, kept: Kept) -> Found:
@@ -121,7 +123,16 @@ class Triggers:
 def _decoded(entry: Entry) -> Kept | None:
     """What somebody else has written there is as good as nothing."""
     try:
+        formats.check(entry.value)
         return _DECODER.decode(entry.value)
     except msgspec.MsgspecError as error:
         log.error("trigger_unreadable", key=entry.key, error=str(error))
+        return None
+
+
+def _readable(entry: Entry) -> Kept | None:
+    try:
+        return _decoded(entry)
+    except NeedsUpgrade as error:
+        log.warning("trigger_left_out", key=entry.key, reason=str(error))
         return None

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from contextlib import aclosing, asynccontextmanager, suppress
 
 from penstock.broker import names
 from penstock.broker.connection import Broker
@@ -49,41 +49,59 @@ class _Copies:
 
     async def take(self) -> list[_Copy]:
         """All that came, as soon as one of it rings; what did not after a quiet time, perhaps nothing."""
-        with suppress(TimeoutError):
-            async with asyncio.timeout(QUIET_S):
-                await self._rung.wait()
+        quiet = asyncio.get_running_loop().call_later(QUIET_S, self._rung.set)
+        try:
+            await self._rung.wait()
+        finally:
+            quiet.cancel()
         self._rung.clear()
         taken, self._waiting = self._waiting, []
         return taken
 
 
-async def watch(
-    broker: Broker, reader: DirectReader, run_id: str, after: int, rings: Rings | None = None
-) -> AsyncGenerator[Stored | None, None]:
+async def watch(broker: Broker, reader: DirectReader, run_id: str, after: int) -> AsyncGenerator[Stored | None, None]:
     """The run's events after a sequence, then each new one as it is stored; ends never.
 
     None when there is nothing more for the moment: once the past has been read, and after every quiet 2 s.
+    """
+    async with aclosing(gulps(broker, reader, run_id, after)) as coming:
+        async for gulp in coming:
+            for stored in gulp:
+                yield stored
+            if not gulp:
+                yield None
+
+
+async def gulps(
+    broker: Broker, reader: DirectReader, run_id: str, after: int, rings: Rings | None = None
+) -> AsyncGenerator[Sequence[Stored], None]:
+    """As `watch`, all events at once that are there; none of them when there is nothing more for the moment.
+
+    With `rings`, new ones come when it says so of one of them, or after the quiet time.
     """
     subject = names.stored_subject(run_id)
     async with _copies(broker, run_id, rings) as copies:
         read_now = quiet = True
         while True:
             if read_now:
-                for stored in await _read(reader, subject, after):
-                    after = stored.seq
-                    yield stored
+                async for page in _read(reader, subject, after):
+                    after = page[-1].seq
+                    yield page
             if quiet:
-                yield None
+                yield ()
             taken = await copies.take()
             # A quiet time may also mean that copies were lost: a reconnect shows in nothing else.
             read_now = quiet = not taken
+            gulp = []
             for copy in taken:
                 if copy.before > after:  # one in between is missing: reading brings it, and all others
                     read_now = True
                     break
                 if copy.seq > after:
                     after = copy.seq
-                    yield Stored(subject, copy.seq, 0.0, copy.data)
+                    gulp.append(Stored(subject, copy.seq, 0.0, copy.data))
+            if gulp:
+                yield gulp
 
 
 @asynccontextmanager
@@ -97,8 +115,8 @@ async def _copies(broker: Broker, run_id: str, rings: Rings | None) -> AsyncIter
             await broker.client.stop_receiving(subscription)
 
 
-async def _read(reader: DirectReader, subject: str, after: int) -> list[Stored]:
-    try:
-        return await reader.subject(names.HISTORY, subject, after + 1)
-    except Unavailable:
-        return []  # the broker is away: the next quiet time reads again
+async def _read(reader: DirectReader, subject: str, after: int) -> AsyncIterator[Sequence[Stored]]:
+    """What is stored; less of it when the broker goes away, for the next quiet time reads again."""
+    with suppress(Unavailable):
+        async for page in reader.pages(names.HISTORY, subject, after + 1):
+            yield page

@@ -23,6 +23,7 @@ COMMANDS: Mapping[str, Lazy] = {
     "serve": Lazy("penstock.cli.serve:serve", "Run the whole service in one go: broker, engine, HTTP."),
     "engine": Lazy("penstock.cli.serve:engine", "Run engine shards against an external broker."),
     "api": Lazy("penstock.cli.serve:api", "Run the HTTP front end against an external broker."),
+    "drain": Lazy("penstock.cli.drain:drain", "Hand over the runs of an engine's host before it goes away."),
     "workflow": Lazy("penstock.cli.workflow:workflow", "Register, list, show and check workflows."),
     "run": Lazy("penstock.cli.run:run", "Start, follow, list, cancel and retry runs."),
     "dlq": Lazy("penstock.cli.dlq:dlq", "Look at dead letters; replay or discard them."),

@@ -1,4 +1,4 @@
-"""`penstock run`: start, status, list, events, watch, scheduled, unschedule, signal, decide; of many runs: cancel, retry, bulk."""
+"""`penstock run`: start, status, list, output, events, watch, scheduled, unschedule, signal, decide; of many runs: cancel, retry, bulk."""
 
 from __future__ import annotations
 
@@ -74,6 +74,15 @@ def list_runs(session: Session, workflow: str | None, status: str | None, limit:
 
     found = list(session.client().runs(workflow=workflow, status=status, after=after, before=before, limit=limit))
     output.show(found, lambda: output.table(run_view.LIST_HEADERS, map(run_view.list_row, found)))
+
+
+@run.command("output")
+@RUN_ID
+@click.argument("step")
+@click.pass_obj
+def step_output(session: Session, run_id: str, step: str) -> None:
+    """Print what STEP of the run ID gave back, as JSON, whatever its size."""
+    click.echo(session.client().output(run_id, step))
 
 
 @run.command()

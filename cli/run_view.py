@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 import msgspec
+from msgspec import UnsetType
 
 from penstock.cli import output
 from penstock.cli.session import as_json
@@ -44,10 +45,15 @@ def step_rows(run: RunView) -> list[tuple[str, ...]]:
             str(step.attempts or ""),
             output.took(step.started_at, step.finished_at) if step.started_at and (step.finished_at or not run.ended) else "",
             output.optional(step.worker_id),
-            output.optional(step.error or step.output),
+            output.optional(step.error or step.output) or _size(step.output_bytes),
         )
         for step_id, step in run.steps.items()
     ]
+
+
+def _size(left_out: int | UnsetType) -> str:
+    """How large a payload is that was left out."""
+    return "" if isinstance(left_out, UnsetType) else f"{left_out} bytes"
 
 
 def print_events(events: Iterable[EventView]) -> None:
@@ -99,7 +105,7 @@ def _fields(run: RunView) -> list[tuple[str, str]]:
         ("created", run.created_at),
         ("run at", optional(run.run_at)),
         ("took", _took(run)),
-        ("input", optional(run.input)),
+        ("input", optional(run.input) or _size(run.input_bytes)),
         ("output", optional(run.output)),
         ("error", optional(run.error)),
         ("parent", optional(run.parent)),

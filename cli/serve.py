@@ -5,11 +5,14 @@ from __future__ import annotations
 import asyncio
 import multiprocessing
 import os
+import signal
 import sys
 import time
 from collections.abc import Callable
 from http.client import HTTPConnection, HTTPException
 from pathlib import Path
+from types import FrameType
+from uuid import uuid4
 
 import click
 import msgspec
@@ -30,6 +33,7 @@ from penstock.config.settings import BrokerSettings, Settings, load, to_environ
 from penstock.engine.errors import Invalid, Unavailable
 
 READY_POLL_S = 0.02
+HTTP_GRACE_S = HTTP_SHUTDOWN_S + 0.5  # gunicorn ends its processes itself, whatever hangs: killed earlier, it would leave them behind
 ENGINE_GRACE_S = 6.0
 BROKER_GRACE_S = 3.0
 PROVISION_S_MAX = 30.0  # a cluster that is just starting takes seconds to agree on a leader
@@ -84,7 +88,13 @@ def api(flags: dict[str, str], config: Path | None) -> None:
 def _settings(flags: dict[str, str], config: Path | None) -> Settings:
     settings = load(flags, file=config).settings
     configure(settings.log, "serve")
+    signal.signal(signal.SIGTERM, _leave)  # until the supervisor takes it over
     return settings
+
+
+def _leave(number: int, frame: FrameType | None) -> None:
+    """In the midst of the start: whatever has begun is ended on the way out."""
+    sys.exit(0)
 
 
 def _warn_if_open(settings: BrokerSettings) -> None:
@@ -144,9 +154,9 @@ def _broker_child(broker: EmbeddedBroker) -> Child:
 
 
 def _shards(settings: Settings, relay: Relay | None) -> list[Child]:
-    """The first of them has the supervisor's relay, if it is given."""
-    relays = [relay, *[None] * (settings.engine.shards - 1)]
-    return [_python(f"shard-{number}", run_shard, settings, number, one) for number, one in enumerate(relays)]
+    """One engine. The first of them has the supervisor's relay, if it is given."""
+    relays, name = [relay, *[None] * (settings.engine.shards - 1)], uuid4().hex
+    return [_python(f"shard-{number}", run_shard, settings, number, name, one) for number, one in enumerate(relays)]
 
 
 def _services_child(settings: Settings, relay: Relay, *, triggers: bool) -> Child:
@@ -168,7 +178,7 @@ def _api_children(settings: Settings) -> list[Child]:
     """gunicorn, with every effective setting in its environment."""
     arguments = [sys.executable, "-m", "gunicorn", "-c", "python:penstock.config.gunicorn", "penstock.http.app:application"]
     environ = {**os.environ, **to_environ(settings)}
-    return [Child("http", lambda: Command(arguments, environ), stage=0, grace_s=HTTP_SHUTDOWN_S)]
+    return [Child("http", lambda: Command(arguments, environ), stage=0, grace_s=HTTP_GRACE_S)]
 
 
 def _watch_ready(settings: Settings, started_at: float) -> Callable[[], float | None]:

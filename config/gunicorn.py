@@ -6,17 +6,26 @@ file; a bad one ends the start with one line.
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import os
+import resource
+import signal
 from typing import Any
 
 from gunicorn import glogging
+from gunicorn.asgi.protocol import ASGIProtocol
+from gunicorn.workers import gasgi
 
 from penstock.config import limits
 from penstock.config.logging import configure
 from penstock.config.settings import Settings, SettingsError, load
+from penstock.config.stopping import ON_STOP
 from penstock.config.warnings import WARNINGS
 
+FILES_KEPT = 128
+FILES_MAX = 2**20
+LAST_REQUESTS_S = 1.0  # for what clients have just sent over connections that they keep open
 WORKER_SHUTDOWN_S = int(limits.HTTP_SHUTDOWN_S) - 1  # the rest is for closing the application, before the arbiter kills
 
 
@@ -30,6 +39,71 @@ class Logger(glogging.Logger):  # type: ignore[misc]
         self.error_log.propagate = True
 
 
+class Connection(ASGIProtocol):  # type: ignore[misc]
+    """A connection that cannot be had for nothing: gunicorn waits for the first request of one for ever, and takes any number."""
+
+    def connection_made(self, transport: Any) -> None:
+        super().connection_made(transport)
+        self.worker.connections.add(self)
+        if self.worker.nr_conns > self.worker.worker_connections:
+            self._send_error_response(503, "too many connections\n", [("Retry-After", "1")])
+            self._close_transport()
+        else:
+            self._arm_keepalive_timer()  # as before every later request; the end of its head disarms it
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.worker.connections.discard(self)
+        super().connection_lost(exc)
+
+    def close_if_idle(self) -> None:
+        """Without a request, or with one whose head has not come yet."""
+        if self._keepalive_handle is not None:
+            self._keepalive_timeout()
+
+
+class Worker(gasgi.ASGIWorker):  # type: ignore[misc]
+    """A process that ends in order. From SIGTERM on nobody can connect, and all who wait for something get what there is.
+
+    Connections without a request end a moment later: who sent one just then is answered. What is being answered has
+    WORKER_SHUTDOWN_S, and then the application some time to close. gunicorn's own looks for the signal once a second, goes
+    on taking connections until then, and waits in vain for those that are only kept open.
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.connections: set[Connection] = set()
+        self._serving: asyncio.Task[None] | None = None
+
+    def init_signals(self) -> None:
+        """As gunicorn's; but until it serves, there is nothing to be ended in order."""
+        super().init_signals()
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+    async def _serve(self) -> None:
+        self._serving = asyncio.current_task()
+        self.loop.add_signal_handler(signal.SIGTERM, self.handle_exit_signal)
+        await super()._serve()
+
+    def handle_exit_signal(self) -> None:
+        if not self.alive:
+            return
+        super().handle_exit_signal()
+        for server in self.servers:
+            server.close()
+        self.state.get(ON_STOP, _nothing)()
+        self.loop.call_later(LAST_REQUESTS_S, self._close_idle)
+        if self.servers and self._serving is not None:
+            self._serving.cancel()  # out of its sleep
+
+    def _close_idle(self) -> None:
+        for connection in list(self.connections):
+            connection.close_if_idle()
+
+
+def _nothing() -> None:
+    """What an application wants that has not started."""
+
+
 def pre_fork(server: Any, worker: Any) -> None:
     """Number the workers: one that takes another's place has its number, so that its metrics go on under the same name."""
     taken = {other.number for other in server.WORKERS.values()}
@@ -38,14 +112,22 @@ def pre_fork(server: Any, worker: Any) -> None:
 
 def post_worker_init(worker: Any) -> None:
     """What has been loaded stays for good: the collector need not look at it again and again, nor come every few requests."""
+    gasgi.ASGIProtocol = Connection  # where the worker looks it up; it takes no other
     gc.freeze()
     gc.set_threshold(20_000, 20, 50)
 
 
 def post_fork(server: Any, worker: Any) -> None:
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # else the arbiter's own handler would take it here, for nothing
     worker.cfg.set("graceful_timeout", WORKER_SHUTDOWN_S)
     configure(_settings.log, f"http-{worker.number}")
     WARNINGS.clear()
+
+
+def _connections_max() -> int:
+    """Of one process: some descriptors are left for all that is no connection. Beyond the limit, none of it could be opened."""
+    files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return max(files - FILES_KEPT, files // 2) if files != resource.RLIM_INFINITY else FILES_MAX
 
 
 def _load() -> Settings:
@@ -60,7 +142,7 @@ _settings = _load()
 proc_name = "penstock-http"
 bind = str(_settings.http.listen)
 workers = _settings.http.workers
-worker_class = "asgi"
+worker_class = Worker
 asgi_loop = "uvloop"
 asgi_lifespan = "on"
 control_socket_disable = True
@@ -69,7 +151,8 @@ loglevel = _settings.log.level
 accesslog = None
 graceful_timeout = int(limits.HTTP_SHUTDOWN_S)
 timeout = 30
-keepalive = 15  # longer than clients keep idle connections, so that none is closed under a request
+keepalive = 15  # longer than clients keep idle connections, so that none is closed under a request; as long may a head take
+worker_connections = _connections_max()
 limit_request_line = 8190
 limit_request_fields = 100
 limit_request_field_size = 8190

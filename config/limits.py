@@ -13,9 +13,13 @@ DAY_S: Final = 24 * 60 * 60
 NAME_CHARS_MAX: Final = 128  # Protocol: Names and limits
 STEPS_MAX: Final = 1000  # Protocol: Names and limits
 PAYLOAD_BYTES_MAX: Final = 1 * MIB  # Protocol: Names and limits (run input, step output, checkpoint)
+OUTPUT_INLINE_BYTES_MAX: Final = 4 * KIB  # a larger output is read from the history: a snapshot of 1,000 steps stays one message
+OUTPUTS_SHOWN_BYTES_MAX: Final = 8 * MIB  # of those that are read from the history, one answer holds so much
+EVENTS_BYTES_MAX: Final = 16 * MIB  # GET /runs/{id}/events: with so much, or one event more, a page of the history ends
 SIGNAL_BYTES_MAX: Final = 1 * MIB  # Spec: Limits, Signal payload
 WEBHOOK_BYTES_MAX: Final = 1 * MIB  # Protocol: Webhooks and triggers
 BODY_BYTES_MAX: Final = 8 * MIB  # Protocol: Names and limits
+BODY_S_MAX: Final = 60.0  # for all of a body: the largest takes that on a line of 1.1 Mbit/s
 BULK_RUNS_MAX: Final = 1000  # Spec: Limits, Bulk run inputs
 MATCHING_RUNS_MAX: Final = 1000  # Spec: Limits, Matching runs
 BATCH_BYTES_MAX: Final = 8 * MIB  # inputs in one atomic batch of a bulk retry: about what the largest request holds
@@ -73,7 +77,16 @@ SNAPSHOT_AFTER_S: Final = 3.0  # a run's state is written at most this long afte
 TIMER_DURABLE_AFTER_S: Final = 2.0  # a deadline that is still open then goes to the broker
 ACTORS_RESIDENT_MAX: Final = 25_000  # beyond it, idle runs leave memory at once
 ACTOR_IDLE_S: Final = 30.0  # an idle run leaves memory after this
+UPGRADE_LOOK_S: Final = 30.0  # a run that only a newer version can read is looked at again by whoever owns it then
 EVENT_FAILURES_MAX: Final = 3  # the same event failing so often is dead-lettered and skipped
+
+# Who owns the partitions: docs/adr/0014 has the reasons
+LEASE_S: Final = 3.0  # a shard that could not renew its membership for so long does nothing any more
+LEASE_RENEW_S: Final = 0.5  # how often it is renewed
+SILENCE_S: Final = 3.25  # then others take its partitions over
+MEMBER_TTL_S: Final = 60.0  # a member that nobody is there to remove is forgotten by the broker
+HAND_OVER_S_MAX: Final = 3.0  # for runs to come to a rest that move to another shard; then they go on from the log
+DRAINED_TTL_S: Final = 1.0 * DAY_S  # an engine that was drained owns nothing until it ends, or for so long
 
 # Webhooks and the process
 TRIGGERS_MAX: Final = 1000  # each costs every engine a subscription

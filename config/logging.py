@@ -5,6 +5,7 @@ What libraries write through the standard library's logging (gunicorn, the broke
 
 from __future__ import annotations
 
+import io
 import logging
 import os
 import sys
@@ -13,7 +14,7 @@ from typing import Any, TextIO
 
 import orjson
 import structlog
-from structlog.typing import EventDict, Processor, WrappedLogger
+from structlog.typing import EventDict, ExcInfo, Processor, WrappedLogger
 
 from penstock.config.settings import LogSettings
 from penstock.config.warnings import WARNINGS
@@ -78,7 +79,25 @@ def _processors(process: str) -> list[Processor]:
 def _renderers(log: LogSettings, stream: TextIO) -> list[Processor]:
     if log.format == "json":
         return [structlog.processors.format_exc_info, _to_json]
-    return [structlog.dev.ConsoleRenderer(colors=stream.isatty(), exception_formatter=structlog.dev.plain_traceback)]
+    return [_escape, structlog.dev.ConsoleRenderer(colors=stream.isatty(), exception_formatter=_indented_traceback)]
+
+
+def _escape(logger: WrappedLogger, method: str, event: EventDict) -> EventDict:
+    """Text that others have sent may neither begin a line of the log nor steer the terminal that shows it. JSON needs none of this."""
+    return {key: _printable(value) if isinstance(value, str) else value for key, value in event.items()}
+
+
+def _indented_traceback(stream: TextIO, exc_info: ExcInfo) -> None:
+    """What an exception says may have many lines, none of which looks like one of the log."""
+    text = io.StringIO()
+    structlog.dev.plain_traceback(text, exc_info)
+    stream.writelines(f"\n  {_printable(line)}" for line in text.getvalue().strip().splitlines())
+
+
+def _printable(text: str) -> str:
+    if text.isprintable():
+        return text
+    return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)
 
 
 def _to_json(logger: WrappedLogger, method: str, event: EventDict) -> str:

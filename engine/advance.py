@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import assert_never
 
+from msgspec import UnsetType
 from msgspec.structs import replace
 
 from penstock.engine.approvals import approval_event, expire
@@ -29,6 +30,7 @@ from penstock.engine.commands import (
 from penstock.engine.dispatch import fall_back, order, withdrawal
 from penstock.engine.durations import text
 from penstock.engine.events import (
+    NULL,
     ApprovalExpired,
     ApprovalGranted,
     ApprovalRejected,
@@ -43,6 +45,7 @@ from penstock.engine.events import (
     StepSkipped,
     StepStarted,
     TimerFired,
+    TimerRef,
     WorkflowCancelled,
     WorkflowCompleted,
     WorkflowFailed,
@@ -51,9 +54,10 @@ from penstock.engine.events import (
     WorkflowStarted,
 )
 from penstock.engine.loops import continued, out_of_time
+from penstock.engine.payloads import given, laid_down
 from penstock.engine.state import STEP_DONE, STEP_ENDED, STEP_OUT, Run, RunStatus, StepState, StepStatus
 from penstock.engine.steps import Advance, all_done, complete_run, completed, enter, fail_run, failed, is_ready, put, skipped, started
-from penstock.engine.timers import WORKFLOW_TIMER, live_timers, retimed, step_timers, workflow_timer
+from penstock.engine.timers import WORKFLOW_TIMER, live_timers, lost_timer, retimed, step_timers, workflow_timer
 from penstock.engine.workflow import StepPlan, Workflow
 
 StepEvent = (
@@ -151,6 +155,7 @@ def _is_wanted(run: Run, task: DispatchTask) -> bool:
 
 
 def _scheduled(workflow: Workflow, event: WorkflowScheduled, record: Record) -> Run:
+    value, input_at = laid_down(given(event), record.seq)
     return Run(
         run_id=event.run_id,
         workflow_id=workflow.name,
@@ -159,15 +164,17 @@ def _scheduled(workflow: Workflow, event: WorkflowScheduled, record: Record) -> 
         status=RunStatus.SCHEDULED,
         created_at=event.timestamp,
         seq=record.seq,
-        input=event.payload.input.copy(),
+        input=NULL if isinstance(value, UnsetType) else value,
         steps=workflow.waiting,
         run_at=event.payload.run_at,
         trace_parent=event.trace_parent,
+        input_at=input_at,
     )
 
 
 def _new(workflow: Workflow, event: WorkflowStarted, record: Record) -> Run:
     started_: Started = event.payload
+    value, input_at = laid_down(given(event), record.seq)
     return Run(
         run_id=event.run_id,
         workflow_id=workflow.name,
@@ -176,12 +183,13 @@ def _new(workflow: Workflow, event: WorkflowStarted, record: Record) -> Run:
         status=RunStatus.PENDING,
         created_at=event.timestamp,
         seq=record.seq,
-        input=started_.input.copy(),
+        input=NULL if isinstance(value, UnsetType) else value,
         steps=workflow.waiting,
         parent=started_.parent,
         rerun_of=started_.rerun_of,
         trigger=started_.trigger,
         trace_parent=event.trace_parent,
+        input_at=input_at,
     )
 
 
@@ -212,7 +220,7 @@ def _timed(workflow: Workflow, run: Run, record: Record) -> Advance:
 
 
 def _afresh(step: StepState) -> StepState:
-    return StepState(attempts=step.attempts, iteration=step.iteration, carried=step.carried)
+    return StepState(attempts=step.attempts, iteration=step.iteration, carried=step.carried, carried_at=step.carried_at)
 
 
 def _step_event(workflow: Workflow, run: Run, record: Record, event: StepEvent) -> Advance:
@@ -262,10 +270,20 @@ def _timer_fired(workflow: Workflow, run: Run, record: Record, event: TimerFired
     step, plan = run.steps.get(fired.step_id or ""), workflow.steps.get(fired.step_id or "")
     if step is None or plan is None:
         return run, []
+    if _is_lost(workflow, plan, step, fired):
+        step, commands = fall_back(run, plan, step)
+        return put(run, record, plan.id, step), commands
     armed = next((timer for timer in step_timers(run, plan.id, step) if timer.timer == fired.timer), None)
     if armed is None or fired.attempt not in (None, armed.attempt):
         return run, []
     return _step_timer_fired(workflow, run, record, plan, step, armed)
+
+
+def _is_lost(workflow: Workflow, plan: StepPlan, step: StepState, fired: TimerRef) -> bool:
+    """Whether this very execution was with the worker that its run is softly bound to, and is not any more."""
+    if workflow.sticky != "soft" or step.sticky is None or step.status is not StepStatus.RUNNING:
+        return False
+    return (fired.timer, fired.attempt) == (lost_timer(plan.id, step), step.attempts)
 
 
 def _step_timer_fired(workflow: Workflow, run: Run, record: Record, plan: StepPlan, step: StepState, timer: SetTimer) -> Advance:

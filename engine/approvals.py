@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from hashlib import sha256
 
-import msgspec
-from msgspec import Raw
 from msgspec.structs import replace
 
 from penstock.engine.commands import AppendEvent, OpenApproval
 from penstock.engine.durations import text
 from penstock.engine.events import ApprovalExpired, ApprovalGranted, ApprovalRejected, ApprovalRequested, Decision, Record, TimerRef
+from penstock.engine.payloads import given
 from penstock.engine.state import Run, StepState, StepStatus
 from penstock.engine.steps import Advance, completed, fail_for_good, put
 from penstock.engine.timers import retimed
@@ -44,7 +43,7 @@ def approval_event(workflow: Workflow, run: Run, record: Record, event: Approval
         case ApprovalRequested() if step.status is StepStatus.QUEUED:
             return _requested(run, record, event, plan)
         case ApprovalGranted() if step.status is StepStatus.RUNNING:
-            return completed(workflow, run, record, plan, Raw(msgspec.json.encode(event.payload)))
+            return completed(workflow, run, record, plan, given(event))
         case ApprovalRejected() if step.status is StepStatus.RUNNING:
             return fail_for_good(run, record, plan, _rejection(event.payload))
         case ApprovalExpired() if step.status is StepStatus.RUNNING:

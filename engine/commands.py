@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TypeAlias
 
-from msgspec import Raw, Struct
+from msgspec import Struct
 
-from penstock.engine.events import ApprovalRequest, Event
+from penstock.engine.events import ApprovalRequest, Event, WorkflowCompleted
+from penstock.engine.payloads import Value
 
 
 class DispatchTask(Struct, frozen=True, tag=True):
@@ -16,7 +17,7 @@ class DispatchTask(Struct, frozen=True, tag=True):
     task: str
     attempt: int
     iteration: int
-    input: Raw
+    input: Value
     metadata: dict[str, str]
     group: str | None = None
     worker: str | None = None
@@ -89,7 +90,7 @@ class DeadLetterTask(Struct, frozen=True, tag=True):
     task: str
     attempt: int
     iteration: int
-    input: Raw
+    input: Value
     metadata: dict[str, str]
     error: str
     group: str | None = None
@@ -99,6 +100,13 @@ class AppendEvent(Struct, frozen=True, tag=True):
     """Add an event of the engine's own to the run's history."""
 
     event: Event
+
+
+class CompleteRun(Struct, frozen=True, tag=True):
+    """Add `workflow.completed` to the run's history, with this output once it is put together."""
+
+    event: WorkflowCompleted
+    output: Value
 
 
 Command: TypeAlias = (
@@ -112,4 +120,5 @@ Command: TypeAlias = (
     | RequestApproval
     | OpenApproval
     | AppendEvent
+    | CompleteRun
 )

@@ -13,6 +13,8 @@ import msgspec
 import orjson
 from msgspec import UNSET, Raw, Struct, UnsetType
 
+from penstock.engine import formats
+
 
 class StepType(StrEnum):
     NORMAL = "normal"
@@ -93,7 +95,8 @@ def to_json(definition: WorkflowDef) -> bytes:
 
 
 def from_json(body: bytes) -> WorkflowDef:
-    """A definition out of the store; what is not of the store goes through `validation.parse`."""
+    """A definition out of the store; what is not of the store goes through `validation.parse`. Raises NeedsUpgrade."""
+    formats.check(body)
     return msgspec.json.decode(body, type=WorkflowDef)
 
 

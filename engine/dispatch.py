@@ -33,7 +33,7 @@ def order(workflow: Workflow, run: Run, record: Record, plan: StepPlan, step: St
 
 
 def fall_back(run: Run, plan: StepPlan, step: StepState) -> Ordered:
-    """The bound worker did not begin in time: whoever is free may."""
+    """The bound worker did not begin in time, or is gone: whoever is free may."""
     assert step.sticky is not None
     withdrawn = WithdrawSticky(plan.id, plan.task, step.attempts, step.iteration, step.sticky)
     step = replace(step, sticky=None, fallback=None)

@@ -35,5 +35,13 @@ class Unavailable(PenstockError):
     """The broker did not answer, so the outcome is unknown: retry with the same message id, or say so."""
 
 
+class NeedsUpgrade(Unavailable):
+    """A newer version of the service wrote what is stored there: it waits for a process that can read it."""
+
+
+class Full(Unavailable):
+    """The broker's storage has no room for it: it was not stored, and may be sent again once there is some."""
+
+
 class PublishFailed(PenstockError):
     """A cancellation or a signal could not be written, or nobody knows whether it was. Both may be sent again."""

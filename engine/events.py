@@ -1,7 +1,8 @@
 """The events of a run's history: past facts, as they stand on the wire.
 
 One JSON object an event: `{type, run_id, step_id?, timestamp, payload?, worker_id?, attempt_number?, iteration?,
-trace_parent?}`; `type` picks the class. Fields that are unknown are ignored, so that newer writers do not stop older readers.
+trace_parent?, v?}`; `type` picks the class. Fields that are unknown are ignored, so that newer writers do not stop older readers;
+where that would mislead them, `v` says which version they must know at least (formats.py).
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ from typing import TypeAlias
 
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
+
+from penstock.engine import formats
 
 NULL = Raw(b"null")
 
@@ -67,7 +70,8 @@ class TimerRef(Struct, frozen=True, omit_defaults=True):
     """`timer` is `workflow` or `<kind>.<step_id>`, in later iterations of a loop with `~<iteration>` behind it.
 
     The kinds: timeout, retry (also a loop's delay), loop (its longest duration), approval (expiry), sticky (end of the wait for
-    the bound worker). `attempt` is the one that it was set for; for workflow and loop, the number of resumptions.
+    the bound worker), lost (that worker had begun, and is gone; nobody sets it). `attempt` is the one that it was set for; for
+    workflow and loop, the number of resumptions.
     """
 
     timer: str
@@ -89,10 +93,14 @@ class Resumed(Struct, frozen=True, omit_defaults=True):
 
 
 class Completed(Struct, frozen=True, omit_defaults=True):
-    """`resumes` is how often the run had been resumed: an end from before does not end it again."""
+    """`resumes` is how often the run had been resumed: an end from before does not end it again.
+
+    Of an output over the limit of a payload there is only its size: it is that of the terminal steps, in their own events.
+    """
 
     output: Raw = NULL
     resumes: int = 0
+    output_bytes: int = 0
 
 
 class RunFailure(Struct, frozen=True, omit_defaults=True):
@@ -105,6 +113,7 @@ class _Event(Struct, frozen=True, omit_defaults=True, kw_only=True, tag_field="t
     run_id: str
     timestamp: str = ""
     trace_parent: str | None = None
+    v: int = 1
 
 
 class _StepEvent(_Event, frozen=True, omit_defaults=True, kw_only=True):
@@ -225,16 +234,20 @@ _ENCODER = msgspec.json.Encoder()
 
 
 def decode(body: bytes) -> Event:
-    """The event in `body`; raises Malformed for an unknown type, wrong fields or broken JSON.
+    """The event in `body`; raises Malformed for an unknown type, wrong fields or broken JSON, NeedsUpgrade for one of a newer version.
 
     Payloads are views into `body`: what outlives the message must be copied (`Raw.copy`).
     """
     try:
         if not body.isascii():
             body.decode()  # the decoder passes payloads by unread, and a snapshot must stay UTF-8
-        return _DECODER.decode(body)
+        event = _DECODER.decode(body)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        formats.check(body)
         raise Malformed(str(error)) from error
+    if event.v != 1:
+        formats.check_number(event.v)
+    return event
 
 
 def encode(event: Event) -> bytes:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 import orjson
@@ -11,8 +11,11 @@ from msgspec import Raw, UnsetType
 
 from penstock.engine.definitions import SkipIf
 from penstock.engine.events import NULL
+from penstock.engine.payloads import Payload, Value, joined
 from penstock.engine.state import Run, StepState
 from penstock.engine.workflow import StepPlan, Workflow
+
+JOINED_PARTS_MAX = 16
 
 COMPARE: dict[str, Callable[[Any, Any], bool]] = {
     "==": operator.eq,
@@ -24,33 +27,45 @@ COMPARE: dict[str, Callable[[Any, Any], bool]] = {
 }
 
 
-def step_input(run: Run, plan: StepPlan, step: StepState) -> Raw:
+def step_input(run: Run, plan: StepPlan, step: StepState) -> Value:
     """No dependency: the run's input. One: its output. Several: an object from dependency to output. Skipped: null.
 
     A loop's later iterations receive what the one before handed on.
     """
+    if step.carried_at is not None:
+        return step.carried_at
     if not isinstance(step.carried, UnsetType):
         return step.carried
     if not plan.depends_on:
-        return run.input
-    if len(plan.depends_on) == 1:
-        return _output(run, plan.depends_on[0])
-    return _object(run, plan.depends_on)
+        return run.input if run.input_at is None else run.input_at
+    return _outputs(run, plan.depends_on)
 
 
-def run_output(workflow: Workflow, run: Run) -> Raw:
+def run_output(workflow: Workflow, run: Run) -> Value:
     """The only terminal step's output, or an object from terminal step id to output."""
-    if len(workflow.terminals) == 1:
-        return _output(run, workflow.terminals[0])
-    return _object(run, workflow.terminals)
+    return _outputs(run, workflow.terminals)
 
 
-def skips(run: Run, condition: SkipIf | None) -> bool:
-    """Whether the condition holds. A missing field, or values of types that do not compare: it does not."""
+def skips(run: Run, plan: StepPlan) -> bool:
+    """Whether the step's condition holds. A missing field, or values of types that do not compare: it does not."""
+    condition = plan.skip_if
     if condition is None:
         return False
+    read = run.steps[condition.step_id]
+    if read.output_at is not None:
+        return plan.id in read.skips
+    return _holds(condition, NULL if isinstance(read.output, UnsetType) else read.output)
+
+
+def skipped_by(workflow: Workflow, plan: StepPlan, output: Raw) -> tuple[str, ...]:
+    """The dependents whose condition this output of the step meets: to be kept where the output is not."""
+    conditions = ((step_id, workflow.steps[step_id].skip_if) for step_id in plan.dependents)
+    return tuple(step_id for step_id, found in conditions if found is not None and found.step_id == plan.id and _holds(found, output))
+
+
+def _holds(condition: SkipIf, output: Raw) -> bool:
     try:
-        found = orjson.loads(bytes(_output(run, condition.step_id)))
+        found = orjson.loads(bytes(output))
     except orjson.JSONDecodeError:  # JSON all the same, but with numbers or a depth beyond what can be compared
         return False
     for name in condition.field.split("."):
@@ -73,10 +88,16 @@ def _kind(value: Any) -> type:
     return float if isinstance(value, int) and not isinstance(value, bool) else type(value)
 
 
-def _output(run: Run, step_id: str) -> Raw:
-    output = run.steps[step_id].output
-    return NULL if isinstance(output, UnsetType) else output
+def _outputs(run: Run, step_ids: tuple[str, ...]) -> Value:
+    if len(step_ids) == 1:
+        return _output(run.steps[step_ids[0]])
+    parts = {step_id: _output(run.steps[step_id]) for step_id in step_ids}
+    small = {step_id: part for step_id, part in parts.items() if isinstance(part, Raw)}
+    # Many parts make many bytes: those are put together one object at a time, not all that follow from one event at once.
+    return joined(small) if len(small) == len(parts) <= JOINED_PARTS_MAX else parts
 
 
-def _object(run: Run, step_ids: Iterable[str]) -> Raw:
-    return Raw(orjson.dumps({step_id: orjson.Fragment(bytes(_output(run, step_id))) for step_id in step_ids}))
+def _output(step: StepState) -> Payload:
+    if step.output_at is not None:
+        return step.output_at
+    return NULL if isinstance(step.output, UnsetType) else step.output

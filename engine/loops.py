@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from msgspec import Raw, UnsetType
-
 from penstock.engine.dispatch import order, withdrawal
 from penstock.engine.durations import text
-from penstock.engine.events import NULL, Record, StepContinue
+from penstock.engine.events import Record, StepContinue
+from penstock.engine.payloads import given, laid_down
 from penstock.engine.state import Run, StepState, StepStatus
 from penstock.engine.steps import Advance, fail_for_good, last_moment, put
 from penstock.engine.timers import retimed
@@ -26,13 +25,15 @@ def continued(workflow: Workflow, run: Run, record: Record, event: StepContinue,
         return fail_for_good(run, record, plan, f"agent loop reached its max_iterations ({loop.iterations_max})")
     if before.until is not None and record.at >= before.until:
         return fail_for_good(run, record, plan, _too_long(plan))
+    carried, carried_at = laid_down(given(event), record.seq)
     step = StepState(
         status=StepStatus.QUEUED,
         attempts=1,
         iteration=before.iteration + 1,
         started_at=before.started_at,
         worker_id=before.worker_id,
-        carried=_handed_on(event),
+        carried=carried,
+        carried_at=carried_at,
         due=record.at + loop.delay_s if loop.delay_s > 0 else None,
         until=last_moment(record, before, plan),
     )
@@ -59,7 +60,3 @@ def out_of_time(run: Run, record: Record, plan: StepPlan) -> Advance:
 def _too_long(plan: StepPlan) -> str:
     assert plan.loop is not None
     return f"agent loop exceeded its max_duration ({text(plan.loop.duration_s or 0)})"
-
-
-def _handed_on(event: StepContinue) -> Raw:
-    return NULL if isinstance(event.payload, UnsetType) else event.payload.copy()

@@ -9,7 +9,11 @@ from typing import ClassVar
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
+from penstock.engine import formats
 from penstock.engine.events import NULL, TriggerRef
+from penstock.engine.payloads import Kept
+
+SNAPSHOT_FORMAT = 1  # what a reader must know (formats.py): it rises when an older one would take a snapshot for something else
 
 
 class RunStatus(StrEnum):
@@ -62,6 +66,9 @@ class StepState(Struct, frozen=True, omit_defaults=True):
     `base` are the attempts from before the run was resumed: they do not count against the retries. `carried` is the input of a
     loop's later iterations, `until` the loop's last moment. `sticky` is the worker that a dispatched task waits for, `fallback`
     when it stops waiting. `token` is the SHA-256 of an approval's token. Moments are s since the epoch.
+
+    An output that is too large for a state has its place in `output_at`, and so has `carried` in `carried_at`; `skips` are then
+    the dependents that such an output has skipped.
     """
 
     status: StepStatus = StepStatus.PENDING
@@ -79,6 +86,9 @@ class StepState(Struct, frozen=True, omit_defaults=True):
     sticky: str | None = None
     fallback: float | None = None
     token: str | None = None
+    output_at: Kept | None = None
+    carried_at: Kept | None = None
+    skips: tuple[str, ...] = ()
 
     WAITING: ClassVar[StepState]
 
@@ -86,7 +96,8 @@ class StepState(Struct, frozen=True, omit_defaults=True):
 class Run(Struct, frozen=True, omit_defaults=True):
     """One execution of a workflow. `seq` is the stream sequence of the last event folded in, `due` the workflow's deadline.
 
-    `resumes` counts how often it went on after it had failed; `bound` is the worker that a sticky run keeps to.
+    `resumes` counts how often it went on after it had failed; `bound` is the worker that a sticky run keeps to. An input that is too
+    large for a state has its place in `input_at`; `input` is null then.
     """
 
     run_id: str
@@ -109,6 +120,7 @@ class Run(Struct, frozen=True, omit_defaults=True):
     resumes: int = 0
     bound: str | None = None
     trace_parent: str | None = None
+    input_at: Kept | None = None
 
     @property
     def ended(self) -> bool:
@@ -123,9 +135,12 @@ _DECODER = msgspec.json.Decoder(Run)
 
 def to_snapshot(run: Run) -> bytes:
     """The run as one JSON object, to be read by `from_snapshot`."""
-    return _ENCODER.encode(run)
+    return formats.stamped(_ENCODER.encode(run), SNAPSHOT_FORMAT)
 
 
 def from_snapshot(body: bytes) -> Run:
-    """Raises msgspec.ValidationError when `body` is not a snapshot. Payloads are views into `body`, which they keep alive."""
+    """Raises msgspec.ValidationError when `body` is not a snapshot, NeedsUpgrade when a newer version wrote it. Payloads are views
+    into `body`, which they keep alive."""
+    if body.startswith(b'{"v":'):
+        formats.check(body)
     return _DECODER.decode(body)

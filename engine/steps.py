@@ -8,10 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TypeAlias
 
-from msgspec import UNSET, Raw, UnsetType
+from msgspec import Raw, UnsetType
 from msgspec.structs import replace
 
-from penstock.engine.commands import AppendEvent, BindWorker, Command, DeadLetterTask
+from penstock.config.limits import PAYLOAD_BYTES_MAX
+from penstock.engine.commands import AppendEvent, BindWorker, Command, CompleteRun, DeadLetterTask
 from penstock.engine.dispatch import order
 from penstock.engine.events import (
     Completed,
@@ -25,7 +26,8 @@ from penstock.engine.events import (
     WorkflowFailed,
 )
 from penstock.engine.identifiers import problem_with
-from penstock.engine.inputs import run_output, skips, step_input
+from penstock.engine.inputs import run_output, skipped_by, skips, step_input
+from penstock.engine.payloads import laid_down, size_of
 from penstock.engine.retry import delay_s, retry_after_s
 from penstock.engine.state import STEP_DONE, Run, StepState, StepStatus
 from penstock.engine.timers import retimed
@@ -39,7 +41,7 @@ def enter(workflow: Workflow, run: Run, step_ids: Iterable[str], record: Record)
     steps, commands = dict(run.steps), list[Command]()
     for step_id in step_ids:
         plan = workflow.steps[step_id]
-        if skips(run, plan.skip_if):
+        if skips(run, plan):
             commands.append(_skip(run, record, step_id))
             continue
         before = steps[step_id]
@@ -49,6 +51,7 @@ def enter(workflow: Workflow, run: Run, step_ids: Iterable[str], record: Record)
             base=before.attempts,
             iteration=before.iteration,
             carried=before.carried,
+            carried_at=before.carried_at,
         )
         steps[step_id], ordered = order(workflow, run, record, plan, queued)
         commands += ordered
@@ -84,10 +87,13 @@ def completed(
     workflow: Workflow, run: Run, record: Record, plan: StepPlan, output: Raw | UnsetType, worker_id: str | None = None
 ) -> Advance:
     before = run.steps[plan.id]
+    kept, output_at = laid_down(output, record.seq)
     step = replace(
         before,
         status=StepStatus.COMPLETED,
-        output=UNSET if isinstance(output, UnsetType) else output.copy(),
+        output=kept,
+        output_at=output_at,
+        skips=() if output_at is None or isinstance(output, UnsetType) else skipped_by(workflow, plan, output),
         error=None,
         finished_at=record.event.timestamp or None,
         worker_id=worker_id or before.worker_id,
@@ -148,9 +154,19 @@ def fail_run(run: Run, record: Record, error: str, step_id: str | None = None) -
     return AppendEvent(WorkflowFailed(run_id=run.run_id, timestamp=record.event.timestamp, payload=payload))
 
 
-def complete_run(workflow: Workflow, run: Run, record: Record) -> AppendEvent:
-    payload = Completed(output=run_output(workflow, run), resumes=run.resumes)
-    return AppendEvent(WorkflowCompleted(run_id=run.run_id, timestamp=record.event.timestamp, payload=payload))
+def complete_run(workflow: Workflow, run: Run, record: Record) -> AppendEvent | CompleteRun:
+    """The end of the run, with its output; of one that is too large for an event only the size, for the steps' events have it."""
+    output = run_output(workflow, run)
+    if isinstance(output, Raw):
+        return AppendEvent(_completion(run, record, Completed(output=output, resumes=run.resumes)))
+    size = size_of(output)
+    if size > PAYLOAD_BYTES_MAX:
+        return AppendEvent(_completion(run, record, Completed(output_bytes=size, resumes=run.resumes)))
+    return CompleteRun(_completion(run, record, Completed(resumes=run.resumes)), output)
+
+
+def _completion(run: Run, record: Record, payload: Completed) -> WorkflowCompleted:
+    return WorkflowCompleted(run_id=run.run_id, timestamp=record.event.timestamp, payload=payload)
 
 
 def go_on(workflow: Workflow, run: Run, record: Record, done: str) -> Advance:

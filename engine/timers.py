@@ -38,6 +38,11 @@ def step_timers(run: Run, step_id: str, step: StepState) -> list[SetTimer]:
     return timers
 
 
+def lost_timer(step_id: str, step: StepState) -> str:
+    """What is said to have fired when the worker that a running step is bound to does not hold its task any more. It is never set."""
+    return _name("lost", step_id, step)
+
+
 def retimed(run: Run, step_id: str, before: StepState, after: StepState) -> list[Command]:
     """What leads from the timers of one state of a step to those of the next."""
     if not (_timed(before) or _timed(after)):

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import msgspec
 from falcon import HTTP_201, HTTP_202
 from falcon.asgi import Response
-from msgspec import Struct
+from msgspec import Raw, Struct
 
 _ENCODER = msgspec.json.Encoder()
 
@@ -30,3 +30,8 @@ def accepted(resp: Response, value: Struct) -> None:
 def ok_raw(resp: Response, documents: Sequence[bytes]) -> None:
     """An array of what is JSON already."""
     resp.data = b"[" + b",".join(documents) + b"]"
+
+
+def ok_body(resp: Response, document: Raw) -> None:
+    """What is JSON already."""
+    resp.data = bytes(document)

@@ -1,10 +1,11 @@
 """The front end: an ASGI application that appends events, reads runs, and holds no state of its own.
 
-Here: one file per resource (workflows.py, runs.py, scheduled.py, bulk.py, approvals.py, events.py, dead_letters.py, workers.py,
-triggers.py, webhooks.py, health.py, metrics.py); the worker bridge (bridge.py has its resources, bridge_service.py what one process
-of it does, the other bridge_*.py a part each); what a request may hold (bodies.py, params.py, auth.py); what is answered (answers.py,
-views.py, errors.py: every error becomes a status there and nowhere else); backend.py, the connection to the store; catalog.py, the
-definitions at hand; client.py, the other end; openapi.py, the document of it all, out of a row an operation in openapi_table.py.
+Here: one file per resource (workflows.py, runs.py, outputs.py, scheduled.py, bulk.py, approvals.py, events.py, dead_letters.py,
+workers.py, triggers.py, webhooks.py, health.py, metrics.py); the worker bridge (bridge.py has its resources, bridge_service.py what one
+process of it does, the other bridge_*.py a part each); what a request may hold (bodies.py, params.py, paths.py, auth.py); what is
+answered (answers.py, views.py, errors.py: every error becomes a status there and nowhere else); backend.py, the connection to the
+store; catalog.py, the definitions at hand; client.py, the other end; openapi.py, the document of it all, out of a row an operation in
+openapi_table.py.
 Not here: what an event means (engine/), how runs are kept (actors/, broker/).
 Never an __init__.py: with one, whatever starts in the checkout finds this folder in place of the standard library's http.
 Start reading at `create_app`, then runs.py.
@@ -32,6 +33,8 @@ from penstock.http.health import Health, Ready, TelemetryHealth
 from penstock.http.methods import Methods
 from penstock.http.metrics import Metrics
 from penstock.http.openapi_style import STYLE
+from penstock.http.outputs import StepOutput
+from penstock.http.paths import Paths
 from penstock.http.presence import PatientRequest
 from penstock.http.reference import Document, Reference
 from penstock.http.runs import Cancellation, Run, Runs, Signal
@@ -50,6 +53,7 @@ def create_app(settings: Settings) -> Application:
     app: Application = App(request_type=PatientRequest)
     app.add_middleware(Counting(backend.meters))
     app.add_middleware(backend)
+    app.add_middleware(Paths())
     app.add_middleware(Methods())
     if settings.http.api_token:
         app.add_middleware(Auth(settings.http.api_token))
@@ -67,6 +71,7 @@ def create_app(settings: Settings) -> Application:
     app.add_route("/runs/{run_id}/scheduled", Scheduled(backend))
     app.add_route("/runs/{run_id}/signal/{name}", Signal(backend))
     app.add_route("/runs/{run_id}/approval/{step_id}", Approval(backend))
+    app.add_route("/runs/{run_id}/steps/{step_id}/output", StepOutput(backend))
     app.add_route("/triggers", Triggers(backend))
     app.add_route("/triggers/{name}", Trigger(backend))
     app.add_route("/triggers/{name}/fire", Fire(backend))

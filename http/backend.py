@@ -17,9 +17,11 @@ from penstock.broker.meters import Meters
 from penstock.broker.store import Store, open_store
 from penstock.config.logging import process_name
 from penstock.config.settings import BrokerSettings
+from penstock.config.stopping import ON_STOP
 from penstock.engine.errors import Denied, PenstockError, Unavailable
 from penstock.http.bridge_service import Bridge, open_bridge
 from penstock.http.catalog import Catalog
+from penstock.http.presence import Audience
 
 STARTUP_S_MAX = 2.0
 PATIENCE_S = 10.0
@@ -40,6 +42,7 @@ class Backend:
         self.numbers = Numbers(process_name(), self.meters)
         self._secrets = secrets
         self.index = RunIndex(index_path(settings.data_dir))
+        self.audience = Audience()
         self._store: Store | None = None
         self._catalog: Catalog | None = None
         self._bridge: Bridge | None = None
@@ -71,6 +74,7 @@ class Backend:
 
     async def process_startup(self, scope: Mapping[str, Any], event: Mapping[str, Any]) -> None:
         """Return when the store is open, or after a while without: requests are answered 503 until it is."""
+        scope.get("state", {})[ON_STOP] = self.audience.dismiss
         connected = asyncio.Event()
         self._task = asyncio.create_task(self._stay_connected(connected))
         with suppress(TimeoutError):
@@ -79,6 +83,7 @@ class Backend:
 
     async def process_shutdown(self, scope: Mapping[str, Any], event: Mapping[str, Any]) -> None:
         assert self._task
+        self.audience.dismiss()
         self._task.cancel()
         with suppress(asyncio.CancelledError):
             await self._task

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import Any, TypeVar
@@ -12,10 +13,11 @@ from falcon.asgi import Request
 from msgspec import Raw, Struct
 from msgspec.structs import FieldInfo
 
-from penstock.config.limits import BODY_BYTES_MAX, PAYLOAD_BYTES_MAX
+from penstock.config.limits import BODY_BYTES_MAX, BODY_S_MAX, PAYLOAD_BYTES_MAX
 from penstock.engine.errors import Invalid, TooLarge
 from penstock.engine.identifiers import json_type, quoted, shown
 from penstock.engine.report import Report
+from penstock.http.presence import PatientRequest
 
 DEPTH_MAX = 254  # what orjson writes; all that is stored must be writable and readable by every part
 
@@ -35,15 +37,22 @@ T = TypeVar("T", bound=Struct)
 
 
 async def read(req: Request, bytes_max: int = BODY_BYTES_MAX) -> bytes:
-    """The whole body. Raises TooLarge, at once if the request says its length; Invalid for a body that is cut short."""
+    """The whole body. Raises TooLarge, at once if the request says its length; Invalid for a body that is cut short or too slow."""
     told = req.content_length
     if told is not None and told > bytes_max:
         raise TooLarge(f"the body has {told} bytes, {bytes_max} is the most")
-    body = await req.stream.read(bytes_max + 1)
+    try:
+        async with asyncio.timeout(BODY_S_MAX):
+            body = await req.stream.read(bytes_max + 1)
+    except TimeoutError as late:
+        raise Invalid(f"the body did not come within {BODY_S_MAX:g} s") from late
     if len(body) > bytes_max:
         raise TooLarge(f"the body has more than {bytes_max} bytes")
     if told is not None and len(body) < told:
         raise Invalid(f"the body ended after {len(body)} of {told} bytes")
+    assert isinstance(req, PatientRequest)
+    if req.incoming.cut_short:  # to the framework, that is an end like any other
+        raise Invalid("the body ended before its last chunk")
     return body
 
 

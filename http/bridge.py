@@ -19,13 +19,13 @@ from msgspec import Struct
 
 from penstock.broker import signals
 from penstock.broker.registrations import WorkerRegistration, register
+from penstock.config.crash_points import reached
 from penstock.config.limits import SIGNAL_BYTES_MAX
 from penstock.engine.errors import Invalid
 from penstock.engine.identifiers import problem_with
 from penstock.http import answers, bodies, bridge_requests, params
 from penstock.http.backend import Backend
 from penstock.http.bridge_connection import signs_of_life
-from penstock.http.presence import presence
 
 STREAM_HEADERS = {"Content-Type": "text/event-stream", "Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
 
@@ -49,12 +49,13 @@ class ConnectedWorker:
         bucket = self._backend.store.workers
         entry = await bridge_requests.connection(req)
         revision = await register(bucket, entry)
+        reached("bridge.registered")
         resp.set_headers(STREAM_HEADERS)
         resp.stream = self._stream(req, entry, revision)
 
     async def _stream(self, req: Request, entry: WorkerRegistration, revision: int) -> AsyncGenerator[bytes]:
-        async with presence(req) as client:
-            async for line in signs_of_life(self._backend.store.workers, entry, revision, client.left):
+        async with self._backend.audience.presence(req) as client:
+            async for line in signs_of_life(self._backend.store.workers, entry, revision, client.over):
                 yield line
 
 
@@ -68,7 +69,7 @@ class Poll:
         if request.max_tasks == 0 and request.worker_id is not None:
             await bridge.release(request.worker_id)
             return answers.ok(resp, [])
-        async with presence(req) as client:
+        async with self._backend.audience.presence(req) as client:
             return answers.ok(resp, await bridge.poll(request, client))
 
 
@@ -90,10 +91,10 @@ class RunSignal:
     async def on_get(self, req: Request, resp: Response, run_id: str, name: str) -> None:
         """The payload of a run's signal, byte for byte, once it is there; 204 when none came in time."""
         store, found, timeout_s = self._backend.store, _target(run_id, name), params.timeout_s(req)
-        async with presence(req) as client:
+        async with self._backend.audience.presence(req) as client:
             payload = await signals.get(store, found, name)
             if payload is None:
-                payload = await _within(timeout_s, signals.wait(store, found, name), client.left)
+                payload = await _within(timeout_s, signals.wait(store, found, name), client.over)
         if payload is None:
             resp.status = HTTP_204
         else:
@@ -108,9 +109,9 @@ class RunSignal:
         answers.ok(resp, SentSignal(found, name))
 
 
-async def _within(seconds: float, wait: Coroutine[None, None, bytes], left: asyncio.Event) -> bytes | None:
-    """What is waited for, unless the time is over or the client has left before."""
-    waiting, leaving = asyncio.ensure_future(wait), asyncio.ensure_future(left.wait())
+async def _within(seconds: float, wait: Coroutine[None, None, bytes], over: asyncio.Event) -> bytes | None:
+    """What is waited for, unless the time is over, or there is no reason to wait any longer."""
+    waiting, leaving = asyncio.ensure_future(wait), asyncio.ensure_future(over.wait())
     try:
         await asyncio.wait((waiting, leaving), timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
         return waiting.result() if waiting.done() else None

@@ -24,11 +24,11 @@ async def signs_of_life(
     bucket: Bucket,
     entry: WorkerRegistration,
     revision: int,
-    left: asyncio.Event,
+    over: asyncio.Event,
     heartbeat_s: float = BRIDGE_HEARTBEAT_S,
     comment_s: float = BRIDGE_COMMENT_S,
 ) -> AsyncGenerator[bytes]:
-    """Server-sent events until the worker has left: a heartbeat now and then, with the registration renewed, and comments between.
+    """Server-sent events until this is over: a heartbeat now and then, with the registration renewed, and comments between.
 
     `revision` is that of the registration; at the end it is removed, unless another connection of the worker has written it anew.
     """
@@ -36,7 +36,7 @@ async def signs_of_life(
     beat_at = asyncio.get_running_loop().time() + heartbeat_s
     try:
         yield COMMENT
-        while not await _left_within(left, comment_s):
+        while not await _over_within(over, comment_s):
             if asyncio.get_running_loop().time() < beat_at:
                 yield COMMENT
                 continue
@@ -47,11 +47,11 @@ async def signs_of_life(
         await deregister(bucket, entry.worker_id, last)
 
 
-async def _left_within(left: asyncio.Event, seconds: float) -> bool:
+async def _over_within(over: asyncio.Event, seconds: float) -> bool:
     with suppress(TimeoutError):
         async with asyncio.timeout(seconds):
-            await left.wait()
-    return left.is_set()
+            await over.wait()
+    return over.is_set()
 
 
 async def _renewed(bucket: Bucket, entry: WorkerRegistration, last: int | None) -> int | None:

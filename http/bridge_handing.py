@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import Sequence
 from contextlib import suppress
+from typing import NamedTuple
 
 import orjson
 from msgspec import UNSET, Raw, Struct, UnsetType
@@ -15,6 +16,7 @@ from penstock.broker.leases import Lease
 from penstock.broker.reception import Unreadable, given_up, refuse, return_unworked, task_in
 from penstock.broker.store import Store
 from penstock.broker.tasks import TaskPayload
+from penstock.config.crash_points import reached
 from penstock.engine.errors import PenstockError, Unavailable
 from penstock.http.bridge_leases import HeldLeases
 from penstock.http.bridge_queue import Taken
@@ -38,6 +40,14 @@ class PolledTask(Struct, frozen=True):
     checkpoint: Raw | UnsetType = UNSET
 
 
+class _Ready(NamedTuple):
+    """A task that a worker can carry out, and the step's last checkpoint."""
+
+    taken: Taken
+    task: TaskPayload
+    checkpoint: bytes | None
+
+
 class Handing:
     """Owned by the bridge."""
 
@@ -47,16 +57,26 @@ class Handing:
     async def hand_out(self, taken: Sequence[Taken], worker_id: str | None) -> list[PolledTask]:
         """The tasks, leased and told to their histories; without those that nobody can carry out. What cannot be leased is given
         back. Raises Unavailable when that is so for all."""
-        if len(taken) == 1:
-            found = [await self._try(taken[0], worker_id)]
-        else:
-            found = await asyncio.gather(*(self._try(one, worker_id) for one in taken))
-        tasks = [task for task in found if isinstance(task, PolledTask)]
-        if not tasks:
-            for task in found:
-                if isinstance(task, PenstockError):
-                    raise task
-        return tasks
+        firsts = [_first(one) for one in taken]
+        ready = [one for one in firsts if one is not None]
+        others = [one for one, first in zip(taken, firsts, strict=True) if first is None]
+        try:
+            found = await asyncio.gather(*(self._try(one, worker_id) for one in others)) if others else []
+            ready += [one for one in found if isinstance(one, _Ready)]
+            if ready:
+                await self._held.begin(self._lease(one, worker_id) for one in ready)
+        except BaseException:
+            for one in ready:
+                await self._return(one.taken)
+            raise
+        if not ready:
+            for error in found:
+                if isinstance(error, PenstockError):
+                    raise error
+        for one in ready:
+            reached("bridge.leased")
+            self._starts.later(one.task.task_id, facts.started(one.task, worker_id))
+        return [_polled(one) for one in ready]
 
     async def take_back(self, tasks: Sequence[PolledTask]) -> None:
         """For tasks that could not be handed out after all."""
@@ -68,17 +88,16 @@ class Handing:
                 with suppress(Unavailable):  # then its ack wait brings it back
                     await self._store.pauses.give_back(kept.lease, self._store.leases.delivery(kept.lease))
 
-    async def _try(self, taken: Taken, worker_id: str | None) -> PolledTask | PenstockError | None:
+    async def _try(self, taken: Taken, worker_id: str | None) -> _Ready | PenstockError | None:
         try:
-            return await self._hand_out(taken, worker_id)
+            return await self._look_up(taken, worker_id)
         except BaseException as error:
-            with suppress(PenstockError):
-                await return_unworked(self._store, taken.delivery)
+            await self._return(taken)
             if isinstance(error, PenstockError):
                 return error
             raise
 
-    async def _hand_out(self, taken: Taken, worker_id: str | None) -> PolledTask | None:
+    async def _look_up(self, taken: Taken, worker_id: str | None) -> _Ready | None:
         delivery = taken.delivery
         try:
             task = task_in(delivery)
@@ -87,24 +106,36 @@ class Handing:
             return None
         if await given_up(self._store, task, delivery, worker_id):
             return None
-        checkpoint = await self._checkpoint(task, delivery.deliveries)
-        await self._held.begin(self._lease(task, delivery.reply, worker_id))
-        self._starts.later(task.task_id, facts.started(task, worker_id))
-        return _polled(task, taken.task, delivery.deliveries, checkpoint)
+        return _Ready(taken, task, await self._checkpoint(task))
 
-    def _lease(self, task: TaskPayload, reply: str, worker_id: str | None) -> Lease:
+    async def _return(self, taken: Taken) -> None:
+        with suppress(PenstockError):  # then its ack wait brings it back
+            await return_unworked(self._store, taken.delivery)
+
+    def _lease(self, ready: _Ready, worker_id: str | None) -> Lease:
+        task = ready.task
         execution = (task.run_id, task.step_id, task.attempt, task.iteration)
-        return Lease(*execution, reply, worker_id or "", time.time(), holder=self._held.holder)
+        return Lease(*execution, ready.taken.delivery.reply, worker_id or "", time.time(), holder=self._held.holder)
 
-    async def _checkpoint(self, task: TaskPayload, deliveries: int) -> bytes | None:
-        """JSON only: others write there too. The first execution of all has none, so nobody looks."""
-        if task.attempt == 1 and task.iteration == 0 and deliveries == 1:
-            return None
+    async def _checkpoint(self, task: TaskPayload) -> bytes | None:
+        """JSON only: others write there too."""
         entry = await self._store.checkpoints.get(names.step_key(task.run_id, task.step_id))
         return entry.value if entry is not None and _is_json(entry.value) else None
 
 
-def _polled(task: TaskPayload, task_type: str, deliveries: int, checkpoint: bytes | None) -> PolledTask:
+def _first(taken: Taken) -> _Ready | None:
+    """A task that is carried out for the first time of all: nobody can have stored anything about it. None for any other."""
+    if taken.delivery.deliveries > 1:
+        return None
+    with suppress(Unreadable):
+        task = task_in(taken.delivery)
+        if task.attempt == 1 and task.iteration == 0:
+            return _Ready(taken, task, None)
+    return None
+
+
+def _polled(ready: _Ready) -> PolledTask:
+    task, deliveries = ready.task, ready.taken.delivery.deliveries
     return PolledTask(
         task.task_id,
         task.run_id,
@@ -113,11 +144,11 @@ def _polled(task: TaskPayload, task_type: str, deliveries: int, checkpoint: byte
         task.attempt,
         task.input,
         task.workflow_name,
-        task_type,
+        ready.taken.task,
         task.metadata or UNSET,
         UNSET if task.step_type == "normal" else task.step_type,
         UNSET if deliveries == 1 else deliveries,
-        UNSET if checkpoint is None else Raw(checkpoint),
+        UNSET if ready.checkpoint is None else Raw(ready.checkpoint),
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Iterable
 from contextlib import suppress
 from functools import partial
 from uuid import uuid4
@@ -38,18 +39,23 @@ class HeldLeases:
         self._ack_wait_s = ACK_WAIT_S
         self._sooner = asyncio.Event()
 
-    async def begin(self, lease: Lease) -> None:
-        """Store the lease of a task that is being handed out, and keep the task from now on. Raises Unavailable.
+    async def begin(self, leases: Iterable[Lease]) -> None:
+        """Store the leases of tasks that are being handed out, and keep the tasks from now on. Raises Unavailable: then for none.
 
-        Returns when the lease is on its way: the client's next request is later at the broker, and a crash here does not stop it.
+        Returns when they are on their way: the client's next request is later at the broker, and a crash here does not stop them.
         """
-        sent = self._coming[lease.task_id] = self._leases.send(lease)
-        sent.add_done_callback(partial(self._stored, lease))
+        sent = [self._begin(lease) for lease in leases]
         try:
             await self._leases.written()
         except BaseException:
-            sent.cancel()
+            for one in sent:
+                one.cancel()
             raise
+
+    def _begin(self, lease: Lease) -> asyncio.Future[bytes]:
+        sent = self._coming[lease.task_id] = self._leases.send(lease)
+        sent.add_done_callback(partial(self._stored, lease))
+        return sent
 
     def _stored(self, lease: Lease, sent: asyncio.Future[bytes]) -> None:
         if self._coming.get(lease.task_id) is not sent:

@@ -14,6 +14,7 @@ from penstock.broker import facts, names
 from penstock.broker.leases import Kept, Lease, ignore
 from penstock.broker.publisher import ack_seq
 from penstock.broker.store import Store
+from penstock.config.crash_points import reached
 from penstock.config.limits import BRIDGE_CLAIM_S
 from penstock.engine.errors import Conflict, Invalid, NotFound, PenstockError, TooLarge, Unavailable
 from penstock.engine.events import StepCompleted, StepContinue, StepFailed
@@ -90,31 +91,35 @@ class Resolving:
         if kept is None or kept.lease.claimed_at or not self._store.broker.connected:
             return False
         self._held.let_go(kept)  # another answer meanwhile finds no lease
-        event, removal = self._store.history.send(_event(kept.lease, action)), self._leases.remove(kept)
+        event, removal = self._store.history.send(_event(kept.lease, action), patient=False), self._leases.remove(kept)
         try:
-            await asyncio.wait((event, removal), timeout=ANSWER_S_MAX)
-            if removal.done() and isinstance(removal.exception(), Conflict):
+            await _ended(removal, event)
+            if not removal.cancelled() and isinstance(removal.exception(), Conflict):
                 event.add_done_callback(ignore)
                 return False
-            if not (removal.done() and event.done()):
+            if removal.cancelled() or event.cancelled():
                 raise Unavailable("the broker gave no answer in time; whether the answer was stored is unknown")
             event.result()
         except BaseException:
             self._keep_unclaimed(kept, removal, event)
             raise
+        reached("bridge.answered")
         await self._acknowledge(kept)
+        reached("bridge.acknowledged")
         return True
 
     async def _answer(self, task_id: str, action: Complete | Continue | Fail) -> None:
         """A crash after the claim lets another answer count once it has grown old; one after the event has the task delivered
         again, and the engine ignores what comes of that."""
         kept = await self._claim(task_id)
+        reached("bridge.claimed")
         was_held = self._held.let_go(kept)
         try:
             await self._store.history.append(_event(kept.lease, action))
         except BaseException:
             self._unclaim(kept, was_held)
             raise
+        reached("bridge.claimed_answered")
         await self._done(kept)
 
     async def _done(self, kept: Kept) -> None:
@@ -134,14 +139,17 @@ class Resolving:
         except BaseException:
             self._unclaim(kept, was_held)
             raise
+        reached("bridge.given_back")
         await self._leases.delete(kept)
 
     async def _put_away(self, lease: Lease, pause: Pause) -> None:
         delivery = self._leases.delivery(lease)
         if pause.checkpoint is not None:
             await self._store.checkpoints.put(_key(lease), pause.checkpoint)
+            reached("bridge.checkpointed")
         if pause.delay_s or pause.checkpoint is not None or pause.name is not None:
             await self._store.pauses.add(lease, pause.name)
+            reached("bridge.paused")
             await delivery.give_back(pause.delay_s)
         else:  # it just has not been begun
             await self._store.pauses.give_back(lease, delivery)
@@ -164,9 +172,11 @@ class Resolving:
             kept = await self._found(task_id)
 
     async def _found(self, task_id: str) -> Kept:
-        """The lease in the bucket. Raises NotFound."""
-        kept = await self._leases.get(task_id)
-        if kept is not None:
+        """The lease in the bucket, also of a task that another process has handed out just now. Raises NotFound."""
+        if kept := await self._leases.get(task_id):
+            return kept
+        await asyncio.sleep(LOOK_S)  # the task's answer may overtake its lease, which went out on another connection
+        if kept := await self._leases.get(task_id):
             return kept
         if await self._leases.being_restored():
             raise Unavailable("the leases of tasks are being restored")
@@ -196,6 +206,18 @@ class Resolving:
         self._leases.restore(kept, lease)
         if was_held:
             self._held.keep(Kept(lease, kept.revision))
+
+
+async def _ended(*sent: asyncio.Future[bytes]) -> None:
+    """Return when each has its answer, or is cancelled because none came in time."""
+    try:
+        async with asyncio.timeout(ANSWER_S_MAX):
+            for one in sent:
+                with suppress(PenstockError):
+                    await one
+    except TimeoutError:
+        for one in sent:
+            one.cancel()
 
 
 def _event(lease: Lease, action: Complete | Continue | Fail) -> StepCompleted | StepContinue | StepFailed:

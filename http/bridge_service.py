@@ -49,7 +49,9 @@ class Bridge:
                 return tasks
 
     async def _waited(self, request: PollTasks, client: Presence, timeout_s: float) -> Poller:
-        """A poller with what came for it; nothing when its client has gone."""
+        """A poller with what came for it; nothing when its client has gone. Raises Unavailable in a process that is about to stop."""
+        if client.over.is_set() and not client.gone:
+            raise Unavailable("the service is stopping")
         poller = Poller(request.max_tasks)
 
         def leave() -> None:

@@ -11,6 +11,7 @@ import asyncio
 import structlog
 
 from penstock.broker.history import History
+from penstock.config.crash_points import reached
 from penstock.engine.events import StepStarted
 
 HELD_BACK_S = 0.02
@@ -37,6 +38,7 @@ class Starts:
             event, handle = waiting
             handle.cancel()
             self._history.send(event).add_done_callback(_log_failure)
+            reached("bridge.begun")
 
     def never(self, task_id: str) -> None:
         """The task has not been handed out after all."""

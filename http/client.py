@@ -123,6 +123,10 @@ class Client:
     def run(self, run_id: str) -> RunView:
         return decode(self._service.send("GET", f"/runs/{segment(run_id)}"), RunView)
 
+    def output(self, run_id: str, step_id: str) -> bytes:
+        """A step's output, whatever its size, as JSON. Raises NotFound when it has none."""
+        return self._service.send("GET", f"/runs/{segment(run_id)}/steps/{segment(step_id)}/output").content
+
     def runs(
         self,
         *,
@@ -194,8 +198,7 @@ class Client:
 
     def events(self, run_id: str, after: int = 0) -> list[EventView]:
         """The history after stream sequence `after`, as far as it goes now."""
-        response = self._service.send("GET", f"/runs/{segment(run_id)}/events?after={after}")
-        return decode(response, list[EventView])
+        return list(self._service.pages(httpx2.URL(f"/runs/{segment(run_id)}/events?after={after}"), EventView))
 
     def follow(self, run_id: str, after: int = 0) -> Iterator[EventView]:
         """The history after stream sequence `after`, live, until the run ends. A lost connection is resumed where it broke.

@@ -9,11 +9,15 @@ from penstock.engine.trigger import CronSource, EventSource, SubjectSource
 
 
 class StepView(Struct, frozen=True, kw_only=True):
-    """A step's state as the service shows it; what is absent there is UNSET here."""
+    """A step's state as the service shows it; what is absent there is UNSET here.
+
+    Where there is `output_bytes`, the output is so large that it has to be asked for on its own.
+    """
 
     status: str
     attempts: int
     output: Raw | UnsetType = UNSET
+    output_bytes: int | UnsetType = UNSET
     error: str | UnsetType = UNSET
     iteration: int | UnsetType = UNSET
     started_at: str | UnsetType = UNSET
@@ -22,7 +26,7 @@ class StepView(Struct, frozen=True, kw_only=True):
 
 
 class RunView(Struct, frozen=True, kw_only=True):
-    """A run snapshot. Spec: Run snapshot; Protocol: Status."""
+    """A run snapshot. Spec: Run snapshot; Protocol: Status. `input_bytes` as `output_bytes` of a step."""
 
     run_id: str
     workflow_id: str
@@ -31,6 +35,7 @@ class RunView(Struct, frozen=True, kw_only=True):
     steps: dict[str, StepView]
     version: str | UnsetType = UNSET
     input: Raw | UnsetType = UNSET
+    input_bytes: int | UnsetType = UNSET
     output: Raw | UnsetType = UNSET
     error: str | UnsetType = UNSET
     started_at: str | UnsetType = UNSET

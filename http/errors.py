@@ -12,7 +12,18 @@ from falcon import HTTPError, HTTPMethodNotAllowed, HTTPRouteNotFound
 from falcon.asgi import App, Request, Response, WebSocket
 from msgspec import Struct
 
-from penstock.engine.errors import Conflict, Denied, Invalid, NotFound, PenstockError, PublishFailed, TooLarge, Unavailable
+from penstock.engine.errors import (
+    Conflict,
+    Denied,
+    Full,
+    Invalid,
+    NeedsUpgrade,
+    NotFound,
+    PenstockError,
+    PublishFailed,
+    TooLarge,
+    Unavailable,
+)
 from penstock.engine.identifiers import quoted
 
 STATUSES: Mapping[type[PenstockError], HTTPStatus] = {
@@ -21,6 +32,8 @@ STATUSES: Mapping[type[PenstockError], HTTPStatus] = {
     NotFound: HTTPStatus.NOT_FOUND,
     Conflict: HTTPStatus.CONFLICT,
     TooLarge: HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+    Full: HTTPStatus.SERVICE_UNAVAILABLE,
+    NeedsUpgrade: HTTPStatus.SERVICE_UNAVAILABLE,
     Unavailable: HTTPStatus.SERVICE_UNAVAILABLE,
     PublishFailed: HTTPStatus.INTERNAL_SERVER_ERROR,
 }

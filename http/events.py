@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
+from typing import NamedTuple
 
 import structlog
 from falcon.asgi import Request, Response, SSEvent
@@ -12,6 +13,7 @@ from penstock.actors import control
 from penstock.actors.watching import Watched
 from penstock.broker.direct import Stored
 from penstock.broker.store import Store
+from penstock.config.limits import EVENTS_BYTES_MAX
 from penstock.engine.errors import Unavailable
 from penstock.engine.events import (
     Event,
@@ -28,42 +30,65 @@ COMMENT = SSEvent(comment="")
 log = structlog.get_logger()
 
 
+class Page(NamedTuple):
+    """Events as JSON, each with its sequence; `next` is the last of them when there may be more."""
+
+    events: list[bytes]
+    next: int | None
+
+
 class Events:
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
 
     async def on_get(self, req: Request, resp: Response, run_id: str) -> None:
-        """All events after a sequence; live and until the run ends for who accepts a stream."""
+        """The events after a sequence, with a Link to more when they are large; live and until the run ends for who accepts a stream."""
         store, found, after = self._backend.store, params.run_id(run_id), params.after_seq(req)
         if "text/event-stream" in req.accept:
-            events = Watched(store, found).events()
+            watched = Watched(store, found)
+            events = watched.events()
             resp.set_headers(STREAM_HEADERS)
-            resp.sse = _stream(found, after, await _past(events), events)
+            coming = self._backend.audience.while_there(events)
+            resp.sse = _stream(found, after, await _beginning(watched, events), coming)
         else:
-            answers.ok_raw(resp, await _array(store, found, after))
+            page = await _page(store, found, after)
+            answers.ok_raw(resp, page.events)
+            if page.next is not None:
+                resp.set_header("Link", f'<{req.path}?after={page.next}>; rel="next"')
 
 
-async def _array(store: Store, run_id: str, after: int) -> list[bytes]:
-    stored = await store.history.read(run_id, after)
-    if not stored:
+async def _page(store: Store, run_id: str, after: int) -> Page:
+    events: list[bytes] = []
+    size = last = 0
+    async with aclosing(store.history.pages(run_id, after)) as pages:
+        async for stored in pages:
+            for one in stored:
+                if size >= EVENTS_BYTES_MAX:
+                    return Page(events, last)
+                size, last = size + len(one.data), one.seq
+                if _event(one):
+                    events.append(b'{"seq":%d,%b' % (one.seq, one.data.lstrip()[1:]))
+    if not last:
         await control.get(store, run_id)  # raises NotFound
-    return [b'{"seq":%d,%b' % (one.seq, one.data.lstrip()[1:]) for one in stored if _event(one)]
+    return Page(events, None)
 
 
-async def _past(events: AsyncGenerator[Stored | None]) -> list[Stored]:
-    """What the history has now. Raises NotFound for a run that nobody started."""
-    past: list[Stored] = []
+async def _beginning(watched: Watched, events: AsyncGenerator[Stored | None]) -> list[Stored]:
+    """The events up to the one that makes it a run. Raises NotFound for a run that nobody started."""
+    read: list[Stored] = []
     async for stored in events:
         if stored is None:
             break
-        past.append(stored)
-    return past
+        read.append(stored)
+        if watched.run is not None:
+            break
+    return read
 
 
-async def _stream(run_id: str, after: int, past: list[Stored], coming: AsyncGenerator[Stored | None]) -> AsyncGenerator[SSEvent]:
-    """Ends when the run has; also when the broker goes away: the client comes again, and then gets an error."""
+async def _stream(run_id: str, after: int, read: list[Stored], coming: AsyncGenerator[Stored | None]) -> AsyncGenerator[SSEvent]:
+    """Ends when the run has; also when the process stops, or the broker goes away: the client comes again, and then gets an error."""
     yield COMMENT  # the headers leave with it
-    for stored in past:
+    for stored in read:
         if stored.seq > after:
             yield _message(stored)
     try:

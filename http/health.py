@@ -78,6 +78,8 @@ class Ready:
     async def on_get(self, req: Request, resp: Response) -> None:
         """Whether every part of the service has started; what is missing, otherwise."""
         broker = self._backend.store.broker
+        if self._backend.audience.dismissed:
+            raise Unavailable("this front end is stopping")
         unowned, triggers = await asyncio.gather(_unowned(broker), _triggers_run(broker))
         problems = [f"no engine has the partitions {_ranges(unowned)}"] if unowned else []
         if not triggers:

@@ -8,6 +8,7 @@ from falcon.asgi import Request
 from msgspec import Struct
 
 from penstock.actors.loading import load_many
+from penstock.actors.outputs import left_behind
 from penstock.actors.run_index import CATCH_UP_S_MAX, RunIndex
 from penstock.broker.store import Store
 from penstock.config.limits import MIB
@@ -51,5 +52,6 @@ def link(req: Request, cursor: str) -> str:
 
 
 def _size(run: Run) -> int:
+    """Bytes of its input and outputs, wherever they are."""
     outputs = (memoryview(step.output).nbytes for step in run.steps.values() if step.output)
-    return memoryview(run.input).nbytes + sum(outputs)
+    return memoryview(run.input).nbytes + sum(outputs) + sum(kept.size for kept in left_behind(run))

@@ -58,8 +58,15 @@ RULES: Mapping[type[Struct], Mapping[str, Schema]] = {
         "checkpoint": {"description": "pause: any JSON."},
         "data": {"description": "checkpoint: any JSON, required."},
     },
-    RunView: {"status": one_of(*RunStatus), "run_id": ref("RunId")},
-    StepView: {"status": one_of(*StepStatus)},
+    RunView: {
+        "status": one_of(*RunStatus),
+        "run_id": ref("RunId"),
+        "input_bytes": whole(1, 2**31, description="In place of an input that is too large to be shown here."),
+    },
+    StepView: {
+        "status": one_of(*StepStatus),
+        "output_bytes": whole(1, 2**31, description="In place of an output that is too large to be shown here."),
+    },
     EventView: {"seq": whole(1, 2**63 - 1, description="The sequence in the stream."), "payload": {"description": "Depends on the type."}},
     Decided: {"status": one_of("approved", "rejected")},
 }

@@ -23,6 +23,7 @@ from penstock.http.bridge_requests import ConnectWorker, PollTasks, ResolveTask
 from penstock.http.events import Events
 from penstock.http.metrics import Metrics
 from penstock.http.openapi_documents import Schema, array, one_of, ref, whole
+from penstock.http.outputs import StepOutput
 from penstock.http.params import ACTIONS, KEY_CHARS_MAX, SEQ_MAX
 from penstock.http.reference import Document, Reference
 from penstock.http.views import RunView
@@ -107,6 +108,7 @@ PATHS: Mapping[tuple[str, str], tuple[Schema, str, str]] = {
     ("signal", "name"): (ref("Name"), "The signal's name.", "paid"),
     ("signals", "name"): (ref("Name"), "The signal's name.", "paid"),
     ("approval", "step_id"): (ref("Name"), "The step that waits.", "review"),
+    ("steps", "step_id"): (ref("Name"), "The step's id.", "hello"),
     ("triggers", "name"): (ref("Name"), "The trigger's name.", "nightly"),
     ("webhooks", "name"): (ref("Name"), "The webhook trigger's name.", "push"),
     ("dead-letters", "seq"): (whole(1, SEQ_MAX), "The dead letter's sequence.", "17"),
@@ -209,6 +211,7 @@ OPERATIONS: tuple[Operation, ...] = (
         body=Body(bulk.RetryRuns, {"workflow_id": "greet", "mode": "replay", "after": "2026-11-20T12:00:00Z", "dry_run": True}),
     ),
     Operation("getRun", "/runs/{run_id}", runs.Run.on_get, "Runs", {200: Answer(RunView)}, refusals=(404,), parameters=(WAIT,)),
+    Operation("getStepOutput", "/runs/{run_id}/steps/{step_id}/output", StepOutput.on_get, "Runs", {200: Answer({})}, refusals=(404,)),
     Operation(
         "cancelRun",
         "/runs/{run_id}/cancel",
@@ -223,7 +226,7 @@ OPERATIONS: tuple[Operation, ...] = (
         "/runs/{run_id}/events",
         Events.on_get,
         "Runs",
-        {200: Answer(list[client_views.EventView], media=(JSON, STREAM))},
+        {200: Answer(list[client_views.EventView], media=(JSON, STREAM), paged=True)},
         refusals=(404,),
         parameters=(AFTER, RESUMED),
     ),

@@ -8,6 +8,7 @@ from falcon.asgi import Request, Response
 from msgspec import Raw, Struct, field
 
 from penstock.actors import control
+from penstock.actors.outputs import shown
 from penstock.actors.watching import wait_for_end
 from penstock.config.limits import PAYLOAD_BYTES_MAX, SCHEDULE_AHEAD_MIN_S, SCHEDULE_AHEAD_S_MAX, SIGNAL_BYTES_MAX
 from penstock.engine import durations
@@ -58,7 +59,8 @@ class Runs:
     async def on_get(self, req: Request, resp: Response) -> None:
         """Runs, newest first; a Link leads to the next page."""
         page = await listing.page(self._backend.store, self._backend.index, params.run_filter(req))
-        answers.ok(resp, [view(run) for run in page.runs])
+        outputs = await shown(self._backend.store, page.runs, listing.PAGE_BYTES_MAX)
+        answers.ok(resp, [view(run, outputs) for run in page.runs])
         if page.next:
             resp.set_header("Link", listing.link(req, page.next))
 
@@ -83,8 +85,8 @@ class Run:
     async def on_get(self, req: Request, resp: Response, run_id: str) -> None:
         """One run, as fresh as the log; with `wait_ms`, once it has ended or that time is over."""
         store, found, wait_s = self._backend.store, params.run_id(run_id), params.wait_s(req)
-        run = await wait_for_end(store, found, wait_s) if wait_s else await control.get(store, found)
-        answers.ok(resp, view(run))
+        run = await wait_for_end(store, found, self._backend.audience.limit(wait_s)) if wait_s else await control.get(store, found)
+        answers.ok(resp, view(run, await shown(store, [run])))
 
 
 class Cancellation:

@@ -6,6 +6,7 @@ from falcon.asgi import Request, Response
 from msgspec import Raw, Struct
 
 from penstock.actors import control
+from penstock.actors.outputs import input_of
 from penstock.engine.errors import Invalid, NotFound
 from penstock.engine.state import RunStatus
 from penstock.http import answers, params
@@ -31,9 +32,10 @@ class Scheduled:
 
     async def on_get(self, req: Request, resp: Response, run_id: str) -> None:
         """The scheduled run; not found once it has started or was cancelled."""
-        run = await control.get_scheduled(self._backend.store, params.run_id(run_id))
+        store = self._backend.store
+        run = await control.get_scheduled(store, params.run_id(run_id))
         assert run.run_at is not None
-        answers.ok(resp, ScheduledRun(run.run_id, run.workflow_id, run.status, run.run_at, run.created_at, run.input))
+        answers.ok(resp, ScheduledRun(run.run_id, run.workflow_id, run.status, run.run_at, run.created_at, await input_of(store, run)))
 
     async def on_delete(self, req: Request, resp: Response, run_id: str) -> None:
         """Cancel the scheduled run before it starts."""

@@ -12,6 +12,7 @@ from falcon.asgi import Request, Response
 from msgspec import UNSET, Struct
 
 from penstock.broker import names
+from penstock.config.crash_points import reached
 from penstock.config.limits import WEBHOOK_BYTES_MAX
 from penstock.engine.errors import Denied, Invalid, NotFound
 from penstock.engine.identifiers import problem_with, quoted
@@ -39,6 +40,7 @@ class Webhook:
         bodies.parse(body)
         await self._check_input(trigger, body)
         await self._backend.store.events.publish(names.webhook_subject(name), body, _event_id(req, name))
+        reached("webhook.stored")
         answers.accepted(resp, Accepted())
 
     async def _wanted(self, name: str) -> Trigger:

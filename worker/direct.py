@@ -13,6 +13,7 @@ from penstock.broker.reception import Unreadable, given_up, refuse
 from penstock.broker.registrations import WorkerRegistration, register
 from penstock.broker.store import Store, open_store
 from penstock.broker.tasks import TaskPayload
+from penstock.config.crash_points import reached
 from penstock.config.limits import DELIVERIES_MAX, WORKER_HEARTBEAT_S
 from penstock.config.settings import BrokerSettings
 from penstock.engine.errors import Unavailable
@@ -50,6 +51,7 @@ class DirectTask:
         if delivery.deliveries > DELIVERIES_MAX and await patiently(lambda: given_up(self._store, task, delivery, self._worker_id)):
             return None
         self._started = self._store.history.send(facts.started(task, self._worker_id))
+        reached("worker.begun")
         return task
 
     async def answer(self, outcome: Outcome) -> None:
@@ -58,8 +60,10 @@ class DirectTask:
             return
         await self._store.history.send(self._event(outcome))
         await self._started
+        reached("worker.answered")
         # Ack last: a crash before this line has the task delivered again, and the engine ignores a second answer.
         await self._delivery.ack()
+        reached("worker.acknowledged")
 
     async def give_back(self, delay_s: float = 0.0) -> None:
         """With a delay it could not be answered, which counts; without, it is only for want of time."""
@@ -93,8 +97,11 @@ class DirectTask:
         await self._started
         if pause.checkpoint is not None:
             await self.checkpoint(pause.checkpoint)
+            reached("worker.checkpointed")
         await patiently(lambda: self._store.pauses.add(self._task, pause.name))
+        reached("worker.paused")
         await self._delivery.give_back(pause.delay_s)
+        reached("worker.given_back")
 
     def _event(self, outcome: Completed | Continued | Failure) -> StepCompleted | StepContinue | StepFailed:
         match outcome:

@@ -27,10 +27,20 @@ class Busy(NamedTuple):
 
 def roles(root: int, named: Mapping[str, int]) -> Roles:
     """Every process under `root` by role: a named one's descendants are in its role, the rest is `serve`."""
-    children = _children()
-    found = {name: frozenset(_descendants(pid, children)) for name, pid in named.items()}
+    parents = _children()
+    found = {name: frozenset(_descendants(pid, parents)) for name, pid in named.items()}
     taken: frozenset[int] = frozenset().union(*found.values())
-    return {"serve": frozenset(_descendants(root, children)) - taken, **found}
+    return {"serve": frozenset(_descendants(root, parents)) - taken, **found}
+
+
+def children(pid: int) -> list[int]:
+    """The processes that this one is the parent of; of those that have ended, none."""
+    return _children().get(pid, [])
+
+
+def descendants(root: int) -> frozenset[int]:
+    """This process and every one under it that lives."""
+    return frozenset(_descendants(root, _children()))
 
 
 def cpu_s(pids: Iterable[int]) -> float:
@@ -78,15 +88,18 @@ def _pss_bytes(pid: int) -> int:
 
 
 def _children() -> Mapping[int, list[int]]:
+    """Of each process that has some; those of which only the exit code is left are none."""
     found: dict[int, list[int]] = defaultdict(list)
     for path in PROC.glob("[0-9]*/stat"):
         try:
             text = path.read_text()
         except OSError:
             continue
-        found[int(text.rpartition(")")[2].split()[1])].append(int(path.parent.name))
+        state, parent = text.rpartition(")")[2].split()[:2]
+        if state not in "ZX":
+            found[int(parent)].append(int(path.parent.name))
     return found
 
 
-def _descendants(root: int, children: Mapping[int, list[int]]) -> set[int]:
-    return {root}.union(*(_descendants(child, children) for child in children.get(root, ())))
+def _descendants(root: int, parents: Mapping[int, list[int]]) -> set[int]:
+    return {root}.union(*(_descendants(child, parents) for child in parents.get(root, ())))

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 from penstock.actors.loading import load
-from penstock.actors.shard import open_shard
+from penstock.actors.membership import new_member
+from penstock.actors.ownership import open_shard
 from penstock.broker import names
 from penstock.broker.store import Store
-from penstock.config.limits import PARTITIONS
 from penstock.engine.events import StepCompleted
 from penstock.engine.state import RunStatus
 from tests.support.waiting import until
 from tests.support.world import chain, echo, ended, start
 
-ALL = tuple(range(PARTITIONS))
-
 
 async def test_a_run_whose_snapshot_was_lost_is_shown_and_goes_on(store: Store) -> None:
     document = chain("lost", 2)
-    async with open_shard(store, 0, ALL):
+    async with open_shard(store, new_member("shard")):
         done = await start(store, {**document, "name": "done", "steps": document["steps"][:1]})
         waiting = await start(store, document)
         await store.history.append(StepCompleted(run_id=done, step_id="s0", attempt_number=1))
@@ -29,5 +27,5 @@ async def test_a_run_whose_snapshot_was_lost_is_shown_and_goes_on(store: Store) 
         assert await store.runs.get(run_id) is not None
         await store.runs.delete(run_id)
         assert before == (await load(store, run_id)).run
-    async with open_shard(store, 0, ALL), echo(store, "lost.echo"):
+    async with open_shard(store, new_member("shard")), echo(store, "lost.echo"):
         assert RunStatus.COMPLETED is (await ended(store, waiting)).status

@@ -10,9 +10,10 @@ import pytest
 from msgspec import Raw
 
 from penstock.actors import control
-from penstock.actors.placement import owned
+from penstock.actors.membership import new_member
+from penstock.actors.ownership import open_shard
 from penstock.actors.run_actor import RunActor
-from penstock.actors.shard import Shard, open_shard
+from penstock.actors.shard import Shard
 from penstock.actors.starting import Starter
 from penstock.broker import names
 from penstock.broker.meters import Histogram
@@ -27,7 +28,7 @@ from tests.support.world import Echo, chain, echo, ended, register, start
 
 @asynccontextmanager
 async def opened(settings: BrokerSettings, sample_ratio: float = 0.0) -> AsyncIterator[Shard]:
-    async with open_store(settings, "shard") as own, open_shard(own, 0, owned(0, 1), sample_ratio) as shard:
+    async with open_store(settings, "shard") as own, open_shard(own, new_member("shard"), sample_ratio) as shard:
         yield shard
 
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -12,8 +11,9 @@ from msgspec import Raw
 
 from penstock.actors import control
 from penstock.actors.loading import load
-from penstock.actors.placement import owned
-from penstock.actors.shard import Shard, open_shard
+from penstock.actors.membership import new_member
+from penstock.actors.ownership import open_shard
+from penstock.actors.shard import Shard
 from penstock.broker import names
 from penstock.broker.store import Store, open_store
 from penstock.broker.tasks import TaskPayload
@@ -29,26 +29,17 @@ from tests.support.world import Echo, chain, echo, ended, register, start
 
 @pytest.fixture
 async def shard(store: Store, broker_settings: BrokerSettings) -> AsyncIterator[Shard]:
-    async with open_store(broker_settings, "shard") as own, open_shard(own, 0, owned(0, 1)) as opened:
+    async with open_store(broker_settings, "shard") as own, open_shard(own, new_member("shard")) as opened:
         yield opened
 
 
 @asynccontextmanager
 async def killed_shard(settings: BrokerSettings, store: Store) -> AsyncIterator[Shard]:
     """A shard that ends as by SIGKILL: its connection is cut, nothing is written or acknowledged any more."""
-    async with open_store(settings, "killed") as own:
-        shard = Shard(own, 0, owned(0, 1))
-        stack = AsyncExitStack()
-        await shard.own(stack)
-        timers = asyncio.create_task(shard.timers.run())
-        try:
-            yield shard
-        finally:
-            timers.cancel()
-            for actor in shard.actors.values():
-                if actor.task is not None:
-                    actor.task.cancel()
-            await own.broker.client.close()
+    async with open_store(settings, "killed") as own, open_shard(own, new_member("shard")) as shard:
+        yield shard
+        await own.broker.client.close()
+        shard.lease.end()
 
 
 async def snapshot(store: Store, run_id: str) -> Run | None:
@@ -179,7 +170,7 @@ async def test_runs_of_a_killed_shard_go_on_with_the_next_one(store: Store, brok
         async with killed_shard(broker_settings, store):
             run_ids = await control.start_all(store, definition, digest, [Raw(b"1")] * 200)
             await ended_or_moved(worker, 150)
-        async with open_store(broker_settings, "heir") as own, open_shard(own, 0, owned(0, 1)):
+        async with open_store(broker_settings, "heir") as own, open_shard(own, new_member("shard")):
             runs = [await ended(store, run_id) for run_id in run_ids]
     assert {run.status for run in runs} == {RunStatus.COMPLETED}
     for run_id in run_ids:
@@ -201,7 +192,7 @@ async def test_timer_in_memory_of_a_killed_shard_fires_with_the_next_one(store: 
         async with killed_shard(broker_settings, store):
             run_id = await start(store, chain("timer", 1, timeout="1s"))
             await ended_or_moved(worker, 1)
-        async with open_store(broker_settings, "heir") as own, open_shard(own, 0, owned(0, 1)):
+        async with open_store(broker_settings, "heir") as own, open_shard(own, new_member("shard")):
             run = await ended(store, run_id)
     assert run.status is RunStatus.FAILED
     assert run.error == 'step "s0" failed: step timeout exceeded (1s)'
@@ -218,12 +209,14 @@ async def test_run_that_left_memory_comes_back_with_its_next_event(store: Store,
 
 
 async def test_peaceful_end_leaves_nothing_to_repeat(store: Store, broker_settings: BrokerSettings) -> None:
-    async with open_store(broker_settings, "peace") as own, open_shard(own, 0, owned(0, 1)):
+    async with open_store(broker_settings, "peace") as own, open_shard(own, new_member("shard")):
         run_id = await start(store, chain("peace", 1))
         await until(lambda: store.reader.last(names.TASKS, [names.task_subject("peace.echo", run_id)]))
     loaded = await load(store, run_id)
-    consumer = await store.broker.api(f"CONSUMER.INFO.{names.HISTORY}.{names.engine_consumer(names.partition(run_id))}")
+    claim = (await store.owners.read()).claims[names.partition(run_id)].claim
+    consumer = await store.broker.api(f"CONSUMER.INFO.{names.HISTORY}.{claim.consumer}")
     assert loaded.beyond == 0
+    assert claim.owner == ""
     assert consumer["num_ack_pending"] == 0
     assert loaded.run is not None
     assert fold(loaded.workflow, loaded.run, []) == loaded.run  # type: ignore[arg-type]
@@ -238,8 +231,9 @@ async def test_run_whose_step_input_is_too_large_for_the_broker_fails_with_that_
     async with echo(store, "wide.echo", big):
         run = await ended(store, await start(store, document))
     assert run.status is RunStatus.FAILED
-    assert run.error is not None
-    assert run.error.startswith("the run cannot go on: a message of ")
+    needed = 9 * (1_000_002 + len('"w0":,')) + 1
+    too_large = f"{needed} bytes are more than the broker takes in a message ({store.publisher.body_bytes_max})"
+    assert run.error == f'the run cannot go on: step "all" cannot be given its input: {too_large}'
 
 
 async def test_a_start_that_comes_after_the_cancellation_of_a_scheduled_run_moves_nothing(store: Store, shard: Shard) -> None:

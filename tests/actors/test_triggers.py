@@ -14,7 +14,7 @@ import pytest
 
 from penstock.actors import trigger_control
 from penstock.actors.occurrences import Occurrences
-from penstock.actors.settling import settle
+from penstock.actors.settling import prepare, settle
 from penstock.broker import names
 from penstock.broker.events import Tick, text_of
 from penstock.broker.store import Store
@@ -119,6 +119,15 @@ async def test_a_trigger_that_is_over_leaves_nothing_and_starts_nothing(
         await publish(store, "event.other", b"1")
         await until_started(store, other, 1)
     assert await started(store, name) == []
+
+
+@pytest.mark.parametrize("source", [KINDS["event"], {"cron": {"expression": "0 0 1 1 *", "timezone": "UTC"}}], ids=["event", "cron"])
+async def test_an_engine_that_was_slow_leaves_nothing_of_a_trigger_that_is_over(store: Store, source: dict[str, object]) -> None:
+    await make(store, "slow", await workflow(store, "slow"), **source)
+    seen = await trigger_control.get(store, "slow")
+    await trigger_control.delete(store, "slow")
+    await prepare(store, seen)
+    assert await gone(store, seen.generation)
 
 
 async def test_a_message_on_its_way_when_its_trigger_goes_starts_nothing(store: Store, broker_settings: BrokerSettings) -> None:

@@ -15,9 +15,9 @@ from penstock.actors import control
 from penstock.actors.index_file import index_path
 from penstock.actors.index_follower import follow
 from penstock.actors.loading import load, load_many
-from penstock.actors.placement import owned
+from penstock.actors.membership import new_member
+from penstock.actors.ownership import open_shard
 from penstock.actors.run_index import RunIndex
-from penstock.actors.shard import open_shard
 from penstock.actors.upkeep import remove_aids, remove_old_runs
 from penstock.broker import names
 from penstock.broker.store import Store, open_store
@@ -29,7 +29,7 @@ from tests.support.world import chain, echo, ended, register, start
 async def index(store: Store, broker_settings: BrokerSettings, tmp_path: Path) -> AsyncIterator[Path]:
     """A shard that moves runs, and a follower that lists them; the path of the list."""
     path = index_path(tmp_path)
-    async with open_store(broker_settings, "shard") as own, open_shard(own, 0, owned(0, 1)):
+    async with open_store(broker_settings, "shard") as own, open_shard(own, new_member("shard")):
         following = asyncio.create_task(follow(own, path))
         yield path
         following.cancel()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import structlog
 import trustme
 
 from penstock.broker.connection import connect
+from penstock.broker.credentials import credentials
 from penstock.config.settings import BrokerSettings
 from penstock.engine.errors import Denied, Invalid, Unavailable
 from tests.support.operator import Key, Operator
@@ -102,6 +104,78 @@ async def test_tls_needs_the_authority_and_a_certificate_of_ones_own(tmp_path: P
                 raise AssertionError("connected without a certificate")
     with pytest.raises(Invalid, match="cannot be used"):
         await let_in_nowhere(BrokerSettings(url=one.url, tls_ca=str(tmp_path / "missing.pem")))
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        (BrokerSettings(user="ada", password="x"), "_INBOX.ada"),
+        (BrokerSettings(url="nats://a,nats://ada:x@b"), "_INBOX.ada"),
+        (BrokerSettings(url="nats://t0ken@a"), None),  # a token, which must stand nowhere
+        (BrokerSettings(user="a.>", password="x"), None),
+        (BrokerSettings(), None),
+    ],
+    ids=["user", "in the address", "token in the address", "no subject token", "nobody"],
+)
+def test_answers_to_a_user_come_under_its_name(settings: BrokerSettings, expected: str | None) -> None:
+    assert expected == credentials(settings).get("inbox_prefix")
+
+
+@pytest.fixture
+def certificates(tmp_path: Path) -> dict[str, str]:
+    """Of an authority and of another one, and servers' of the first: one of 127.0.0.1, one of somewhere else."""
+    authority, other = trustme.CA(), trustme.CA()
+    paths = {name: str(tmp_path / name) for name in ("ca", "other", "own", "elsewhere")}
+    authority.cert_pem.write_to_path(paths["ca"])
+    other.cert_pem.write_to_path(paths["other"])
+    authority.issue_cert("127.0.0.1").private_key_and_cert_chain_pem.write_to_path(paths["own"])
+    authority.issue_cert("elsewhere.example").private_key_and_cert_chain_pem.write_to_path(paths["elsewhere"])
+    return paths
+
+
+@pytest.mark.parametrize(
+    ("certificate", "ca", "problem"),
+    [
+        ("own", "other", "unable to get local issuer certificate"),
+        ("own", None, "unable to get local issuer certificate"),
+        ("elsewhere", "ca", "certificate is not valid for '127.0.0.1'"),
+    ],
+    ids=["of another authority", "of one that nobody named", "of another host"],
+)
+async def test_a_certificate_that_is_not_the_brokers_is_refused_and_told(
+    tmp_path: Path, certificates: dict[str, str], certificate: str, ca: str | None, problem: str
+) -> None:
+    path = certificates[certificate]
+    with server(tmp_path, f'tls {{ cert_file: "{path}", key_file: "{path}" }}') as one:
+        await until_true(lambda: one.listens)
+        with pytest.raises(Unavailable, match=problem):
+            async with connect(BrokerSettings(url=one.url, tls_ca=ca and certificates[ca]), "test", 1.0):
+                raise AssertionError("connected")
+
+
+@pytest.mark.parametrize("way", ["authority", "address", "one address of two"])
+async def test_where_tls_is_wanted_a_broker_without_it_is_told_no_credentials(
+    tmp_path: Path, certificates: dict[str, str], way: str
+) -> None:
+    """Somebody in between could say that there is no TLS, and would hear the password."""
+    heard = bytearray()
+
+    async def listen(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b'INFO {"server_id":"x","version":"2.15.1","max_payload":1048576,"headers":true}\r\n')
+        while data := await reader.read(4096):
+            heard.extend(data)
+        writer.close()
+
+    async with await asyncio.start_server(listen, "127.0.0.1", 0) as between:
+        url = f"nats://127.0.0.1:{between.sockets[0].getsockname()[1]}"
+        addresses = {"authority": url, "address": url.replace("nats:", "tls:"), "one address of two": f"{url}, tls://127.0.0.1:1"}
+        settings = BrokerSettings(
+            url=addresses[way], user="ada", password="secret", tls_ca=certificates["ca"] if way == "authority" else None
+        )
+        with pytest.raises(Unavailable):
+            async with connect(settings, "test", 1.0):
+                raise AssertionError("connected")
+    assert b"" == heard
 
 
 async def let_in_nowhere(settings: BrokerSettings) -> None:

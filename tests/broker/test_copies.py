@@ -14,6 +14,8 @@ import pytest
 from msgspec import Raw
 
 from penstock.actors import control
+from penstock.actors.lease import Lease
+from penstock.actors.lease import now as lease_now
 from penstock.actors.timers import Timers
 from penstock.broker import names
 from penstock.broker.provisioning import provision, streams
@@ -117,6 +119,7 @@ async def test_a_workflow_that_was_registered_is_the_one_that_the_next_run_has(s
 
 async def test_everything_has_its_copies(stores: list[Store]) -> None:
     broker = stores[0].broker
+    await asyncio.gather(*(stores[0].consumers.open(names.engine_consumer(number, 0), number, 1) for number in range(PARTITIONS)))
     async with stores[0].tasks.consume("copied", lambda _: None, batch=1, room=lambda: 1):
         found = {one["config"]["name"]: one for one in (await broker.api("STREAM.LIST"))["streams"]}
         wanted = {one["name"]: one["storage"] for one in streams(BrokerSettings(url="nats://x", replicas=NODES))}
@@ -182,7 +185,9 @@ async def test_a_timer_fires_once_although_the_leader_that_held_it_dies(tmp_path
 
 async def handed_over(store: Store, run_id: str, timer: SetTimer, schedule: str) -> None:
     """Return when the broker has the timer, and nobody else."""
-    timers = Timers(store.broker, store.publisher)
+    lease = Lease()
+    lease.renewed(lease_now() + 60)
+    timers = Timers(store, lease)
     timers.arm(run_id, timer, time.monotonic())
     running = asyncio.create_task(timers.run())
     await until(lambda: store.reader.one(names.HISTORY, schedule))

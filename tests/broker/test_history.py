@@ -118,14 +118,15 @@ async def test_the_partition_is_the_one_that_the_broker_chooses(store: Store) ->
 
 
 async def test_a_reset_delivers_again_what_is_not_acknowledged(store: Store, run_id: str) -> None:
-    partition = names.partition(run_id)
+    consumer = names.engine_consumer(names.partition(run_id), 1)
     seqs = [await store.history.append(StepStarted(run_id=run_id, step_id=f"s{n}")) for n in range(4)]
-    async with consuming(store, partition, seqs[-1]) as first:
+    await store.consumers.open(consumer, names.partition(run_id), seqs[0])
+    async with consuming(store, consumer, seqs[-1]) as first:
         [second] = [delivery for delivery in first if delivery.seq == seqs[1]]
         await second.ack()
         await store.broker.flush()
-    await store.history.reset(partition)
-    async with consuming(store, partition, seqs[-1]) as again:
+    assert await store.consumers.reset(consumer)
+    async with consuming(store, consumer, seqs[-1]) as again:
         assert seqs[2:] == [delivery.seq for delivery in again]
 
 
@@ -153,8 +154,8 @@ async def test_seq_after_passes_over_what_was_removed(store: Store, run_id: str)
 
 
 @asynccontextmanager
-async def consuming(store: Store, partition: int, until_seq: int) -> AsyncIterator[list[Delivery]]:
-    """What the partition delivers up to that sequence, still being consumed."""
+async def consuming(store: Store, consumer: str, until_seq: int) -> AsyncIterator[list[Delivery]]:
+    """What the consumer delivers up to that sequence, still being consumed."""
     taken: list[Delivery] = []
     enough = asyncio.Event()
 
@@ -166,6 +167,6 @@ async def consuming(store: Store, partition: int, until_seq: int) -> AsyncIterat
     async def nothing() -> None:
         pass
 
-    async with store.history.consume(partition, take, batch=100, room=lambda: 100, before=nothing):
+    async with store.history.consume(consumer, take, batch=100, room=lambda: 100, before=nothing):
         await enough.wait()
         yield taken

@@ -11,7 +11,7 @@ import pytest
 from penstock.broker import names
 from penstock.broker.connection import Broker, connect
 from penstock.broker.provisioning import provision, streams
-from penstock.config.limits import DEDUP_WINDOW_S, PARTITIONS
+from penstock.config.limits import DEDUP_WINDOW_S
 from penstock.config.settings import BrokerSettings
 from penstock.engine.errors import Conflict
 from tests.support.own_broker import OwnBroker, own_broker
@@ -50,8 +50,6 @@ async def test_everything_is_made(broker: Broker, settings: BrokerSettings) -> N
     expected = {"WORKFLOW_HISTORY", "TASK_QUEUES", "DEAD_LETTERS", "TELEMETRY", "EVENTS", "STICKY_TASKS"}
     expected |= {f"KV_{name}" for name in ("workflow_defs", "workflow_runs", "workers", "signals", "checkpoints", "sticky_bindings")}
     assert expected <= set(await configs(broker))
-    listed = await broker.api(f"CONSUMER.NAMES.{names.HISTORY}", {})
-    assert {names.engine_consumer(number) for number in range(PARTITIONS)} == set(listed["consumers"])
 
 
 async def test_making_again_changes_nothing(broker: Broker, settings: BrokerSettings) -> None:

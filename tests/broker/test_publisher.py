@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from penstock.broker import names
@@ -14,7 +15,9 @@ from penstock.broker.publisher import ack_seq
 from penstock.broker.store import Store, open_store
 from penstock.config.settings import BrokerSettings
 from penstock.engine.errors import Conflict, PenstockError, TooLarge
+from tests.support.line import line
 from tests.support.own_broker import OwnBroker, own_broker
+from tests.support.waiting import until_true
 
 
 @pytest.fixture
@@ -95,6 +98,31 @@ async def test_a_restart_loses_nothing_and_stores_nothing_twice(restartable: Own
         found = await stored(store, "dead.restart")
     assert {b"%d" % n for n in range(number)} == set(found)
     assert number == len(found)
+
+
+async def test_a_full_publisher_has_room_again_as_answers_come(restartable: OwnBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("penstock.broker.publisher.IN_FLIGHT_MAX", 10)
+    monkeypatch.setattr("penstock.broker.publisher.IN_FLIGHT_BYTES_MAX", 1000)
+    async with (
+        line(restartable.settings.port) as wire,
+        open_store(msgspec.structs.replace(restartable.settings, url=wire.url), "test") as store,
+    ):
+        await provision(store.broker, restartable.settings)
+        for messages, size in ((10, 1), (1, 1000)):
+            wire.cut()
+            for number in range(messages):
+                assert not store.publisher.full
+                store.publisher.send(f"dead.room.{number}", bytes(size))
+            assert store.publisher.full
+            waits = asyncio.create_task(store.publisher.room())
+            assert not (await asyncio.wait([waits], timeout=0.05))[0]
+            wire.mend()
+            await asyncio.wait_for(waits, 20)
+            assert not store.publisher.full
+            await until_true(lambda: store.publisher.in_flight == 0)
+        store.publisher.send("nobody.listens.here", bytes(1000)).cancel()
+        assert store.publisher.full
+        await asyncio.wait_for(store.publisher.room(), 20)  # what nobody waits for takes no room for long
 
 
 async def test_a_message_whose_future_is_cancelled_is_forgotten(broker_settings: BrokerSettings) -> None:

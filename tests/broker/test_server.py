@@ -17,7 +17,7 @@ from penstock.broker.connection import connect
 from penstock.broker.provisioning import provision
 from penstock.broker.server import EmbeddedBroker, find_binary, render
 from penstock.broker.store import open_store
-from penstock.config.limits import GIB
+from penstock.config.limits import GIB, MIB
 from penstock.config.settings import BrokerSettings
 from penstock.engine.errors import Conflict, Denied, Unavailable
 from tests.conftest import free_port
@@ -153,12 +153,29 @@ def test_monitoring_tells_the_storage_and_its_limit(settings: BrokerSettings) ->
     assert (10 * GIB, str(Path(settings.data_dir) / "jetstream")) == (streams["max_storage"], streams["store_dir"])
 
 
+@pytest.mark.parametrize("given", [None, "123MiB"])
+def test_its_memory_has_a_soft_limit_and_one_that_is_set_counts(
+    settings: BrokerSettings, monkeypatch: pytest.MonkeyPatch, given: str | None
+) -> None:
+    monkeypatch.delenv("GOMEMLIMIT", raising=False)
+    if given is not None:
+        monkeypatch.setenv("GOMEMLIMIT", given)
+    broker = EmbeddedBroker(settings)
+    broker.start()
+    try:
+        assert broker.command is not None
+        environ = dict(line.partition("=")[::2] for line in Path(f"/proc/{broker.command.pid}/environ").read_text().split("\0"))
+    finally:
+        broker.stop()
+    assert environ["GOMEMLIMIT"] == given if given else int(environ["GOMEMLIMIT"]) >= 768 * MIB
+
+
 def test_its_files_are_nobody_elses_business(settings: BrokerSettings) -> None:
     broker = EmbeddedBroker(settings)
     broker.start()
     broker.stop()
-    modes = {name: (Path(settings.data_dir) / name).stat().st_mode & 0o777 for name in ("broker.conf", "broker.log")}
-    assert {"broker.conf": 0o600, "broker.log": 0o600} == modes
+    modes = {name: (Path(settings.data_dir) / name).stat().st_mode & 0o777 for name in (".", "broker.conf", "broker.log")}
+    assert {".": 0o700, "broker.conf": 0o600, "broker.log": 0o600} == modes
 
 
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])

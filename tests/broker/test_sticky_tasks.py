@@ -66,7 +66,7 @@ async def test_a_task_that_falls_back_is_taken_from_its_worker_and_goes_to_every
     """Under the id that it had: the two streams do not know each other's."""
     await store.tasks.send(run, "wf", order(task, "w1"))
     await store.tasks.send(run, "wf", order(task, "w1", "other"))
-    await store.tasks.withdraw_sticky(run, back(task, "w1"))
+    await store.tasks.withdraw_sticky(run, back(task, "w1"), lambda: None)
     await store.tasks.send(run, "wf", order(task, None))
     assert await received(store, task, "w1", 1) == [("other", 1)]
     queue: asyncio.Queue[Delivery] = asyncio.Queue()
@@ -78,7 +78,7 @@ async def test_only_the_very_execution_is_taken_back_and_twice_is_fine(store: St
     await store.tasks.send(run, "wf", order(task, "w1", attempt=1))
     await store.tasks.send(run, "wf", order(task, "w1", attempt=2))
     for _ in range(2):
-        await store.tasks.withdraw_sticky(run, back(task, "w1", attempt=1))
+        await store.tasks.withdraw_sticky(run, back(task, "w1", attempt=1), lambda: None)
     assert await received(store, task, "w1", 1) == [("s", 2)]
 
 
@@ -87,5 +87,5 @@ async def test_the_end_of_a_run_takes_back_what_waits_for_its_worker_and_nothing
     await store.tasks.send(run, "wf", order(task, "w1", "a"))
     await store.tasks.send(run, "wf", order(task, "w1", "b"))
     await store.tasks.send(other, "wf", order(task, "w1", "c"))
-    await store.tasks.withdraw(run, task, None, "w1")
+    await store.tasks.withdraw(run, task, None, "w1", lambda: None)
     assert await received(store, task, "w1", 1) == [("c", 1)]

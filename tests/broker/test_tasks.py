@@ -121,7 +121,7 @@ async def test_withdrawn_tasks_are_gone_from_the_queue_and_from_workers(store: S
     await store.tasks.send(run, "wf", order(task, "held"))
     async with consuming(store, task) as queue:
         held = await queue.get()
-        await store.tasks.withdraw(run, task, None)
+        await store.tasks.withdraw(run, task, None, None, lambda: None)
         await held.give_back()
         await store.tasks.send(f"{run}x", "wf", order(task))
         assert f"{run}x.s" == decode((await queue.get()).data).task_id
@@ -131,7 +131,7 @@ async def test_withdrawn_tasks_are_gone_from_the_queue_and_from_workers(store: S
 async def test_withdrawing_spares_other_runs(store: Store, task: str, run: str) -> None:
     await store.tasks.send(run, "wf", order(task))
     await store.tasks.send(f"{run}x", "wf", order(task))
-    await store.tasks.withdraw(run, task, None)
+    await store.tasks.withdraw(run, task, None, None, lambda: None)
     async with consuming(store, task) as queue:
         assert f"{run}x.s" == decode((await queue.get()).data).task_id
 

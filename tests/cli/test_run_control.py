@@ -40,6 +40,21 @@ def test_unschedule_is_1_when_it_is_too_late(penstock: Penstock, service: Servic
     assert (1, "", "Error: run r1 is not scheduled: it is running\n") == penstock("run", "unschedule", "r1")
 
 
+def test_the_output_of_a_step_is_printed_as_it_is(penstock: Penstock, service: Service) -> None:
+    service.on("GET /runs/r1/steps/s1/output", Answer(b'{ "n" : [1] }'), Answer(b'step "s1" of run r1 has no output: it is queued\n', 404))
+    assert (0, '{ "n" : [1] }\n', "") == penstock("run", "output", "r1", "s1")
+    assert (1, "", 'Error: step "s1" of run r1 has no output: it is queued\n') == penstock("run", "output", "r1", "s1")
+
+
+def test_an_output_that_is_left_out_is_told_by_its_size(penstock: Penstock, service: Service) -> None:
+    step = {"status": "completed", "attempts": 1, "output_bytes": 1048576}
+    run = {"run_id": "r1", "workflow_id": "w", "status": "completed", "created_at": "x", "steps": {"s1": step}, "input_bytes": 5000}
+    service.on("GET /runs/r1", run)
+    shown = penstock("run", "status", "r1").out
+    assert "1048576 bytes" in shown
+    assert "input     5000 bytes" in shown.splitlines()
+
+
 def test_cancel_by_workflow_sends_its_filters_and_shows_both_lists(penstock: Penstock, service: Service) -> None:
     service.on("POST /runs/cancel", {"cancelled": ["a", "b"], "skipped": SKIPPED, "total": 3, "dry_run": False})
     done = penstock("run", "cancel", "--workflow", "w", "--status", "pending", "--after", "x", "--before", "y")

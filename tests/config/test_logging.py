@@ -64,3 +64,33 @@ def test_console_format_has_no_colours_away_from_a_terminal() -> None:
     structlog.get_logger().warning("slow", took_s=1)
     assert "slow" in stream.getvalue()
     assert "\x1b" not in stream.getvalue()
+
+
+FORGED = "2026-11-21T12:00:00Z [info     ] paid"
+
+
+def test_no_text_begins_a_line_of_the_log_or_steers_the_terminal() -> None:
+    stream, foreign = io.StringIO(), f"a\n{FORGED}\r\x1b[2J\x9b31m\u2028\x00"
+    configure(LogSettings(format="console"), "x", stream)
+    structlog.get_logger().warning("refused", path=foreign, quoted=f"{foreign} 'b'")
+    logging.getLogger("gunicorn.error").warning("invalid request: %s", foreign)
+    try:
+        raise ValueError(foreign)
+    except ValueError:
+        structlog.get_logger().exception("failed", text=foreign)
+    written = stream.getvalue()
+    assert not [one for one in written if not one.isprintable() and one != "\n"]
+    assert [" ".join(line.split()[1:3]) for line in written.splitlines() if not line.startswith("  ")] == [
+        "[warning ]",
+        "[warning ]",
+        "[error ]",
+    ]
+    assert "ValueError: a" in written
+
+
+def test_json_holds_any_text_on_its_line() -> None:
+    stream, foreign = io.StringIO(), f"a\n{FORGED}\x1b[2J\u2028"
+    configure(LogSettings(format="json"), "x", stream)
+    structlog.get_logger().warning("refused", path=foreign)
+    assert foreign == json.loads(stream.getvalue())["path"]
+    assert 1 == stream.getvalue().count("\n")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 import subprocess
 import sys
 import time
@@ -20,7 +22,7 @@ from penstock.broker.store import Store
 from penstock.engine.errors import PenstockError, Unavailable
 from penstock.engine.state import Run, RunStatus
 from penstock.http.client import Client
-from tests.support.service import PENSTOCK, clean_environ, free_port
+from tests.support.service import PENSTOCK, _descendants, clean_environ, free_port
 from tests.support.waiting import until
 from tests.support.world import chain
 
@@ -50,10 +52,10 @@ class Parts:
     def url(self) -> str:
         return f"http://127.0.0.1:{self._port}"
 
-    def start(self, name: str, arguments: Sequence[str]) -> subprocess.Popen[bytes]:
+    def start(self, name: str, arguments: Sequence[str], **environ: str) -> subprocess.Popen[bytes]:
         """A process of this name; its log says which."""
         with self.log_path(name).open("ab") as log:
-            process = subprocess.Popen(list(arguments), env=self.environ, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+            process = subprocess.Popen(list(arguments), env={**self.environ, **environ}, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
         self._processes[name] = process
         return process
 
@@ -67,6 +69,36 @@ class Parts:
         process = self._processes.pop(name)
         process.kill()
         process.wait()
+
+    def restart(self, name: str, arguments: Sequence[str]) -> None:
+        """Have it end in peace, start it again, and return when all is ready."""
+        code = self.end(name)
+        assert code == 0, f"{name} ended with code {code}\n{self.log_path(name).read_text(errors='replace')[-2000:]}"
+        self.start(name, arguments)
+        self.await_ready()
+
+    def host(self, name: str) -> None:
+        """An engine as on a machine of this name."""
+        engine = [sys.executable, "-m", "tests.support.named_host", "engine"]
+        self.start(name, engine, NAMED_HOST=name, SERVICE_DATA_DIR=str(self._directory / f"data-{name}"))
+
+    def signal_all(self, name: str, number: signal.Signals) -> None:
+        """To the process of this name and all under it."""
+        process = self._processes[name]
+        for pid in [process.pid, *_descendants(process.pid)]:
+            os.kill(pid, number)
+
+    def kill_all(self, name: str) -> None:
+        """What a power cut does to a machine: all its processes are gone, and none has a chance to finish."""
+        self._processes[name].send_signal(signal.SIGSTOP)  # so that it does nothing while its children die
+        self.signal_all(name, signal.SIGKILL)
+        self._processes.pop(name).wait()
+
+    def end(self, name: str) -> int:
+        """As an operator ends it; returns the exit code."""
+        process = self._processes.pop(name)
+        process.terminate()
+        return process.wait(STOP_S_MAX)
 
     def alive(self) -> bool:
         return all(process.poll() is None for process in self._processes.values())
@@ -115,11 +147,14 @@ class Parts:
 
 
 @contextmanager
-def parts(directory: Path, environ: Mapping[str, str]) -> Iterator[Parts]:
-    """An engine and an API that are ready, for the time of the block."""
+def parts(directory: Path, environ: Mapping[str, str], hosts: Sequence[str] = ()) -> Iterator[Parts]:
+    """An API and an engine, or one on each of these hosts, that are ready, for the time of the block."""
     started = Parts(directory, environ)
     try:
-        started.start("engine", [PENSTOCK, "engine"])
+        for name in hosts:
+            started.host(name)
+        if not hosts:
+            started.start("engine", [PENSTOCK, "engine"])
         started.start("api", [PENSTOCK, "api"])
         started.await_ready()
         yield started

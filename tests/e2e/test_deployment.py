@@ -16,13 +16,13 @@ import pytest
 
 from penstock.broker import names
 from penstock.broker.server import EmbeddedBroker
-from penstock.broker.store import open_store
+from penstock.broker.store import Store, open_store
 from penstock.config.limits import PARTITIONS
 from penstock.config.settings import BrokerSettings
 from penstock.engine.errors import PenstockError
 from penstock.http.client import Client
 from tests.support.service import PENSTOCK, Service, free_port
-from tests.support.waiting import until, until_true
+from tests.support.waiting import until
 from tests.support.world import chain
 
 GUNICORN = [sys.executable, "-m", "gunicorn", "-c", "python:penstock.config.gunicorn", "penstock.http.app:application"]
@@ -80,13 +80,27 @@ async def test_engine_and_plain_gunicorn_and_worker_run_a_workflow(environ: dict
     assert listed == [run_id]
 
 
-async def test_second_engine_for_the_same_partitions_refuses_to_start(environ: dict[str, str], tmp_path: Path) -> None:
-    with running([PENSTOCK, "engine"], environ, tmp_path):
-        async with open_store(BrokerSettings(url=environ["SERVICE_BROKER_URL"]), "test") as store:
-            await until(lambda: store.broker.ask_all(names.ENGINE_PING, bool, 0.2))
-        with running([PENSTOCK, "engine"], environ, tmp_path):
-            log = tmp_path / "part.log"
-            await until_true(lambda: "owned by another engine" in log.read_text())
+async def shared_out(store: Store, *counts: int) -> None:
+    """Return once so many shards own so many partitions each, in ascending order, and every partition is owned once."""
+
+    async def is_so() -> bool:
+        answers = await store.broker.ask_all(names.ENGINE_PING, lambda found: len(found) == len(counts), 0.3)
+        owned = [orjson.loads(answer)["partitions"] for answer in answers]
+        return sorted(map(len, owned)) == list(counts) and sorted(number for numbers in owned for number in numbers) == list(
+            range(PARTITIONS)
+        )
+
+    await until(is_so)
+
+
+async def test_a_second_engine_shares_the_partitions_with_the_first(environ: dict[str, str], tmp_path: Path) -> None:
+    one = {**environ, "SERVICE_SHARDS": "1"}
+    async with open_store(BrokerSettings(url=environ["SERVICE_BROKER_URL"]), "test") as store:
+        with running([PENSTOCK, "engine"], one, tmp_path):
+            await shared_out(store, PARTITIONS)
+            with running([PENSTOCK, "engine"], one, tmp_path):
+                await shared_out(store, PARTITIONS // 2, PARTITIONS // 2)
+            await shared_out(store, PARTITIONS)
 
 
 async def test_engine_without_a_broker_url_says_what_is_missing(tmp_path: Path) -> None:
@@ -101,11 +115,8 @@ async def test_engine_without_a_broker_url_says_what_is_missing(tmp_path: Path) 
 async def test_shards_share_the_partitions_out(tmp_path: Path) -> None:
     with Service(tmp_path, shards=3) as service:
         async with open_store(BrokerSettings(url=service.broker_url), "test") as store:
-            answers = await store.broker.ask_all(names.ENGINE_PING, lambda found: len(found) == 3, 5)
+            await shared_out(store, 10, 11, 11)
         pids = service.pids()
-    owned = [orjson.loads(answer)["partitions"] for answer in answers]
-    assert sorted(number for some in owned for number in some) == list(range(PARTITIONS))
-    assert sorted(map(len, owned)) == [10, 11, 11]
     assert len({pids[f"shard-{number}"] for number in range(3)}) == 3
 
 

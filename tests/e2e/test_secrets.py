@@ -89,6 +89,7 @@ def test_no_secret_leaves_the_place_where_it_belongs(tmp_path: Path) -> None:
     for path in written:
         search.add(f"file {path.name}", path.read_bytes() if path.exists() else b"")
     assert 0o600 == stat.S_IMODE((service.directory / "data" / "broker.conf").stat().st_mode)
+    assert 0o700 == stat.S_IMODE((service.directory / "data").stat().st_mode)
     assert {
         Found("the request in a stream WORKFLOW_HISTORY", "approval_token"),
         Found("a stream KV_triggers", "trigger_secret"),

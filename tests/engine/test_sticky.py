@@ -140,6 +140,42 @@ def test_what_a_worker_began_stays_with_it() -> None:
     assert only(WithdrawTask, play.cancel()) == [WithdrawTask("B", worker="w1")]
 
 
+def test_a_soft_task_that_its_worker_began_and_lost_is_for_everyone() -> None:
+    play = bound(SOFT)
+    play.begin("b", worker="w1")
+    withdrawn, task = play.fire("lost.b", "b", 1)
+    assert withdrawn == WithdrawSticky("b", "B", 1, 0, "w1")
+    assert isinstance(task, DispatchTask)
+    assert (task.step_id, task.attempt, task.worker, task.group) == ("b", 1, None, "gpu")
+    assert ("running", None) == (play.step("b").status, play.step("b").sticky)
+    assert orders(play.complete("b", 1, worker="w2")) == [("c", 1, "w1")]
+
+
+@pytest.mark.parametrize("attempt", [None, 2])
+def test_what_is_lost_is_one_execution_that_was_begun_and_is_said_once(attempt: int | None) -> None:
+    play = bound(SOFT)
+    before = play.run
+    assert play.fire("lost.b", "b", 1) == []  # nobody began it yet: it has a timer of its own
+    assert play.run is before
+    play.begin("b", worker="w1")
+    before = play.run
+    assert play.fire("lost.b", "b", attempt) == []
+    assert play.fire("lost.b~1", "b", 1) == []
+    assert play.run is before
+    play.fire("lost.b", "b", 1)
+    before = play.run
+    assert play.fire("lost.b", "b", 1) == []
+    assert play.run is before
+
+
+def test_a_hard_task_that_its_worker_lost_waits_for_it() -> None:
+    play = bound(HARD)
+    play.begin("b", worker="w1")
+    before = play.run
+    assert play.fire("lost.b", "b", 1) == []
+    assert play.run is before
+
+
 def test_the_bound_worker_may_still_answer_what_has_fallen_back() -> None:
     play = bound(SOFT)
     play.fire("sticky.b", "b", 1, after=5)

@@ -12,11 +12,12 @@ import pytest
 from falcon.testing import ASGIConductor, Result
 from nats.aio.msg import Msg
 
-from penstock.actors.control import new_run_id
-from penstock.actors.shard import open_shard
+from penstock.actors import approvals
+from penstock.actors.control import new_run_id, now
+from penstock.actors.membership import new_member
+from penstock.actors.ownership import open_shard
 from penstock.broker import names
 from penstock.broker.store import Store
-from penstock.config.limits import PARTITIONS
 from penstock.engine.events import ApprovalGranted, ApprovalRequested, Decision, decode
 from tests.support.waiting import until
 from tests.support.world import ended, register, start
@@ -24,7 +25,7 @@ from tests.support.world import ended, register, start
 
 @pytest.fixture
 async def shard(store: Store) -> AsyncIterator[None]:
-    async with open_shard(store, 0, tuple(range(PARTITIONS))):
+    async with open_shard(store, new_member("shard")):
         yield
 
 
@@ -89,6 +90,17 @@ async def test_of_fifty_decisions_at_once_one_counts(http: ASGIConductor, store:
     assert {"approved_by": f"p{winner}"} == orjson.loads(bytes(run.steps["ok"].output))  # type: ignore[arg-type]
     granted = [one for one in await store.history.read(run_id) if isinstance(decode(one.data), ApprovalGranted)]
     assert 1 == len(granted)
+
+
+async def test_of_fifty_equal_decisions_in_one_instant_one_counts(
+    http: ASGIConductor, store: Store, shard: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_id, token = await asked(store, definition("equal"))
+    instant = now()
+    monkeypatch.setattr(approvals, "rfc3339", lambda _: instant)
+    answers = await asyncio.gather(*(decide(http, run_id, token) for _ in range(50)))
+    assert [200] + [409] * 49 == sorted(answer.status_code for answer in answers)
+    await ended(store, run_id)
 
 
 async def test_a_used_token_is_a_conflict_for_ever_whatever_the_action(http: ASGIConductor, store: Store, shard: None) -> None:

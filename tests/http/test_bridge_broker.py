@@ -16,6 +16,7 @@ from penstock.broker.store import Store, open_store
 from penstock.engine.errors import Unavailable
 from tests.http.bridge import TOKEN, client, is_polled, poll, polled, resolve
 from tests.support.frontends import front_ends
+from tests.support.little_room import FULL, fill, make_room, small_broker
 from tests.support.own_broker import OwnBroker, own_broker
 from tests.support.waiting import until
 from tests.worker.desk import answer, dispatch, output_of
@@ -131,3 +132,21 @@ async def test_a_front_end_that_starts_after_the_broker_forgot_the_leases_makes_
         async with client(ends[0].url) as http:
             found = await polled(http, task)
             assert 200 == (await resolve(http, found, "complete", output=1)).status_code
+
+
+async def test_an_answer_that_finds_no_room_is_refused_and_may_be_given_again(tmp_path: Path, task: str) -> None:
+    with small_broker(tmp_path) as small:
+        async with open_store(small.settings, "test") as store:
+            await provision(store.broker, small.settings)
+            await dispatch(store, task)
+            with front_ends(small.settings, 1, TOKEN) as ends:
+                async with client(ends[0].url) as http:
+                    found = await polled(http, task)
+                    await fill(store)
+                    for _ in range(2):
+                        refused = await resolve(http, found, "complete", output="late")
+                        assert (503, f"{FULL}\n") == (refused.status_code, refused.text)
+                    await make_room(store)
+                    assert 200 == (await resolve(http, found, "complete", output="late")).status_code
+                    assert 404 == (await resolve(http, found, "complete", output="later")).status_code
+            assert "late" == output_of(await answer(store, found["run_id"]))

@@ -12,8 +12,9 @@ import pytest
 from falcon.testing import ASGIConductor
 from uuid_utils import uuid4, uuid7
 
-from penstock.actors.placement import owned
-from penstock.actors.shard import Shard, open_shard
+from penstock.actors.membership import new_member
+from penstock.actors.ownership import open_shard
+from penstock.actors.shard import Shard
 from penstock.broker import dead_letters, names
 from penstock.broker.store import Store, open_store
 from penstock.broker.tasks import TaskPayload
@@ -24,7 +25,7 @@ from tests.support.world import Echo, chain, echo, ended, start
 
 @pytest.fixture
 async def shard(store: Store, broker_settings: BrokerSettings) -> AsyncIterator[Shard]:
-    async with open_store(broker_settings, "shard") as own, open_shard(own, 0, owned(0, 1)) as opened:
+    async with open_store(broker_settings, "shard") as own, open_shard(own, new_member("shard")) as opened:
         yield opened
 
 

@@ -9,10 +9,12 @@ import orjson
 import pytest
 from falcon.inspect import inspect_routes
 from falcon.testing import ASGIConductor
+from msgspec import Raw
 
 from penstock.broker import names
 from penstock.broker.store import Store
 from penstock.config.settings import BrokerSettings, HttpSettings, Settings
+from penstock.engine.events import StepCompleted
 from penstock.http.app import Application, create_app
 
 TOKEN = "bridge"
@@ -127,6 +129,10 @@ class Story:
         await self.ask("POST", "/runs/{run_id}/cancel", run_id=run_id)
         await self.ask("GET", "/runs/{run_id}", run_id=run_id)
         await self.ask("GET", "/runs/{run_id}/events", run_id=run_id)
+        done = (await self.ask("POST", "/runs", {"workflow": "told"}))["run_id"]
+        (step_id,) = (await self.ask("GET", "/runs/{run_id}", run_id=done))["steps"]
+        await self._store.history.append(StepCompleted(run_id=done, step_id=step_id, payload=Raw(b"1")))
+        await self.ask("GET", "/runs/{run_id}/steps/{step_id}/output", run_id=done, step_id=step_id)
         later = (await self.ask("POST", "/runs", {"workflow": "told", "run_at": LATER}))["run_id"]
         for method in ("GET", "DELETE"):
             await self.ask(method, "/runs/{run_id}/scheduled", run_id=later)

@@ -20,11 +20,12 @@ from urllib.parse import unquote_to_bytes
 import orjson
 import pytest
 from falcon.testing import ASGIConductor
-from msgspec import Struct
+from msgspec import Raw, Struct
 
 from penstock.actors.control import new_run_id
 from penstock.broker.store import Store
 from penstock.config.settings import BrokerSettings, HttpSettings, Settings
+from penstock.engine.events import StepCompleted
 from penstock.engine.validation import parse
 from penstock.http.app import create_app
 from penstock.http.openapi import path_parameters, refused
@@ -106,6 +107,7 @@ class Reach(Struct):
 
     run_ids: list[str]
     scheduled: list[str]
+    answered: list[str]
     task_ids: list[str]
     letters: list[str]
 
@@ -149,8 +151,10 @@ def _requests(random: Random, reach: Reach) -> Iterator[Request]:
 
 
 def _valid(random: Random, operation: Operation, reach: Reach) -> Request:
+    runs = {"scheduled": reach.scheduled, "output": reach.answered}
     known = {
-        "run_id": random.choice(reach.scheduled if operation.path.endswith("/scheduled") else reach.run_ids),
+        "run_id": random.choice(runs.get(operation.path.rpartition("/")[2], reach.run_ids)),
+        **({"step_id": "a"} if operation.path.endswith("/output") else {}),
         "seq": random.choice(reach.letters),
         "task_id": random.choice(reach.task_ids),
     }
@@ -170,11 +174,14 @@ def _valid(random: Random, operation: Operation, reach: Reach) -> Request:
 
 
 async def _reach(app: ASGIConductor, store: Store) -> Reach:
-    """Runs, scheduled ones too, tasks that are handed out, and dead letters."""
+    """Runs, scheduled ones and some with an output, tasks that are handed out, and dead letters."""
     bearer = {"Authorization": f"Bearer {TOKENS[Access.API]}"}
     inputs = {"workflow_id": "one", "inputs": list(range(20))}
     run_ids = (await app.simulate_post("/runs/bulk", json=inputs, headers=bearer)).json["run_ids"]
     scheduled = [(await app.simulate_post("/runs", json=FLOW_LATER, headers=bearer)).json["run_id"] for _ in range(15)]
+    answered = (await app.simulate_post("/runs/bulk", json=inputs, headers=bearer)).json["run_ids"]
+    for run_id in answered:
+        await store.history.append(StepCompleted(run_id=run_id, step_id="a", payload=Raw(b"[1]")))
     await app.simulate_put("/triggers/push", json={"workflow": "one", "webhook": {}}, headers=bearer)
     for _ in range(TASKS):
         await dispatch(store, "fuzzed")
@@ -182,7 +189,7 @@ async def _reach(app: ASGIConductor, store: Store) -> Reach:
         body = b"\xff" if number % 2 else b"{}"
         await store.dead_letters.keep_occurrence("push", "event.x", body, new_run_id(), "no\nsuch thing")
     letters = (await app.simulate_get("/dead-letters", headers=bearer)).json
-    return Reach(run_ids, scheduled, await _polled(app), [str(letter["seq"]) for letter in letters])
+    return Reach(run_ids, scheduled, answered, await _polled(app), [str(letter["seq"]) for letter in letters])
 
 
 async def _polled(app: ASGIConductor) -> list[str]:

@@ -14,13 +14,13 @@ import pytest
 from falcon.testing import ASGIConductor, Result
 
 from penstock.actors import trigger_control
-from penstock.broker import names
 from penstock.broker.provisioning import provision
 from penstock.broker.store import Store, open_store
 from penstock.config import limits
 from penstock.config.settings import BrokerSettings, HttpSettings, Settings, SettingsError, load
 from penstock.http.app import create_app
 from penstock.http.bridge_connection import signs_of_life
+from tests.support.little_room import FULL, fill, make_room, small_broker
 from tests.support.own_broker import OwnBroker
 
 MIB = 1_048_576
@@ -199,34 +199,28 @@ async def test_history_is_bounded_only_when_that_is_set(tmp_path: Path) -> None:
     assert (30 * DAY_S * NS, 50 * MIB) == (config["max_age"], config["max_bytes"])
 
 
-async def test_a_full_store_takes_no_more_and_again_when_there_is_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_full_store_takes_no_more_and_again_when_there_is_room(tmp_path: Path) -> None:
     """`max_store_bytes` is the broker's own bound: whatever is written, the files stay within it."""
-    monkeypatch.setattr("penstock.broker.history.PUBLISH_DEADLINE_S", 0.5)  # so long it tries again
-    broker = OwnBroker(tmp_path)
-    broker.settings = msgspec.structs.replace(broker.settings, max_store_bytes=16 * MIB)
-    broker.start()
-    try:
+    with small_broker(tmp_path) as broker:
         async with open_store(broker.settings, "test") as store, ASGIConductor(create_app(Settings(broker=broker.settings))) as http:
             await provision(store.broker, broker.settings)
             await http.simulate_post("/workflows", json=definition())
+            run_id = (await http.simulate_post("/runs", json={"workflow": "limits.defined"})).json["run_id"]
             kept = await fill(store)
             assert 10 <= kept <= 16  # the one that reaches the bound is still taken
             start = orjson.dumps({"workflow": "limits.defined", "input": text(MIB)})
-            refused = await http.simulate_post("/runs", body=start)
-            assert (503, "1") == (refused.status_code, refused.headers["retry-after"])
-            await store.broker.api("STREAM.PURGE.KV_signals")
+            bulk = orjson.dumps({"workflow_id": "limits.defined", "inputs": [1, 2]})
+            later = orjson.dumps({"workflow": "limits.defined", "run_at": "2099-01-01T00:00:00Z"})
+            for path, body in {"/runs": start, "/runs/bulk": bulk, "/runs#later": later, "/workflows": orjson.dumps(definition())}.items():
+                refused = await http.simulate_post(path.partition("#")[0], body=body)
+                assert (503, "1", f"{FULL}\n") == (refused.status_code, refused.headers["retry-after"], refused.text)
+            refused = await http.simulate_post(f"/runs/{run_id}/signal/go", body=b"1")
+            assert (500, f"{FULL}\n") == (refused.status_code, refused.text)
+            health = await http.simulate_get("/health")
+            assert (503, True) == (health.status_code, health.text.startswith("the broker's storage is full: "))
+            await make_room(store)
+            assert 200 == (await http.simulate_get("/health")).status_code
             assert 201 == (await http.simulate_post("/runs", body=start)).status_code
-    finally:
-        broker.stop()
-
-
-async def fill(store: Store) -> int:
-    """How many mebibytes find room."""
-    for number in range(20):
-        answer = await store.broker.request(names.key_subject(names.SIGNALS, f"r.{number}"), bytes(MIB))
-        if "error" in orjson.loads(answer.data):
-            return number
-    raise AssertionError("there is no bound")
 
 
 def test_a_store_has_ten_gibibytes_unless_it_is_said() -> None:

@@ -12,8 +12,9 @@ from falcon.testing import ASGIConductor, Result
 from uuid_utils import uuid4
 
 from penstock.actors.control import now
-from penstock.actors.placement import owned
-from penstock.actors.shard import Shard, open_shard
+from penstock.actors.membership import new_member
+from penstock.actors.ownership import open_shard
+from penstock.actors.shard import Shard
 from penstock.broker import names
 from penstock.broker.store import Store, open_store
 from penstock.broker.tasks import TaskPayload
@@ -28,7 +29,7 @@ pytestmark = pytest.mark.usefixtures("index")
 
 @pytest.fixture
 async def shard(store: Store, broker_settings: BrokerSettings) -> AsyncIterator[Shard]:
-    async with open_store(broker_settings, "shard") as own, open_shard(own, 0, owned(0, 1)) as opened:
+    async with open_store(broker_settings, "shard") as own, open_shard(own, new_member("shard")) as opened:
         yield opened
 
 

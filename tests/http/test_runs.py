@@ -179,9 +179,9 @@ async def test_waiting_for_a_run_that_nobody_started_is_404_at_once(http: ASGICo
 
 async def test_a_wait_that_is_over_before_the_run_is_read_shows_it_all_the_same(http: ASGIConductor, store: Store) -> None:
     run_id = await _started(http, "one")
-    assert "running" == (await wait_for_end(store, run_id, 0)).status
+    assert "running" == (await wait_for_end(store, run_id, asyncio.timeout(0))).status
     with pytest.raises(NotFound):
-        await wait_for_end(store, "0" * 32, 0)
+        await wait_for_end(store, "0" * 32, asyncio.timeout(0))
 
 
 @pytest.mark.parametrize("wait", ["x", "-1", "60001", "1.5", ""])

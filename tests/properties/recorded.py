@@ -1,11 +1,17 @@
 """Recorded histories: a definition, the records of a run's log, and the snapshot that they folded to when they were recorded.
 
-`python -m tests.properties.recorded FILE…` adds the snapshot to files that have none yet. It never changes one that is there.
+They stand in a folder for each version; that of the version which setup.cfg names takes new ones until it is released.
+
+    python -m tests.properties.recorded FILE…             adds the snapshot to files that have none yet, and changes none that is there
+    python -m tests.properties.recorded --release VERSION  completes a version's folder, and seals it: nothing in it changes any more
 """
 
 from __future__ import annotations
 
+import re
 import sys
+from collections.abc import Iterator
+from hashlib import sha256
 from pathlib import Path
 
 import msgspec
@@ -19,6 +25,9 @@ from penstock.engine.validation import parse
 from penstock.engine.workflow import compile_workflow
 
 FOLDER = Path(__file__).parent / "golden"
+DOCUMENTS = "documents.json"
+SEAL = "SEAL"
+RELEASED = re.compile(r"^## \[(\d+\.\d+\.\d+)\] - \d{4}-\d\d-\d\d$", re.MULTILINE)
 
 
 class Stored(Struct, frozen=True):
@@ -36,6 +45,15 @@ class History(Struct, frozen=True, omit_defaults=True):
     definition: dict[str, object]
     records: list[Stored]
     snapshot: dict[str, object] | None = None
+
+
+class Sealed(Exception):
+    """The version has been released."""
+
+
+def histories(folder: Path = FOLDER) -> list[Path]:
+    """Every recorded history of every version."""
+    return sorted(path for path in folder.glob("*/*.json") if path.name != DOCUMENTS)
 
 
 def read(path: Path) -> History:
@@ -56,12 +74,42 @@ def snapshot(history: History) -> dict[str, object]:
 
 
 def record(path: Path) -> bool:
-    """Add the snapshot to a file without one; False if it has one."""
+    """Add the snapshot to a file without one; False if it has one. Raises Sealed in the folder of a released version."""
+    if (path.parent / SEAL).exists():
+        raise Sealed(f"version {path.parent.name} is released: record it in the folder of the next one")
     history = read(path)
     if history.snapshot is not None:
         return False
-    path.write_bytes(written(msgspec.structs.replace(history, snapshot=snapshot(history))))
+    path.write_bytes(written(_again(history)))
     return True
+
+
+def release(version: str, folder: Path = FOLDER) -> None:
+    """Have the version's folder hold each history that the one before it has, with the snapshot that this code writes, and seal it.
+
+    Raises Sealed when that was done before.
+    """
+    here = folder / version
+    if (here / SEAL).exists():
+        raise Sealed(f"version {version} is released, and stays as it is")
+    here.mkdir(exist_ok=True)
+    for path in _former(version, folder):
+        if not (here / path.name).exists():
+            (here / path.name).write_bytes(path.read_bytes() if path.name == DOCUMENTS else written(_again(read(path))))
+    (here / SEAL).write_text(seal(here) + "\n")
+
+
+def seal(folder: Path) -> str:
+    """A text that changes when anything in the folder does."""
+    found = sha256()
+    for path in sorted(folder.glob("*.json")):
+        found.update(f"{path.name} {sha256(path.read_bytes()).hexdigest()}\n".encode())
+    return found.hexdigest()
+
+
+def released(changelog: str) -> list[str]:
+    """The versions that have a date."""
+    return RELEASED.findall(changelog)
 
 
 def written(history: History) -> bytes:
@@ -71,10 +119,35 @@ def written(history: History) -> bytes:
     return ("{" + ",\n".join([*parts, f'"records":[\n{records}\n]', f'"snapshot":{_line(history.snapshot)}']) + "}\n").encode()
 
 
+def _again(history: History) -> History:
+    """As it would be recorded now."""
+    return msgspec.structs.replace(history, snapshot=snapshot(history))
+
+
+def _former(version: str, folder: Path) -> list[Path]:
+    """What the newest of the earlier versions has."""
+    earlier = [path for path in folder.iterdir() if path.is_dir() and _number(path.name) < _number(version)]
+    return sorted(max(earlier, key=lambda path: _number(path.name)).glob("*.json")) if earlier else []
+
+
+def _number(version: str) -> tuple[int, ...]:
+    return tuple(map(int, version.split(".")))
+
+
 def _line(value: object) -> str:
     return msgspec.json.encode(value).decode()
 
 
+def _told(arguments: list[str]) -> Iterator[str]:
+    if arguments[:1] == ["--release"]:
+        for version in arguments[1:]:
+            release(version)
+            yield f"{version} sealed"
+    else:
+        for name in arguments:
+            yield f"{name} {'recorded' if record(Path(name)) else 'has a snapshot, left as it is'}"
+
+
 if __name__ == "__main__":
-    for name in sys.argv[1:]:
-        print(name, "recorded" if record(Path(name)) else "has a snapshot, left as it is")
+    for line in _told(sys.argv[1:]):
+        print(line)

@@ -1,26 +1,65 @@
 """Recorded histories must for ever fold to the state that they were recorded with: old logs are read by new engines.
 
-To record a new one: write `golden/<name>.json` with `about`, `definition` and `records` (the events of a run's history as they are
-on the wire, each with its sequence and the time of its storing); then `python -m tests.properties.recorded <file>` adds the
-snapshot. Read it before it is committed. A file whose test fails is not recorded again: the engine is put right.
+To record a new one: write `golden/<version in setup.cfg>/<name>.json` with `about`, `definition` and `records` (the events of a run's
+history as they are on the wire, each with its sequence and the time of its storing); then `python -m tests.properties.recorded <file>`
+adds the snapshot. Read it before it is committed. A file whose test fails is not recorded again: the engine is put right. With a
+release, `python -m tests.properties.recorded --release <version>` seals its folder.
 """
 
 from __future__ import annotations
 
+import shutil
+from collections.abc import Mapping
+from configparser import ConfigParser
 from pathlib import Path
 
 import msgspec
 import pytest
 
+from penstock.broker.leases import Lease
+from penstock.broker.owners import Claim, Member
+from penstock.broker.registrations import WorkerRegistration
+from penstock.broker.tasks import TaskPayload
+from penstock.broker.triggers import Kept, Progress
+from penstock.engine.definitions import WorkflowDef, from_json, to_json
 from penstock.engine.state import from_snapshot, to_snapshot
-from tests.properties.recorded import FOLDER, folded, read, record, snapshot, written
+from tests.properties.recorded import (
+    DOCUMENTS,
+    FOLDER,
+    SEAL,
+    Sealed,
+    folded,
+    histories,
+    read,
+    record,
+    release,
+    released,
+    seal,
+    snapshot,
+    written,
+)
 
-FILES = sorted(FOLDER.glob("*.json"))
-golden = pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+ROOT = Path(__file__).parents[2]
+FILES = histories()
+golden = pytest.mark.parametrize("path", FILES, ids=lambda path: f"{path.parent.name}-{path.stem}")
+versions = pytest.mark.parametrize("folder", sorted(path for path in FOLDER.iterdir() if path.is_dir()), ids=lambda folder: folder.name)
+
+# What is stored besides histories and snapshots, or handed from one process to another of perhaps another version.
+KINDS: Mapping[str, type[msgspec.Struct]] = {
+    "trigger": Kept,
+    "progress": Progress,
+    "task": TaskPayload,
+    "lease": Lease,
+    "worker": WorkerRegistration,
+    "member": Member,
+    "claim": Claim,
+}
 
 
-def test_there_are_recordings() -> None:
-    assert len(FILES) >= 15
+def current() -> str:
+    setup = ConfigParser()
+    setup.read(ROOT / "setup.cfg")
+    return setup["metadata"]["version"]
 
 
 @golden
@@ -48,9 +87,74 @@ def test_a_recording_is_kept_as_it_would_be_written(path: Path) -> None:
     assert path.read_bytes() == written(read(path))
 
 
+@versions
+def test_each_version_has_recordings_of_everything(folder: Path) -> None:
+    assert len(histories(folder.parent)) >= 15
+    assert {*KINDS, "definition"} == set(msgspec.json.decode((folder / DOCUMENTS).read_bytes()))
+
+
+@versions
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_recorded_document_is_read_with_all_that_is_in_it(folder: Path, kind: str) -> None:
+    recorded = msgspec.json.decode((folder / DOCUMENTS).read_bytes())[kind]
+    found = msgspec.json.decode(msgspec.json.encode(recorded), type=KINDS[kind])
+    assert recorded == msgspec.json.decode(msgspec.json.encode(found))
+
+
+@versions
+def test_a_recorded_definition_keeps_its_very_bytes_and_so_its_digest(folder: Path) -> None:
+    stored = msgspec.json.decode((folder / DOCUMENTS).read_bytes(), type=dict[str, msgspec.Raw])["definition"]
+    definition: WorkflowDef = from_json(bytes(stored))
+    assert bytes(stored) == to_json(definition)
+
+
+def test_every_released_version_is_sealed_and_as_it_was() -> None:
+    names = set(released((ROOT / "CHANGELOG.md").read_text()))
+    sealed = {path.parent.name: path for path in FOLDER.glob(f"*/{SEAL}")}
+    assert names <= set(sealed), "seal them: python -m tests.properties.recorded --release <version>"
+    assert {} == {name: "changed" for name, path in sealed.items() if path.read_text().strip() != seal(path.parent)}
+
+
+def test_only_the_version_that_is_worked_on_takes_recordings() -> None:
+    open_ones = {path.name for path in FOLDER.iterdir() if path.is_dir() and not (path / SEAL).exists()}
+    assert open_ones <= {current()}
+
+
 def test_recording_again_changes_nothing(tmp_path: Path) -> None:
     wrong = tmp_path / "wrong.json"
     wrong.write_bytes(written(msgspec.structs.replace(read(FILES[0]), snapshot={"status": "wrong"})))
     before = wrong.read_bytes()
     assert not record(wrong)
     assert wrong.read_bytes() == before
+
+
+def test_a_release_takes_over_what_the_version_before_had_and_can_be_done_once(tmp_path: Path) -> None:
+    shutil.copytree(FOLDER / "0.1.0", tmp_path / "0.1.0")
+    for version in ("0.1.0", "0.9.0", "0.10.0"):
+        if not (tmp_path / version / SEAL).exists():
+            release(version, tmp_path)
+        with pytest.raises(Sealed):
+            release(version, tmp_path)
+    names = {path.name for path in (tmp_path / "0.1.0").iterdir()}
+    assert names == {path.name for path in (tmp_path / "0.10.0").iterdir()}
+    assert (tmp_path / "0.10.0" / SEAL).read_text().strip() == seal(tmp_path / "0.10.0")
+
+
+def test_a_sealed_folder_takes_no_recording_and_shows_every_change(tmp_path: Path) -> None:
+    folder = tmp_path / "0.2.0"
+    folder.mkdir()
+    path = folder / FILES[0].name
+    path.write_bytes(FILES[0].read_bytes())
+    before = seal(folder)
+    release("0.2.0", tmp_path)
+    with pytest.raises(Sealed):
+        record(path)
+    path.write_bytes(path.read_bytes() + b"\n")
+    assert before != seal(folder)
+    path.rename(folder / "other.json")
+    assert before != seal(folder)
+
+
+def test_a_version_is_released_when_it_has_a_date() -> None:
+    changelog = "## [Unreleased]\n## [0.2.0] - 2027-01-31\n### Added\n## [0.1.0] - unreleased\n"
+    assert ["0.2.0"] == released(changelog)

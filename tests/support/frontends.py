@@ -8,25 +8,35 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
 
 import httpx2
 
 from penstock.config.settings import Address, BrokerSettings, HttpSettings, Settings, to_environ
 from tests.support.service import free_port
 
+PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 STOP_S_MAX = 15.0
 START_S_MAX = 20.0
 
 
 class FrontEnd:
-    """One gunicorn with one worker process."""
+    """One gunicorn with one worker process; `options` are gunicorn's own, and go before its configuration."""
 
-    def __init__(self, broker: BrokerSettings, token: str | None) -> None:
+    def __init__(self, broker: BrokerSettings, token: str | None, *options: str) -> None:
         listen = Address("127.0.0.1", free_port())
         self.url = f"http://{listen}"
         settings = Settings(broker=broker, http=HttpSettings(listen=listen, workers=1, bridge_token=token))
-        command = [sys.executable, "-m", "gunicorn", "-c", "python:penstock.config.gunicorn", "penstock.http.app:application"]
+        command = [sys.executable, "-m", "gunicorn", "-c", "python:penstock.config.gunicorn", *options]
+        command.append("penstock.http.app:application")
         self._process = subprocess.Popen(command, env={**os.environ, **to_environ(settings)}, start_new_session=True)
+
+    @property
+    def memory(self) -> int:
+        """Bytes that its processes have in memory."""
+        main = self._process.pid
+        pids = [main, *Path(f"/proc/{main}/task/{main}/children").read_text().split()]
+        return sum(int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * PAGE_BYTES for pid in pids)
 
     def await_start(self) -> None:
         deadline = time.monotonic() + START_S_MAX

@@ -127,6 +127,13 @@ def _polled(world: World, _: Operation) -> Found:
     return Found({"task_id": world.polled()[1]})
 
 
+def _answered(world: World, _: Operation) -> Found:
+    """A step that has an output."""
+    run_id, task_id = world.polled()
+    world.ask("POST", f"/v1/tasks/{task_id}/resolve", {"action": "complete", "output": [1]})
+    return Found({"run_id": run_id, "step_id": "a"})
+
+
 def _signal(world: World, _: Operation) -> Found:
     run_id = world.run()
     world.ask("POST", f"/runs/{run_id}/signal/paid", 1)
@@ -140,5 +147,6 @@ FINDERS: Mapping[str, Callable[[World, Operation], Found]] = {
     **dict.fromkeys(("getTrigger", "putTrigger", "deleteTrigger", "fireTrigger", "testTrigger"), _trigger),
     **dict.fromkeys(("getDeadLetter", "discardDeadLetter", "replayDeadLetter"), _dead),
     "resolveTask": _polled,
+    "getStepOutput": _answered,
     "awaitSignal": _signal,
 }

@@ -9,7 +9,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self, TypeVar
@@ -36,10 +36,10 @@ class Service:
     """Owned by a test. `settings` are keys as in `penstock config`: `Service(tmp_path, shards=2, fsync="always")`.
 
     It may be stopped, or killed altogether, and started again on the same data. As a context manager it leaves nothing running.
-    `environ` is for settings that must not stand among the flags.
+    `environ` is for settings that must not stand among the flags, `penstock` how its command is called.
     """
 
-    def __init__(self, directory: Path, environ: Mapping[str, str] = {}, **settings: object) -> None:
+    def __init__(self, directory: Path, environ: Mapping[str, str] = {}, penstock: Sequence[str] = (PENSTOCK,), **settings: object) -> None:
         self.directory = directory
         self.log = directory / "serve.log"
         self._http_port, self._broker_port = free_port(), free_port()
@@ -51,6 +51,7 @@ class Service:
             **settings,
         }
         self._environ = {**clean_environ(), **environ}
+        self._penstock = penstock
         self._process: subprocess.Popen[bytes] | None = None
         self._log_start = 0
 
@@ -80,20 +81,29 @@ class Service:
 
     def start(self) -> Self:
         """Return once /ready says yes."""
-        assert self._process is None, "it is running"
-        self.directory.mkdir(parents=True, exist_ok=True)
-        flags = [f"{KEYS[name].flag}={value}" for name, value in self._settings.items()]
-        with self.log.open("ab") as log:
-            self._log_start = log.tell()
-            self._process = subprocess.Popen(
-                [PENSTOCK, "serve", *flags], cwd=self.directory, env=self._environ, stdin=subprocess.DEVNULL, stdout=log, stderr=log
-            )
+        self.launch()
         try:
             self.await_ready()
         except BaseException:
             self.kill_all()
             raise
         return self
+
+    def launch(self) -> None:
+        """Have its first process started, and wait for nothing."""
+        assert self._process is None, "it is running"
+        self.directory.mkdir(parents=True, exist_ok=True)
+        flags = [f"{KEYS[name].flag}={value}" for name, value in self._settings.items()]
+        with self.log.open("ab") as log:
+            self._log_start = log.tell()
+            self._process = subprocess.Popen(
+                [*self._penstock, "serve", *flags],
+                cwd=self.directory,
+                env=self._environ,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+            )
 
     def stop(self) -> int:
         """End it as an operator would; returns the exit code. What the service left behind is killed, and an error."""

@@ -1,0 +1,82 @@
+"""Places of shards on this machine: files of the data directory, each locked by the process that has the place.
+
+The system ends a lock together with the process that holds it, however that ends. So whoever has the lock knows that the place's former
+shard is dead, and need not wait for its lease to be over.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from hashlib import blake2b
+from pathlib import Path
+from uuid import uuid4
+
+import structlog
+
+FOLDER = "places"
+PLACES_MAX = 256
+BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+
+log = structlog.get_logger()
+
+
+@contextmanager
+def occupied(data_dir: str) -> Iterator[str]:
+    """The name of a place that is this process's for the time of the block: the first one that is free.
+
+    Without a directory to write to it is a new place each time, which tells nobody anything about a former one.
+    """
+    found = _first(Path(data_dir).absolute() / FOLDER)
+    if found is None:
+        yield uuid4().hex
+        return
+    try:
+        yield _name(found)
+    finally:
+        os.close(found)
+
+
+def free_places(data_dir: str) -> frozenset[str]:
+    """The places of the directory that no process has at this moment: their former shards are dead."""
+    found = set()
+    for path in (Path(data_dir).absolute() / FOLDER).glob("*"):
+        try:
+            handle = _locked(path)
+        except OSError:
+            continue
+        if handle is not None:
+            found.add(_name(handle))
+            os.close(handle)
+    return frozenset(found)
+
+
+def _first(folder: Path) -> int | None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for number in range(PLACES_MAX):
+            handle = _locked(folder / str(number))
+            if handle is not None:
+                return handle
+    except OSError as error:
+        log.warning("no_place_in_data_dir", folder=str(folder), error=str(error))
+    return None
+
+
+def _locked(path: Path) -> int | None:
+    """The open file, or None when another process has it."""
+    handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(handle)
+        return None
+    return handle
+
+
+def _name(handle: int) -> str:
+    """What tells this very file from every other one: also from a copy of it, on this machine or another."""
+    file = os.fstat(handle)
+    return blake2b(f"{BOOT_ID.read_text()}.{file.st_dev}.{file.st_ino}".encode(), digest_size=12).hexdigest()

@@ -1,0 +1,82 @@
+"""Strays: tasks that a worker had begun for a run bound to it, and does not hold any more. The run's engine gives them to others.
+
+Nobody but that worker asks for its tasks. So one that died after it had begun would never be missed; and it seldom comes back under the
+same id. Looking for them is done by every engine, and may be done twice: a task goes to one of those who look.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import defaultdict
+from collections.abc import Mapping
+from typing import NoReturn, TypeAlias
+
+import structlog
+
+from penstock.actors.loading import load_many
+from penstock.broker.store import Store
+from penstock.broker.tasks import decode
+from penstock.engine.errors import NotFound, PenstockError
+from penstock.engine.events import TimerFired, TimerRef
+from penstock.engine.state import Run, StepStatus
+from penstock.engine.timers import lost_timer
+from penstock.engine.times import rfc3339
+from penstock.engine.workflow import Workflow
+
+EVERY_S = 10.0
+
+Execution: TypeAlias = tuple[str, str, int, int]
+"""Run, step, attempt, iteration."""
+
+log = structlog.get_logger()
+
+
+async def keep_from_straying(store: Store) -> NoReturn:
+    """Look for strays, for ever."""
+    while True:
+        await asyncio.sleep(EVERY_S)
+        try:
+            await return_strays(store)
+        except PenstockError as error:
+            log.warning("strays_wait", error=str(error))
+
+
+async def return_strays(store: Store) -> int:
+    """Have every stray carried out by whoever is free; returns how many those were. Raises Unavailable."""
+    begun: dict[tuple[str, str], dict[Execution, str]] = defaultdict(dict)
+    for run in await load_many(store, sorted(await store.sticky_tasks.runs())):
+        try:
+            workflow = await store.definitions.load(run.workflow_id, run.digest)
+        except NotFound:
+            continue
+        for queue, execution, timer in _begun(workflow, run):
+            begun[queue][execution] = timer
+    return sum([await _return(store, *queue, executions) for queue, executions in begun.items()])
+
+
+def _begun(workflow: Workflow, run: Run) -> list[tuple[tuple[str, str], Execution, str]]:
+    """What the worker of a softly bound run has begun: task type and worker, execution, and what is to be said if it is lost."""
+    if workflow.sticky != "soft" or run.ended:
+        return []
+    return [
+        ((workflow.steps[step_id].task, step.sticky), (run.run_id, step_id, step.attempts, step.iteration), lost_timer(step_id, step))
+        for step_id, step in run.steps.items()
+        if step.status is StepStatus.RUNNING and step.sticky is not None
+    ]
+
+
+async def _return(store: Store, task: str, worker_id: str, begun: Mapping[Execution, str]) -> int:
+    returned = 0
+    for delivery in await store.sticky_tasks.unheld(task, worker_id):
+        found = decode(delivery.data)
+        timer = begun.get((found.run_id, found.step_id, found.attempt, found.iteration))
+        if timer is None:  # not begun: the run's own timer gives it to others
+            await delivery.give_back()
+            continue
+        log.warning("worker_lost_task", run_id=found.run_id, step_id=found.step_id, worker_id=worker_id)
+        ref = TimerRef(timer=timer, step_id=found.step_id, attempt=found.attempt)
+        await store.history.append(TimerFired(run_id=found.run_id, timestamp=rfc3339(time.time()), payload=ref))
+        await delivery.ack()  # last: a crash before this line brings it to the next look, and the run knows what it has heard
+        returned += 1
+    return returned

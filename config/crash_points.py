@@ -1,0 +1,114 @@
+"""Where a test has a process die: every boundary of the shell at which a crash may come between two effects, by name.
+
+PENSTOCK_CRASH_POINTS is only for tests, and must be set before the process starts: it is a directory. Files there that are called
+`<point>.1`, `<point>.2` and so on are that many tickets for the point: each process that passes it takes one away, and dies of the
+last one by SIGKILL, right there, without finishing anything. `<point>.died` then holds its process id, and the next life passes
+unharmed. Without the variable, passing a point does nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Literal, TypeAlias, get_args
+
+VARIABLE = "PENSTOCK_CRASH_POINTS"
+
+Point: TypeAlias = Literal[
+    # A shard: one turn of an actor, from the delivery to its acknowledgement
+    "shard.received",
+    "shard.advanced",
+    "shard.command_sent",
+    "shard.command_stored",
+    "shard.published",
+    "shard.snapshot_written",
+    "shard.left",
+    "shard.acknowledging",
+    "shard.acknowledged",
+    "shard.drained",
+    "shard.loaded",
+    "shard.resumed",
+    "shard.burying",
+    "dead_letter.stored",
+    "timer.due",
+    "timer.fired",
+    "timer.stored",
+    "timer.withdrawn",
+    "approval.token_stored",
+    # Partitions, from one life of a shard to the next
+    "member.joined",
+    "handover.claimed",
+    "handover.consumer_made",
+    "handover.owned",
+    "handover.withdrawn",
+    "handover.released",
+    "member.left",
+    # The front end: between what a request has stored and its answer
+    "run.started",
+    "run.scheduled",
+    "run.unscheduled",
+    "run.cancelled",
+    "run.resumed",
+    "runs.started",
+    "runs.cancelled",
+    "runs.rerun",
+    "signal.stored",
+    "signal.told",
+    "approval.decided",
+    "definition.stored",
+    "webhook.stored",
+    "trigger.written",
+    "trigger.source_chosen",
+    "trigger.deleted",
+    # Triggers, and the run index
+    "occurrence.started",
+    "occurrence.letter_stored",
+    "cron.progressed",
+    "cron.scheduled",
+    "index.folded",
+    "index.written",
+    # The worker bridge
+    "bridge.registered",
+    "bridge.leased",
+    "bridge.begun",
+    "bridge.answered",
+    "bridge.acknowledged",
+    "bridge.claimed",
+    "bridge.claimed_answered",
+    "bridge.checkpointed",
+    "bridge.paused",
+    "bridge.given_back",
+    # A worker on the broker
+    "worker.begun",
+    "worker.answered",
+    "worker.acknowledged",
+    "worker.checkpointed",
+    "worker.paused",
+    "worker.given_back",
+]
+POINTS: frozenset[Point] = frozenset(get_args(Point))
+
+
+def _passed(point: Point) -> None:
+    """Nobody is testing."""
+
+
+def _watched(directory: Path) -> Callable[[Point], None]:
+    def reached(point: Point) -> None:
+        for ticket in sorted(directory.glob(f"{point}.[1-9]"), reverse=True):
+            with suppress(FileNotFoundError):  # another process was faster
+                if not ticket.name.endswith(".1"):
+                    ticket.unlink()
+                    return
+                died = ticket.rename(ticket.with_suffix(".died"))
+                died.write_text(str(os.getpid()))
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    return reached
+
+
+reached: Callable[[Point], None] = _watched(Path(os.environ[VARIABLE])) if VARIABLE in os.environ else _passed
+"""Say that a point is passed."""

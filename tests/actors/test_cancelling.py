@@ -1,0 +1,67 @@
+"""A cancellation that is answered with success has cancelled its run: whichever end comes first in the log is the only one."""
+
+from __future__ import annotations
+
+import pytest
+
+from penstock.actors import control
+from penstock.broker.store import Store
+from penstock.engine.errors import Conflict
+from penstock.engine.events import Event, Resumed, RunFailure, StepCompleted, WorkflowCompleted, WorkflowFailed, WorkflowResumed
+from penstock.engine.state import RunStatus
+from tests.support.world import chain, start
+
+
+def interpose(store: Store, monkeypatch: pytest.MonkeyPatch, *events: Event) -> None:
+    """Have these events come into the log just before the next one that is appended."""
+    append, coming = store.history.append, list(events)
+
+    async def late(event: Event, *, expect_seq: int | None = None, message_id: str | None = None) -> int:
+        while coming:
+            await append(coming.pop(0))
+        return await append(event, expect_seq=expect_seq, message_id=message_id)
+
+    monkeypatch.setattr(store.history, "append", late)
+
+
+async def test_a_run_that_completes_between_the_look_and_the_cancellation_is_a_conflict(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_id = await start(store, chain("brief", 1))
+    interpose(store, monkeypatch, StepCompleted(run_id=run_id, step_id="s0", attempt_number=1), WorkflowCompleted(run_id=run_id))
+    with pytest.raises(Conflict, match="is completed already"):
+        await control.cancel(store, run_id)
+    assert RunStatus.COMPLETED is (await control.get(store, run_id)).status
+
+
+async def test_a_run_that_fails_between_the_look_and_the_cancellation_is_a_conflict(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    run_id = await start(store, chain("brief", 1))
+    interpose(store, monkeypatch, WorkflowFailed(run_id=run_id, payload=RunFailure(error="no luck")))
+    with pytest.raises(Conflict, match="is failed already"):
+        await control.cancel(store, run_id)
+    assert RunStatus.FAILED is (await control.get(store, run_id)).status
+
+
+async def test_a_run_that_fails_and_is_resumed_meanwhile_is_cancelled_after_all(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    run_id = await start(store, chain("brief", 1))
+    append = store.history.append
+    failed = WorkflowFailed(run_id=run_id, payload=RunFailure(error="no luck"))
+    resumed = WorkflowResumed(run_id=run_id, payload=Resumed(steps=("s0",)))
+
+    async def between(event: Event, *, expect_seq: int | None = None, message_id: str | None = None) -> int:
+        monkeypatch.undo()
+        await append(failed)
+        seq = await append(event, expect_seq=expect_seq, message_id=message_id)
+        await append(resumed)
+        return seq
+
+    monkeypatch.setattr(store.history, "append", between)
+    await control.cancel(store, run_id)
+    assert RunStatus.CANCELLED is (await control.get(store, run_id)).status
+
+
+async def test_cancelling_twice_is_cancelling_once(store: Store) -> None:
+    run_id = await start(store, chain("brief", 1))
+    await control.cancel(store, run_id)
+    await control.cancel(store, run_id)
+    assert 2 == len(await store.history.read(run_id))

@@ -1,0 +1,271 @@
+"""Who owns the partitions: shards come, leave, die, fall silent and wake up, and every run has one owner that gets on with it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from msgspec import Raw
+from msgspec.structs import replace
+
+from penstock.actors import control
+from penstock.actors.draining import drain
+from penstock.actors.lease import Lease, LeaseLost, now
+from penstock.actors.loading import load
+from penstock.actors.membership import new_member
+from penstock.actors.ownership import open_shard
+from penstock.actors.places import free_places, occupied
+from penstock.actors.shard import Shard
+from penstock.actors.timers import Timers
+from penstock.broker import names
+from penstock.broker.owners import Member
+from penstock.broker.store import Store, open_store
+from penstock.broker.tasks import TaskPayload
+from penstock.config.limits import LEASE_S, PARTITIONS
+from penstock.config.settings import BrokerSettings
+from penstock.engine.commands import SetTimer
+from penstock.engine.errors import Conflict, NotFound
+from penstock.engine.events import StepCompleted
+from penstock.engine.state import RunStatus
+from tests.support.line import line
+from tests.support.waiting import until, until_true
+from tests.support.world import Echo, chain, echo, ended, register, start
+
+ALL = tuple(range(PARTITIONS))
+
+
+@asynccontextmanager
+async def opened(settings: BrokerSettings, me: str | Member) -> AsyncIterator[Shard]:
+    """A shard with a connection of its own."""
+    member = new_member(me) if isinstance(me, str) else me
+    async with open_store(settings, "shard") as own, open_shard(own, member) as shard:
+        yield shard
+
+
+async def share(*shards: Shard) -> None:
+    """Return once all partitions are shared out evenly among these."""
+
+    def shared() -> bool:
+        owned = sorted(number for shard in shards for number in shard.partitions)
+        counts = sorted(len(shard.partitions) for shard in shards)
+        return owned == list(ALL) and counts[-1] - counts[0] <= 1
+
+    await until_true(shared)
+
+
+async def test_a_shard_that_joins_gets_its_share_and_gives_it_back_when_it_leaves(store: Store, broker_settings: BrokerSettings) -> None:
+    definition, digest = await register(store, chain("moving"))
+    async with echo(store, "moving.echo") as worker, opened(broker_settings, "a") as one:
+        assert ALL == one.partitions
+        first = await control.start_all(store, definition, digest, [Raw(b"1")] * 200)
+        async with opened(broker_settings, "b") as other:
+            await share(one, other)
+            second = await control.start_all(store, definition, digest, [Raw(b"1")] * 200)
+            await until_true(lambda: worker.seen.total() > 900)
+        await share(one)
+        runs = [await ended(store, run_id) for run_id in [*first, *second]]
+    assert {RunStatus.COMPLETED} == {run.status for run in runs}
+    assert {1} == {step.attempts for run in runs for step in run.steps.values()}
+    assert {1} == set(worker.seen.values())  # what is handed over is not done again
+
+
+async def test_timers_in_memory_move_with_their_runs(store: Store, broker_settings: BrokerSettings) -> None:
+    async with opened(broker_settings, "a"):
+        run_ids = [await start(store, {**chain(f"due-{n}", 1), "timeout": "1s500ms"}) for n in range(8)]
+        await until(lambda: tasks_queued(store, run_ids))
+        async with opened(broker_settings, "b"):
+            runs = [await ended(store, run_id) for run_id in run_ids]
+    assert {"workflow timeout exceeded (1s500ms)"} == {run.error for run in runs}
+
+
+async def tasks_queued(store: Store, run_ids: Sequence[str]) -> bool:
+    found = await store.reader.last(names.TASKS, [names.task_subject(f"due-{n}.echo", run_id) for n, run_id in enumerate(run_ids)])
+    return len(found) == len(run_ids)
+
+
+async def test_the_runs_of_a_shard_that_is_cut_off_go_on_at_another_and_what_it_sent_comes_too_late(
+    store: Store, broker_settings: BrokerSettings
+) -> None:
+    definition, digest = await register(store, chain("cut", 4))
+    async with (
+        line(broker_settings.port) as wire,
+        echo(store, "cut.echo") as worker,
+        opened(broker_settings, "a") as one,
+        opened(msgspec.structs.replace(broker_settings, url=wire.url), "b") as other,
+    ):
+        await share(one, other)
+        run_ids = await control.start_all(store, definition, digest, [Raw(b"1")] * 200)
+        await until_true(lambda: worker.seen.total() > 100)
+        wire.cut()
+        run_ids += await control.start_all(store, definition, digest, [Raw(b"1")] * 100)
+        runs = [await ended(store, run_id) for run_id in run_ids]
+        assert ALL == one.partitions
+        assert not other.lease.good
+        wire.mend()
+        await other.lease.over.wait()
+        await other.store.broker.flush()
+        assert runs == [(await load(store, run_id)).run for run_id in run_ids]
+    assert {RunStatus.COMPLETED} == {run.status for run in runs}
+    assert {1} == {step.attempts for run in runs for step in run.steps.values()}
+
+
+async def test_a_shard_that_was_taken_for_dead_notices_and_changes_nothing_more(store: Store, broker_settings: BrokerSettings) -> None:
+    async def only_start(worker: Echo, task: TaskPayload) -> None:
+        await worker.started(task)
+
+    me = new_member("a")
+    async with opened(broker_settings, me) as shard, echo(store, "dead.echo", only_start) as worker:
+        run_id = await start(store, chain("dead", 2))
+        await until_true(lambda: worker.seen.total() == 1)
+        listed = await until(lambda: store.owners.find(me.id))
+        assert listed is not None
+        while not shard.lease.over.is_set():
+            try:
+                await store.owners.remove(me.id, listed.revision)
+                break
+            except Conflict:  # it has just renewed
+                listed = await until(lambda: store.owners.find(me.id))
+                assert listed is not None
+        await shard.lease.over.wait()
+        before = await store.runs.get(run_id)
+        await store.history.append(StepCompleted(run_id=run_id, step_id="s0", attempt_number=1))
+        with pytest.raises(LeaseLost):
+            await shard.tick()
+        assert 1 == worker.seen.total()
+        assert await store.runs.get(run_id) == before
+        async with opened(broker_settings, "a"):
+            await until_true(lambda: worker.seen.total() == 2)  # now the second step is dispatched, for there is an owner
+
+
+async def test_a_drained_engine_owns_nothing_and_takes_nothing_more(store: Store, broker_settings: BrokerSettings) -> None:
+    here, there = (replace(new_member(name, engine=name), host=name) for name in ("a", "b"))
+    async with opened(broker_settings, here) as one:
+        with pytest.raises(Conflict, match="no other engine to take over what a owns"):
+            await drain(store.owners, "a", 10)
+        async with opened(broker_settings, there) as other:
+            await share(one, other)
+            with pytest.raises(NotFound, match="no engine runs on c: there are engines on a, b"):
+                await drain(store.owners, "c", 10)
+            done = await drain(store.owners, "a", 20)
+            assert ("a", 1, PARTITIONS // 2) == (done.host, done.shards, done.partitions)
+            assert () == one.partitions
+            await share(other)
+            async with opened(broker_settings, replace(new_member("a2", engine="a"), host="a")) as restarted:
+                assert () == restarted.partitions
+        assert () == one.partitions
+    async with opened(broker_settings, replace(new_member("a", engine="later"), host="a")) as again:
+        assert ALL == again.partitions
+
+
+async def test_the_consumer_of_a_former_owner_is_gone_and_with_it_its_requests_and_acknowledgements(
+    store: Store, broker_settings: BrokerSettings
+) -> None:
+    async with opened(broker_settings, "a"):
+        before = (await store.owners.read()).claims
+        async with open_store(broker_settings, "stranger") as own, open_shard(own, new_member("a")):  # it takes the place, unasked
+            after = (await store.owners.read()).claims
+            listed = await store.broker.api(f"CONSUMER.NAMES.{names.HISTORY}", {"offset": 0})
+    assert {claimed.claim.consumer for claimed in after.values()} == set(listed["consumers"])
+    assert not {claimed.claim.consumer for claimed in before.values()} & set(listed["consumers"])
+
+
+async def test_a_timer_that_a_later_owner_has_set_is_neither_replaced_nor_withdrawn(store: Store) -> None:
+    run_id = control.new_run_id()
+    subject = names.schedule_subject(run_id, "late")
+    lease, renewed = Lease(), Lease()
+    renewed.renewed(now())
+    timers = Timers(store, renewed)
+    timers.learn(names.partition(run_id), await store.history.last_seq())
+    headers = {names.SCHEDULE: "@at 2126-01-01T00:00:00Z", names.SCHEDULE_TARGET: names.history_subject(run_id)}
+    await store.publisher.send(subject, b"theirs", headers)
+    await timers.withdraw(run_id, "late")
+    theirs = await store.reader.one(names.HISTORY, subject)
+    assert theirs is not None
+    assert b"theirs" == theirs.data
+    stale = Timers(store, lease)
+    stale.arm(run_id, SetTimer("late", now() + 3600), now())
+    with pytest.raises(LeaseLost):
+        await stale.settle(names.partition(run_id))
+    with pytest.raises(LeaseLost):
+        await stale.withdraw(run_id, "other")
+    assert theirs == await store.reader.one(names.HISTORY, subject)
+
+
+async def test_a_timer_that_stands_still_on_its_way_does_not_replace_a_later_owners(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    run_id = control.new_run_id()
+    subject, partition = names.schedule_subject(run_id, "slow"), names.partition(run_id)
+    headers = {names.SCHEDULE: "@at 2126-01-01T00:00:00Z", names.SCHEDULE_TARGET: names.history_subject(run_id)}
+    lease = Lease()
+    lease.renewed(now())
+
+    def late(subject: str, data: bytes, given: dict[str, str]) -> asyncio.Future[bytes]:
+        """Before it arrives, the lease is over and another has taken the run over."""
+        lease.end()
+        send(subject, b"theirs", headers)
+        return send(subject, data, given)
+
+    timers = Timers(store, lease)
+    timers.arm(run_id, SetTimer("slow", now() + 3600), now())
+    send = store.publisher.send
+    monkeypatch.setattr(store.publisher, "send", late)
+    with pytest.raises(LeaseLost):
+        await timers.settle(partition)
+    found = await store.reader.one(names.HISTORY, subject)
+    assert found is not None
+    assert b"theirs" == found.data
+
+
+async def test_tasks_that_a_later_owner_has_queued_are_not_withdrawn(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    run_id = control.new_run_id()
+    subject = names.task_subject("spared.echo", run_id)
+    await store.publisher.send(subject, b"ours")
+
+    def lost() -> None:
+        raise LeaseLost("the lease is over")
+
+    async def late(verb: str, request: Any) -> dict[str, Any]:
+        """The removal stands still on its way, for as long as it takes others to become owners."""
+        await store.publisher.send(subject, b"theirs")
+        return await api(verb, request)
+
+    with pytest.raises(LeaseLost):
+        await store.tasks.withdraw(run_id, "spared.echo", None, None, lost)
+    assert 1 == len(await store.reader.subject(names.TASKS, subject))
+    api = store.broker.api
+    monkeypatch.setattr(store.broker, "api", late)
+    await store.tasks.withdraw(run_id, "spared.echo", None, None, lambda: None)
+    assert [b"theirs"] == [one.data for one in await store.reader.subject(names.TASKS, subject)]
+
+
+def test_a_place_is_free_when_its_process_is_gone(tmp_path: Path) -> None:
+    with occupied(str(tmp_path)) as first, occupied(str(tmp_path)) as second:
+        assert first != second
+        assert frozenset() == free_places(str(tmp_path))
+    assert {first, second} == free_places(str(tmp_path))
+    with occupied(str(tmp_path)) as again:
+        assert first == again
+        assert {second} == free_places(str(tmp_path))
+
+
+def test_without_a_directory_to_write_to_a_place_tells_nothing_of_a_former_one(tmp_path: Path) -> None:
+    (tmp_path / "places").write_text("no directory")
+    with occupied(str(tmp_path)) as first, occupied(str(tmp_path)) as second:
+        assert first != second
+    assert frozenset() == free_places(str(tmp_path))
+
+
+def test_a_lease_is_good_for_its_time_from_when_the_sign_of_life_was_sent() -> None:
+    lease = Lease()
+    assert not lease.good
+    lease.renewed(now() - LEASE_S + 10)
+    assert lease.good
+    lease.renewed(now() - LEASE_S)
+    assert not lease.good
+    lease.end()
+    lease.renewed(now())
+    assert not lease.good  # what is over stays over

@@ -1,0 +1,158 @@
+"""What one run cannot digest stays its own trouble: it is kept as a dead letter, and the other runs of its partition go on."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest
+from msgspec import Raw
+
+from penstock.actors import control, loading
+from penstock.actors.loading import load_many
+from penstock.actors.membership import new_member
+from penstock.actors.ownership import open_shard
+from penstock.actors.shard import Shard
+from penstock.broker import names
+from penstock.broker.provisioning import provision
+from penstock.broker.publisher import ack_seq
+from penstock.broker.store import Store, open_store
+from penstock.config.settings import BrokerSettings
+from penstock.engine.commands import Command
+from penstock.engine.errors import Conflict
+from penstock.engine.events import Record, StepCompleted, WorkflowFailed
+from penstock.engine.state import Run, RunStatus, StepStatus
+from penstock.engine.workflow import Workflow
+from tests.support.waiting import until, until_true
+from tests.support.world import chain, echo, ended, register, start
+
+STRANGE = [
+    b"",
+    b"\xff\xfe",
+    b"null",
+    b"[]",
+    b"[" * 100_000,
+    b'{"type":"step.completed","run_id":"\xff","step_id":"s0"}',
+    b'{"type":"step.completed","step_id":"s0"}',
+    b'{"type":"step.completed","run_id":7,"step_id":"s0"}',
+    b'{"type":"step.completed","run_id":"another","step_id":"s0","payload":1}',
+    b'{"type":"step.completed","run_id":"another","step_id":"s0","attempt_number":1e999}',
+    b'{"type":"step.vanished","run_id":"another","step_id":"s0"}',
+    b'{"type":"workflow.completed"',
+]
+
+
+@pytest.fixture
+async def shard(store: Store, broker_settings: BrokerSettings) -> AsyncIterator[Shard]:
+    async with open_store(broker_settings, "shard") as own, open_shard(own, new_member("shard")) as opened:
+        yield opened
+
+
+async def neighbours(store: Store, name: str) -> tuple[str, str]:
+    """Two runs of one partition: the second is started once the first one's task is there."""
+    first = await start(store, chain(name, 1))
+    await until(lambda: store.reader.one(names.TASKS, names.task_subject(f"{name}.echo", first)))
+    while True:
+        second = await start(store, chain(name, 1))
+        if names.partition(first) == names.partition(second):
+            return first, second
+
+
+async def buried(store: Store, run_id: str, count: int) -> list[bytes]:
+    """The run's dead letters, once there are so many."""
+
+    async def find() -> list[bytes]:
+        found = [one.data for one in await store.reader.subject(names.DEAD, names.dead_history_subject(run_id))]
+        return found if len(found) >= count else []
+
+    return await until(find)
+
+
+async def test_bytes_of_all_kinds_in_a_history_stop_neither_its_run_nor_another(store: Store, shard: Shard) -> None:
+    run_id, other = await neighbours(store, "strange")
+    for body in STRANGE:
+        await store.publisher.send(names.history_subject(run_id), body)
+    async with echo(store, "strange.echo"):
+        runs = [await ended(store, one) for one in (run_id, other)]
+    assert [run.status for run in runs] == [RunStatus.COMPLETED] * 2
+    assert await buried(store, run_id, len(STRANGE)) == STRANGE
+
+
+async def test_an_event_is_not_acknowledged_before_its_dead_letter_is_stored(
+    store: Store, shard: Shard, broker_settings: BrokerSettings
+) -> None:
+    """A shard that dies meanwhile has it delivered again."""
+    run_id = await start(store, chain("unburied", 1))
+    lane = shard._lanes[names.partition(run_id)]
+    await store.broker.api(f"STREAM.DELETE.{names.DEAD}")
+    seq = ack_seq(await store.publisher.send(names.history_subject(run_id), b"[]"))
+    await until_true(lambda: seq in lane.burials)
+    async with echo(store, "unburied.echo"):
+        await ended(store, run_id)
+    await until_true(lambda: all(mail.handled for mail in lane.queue))
+    await shard._acknowledge_lane(names.partition(run_id), lane, float("inf"))
+    assert lane.start == seq
+    await provision(store.broker, broker_settings)
+    assert [b"[]"] == await buried(store, run_id, 1)
+    await until_true(lambda: not lane.burials)
+    await shard._acknowledge_lane(names.partition(run_id), lane, float("inf"))
+    assert lane.start > seq
+
+
+async def test_an_event_at_which_the_engine_fails_is_a_dead_letter_and_changes_nothing(
+    store: Store, shard: Shard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    advance = loading.advance
+
+    def fails(workflow: Workflow, run: Run | None, record: Record) -> tuple[Run | None, list[Command]]:
+        if isinstance(record.event, StepCompleted) and record.event.payload == Raw(b'"poison"'):
+            raise ZeroDivisionError
+        return advance(workflow, run, record)
+
+    monkeypatch.setattr(loading, "advance", fails)
+    run_id, other = await neighbours(store, "bug")
+    poison = StepCompleted(run_id=run_id, step_id="s0", attempt_number=1, payload=Raw(b'"poison"'))
+    await store.history.append(poison, message_id="poison")
+    [letter] = await buried(store, run_id, 1)
+    assert b"poison" in letter
+    before = await control.get(store, run_id)
+    assert (before.status, before.steps["s0"].status) == (RunStatus.RUNNING, StepStatus.QUEUED)
+    async with echo(store, "bug.echo"):
+        runs = [await ended(store, one) for one in (run_id, other)]
+    assert [run.status for run in runs] == [RunStatus.COMPLETED] * 2
+    assert len(await buried(store, run_id, 1)) == 1
+
+
+@pytest.mark.parametrize("left", [None, b"no definition"], ids=["removed", "written over"])
+async def test_a_run_without_its_definition_stands_still_and_the_others_go_on(
+    store: Store, broker_settings: BrokerSettings, left: bytes | None
+) -> None:
+    name = "gone" if left is None else "spoilt"
+    async with open_store(broker_settings, "first") as own, open_shard(own, new_member("shard")):
+        run_id = await start(store, chain(name, 2))
+        await until(lambda: store.reader.one(names.TASKS, names.task_subject(f"{name}.echo", run_id)))
+    _, digest = await register(store, chain(name, 2))
+    bucket = store.bucket(names.DEFINITIONS)
+    if left is None:
+        await bucket.delete(names.definition_key(name, digest))
+    else:
+        await bucket.put(names.definition_key(name, digest), left)
+    async with open_store(broker_settings, "second") as own, open_shard(own, new_member("shard")), echo(own, f"{name}.echo"):
+        letters = await buried(store, run_id, 2)
+        other = await start(own, chain(f"{name}.other", 1))
+        async with echo(own, f"{name}.other.echo"):
+            await ended(own, other)
+        listed = {run.run_id: run.status for run in await load_many(own, [run_id, other])}
+        await own.history.append(WorkflowFailed(run_id=run_id))
+    assert len(letters) == 2
+    assert listed == {run_id: RunStatus.RUNNING, other: RunStatus.COMPLETED}
+
+
+async def test_a_failed_run_without_its_definition_cannot_go_on_and_says_so(store: Store, broker_settings: BrokerSettings) -> None:
+    async with open_store(broker_settings, "first") as own, open_shard(own, new_member("shard")):
+        run_id = await start(own, {**chain("late", 1), "timeout": "10ms"})
+        await ended(own, run_id)
+    _, digest = await register(store, {**chain("late", 1), "timeout": "10ms"})
+    await store.bucket(names.DEFINITIONS).delete(names.definition_key("late", digest))
+    async with open_store(broker_settings, "second") as own:
+        with pytest.raises(Conflict, match=f"run {run_id} cannot go on, its definition is not in the store"):
+            await control.replay(own, run_id)

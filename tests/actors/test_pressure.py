@@ -1,0 +1,143 @@
+"""More work than can be done at the moment: what waits in memory is bounded, the rest waits in the broker."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+from msgspec import Raw
+
+from penstock.actors import control, run_actor
+from penstock.actors import shard as shards
+from penstock.actors.loading import Loaded
+from penstock.actors.mailbox import Lane
+from penstock.actors.membership import new_member
+from penstock.actors.ownership import open_shard
+from penstock.actors.shard import Shard
+from penstock.broker import names, publisher
+from penstock.broker.pull import Delivery
+from penstock.broker.store import Store, open_store
+from penstock.broker.tasks import TaskPayload
+from penstock.config.limits import BODY_BYTES_MAX, MIB, PAYLOAD_BYTES_MAX
+from penstock.config.settings import BrokerSettings
+from penstock.engine.state import RunStatus
+from tests.support.waiting import until_true
+from tests.support.world import Echo, chain, echo, ended, register, start
+
+RUNS = 40
+LARGE = Raw(b'"' + b"x" * (PAYLOAD_BYTES_MAX - 2) + b'"')
+
+
+@pytest.fixture
+async def shard(store: Store, broker_settings: BrokerSettings) -> AsyncIterator[Shard]:
+    async with open_store(broker_settings, "shard") as own, open_shard(own, new_member("shard")) as opened:
+        yield opened
+
+
+async def just_answer(worker: Echo, task: TaskPayload) -> None:
+    await worker.complete(task, b"1")
+
+
+async def started_in_one_partition(store: Store, name: str, count: int) -> list[str]:
+    """So many runs with large inputs: partitions are pulled each on its own."""
+    definition, digest = await register(store, chain(name, 1))
+    found: list[str] = []
+    while len(found) < count:
+        run_id = control.new_run_id()
+        if names.partition(run_id) == 0:
+            await store.history.append(control.started(run_id, definition, digest, LARGE, control.now()))
+            found.append(run_id)
+    return found
+
+
+async def test_of_large_events_few_are_in_memory_and_the_broker_keeps_the_others(
+    store: Store, shard: Shard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shards, "WAITING_BYTES_MAX", 4 * MIB)
+    most = 0
+    take = shard.take
+
+    def counted(*given: object) -> None:
+        nonlocal most
+        take(*given)  # type: ignore[arg-type]
+        most = max(most, shard.waiting)
+
+    monkeypatch.setattr(shard, "take", counted)
+    for _ in range(shards.HEAVY_AT_ONCE):  # nobody gets a task out
+        await shard.heavy.acquire()
+    run_ids = await started_in_one_partition(store, "held", RUNS)
+    await until_true(lambda: shard.room() == 0)
+    for _ in range(10):
+        await shard.store.broker.flush()
+    assert 4 <= most <= (4 * MIB + 2 * BODY_BYTES_MAX) // MIB < RUNS
+    for _ in range(shards.HEAVY_AT_ONCE):
+        shard.heavy.release()
+    async with echo(store, "held.echo", just_answer):
+        runs = [await ended(store, run_id) for run_id in run_ids]
+    assert {run.status for run in runs} == {RunStatus.COMPLETED}
+
+
+async def test_what_was_carried_out_is_held_without_its_bytes_until_it_is_acknowledged(
+    store: Store, shard: Shard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taken: list[Delivery] = []
+    take = shard.take
+
+    def seen(lane: Lane, delivery: Delivery) -> None:
+        taken.append(delivery)
+        take(lane, delivery)
+
+    monkeypatch.setattr(shard, "take", seen)
+    async with echo(store, "let.echo", just_answer):
+        run_ids = await started_in_one_partition(store, "let", 10)
+        for run_id in run_ids:
+            await ended(store, run_id)
+    await until_true(lambda: shard.waiting == 0)
+    assert len(taken) >= 40
+    assert {delivery.data for delivery in taken} == {b""}
+
+
+async def test_a_run_of_a_thousand_tasks_leaves_the_publisher_no_fuller_than_it_may_be(
+    store: Store, shard: Shard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(publisher, "IN_FLIGHT_MAX", 50)
+    most = 0
+    send = shard.store.publisher.send
+
+    def counted(*given: object, **more: object) -> asyncio.Future[bytes]:
+        nonlocal most
+        sent = send(*given, **more)  # type: ignore[arg-type]
+        most = max(most, shard.store.publisher.in_flight)
+        return sent
+
+    monkeypatch.setattr(shard.store.publisher, "send", counted)
+    document = {"name": "broad", "steps": [{"id": f"s{n}", "task": "broad.echo"} for n in range(1000)]}
+    async with echo(store, "broad.echo", just_answer) as worker:
+        run = await ended(store, await start(store, document), 60)
+    assert run.status is RunStatus.COMPLETED
+    assert len(worker.seen) == 1000
+    assert 50 <= most <= 60  # the rest is for a snapshot and the like, which do not wait
+
+
+async def test_a_backlog_is_read_few_runs_at_a_time(store: Store, broker_settings: BrokerSettings, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All at once they would all be answered late, and the shard would lose its lease over it."""
+    monkeypatch.setattr(shards, "LOADS_AT_ONCE", 5)
+    now = most = 0
+    load = run_actor.load
+
+    async def counted(*given: object, **more: object) -> Loaded:
+        nonlocal now, most
+        now, most = now + 1, max(most, now + 1)
+        try:
+            return await load(*given, **more)  # type: ignore[arg-type]
+        finally:
+            now -= 1
+
+    monkeypatch.setattr(run_actor, "load", counted)
+    definition, digest = await register(store, chain("behind", 1))
+    run_ids = await control.start_all(store, definition, digest, [Raw(b"1")] * 500)
+    async with open_store(broker_settings, "late") as own, open_shard(own, new_member("late")), echo(own, "behind.echo"):
+        runs = [await ended(store, run_id) for run_id in run_ids]
+    assert {run.status for run in runs} == {RunStatus.COMPLETED}
+    assert most == 5

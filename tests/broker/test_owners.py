@@ -1,0 +1,49 @@
+"""Members and claims: each change is made once, by who knew what was there."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from penstock.broker.owners import Claim, Claimed, Listed, Member
+from penstock.broker.store import Store
+from penstock.engine.errors import Conflict
+
+ADA = Member("ada-1", "ada", shard=1, engine="e", host="h", pid=7)
+
+
+async def test_of_many_who_claim_a_partition_at_once_one_has_it(store: Store) -> None:
+    claims = [Claim(f"owner-{number}", f"engine-5-{number}", 9, "log") for number in range(20)]
+    found = await asyncio.gather(*(store.owners.claim(5, claim, 0) for claim in claims), return_exceptions=True)
+    [winner] = [number for number, one in enumerate(found) if isinstance(one, int)]
+    assert 19 == sum(isinstance(one, Conflict) for one in found)
+    assert Claimed(claims[winner], found[winner]) == (await store.owners.read()).claims[5]
+
+
+async def test_a_member_that_was_removed_cannot_renew(store: Store) -> None:
+    revision = await store.owners.renew(ADA, 0)
+    assert Listed(ADA, revision) == await store.owners.find("ada-1") == (await store.owners.read()).members["ada-1"]
+    await store.owners.remove("ada-1", revision)
+    with pytest.raises(Conflict):
+        await store.owners.renew(ADA, revision)
+    assert await store.owners.find("ada-1") is None
+    assert "ada-1" not in (await store.owners.read()).members
+
+
+async def test_a_member_that_has_renewed_cannot_be_removed_for_its_former_silence(store: Store) -> None:
+    bob = Member("bob-1", "bob")
+    before = await store.owners.renew(bob, 0)
+    await store.owners.renew(bob, before)
+    with pytest.raises(Conflict):
+        await store.owners.remove("bob-1", before)
+    assert await store.owners.find("bob-1") is not None
+
+
+async def test_who_listens_is_rung_for_and_an_engine_stays_drained(store: Store) -> None:
+    rung = asyncio.Event()
+    await store.owners.on_ring(rung)
+    await store.owners.drain("an-engine")
+    async with asyncio.timeout(10):
+        await rung.wait()
+    assert {"an-engine"} == (await store.owners.read()).drained

@@ -1,0 +1,249 @@
+"""What clients and workers do while a process dies: each scenario goes on with whatever answers, and ends when its runs have ended.
+
+A scenario gets a name of its own for its workflow, and returns what is worth comparing beside its runs. What breaks is done again
+where that is safe; what comes of doing it again is not compared, only what is there in the end. Those of triggers are in
+crash_triggers.py, those of the worker bridge in crash_bridge.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime, timedelta
+from signal import SIGTERM
+from typing import Any, TypeAlias
+
+import orjson
+
+from penstock.actors.loading import records
+from penstock.broker import names
+from penstock.broker.store import Store
+from penstock.engine.events import ApprovalRequested, StepStarted
+from penstock.engine.state import RunStatus
+from tests.support.crashing import World
+from tests.support.waiting import until, until_true
+from tests.support.world import ended
+
+Scenario: TypeAlias = Callable[[World, str], Awaitable[object]]
+Meanwhile: TypeAlias = Callable[[World, str], Awaitable[None]]
+"""What happens to a run while it waits."""
+
+SOON_S = 2.0  # more than what counts as at once, also when it comes to the service
+ENDED_S_MAX = 30
+UNANSWERED_S = 1  # after which a task that was given to the dead comes again, instead of 30
+IN_PEACE = SIGTERM
+SHARDS = ("shard-0", "shard-1")
+
+
+def step(task: str, number: int = 0, **more: Any) -> dict[str, Any]:
+    return {"id": f"s{number}", "task": task, "depends_on": [f"s{number - 1}"] if number else [], **more}
+
+
+async def registered(world: World, name: str, *steps: dict[str, Any], **more: Any) -> None:
+    await world.ask("POST", "/workflows", json={"name": name, "steps": steps, **more})
+
+
+async def begun(world: World, name: str, *steps: dict[str, Any], value: Any = 7) -> str:
+    """Register the workflow and start a run of it."""
+    await registered(world, name, *steps)
+    return await started(world, name, value)
+
+
+async def started(world: World, name: str, value: Any = 7, **more: Any) -> str:
+    """Start a run, with a key: whatever breaks is asked for again."""
+    request = {"workflow": name, "input": value, **more}
+    answer = await world.ask("POST", "/runs", json=request, headers={"Idempotency-Key": name})
+    return str(answer.json()["run_id"])
+
+
+async def chain(world: World, name: str) -> None:
+    """Three steps, the second of which needs a retry."""
+    retry = {"max_attempts": 2, "strategy": "fixed", "initial_delay": "20ms"}
+    run_id = await begun(world, name, step("crash.echo"), step("crash.flaky", 1, retry=retry), step("crash.echo", 2))
+    await ended(world.store, run_id, ENDED_S_MAX)
+
+
+def timeout(meanwhile: Meanwhile | None = None) -> Scenario:
+    """A step begins, `meanwhile` something happens, and its time is over; its second attempt succeeds."""
+
+    async def scenario(world: World, name: str) -> None:
+        retry = {"max_attempts": 1, "strategy": "fixed", "initial_delay": "1ms"}
+        run_id = await begun(world, name, step("crash.hanging", timeout="300ms", retry=retry))
+        if meanwhile is not None:
+            await until(lambda: has_begun(world.store, run_id))
+            await meanwhile(world, run_id)
+        await ended(world.store, run_id, ENDED_S_MAX)
+
+    return scenario
+
+
+async def has_begun(store: Store, run_id: str) -> bool:
+    return any(isinstance(record.event, StepStarted) for record in records(await store.history.read(run_id)))
+
+
+async def pause(world: World, name: str) -> None:
+    run_id = await begun(world, name, step("crash.pausing"), step("crash.echo", 1))
+    await ended(world.store, run_id, ENDED_S_MAX)
+
+
+async def loop(world: World, name: str) -> None:
+    draft = step("crash.draft", type="agent_loop", config={"max_iterations": 5})
+    run_id = await begun(world, name, draft, step("crash.echo", 1), value=0)
+    await ended(world.store, run_id, ENDED_S_MAX)
+
+
+async def failure(world: World, name: str) -> None:
+    run_id = await begun(world, name, step("crash.echo"), step("crash.fatal", 1))
+    await ended(world.store, run_id, ENDED_S_MAX)
+
+
+async def replay(world: World, name: str) -> None:
+    """A run that has failed goes on when its dead letter is replayed."""
+    await failure(world, name)
+    (run,) = (await world.ask("GET", "/runs", params={"workflow": name})).json()
+    (letter,) = (await world.ask("GET", "/dead-letters", params={"run": run["run_id"]})).json()
+    await world.ask("POST", f"/dead-letters/{letter['seq']}/replay", 404)
+
+    async def completed() -> bool:
+        return bool((await world.ask("GET", f"/runs/{run['run_id']}")).json()["status"] == RunStatus.COMPLETED)
+
+    await until(completed)
+
+
+async def rerun(world: World, name: str) -> None:
+    """Asked for once: it is not safe to ask for it again."""
+    await failure(world, name)
+    await world.ask_once("POST", "/runs/retry", json={"workflow_id": name, "mode": "rerun"})
+    await all_ended(world, name, 2)
+
+
+async def bulk(world: World, name: str) -> None:
+    """Asked for once, as above."""
+    await registered(world, name, step("crash.echo"))
+    await world.ask_once("POST", "/runs/bulk", json={"workflow_id": name, "inputs": list(range(9))})
+    await all_ended(world, name, 9)
+
+
+async def bulk_cancel(world: World, name: str) -> None:
+    await registered(world, name, step("crash.nobody"))
+    await world.ask("POST", "/runs/bulk", json={"workflow_id": name, "inputs": [1, 2, 3]})
+    await world.ask("POST", "/runs/cancel", json={"workflow_id": name})
+    await all_ended(world, name, 3)
+
+
+async def cancel(world: World, name: str) -> None:
+    run_id = await begun(world, name, step("crash.nobody"))
+    await world.ask("POST", f"/runs/{run_id}/cancel", json={"reason": "enough"})
+    await ended(world.store, run_id, ENDED_S_MAX)
+
+
+async def scheduled(world: World, name: str) -> None:
+    await registered(world, name, step("crash.echo"))
+    run_at = datetime.now(UTC) + timedelta(seconds=SOON_S)
+    run_id = await started(world, name, run_at=run_at.isoformat())
+    await ended(world.store, run_id, ENDED_S_MAX)
+
+
+async def unscheduled(world: World, name: str) -> object:
+    await registered(world, name, step("crash.echo"))
+    run_id = await started(world, name, run_at=(datetime.now(UTC) + timedelta(hours=1)).isoformat())
+    await world.ask("DELETE", f"/runs/{run_id}/scheduled", 400)
+    await ended(world.store, run_id, ENDED_S_MAX)
+    return await schedules(world.store, run_id)
+
+
+async def signal(world: World, name: str) -> None:
+    run_id = await begun(world, name, step("crash.signalled"))
+    await world.ask("POST", f"/runs/{run_id}/signal/go", content=b"5")
+    await ended(world.store, run_id, ENDED_S_MAX)
+
+
+async def malformed(world: World, name: str) -> None:
+    """Somebody publishes to the run's history what is no event."""
+    run_id = await begun(world, name, step("crash.echo"), step("crash.signalled", 1))
+    await world.store.publisher.send(names.history_subject(run_id), b"what is this?")
+    await world.ask("POST", f"/runs/{run_id}/signal/go", content=b"5")
+    await ended(world.store, run_id, ENDED_S_MAX)
+
+    async def buried() -> bool:
+        return bool((await world.store.dead_letters.page(run_id)).letters)
+
+    await until(buried)
+
+
+def approval(meanwhile: Meanwhile | None = None) -> Scenario:
+    """A run waits for a decision, `meanwhile` something happens, then it is approved."""
+
+    async def scenario(world: World, name: str) -> object:
+        told: set[str] = set()
+
+        async def tell(msg: Any) -> None:
+            told.add(orjson.loads(msg.data)["token"])
+
+        await world.store.broker.subscribe(f"told.{name}", tell)
+        await world.store.broker.flush()
+        asked = {"id": "ok", "type": "approval", "config": {"subject": f"told.{name}"}}
+        run_id = await begun(world, name, asked, {**step("crash.echo"), "depends_on": ["ok"]})
+        token = await until(lambda: token_of(world.store, run_id))
+        await until_true(lambda: bool(told))
+        if meanwhile is not None:
+            await meanwhile(world, run_id)
+        await world.ask("POST", f"/runs/{run_id}/approval/ok", 409, params={"action": "approve", "token": token})
+        await ended(world.store, run_id, ENDED_S_MAX)
+        await until(lambda: withdrawn(world.store, run_id))
+        return told == {token}
+
+    return scenario
+
+
+async def token_of(store: Store, run_id: str) -> str | None:
+    for record in records(await store.history.read(run_id)):
+        if isinstance(record.event, ApprovalRequested) and await store.approval_tokens.get(names.step_key(run_id, "ok")):
+            return record.event.payload.token
+    return None
+
+
+async def schedules(store: Store, run_id: str) -> int:
+    """How many timers of the run the broker has."""
+    return len(await store.reader.subject(names.HISTORY, names.schedule_subject(run_id, ">")))
+
+
+async def withdrawn(store: Store, run_id: str) -> bool:
+    return await schedules(store, run_id) == 0
+
+
+async def timer_is_stored(world: World, run_id: str) -> None:
+    async def stored() -> bool:
+        return await schedules(world.store, run_id) > 0
+
+    await until(stored)
+
+
+async def shards_are_killed(world: World, run_id: str) -> None:
+    await until_true(lambda: world.place.service.pids().keys() >= set(SHARDS))
+    for name in SHARDS:
+        world.place.service.kill(name)
+
+
+async def shard_stops_in_peace(world: World, run_id: str) -> None:
+    """One that has something to hand over."""
+    name, *_ = await until(lambda: in_charge(world))
+    world.place.service.kill(name, IN_PEACE)
+
+
+async def in_charge(world: World) -> list[str]:
+    """The shards that own partitions."""
+    view, pids = await world.store.owners.read(), world.place.service.pids()
+    owners = {found.claim.owner for found in view.claims.values()}
+    owning = {listed.member.pid for member_id, listed in view.members.items() if member_id in owners}
+    return [name for name in SHARDS if pids.get(name) in owning]
+
+
+async def all_ended(world: World, name: str, count: int) -> None:
+    """Return when so many runs of the workflow have been started, and have ended."""
+
+    async def there() -> list[dict[str, Any]]:
+        runs: list[dict[str, Any]] = (await world.ask("GET", "/runs", params={"workflow": name})).json()
+        return runs if len(runs) >= count else []
+
+    for run in await until(there):
+        await ended(world.store, run["run_id"], ENDED_S_MAX)

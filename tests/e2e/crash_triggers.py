@@ -1,0 +1,89 @@
+"""What comes to triggers while a process dies: scenarios as in crash_scenarios.py, with a trigger of the workflow's name."""
+
+from __future__ import annotations
+
+import hmac
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from penstock.broker import names
+from penstock.broker.triggers import Kept
+from tests.e2e.crash_scenarios import UNANSWERED_S, all_ended, registered, step
+from tests.support.crashing import SECRET, World
+from tests.support.occasions import gone, nothing_left
+from tests.support.waiting import until
+
+TICK_S = 3.0
+
+
+async def webhook(world: World, name: str) -> None:
+    """A webhook that got no answer is sent again, under the same id."""
+    kept = await triggered(world, name, {"webhook": {}})
+    body = b'{"n": 1}'
+    signature = "sha256=" + hmac.digest(SECRET.encode(), body, "sha256").hex()
+    headers = {"X-Signature-256": signature, "X-GitHub-Delivery": name}
+    await world.ask("POST", f"/v1/webhooks/{name}", content=body, headers=headers)
+    await occurred(world, name, kept, 1)
+
+
+async def event(world: World, name: str) -> None:
+    kept = await triggered(world, name, {"event": {"subject": f"event.{name}"}})
+    await world.store.events.publish(f"event.{name}", b"1")
+    await occurred(world, name, kept, 1)
+
+
+async def subject(world: World, name: str) -> object:
+    kept = await triggered(world, name, {"subject": {"subject": f"outside.{name}"}})
+    await world.store.broker.publish(f"outside.{name}", b"1")
+    await occurred(world, name, kept, 1)
+    streams = (await world.store.broker.api("STREAM.NAMES", {"subject": f"outside.{name}"}))["streams"]
+    return len(streams)
+
+
+async def refused_event(world: World, name: str) -> None:
+    """What comes to the trigger is no input for its workflow."""
+    kept = await triggered(world, name, {"event": {"subject": f"event.{name}"}}, input_schema={"type": "object"})
+    await world.store.events.publish(f"event.{name}", b"1")
+    await nothing_left(world.store, kept)
+
+
+async def deleted_trigger(world: World, name: str) -> None:
+    kept = await triggered(world, name, {"event": {"subject": f"event.{name}"}})
+    await world.ask("DELETE", f"/triggers/{name}", 404)
+    await world.store.events.publish(f"event.{name}", b"1")
+    await until(lambda: gone(world.store, kept.generation))
+
+
+async def cron(world: World, name: str) -> object:
+    """One instant comes; the next one is a year away, and the broker has it."""
+    await registered(world, name, step("crash.echo"))
+    at = datetime.now(UTC) + timedelta(seconds=TICK_S)
+    expression = f"{at.second} {at.minute} {at.hour} {at.day} {at.month} *"
+    kept = await triggered(world, name, {"cron": {"expression": expression, "timezone": "UTC"}})
+    await occurred(world, name, kept, 1)
+    following = await world.store.events.scheduled(name, kept.generation)
+    assert following is not None
+    return following.instant.year - at.year
+
+
+async def triggered(world: World, name: str, source: dict[str, Any], **more: Any) -> Kept:
+    """A trigger and its workflow, both of this name. What is not acknowledged comes again after 1 s, instead of 10."""
+    await registered(world, name, step("crash.echo"), **more)
+    await world.ask("POST", "/triggers", json={"name": name, "workflow": name, **source})
+
+    async def consumed() -> Kept | None:
+        kept = (await world.store.triggers.find(name)).kept
+        return kept if kept is not None and kept.settled else None
+
+    kept = await until(consumed)
+    assert kept is not None
+    consumer = names.trigger_consumer(name, kept.generation)
+    info = await world.store.broker.api(f"CONSUMER.INFO.{kept.stream}.{consumer}")
+    request = {"stream_name": kept.stream, "config": {**info["config"], "ack_wait": UNANSWERED_S * 10**9}, "action": "update"}
+    await world.store.broker.api(f"CONSUMER.CREATE.{kept.stream}.{consumer}", request)
+    return kept
+
+
+async def occurred(world: World, name: str, kept: Kept, runs: int) -> None:
+    await all_ended(world, name, runs)
+    await nothing_left(world.store, kept)
