@@ -1,0 +1,108 @@
+"""The stream API of the simulated broker: what it answers to each request that the service makes."""
+
+from __future__ import annotations
+
+import base64
+from typing import TYPE_CHECKING, Any
+
+from tests.simulation.clock import EPOCH
+from tests.simulation.consumers import Consumer
+from tests.simulation.streams import Refused, Stream, matches, stamp
+
+if TYPE_CHECKING:
+    from tests.simulation.client import Item
+    from tests.simulation.server import Server
+
+NS = 10**9
+NOT_FOUND = Refused(404, 10037, "no message found")
+NO_STREAM = Refused(404, 10059, "stream not found")
+NO_CONSUMER = Refused(404, 10014, "consumer not found")
+
+
+def answer_of(server: Server, parts: list[str], request: dict[str, Any]) -> Refused | dict[str, Any] | None:
+    """None: the broker says nothing at all."""
+    stream = server.streams.get(parts[3] if parts[:2] == ["STREAM", "MSG"] else parts[2])
+    if stream is None:
+        return NO_STREAM
+    match parts:
+        case ["STREAM", "INFO", _]:
+            return _info(server, stream, request)
+        case ["STREAM", "PURGE", _]:
+            return {"success": True, "purged": stream.purge(request["filter"], request.get("seq"))}
+        case ["STREAM", "MSG", "GET", _]:
+            return _get(stream, request)
+        case ["STREAM", "MSG", "DELETE", _]:
+            if request["seq"] not in stream.messages:
+                return Refused(400, 10043, f"sequence {request['seq']} not found")
+            stream.remove(request["seq"])
+            return {"success": True}
+        case ["CONSUMER", "CREATE", _, name, *_]:
+            return create_consumer(server, name, request["config"])
+        case ["CONSUMER", "NAMES", _]:
+            return {"total": len(server.consumers), "consumers": list(server.consumers)[request.get("offset", 0) :]}
+        case ["CONSUMER", "RESET", _, name] if name not in server.consumers:
+            return None
+        case ["CONSUMER", _, _, name] if name not in server.consumers:
+            return NO_CONSUMER
+        case ["CONSUMER", "INFO", _, name]:
+            return {"ack_floor": {"stream_seq": server.consumers[name].floor}}
+        case ["CONSUMER", "DELETE", _, name]:
+            del server.consumers[name]
+            return {"success": True}
+        case ["CONSUMER", "RESET", _, name]:
+            server.consumers[name].reset()
+            return {"reset_seq": server.consumers[name].floor + 1}
+        case _:
+            raise AssertionError(f"the simulated broker does not know {'.'.join(parts)}")
+
+
+def create_consumer(server: Server, name: str, config: dict[str, Any]) -> dict[str, Any]:
+    """One that is there stays as it is."""
+    if name not in server.consumers:
+        start = config.get("opt_start_seq", 1)
+        server.consumers[name] = Consumer(server, name, config["filter_subject"], config["ack_wait"] / NS, start)
+    return {"name": name, "config": config}
+
+
+def _info(server: Server, stream: Stream, request: dict[str, Any]) -> dict[str, Any]:
+    first = next(iter(stream.messages), stream.last_seq + 1)
+    state: dict[str, Any] = {"messages": len(stream.messages), "bytes": 0, "first_seq": first, "last_seq": stream.last_seq}
+    if "subjects_filter" in request:
+        state["subjects"] = {
+            subject: len(seqs) for subject, seqs in stream.subjects.items() if matches(request["subjects_filter"], subject)
+        }
+    return {"created": stamp(int(EPOCH) * NS), "state": state, "config": {"num_replicas": 1}, "ts": stamp(int(server.wall * 1e6) * 1000)}
+
+
+def _get(stream: Stream, request: dict[str, Any]) -> Refused | dict[str, Any]:
+    if "last_by_subj" in request:
+        found = stream.matching(request["last_by_subj"])[-1:]
+    elif "next_by_subj" in request:
+        found = stream.matching(request["next_by_subj"], request["seq"])[:1]
+    else:
+        found = [stream.messages[request["seq"]]] if request["seq"] in stream.messages else []
+    if not found:
+        return NOT_FOUND
+    one = found[0]
+    encoded = base64.b64encode(one.data).decode()
+    headers = {"hdrs": base64.b64encode(one.own_headers).decode()} if one.headers else {}
+    return {"message": {"subject": one.subject, "seq": one.seq, "data": encoded, "time": stamp(one.at_ns), **headers}}
+
+
+def read_directly(stream: Stream, request: dict[str, Any]) -> list[Item]:
+    if "last_by_subj" in request or ("next_by_subj" not in request and "multi_last" not in request):
+        last = stream.last(request["last_by_subj"]) if "last_by_subj" in request else stream.messages.get(request["seq"])
+        return (
+            [(b"", b"", b"", b"NATS/1.0 404 Message Not Found\r\n\r\n")] if last is None else [(b"", b"", last.data, last.head() + b"\r\n")]
+        )
+    if "multi_last" in request:
+        found = sorted((one for one in map(stream.last, request["multi_last"]) if one is not None), key=lambda one: one.seq)
+        left = 0
+    else:
+        found = stream.matching(request["next_by_subj"], request["seq"])
+        left = max(0, len(found) - request["batch"])
+        found = found[: request["batch"]]
+    if not found:
+        return [(b"", b"", b"", b"NATS/1.0 404 Message Not Found\r\n\r\n")]
+    items = [(b"", b"", one.data, one.head() + b"Nats-Num-Pending: 0\r\n\r\n") for one in found]
+    return [*items, (b"", b"", b"", b"NATS/1.0 204 EOB\r\nNats-Num-Pending: %d\r\n\r\n" % left)]

@@ -1,0 +1,134 @@
+"""A durable pull consumer with ack policy all, as each partition of the history has one."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING
+
+from tests.simulation.streams import Message
+
+if TYPE_CHECKING:
+    from tests.simulation.client import Client
+    from tests.simulation.server import Server
+
+HEARTBEAT_S = 2.0
+
+
+class _Waiting:
+    """One request for messages; it waits where its client's requests are answered."""
+
+    __slots__ = ("client", "expires_at", "inbox", "left", "said_at")
+
+    def __init__(self, client: Client, inbox: str, left: int, now: float, expires_s: float) -> None:
+        self.client, self.inbox, self.left, self.expires_at, self.said_at = client, inbox, left, now + expires_s, now
+
+
+class Consumer:
+    """`floor` is the last sequence that is acknowledged with all before it. What was delivered waits `ack_wait_s` for that."""
+
+    def __init__(self, server: Server, name: str, filter_subject: str, ack_wait_s: float, start: int = 1) -> None:
+        self._server, self.name, self.filter = server, name, filter_subject
+        self._stream, self._ack_wait_s = server.history, ack_wait_s
+        self._prefix = filter_subject.removesuffix("*")
+        self.floor = start - 1
+        self._next: deque[Message] = deque(self._stream.matching(filter_subject, start))
+        self._again: deque[Message] = deque()
+        self._pending: dict[int, tuple[Message, int, float]] = {}
+        self._number = 0
+        self._requests: deque[_Waiting] = deque()
+        self._watched = False
+
+    @property
+    def unacknowledged(self) -> int:
+        return len(self._next) + len(self._pending)
+
+    def takes(self, subject: str) -> bool:
+        return subject.startswith(self._prefix)
+
+    def offer(self, message: Message) -> None:
+        """It has just been stored."""
+        if message.seq <= self.floor:
+            return  # it begins behind that
+        self._next.append(message)
+        self._pump()
+
+    def ask(self, client: Client, inbox: str, batch: int, expires_s: float) -> None:
+        self._requests.append(_Waiting(client, inbox, batch, self._server.now, expires_s))
+        self._watch()
+        self._pump()
+
+    def acknowledge(self, seq: int) -> None:
+        """Everything up to there is done; a word about what was not delivered (in this life of the consumer) is ignored."""
+        if seq not in self._pending and not any(message.seq == seq for message in self._again):
+            return
+        self.floor = max(self.floor, seq)
+        self._pending = {one: found for one, found in self._pending.items() if one > seq}
+        self._again = deque(message for message in self._again if message.seq > seq)
+
+    def reset(self) -> None:
+        """Everything that is not acknowledged comes again, counted from the beginning. Requests stay as they are."""
+        self._pending.clear()
+        self._again.clear()
+        self._number = 0
+        self._next = deque(self._stream.matching(self.filter, self.floor + 1))
+        self._pump()
+
+    def redeliver(self) -> None:
+        """What is unacknowledged has waited too long."""
+        self._again = deque(message for message, _, _ in self._pending.values())
+        self._pump()
+
+    def forget(self, client: Client) -> None:
+        """Its connection is gone."""
+        self._requests = deque(request for request in self._requests if request.client is not client)
+
+    def _pump(self) -> None:
+        while self._requests and (self._again or self._next):
+            request = self._requests.popleft()
+            if not request.client.listens(request.inbox):
+                continue
+            message = (self._again or self._next).popleft()
+            if message.seq in self._stream.messages:  # else it was removed meanwhile
+                self._deliver(request, message)
+                request.left -= 1
+            if request.left:
+                self._requests.append(request)
+
+    def _deliver(self, request: _Waiting, message: Message) -> None:
+        count = self._pending[message.seq][1] + 1 if message.seq in self._pending else 1
+        self._pending[message.seq] = message, count, self._server.now
+        self._number += 1
+        request.said_at = self._server.now
+        left = len(self._next) + len(self._again)
+        reply = f"$JS.ACK.{self._stream.name}.{self.name}.{count}.{message.seq}.{self._number}.{message.at_ns}.{left}"
+        item = message.subject.encode(), reply.encode(), message.data, message.own_headers
+        self._server.deliver(request.client, self.name, request.inbox, item)
+
+    def _watch(self) -> None:
+        if not self._watched:
+            self._watched = True
+            self._server.later(HEARTBEAT_S, self._look)
+
+    def _look(self) -> None:
+        """Requests that are over, heartbeats, deliveries that were not acknowledged in time."""
+        now = self._server.now
+        kept: deque[_Waiting] = deque()
+        for request in self._requests:
+            if not request.client.listens(request.inbox):
+                continue
+            if now >= request.expires_at:
+                status = b"NATS/1.0 408 Request Timeout\r\nNats-Pending-Messages: %d\r\nNats-Pending-Bytes: 0\r\n\r\n" % request.left
+                self._server.deliver(request.client, self.name, request.inbox, (b"", b"", b"", status))
+                continue
+            if now - request.said_at >= HEARTBEAT_S:
+                request.said_at = now
+                self._server.deliver(request.client, self.name, request.inbox, (b"", b"", b"", b"NATS/1.0 100 Idle Heartbeat\r\n\r\n"))
+            kept.append(request)
+        self._requests = kept
+        late = [message for message, _, at in self._pending.values() if now - at >= self._ack_wait_s]
+        waiting = {message.seq for message in self._again}
+        self._again.extend(message for message in late if message.seq not in waiting)
+        self._pump()
+        self._watched = bool(self._requests or self._pending)
+        if self._watched:
+            self._server.later(HEARTBEAT_S, self._look)

@@ -1,0 +1,174 @@
+"""Bugs that are put into the shell on purpose: a simulation that does not find them would find nothing else either."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import Any, TypeAlias
+from unittest.mock import patch
+
+from msgspec.structs import replace
+
+from penstock.actors import performing, run_actor
+from penstock.actors.loading import Loaded, load
+from penstock.actors.mailbox import Lane, Mail
+from penstock.actors.run_actor import RunActor
+from penstock.actors.shard import Shard
+from penstock.actors.timers import Timers
+from penstock.broker.batch import Batches, Message
+from penstock.broker.history import History
+from penstock.broker.pull import Pull
+from penstock.broker.store import Store
+from penstock.engine.commands import Command, DeadLetterTask, SetTimer
+from penstock.engine.events import Event
+from tests.simulation.clock import TIME
+
+Patch: TypeAlias = tuple[Any, str, Any]
+
+
+def _acknowledges_what_is_not_written() -> Patch:
+    def acknowledgeable(lane: Lane, before: float) -> Mail | None:
+        last = None
+        while lane.queue:
+            last = lane.queue.popleft()
+        return last
+
+    return Lane, "acknowledgeable", acknowledgeable
+
+
+def _forgets_what_was_ordered() -> Patch:
+    """After a crash, what the events beyond the snapshot had ordered is not done again."""
+
+    async def forgetful(store: Store, run_id: str, **how: Any) -> Loaded:
+        return replace(await load(store, run_id, **how), due=())
+
+    return run_actor, "load", forgetful
+
+
+def _forgets_the_timers_of_a_former_owner() -> Patch:
+    resume = RunActor._resume
+
+    async def forgetful(actor: RunActor, loaded: Loaded, since: float, repeat: bool) -> None:
+        await resume(actor, loaded, since, False)
+
+    return RunActor, "_resume", forgetful
+
+
+def _lets_go_of_timers_too_early() -> Patch:
+    hand_over = Timers._hand_over
+
+    async def early(timers: Timers, armed: Any) -> None:
+        timers._release(armed)
+        await hand_over(timers, armed)
+
+    return Timers, "_hand_over", early
+
+
+def _fires_too_early() -> Patch:
+    arm = Timers.arm
+
+    def early(timers: Timers, run_id: str, command: SetTimer, since: float) -> None:
+        arm(timers, run_id, replace(command, due=command.due - 0.5), since)
+
+    return Timers, "arm", early
+
+
+def _withdraws_what_it_has_handed_over() -> Patch:
+    """Two tasks give one timer to the broker, and the second one takes it for withdrawn."""
+
+    async def confused(timers: Timers, armed: Any) -> None:
+        seq = await timers._schedule(armed)
+        timers.learn(0, seq)
+        timers.learn(1, seq)
+        if armed.live:
+            timers._release(armed)
+        else:
+            await timers.withdraw(armed.run_id, armed.command.timer)
+
+    return Timers, "_hand_over", confused
+
+
+def _hands_over_one_event_too_many() -> Patch:
+    hand_over = Shard.hand_over
+
+    async def generous(shard: Shard, number: int) -> int:
+        return await hand_over(shard, number) + 1
+
+    return Shard, "hand_over", generous
+
+
+def _pulls_on_after_its_end() -> Patch:
+    async def close(pull: Pull) -> None:
+        if pull._broker.connected:
+            await pull._stop()
+
+    return Pull, "_close", close
+
+
+def _starts_many_one_by_one() -> Patch:
+    async def publish(batches: Batches, messages: Sequence[Message]) -> None:
+        from penstock.broker.batch import publish_batch
+
+        for message in messages:
+            await publish_batch(batches._broker, [message])
+
+    return Batches, "publish", publish
+
+
+def _decides_whatever_has_happened() -> Patch:
+    async def append(history: History, event: Event, last_seq: int) -> bool:
+        await history.append(event, message_id=TIME.uuid4().hex)
+        return True
+
+    return History, "append_next", append
+
+
+def _keeps_no_dead_letters() -> Patch:
+    perform = performing.perform
+
+    async def careless(shard: Shard, run: Any, commands: list[Command], *rest: Any) -> None:
+        await perform(shard, run, [command for command in commands if not isinstance(command, DeadLetterTask)], *rest)
+
+    return run_actor, "perform", careless
+
+
+def _does_not_wait_for_answers() -> Patch:
+    """What is published counts as stored, so a crash loses it."""
+
+    def send(history: History, event: Event, message_id: str | None = None) -> asyncio.Future[bytes]:
+        asyncio.get_running_loop().call_later(0.5, real, history, event, message_id)
+        done = asyncio.get_running_loop().create_future()
+        done.set_result(b'{"seq":1}')
+        return done
+
+    real = History.send
+    return History, "send", send
+
+
+MUTANTS: dict[str, Callable[[], Patch]] = {
+    mutant.__name__.removeprefix("_"): mutant
+    for mutant in (
+        _acknowledges_what_is_not_written,
+        _forgets_what_was_ordered,
+        _forgets_the_timers_of_a_former_owner,
+        _lets_go_of_timers_too_early,
+        _fires_too_early,
+        _withdraws_what_it_has_handed_over,
+        _hands_over_one_event_too_many,
+        _pulls_on_after_its_end,
+        _starts_many_one_by_one,
+        _decides_whatever_has_happened,
+        _keeps_no_dead_letters,
+        _does_not_wait_for_answers,
+    )
+}
+
+
+@contextmanager
+def mutated(name: str) -> Iterator[None]:
+    """For the time of the block, the shell has this bug."""
+    with ExitStack() as stack:
+        where, attribute, value = MUTANTS[name]()
+        stack.enter_context(patch.object(where, attribute, value))
+        yield

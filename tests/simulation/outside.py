@@ -1,0 +1,158 @@
+"""Who answers: workers of every character, and people with tokens. What they do is a matter of the seed and of what they are asked."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+from zlib import crc32
+
+from msgspec.structs import replace
+
+from penstock.actors import approvals
+from penstock.broker import names
+from penstock.broker.tasks import TaskPayload, decode
+from penstock.engine.commands import DispatchTask
+from penstock.engine.errors import Conflict, Denied, NotFound, Unavailable
+from penstock.engine.events import ApprovalRequested, Decision, Event, encode
+from tests.properties.world import said
+from tests.simulation.streams import Message
+from tests.simulation.watch import Broken
+
+if TYPE_CHECKING:
+    from tests.simulation.world import World
+
+REDELIVERED_S = 30.0  # a worker that is gone keeps its task for so long
+FAIR_S = 0.05
+CONTINUES = 2
+
+
+class Character(NamedTuple):
+    """What a worker says of a task, and after how many seconds each. `keeps`: it does not acknowledge, the task comes again."""
+
+    said: tuple[tuple[float, str], ...]
+    keeps: bool = False
+
+
+OUTPUT, OTHER_OUTPUT = '{"x":1}', '{"x":0}'
+CHARACTERS = (
+    (26, Character(((0.05, "started"), (0.4, OUTPUT)))),
+    (46, Character(((0.02, OTHER_OUTPUT),))),
+    (54, Character(((0.05, "started"), (1.5, "null")))),
+    (60, Character(((0.1, OUTPUT), (0.2, OUTPUT)))),
+    (64, Character(((0.05, "started"), (0.3, OUTPUT), (6.5, OUTPUT), (9.0, "started")))),
+    (72, Character(((0.1, "started"), (0.2, "retriable")))),
+    (76, Character(((0.1, "retriable"), (0.15, "retriable"), (5.6, "retriable")))),
+    (78, Character(((0.1, "non_retriable"),))),
+    (81, Character(((0.1, "retry_after"),))),
+    (84, Character(((0.05, "started"), (12.0, OUTPUT)))),
+    (87, Character(((2.8, OTHER_OUTPUT),))),
+    (90, Character((), keeps=True)),
+    (93, Character(((0.05, "started"),), keeps=True)),
+    (96, Character(((0.1, OUTPUT), (0.3, "retriable"), (6.0, "non_retriable")))),
+    (98, Character(((0.05, "started"), (5.0, "retriable")))),
+    (100, Character(((0.6, OUTPUT), (0.6, "started")))),
+)
+FAIR = Character(((FAIR_S, OUTPUT),))
+
+
+class Workers:
+    """Every queue has its workers. Those of a bound run are the one that it is bound to, who may be away for a while."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self.fair = False
+        self._waiting: dict[tuple[str, int], TaskPayload] = {}
+        self.all_said: list[Event] = []
+
+    def offered(self, message: Message, delivery: int = 1) -> None:
+        """A task was queued, or has come again."""
+        task = decode(message.data)
+        self._waiting[message.stream, message.seq] = task
+        number = crc32(f"{self._world.label(task.run_id)}.{task.step_id}.{task.iteration}.{task.attempt}.{delivery}".encode()) % 100
+        character = FAIR if self.fair else next(one for most, one in CHARACTERS if number < most)
+        away = message.stream == names.STICKY and not self.fair and number % 3 == 0
+        self._work(message, task, Character((), keeps=True) if away else character, delivery)
+
+    def be_fair(self) -> None:
+        """From now on each does what it is asked at once, also what waits."""
+        self.fair = True
+        for (stream, seq), task in list(self._waiting.items()):
+            if seq in self._world.server.streams[stream].messages:
+                self._work(self._world.server.streams[stream].messages[seq], task, FAIR, 1)
+
+    def repeat(self, pick: int) -> None:
+        """Something that was said is said again, much later perhaps."""
+        if self.all_said:
+            self._publish(self.all_said[pick % len(self.all_said)])
+
+    def _work(self, message: Message, task: TaskPayload, character: Character, delivery: int) -> None:
+        stream, server = self._world.server.streams[message.stream], self._world.server
+
+        def say(answer: str, last: bool) -> None:
+            if delivery > 1 and message.seq not in stream.messages:
+                return  # it did not come again: it was withdrawn
+            if last and not character.keeps and message.seq in stream.messages:
+                stream.remove(message.seq)
+                self._waiting.pop((message.stream, message.seq), None)
+            self.say(message, task, answer)
+
+        answers = [one for one in character.said if one[1] != "started"]
+        for after_s, answer in character.said:
+            server.later(after_s, say, answer, bool(answers) and answer == answers[0][1])
+        if character.keeps:
+            server.later(REDELIVERED_S, self._again, message, delivery + 1)
+
+    def _again(self, message: Message, delivery: int) -> None:
+        if message.seq in self._world.server.streams[message.stream].messages and not self.fair:
+            self.offered(message, delivery)
+
+    def say(self, message: Message, task: TaskPayload, answer: str) -> None:
+        if task.step_type == "agent_loop" and answer in (OUTPUT, OTHER_OUTPUT) and task.iteration < CONTINUES:
+            answer = "continue"
+        worker = message.subject.split(".")[2] if message.stream == names.STICKY else None
+        command = DispatchTask(task.step_id, "", task.attempt, task.iteration, task.input, {}, None, worker, task.step_type)
+        event = said(command, answer, True, self._world.server.wall, f"w{task.attempt % 2}")
+        event = replace(event, run_id=task.run_id)
+        self.all_said.append(event)
+        self._publish(event)
+
+    def _publish(self, event: Event) -> None:
+        server = self._world.server
+        server.publish(server.history, names.history_subject(event.run_id), encode(event), {names.MSG_ID: names.message_id(event)})
+
+
+class People:
+    """They have the tokens of all requests, and decide: two at a time. A token is good for one decision."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self.granted: dict[tuple[str, str, int], int] = {}
+        self.unknown: set[tuple[str, str, int]] = set()
+
+    def asked(self, event: ApprovalRequested) -> None:
+        """A request is in the log."""
+        number = crc32(f"{self._world.label(event.run_id)}.{event.step_id}.{event.attempt_number}".encode()) % 10
+        if number < 6:
+            for other in range(2 if number < 4 else 1):
+                self._world.server.later(0.3 + number / 5, self._decide, event, bool((number + other) % 4))
+
+    def decide(self, event: ApprovalRequested) -> None:
+        self._decide(event, True)
+
+    def _decide(self, event: ApprovalRequested, granted: bool) -> None:
+        if self._world.front.store is not None and self._world.front.alive:
+            self._world.front.spawn(self._say(event, granted))
+
+    async def _say(self, event: ApprovalRequested, granted: bool) -> None:
+        store = self._world.front.store
+        assert store is not None
+        key = event.run_id, event.step_id, event.attempt_number or 1
+        try:
+            await approvals.decide(store, event.run_id, event.step_id, event.payload.token, Decision(), granted=granted)
+        except (Denied, Conflict, NotFound):
+            return
+        except Unavailable:
+            self.unknown.add(key)
+            return
+        self.granted[key] = self.granted.get(key, 0) + 1
+        if self.granted[key] > 1:
+            self._world.watch.fail(Broken("two decisions were taken for one token", event.run_id))

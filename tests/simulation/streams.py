@@ -1,0 +1,150 @@
+"""One stream of the simulated broker: what is stored, by sequence and by subject, with expectations, repeats, limits and purges.
+
+The order of the checks and the words of the refusals are those of nats-server (test_fidelity.py).
+"""
+
+from __future__ import annotations
+
+import time
+from bisect import bisect_left
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator, Mapping
+from typing import NamedTuple
+
+from penstock.broker.names import EXPECT_SEQ, MSG_ID
+
+WRONG_LAST_SEQUENCE = 10071
+DUPLICATE_IN_BATCH = 10201
+
+
+class Message:
+    """`at` is the broker's time of storing it to the microsecond, which is what every reader must make of `at_ns`."""
+
+    __slots__ = ("_head", "at", "at_ns", "data", "headers", "seq", "stream", "subject")
+
+    def __init__(self, stream: str, seq: int, subject: str, data: bytes, headers: Mapping[str, str], at: float) -> None:
+        self.stream, self.seq, self.subject, self.data, self.headers = stream, seq, subject, data, headers
+        self.at_ns = int(at * 1e6) * 1000 + seq % 1000
+        self.at = self.at_ns // 1000 / 1e6
+        self._head: bytes | None = None
+
+    @property
+    def own_headers(self) -> bytes:
+        """As they stand on the wire; none: nothing."""
+        lines = "".join(f"{name}: {value}\r\n" for name, value in self.headers.items())
+        return f"NATS/1.0\r\n{lines}\r\n".encode() if lines else b""
+
+    def head(self) -> bytes:
+        """The headers with which a direct read answers, without their last lines."""
+        if self._head is None:
+            lines = "".join(f"{name}: {value}\r\n" for name, value in self.headers.items())
+            place = f"Nats-Stream: {self.stream}\r\nNats-Subject: {self.subject}\r\nNats-Sequence: {self.seq}\r\n"
+            self._head = f"NATS/1.0\r\n{lines}{place}Nats-Time-Stamp: {stamp(self.at_ns)}\r\n".encode()
+        return self._head
+
+
+class Refused(NamedTuple):
+    """The broker's error object."""
+
+    code: int
+    err_code: int
+    description: str
+
+    def body(self) -> dict[str, object]:
+        return {"code": self.code, "err_code": self.err_code, "description": self.description}
+
+
+class Stored(NamedTuple):
+    seq: int
+    duplicate: bool
+
+
+class Stream:
+    """`per_subject` bounds the messages of one subject (0: no bound); `window_s` is how long a repeat is known by its id."""
+
+    def __init__(self, name: str, window_s: float, per_subject: int = 0) -> None:
+        self.name, self.window_s, self.per_subject = name, window_s, per_subject
+        self.messages: dict[int, Message] = {}
+        self.subjects: dict[str, list[int]] = {}
+        self.last_seq = 0
+        self._ids: OrderedDict[str, tuple[int, float]] = OrderedDict()
+
+    def problem(self, subject: str, headers: Mapping[str, str]) -> Refused | None:
+        """Expectations come before ids."""
+        expected = headers.get(EXPECT_SEQ)
+        if expected is None:
+            return None
+        seqs = self.subjects.get(subject)
+        last = seqs[-1] if seqs else 0
+        return None if int(expected) == last else Refused(400, WRONG_LAST_SEQUENCE, f"wrong last sequence: {last}")
+
+    def known(self, headers: Mapping[str, str], now: float) -> int | None:
+        """The sequence under which a message with this id was stored, within the window."""
+        while self._ids and now - next(iter(self._ids.values()))[1] >= self.window_s:
+            self._ids.popitem(last=False)
+        found = self._ids.get(headers.get(MSG_ID, ""))
+        return None if found is None else found[0]
+
+    def store(self, subject: str, data: bytes, headers: Mapping[str, str], now: float) -> Message:
+        self.last_seq += 1
+        message = self.messages[self.last_seq] = Message(self.name, self.last_seq, subject, data, headers, now)
+        seqs = self.subjects.setdefault(subject, [])
+        seqs.append(self.last_seq)
+        if self.per_subject and len(seqs) > self.per_subject:
+            del self.messages[seqs.pop(0)]
+        if MSG_ID in headers:
+            self._ids[headers[MSG_ID]] = (self.last_seq, now)
+        return message
+
+    def last(self, subject: str) -> Message | None:
+        seqs = self.subjects.get(subject)
+        return self.messages[seqs[-1]] if seqs else None
+
+    def matching(self, subject: str, from_seq: int = 1) -> list[Message]:
+        """What is stored under a literal subject or a filter from a sequence on, in order."""
+        seqs = self.subjects.get(subject, []) if is_literal(subject) else sorted(self._matching(subject))
+        return [self.messages[seq] for seq in seqs[bisect_left(seqs, from_seq) :]]
+
+    def remove(self, seq: int) -> None:
+        message = self.messages.pop(seq)
+        seqs = self.subjects[message.subject]
+        seqs.remove(seq)
+        if not seqs:
+            del self.subjects[message.subject]
+
+    def purge(self, subject: str, before_seq: int | None = None) -> int:
+        gone = [message.seq for message in self.matching(subject) if before_seq is None or message.seq < before_seq]
+        for seq in gone:
+            self.remove(seq)
+        return len(gone)
+
+    def _matching(self, pattern: str) -> Iterator[int]:
+        for subject, seqs in self.subjects.items():
+            if matches(pattern, subject):
+                yield from seqs
+
+
+def is_literal(subject: str) -> bool:
+    return not ("*" in subject or subject.endswith(">"))
+
+
+def matches(pattern: str, subject: str) -> bool:
+    if pattern.endswith(".>") and "*" not in pattern:
+        return subject.startswith(pattern[:-1])
+    ours, theirs = pattern.split("."), subject.split(".")
+    for at, part in enumerate(ours):
+        if part == ">":
+            return len(theirs) > at
+        if at >= len(theirs) or part not in ("*", theirs[at]):
+            return False
+    return len(ours) == len(theirs)
+
+
+def stamp(at_ns: int) -> str:
+    """RFC 3339 with nanoseconds, as the broker writes it."""
+    second, rest_ns = divmod(at_ns, 10**9)
+    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(second)) + f".{rest_ns:09d}Z"
+
+
+def first_known(stream: Stream, all_headers: Iterable[Mapping[str, str]], now: float) -> bool:
+    return any(stream.known(headers, now) is not None for headers in all_headers)

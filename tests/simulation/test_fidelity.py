@@ -1,0 +1,200 @@
+"""The simulated broker answers as the real one does: the same conversation with both, word for word."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import pytest
+
+from penstock.broker import names
+from penstock.broker.batch import Message, publish_batch
+from penstock.broker.connection import Broker
+from penstock.broker.direct import open_reader
+from penstock.broker.meters import Meters
+from penstock.broker.publisher import open_publisher
+from penstock.broker.pull import Delivery
+from penstock.broker.store import Store, open_store
+from penstock.engine.errors import PenstockError
+from tests.simulation.client import Client
+from tests.simulation.clock import PARTITIONS, TIME, simulated
+from tests.simulation.loop import Life, Loop
+from tests.simulation.server import Server
+from tests.support.own_broker import OwnBroker, own_broker
+from tests.support.waiting import until
+
+RUN = "0" * 32
+Conversation: TypeAlias = Callable[[Store], Awaitable[list[Any]]]
+
+
+async def _tried(what: Awaitable[Any]) -> Any:
+    """What came of it; of an error, what it is called."""
+    try:
+        return await what
+    except PenstockError as error:
+        return type(error).__name__
+
+
+async def _raw(store: Store, subject: str, headers: dict[str, str]) -> Any:
+    return await _tried(_sent(store, subject, headers))
+
+
+async def _sent(store: Store, subject: str, headers: dict[str, str]) -> tuple[int, bool]:
+    answer = await store.publisher.send(subject, b"{}", headers)
+    return int(answer.split(b'"seq":')[1].split(b",")[0].rstrip(b"}")), b'"duplicate"' in answer
+
+
+async def expectations_and_ids(store: Store) -> list[Any]:
+    """An expectation is looked at before an id; a repeat has the first one's sequence."""
+    subject, known = names.history_subject(RUN), {names.MSG_ID: "a"}
+    return [
+        await _raw(store, subject, {names.EXPECT_SEQ: "0"}),
+        await _raw(store, subject, known),
+        await _raw(store, subject, known),
+        await _raw(store, subject, {**known, names.EXPECT_SEQ: "1"}),
+        await _raw(store, subject, {names.EXPECT_SEQ: "2"}),
+        [stored.seq for stored in await store.history.read(RUN)],
+        [stored.seq for stored in await store.history.read(RUN, 2)],
+        await store.history.last_seq(),
+    ]
+
+
+async def buckets(store: Store) -> list[Any]:
+    """Revisions, deleted keys, lists."""
+    bucket = store.signals
+    return [
+        await _tried(bucket.put("r.a", b"1", 0)),
+        await _tried(bucket.put("r.a", b"2", 0)),
+        await _tried(bucket.put("r.a", b"2", 1)),
+        await _tried(bucket.put("r.b", b"3")),
+        [(entry.key, entry.value) for entry in await bucket.all("r.>")],
+        await bucket.get("r.c"),
+        await _tried(bucket.delete("r.b", 1)),
+        await _tried(bucket.delete("r.b")),
+        await bucket.get("r.b"),
+        (await bucket.find("r.b"))[1] > 0,
+        await bucket.purge("r.a"),
+        list(await bucket.get_many(["r.a", "r.b"])),
+    ]
+
+
+async def batches(store: Store) -> list[Any]:
+    """All or none, also of those that expect something; a repeat of a batch is no error."""
+    first = [Message(names.history_subject(RUN), b"{}", "x"), Message(names.history_subject("1" * 32), b"{}", "y")]
+    stale = [Message(names.history_subject(RUN), b"{}", "z"), Message(names.history_subject("1" * 32), b"{}", "w", {names.EXPECT_SEQ: "1"})]
+    return [
+        await _tried(publish_batch(store.broker, first)),
+        await _tried(publish_batch(store.broker, first)),
+        await _tried(publish_batch(store.broker, stale)),
+        await store.history.last_seq(),
+    ]
+
+
+async def schedules(store: Store) -> list[Any]:
+    """One of its subject replaces the one before; a purge may leave what is newer; an overdue one fires soon, without its id."""
+    subject, far = (
+        names.schedule_subject(RUN, "t"),
+        {names.SCHEDULE: "@at 2040-01-01T00:00:00Z", names.SCHEDULE_TARGET: names.history_subject(RUN)},
+    )
+    purge = f"STREAM.PURGE.{names.HISTORY}"
+    found = [
+        await _raw(store, subject, far),
+        await _raw(store, subject, far),
+        (await store.broker.api(purge, {"filter": subject, "seq": 2}))["purged"],
+        (await store.broker.api(purge, {"filter": subject, "seq": 3}))["purged"],
+        (await store.broker.api(purge, {"filter": subject}))["purged"],
+        await _raw(store, subject, {**far, names.SCHEDULE: "@at 2020-01-01T00:00:00Z", names.MSG_ID: "s"}),
+    ]
+    stored = await until(lambda: store.history.read(RUN))
+    headers = stored[0].headers
+    return [
+        *found,
+        stored[0].seq,
+        b"Nats-Msg-Id" in headers,
+        b"Nats-Schedule-Next: purge" in headers,
+        await store.reader.one(names.HISTORY, subject),
+    ]
+
+
+async def deliveries(store: Store) -> list[Any]:
+    """A consumer that is reset begins again behind what is acknowledged, and counts from one; its acknowledgement speaks for all before."""
+    got: list[tuple[int, int, int]] = []
+    arrived = asyncio.Event()
+
+    def take(delivery: Delivery) -> None:
+        got.append((delivery.seq, delivery.deliveries, delivery.number))
+        taken.append(delivery)
+        arrived.set()
+
+    async def received(count: int) -> None:
+        while len(got) < count:
+            arrived.clear()
+            await arrived.wait()
+
+    async def nothing() -> None:
+        """There is nothing to do before."""
+
+    async def acknowledged() -> bool:
+        return await store.consumers.floor(consumer) == taken[1].seq
+
+    taken: list[Delivery] = []
+    partition = names.partition(RUN)
+    consumer = names.engine_consumer(partition, 0)
+    await store.consumers.open(consumer, partition, 2)
+    for _ in range(4):
+        await _raw(store, names.history_subject(RUN), {})
+    async with store.history.consume(consumer, take, batch=16, room=lambda: 16, before=nothing):
+        await received(3)
+        await taken[1].ack()
+        await store.broker.flush()
+        await until(acknowledged)
+        await store.consumers.reset(consumer)
+        await received(4)
+    unknown = names.engine_consumer(partition, 99)
+    return [*got, await store.consumers.floor(consumer), await store.consumers.floor(unknown), sorted(await store.consumers._listed())]
+
+
+CONVERSATIONS: tuple[Conversation, ...] = (expectations_and_ids, buckets, batches, schedules, deliveries)
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Iterator[OwnBroker]:
+    with own_broker(tmp_path) as found:
+        yield found
+
+
+@pytest.mark.parametrize("talk", CONVERSATIONS, ids=lambda talk: talk.__name__)
+def test_the_simulated_broker_answers_as_the_real_one(talk: Conversation, broker: OwnBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+    simulated_answers = _simulated(talk)
+    assert simulated_answers == asyncio.run(_real(talk, broker, monkeypatch))
+
+
+def _simulated(talk: Conversation) -> list[Any]:
+    async def run() -> list[Any]:
+        life = Life("one")
+        plain, meters = Broker(Client(server, life, "engine")), Meters()  # type: ignore[arg-type]
+        async with open_publisher(plain, meters) as publisher, open_reader(plain) as reader:
+            return await talk(Store(plain, publisher, reader, meters))
+
+    with simulated():
+        loop = Loop()
+        TIME.begin(loop, 1)
+        server = Server(loop, 1, 0.001)
+        asyncio.set_event_loop(loop)
+        try:
+            return loop.run_until_complete(run())
+        finally:
+            asyncio.set_event_loop(None)
+            loop.close()
+
+
+async def _real(talk: Conversation, broker: OwnBroker, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    from penstock.broker import provisioning
+
+    monkeypatch.setattr(provisioning.limits, "PARTITIONS", PARTITIONS)
+    monkeypatch.setattr(names, "PARTITIONS", PARTITIONS)
+    async with open_store(broker.settings, "fidelity") as store:
+        await provisioning.provision(store.broker, broker.settings)
+        return await talk(store)

@@ -1,0 +1,67 @@
+"""A seed is all there is: it replays exactly, in any process, and a failing one becomes a short story."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from tests.simulation.clock import simulated
+from tests.simulation.mutants import mutated
+from tests.simulation.plan import CHAOS_S, plan_of
+from tests.simulation.shrink import report, shortest
+from tests.simulation.world import play
+
+SEEDS = (3, 7, 42)
+
+
+def _digests(hash_seed: str) -> bytes:
+    command = [sys.executable, "-m", "tests.simulation", "--digest", *map(str, SEEDS)]
+    return subprocess.run(command, env={**os.environ, "PYTHONHASHSEED": hash_seed}, capture_output=True, check=True).stdout
+
+
+def test_a_seed_replays_exactly_in_another_process() -> None:
+    first = _digests("1")
+    assert len(set(first.split())) == 2 * len(SEEDS)
+    assert _digests("2") == first
+
+
+def test_a_seed_replays_exactly_after_others_in_the_same_process() -> None:
+    with simulated():
+        first = play(plan_of(11), trace=True)
+        play(plan_of(12))
+        again = play(plan_of(11), trace=True)
+    assert again.trace == first.trace
+    assert first.trace != []
+
+
+def test_seeds_differ() -> None:
+    with simulated():
+        assert play(plan_of(1), trace=True).digest != play(plan_of(2), trace=True).digest
+
+
+def test_a_failing_seed_becomes_a_shorter_plan_that_breaks_the_same_law() -> None:
+    with simulated(), mutated("fires_too_early"):
+        plan = next(plan for seed in range(100) if play(plan := plan_of(seed)).law is not None and len(plan.moves) > 2)
+        short, outcome = shortest(plan)
+        told = report(short, outcome)
+        assert set(short.moves) < set(plan.moves)
+        assert play(short).law == outcome.law
+    assert outcome.law is not None
+    assert "too early" in outcome.law
+    assert f"python -m tests.simulation {plan.seed}" in told
+    assert "TimerFired" in told
+
+
+def test_a_sound_plan_cannot_be_made_shorter() -> None:
+    with simulated(), pytest.raises(AssertionError, match="nothing is broken"):
+        shortest(plan_of(1))
+
+
+def test_a_world_passes_its_time_at_once() -> None:
+    with simulated():
+        outcome = play(plan_of(5))
+    assert outcome.law is None
+    assert 0 < outcome.virtual_s < 10 * CHAOS_S

@@ -1,0 +1,130 @@
+"""What must hold at every moment: checked against a fold of our own, of each event as it is stored."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from penstock.broker import names
+from penstock.broker.tasks import decode as decode_task
+from penstock.engine.commands import Command
+from penstock.engine.events import Event, Record, TimerFired, WorkflowScheduled, WorkflowStarted, decode
+from penstock.engine.state import STEP_DONE, Run, from_snapshot, to_snapshot
+from penstock.engine.timers import live_timers
+from tests.properties.laws import ends, executions, lawful, result
+from tests.simulation.plan import Known
+from tests.simulation.streams import Message
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from tests.simulation.server import Server
+
+CLOCK_S = 0.001  # sequences are stamped to the microsecond
+
+
+class Broken(AssertionError):
+    """Something that must always hold does not; `run_id` is the run that shows it."""
+
+    def __init__(self, law: str, run_id: str | None = None) -> None:
+        super().__init__(law)
+        self.law, self.run_id = law, run_id
+
+
+class Watch:
+    """Owned by a world. `on_change(before, run, event)` is told of each event that changed a run."""
+
+    def __init__(self, server: Server, workflows: Mapping[str, Known], on_change: Callable[[Run | None, Run, Event], None]) -> None:
+        self._workflows, self._on_change = workflows, on_change
+        self.runs: dict[str, Run] = {}
+        self.of: dict[str, Known] = {}
+        self.early_s = 0.0  # how much too early timers may fire
+        self.events = 0
+        self._states: dict[str, dict[int, Run]] = {}
+        self._happened: set[tuple[object, ...]] = set()
+        server.on_store[names.HISTORY] = self._guarded(self._history)
+        server.on_store[names.TASKS] = server.on_store[names.STICKY] = self._guarded(self._task)
+        server.on_store[names.bucket_stream(names.RUNS)] = self._guarded(self._snapshot)
+        self.on_task: Callable[[Message], None] = lambda message: None
+        self.broken: list[Broken] = []
+        self.on_broken: Callable[[], None] = lambda: None
+
+    def fail(self, broken: Broken) -> None:
+        self.broken.append(broken)
+        self.on_broken()
+
+    @property
+    def open(self) -> list[Run]:
+        """The runs that have not ended."""
+        return [run for run in self.runs.values() if not run.ended]
+
+    def _guarded(self, check: Callable[[Message], None]) -> Callable[[Message], None]:
+        """What breaks a law is the finding, not an error of the broker's."""
+
+        def guarded(message: Message) -> None:
+            try:
+                check(message)
+            except Broken as broken:
+                self.fail(broken)
+            except AssertionError as error:
+                self.fail(Broken(str(error) or repr(error), message.subject.rsplit(".", 1)[-1]))
+
+        return guarded
+
+    def _history(self, message: Message) -> None:
+        if message.subject.startswith("schedule."):
+            return
+        self.events += 1
+        record = Record(message.seq, message.at, decode(message.data))
+        event, run_id = record.event, record.event.run_id
+        if isinstance(event, WorkflowStarted | WorkflowScheduled) and run_id not in self.of:
+            self.of[run_id] = self._workflows[event.payload.digest]
+        if run_id not in self.of:
+            raise Broken("an event of a run that nobody started", run_id)
+        before = self.runs.get(run_id)
+        try:
+            run, commands = lawful(self.of[run_id].workflow, before, record)
+        except AssertionError as error:
+            raise Broken(f"advance: {error}", run_id) from error
+        if run is None or run is before:
+            return
+        self.runs[run_id] = run
+        self._states.setdefault(run_id, {})[run.seq] = run
+        self._once(before, run, record, commands)
+        self._in_time(before, record)
+        self._on_change(before, run, event)
+
+    def _once(self, before: Run | None, run: Run, record: Record, commands: list[Command]) -> None:
+        """One result for each step, iteration and attempt; one order and one end too."""
+        found: list[tuple[object, ...]] = [("order", *one) for one in executions(commands)] + [("end", one) for one in ends(commands)]
+        if (one := result(before, run, record)) is not None:
+            found.append(("result", *one))
+        for thing in found:
+            if (run.run_id, *thing) in self._happened:
+                raise Broken(f"twice: {thing}", run.run_id)
+            self._happened.add((run.run_id, *thing))
+
+    def _in_time(self, before: Run | None, record: Record) -> None:
+        event = record.event
+        if before is None or not isinstance(event, TimerFired):
+            return
+        for timer in live_timers(before):
+            if timer.timer == event.payload.timer and record.at < timer.due - self.early_s - CLOCK_S:
+                raise Broken(f"the timer {timer.timer} fired {timer.due - record.at:.3f} s too early", event.run_id)
+
+    def _task(self, message: Message) -> None:
+        task = decode_task(message.data)
+        run, known = self.runs.get(task.run_id), self.of.get(task.run_id)
+        if run is None or known is None:
+            raise Broken("a task of a run that nobody started", task.run_id)
+        for needed in known.workflow.steps[task.step_id].depends_on:
+            if run.steps[needed].status not in STEP_DONE:
+                raise Broken(f"the step {task.step_id} is out before {needed} is done", task.run_id)
+        self.on_task(message)
+
+    def _snapshot(self, message: Message) -> None:
+        run = from_snapshot(message.data)
+        known = self._states.get(run.run_id, {}).get(run.seq)
+        if known is None or to_snapshot(known) != message.data:
+            raise Broken(
+                f"the snapshot at {run.seq} is not the fold of the history: {message.data!r}, {known and to_snapshot(known)!r}", run.run_id
+            )

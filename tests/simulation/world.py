@@ -1,0 +1,340 @@
+"""A world: a broker, an engine, a front end, workers and people, and a plan by which things go wrong. Then they go right, and every
+run must end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from functools import partial
+from hashlib import sha256
+from types import ModuleType
+
+from msgspec import Struct
+
+from penstock.actors import lease, membership, ownership
+from penstock.actors import shard as shard_module
+from penstock.broker import names
+from penstock.config import limits
+from penstock.engine.errors import PenstockError
+from penstock.engine.events import ApprovalRequested, Event, decode
+from penstock.engine.state import Run, StepStatus
+from penstock.engine.timers import live_timers
+from tests.simulation.client import Client
+from tests.simulation.clock import TIME
+from tests.simulation.ending import check_records, rest
+from tests.simulation.front import Front
+from tests.simulation.loop import LIFE, Loop, Standstill
+from tests.simulation.outside import People, Workers
+from tests.simulation.plan import Known, Move, Plan, known
+from tests.simulation.process import Process
+from tests.simulation.server import Fault, Server
+from tests.simulation.watch import Broken, Watch
+
+FAIR_S_MAX = 400.0  # everything ends within, once nothing goes wrong any more
+LOOK_S = 5.0
+LATE_S = 40.0  # a timer that has not fired by then is lost
+QUIET_S_MAX = 90.0  # acknowledgements are held back for a while, and one that was lost is repeated after another
+AGAIN_S = 0.4  # a process that died is started again
+LINGERS_S = 3.0  # an owner that was replaced and does not know it yet
+
+
+class Outcome(Struct, frozen=True):
+    """`law` is what was broken, None: nothing. `trace` are all messages that reached the broker, `history` those of the run."""
+
+    law: str | None
+    run_id: str | None = None
+    history: list[str] = []
+    trace: list[str] = []
+    events: int = 0
+    virtual_s: float = 0.0
+
+    @property
+    def digest(self) -> str:
+        return sha256("\n".join(self.trace).encode()).hexdigest()
+
+
+def play(plan: Plan, *, trace: bool = False, prepare: Callable[[World], None] | None = None) -> Outcome:
+    """Carry a plan out. Inside `simulated()` only."""
+    loop = Loop()
+    TIME.begin(loop, plan.seed)
+    world = World(loop, plan)
+    if trace:
+        world.server.trace = []
+    if prepare is not None:
+        prepare(world)
+    paces = _paces(plan)
+    before = [(module, name, getattr(module, name)) for module, name, _ in paces]
+    for module, name, value in paces:
+        setattr(module, name, value)
+    asyncio.set_event_loop(loop)
+    try:
+        broken = _played(loop, world)
+        virtual_s = loop.now
+        world.end(loop)
+    finally:
+        for module, name, value in before:
+            setattr(module, name, value)
+        asyncio.set_event_loop(None)
+        loop.close()
+    history = [] if broken is None or broken.run_id is None else world.history(broken.run_id)
+    law, run_id = (None, None) if broken is None else (broken.law, broken.run_id)
+    return Outcome(law, run_id, history, world.server.trace or [], world.watch.events, virtual_s)
+
+
+def _paces(plan: Plan) -> list[tuple[ModuleType, str, float]]:
+    renewed = [(module, "LEASE_RENEW_S", limits.LEASE_RENEW_S * plan.pace) for module in (membership, ownership)]
+    slowed = max(1.0, plan.pace / 2)  # a lease that is renewed half as often as outside holds as long as there
+    return [
+        (shard_module, "TICK_S", plan.tick_s),
+        *renewed,
+        (lease, "LEASE_S", limits.LEASE_S * slowed),
+        (membership, "SILENCE_S", limits.SILENCE_S * slowed),
+    ]
+
+
+def _played(loop: Loop, world: World) -> Broken | None:
+    try:
+        loop.run_until_complete(world.live())
+    except Broken as broken:
+        return broken
+    except Standstill:
+        return Broken("nothing is left to wait for")
+    return None
+
+
+class World:
+    """Owned by `play`."""
+
+    def __init__(self, loop: Loop, plan: Plan) -> None:
+        self.loop, self.plan = loop, plan
+        self.server = Server(loop, plan.seed, plan.latency_s)
+        self.server.crash = self._crashed
+        self._crashes: list[int] = []
+        TIME.on_point = self._reached
+        self._known = [known(number) for number in plan.workflows]
+        self._by_digest = {one.digest: one for one in self._known}
+        self.watch = Watch(self.server, self._by_digest, self._changed)
+        self.workers, self.people, self.verbs = Workers(self), People(self), Front(self)
+        self.watch.on_task = self.workers.offered
+        self.watch.on_broken = self._stop
+        self._over: asyncio.Event = asyncio.Event()
+        self._fair = False
+        self._lives = 0
+        self._skews: dict[str, float] = {}
+        self.processes: list[Process] = []
+        self._asked: list[ApprovalRequested] = []
+        bucket = self.server.streams[names.bucket_stream(names.DEFINITIONS)]
+        for one in self._known:
+            for key in (one.definition.name, names.definition_key(one.definition.name, one.digest)):
+                self.server.publish(bucket, names.key_subject(names.DEFINITIONS, key), one.body, {})
+        self.engine = self._begin("engine", "first")
+        self.front = self._begin("front", "front")
+
+    def workflow(self, pick: int) -> Known:
+        return self._known[pick % len(self._known)]
+
+    def label(self, run_id: str) -> str:
+        """What a run is called in all variants of the plan."""
+        run = self.watch.runs.get(run_id)
+        if run is None:
+            return ""
+        act_and_moment, _, _ = bytes(run.input).decode().rpartition(" ")
+        return f'{self.plan.seed} {act_and_moment}"}} {run.rerun_of is None}'
+
+    async def live(self) -> None:
+        """Chaos, then peace. Raises Broken."""
+        for move in self.plan.moves:
+            self.server.later(move.at, self._move, move)
+        await self._until(self.plan.moves[-1].at + 0.5 if self.plan.moves else 0.0)
+        self._make_peace()
+        until = self.loop.now + FAIR_S_MAX
+        while self.watch.open and self.loop.now < until:
+            await self._pass(LOOK_S)
+            self._look_after()
+        if self.watch.open:
+            raise Broken(
+                f"the run has not ended in {FAIR_S_MAX:g} fair seconds: {_waits_for(self.watch.open[0])}", self.watch.open[0].run_id
+            )
+        await self._quiet()
+        check_records(self)
+
+    async def _quiet(self) -> None:
+        """Until nothing is left of what has ended, neither in memory nor unacknowledged. Raises Broken when that does not come."""
+        since = self.loop.now
+        while (left := rest(self)) and self.loop.now < since + QUIET_S_MAX:
+            await self._pass(1.0)
+        if left:
+            raise Broken(f"everything has ended, and left {left}")
+
+    async def _until(self, when: float) -> None:
+        await self._pass(when - self.loop.now)
+
+    async def _pass(self, seconds: float) -> None:
+        """Let time pass, until something is broken or it makes no sense to wait any longer."""
+        try:
+            async with asyncio.timeout(max(0.0, seconds)):
+                await self._over.wait()
+        except TimeoutError:
+            pass
+        if self.watch.broken:
+            raise self.watch.broken[0]
+        if self.loop.troubles:
+            raise Broken(f"an error that nobody took: {self.loop.troubles[0]}")
+
+    def _stop(self) -> None:
+        self._over.set()
+
+    # Processes
+
+    def _begin(self, kind: str, place: str) -> Process:
+        self._lives += 1
+        process = Process(self.server, f"{kind}-{self._lives}", kind, place, {one.digest: one.workflow for one in self._known})
+        process.task.add_done_callback(partial(self._ended, process))
+        process.life.skew_s = self._skews.get(kind, 0.0)
+        self.processes.append(process)
+        return process
+
+    def _ended(self, process: Process, task: asyncio.Task[None]) -> None:
+        """However it came: the supervisor starts another one in its place."""
+        error = None if task.cancelled() else task.exception()
+        if error is not None and not isinstance(error, PenstockError):
+            self.watch.fail(Broken(f"a process ended with {error!r}"))
+        if process in (self.engine, self.front) and not self._over.is_set():
+            self.server.later(AGAIN_S, self._replace, process)
+
+    def _replace(self, process: Process) -> None:
+        if process is self.engine:
+            self.engine = self._begin("engine", process.place)
+        elif process is self.front:
+            self.front = self._begin("front", process.place)
+
+    def _reached(self, point: str) -> None:
+        """The engine is between two effects."""
+        if self._crashes and LIFE.get() is self.engine.life:
+            self._crashes[0] -= 1
+            if self._crashes[0] < 0:
+                self._crashes.pop(0)
+                self.server.note(None, f"crash at {point}")
+                self.engine.kill()
+                raise asyncio.CancelledError
+
+    def _crashed(self, client: Client) -> None:
+        process = next(one for one in self.processes if one.client is client)
+        process.kill()
+
+    # Moves
+
+    def _move(self, move: Move) -> None:
+        self.server.note(None, f"--- {move}")
+        match move.act:
+            case "crash":
+                self.engine.kill()
+            case "crash front":
+                self.front.kill()
+            case "restart":
+                self.engine.leave()
+            case "pause":
+                self._pause(self.engine, move.more)
+            case "takeover":
+                self._take_over(move.more, move.pick)
+            case "join":
+                self._join(move.more)
+            case "disconnect":
+                process = self.front if move.pick % 4 == 0 else self.engine
+                process.client.disconnect()
+                self.server.later(move.more / 2, process.client.reconnect)
+            case "crash between":
+                self._crashes.append(move.pick % 30)
+            case "redeliver" | "reset":
+                for consumer in self.server.consumers.values():
+                    consumer.redeliver() if move.act == "redeliver" else consumer.reset()
+            case "clock":
+                self._jump("front" if move.pick % 3 == 0 else "engine", move.more)
+            case "late schedules":
+                self.server.schedules_late_s = move.more
+            case "repeat":
+                self.workers.repeat(move.pick)
+            case "crash_before" | "crash_after" | "lose" | "lose_answer" | "refuse" | "stall" | "stall_answer":
+                who = "front" if move.pick % 4 == 0 else "engine"
+                self.server.armed[who].append(Fault(move.act, move.kind, move.more))
+            case _:
+                self.verbs.wish(move)
+
+    def _pause(self, process: Process, seconds: float) -> None:
+        process.pause()
+        self.server.later(seconds, process.go_on)
+
+    def _jump(self, kind: str, seconds: float) -> None:
+        """The wall clock of a host is set: so much ahead of the broker's from now on, or behind it."""
+        self._skews[kind] = seconds
+        for process in self.processes:
+            if process.kind == kind:
+                process.life.skew_s = seconds
+
+    def _take_over(self, seconds: float, pick: int) -> None:
+        """The owner is paused; another engine finds out, and takes over. Then the old one wakes up, and some time later it ends."""
+        old = self.engine
+        old.pause()
+        self.engine = self._begin("engine", f"place {self._lives}")
+        self.server.later(seconds, old.go_on)
+        self.server.later(seconds + LINGERS_S * (pick % 4), old.kill if pick % 2 else old.leave)
+
+    def _join(self, seconds: float) -> None:
+        """Another engine takes its share, and hands it over again."""
+        other = self._begin("engine", f"place {self._lives}")
+        self.server.later(seconds, other.leave)
+
+    def _make_peace(self) -> None:
+        """Nothing goes wrong any more; one owner is left."""
+        self.server.note(None, "--- peace")
+        self._fair = True
+        self.server.schedules_late_s = 0.0
+        for armed in self.server.armed.values():
+            armed.clear()
+        self._crashes.clear()
+        for process in self.processes:
+            process.go_on()
+            process.client.reconnect()
+            if process not in (self.engine, self.front):
+                process.kill()  # the other one must find that out
+        self.workers.be_fair()
+        self._look_after()
+
+    def _look_after(self) -> None:
+        """People decide what is asked; timers that should have fired are lost."""
+        for event in self._asked:
+            step = self.watch.runs[event.run_id].steps[event.step_id]
+            if step.status is StepStatus.RUNNING and step.attempts == (event.attempt_number or 1):
+                self.people.decide(event)
+        for run in self.watch.open:
+            for timer in live_timers(run):
+                if timer.due < self.server.wall - LATE_S:
+                    raise Broken(f"the timer {timer.timer} was lost: it was due {self.server.wall - timer.due:.1f} s ago", run.run_id)
+
+    def _changed(self, before: Run | None, run: Run, event: Event) -> None:
+        if isinstance(event, ApprovalRequested):
+            self._asked.append(event)
+            self.people.decide(event) if self._fair else self.people.asked(event)
+
+    def history(self, run_id: str) -> list[str]:
+        """The run's events as people read them."""
+        stored = self.server.history.matching(names.stored_subject(run_id))
+        return [f"{message.seq:5} {message.at - self.server.wall + self.loop.now:9.3f}  {decode(message.data)}" for message in stored]
+
+    def end(self, loop: Loop) -> None:
+        """Nothing of this world runs on."""
+        self._over.set()
+        for process in self.processes:
+            process.kill()
+        loop.call_later(0, loop.stop)
+        loop.run_forever()
+        for task in asyncio.all_tasks(loop):
+            task.cancel()
+        loop.call_soon(loop.stop)
+        loop.run_forever()
+
+
+def _waits_for(run: Run) -> str:
+    steps = {step_id: str(step.status) for step_id, step in run.steps.items()}
+    return f"it is {run.status}, error={run.error}, steps {steps}, timers {[(timer.timer, timer.due) for timer in live_timers(run)]}"
