@@ -43,9 +43,21 @@ bench: setup ## Measure the workloads of docs/performance.md
 loadtest: setup ## Put load on a running service (SERVICE_URL)
 	@.venv/bin/python scripts/loadtest.py
 
+.PHONY: chaos
+chaos: setup ## Kill, freeze and restart a service of its own under load for ten minutes, and check what it has promised
+	@.venv/bin/python scripts/chaos.py
+
+.PHONY: takeover
+takeover: setup ## Measure how long runs stand still when a shard or a host of engines is killed
+	@.venv/bin/python scripts/takeover.py
+
 .PHONY: pages
 pages: setup ## Write the pages that are made from tables in the code
 	@.venv/bin/python scripts/settings_table.py && .venv/bin/python scripts/diagrams.py && .venv/bin/python scripts/metrics_table.py
+
+.PHONY: audit
+audit: ## Look up what penstock depends on in a database of advisories
+	@scripts/audit
 
 .PHONY: clean
 clean: ## Remove .venv, caches and builds; data stays

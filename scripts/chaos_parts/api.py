@@ -1,0 +1,76 @@
+"""The service over HTTP while it breaks: one try with a bound, or tries until there is an answer that counts."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from typing import Any
+
+import orjson
+from load.client import address
+from load.connection import Answer, LostError, Pool
+
+ANSWER_S_MAX = 15.0
+AGAIN_S = 0.3
+UNKNOWN = (500, 503)  # docs/http.md: of a write with such an answer nobody knows the outcome
+
+
+class Heard:
+    """What became of a request in the end. `doubted`: an earlier try had no answer that counts, and may have been carried out."""
+
+    def __init__(self, answer: Answer, doubted: bool) -> None:
+        self.status, self.body, self.doubted = answer.status, answer.body, doubted
+
+    def json(self) -> Any:
+        return orjson.loads(self.body)
+
+    @property
+    def text(self) -> str:
+        return f"{self.status} {self.body[:200].decode(errors='replace').strip()}"
+
+
+class Api:
+    """Owned by the storm. `answers` counts them by method, first word of the path, and status (0: none)."""
+
+    def __init__(self, url: str) -> None:
+        self._pool = Pool(*address(url))
+        self.answers: Counter[tuple[str, str, int]] = Counter()
+
+    async def once(self, method: str, target: str, body: bytes = b"", headers: bytes = b"") -> Answer:
+        """One try. Raises LostError without an answer."""
+        try:
+            async with asyncio.timeout(ANSWER_S_MAX):
+                answer = await self._pool.request(method, target, body, headers)
+        except TimeoutError as error:
+            self._count(method, target, 0)
+            raise LostError(f"no answer in {ANSWER_S_MAX:g} s") from error
+        except LostError:
+            self._count(method, target, 0)
+            raise
+        self._count(method, target, answer.status)
+        return answer
+
+    async def insist(self, method: str, target: str, body: bytes = b"", headers: bytes = b"") -> Heard:
+        """Try until there is an answer that counts; the caller sets the bound."""
+        doubted = False
+        while True:
+            try:
+                answer = await self.once(method, target, body, headers)
+                if answer.status not in UNKNOWN:
+                    return Heard(answer, doubted)
+            except LostError:
+                pass
+            doubted = True
+            await asyncio.sleep(AGAIN_S)
+
+    async def ready(self) -> bool:
+        try:
+            return (await self.once("GET", "/ready")).status == 200
+        except LostError:
+            return False
+
+    def close(self) -> None:
+        self._pool.close()
+
+    def _count(self, method: str, target: str, status: int) -> None:
+        self.answers[method, "/" + target.split("?")[0].split("/")[1], status] += 1

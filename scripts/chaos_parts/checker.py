@@ -1,0 +1,40 @@
+"""The checker: every rule over the evidence, and what was violated."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+from . import histories, promises, states
+from .evidence import Evidence, Violation
+
+RULES: Sequence[Callable[[Evidence], Iterator[Violation]]] = (
+    promises.acknowledged_starts,
+    promises.one_run_a_key,
+    promises.bulk_all_or_none,
+    promises.one_run_a_delivery,
+    promises.one_run_a_tick,
+    promises.no_start_too_early,
+    promises.unscheduled_never_start,
+    promises.nobody_starts_by_itself,
+    promises.signals_arrive,
+    promises.one_decision_a_token,
+    promises.cancelled_stay_cancelled,
+    promises.replayed_go_on,
+    promises.odd_answers,
+    promises.inputs_are_results,
+    histories.every_run_ends,
+    histories.no_impossible_event,
+    histories.dependencies_first,
+    histories.timers_in_time,
+    histories.failures_have_a_reason,
+    states.snapshot_is_the_fold,
+    states.all_tell_the_same,
+    states.dead_letters,
+    states.nothing_left,
+    states.no_bug_logged,
+)
+
+
+def check(evidence: Evidence) -> list[Violation]:
+    """Everything that must never be and is, in the order of the rules. Pure: the same evidence gives the same answer."""
+    return [violation for rule in RULES for violation in rule(evidence)]

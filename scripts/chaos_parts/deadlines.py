@@ -1,0 +1,76 @@
+"""When each timer of a run may fire at the earliest, told from its history and its definition."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from penstock.config.limits import STICKY_FALLBACK_S
+from penstock.engine.events import Failure
+from penstock.engine.retry import delay_s, retry_after_s
+from penstock.engine.workflow import Workflow
+
+from .account import Account, Seen
+
+TOLERANCE_S = 0.005  # the broker's schedules count whole milliseconds
+
+
+def early_timers(run_id: str, workflow: Workflow, history: Sequence[Seen]) -> Iterator[str]:
+    """A sentence for each timer that fired before its time, or that was never set."""
+    account, due = Account(workflow), dict[tuple[str, int], float]()
+    for seen in history:
+        if seen.type == "timer.fired":
+            yield from _early(seen, due)
+        before = {step_id: (step.attempt, step.iteration, step.status) for step_id, step in account.steps.items()}
+        account.take(seen)
+        _set_run_timer(account, seen, due)
+        for step_id, step in account.steps.items():
+            if step.status == "out" and before[step_id] != (step.attempt, step.iteration, step.status):
+                _set_waits(account, run_id, step_id, seen, due)
+        if seen.step_id in account.steps:
+            _set_step_timer(account, seen, due)
+
+
+def _early(seen: Seen, due: dict[tuple[str, int], float]) -> Iterator[str]:
+    timer, attempt = seen.payload["timer"], seen.payload.get("attempt") or 0
+    at = due.get((timer, attempt))
+    if at is None:
+        yield f"the timer {timer} of attempt {attempt} ({seen.seq}) was never set"
+    elif seen.at < at - TOLERANCE_S:
+        yield f"the timer {timer} of attempt {attempt} ({seen.seq}) fired {at - seen.at:.3f} s early"
+
+
+def _set_run_timer(account: Account, seen: Seen, due: dict[tuple[str, int], float]) -> None:
+    if seen.type in ("workflow.started", "workflow.resumed") and account.workflow.timeout_s is not None:
+        due.setdefault(("workflow", account.resumes), seen.at + account.workflow.timeout_s)
+
+
+def _set_waits(account: Account, run_id: str, step_id: str, seen: Seen, due: dict[tuple[str, int], float]) -> None:
+    """The step was ordered just now, or will be after a pause."""
+    step, plan = account.steps[step_id], account.workflow.steps[step_id]
+    name = _suffixed(step_id, step.iteration)
+    wait_s = 0.0
+    if seen.step_id == step_id and seen.type == "step.failed":
+        failure = Failure(**(seen.payload or {}))
+        after = failure.failure_type == "retry_after"
+        wait_s = retry_after_s(failure) if after else delay_s(plan.retry, run_id, step_id, step.attempt - 1 - step.base)
+    elif seen.type == "step.continue" and plan.loop is not None:
+        wait_s = plan.loop.delay_s
+    due["retry." + name, step.attempt] = seen.at + wait_s
+    if account.workflow.sticky is not None:
+        due["sticky." + name, step.attempt] = seen.at + wait_s + STICKY_FALLBACK_S
+
+
+def _set_step_timer(account: Account, seen: Seen, due: dict[tuple[str, int], float]) -> None:
+    step_id = seen.step_id or ""
+    step, plan = account.steps[step_id], account.workflow.steps[step_id]
+    if seen.type == "step.started" and plan.timeout_s is not None:
+        key = "timeout." + _suffixed(step_id, seen.iteration or 0), seen.attempt or step.attempt
+        due.setdefault(key, seen.at + plan.timeout_s)
+    if seen.type == "step.started" and plan.loop is not None and plan.loop.duration_s is not None:
+        due.setdefault((f"loop.{step_id}", account.resumes), seen.at + plan.loop.duration_s)
+    if seen.type == "approval.requested" and plan.approval is not None:
+        due.setdefault((f"approval.{step_id}", step.attempt), seen.at + plan.approval.timeout_s)
+
+
+def _suffixed(step_id: str, iteration: int) -> str:
+    return f"{step_id}~{iteration}" if iteration else step_id

@@ -1,0 +1,170 @@
+"""Gathering the evidence: the whole history stream as it grows, and when all is over, whoever else tells of runs."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from datetime import datetime
+from itertools import pairwise
+
+import orjson
+
+from penstock.actors.loading import advance_safely
+from penstock.broker import names
+from penstock.broker.direct import Stored
+from penstock.broker.store import Store
+from penstock.engine.events import Malformed, Record, decode
+from penstock.engine.state import Run, to_snapshot
+from penstock.engine.workflow import Workflow
+
+from .account import Account, Seen, wire_event
+from .api import Api
+from .evidence import Evidence, History, Told, told_state
+from .executions import read_all
+from .installation import Installation
+from .ledger import Ledger
+from .workflows import CRON, DEFINITIONS
+
+READS_AT_ONCE = 16
+LISTED_MAX = 10_000
+SNAPSHOT_S_MAX = 20.0
+LOOK_S = 0.5
+PROGRESS = ("step.started", "step.completed", "step.continue", "workflow.started", "workflow.completed")
+BUGS = ("advance_failed", "run_failed_to_advance", "event_buried", "snapshot_unreadable", "task_malformed")
+
+
+class Gathering:
+    """Owned by the storm. Every event is read once; `accounts` say after each reading how far the runs are."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._seq = 0
+        self._records: defaultdict[str, list[Record]] = defaultdict(list)
+        self._seen: defaultdict[str, list[Seen]] = defaultdict(list)
+        self._malformed: list[str] = []
+        self.accounts: dict[str, Account] = {}
+        self.progress: list[float] = []
+        self.last_tick = 0
+
+    @property
+    def open(self) -> list[str]:
+        """Runs that have not ended."""
+        return [run_id for run_id in self._seen if run_id not in self.accounts or not self.accounts[run_id].ended]
+
+    async def read_on(self) -> None:
+        """Read what is new in the log. Raises Unavailable."""
+        last = await self._store.history.last_seq()
+        async for stored in self._store.reader.between(names.HISTORY, "history.*.*", self._seq + 1, last):
+            await self._take(stored)
+            self._seq = stored.seq
+        self._seq = max(self._seq, last)
+
+    async def queued(self) -> list[str]:
+        """The subjects of all tasks that wait or are held. Raises Unavailable."""
+        return await self._subjects(names.TASKS, "task.>") + await self._subjects(names.STICKY, "sticky.>")
+
+    async def evidence(self, ledger: Ledger, api: Api, installation: Installation) -> Evidence:
+        """All that the checker looks at. The service must be there, and quiet. Raises Unavailable."""
+        workflows = {run_id: account.workflow for run_id, account in self.accounts.items()}
+        folds = {run_id: _folded(workflow, self._records[run_id]) for run_id, workflow in workflows.items()}
+        snapshots = await self._snapshots(folds)
+        return Evidence(
+            ledger,
+            {run_id: History(workflow, self._seen[run_id]) for run_id, workflow in workflows.items()},
+            snapshots=snapshots,
+            folds=folds,
+            told={
+                "snapshot": {run_id: told_state(orjson.loads(body)) for run_id, body in snapshots.items()},
+                "GET /runs/{id}": await _views(api, list(workflows)),
+                "GET /runs": await _listed(api),
+            },
+            letters=await self._letters(),
+            executions=read_all(installation.executions),
+            tasks=await self.queued(),
+            timers=await self._subjects(names.HISTORY, "schedule.>"),
+            malformed=[*self._malformed, *(f"the history of {run_id} has no start" for run_id in self._seen.keys() - workflows.keys())],
+            logged=[orjson.dumps(line).decode() for line in installation.log_lines() if line.get("event") in BUGS],
+        )
+
+    def longest_stall(self, begin: float, end: float) -> float:
+        """The longest time between two signs of progress within these bounds, in s."""
+        moments = [begin, *sorted(at for at in self.progress if begin <= at <= end), end]
+        return max(after - before for before, after in pairwise(moments))
+
+    async def _take(self, stored: Stored) -> None:
+        run_id = stored.subject.rpartition(".")[2]
+        try:
+            record = Record(stored.seq, stored.at, decode(stored.data))
+        except Malformed as error:
+            self._malformed.append(f"{stored.seq} of {run_id}: {error}")
+            return
+        seen = wire_event(stored.seq, stored.at, stored.data)
+        self._records[run_id].append(record)
+        self._seen[run_id].append(seen)
+        if seen.type in PROGRESS:
+            self.progress.append(stored.at)
+        if run_id not in self.accounts and seen.type in ("workflow.started", "workflow.scheduled"):
+            workflow = await self._store.definitions.load(seen.payload["workflow"], seen.payload["digest"])
+            self.accounts[run_id] = Account(workflow)
+        if run_id in self.accounts:
+            self.accounts[run_id].take(seen)
+        if seen.type == "workflow.started" and (trigger := seen.payload.get("trigger", {})).get("name") == CRON:
+            self.last_tick = max(self.last_tick, int(datetime.fromisoformat(trigger["at"]).timestamp()))
+
+    async def _snapshots(self, folds: dict[str, bytes]) -> dict[str, bytes]:
+        """As soon as they are what the log says; as they are, when that takes too long."""
+        found: dict[str, bytes] = {}
+        try:
+            async with asyncio.timeout(SNAPSHOT_S_MAX):
+                while True:
+                    found = {entry.key: entry.value for entry in await self._store.runs.all()}
+                    if found == folds:
+                        return found
+                    await asyncio.sleep(LOOK_S)
+        except TimeoutError:
+            return found
+
+    async def _letters(self) -> frozenset[tuple[str, str]]:
+        found, before = set[tuple[str, str]](), None
+        while True:
+            page = await self._store.dead_letters.page(limit=1000, before=before)
+            found |= {(letter.run_id, letter.step_id) for letter in page.letters if letter.run_id and letter.step_id}
+            if page.next is None:
+                return frozenset(found)
+            before = page.next
+
+    async def _subjects(self, stream: str, under: str) -> list[str]:
+        return [one.subject for one in await self._store.reader.subject(stream, under) if not one.removed]
+
+
+def _folded(workflow: Workflow, records: list[Record]) -> bytes:
+    run: Run | None = None
+    for record in records:
+        run, _ = advance_safely(workflow, run, record)
+    assert run is not None
+    return to_snapshot(run)
+
+
+async def _views(api: Api, run_ids: list[str]) -> dict[str, Told]:
+    found: dict[str, Told] = {}
+    gate = asyncio.Semaphore(READS_AT_ONCE)
+
+    async def one(run_id: str) -> None:
+        async with gate:
+            heard = await api.insist("GET", f"/runs/{run_id}")
+            if heard.status == 200:
+                found[run_id] = told_state(heard.json())
+
+    async with asyncio.TaskGroup() as group:
+        for run_id in run_ids:
+            group.create_task(one(run_id))
+    return found
+
+
+async def _listed(api: Api) -> dict[str, Told]:
+    """Every run of every list; the storm never has more of one workflow than a list can hold."""
+    found: dict[str, Told] = {}
+    for definition in DEFINITIONS:
+        heard = await api.insist("GET", f"/runs?workflow={definition['name']}&limit={LISTED_MAX}")
+        found |= {run["run_id"]: told_state(run) for run in heard.json()} if heard.status == 200 else {}
+    return found

@@ -1,0 +1,49 @@
+"""Whoever tells a run tells the same, and nothing is left over of runs that have ended."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from .evidence import Evidence, Violation
+
+
+def snapshot_is_the_fold(evidence: Evidence) -> Iterator[Violation]:
+    """The stored state is, byte by byte, what the engine makes of the whole history."""
+    for run_id, fold in evidence.folds.items():
+        found = evidence.snapshots.get(run_id)
+        if found is None:
+            yield Violation("snapshot is the fold", "there is no snapshot", run_id)
+        elif found != fold:
+            yield Violation("snapshot is the fold", f"the snapshot is {found[:2000]!r}, the fold {fold[:2000]!r}", run_id)
+
+
+def all_tell_the_same(evidence: Evidence) -> Iterator[Violation]:
+    """Snapshot, `GET /runs/{id}` and the list tell what the history means, and no run is missing anywhere."""
+    for where, told in evidence.told.items():
+        for run_id, history in evidence.histories.items():
+            found = told.get(run_id)
+            problems = ["it is not there"] if found is None else history.told.differences(found)
+            for problem in problems:
+                yield Violation("told the same", f"{where}: {problem}", run_id)
+        for run_id in told.keys() - evidence.histories.keys():
+            yield Violation("told the same", f"{where}: it is there, and has no history", run_id)
+
+
+def dead_letters(evidence: Evidence) -> Iterator[Violation]:
+    """Each step that has failed for good has one."""
+    for run_id, history in evidence.histories.items():
+        for step_id, step in history.account.steps.items():
+            if history.account.status == "failed" and step.status == "failed" and (run_id, step_id) not in evidence.letters:
+                yield Violation("dead letters", f"step {step_id} has failed for good, and has none", run_id)
+
+
+def nothing_left(evidence: Evidence) -> Iterator[Violation]:
+    """No task is there when every run has ended, neither waiting nor forgotten by the broker. (A timer may be: it will fire, and
+    change nothing.)"""
+    for subject in evidence.tasks:
+        yield Violation("nothing left", f"a task is still queued: {subject}", subject.rpartition(".")[2])
+
+
+def no_bug_logged(evidence: Evidence) -> Iterator[Violation]:
+    for line in evidence.logged:
+        yield Violation("log", line)

@@ -1,0 +1,148 @@
+"""The load: users of every kind, each of whom insists on an answer and writes down what it was.
+
+Nothing new begins once the load is stopped; what has begun is seen through, so that the ledger says what was promised.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import random
+from collections.abc import AsyncIterator, Awaitable, Callable
+from datetime import UTC, datetime, timedelta
+from hashlib import sha256
+
+import orjson
+from load.connection import LostError
+
+from .api import Api
+from .following import Following
+from .installation import WEBHOOK_SECRET
+from .ledger import Batch, Ledger, Start
+from .workflows import AGENT, BRIEF, CHAIN, CONSENT, DIAMOND, DOOMED, HOOK, PARKED, SIGNALLED, STICKY, TIMED
+
+KEYED_EVERY_S, SCHEDULED_EVERY_S, BULK_EVERY_S, HOOK_EVERY_S, MANY_EVERY_S = 0.3, 1.0, 4.0, 1.0, 13.0
+AT_ONCE_MAX = 150
+BULK_SIZE = (5, 40)
+AHEAD_S = (1.2, 5.0)
+SECOND_TIME, UNSCHEDULED, CANCELLED = 0.15, 0.2, 0.1
+FLOWS = (CHAIN, CHAIN, DIAMOND, DIAMOND, AGENT, SIGNALLED, CONSENT, DOOMED, TIMED, PARKED, STICKY)
+QUICK_FLOWS = (CHAIN, DIAMOND, STICKY, BRIEF)
+
+
+class Users:
+    """Owned by the storm. `fewer` stretches the pauses between requests."""
+
+    def __init__(self, api: Api, ledger: Ledger, seed: int, fewer: float) -> None:
+        self._api, self._ledger, self._fewer = api, ledger, fewer
+        self._dice = random.Random(f"users {seed}")
+        self.following = Following(api, ledger, self._dice)
+        self._stopped = asyncio.Event()
+        self._gate = asyncio.Semaphore(AT_ONCE_MAX)
+
+    def stop(self) -> None:
+        self._stopped.set()
+
+    async def play(self) -> None:
+        """Ask and ask until `stop`, then see to the end of what has begun."""
+        kinds: list[tuple[float, Callable[[int], Awaitable[None]]]] = [
+            (KEYED_EVERY_S, self._single),
+            (SCHEDULED_EVERY_S, self._scheduled),
+            (BULK_EVERY_S, self._bulk),
+            (HOOK_EVERY_S, self._hook),
+            (MANY_EVERY_S, self._many),
+        ]
+        async with asyncio.TaskGroup() as group:
+            for every_s, user in kinds:
+                group.create_task(self._pace(every_s * self._fewer, user, group))
+
+    async def _pace(self, every_s: float, user: Callable[[int], Awaitable[None]], group: asyncio.TaskGroup) -> None:
+        async for number in self._numbers(every_s):
+            await self._gate.acquire()
+            group.create_task(self._one(user, number))
+
+    async def _numbers(self, every_s: float) -> AsyncIterator[int]:
+        number = 0
+        while not self._stopped.is_set():
+            yield number
+            number += 1
+            try:
+                async with asyncio.timeout(every_s * self._dice.uniform(0.5, 1.5)):
+                    await self._stopped.wait()
+            except TimeoutError:
+                continue
+
+    async def _one(self, user: Callable[[int], Awaitable[None]], number: int) -> None:
+        try:
+            await user(number)
+        finally:
+            self._gate.release()
+
+    async def _single(self, number: int) -> None:
+        workflow = self._dice.choice(FLOWS)
+        run_id = await self._start(f"single-{number}", workflow)
+        if run_id is None:
+            return
+        if self._dice.random() < CANCELLED and workflow not in (SIGNALLED, CONSENT):
+            await self.following.cancel(run_id)
+        else:
+            await self.following.see_through(workflow, run_id)
+
+    async def _start(self, key: str, workflow: str, run_at: datetime | None = None) -> str | None:
+        start = self._ledger.starts[key] = Start(workflow, run_at=run_at.timestamp() if run_at else None)
+        body = {"workflow": workflow, "input": {"key": key}, **({"run_at": run_at.isoformat()} if run_at else {})}
+        for _ in range(2 if self._dice.random() < SECOND_TIME else 1):
+            heard = await self._api.insist("POST", "/runs", orjson.dumps(body), f"Idempotency-Key: {key}\r\n".encode())
+            if heard.status != 201:
+                self._ledger.wonder(None, f"the start {key} was answered {heard.text}")
+                return None
+            start.answers.append(heard.json()["run_id"])
+        run_id = start.answers[-1]
+        if (seen := await self._api.insist("GET", f"/runs/{run_id}")).status != 200:
+            self._ledger.wonder(run_id, f"a read after its start was acknowledged: {seen.text}")
+        return run_id
+
+    async def _scheduled(self, number: int) -> None:
+        run_at = datetime.now(UTC) + timedelta(seconds=self._dice.uniform(*AHEAD_S))
+        run_id = await self._start(f"scheduled-{number}", self._dice.choice(QUICK_FLOWS), run_at)
+        if run_id is None or self._dice.random() >= UNSCHEDULED:
+            return
+        heard = await self._api.insist("DELETE", f"/runs/{run_id}/scheduled")
+        if heard.status == 200:
+            self._ledger.unscheduled.add(run_id)
+        elif heard.status != 400:
+            self._ledger.wonder(run_id, f"unscheduling was answered {heard.text}")
+
+    async def _bulk(self, number: int) -> None:
+        """Once only: nobody could tell a second try from the first."""
+        name = f"bulk-{number}"
+        batch = self._ledger.batches[name] = Batch(self._dice.randint(*BULK_SIZE))
+        inputs = [{"batch": name, "at": at} for at in range(batch.size)]
+        body = {"workflow_id": self._dice.choice(QUICK_FLOWS), "inputs": inputs}
+        try:
+            answer = await self._api.once("POST", "/runs/bulk", orjson.dumps(body))
+        except LostError:
+            return
+        if answer.status == 201:
+            batch.run_ids = orjson.loads(answer.body)["run_ids"]
+        elif answer.status != 503:
+            self._ledger.wonder(None, f"the bulk start {name} was answered {answer.status} {answer.body[:200]!r}")
+
+    async def _hook(self, number: int) -> None:
+        name = f"delivery-{number}"
+        self._ledger.deliveries[name] = False
+        body = orjson.dumps({"delivery": name})
+        signature = hmac.new(WEBHOOK_SECRET.encode(), body, sha256).hexdigest()
+        headers = f"X-Signature-256: sha256={signature}\r\nX-GitHub-Delivery: {name}\r\n".encode()
+        heard = await self._api.insist("POST", f"/v1/webhooks/{HOOK}", body, headers)
+        if heard.status != 202:
+            self._ledger.wonder(None, f"the webhook {name} was answered {heard.text}")
+            return
+        self._ledger.deliveries[name] = True
+        if self._dice.random() < SECOND_TIME:
+            await self._api.insist("POST", f"/v1/webhooks/{HOOK}", body, headers)
+
+    async def _many(self, number: int) -> None:
+        """All parked runs are cancelled, all doomed ones replayed, in one request each."""
+        await self.following.cancel_parked()
+        await self.following.replay_doomed()

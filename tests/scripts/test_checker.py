@@ -1,0 +1,145 @@
+"""The storm's checker can fail: each promise is broken once in a small history, and that very rule says so."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import pytest
+from chaos_parts.account import Account, Seen, wire_event
+from chaos_parts.checker import RULES, check
+from chaos_parts.deadlines import early_timers
+from chaos_parts.evidence import Evidence, History, Violation, told_account, told_state
+from chaos_parts.ledger import Ledger, Verdict
+from chaos_parts.workflows import AGENT, BRIEF, CHAIN, CONSENT, DIAMOND, DOOMED, HOOK, TIMED
+
+from penstock.engine.retry import delay_s
+from penstock.engine.validation import parse
+from penstock.engine.workflow import compile_workflow
+from tests.properties.recorded import histories, read
+from tests.scripts.broken_promises import (
+    BEGIN,
+    BRIEFLY,
+    BROKEN,
+    CANCELLED,
+    COMPLETED,
+    CONSENTED,
+    RUN,
+    WORKFLOWS,
+    doomed,
+    event,
+    evidence,
+    executed,
+    failure,
+    keyed,
+    started,
+    step,
+    task_left,
+    timer,
+    told,
+)
+
+
+@pytest.mark.parametrize(("broken", "rule"), BROKEN.items(), ids=[broken.__name__ for broken in BROKEN])
+def test_a_broken_promise_is_found_by_its_rule(broken: Callable[[], Evidence], rule: str) -> None:
+    assert rule in {violation.rule for violation in check(broken())}
+
+
+def test_every_rule_has_a_history_that_breaks_it() -> None:
+    silent = [rule.__name__ for rule in RULES if not any(found for broken in BROKEN for found in rule(broken()))]
+    assert [] == silent
+
+
+GOOD: Mapping[str, Evidence] = {
+    "a brief run": evidence(BRIEF, *BRIEFLY, executions=[executed("a", {"key": "k"})]),
+    "a doomed run": evidence(DOOMED, *doomed(), letters=frozenset({(RUN, "doom")})),
+    "a decision": evidence(
+        CONSENT, *CONSENTED, COMPLETED, ledger=keyed(verdicts={RUN: [Verdict("approve", 200, False), Verdict("reject", 409, False)]})
+    ),
+    "a decision whose answer got lost": evidence(
+        CONSENT, *CONSENTED, COMPLETED, ledger=keyed(verdicts={RUN: [Verdict("approve", 409, True)]})
+    ),
+    "a cancellation before the end": evidence(BRIEF, started(key="k"), CANCELLED, *step("a"), COMPLETED, ledger=keyed(cancelled={RUN})),
+    "a webhook": evidence(
+        BRIEF,
+        event("workflow.started", payload={"input": {"delivery": "d"}, "trigger": {"name": HOOK, "kind": "webhook", "at": ""}}),
+        *step("a"),
+        COMPLETED,
+        ledger=Ledger(deliveries={"d": True}),
+    ),
+}
+
+
+RECORDED = [path for path in histories() if b'"skip_if"' not in path.read_bytes()]  # the account knows the storm's own conditions only
+
+
+@pytest.mark.parametrize("path", RECORDED, ids=lambda path: path.stem)
+def test_the_account_of_a_recorded_history_is_what_it_folded_to(path: Path) -> None:
+    recorded = read(path)
+    found = Account(compile_workflow(parse(recorded.definition), "golden"))
+    for one in recorded.records:
+        found.take(wire_event(one.seq, one.at, bytes(one.event)))
+    assert recorded.snapshot is not None
+    assert [] == told_state(recorded.snapshot).differences(told_account(found))
+
+
+@pytest.mark.parametrize("found", GOOD.values(), ids=GOOD)
+def test_a_kept_promise_is_no_violation(found: Evidence) -> None:
+    assert [] == check(found)
+
+
+def account(workflow: str, *events: Seen) -> Account:
+    return History(WORKFLOWS[workflow], told(*events)).account
+
+
+def test_the_first_of_two_results_counts() -> None:
+    found = account(BRIEF, started(), *step("a", "first"), event("step.completed", "a", "second"), COMPLETED)
+    assert ("first", 1) == (found.steps["a"].output, found.late)
+
+
+def test_a_result_of_an_attempt_that_failed_before_is_late() -> None:
+    again = (timer("retry.a", 2, 0), *step("a", "again", 2))
+    found = account(BRIEF, started(), event("step.started", "a"), failure(1), event("step.completed", "a", "late"), *again, COMPLETED)
+    assert ("completed", "again", 2) == (found.status, found.steps["a"].output, found.steps["a"].attempt)
+
+
+def test_a_resumed_run_goes_on_with_the_next_attempt() -> None:
+    found = account(DOOMED, *doomed(), event("workflow.resumed"), *step("doom", 1, attempt=2), *step("after"), COMPLETED)
+    assert ("completed", 2, 1) == (found.status, found.steps["doom"].attempt, found.resumes)
+
+
+def test_a_loop_is_given_what_it_handed_on() -> None:
+    again = event("step.continue", "loop", "handed on")
+    last = event("step.completed", "loop", "done", 1, 1)
+    found = account(AGENT, started(), event("step.started", "loop"), again, timer("retry.loop~1", 1, 0), last, *step("after"), COMPLETED)
+    assert ("completed", {1: "handed on"}) == (found.status, found.steps["loop"].inputs)
+
+
+def test_a_step_whose_condition_holds_is_skipped_and_the_rest_goes_on() -> None:
+    found = account(DIAMOND, started(), *step("a", {"even": True}), event("step.skipped", "c"), *step("b"), *step("d"), COMPLETED)
+    assert ("completed", "skipped") == (found.status, found.steps["c"].status)
+
+
+def test_what_was_open_is_cancelled_with_its_run() -> None:
+    found = account(CHAIN, started(), *step("a"), CANCELLED)
+    assert ["completed", "cancelled", "cancelled"] == [one.status for one in found.steps.values()]
+
+
+def test_timers_are_in_time_from_their_due_moment_on() -> None:
+    failed = event("step.failed", "slow", {"error": "chaos: failed"})
+    due = BEGIN + 3 + delay_s(WORKFLOWS[TIMED].steps["slow"].retry, RUN, "slow", 1)
+    history = (started(), event("step.started", "slow"), failed)
+
+    def early(at: float) -> list[str]:
+        return list(early_timers(RUN, WORKFLOWS[TIMED], told(*history, timer("retry.slow", 2, at))))
+
+    assert [] == early(due)
+    assert 1 == len(early(due - 0.05))
+
+
+def test_a_timer_that_nobody_set_is_told() -> None:
+    assert 1 == len(list(early_timers(RUN, WORKFLOWS[BRIEF], told(started(), timer("retry.a", 2, BEGIN + 90)))))
+
+
+def test_a_violation_names_its_run() -> None:
+    assert [Violation("nothing left", f"a task is still queued: task.chaos.work.{RUN}", RUN)] == check(task_left())
