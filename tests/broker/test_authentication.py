@@ -15,7 +15,7 @@ from penstock.broker.connection import connect
 from penstock.broker.credentials import credentials
 from penstock.config.settings import BrokerSettings
 from penstock.engine.errors import Denied, Invalid, Unavailable
-from tests.support.operator import Key, Operator
+from tests.support.jwt_operator import Key, Operator
 from tests.support.server import Server, server
 from tests.support.waiting import until_true
 

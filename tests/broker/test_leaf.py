@@ -14,8 +14,8 @@ from penstock.broker.server import EmbeddedBroker, monitor_port
 from penstock.config.limits import LEAF_REMOTES_MAX
 from penstock.config.settings import BrokerSettings, SettingsError, load
 from penstock.engine.errors import Invalid, Unavailable
+from tests.support.jwt_operator import Operator
 from tests.support.listening import listening
-from tests.support.operator import Operator
 from tests.support.server import Server, server
 from tests.support.service import free_port
 from tests.support.waiting import until, until_true

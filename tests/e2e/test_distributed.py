@@ -13,7 +13,7 @@ import pytest
 from penstock.broker.store import Store, open_store
 from penstock.config.settings import BrokerSettings
 from tests.e2e.parts import Parts, all_completed, define, in_the_middle, parts
-from tests.support.operator import Operator
+from tests.support.jwt_operator import Operator
 from tests.support.server import Server, server
 from tests.support.service import PENSTOCK, clean_environ
 from tests.support.waiting import until_true

@@ -21,7 +21,7 @@ import pytest
 from penstock.broker.connection import ApiError
 from penstock.broker.store import Store, open_store
 from penstock.config.settings import BrokerSettings
-from tests.support.operator import Operator
+from tests.support.jwt_operator import Operator
 from tests.support.searching import Client, Found, Search
 from tests.support.server import server
 from tests.support.service import PENSTOCK, Service, clean_environ, free_port
