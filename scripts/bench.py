@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Measure the service: start one for each workload, with a data directory and a worker of its own, and print what came out.
 
-    scripts/bench.py                            all of it: about twenty minutes
+    scripts/bench.py                            all of it: about half an hour
     scripts/bench.py --only bulk --only latency some of it
     scripts/bench.py --json now.json            keep the figures, to compare with later: --compare now.json
     scripts/bench.py --quick                    everything once and small: whether it works, not how fast

@@ -81,6 +81,16 @@ class Log:
             raise StalledError(f"{len(run_ids) - len(found)} of {len(run_ids)} runs have not completed")
         return float(max(found))
 
+    async def moved_on_at(self, run_ids: Sequence[str], since: float) -> list[float]:
+        """When each of these runs had its first event after `since` (s since the epoch), in ascending order; without those that had
+        ended by then."""
+        wanted = {names.stored_subject(run_id) for run_id in run_ids}
+        moved = dict[str, float]()
+        for stored in await self._store.reader.subject(names.HISTORY, "history.*.*"):
+            if stored.at > since and stored.subject in wanted:
+                moved.setdefault(stored.subject, stored.at)
+        return sorted(moved.values())
+
     async def started_at(self, run_ids: Sequence[str]) -> list[float]:
         """When each of these runs started, in ascending order. Raises StalledError if one has not."""
         wanted = {names.stored_subject(run_id) for run_id in run_ids}

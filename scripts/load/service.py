@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import socket
 import sys
 import time
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -33,14 +34,29 @@ class Service(NamedTuple):
     broker_url: str
     roles: Roles
     ready_s: float
+    ports: tuple[int, int]
+
+    def kill(self) -> None:
+        """All of it, at once: first the process that would start the others again."""
+        for pids in (self.roles["serve"], *self.roles.values()):
+            for pid in pids:
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
 
 
 @asynccontextmanager
 async def service(
-    directory: Path, shards: int | None = None, fsync: str | None = None, bridge_token: str | None = None
+    directory: Path,
+    shards: int | None = None,
+    fsync: str | None = None,
+    bridge_token: str | None = None,
+    ports: tuple[int, int] | None = None,
 ) -> AsyncIterator[Service]:
-    """A service that is ready, for the time of the block. Raises RuntimeError with its last words when it does not get there."""
-    port, broker_port = free_ports(2)
+    """A service that is ready, for the time of the block. Raises RuntimeError with its last words when it does not get there.
+
+    `ports`, of HTTP and of the broker, are those of one that was killed and is to go on.
+    """
+    port, broker_port = ports or free_ports(2)
     options = {
         "listen": f"127.0.0.1:{port}",
         "broker-port": broker_port,
@@ -56,7 +72,7 @@ async def service(
         url = f"http://127.0.0.1:{port}"
         await _ready(url, command, log)
         ready_s = time.perf_counter() - begin
-        yield Service(url, f"nats://127.0.0.1:{broker_port}", roles(command.pid, dict(_named(log))), ready_s)
+        yield Service(url, f"nats://127.0.0.1:{broker_port}", roles(command.pid, dict(_named(log))), ready_s, (port, broker_port))
     finally:
         command.terminate()
         # In a thread: this loop must go on closing connections, for the service gives open ones time to end.

@@ -43,10 +43,23 @@ class Sizes(Struct, frozen=True, kw_only=True):
     fsync: int = 3_000
     bridge: int = 2_000
     scheduled: int = 10_000
+    killed: int = 10_000
     idle_wait_s: float = 60.0
 
 
-QUICK = Sizes(bulk=300, accept=1000, latency=30, closed=100, full=300, parked=300, fsync=100, bridge=100, scheduled=100, idle_wait_s=0.5)
+QUICK = Sizes(
+    bulk=300,
+    accept=1000,
+    latency=30,
+    closed=100,
+    full=300,
+    parked=300,
+    fsync=100,
+    bridge=100,
+    scheduled=100,
+    killed=300,
+    idle_wait_s=0.5,
+)
 
 
 class Setup(Struct, frozen=True):

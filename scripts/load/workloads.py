@@ -6,6 +6,7 @@ Ratios are of two runs that directly follow each other, so that a machine that g
 from __future__ import annotations
 
 import asyncio
+import tempfile
 import time
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
@@ -18,6 +19,7 @@ from .chain import NAME, inputs
 from .figures import percentile
 from .log import Live, Seen
 from .modes import Plan, closed_loop
+from .service import service
 from .stage import EVENTS_PER_RUN, Cost, Setup, Stage, stage, stage_in
 from .tally import Tally
 from .watching import Watch, watch
@@ -128,15 +130,28 @@ async def bridge(setup: Setup) -> Sample:
 
 
 async def parked(setup: Setup) -> Sample:
-    """Memory after every task is queued and the actors have had the time to leave."""
-    runs = setup.sizes.parked
-    async with stage(setup, worker_count=0) as on:
-        with on.measured("parked-100k", runs) as costs:
-            await on.start_all(runs)
-            await on.log.until(runs, names.TASKS)
-        await asyncio.sleep(setup.sizes.idle_wait_s)
-        memory_mb = on.memory_mb()
-    return Sample({"parked-100k": sum(memory_mb.values())}, costs, memory_mb)
+    return await _parked(setup, "parked-100k", setup.sizes.parked)
+
+
+async def parked_twice_as_many(setup: Setup) -> Sample:
+    return await _parked(setup, "parked-200k", 2 * setup.sizes.parked)
+
+
+async def killed(setup: Setup) -> Sample:
+    """The worker lives on. Nothing is lost: in the end all runs must have completed."""
+    runs = setup.sizes.killed
+    with tempfile.TemporaryDirectory(dir=setup.directory) as name:
+        async with stage_in(Path(name), setup, worker_count=1) as on:
+            before = await on.log.messages()
+            run_ids, _ = await on.start_all(runs)
+            killed_at = time.time()
+            on.service.kill()
+            async with service(Path(name), ports=on.service.ports):
+                ready_s = time.time() - killed_at
+                await on.log.until(before + runs * EVENTS_PER_RUN)
+                await on.log.completed_at(run_ids)
+                moved_at = await on.log.moved_on_at(run_ids, killed_at)
+    return Sample({"killed-ready": ready_s, "killed-moving": moved_at[-1] - killed_at})
 
 
 async def start(setup: Setup) -> Sample:
@@ -174,6 +189,8 @@ WORKLOADS: Mapping[str, Workload] = {
     "two-shards": Workload(two_shards),
     "fsync-always": Workload(fsync_always),
     "parked-100k": Workload(parked, once=True),
+    "parked-200k": Workload(parked_twice_as_many, once=True),
+    "killed": Workload(killed),
     "scheduled": Workload(scheduled),
 }
 
@@ -182,6 +199,17 @@ async def _bulk(on: Stage, row: str, runs: int) -> Sample:
     with on.measured(row, runs) as costs:
         run_ids, begin = await on.drain(runs)
     return Sample({row: runs / (await on.log.completed_at(run_ids) - begin)}, costs)
+
+
+async def _parked(setup: Setup, row: str, runs: int) -> Sample:
+    """Memory after every task is queued and the actors have had the time to leave."""
+    async with stage(setup, worker_count=0) as on:
+        with on.measured(row, runs) as costs:
+            await on.start_all(runs)
+            await on.log.until(runs, names.TASKS)
+        await asyncio.sleep(setup.sizes.idle_wait_s)
+        memory_mb = on.memory_mb()
+    return Sample({row: sum(memory_mb.values())}, costs, memory_mb)
 
 
 async def _schedule(on: Stage, runs: int, instant: datetime) -> list[str]:
