@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -13,7 +15,8 @@ from penstock.broker.store import Store, open_store
 from penstock.engine.errors import PenstockError
 from penstock.http.client import Client
 from tests.e2e.parts import Parts, all_completed, define, in_the_middle, parts
-from tests.support.server import NODES, Cluster, cluster
+from tests.support.server import NODES, Cluster, Server, cluster
+from tests.support.waiting import until, until_true
 
 pytestmark = pytest.mark.timeout(150)
 
@@ -47,11 +50,17 @@ async def test_every_acknowledged_run_completes_when_the_leader_of_the_history_i
 ) -> None:
     acknowledged = list(await asyncio.to_thread(running.bulk, "cluster", RUNS))
     await in_the_middle(store, acknowledged)
-    starting = asyncio.create_task(asyncio.to_thread(start_some, running, acknowledged))
-    leader = await nodes.leader(names.HISTORY)
-    leader.kill()
+    enough = threading.Event()
+    starting = asyncio.create_task(asyncio.to_thread(start_until, enough, running, acknowledged))
+    try:
+        leader = await nodes.leader(names.HISTORY)
+        leader.kill()
+        await until(lambda: led_by_another(nodes, leader))
+        before = len(acknowledged)
+        await until_true(lambda: len(acknowledged) >= before + 20)
+    finally:
+        enough.set()
     await starting
-    assert len(acknowledged) > RUNS
     await all_completed(store, acknowledged)
     assert NODES - 1 == sum(node.running for node in nodes.nodes)
     leader.start()  # it catches up, and then another one may go
@@ -62,13 +71,16 @@ async def test_every_acknowledged_run_completes_when_the_leader_of_the_history_i
     assert running.alive()
 
 
-def start_some(running: Parts, acknowledged: list[str]) -> None:
-    """Start runs one by one until some were answered for again after the leader's death."""
-    after_trouble, trouble = 0, False
+def start_until(enough: threading.Event, running: Parts, acknowledged: list[str]) -> None:
+    """Start runs one by one, whatever happens meanwhile."""
     with Client(running.url) as client:
-        while after_trouble < 20:
-            try:
+        while not enough.is_set():
+            with suppress(PenstockError):  # not acknowledged: it may have been started or not
                 acknowledged.append(client.start("cluster", b"1").run_id)
-                after_trouble += trouble
-            except PenstockError:
-                trouble = True  # not acknowledged: it may have been started or not
+
+
+async def led_by_another(nodes: Cluster, former: Server) -> bool:
+    try:
+        return await nodes.leader(names.HISTORY) is not former
+    except (PenstockError, KeyError, RuntimeError):  # there is none at this moment
+        return False
