@@ -12,14 +12,16 @@ from penstock.broker.events import Events
 from penstock.broker.pull import Delivery, Pull, open_pull
 from penstock.broker.tasks import covers
 from penstock.broker.triggers import Kept, Retired
-from penstock.engine.errors import Invalid, NotFound
+from penstock.engine.errors import Invalid, NotFound, Unavailable
 from penstock.engine.identifiers import quoted
 from penstock.engine.trigger import Kind, Trigger
 
 PENDING_MAX = 256  # occurrences of one trigger that are being dealt with
 BATCH = 32
 ACK_WAIT_S = 10  # dealing with an occurrence takes milliseconds
+CREATE_TRIES_MAX = 10
 CONSUMER_THERE = 10148
+CONSUMER_WENT = 10149  # "does not exist", of one that is being made while somebody removes it: then it is made again
 
 
 class Sources:
@@ -62,13 +64,18 @@ class Sources:
             "filter_subject": _filter(kept.trigger),
         }
         request = {"stream_name": kept.stream, "config": config, "action": "create"}
-        try:
-            await self._broker.api(f"CONSUMER.CREATE.{kept.stream}.{consumer}", request)
-        except ApiError as error:
-            if error.err_code == STREAM_NOT_FOUND:
-                raise NotFound(f"the stream {kept.stream} is gone") from error
-            if error.err_code != CONSUMER_THERE:
-                raise
+        for _ in range(CREATE_TRIES_MAX):
+            try:
+                await self._broker.api(f"CONSUMER.CREATE.{kept.stream}.{consumer}", request)
+                return
+            except ApiError as error:
+                if error.err_code == STREAM_NOT_FOUND:
+                    raise NotFound(f"the stream {kept.stream} is gone") from error
+                if error.err_code == CONSUMER_THERE:
+                    return
+                if error.err_code != CONSUMER_WENT:
+                    raise
+        raise Unavailable(f'the consumer of trigger "{kept.trigger.name}" is made and removed by too many at once')
 
     async def close(self, trigger: str, retired: Retired) -> None:
         """Remove all that a generation had."""
