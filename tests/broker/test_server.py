@@ -153,13 +153,14 @@ def test_monitoring_tells_the_storage_and_its_limit(settings: BrokerSettings) ->
     assert (10 * GIB, str(Path(settings.data_dir) / "jetstream")) == (streams["max_storage"], streams["store_dir"])
 
 
-@pytest.mark.parametrize("given", [None, "123MiB"])
+@pytest.mark.parametrize(("given", "garbage"), [(None, None), ("123MiB", "90")])
 def test_its_memory_has_a_soft_limit_and_one_that_is_set_counts(
-    settings: BrokerSettings, monkeypatch: pytest.MonkeyPatch, given: str | None
+    settings: BrokerSettings, monkeypatch: pytest.MonkeyPatch, given: str | None, garbage: str | None
 ) -> None:
-    monkeypatch.delenv("GOMEMLIMIT", raising=False)
-    if given is not None:
-        monkeypatch.setenv("GOMEMLIMIT", given)
+    for name, value in (("GOMEMLIMIT", given), ("GOGC", garbage)):
+        monkeypatch.delenv(name, raising=False)
+        if value is not None:
+            monkeypatch.setenv(name, value)
     broker = EmbeddedBroker(settings)
     broker.start()
     try:
@@ -168,6 +169,7 @@ def test_its_memory_has_a_soft_limit_and_one_that_is_set_counts(
     finally:
         broker.stop()
     assert environ["GOMEMLIMIT"] == given if given else int(environ["GOMEMLIMIT"]) >= 768 * MIB
+    assert environ["GOGC"] == (garbage or "70")
 
 
 def test_its_files_are_nobody_elses_business(settings: BrokerSettings) -> None:
