@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, suppress
+from datetime import datetime
 from typing import NamedTuple
 from uuid import uuid4
 
@@ -24,14 +25,14 @@ FOLLOW_HEARTBEAT_S = 2
 FOLLOW_AGAIN_S = 0.1
 LEADER_S = 2.5  # what is asked while a cluster has no leader is never answered: better to ask again soon
 MESSAGE_NOT_FOUND = 10037
-SUBJECT_BYTES_MAX = 64 << 10  # what a message may have in the broker's count beside its payload
 
 
 class Tip(NamedTuple):
-    """`created` tells this stream from any other of its name; `seq` is its last sequence."""
+    """`created` tells this stream from any other of its name; `seq` is its last sequence, and `at` was the broker's time then, in s."""
 
     created: str
     seq: int
+    at: float
 
 
 class History:
@@ -142,7 +143,11 @@ class History:
     async def tip(self) -> Tip:
         """Which stream this is, and how far it goes now."""
         info = await self._broker.api(f"STREAM.INFO.{names.HISTORY}", timeout_s=LEADER_S)
-        return Tip(info["created"], int(info["state"]["last_seq"]))
+        return Tip(info["created"], int(info["state"]["last_seq"]), datetime.fromisoformat(info["ts"]).timestamp())
+
+    async def now(self) -> float:
+        """The broker's clock, s since the epoch: what is stored from here on carries no earlier time."""
+        return (await self.tip()).at
 
     async def seq_after(self, seq: int) -> int | None:
         """The sequence of the first message that is stored after `seq`; None: there is none, or it was removed."""
@@ -168,8 +173,7 @@ class History:
         `before` is awaited at the beginning and again whenever deliveries may have been lost on the way (a reconnect). Of large
         events fewer than `batch` come at a time.
         """
-        most = self._broker.max_payload + SUBJECT_BYTES_MAX
-        return open_pull(self._broker, names.HISTORY, consumer, take, batch=batch, bytes_max=most, room=room, before=before)
+        return open_pull(self._broker, names.HISTORY, consumer, take, batch=batch, room=room, before=before)
 
     def tail(self, after: int) -> AbstractAsyncContextManager[Tail]:
         """Everything that the stream holds after a sequence and what comes, for the time of the block.

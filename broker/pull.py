@@ -21,7 +21,9 @@ BRIEF_S = 0.1
 HEARTBEAT_S = 2
 QUIET_S = 2 * HEARTBEAT_S
 RECALL_S_MAX = 5.0
+BESIDE_BYTES_MAX = 64 << 10  # what a message may have in the broker's count beside its payload
 PENDING = re.compile(rb"Nats-Pending-Messages: (\d+)")
+UNUSED = re.compile(rb"MaxBytes\r\n(?s:.*)Nats-Pending-Bytes: (\d+)")
 
 log = structlog.get_logger()
 
@@ -68,9 +70,10 @@ class Delivery:
 class Pull:
     """One consumer's stream of deliveries, for as long as `open_pull` holds it.
 
-    `batch` bounds what is on its way unasked for, and `bytes_max` each request: no message may be larger. `room` (messages that
-    the owner can take now) holds the next request back: when it says 0, `top_up` must be called once there is room again. `before`
-    is awaited before each beginning on a new inbox, the first one included: nothing is delivered while it runs.
+    `batch` bounds what is on its way unasked for. Of large messages fewer come: what one request brings is no more than the largest
+    message may have. `room` (messages that the owner can take now) holds the next request back: when it says 0, `top_up` must be
+    called once there is room again. `before` is awaited before each beginning on a new inbox, the first one included: nothing is
+    delivered while it runs.
     """
 
     def __init__(
@@ -83,12 +86,11 @@ class Pull:
         room: Callable[[], int] | None,
         before: Callable[[], Awaitable[None]] | None,
         expires_s: int,
-        bytes_max: int | None,
     ) -> None:
         self._broker, self._take, self._batch, self._room, self._before = broker, take, batch, room, before
         self._terms = {"expires": expires_s * 10**9, "idle_heartbeat": HEARTBEAT_S * 10**9}
-        if bytes_max is not None:
-            self._terms["max_bytes"] = bytes_max
+        self._bytes_max = broker.max_payload + BESIDE_BYTES_MAX
+        self._outsized = False
         self._stream, self._consumer = stream, consumer
         self._subject = f"$JS.API.CONSUMER.MSG.NEXT.{stream}.{consumer}"
         self._subscription: Subscription | None = None
@@ -110,7 +112,7 @@ class Pull:
         """Ask for messages that are there now: what has not come in a moment is not waited for. Raises Unavailable."""
         if not self._broken:
             self._left += count
-            request = {"batch": count, "expires": int(BRIEF_S * 10**9)}
+            request = {"batch": count, "expires": int(BRIEF_S * 10**9), "max_bytes": self._bytes_max}
             await self._broker.publish(self._subject, orjson.dumps(request), reply=self._inbox)
 
     @property
@@ -159,8 +161,11 @@ class Pull:
             await self._stop()
 
     async def _ask(self, count: int) -> None:
-        self._left += count
-        request = {"batch": count, **self._terms}
+        if self._outsized:  # the next message was stored when the broker took larger ones: let it pass, alone
+            request, self._outsized = {"batch": 1, **self._terms}, False
+        else:
+            request = {"batch": count, "max_bytes": self._bytes_max, **self._terms}
+        self._left += request["batch"]
         await self._broker.publish(self._subject, orjson.dumps(request), reply=self._inbox)
 
     async def _receive(self, subject: bytes, reply: bytes, data: bytes, headers: bytes) -> None:
@@ -179,8 +184,9 @@ class Pull:
         if status == b"503":
             self._heard = 0.0  # the consumer is away: the watch asks again
         elif status != b"100":
-            found = PENDING.search(headers)
+            found, unused = PENDING.search(headers), UNUSED.search(headers)
             self._left = max(0, self._left - int(found[1])) if found else 0
+            self._outsized = unused is not None and int(unused[1]) == self._bytes_max
 
     async def _watch(self) -> None:
         while True:
@@ -215,13 +221,12 @@ async def open_pull(
     room: Callable[[], int] | None = None,
     before: Callable[[], Awaitable[None]] | None = None,
     expires_s: int = EXPIRES_S,
-    bytes_max: int | None = None,
 ) -> AsyncIterator[Pull]:
     """Deliveries of the consumer go to `take` (which must not wait) for the time of the block.
 
     `expires_s` is how long the broker waits behind one request: at least 5, for its heartbeats.
     """
-    pull = Pull(broker, stream, consumer, take, batch, room, before, expires_s, bytes_max)
+    pull = Pull(broker, stream, consumer, take, batch, room, before, expires_s)
     await pull._renew()
     broker.on_reconnect.append(pull._safely_renew)
     watcher = asyncio.create_task(pull._watch())

@@ -19,7 +19,9 @@ import structlog
 from penstock.broker.pull import Delivery, Pull
 from penstock.broker.reception import return_unworked
 from penstock.broker.store import Store
+from penstock.config.limits import POLL_BYTES_MAX
 from penstock.engine.errors import PenstockError, Unavailable
+from penstock.http.bridge_in_hand import InHand
 
 BATCH = 1000
 EXPIRES_S = 5
@@ -45,10 +47,11 @@ class Taken(NamedTuple):
 
 
 class Poller:
-    """One poll that waits. Owned by its request."""
+    """One poll that waits. Owned by its request. It wants no more when its answer is large."""
 
     def __init__(self, wanted: int) -> None:
         self.wanted = wanted
+        self._bytes = 0
         self.taken: list[Taken] = []
         self.queues: list[Queue] = []
         self._loop = asyncio.get_running_loop()
@@ -57,9 +60,10 @@ class Poller:
 
     def take(self, taken: Taken) -> None:
         self.taken.append(taken)
-        self.wanted -= 1
+        self._bytes += len(taken.delivery.data)
+        self.wanted = max(0, self.wanted - 1) if self._bytes < POLL_BYTES_MAX else 0
         self._coming = max(0, self._coming - 1)
-        if not self._coming:
+        if not (self._coming and self.wanted):
             self.finish()
 
     def expect(self, more: int) -> None:
@@ -75,8 +79,8 @@ class Poller:
 class Queue:
     """One queue that is being polled. Owned by Queues; `close` leaves it."""
 
-    def __init__(self, name: QueueName, store: Store, answer_within: Callable[[float], None]) -> None:
-        self.name, self._store, self._answer_within = name, store, answer_within
+    def __init__(self, name: QueueName, store: Store, answer_within: Callable[[float], None], in_hand: InHand) -> None:
+        self.name, self._store, self._answer_within, self._in_hand = name, store, answer_within, in_hand
         self._waiting: dict[Poller, None] = {}  # in the order in which they came
         self._collecting: dict[Poller, None] = {}  # those that have a task and wait a moment for more
         self._spare: deque[Delivery] = deque()
@@ -125,6 +129,9 @@ class Queue:
             self._waiting[poller] = None
             poller.queues.append(self)
 
+    def ask_soon(self) -> None:
+        self._spawn(self.ask())
+
     async def ask(self) -> None:
         if self._pull is not None:
             with suppress(Unavailable):  # asked again when the connection is back
@@ -143,15 +150,16 @@ class Queue:
         return self._store.sticky_tasks.consume(name.task, name.worker, self._take, batch=BATCH, room=self._room, expires_s=EXPIRES_S)
 
     def _room(self) -> int:
-        return 0 if self._closed or self._recalling else len(self._waiting)
+        return 0 if self._closed or self._recalling or self._in_hand.full else len(self._waiting)
 
     def _take(self, delivery: Delivery) -> None:
         """In the reader of the connection: it must not wait."""
+        self._in_hand.take(delivery)
         taken = Taken(self.name.task, delivery)
         poller = next((one for one in self._waiting if not one.taken), None)
         if poller is not None:
             del self._waiting[poller]
-            self._collect(poller, delivery.pending)
+            self._collect(poller, delivery)
             poller.take(taken)
         elif self._collecting:
             poller = next(iter(self._collecting))
@@ -162,10 +170,10 @@ class Queue:
             self._spare.append(delivery)
             self._look_later()
 
-    def _collect(self, poller: Poller, pending: int) -> None:
-        """Have more for a poller that wants more, unless others wait for it: their requests bring it."""
-        more = min(poller.wanted - 1, pending, BATCH)
-        if more > 0 and not self._waiting and self._pull is not None:
+    def _collect(self, poller: Poller, delivery: Delivery) -> None:
+        """Have more for a poller that wants more than this, unless others wait for it: their requests bring it."""
+        more = min(poller.wanted - 1, delivery.pending, BATCH)
+        if more > 0 and len(delivery.data) < POLL_BYTES_MAX and not (self._waiting or self._in_hand.full) and self._pull is not None:
             poller.expect(more + 1)
             self._collecting[poller] = None
             self._spawn(self._ask_briefly(more))
@@ -194,7 +202,9 @@ class Queue:
             if self._surplus > surplus_max:
                 await self._recall()
             while self._spare:
-                await return_unworked(self._store, self._spare.popleft())
+                delivery = self._spare.popleft()
+                self._in_hand.let_go([delivery])
+                await return_unworked(self._store, delivery)
         except PenstockError as error:  # what was taken comes back by itself
             log.warning("tasks_not_given_back", task=self.name.task, error=str(error))
         self._look_later()

@@ -10,6 +10,7 @@ from penstock.broker.reception import return_unworked
 from penstock.broker.store import Store
 from penstock.config.limits import POLLED_QUEUES_MAX
 from penstock.engine.errors import Unavailable
+from penstock.http.bridge_in_hand import InHand
 from penstock.http.bridge_queue import PROBE_S, Poller, Queue, QueueName, Taken
 
 IDLE_S = 30.0  # a queue that nobody has polled for so long is left
@@ -21,6 +22,7 @@ class Queues:
     def __init__(self, store: Store, answer_within: Callable[[float], None]) -> None:
         """`answer_within` is told of each queue how long the broker waits for an answer, in s."""
         self._store, self._answer_within = store, answer_within
+        self._in_hand = InHand(self._ask_again)
         self._open: dict[QueueName, asyncio.Task[Queue]] = {}
         self._by_worker: dict[str, set[Poller]] = {}
         self._turn = 0
@@ -55,9 +57,14 @@ class Queues:
 
     async def give_back(self, taken: Sequence[Taken]) -> None:
         """For tasks that nobody has begun."""
+        self.let_go(taken)
         with suppress(Unavailable):  # then the ack wait brings them back
             for one in taken:
                 await return_unworked(self._store, one.delivery)
+
+    def let_go(self, taken: Sequence[Taken]) -> None:
+        """These have been handed out."""
+        self._in_hand.let_go(one.delivery for one in taken)
 
     async def tidy(self) -> None:
         """Leave the queues that nobody polls any more."""
@@ -90,6 +97,12 @@ class Queues:
             for queue in turned:
                 await queue.ask()
 
+    def _ask_again(self) -> None:
+        """Nobody was asked for anything while too much was in hand."""
+        for task in self._open.values():
+            if _is_open(task) and task.result().polled:
+                task.result().ask_soon()
+
     async def _queue(self, name: QueueName) -> Queue:
         """The queue of this name, opened by the first who wants it."""
         task = self._open.get(name)
@@ -102,7 +115,7 @@ class Queues:
         return queue
 
     async def _opened(self, name: QueueName) -> Queue:
-        queue = Queue(name, self._store, self._answer_within)
+        queue = Queue(name, self._store, self._answer_within, self._in_hand)
         try:
             await queue.open()
         except BaseException:

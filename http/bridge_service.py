@@ -39,10 +39,13 @@ class Bridge:
         deadline = loop.time() + request.timeout_ms / 1000
         while True:
             poller = await self._waited(request, client, deadline - loop.time())
-            tasks = await self._handing.hand_out(poller.taken, request.worker_id)
-            if client.gone:
-                await self._handing.take_back(tasks)
-                return []
+            try:
+                tasks = await self._handing.hand_out(poller.taken, request.worker_id)
+                if client.gone:
+                    await self._handing.take_back(tasks)
+                    return []
+            finally:
+                self._queues.let_go(poller.taken)
             if tasks or not poller.taken or loop.time() > deadline:
                 for task in tasks:
                     self._handed_out.add(task.task)

@@ -1,5 +1,7 @@
 """The tasks that a worker holds, never more than its `max_tasks`: pulled, begun, kept alive, and given back when it stops.
 
+When their messages are large it asks for fewer: with TASKS_BYTES_MAX of them, for no more.
+
 With several task types, each always has one request out, so that none starves; the rest of the room belongs to the types
 that have work. What a type asked for and does not need, and what others asked for before the worker was full, is called back.
 Tasks of runs that are bound to this very worker come one by one beside all that: nobody else can take them.
@@ -17,6 +19,7 @@ import structlog
 from penstock.broker.pull import Delivery, Pull
 from penstock.broker.reception import return_unworked
 from penstock.broker.store import Store
+from penstock.config.limits import TASKS_BYTES_MAX
 from penstock.engine.errors import Unavailable
 from penstock.worker.background import background
 from penstock.worker.functions import TaskFunction
@@ -57,12 +60,17 @@ class Intake:
         self._waiting: dict[Delivery, TaskFunction] = {}
         self._waited: frozenset[Delivery] = frozenset()
         self._freed = asyncio.Event()
+        self._bytes = 0
         self._stopping = False
         self._loop = asyncio.get_running_loop()
 
     @property
     def held(self) -> int:
         return len(self._running) + len(self._waiting)
+
+    @property
+    def _full(self) -> bool:
+        return self.held >= self._max or self._bytes >= TASKS_BYTES_MAX
 
     async def begin(self) -> None:
         """Ask for the first tasks."""
@@ -93,6 +101,7 @@ class Intake:
 
     def _take(self, source: _Source, delivery: Delivery) -> None:
         source.busy = True
+        self._bytes += len(delivery.data)
         if self._stopping or len(self._running) >= self._max:
             self._waiting[delivery] = source.function
         else:
@@ -106,11 +115,12 @@ class Intake:
             await self._handle(function, delivery)
         finally:
             del self._running[delivery]
+            self._bytes -= len(delivery.data)
             self._freed.set()
 
     def _room(self, source: _Source) -> int:
         """How many of this type may be on their way now; at least one while there is room at all."""
-        if self._stopping or source.closed or self.held >= self._max:
+        if self._stopping or source.closed or self._full:
             return 0
         if len(self._sources) == 1:
             return self._max - self.held
@@ -119,7 +129,7 @@ class Intake:
 
     def _sticky_room(self, source: _Source) -> int:
         """What was asked for before the worker was full is not called back: it waits for the next slot, or is given back soon."""
-        return 0 if self._stopping or source.closed or self.held >= self._max else STICKY_BATCH
+        return 0 if self._stopping or source.closed or self._full else STICKY_BATCH
 
     async def _refill(self) -> None:
         """Once for all tasks that ended in the same turn of the loop: begin what waits, ask for more."""
@@ -154,7 +164,7 @@ class Intake:
 
     async def _call_back(self) -> None:
         """Requests that stand in the way: of a full worker, and of the other types when their own has gone quiet."""
-        full = self.held >= self._max
+        full = self._full
         for source in self._sources:
             if source.asked > (0 if full else 1) and (full or not source.busy):
                 await self._recall(source)
@@ -170,7 +180,8 @@ class Intake:
 
     async def _return(self, deliveries: Sequence[Delivery]) -> None:
         for delivery in deliveries:
-            self._waiting.pop(delivery, None)
+            if self._waiting.pop(delivery, None) is not None:
+                self._bytes -= len(delivery.data)
             with suppress(Unavailable):  # then its ack wait brings it back
                 await return_unworked(self._store, delivery)
 

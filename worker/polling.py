@@ -9,7 +9,7 @@ from typing import Protocol
 
 import structlog
 
-from penstock.config.limits import ACK_WAIT_S, POLL_MS_MAX, POLL_TASKS_MAX
+from penstock.config.limits import ACK_WAIT_S, POLL_MS_MAX, POLL_TASKS_MAX, TASKS_BYTES_MAX
 from penstock.engine.errors import PenstockError
 from penstock.worker.background import background
 from penstock.worker.bridge_client import BridgeClient, PolledTask, PollTasks
@@ -45,6 +45,7 @@ class Polling:
         self._client, self._held, self._handle, self._bounds, self._worker_id = client, held, handle, bounds, worker_id
         self._functions = {function.name: function for function in functions}
         self._running: dict[Polled, asyncio.Task[None]] = {}
+        self._bytes = 0
         self._freed = asyncio.Event()
         self._stopping = False
         self._again_s = AGAIN_S
@@ -93,7 +94,8 @@ class Polling:
 
     @property
     def _room(self) -> int:
-        return self._bounds.max_tasks - len(self._running)
+        """Tasks to ask for: none while the inputs of those that run are large."""
+        return self._bounds.max_tasks - len(self._running) if self._bytes < TASKS_BYTES_MAX else 0
 
     async def _end(self, poll: asyncio.Task[None]) -> None:
         """The last poll is ended by the service: were it cut off, what is on its way would be missed only minutes later."""
@@ -124,13 +126,16 @@ class Polling:
         if self._stopping or function is None:
             await polled.give_back()
             return
-        self._running[polled] = asyncio.create_task(self._run(function, polled))
+        size = memoryview(task.input).nbytes
+        self._bytes += size
+        self._running[polled] = asyncio.create_task(self._run(function, polled, size))
 
-    async def _run(self, function: TaskFunction, polled: Polled) -> None:
+    async def _run(self, function: TaskFunction, polled: Polled, size: int) -> None:
         try:
             await self._handle(function, polled)
         finally:
             del self._running[polled]
+            self._bytes -= size
             self._freed.set()
 
 

@@ -7,12 +7,16 @@ from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import pytest
+
 from penstock.broker import names
+from penstock.broker import pull as pulls
 from penstock.broker.connection import Broker
 from penstock.broker.provisioning import provision
 from penstock.broker.publisher import ack_seq
 from penstock.broker.pull import Delivery, open_pull
 from penstock.broker.store import Store, open_store
+from penstock.config.limits import KIB, MIB
 from tests.support.own_broker import own_broker
 
 
@@ -37,14 +41,21 @@ class Taker:
         return [delivery.data for delivery in self.taken]
 
 
-async def durable(broker: Broker, name: str) -> str:
-    config = {"durable_name": name, "ack_policy": "explicit", "ack_wait": 10**9, "filter_subject": f"dead.{name}.*", "max_ack_pending": -1}
+async def durable(broker: Broker, name: str, ack_wait_s: int = 1) -> str:
+    config = {
+        "durable_name": name,
+        "ack_policy": "explicit",
+        "ack_wait": ack_wait_s * 10**9,
+        "filter_subject": f"dead.{name}.*",
+        "max_ack_pending": -1,
+    }
     await broker.api(f"CONSUMER.CREATE.{names.DEAD}.{name}", {"stream_name": names.DEAD, "config": config})
     return name
 
 
-async def fill(store: Store, name: str, numbers: Iterable[int]) -> list[int]:
-    headers = [(f"dead.{name}.{n}", b"%d" % n, {names.MSG_ID: f"{name}.{n}"}) for n in numbers]
+async def fill(store: Store, name: str, numbers: Iterable[int], size: int = 0) -> list[int]:
+    """Messages of their numbers, padded to `size` bytes."""
+    headers = [(f"dead.{name}.{n}", (b"%d" % n).ljust(size), {names.MSG_ID: f"{name}.{n}"}) for n in numbers]
     return [ack_seq(answer) for answer in await asyncio.gather(*(store.publisher.send(*one) for one in headers))]
 
 
@@ -88,6 +99,38 @@ async def test_without_room_the_broker_keeps_the_rest_until_top_up(store: Store)
         taker.room = 100
         await pull.top_up()
         assert 20 == len(await taker.has(20))
+
+
+async def test_of_large_messages_few_come_at_a_time(store: Store) -> None:
+    """One request brings no more than the largest message may have."""
+    await fill(store, "large", range(40), MIB)
+    taker = Taker()
+    name = await durable(store.broker, "large", ack_wait_s=60)
+    async with open_pull(store.broker, names.DEAD, name, taker.take, batch=100, room=lambda: 0 if taker.taken else 100) as pull:
+        await taker.has(1)
+        for _ in range(10):
+            await store.broker.flush()
+        assert 1 <= len(taker.taken) <= store.broker.max_payload // MIB
+        for _ in range(40):
+            first = len(taker.taken)
+            pull._room = lambda: 0 if len(taker.taken) > first else 100  # noqa: B023 - asked in this round
+            await pull.top_up()
+            if len(await taker.has(min(first + 1, 40))) == 40:
+                break
+    assert [b"%d" % n for n in range(40)] == [data.rstrip() for data in await taker.has(40)]
+
+
+async def test_a_message_that_is_larger_than_any_may_be_now_comes_all_the_same(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was stored when the broker took larger ones. Neither it nor what is behind it waits for ever, and no delivery is counted twice."""
+    await fill(store, "outsized", range(2))
+    await fill(store, "outsized", range(2, 4), KIB)
+    await fill(store, "outsized", range(4, 6))
+    monkeypatch.setattr(pulls, "BESIDE_BYTES_MAX", 500 - store.broker.max_payload)
+    async with pulling(store, "outsized", 10) as taker:
+        assert [b"%d" % n for n in range(6)] == [data.rstrip() for data in await taker.has(6)]
+        await taker.taken[3].give_back()
+        await taker.has(7)
+    assert [(b"3", 2)] == [(delivery.data.rstrip(), delivery.deliveries) for delivery in taker.taken if delivery.deliveries > 1]
 
 
 async def test_what_is_given_back_comes_again_and_what_is_acknowledged_does_not(store: Store) -> None:

@@ -19,13 +19,13 @@ from msgspec import UNSET, Raw
 
 from penstock.broker import names
 from penstock.broker.store import Store
-from penstock.config.limits import PAYLOAD_BYTES_MAX
+from penstock.config.limits import MIB, PAYLOAD_BYTES_MAX
 from penstock.config.settings import BrokerSettings
 from penstock.engine.commands import DispatchTask
 from penstock.engine.errors import Denied, Unavailable
 from penstock.engine.events import Event, SignalReceived, StepCompleted, StepContinue, StepFailed, StepStarted
-from penstock.worker import BlockingContext, Context, Continue, NonRetriable, Pause, RetryAfter, Worker
-from tests.http.bridge import frames
+from penstock.worker import BlockingContext, Context, Continue, NonRetriable, Pause, RetryAfter, Worker, intake, polling
+from tests.http.bridge import frames, requests_waiting
 from tests.support.frontends import FrontEnd, front_ends
 from tests.support.waiting import until, until_true
 from tests.worker.desk import acknowledged, answer, dispatch, new_run_id, output_of, put_raw, reported, taking, waiting
@@ -316,6 +316,43 @@ async def test_worker_holds_no_more_than_max_tasks(store: Store, new_worker: New
         assert 3 == len(running)
         assert 5 == await waiting(store, task)
         gate.set()
+
+
+async def test_worker_holds_few_large_tasks(store: Store, new_worker: NewWorker, task: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it has asked for when it has enough, 8 MiB at the most, it takes. Then it asks for no more, of no type."""
+    for transport in (intake, polling):
+        monkeypatch.setattr(transport, "TASKS_BYTES_MAX", 2 * MIB)
+    worker, gate, running = new_worker(max_tasks=100), asyncio.Event(), []
+    worker.task(f"{task}-other")(lambda: None)
+
+    async def asks_no_more() -> bool:
+        return await requests_waiting(store, f"{task}-other") == 0
+
+    @worker.task(task)
+    async def held(value: str) -> int:
+        running.append(1)
+        await gate.wait()
+        return len(value)
+
+    run_ids = [await dispatch(store, task, "x" * (MIB - 2)) for _ in range(24)]
+    async with worker.running():
+        await until_true(lambda: len(running) >= 2)
+        await until(asks_no_more)
+        assert 2 <= len(running) <= 2 + 9
+        gate.set()
+        for run_id in run_ids:
+            assert MIB - 2 == output_of(await answer(store, run_id))
+
+
+async def test_the_largest_task_is_carried_out(store: Store, worker: Worker, task: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for transport in (intake, polling):
+        monkeypatch.setattr(transport, "TASKS_BYTES_MAX", MIB)
+    size = store.publisher.body_bytes_max - 1000  # with what stands around it
+    worker.task(task)(len)
+    run_ids = [await dispatch(store, task, "x" * size) for _ in range(3)]
+    async with worker.running():
+        for run_id in run_ids:
+            assert size == output_of(await answer(store, run_id))
 
 
 async def test_several_types_share_the_room(store: Store, new_worker: NewWorker, task: str) -> None:

@@ -1,0 +1,72 @@
+"""What a front end has in hand for its pollers: bounded in bytes, however many poll and however large their tasks are."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from penstock.broker import names
+from penstock.broker.pull import Delivery
+from penstock.broker.store import Store
+from penstock.config.limits import MIB, POLL_BYTES_MAX
+from penstock.http import bridge_in_hand
+from penstock.http.bridge_queue import Poller, QueueName, Taken
+from penstock.http.bridge_queues import Queues
+from tests.http.bridge import is_polled
+from tests.support.waiting import until_true
+from tests.worker.desk import dispatch, durable
+
+LARGE = "x" * (MIB - 2)
+POLLERS = 60
+REQUESTS_MAX = 7  # so many polls double what is asked for: 1, 1, 2, 4, 8, 16 and the rest
+PATIENCE_S = 60
+
+
+async def test_pollers_with_large_tasks_wait_while_the_process_has_enough_in_hand(
+    store: Store, task: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each request that is out when it becomes too much may still bring 8 MiB; without a bound, all would come."""
+    monkeypatch.setattr(bridge_in_hand, "TASKS_BYTES_MAX", 2 * MIB)
+    await durable(store, task, 60)
+    await asyncio.gather(*(dispatch(store, task, LARGE) for _ in range(POLLERS)))
+    pausing = f"CONSUMER.PAUSE.{names.TASKS}.{names.task_consumer(task)}"
+    await store.broker.api(pausing, {"pause_until": "2099-01-01T00:00:00Z"})
+    queues, pollers = Queues(store, lambda _: None), [Poller(1) for _ in range(POLLERS)]
+    polls = [asyncio.create_task(queues.poll([QueueName(task)], poller, None, PATIENCE_S)) for poller in pollers]
+    await is_polled(store, task)
+    await store.broker.api(pausing, {})
+    await until_true(lambda: queues._in_hand.full)
+    await _quiet(store, pollers)
+    assert 2 <= _in_hand(pollers) <= 2 + 8 * REQUESTS_MAX < POLLERS
+    for poller, polling in zip(pollers, polls, strict=True):
+        polling.add_done_callback(lambda _, poller=poller: queues.let_go(poller.taken))
+    async with asyncio.timeout(PATIENCE_S):
+        await asyncio.gather(*polls)
+    assert [1] * POLLERS == [len(poller.taken) for poller in pollers]
+    assert 1 == len({one.deliveries for poller in pollers for _, one in poller.taken})
+    await queues.close()
+
+
+async def test_a_poll_of_large_tasks_is_answered_with_few(store: Store) -> None:
+    delivery = Delivery(store.broker, "task.t.r", "", bytes(MIB))
+    poller = Poller(1000)
+    poller.expect(1000)
+    for _ in range(POLL_BYTES_MAX // MIB):
+        assert poller.wanted > 0
+        assert not poller.ready.done()
+        poller.take(Taken("t", delivery))
+    assert (0, True) == (poller.wanted, poller.ready.done())
+
+
+def _in_hand(pollers: list[Poller]) -> int:
+    return sum(len(poller.taken) for poller in pollers)
+
+
+async def _quiet(store: Store, pollers: list[Poller]) -> None:
+    """Return when nothing more comes though the broker has had its time."""
+    before = -1
+    while before != _in_hand(pollers):
+        before = _in_hand(pollers)
+        for _ in range(10):
+            await store.broker.flush()
