@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from contextlib import suppress
-from datetime import UTC, datetime
+from datetime import datetime
 from hashlib import sha256
 
 from msgspec import Raw, Struct
@@ -41,7 +42,7 @@ class Begun(Struct, frozen=True):
 
 def now() -> str:
     """This moment, RFC 3339, UTC."""
-    return datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+    return rfc3339(time.time())
 
 
 def new_run_id() -> str:
@@ -135,11 +136,12 @@ async def replay(store: Store, run_id: str, snapshot: Entry | None = None) -> No
     loaded = await load(store, run_id, snapshot)
     steps = resumable(run_id, loaded)
     letters = await store.dead_letters.last_seq()  # what comes later tells of a later failure
-    event = WorkflowResumed(run_id=run_id, timestamp=now(), payload=Resumed(steps=steps))
+    event = WorkflowResumed(run_id=run_id, timestamp=now(), payload=Resumed(steps=steps, letters=letters))
     if not await store.history.append_next(event, loaded.last_seq):
         raise Conflict(f"run {run_id} has just changed, look at it again")
     reached("run.resumed")
     assert loaded.workflow is not None
+    # The run's engine does it as well. Here, it is done with the answer; there, it is done whoever dies.
     for step_id in steps:
         await store.dead_letters.remove_task(run_id, step_id, loaded.workflow.steps[step_id].task, letters)
 

@@ -24,6 +24,7 @@ from penstock.engine.commands import (
     DeadLetterTask,
     DispatchTask,
     OpenApproval,
+    RemoveLetters,
     RequestApproval,
     SetTimer,
     WithdrawSticky,
@@ -110,6 +111,8 @@ async def _order(shard: Shard, run: Run, command: Command, since: float, outputs
             return shard.store.history.send(approval_request(run, command))
         case OpenApproval():
             await open_approval(shard.store, run, command)
+        case RemoveLetters():
+            await shard.store.dead_letters.remove_task(run.run_id, command.step_id, command.task, command.up_to_seq)
         case DeadLetterTask():
             pass
         case _:

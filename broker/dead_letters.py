@@ -9,7 +9,7 @@ from collections.abc import Callable
 from msgspec import Struct
 
 from penstock.broker import names
-from penstock.broker.connection import ApiError, Broker
+from penstock.broker.connection import STREAM_NOT_FOUND, ApiError, Broker
 from penstock.broker.direct import DirectReader, Stored
 from penstock.broker.publisher import Publisher
 from penstock.broker.tasks import payload
@@ -99,7 +99,11 @@ class DeadLetters:
     async def remove_task(self, run_id: str, step_id: str, task: str, up_to_seq: int) -> None:
         """Remove the letters of a step, but for those with a larger sequence. None is fine."""
         subject = names.dead_subject(task, run_id, step_id)
-        await self._broker.api(f"STREAM.PURGE.{names.DEAD}", {"filter": subject, "seq": up_to_seq + 1})
+        try:
+            await self._broker.api(f"STREAM.PURGE.{names.DEAD}", {"filter": subject, "seq": up_to_seq + 1})
+        except ApiError as error:
+            if error.err_code != STREAM_NOT_FOUND:  # somebody has removed all letters there were
+                raise
 
     async def _ends(self) -> tuple[int, int]:
         state = (await self._broker.api(f"STREAM.INFO.{names.DEAD}"))["state"]

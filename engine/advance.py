@@ -21,6 +21,7 @@ from penstock.engine.commands import (
     DeadLetterTask,
     DispatchTask,
     OpenApproval,
+    RemoveLetters,
     RequestApproval,
     SetTimer,
     WithdrawSticky,
@@ -85,7 +86,7 @@ def advance(workflow: Workflow, run: Run | None, record: Record) -> tuple[Run | 
         case WorkflowCancelled() if run.status in (RunStatus.RUNNING, RunStatus.SCHEDULED):
             return _end(workflow, run, record, RunStatus.CANCELLED, event.payload.reason)
         case WorkflowResumed() if run.status is RunStatus.FAILED:
-            return _resume(workflow, run, record)
+            return _resume(workflow, run, record, event.payload.letters)
         case _ if run.status is not RunStatus.RUNNING:
             return run, []
         case (
@@ -123,7 +124,7 @@ def still_due(run: Run, command: Command) -> bool:
         case DeadLetterTask():
             step = run.steps[command.step_id]
             return (step.status, step.attempts, step.iteration) == (StepStatus.FAILED, command.attempt, command.iteration)
-        case WithdrawTimer() | WithdrawSticky():
+        case WithdrawTimer() | WithdrawSticky() | RemoveLetters():
             return True
         case _ if run.ended:
             return False
@@ -200,8 +201,9 @@ def _start(workflow: Workflow, run: Run, record: Record) -> Advance:
     return run, timers + commands
 
 
-def _resume(workflow: Workflow, run: Run, record: Record) -> Advance:
+def _resume(workflow: Workflow, run: Run, record: Record, letters: int) -> Advance:
     """A failed run goes on: what failed, and what was cancelled with it, begins again; its time and its retries begin anew."""
+    removals = _removals(workflow, run, letters)
     steps = {step_id: step if step.status in STEP_DONE else _afresh(step) for step_id, step in run.steps.items()}
     run = replace(run, status=RunStatus.RUNNING, steps=steps, error=None, finished_at=None, resumes=run.resumes + 1, seq=record.seq)
     if all_done(run):
@@ -209,7 +211,13 @@ def _resume(workflow: Workflow, run: Run, record: Record) -> Advance:
     run, timers = _timed(workflow, run, record)
     ready = [step_id for step_id, step in steps.items() if step.status is StepStatus.PENDING and is_ready(run, workflow.steps[step_id])]
     run, commands = enter(workflow, run, ready, record)
-    return run, timers + commands
+    return run, removals + timers + commands
+
+
+def _removals(workflow: Workflow, run: Run, letters: int) -> list[Command]:
+    """Whoever resumed the run removes its letters too, so that they are gone with the answer, and may have died before."""
+    failed_ = [step_id for step_id, step in run.steps.items() if step.status is StepStatus.FAILED]
+    return [RemoveLetters(step_id, workflow.steps[step_id].task, letters) for step_id in failed_] if letters > 0 else []
 
 
 def _timed(workflow: Workflow, run: Run, record: Record) -> Advance:

@@ -96,6 +96,14 @@ class DeadLetterTask(Struct, frozen=True, tag=True):
     group: str | None = None
 
 
+class RemoveLetters(Struct, frozen=True, tag=True):
+    """The run goes on at a step that had failed: its dead letters up to this sequence are done with. Later ones tell of a later failure."""
+
+    step_id: str
+    task: str
+    up_to_seq: int
+
+
 class AppendEvent(Struct, frozen=True, tag=True):
     """Add an event of the engine's own to the run's history."""
 
@@ -117,6 +125,7 @@ Command: TypeAlias = (
     | SetTimer
     | WithdrawTimer
     | DeadLetterTask
+    | RemoveLetters
     | RequestApproval
     | OpenApproval
     | AppendEvent

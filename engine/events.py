@@ -89,7 +89,10 @@ class Reason(Struct, frozen=True, omit_defaults=True):
 
 
 class Resumed(Struct, frozen=True, omit_defaults=True):
+    """`letters` is the newest dead letter's sequence of that moment: those of the steps up to there are done with, later ones are not."""
+
     steps: tuple[str, ...] = ()
+    letters: int = 0
 
 
 class Completed(Struct, frozen=True, omit_defaults=True):

@@ -102,11 +102,24 @@ async def replay(world: World, name: str) -> None:
     (run,) = (await world.ask("GET", "/runs", params={"workflow": name})).json()
     (letter,) = (await world.ask("GET", "/dead-letters", params={"run": run["run_id"]})).json()
     await world.ask("POST", f"/dead-letters/{letter['seq']}/replay", 404)
+    await completed(world, name)
 
-    async def completed() -> bool:
-        return bool((await world.ask("GET", f"/runs/{run['run_id']}")).json()["status"] == RunStatus.COMPLETED)
 
-    await until(completed)
+async def bulk_replay(world: World, name: str) -> None:
+    """Asked for once: who asks again finds nothing that has failed."""
+    await failure(world, name)
+    await world.ask_once("POST", "/runs/retry", json={"workflow_id": name, "mode": "replay"})
+    await completed(world, name)
+
+
+async def completed(world: World, name: str) -> None:
+    """Return when the one run of the workflow shows that."""
+
+    async def done() -> bool:
+        (run,) = (await world.ask("GET", "/runs", params={"workflow": name})).json()
+        return bool(run["status"] == RunStatus.COMPLETED)
+
+    await until(done)
 
 
 async def rerun(world: World, name: str) -> None:

@@ -73,6 +73,7 @@ CASES = (
     Case("run.unscheduled", scenarios.unscheduled),
     Case("run.cancelled", scenarios.cancel),
     Case("run.resumed", scenarios.replay),
+    Case("run.resumed", scenarios.bulk_replay),
     Case("runs.started", scenarios.bulk),
     Case("runs.cancelled", scenarios.bulk_cancel),
     Case("runs.rerun", scenarios.rerun),

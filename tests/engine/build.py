@@ -24,6 +24,7 @@ from penstock.engine.events import (
     Failure,
     Reason,
     Record,
+    Resumed,
     RunFailure,
     Scheduled,
     Started,
@@ -152,8 +153,9 @@ class Play:
     def cancel(self, reason: str | None = None) -> list[Command]:
         return self.tell(WorkflowCancelled(run_id=self.run_id, timestamp=self._stamp(), payload=Reason(reason=reason)))
 
-    def resume(self, *, after: float = 0.0) -> list[Command]:
-        return self.tell(WorkflowResumed(run_id=self.run_id, timestamp=self._stamp(after)), after=after)
+    def resume(self, *, after: float = 0.0, letters: int = 0) -> list[Command]:
+        payload = Resumed(letters=letters)
+        return self.tell(WorkflowResumed(run_id=self.run_id, timestamp=self._stamp(after), payload=payload), after=after)
 
     def refuse(self, error: str = "too large", resumes: int = 0) -> list[Command]:
         """The shell says that the broker has refused what the run needs."""

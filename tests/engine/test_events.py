@@ -37,7 +37,7 @@ WIRE: list[dict[str, object]] = [
     {"type": "timer.fired", "payload": {"timer": "timeout.a", "step_id": "a", "attempt": 1}},
     {"type": "signal.received", "payload": {"name": "go", "size": 12}},
     {"type": "workflow.cancelled", "payload": {"reason": "enough"}},
-    {"type": "workflow.resumed", "payload": {"steps": ["a", "b"]}},
+    {"type": "workflow.resumed", "payload": {"steps": ["a", "b"], "letters": 7}},
     {"type": "workflow.completed", "payload": {"output": {"sum": 3}}},
     {"type": "workflow.failed", "payload": {"error": "boom", "step_id": "a"}},
 ]

@@ -6,9 +6,11 @@ from collections.abc import Callable
 
 import pytest
 
+from penstock.engine.advance import still_due
 from penstock.engine.commands import (
     AppendEvent,
     Command,
+    RemoveLetters,
     SetTimer,
     WithdrawTask,
     WithdrawTimer,
@@ -101,6 +103,18 @@ def test_what_was_cancelled_with_the_run_begins_again_with_the_next_attempt() ->
     assert live_timers(play.run) == []
     play.complete("b", attempt=2)
     assert play.step("c").attempts == 1
+
+
+def test_the_letters_of_what_failed_are_removed_up_to_those_that_there_were() -> None:
+    play = started(workflow(step("a"), step("b", task="B"), step("c", "a")))
+    play.complete("a")
+    failed_at(play, "b")
+    commands = play.resume(letters=7)
+    assert only(RemoveLetters, commands) == [RemoveLetters("b", "B", 7)]
+    assert commands[0] == RemoveLetters("b", "B", 7)
+    failed_at(play, "b", 2)
+    assert still_due(play.run, commands[0])  # a shard that died before it had done it does it late
+    assert only(RemoveLetters, play.resume()) == []  # an older version says nothing of letters
 
 
 def test_retries_begin_anew_and_attempts_go_on_counting() -> None:

@@ -14,13 +14,16 @@ from uuid_utils import uuid4
 from penstock.actors.control import now
 from penstock.actors.membership import new_member
 from penstock.actors.ownership import open_shard
+from penstock.actors.performing import perform
 from penstock.actors.shard import Shard
 from penstock.broker import names
 from penstock.broker.store import Store, open_store
 from penstock.broker.tasks import TaskPayload
 from penstock.config.limits import BATCH_BYTES_MAX, PAYLOAD_BYTES_MAX
 from penstock.config.settings import BrokerSettings
-from penstock.engine.events import Event, Failure, RunFailure, StepFailed, WorkflowFailed, WorkflowResumed, decode
+from penstock.engine.advance import still_due
+from penstock.engine.commands import RemoveLetters
+from penstock.engine.events import Event, Failure, Resumed, RunFailure, StepFailed, WorkflowFailed, WorkflowResumed, decode
 from penstock.engine.state import RunStatus
 from tests.support.world import Echo, chain, echo, ended, register
 
@@ -90,6 +93,34 @@ async def test_a_run_that_fails_again_is_replayed_again(http: ASGIConductor, sto
     await _retry(http, workflow_id=workflow, mode="replay")
     assert RunStatus.COMPLETED is (await ended(store, run_id)).status
     assert [] == await _letters(http, [run_id])
+
+
+async def test_the_engine_removes_the_letters_of_a_run_whose_replay_died_over_it(
+    http: ASGIConductor, store: Store, world: World, workflow: str
+) -> None:
+    """And no others: not that of another run, nor that of the same step's later failure."""
+    [run_id, other] = await _failed(http, store, workflow, 2)
+    letters = {letter["run_id"]: letter["seq"] for letter in await _letters(http, [run_id, other])}
+    resumed = Resumed(steps=("s1",), letters=await store.dead_letters.last_seq())
+    await store.history.append(WorkflowResumed(run_id=run_id, timestamp=now(), payload=resumed))
+    assert RunStatus.FAILED is (await ended(store, run_id)).status
+    [later] = await _letters(http, [run_id])
+    assert (2, True) == (later["attempts"], later["seq"] > letters[run_id])
+    assert [letters[other]] == [letter["seq"] for letter in await _letters(http, [other])]
+
+
+async def test_letters_that_are_removed_again_leave_that_of_a_later_failure(
+    http: ASGIConductor, store: Store, shard: Shard, world: World, workflow: str
+) -> None:
+    """As after the death of a shard that had removed them, and had not yet written that down."""
+    [run_id] = await _failed(http, store, workflow, 1)
+    up_to = await store.dead_letters.last_seq()
+    await _retry(http, workflow_id=workflow, mode="replay")
+    run = await ended(store, run_id)
+    again = RemoveLetters("s1", world.task, up_to)
+    assert still_due(run, again)
+    await perform(shard, run, [again], 0.0)
+    assert [2] == [letter["attempts"] for letter in await _letters(http, [run_id])]
 
 
 async def test_of_many_that_replay_one_run_exactly_one_resumes_it(http: ASGIConductor, store: Store, workflow: str) -> None:

@@ -21,6 +21,7 @@ from penstock.engine.events import (
     ApprovalGranted,
     ApprovalRejected,
     ApprovalRequested,
+    Resumed,
     Scheduled,
     Started,
     StepSkipped,
@@ -169,10 +170,11 @@ class World(Shell, RuleBasedStateMachine):
 
     def resume(self) -> None:
         """What was in the dead letters is tried again; it has no business there any more."""
-        self.broker.letters.clear()
-        before = self.known()
-        self.tell(WorkflowResumed(run_id=RUN_ID, timestamp=self.stamp()))
+        before, letters = self.known(), self.broker.last_letter
+        self.tell(WorkflowResumed(run_id=RUN_ID, timestamp=self.stamp(), payload=Resumed(letters=letters)))
         assert self.known().resumes == before.resumes + 1
+        if self.performs and not self.refused:  # else its removal may not have been carried out
+            assert all(seq > letters for seq in self.broker.letters)
 
     def repeat(self, at: int) -> None:
         """Any event that once changed the run, repeated anywhere, changes nothing. Without its attempt's number an answer cannot
@@ -270,7 +272,7 @@ class World(Shell, RuleBasedStateMachine):
         return {(order.step_id, order.iteration, order.attempt, order.worker) for order in orders}
 
     def is_kept(self, step_id: str, step: StepState) -> bool:
-        found = [(letter.step_id, letter.iteration, letter.attempt) for letter in self.broker.letters]
+        found = [(letter.step_id, letter.iteration, letter.attempt) for letter in self.broker.letters.values()]
         return (step_id, step.iteration, step.attempts) in found
 
 

@@ -20,6 +20,7 @@ from penstock.engine.events import (
     Event,
     Failure,
     Record,
+    Resumed,
     RunFailure,
     Scheduled,
     SignalReceived,
@@ -83,7 +84,8 @@ EVENTS: st.SearchStrategy[Event] = st.one_of(
     st.builds(ApprovalRequested, payload=st.builds(ApprovalRequest, token=st.sampled_from(["t", ""]), expires_at=st.just("x")), **STEP),
     st.builds(ApprovalGranted, payload=st.builds(Decision, comment=st.none() | st.text(max_size=3)), **STEP),
     st.builds(ApprovalRejected, **STEP) | st.builds(ApprovalExpired, **STEP),
-    st.builds(WorkflowResumed, **REST) | st.builds(SignalReceived, payload=st.just(SignalRef("go")), **REST),
+    st.builds(WorkflowResumed, payload=st.builds(Resumed, letters=st.sampled_from([0, 1, 7, -1])), **REST)
+    | st.builds(SignalReceived, payload=st.just(SignalRef("go")), **REST),
 )
 ENDS: st.SearchStrategy[Event] = st.builds(WorkflowCancelled, **REST)
 FEW = st.lists(EVENTS, max_size=3)

@@ -14,6 +14,7 @@ from penstock.engine.commands import (
     DeadLetterTask,
     DispatchTask,
     OpenApproval,
+    RemoveLetters,
     RequestApproval,
     SetTimer,
     WithdrawSticky,
@@ -59,7 +60,8 @@ class Broker:
         self.held: list[DispatchTask] = []
         self.timers: dict[str, SetTimer] = {}
         self.ghosts: list[SetTimer] = []
-        self.letters: list[DeadLetterTask] = []
+        self.letters: dict[int, DeadLetterTask] = {}
+        self.last_letter = 0
         self.bound: str | None = None
         self.tokens = 0
         self._seen: dict[str, float] = {}
@@ -91,7 +93,12 @@ class Broker:
                 if command.timer in self.timers:
                     self.ghosts.append(self.timers.pop(command.timer))
             case DeadLetterTask():
-                self.letters.append(command)
+                self.last_letter += 1
+                self.letters[self.last_letter] = command
+            case RemoveLetters():
+                gone = [seq for seq, letter in self.letters.items() if letter.step_id == command.step_id and seq <= command.up_to_seq]
+                for seq in gone:
+                    del self.letters[seq]
             case BindWorker():
                 assert self.bound in (None, command.worker_id), "a run keeps to one worker"
                 self.bound = command.worker_id
