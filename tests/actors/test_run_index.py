@@ -36,6 +36,7 @@ from penstock.engine.events import (
     WorkflowStarted,
 )
 from penstock.engine.state import RUN_MOVES, RunStatus
+from tests.support.clocks import set_clock
 from tests.support.own_broker import OwnBroker, own_broker
 
 SECONDS = 10.0
@@ -338,6 +339,14 @@ class TestKeepingUp:
             file.write((), file.seq, time.time() - 10)
         assert not index.alive()
 
+    async def test_the_index_is_alive_although_the_clock_was_set_back(
+        self, store: Store, index: RunIndex, path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        async with running(follow(store, path)):
+            await until(index.alive)
+            set_clock(monkeypatch, -3600.0)
+            await until(index.alive)
+
     async def test_a_gulp_may_be_larger_than_one_fetch(
         self, store: Store, index: RunIndex, path: Path, workflow: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -410,8 +419,9 @@ class TestRebuilding:
         index.close()
         spoil(path, damage)
         async with running(follow(store, path)):
-            await seen(index, store)
-        assert {"running": 1} == index.count(workflow)
+            await append(store, WorkflowCompleted(run_id=workflow))  # nothing that is left of the old file knows of it
+            await until(lambda: workflow in shown(index, "completed"))
+        assert {"completed": 1} == index.count(workflow)
 
     async def test_the_log_left_behind_by_a_deleted_file_does_no_harm(
         self, store: Store, index: RunIndex, path: Path, workflow: str
@@ -506,9 +516,9 @@ def spoil(path: Path, damage: bytes | None) -> None:
     path.write_bytes(damage or body[: len(body) // 2] + b"\xff" * (len(body) - len(body) // 2))
 
 
-def shown(index: RunIndex) -> Sequence[str]:
+def shown(index: RunIndex, *status: str) -> Sequence[str]:
     try:
-        return index.query().run_ids
+        return index.query(status=frozenset(status) or None).run_ids
     except Unavailable:
         return ()
 

@@ -14,6 +14,7 @@ from tests.support.occasions import gone, nothing_left
 from tests.support.waiting import until
 
 TICK_S = 3.0
+LETTERS = 1000  # all that a module leaves, by far
 
 
 async def webhook(world: World, name: str) -> None:
@@ -44,6 +45,12 @@ async def refused_event(world: World, name: str) -> None:
     """What comes to the trigger is no input for its workflow."""
     kept = await triggered(world, name, {"event": {"subject": f"event.{name}"}}, input_schema={"type": "object"})
     await world.store.events.publish(f"event.{name}", b"1")
+
+    async def refused() -> bool:
+        page = await world.store.dead_letters.page(limit=LETTERS)
+        return any(letter.trigger == name for letter in page.letters)
+
+    await until(refused)
     await nothing_left(world.store, kept)
 
 

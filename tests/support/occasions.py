@@ -13,6 +13,7 @@ from penstock.actors import trigger_control
 from penstock.actors.triggers import open_triggers
 from penstock.broker import names
 from penstock.broker.connection import ApiError
+from penstock.broker.leader import MESSAGE_NOT_FOUND
 from penstock.broker.store import Store, open_store
 from penstock.broker.triggers import Kept
 from penstock.config.settings import BrokerSettings
@@ -58,17 +59,33 @@ async def until_started(store: Store, workflow: str, count: int) -> list[Started
 
 
 async def nothing_left(store: Store, kept: Kept) -> None:
-    """Return when the trigger's consumer has been given everything that there is, and an answer for all of it."""
+    """Return when the trigger's consumer has been given everything that is stored for it, and an answer for all of it.
+
+    What it says is pending may lag behind what is stored: an event that was just acknowledged is counted a moment later. So the
+    place of the newest one decides.
+    """
 
     async def done() -> bool:
         consumer = names.trigger_consumer(kept.trigger.name, kept.generation)
         try:
             info = await store.broker.api(f"CONSUMER.INFO.{kept.stream}.{consumer}")
+            newest = await _newest(store, kept.stream, info["config"]["filter_subject"])
         except ApiError:  # it is being made
             return False
-        return bool(info["num_pending"] == 0 and info["num_ack_pending"] == 0)
+        return bool(info["ack_floor"]["stream_seq"] >= newest and info["num_pending"] == 0 and info["num_ack_pending"] == 0)
 
     await until(done)
+
+
+async def _newest(store: Store, stream: str, subject: str) -> int:
+    """The sequence of the last message of a subject, 0 without any."""
+    try:
+        found = await store.broker.api(f"STREAM.MSG.GET.{stream}", {"last_by_subj": subject})
+    except ApiError as error:
+        if error.err_code != MESSAGE_NOT_FOUND:
+            raise
+        return 0
+    return int(found["message"]["seq"])
 
 
 async def publish(store: Store, subject: str, *bodies: bytes) -> None:
@@ -81,7 +98,10 @@ async def publish(store: Store, subject: str, *bodies: bytes) -> None:
 async def gone(store: Store, generation: str) -> bool:
     """Whether nothing at the broker is called by this generation any more: stream, consumer, schedule."""
     streams = (await store.broker.api("STREAM.NAMES")).get("streams") or []
-    consumers = await asyncio.gather(*(store.broker.api(f"CONSUMER.NAMES.{stream}") for stream in streams))
+    try:
+        consumers = await asyncio.gather(*(store.broker.api(f"CONSUMER.NAMES.{stream}") for stream in streams))
+    except ApiError:  # one of the streams has gone meanwhile
+        return False
     schedules = await store.reader.subject(names.EVENTS, f"cron.*.{generation}")
     everything = [*streams, *(name for found in consumers for name in found.get("consumers") or [])]
     return not schedules and not any(generation in name for name in everything)
