@@ -84,7 +84,7 @@ async def decide(store: Store, run_id: str, step_id: str, token: str, decision: 
         loaded = await load(store, run_id)
         if loaded.run is None:
             raise NotFound(f"run {run_id} does not exist")
-        _check(loaded.run, step_id, token, time.time())
+        _check(loaded.run, step_id, token, await store.history.now())
         if await store.history.append_next(_event(loaded.run, step_id, decision, granted=granted), loaded.last_seq):
             reached("approval.decided")
             return

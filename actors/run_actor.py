@@ -274,7 +274,7 @@ class RunActor:
         """Leave the run to whoever can read it. What is not done of its log yet will be then: the timer wakes its owner of that time."""
         log.error("run_waits_for_upgrade", run_id=self.run_id, reason=str(error))
         since = min((one.received for one in self._unsaved + self._mail), default=time.monotonic())
-        due = time.time() + UPGRADE_LOOK_S
+        due = self._shard.clock.now() + UPGRADE_LOOK_S
         self._shard.timers.arm(self.run_id, SetTimer(UPGRADE_TIMER, due, attempt=int(due * 1000)), since)  # no two are the same
         self._put_aside()
 

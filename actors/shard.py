@@ -15,6 +15,7 @@ from typing import Any
 
 import structlog
 
+from penstock.actors.broker_clock import BrokerClock
 from penstock.actors.lease import Lease, LeaseLost
 from penstock.actors.loading import is_young
 from penstock.actors.mailbox import Lane, Mail
@@ -47,7 +48,8 @@ class Shard:
     def __init__(self, store: Store, number: int, lease: Lease, sample_ratio: float = 0.0) -> None:
         self.store, self.number, self.lease = store, number, lease
         self.tally = Tally(store, sample_ratio)
-        self.timers = Timers(store, lease)
+        self.clock = BrokerClock()
+        self.timers = Timers(store, lease, self.clock)
         self.actors: dict[str, RunActor] = {}
         self.dirty: dict[str, float] = {}
         self.heavy = asyncio.Semaphore(HEAVY_AT_ONCE)
@@ -67,7 +69,7 @@ class Shard:
 
     def is_repeat(self, delivery: Delivery) -> bool:
         """Whether another owner, or a former life of this one, may have seen it."""
-        return delivery.deliveries > 1 or delivery.seq <= self._lanes[_partition(delivery)].takeover_seq
+        return _is_repeat(self._lanes[_partition(delivery)], delivery)
 
     def bury(self, run_id: str, delivery: Delivery, error: str) -> None:
         """Keep an event that cannot be applied as a dead letter. Until that is stored, the event is not acknowledged."""
@@ -90,6 +92,8 @@ class Shard:
         """Hand one event to its run's actor."""
         run_id = delivery.subject[delivery.subject.rfind(".") + 1 :]
         mail = Mail(delivery, time.monotonic())
+        if not _is_repeat(lane, delivery):  # an old event tells an old time
+            self.clock.saw(delivery.at, mail.received)
         lane.queue.append(mail)
         self.waiting += 1
         self._waiting_bytes += len(delivery.data)
@@ -137,9 +141,10 @@ class Shard:
         async def begin() -> None:
             """Also after a reconnect: what was on its way then is lost, so all that is not acknowledged comes again."""
             nonlocal skip_reset
-            last_seq = await self.store.history.last_seq()
-            lane.begin(last_seq)
-            self.timers.learn(number, last_seq)
+            tip = await self.store.history.tip()
+            self.clock.saw(tip.at, time.monotonic())  # later than any event that comes again from here on
+            lane.begin(tip.seq)
+            self.timers.learn(number, tip.seq)
             self.lease.check()  # a former owner would make the consumer anew that its successor has removed
             if not skip_reset and not await self.store.consumers.reset(lane.consumer):
                 await self.store.consumers.open(lane.consumer, number, lane.start)
@@ -169,6 +174,14 @@ class Shard:
                     reached("shard.drained")
         finally:
             await self._forget(number)
+        return lane.start
+
+    async def give_up(self, number: int) -> int:
+        """Forget a partition as it is. Returns the first sequence that is not acknowledged (0: unknown)."""
+        lane = self._lanes.get(number)
+        if lane is None:
+            return 0
+        await self._forget(number)
         return lane.start
 
     async def abandon(self) -> None:
@@ -267,6 +280,10 @@ def _buried(lane: Lane | None, seq: int, letter: asyncio.Future[bytes]) -> None:
         del lane.burials[seq]
     if not letter.cancelled() and (error := letter.exception()) is not None:
         log.error("dead_letter_refused", seq=seq, error=str(error))
+
+
+def _is_repeat(lane: Lane, delivery: Delivery) -> bool:
+    return delivery.deliveries > 1 or delivery.seq <= lane.takeover_seq
 
 
 def _partition(delivery: Delivery) -> int:

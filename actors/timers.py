@@ -15,6 +15,7 @@ from collections.abc import Awaitable, Callable
 import structlog
 from msgspec import Struct
 
+from penstock.actors.broker_clock import BrokerClock
 from penstock.actors.lease import Lease, LeaseLost
 from penstock.broker import names
 from penstock.broker.publisher import ack_seq
@@ -40,10 +41,10 @@ class _Armed(Struct):
 
 
 class Timers:
-    """Owned by one shard, as long as it lives. All times of `SetTimer` are the broker's, in s since the epoch."""
+    """Owned by one shard, as long as it lives. All times of `SetTimer` are the broker's, in s since the epoch, and so is `clock`."""
 
-    def __init__(self, store: Store, lease: Lease) -> None:
-        self._store, self._lease = store, lease
+    def __init__(self, store: Store, lease: Lease, clock: BrokerClock) -> None:
+        self._store, self._lease, self._clock = store, lease, clock
         self._known: dict[int, int] = {}
         self._armed: dict[tuple[str, str], _Armed] = {}
         self._held: dict[int, dict[int, _Armed]] = {}
@@ -58,13 +59,13 @@ class Timers:
         return len(self._armed)
 
     def arm(self, run_id: str, command: SetTimer, since: float) -> None:
-        """Set a timer; one of the same run and name is replaced."""
+        """Set a timer; one of the same run and name is replaced. It never fires early, by the broker's clock."""
         self._forget(run_id, command.timer)
         armed = self._armed[run_id, command.timer] = _Armed(run_id, command, since)
         self._held.setdefault(names.partition(run_id), {})[id(armed)] = armed
-        wait_s = command.due - time.time()
+        wait_s = command.due - self._clock.now()
         act = self._fire if wait_s <= TIMER_DURABLE_AFTER_S else self._hand_over
-        self._push(time.monotonic() + min(wait_s, TIMER_DURABLE_AFTER_S), armed, act)  # a clock that is set meanwhile changes nothing
+        self._push(time.monotonic() + min(wait_s, TIMER_DURABLE_AFTER_S), armed, act)
 
     def learn(self, partition: int, seq: int) -> None:
         """Every timer that was handed over to the broker for a run of the partition has a sequence up to this one, so far."""

@@ -20,6 +20,7 @@ from penstock.engine.errors import Conflict, NotFound, PenstockError, Unavailabl
 from penstock.engine.events import NULL
 from penstock.engine.identifiers import problem_with
 from penstock.engine.occurrences import matches, run_input
+from penstock.engine.times import rfc3339
 from penstock.engine.trigger import Trigger, parse
 
 SHOWN_INSTANTS = 5
@@ -154,7 +155,7 @@ async def _changed(store: Store, trigger: Trigger, found: Found) -> Kept:
     kept = Kept(
         trigger=trigger,
         created_at=old.created_at if old is not None and not old.deleted else now(),
-        since=now(),
+        since=rfc3339(await store.history.now()),  # the broker fires its instants: none is left out, and none caught up, by another clock
         retired=_retired(old) if old is not None else (),
     )
     if not trigger.enabled:

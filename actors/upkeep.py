@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from contextlib import closing
 from datetime import datetime
 from pathlib import Path
@@ -31,7 +30,7 @@ async def keep_up(store: Store, index: Path, runs_max_age_s: float | None) -> No
         try:
             await remove_aids(store)
             if runs_max_age_s is not None:
-                await remove_old_runs(store, index, time.time() - runs_max_age_s)
+                await remove_old_runs(store, index, await store.history.now() - runs_max_age_s)
         except PenstockError as error:
             log.warning("upkeep_waits", error=str(error))
 
@@ -46,7 +45,7 @@ async def remove_aids(store: Store) -> None:
 
 
 async def remove_old_runs(store: Store, index: Path, ended_before: float) -> int:
-    """Delete all that is kept of runs that ended before this time (s since the epoch); returns how many those were."""
+    """Delete all that is kept of runs that ended before this time (the broker's, s since the epoch); returns how many those were."""
     removed, cursor = 0, None
     with closing(RunIndex(index)) as reader:
         while True:
@@ -59,7 +58,7 @@ async def remove_old_runs(store: Store, index: Path, ended_before: float) -> int
 
 async def _remove(store: Store, index: Path, run_ids: list[str], ended_before: float) -> int:
     runs = await load_many(store, run_ids)
-    old = [run.run_id for run in runs if _ended_before(run, ended_before)]
+    old = [run.run_id for run in runs if _ended_before(run, ended_before) and await _ends_before(store, run, ended_before)]
     for run_id in old:
         await store.remove_run(run_id)
     gone = [*old, *(set(run_ids) - {run.run_id for run in runs})]
@@ -71,3 +70,9 @@ async def _remove(store: Store, index: Path, run_ids: list[str], ended_before: f
 
 def _ended_before(run: Run, at: float) -> bool:
     return run.ended and datetime.fromisoformat(run.finished_at or run.created_at).timestamp() < at
+
+
+async def _ends_before(store: Store, run: Run, at: float) -> bool:
+    """Whether the broker says so, too: the times in a run are those of whoever reported them, and that host's clock may be wrong."""
+    last = await store.history.at(run.run_id, run.seq)
+    return last is None or last.at < at  # its log may be gone before it

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+import time
+from datetime import datetime
 
 from falcon.asgi import Request, Response
 from msgspec import Raw, Struct, field
@@ -69,13 +70,21 @@ class Runs:
         key = params.idempotency_key(req)
         request = bodies.decode(await bodies.read(req), StartRun)
         known = await self._backend.catalog.wanted(request.workflow)
-        run_at = _check(request, known, self._backend.settings.history_max_age)
+        run_at = await self._run_at(request, known)
         store, given = self._backend.store, (known.definition, known.digest, request.input)
         if run_at is None:
             answers.created(resp, Started(await control.start(store, *given, key)))
         else:
             begun = await control.schedule(store, *given, run_at, key)
             answers.created(resp, Started(begun.run_id, RunStatus.SCHEDULED if begun.scheduled else None))
+
+    async def _run_at(self, request: StartRun, known: Known) -> datetime | None:
+        """As `_check`. Where a wrong clock of ours would start a run early, or let its schedule be forgotten, the broker's is asked."""
+        max_age_s = self._backend.settings.history_max_age
+        run_at = _check(request, known, max_age_s, time.time())
+        if request.run_at is None or (run_at is not None and max_age_s is None):
+            return run_at
+        return _check(request, known, max_age_s, await self._backend.store.history.now())
 
 
 class Run:
@@ -116,25 +125,25 @@ class Signal:
         answers.ok(resp, Sent(found, signal))
 
 
-def _check(request: StartRun, known: Known, history_max_age_s: float | None) -> datetime | None:
+def _check(request: StartRun, known: Known, history_max_age_s: float | None, now: float) -> datetime | None:
     """When the run shall start, None for at once. Raises TooLarge or Invalid, with all that is wrong beyond the request's form."""
     bodies.check_payload("input", request.input)
     report = Report()
-    run_at = _run_at(request.run_at, history_max_age_s, report)
+    run_at = _run_at(request.run_at, history_max_age_s, now, report)
     report.add(*(known.schema.check(bytes(request.input), "input") if known.schema else []))
     if problems := report.problems():
         raise Invalid(*problems)
     return run_at
 
 
-def _run_at(text: str | None, history_max_age_s: float | None, report: Report) -> datetime | None:
+def _run_at(text: str | None, history_max_age_s: float | None, now: float, report: Report) -> datetime | None:
     if text is None:
         return None
     moment = params.instant(text)
     if moment is None:
         report.add(f"run_at must be a time such as 2025-01-31T12:00:00Z, not {quoted(text)}")
         return None
-    ahead_s = (moment - datetime.now(UTC)).total_seconds()
+    ahead_s = moment.timestamp() - now
     if history_max_age_s and ahead_s >= history_max_age_s:
         report.add(f"run_at {quoted(text)} is further ahead than history_max_age ({durations.text(history_max_age_s)}) keeps a schedule")
     if ahead_s > SCHEDULE_AHEAD_S_MAX:

@@ -19,6 +19,7 @@ from penstock.broker.store import Store, open_store
 from penstock.broker.triggers import Kept, Progress
 from penstock.config.settings import BrokerSettings
 from penstock.engine.times import rfc3339
+from tests.support.clocks import set_clock
 from tests.support.occasions import engine, make, nothing_left, started, until_started
 from tests.support.own_broker import own_broker
 from tests.support.waiting import until, until_true
@@ -95,6 +96,17 @@ async def test_instants_that_passed_while_all_was_down_come_in_order_and_the_nex
     assert tick is not None
     assert tick.instant > datetime.now(UTC) - timedelta(minutes=1)
     assert {bytes(one.input) for one in await started(store, name)} == {b"null"}
+
+
+@pytest.mark.parametrize("ahead_s", [3600.0, -3600.0])
+async def test_a_trigger_begins_now_whatever_the_clock_says_of_the_host_that_made_it(
+    store: Store, monkeypatch: pytest.MonkeyPatch, ahead_s: float
+) -> None:
+    """Ahead, it would leave out an hour of instants; behind, it would start runs for an hour that was over before it was made."""
+    name, before = await workflow(store, "now"), await store.history.now()
+    set_clock(monkeypatch, ahead_s)
+    kept = await make(store, "now", name, cron=MINUTELY)
+    assert before <= datetime.fromisoformat(kept.since).timestamp() <= await store.history.now()
 
 
 async def test_a_tick_that_comes_again_starts_nothing_and_the_chain_goes_on(store: Store, broker_settings: BrokerSettings) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from msgspec import Raw
 
-from penstock.actors import control
+from penstock.actors import control, upkeep
 from penstock.actors.index_file import index_path
 from penstock.actors.index_follower import follow
 from penstock.actors.loading import load, load_many
@@ -22,6 +22,9 @@ from penstock.actors.upkeep import remove_aids, remove_old_runs
 from penstock.broker import names
 from penstock.broker.store import Store, open_store
 from penstock.config.settings import BrokerSettings
+from penstock.engine.events import WorkflowCancelled
+from tests.support.clocks import set_clock
+from tests.support.waiting import until
 from tests.support.world import chain, echo, ended, register, start
 
 
@@ -69,6 +72,39 @@ async def test_removing_twice_removes_nothing_more(store: Store, index: Path) ->
     removed = [await remove_old_runs(store, index, time.time() + 1) for _ in range(2)]
     assert removed[0] >= 1
     assert removed[1] == 0
+
+
+async def test_a_run_that_ended_just_now_stays_whatever_the_clocks_of_those_who_told_of_it_said(store: Store, index: Path) -> None:
+    definition, digest = await register(store, chain("dated", 1))
+    run_id, long_ago = control.new_run_id(), "2001-01-01T00:00:00.000000Z"
+    await store.history.append(control.started(run_id, definition, digest, Raw(b"1"), long_ago))
+    await store.history.append(WorkflowCancelled(run_id=run_id, timestamp=long_ago))
+    assert (await ended(store, run_id)).finished_at == long_ago
+    (await caught_up(store, index)).close()
+    removed = await remove_old_runs(store, index, await store.history.now() - 3600)
+    assert removed == 0
+    assert (await load(store, run_id)).run is not None
+
+
+async def test_upkeep_on_a_host_whose_clock_is_ahead_removes_no_run_too_soon(
+    store: Store, index: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with echo(store, "fresh.echo"):
+        run_id = await start(store, chain("fresh", 1))
+        await ended(store, run_id)
+    (await caught_up(store, index)).close()
+    set_clock(monkeypatch, 10 * 24 * 3600.0)
+    monkeypatch.setattr(upkeep, "EVERY_S", 0.01)
+    keeping = asyncio.create_task(upkeep.keep_up(store, index, 24 * 3600.0))
+    for _ in range(2):  # each time, what is put there goes in the beginning of a round: so one round was whole
+        await store.checkpoints.put(names.step_key(run_id, "s0"), b"1")
+        await until(lambda: _is_gone(store, names.step_key(run_id, "s0")))
+    keeping.cancel()
+    assert (await load(store, run_id)).run is not None
+
+
+async def _is_gone(store: Store, key: str) -> bool:
+    return await store.checkpoints.get(key) is None
 
 
 async def test_checkpoints_and_bindings_go_with_the_end_of_their_run(store: Store, index: Path) -> None:

@@ -14,6 +14,7 @@ import pytest
 from msgspec import Raw
 
 from penstock.actors import control
+from penstock.actors.broker_clock import BrokerClock
 from penstock.actors.lease import Lease
 from penstock.actors.lease import now as lease_now
 from penstock.actors.timers import Timers
@@ -187,7 +188,7 @@ async def handed_over(store: Store, run_id: str, timer: SetTimer, schedule: str)
     """Return when the broker has the timer, and nobody else."""
     lease = Lease()
     lease.renewed(lease_now() + 60)
-    timers = Timers(store, lease)
+    timers = Timers(store, lease, BrokerClock())
     timers.arm(run_id, timer, time.monotonic())
     running = asyncio.create_task(timers.run())
     await until(lambda: store.reader.one(names.HISTORY, schedule))

@@ -19,6 +19,7 @@ from penstock.actors.ownership import open_shard
 from penstock.broker import names
 from penstock.broker.store import Store
 from penstock.engine.events import ApprovalGranted, ApprovalRequested, Decision, decode
+from tests.support.clocks import set_clock
 from tests.support.waiting import until
 from tests.support.world import ended, register, start
 
@@ -163,6 +164,14 @@ async def test_a_request_that_nobody_decides_expires_and_its_token_with_it(http:
     run = await ended(store, run_id)
     assert ("failed", 'step "ok" failed: approval expired after 300ms') == (run.status, run.error)
     assert 401 == (await decide(http, run_id, token)).status_code
+
+
+async def test_a_front_end_whose_clock_is_ahead_lets_a_decision_through_that_is_in_time(
+    http: ASGIConductor, store: Store, shard: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_id, token = await asked(store, definition("ahead", timeout="1h"))
+    set_clock(monkeypatch, 7200.0)
+    assert 200 == (await decide(http, run_id, token)).status_code
 
 
 async def test_the_token_of_a_cancelled_run_is_not_valid_any_more(http: ASGIConductor, store: Store, shard: None) -> None:

@@ -17,6 +17,7 @@ from penstock.broker.store import Store
 from penstock.config.settings import BrokerSettings, Settings
 from penstock.engine.events import Event, WorkflowCancelled, WorkflowStarted, decode
 from penstock.http.app import create_app
+from tests.support.clocks import set_clock
 from tests.support.waiting import until
 
 LATER = "2099-01-01T00:00:00Z"
@@ -164,6 +165,16 @@ async def test_a_time_at_which_the_schedule_would_be_forgotten_is_refused(forget
     assert 400 == answer.status_code
     assert "history_max_age (48h)" in answer.text
     assert before == await store.history.last_seq()
+
+
+async def test_a_front_end_whose_clock_is_ahead_neither_starts_a_run_early_nor_lets_its_schedule_be_forgotten(
+    http: ASGIConductor, forgetful: ASGIConductor, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    set_clock(monkeypatch, DAY.total_seconds())
+    run_id = await _scheduled(http, _in(timedelta(hours=1)))
+    assert 1 == len(await store.history.read(run_id))
+    answer = await _start(forgetful, {"workflow": "one", "run_at": _in(2.5 * DAY)})
+    assert (400, True) == (answer.status_code, "history_max_age (48h)" in answer.text)
 
 
 @pytest.mark.usefixtures("index")
