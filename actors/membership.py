@@ -63,13 +63,12 @@ class Membership:
         await self._owners.ring()
 
     async def keep(self) -> None:
-        """Renew the lease for as long as it is good; then end it, say so, and return."""
+        """Renew the lease for as long as it is good; then end it and return."""
         while self.lease.good:
             await asyncio.sleep(LEASE_RENEW_S)
             if self.lease.good:
                 await self._try_to_renew()
         self.lease.end()
-        log.warning("lease_lost", shard=self.me.shard, member=self.me.id)
 
     async def withdraw(self) -> None:
         """Want no partitions any more. Raises Unavailable."""

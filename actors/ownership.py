@@ -27,6 +27,7 @@ from penstock.config.limits import LEASE_RENEW_S, PARTITIONS
 from penstock.engine.errors import Conflict, PenstockError, Unavailable
 
 SIBLINGS_S_MAX = 0.6  # for the other shards of a start; who is alone meanwhile takes everything, and hands over then
+CONSUMER_SILENT_S = 15.0  # a cluster's election takes up to 10
 SETTLE_S = 0.25  # without another change of who is there, before partitions move between shards that are alive
 
 log = structlog.get_logger()
@@ -91,14 +92,16 @@ class Ownership:
             await self._members.withdraw()
         wanted = self._wanted(living, view.drained)
         self._compare(view)
-        taking = [number for number in wanted if self._is_free(number, view) and number not in self._shard.partitions]
+        mute = [number for number, mine in self._mine.items() if number in wanted and self._is_mute(mine.claim.consumer)]
+        taking = [n for n in wanted if self._is_free(n, view) and n not in self._shard.partitions and n not in mute]
         leaving = [number for number in self._mine if number not in wanted]
         if leaving and not (self._members.me.draining or self._is_settled()):
             leaving = []
         if any(number not in view.claims for number in taking):
             await self._assume_claims(view)
-        await self._all([*(self._hand_over(number) for number in leaving), *(self._take(number, view) for number in taking)])
-        if taking:
+        steps = [*map(self._hand_over, leaving), *(self._take(number, view) for number in taking), *map(self._change_consumer, mute)]
+        await self._all(steps)
+        if taking or mute:
             await self._store.consumers.remove_former({number: mine.claim.consumer for number, mine in self._mine.items()})
         if taking or leaving:
             log.info("partitions_moved", shard=self._members.me.shard, taken=len(taking), handed_over=len(leaving))
@@ -161,14 +164,34 @@ class Ownership:
             claim = Claim(me, former.claim.consumer, former.claim.start, self._log)
         else:
             consumer = former.claim.consumer
-            handled = await self._store.consumers.floor(consumer) if consumer else None
+            asked = bool(consumer) and not self._is_mute(consumer)
+            handled = await self._store.consumers.floor(consumer) if asked else None
             known = former.claim.start if former.claim.log == self._log else 1
-            epoch = max(former.revision, names.engine_consumer_parts(consumer)[1] + 1)
-            claim = Claim(me, names.engine_consumer(number, epoch), max(known, (handled or 0) + 1), self._log)
+            claim = Claim(me, _next_consumer(number, former), max(known, (handled or 0) + 1), self._log)
+        return await self._write(number, claim, former)
+
+    async def _write(self, number: int, claim: Claim, former: Claimed) -> Claimed:
         self._members.lease.check()
         mine = self._mine[number] = Claimed(claim, await self._store.owners.claim(number, claim, former.revision))
         reached("handover.claimed")
         return mine
+
+    def _is_mute(self, consumer: str) -> bool:
+        """Whether it may have lost its leader for good, as when two nodes of a broker cluster die one right after the other."""
+        return self._store.consumers.silent_s(consumer) > CONSUMER_SILENT_S
+
+    async def _change_consumer(self, number: int) -> None:
+        """Go on by another consumer from what is handled; unless the whole history is away, or this one answers again."""
+        mine = self._mine[number]
+        await self._store.history.last_seq()
+        with suppress(Unavailable):
+            await self._store.consumers.floor(mine.claim.consumer)
+            return
+        log.warning("consumer_mute", shard=self._members.me.shard, partition=number, consumer=mine.claim.consumer)
+        handled = await self._shard.give_up(number)
+        claim = Claim(mine.claim.owner, _next_consumer(number, mine), max(mine.claim.start, handled), mine.claim.log)
+        await self._write(number, claim, mine)
+        await self._shard.own(number, claim.consumer, claim.start, fresh=True)
 
     async def _hand_over(self, number: int) -> None:
         mine = self._mine[number]
@@ -189,6 +212,11 @@ class Ownership:
                 log.warning("partition_not_moved", shard=self._members.me.shard, error=str(result))
             elif result is not None:
                 raise result
+
+
+def _next_consumer(number: int, former: Claimed) -> str:
+    """The name of a consumer that has never been, after that of the former claim."""
+    return names.engine_consumer(number, max(former.revision, names.engine_consumer_parts(former.claim.consumer)[1] + 1))
 
 
 @asynccontextmanager
@@ -222,7 +250,7 @@ async def open_shard(
         await store.owners.answer(lambda: _answer(shard))
         log.info("shard_ready", shard=me.shard, partitions=len(shard.partitions))
         yield shard
-        await _leave(ownership, lease, looking, store)
+        await _leave(ownership, members, looking, store)
     finally:
         lease.end()
         for task in tasks:
@@ -234,9 +262,10 @@ async def open_shard(
             raise end
 
 
-async def _leave(ownership: Ownership, lease: Lease, looking: asyncio.Task[None], store: Store) -> None:
+async def _leave(ownership: Ownership, members: Membership, looking: asyncio.Task[None], store: Store) -> None:
     """In peace, if there is still something to hand over; otherwise without the last words that may not have left yet."""
-    if lease.over.is_set() or not lease.good:
+    if members.lease.over.is_set() or not members.lease.good:  # whoever has noticed: timers and ticks look at it, too
+        log.warning("lease_lost", shard=members.me.shard, member=members.me.id)
         store.broker.forget_unwritten()
         return
     looking.cancel()

@@ -7,6 +7,7 @@ deliver to the former owner.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -22,10 +23,16 @@ CONSUMER_EXISTS = 10148
 
 
 class Consumers:
-    """A small face over the consumers of partitions. It owns nothing."""
+    """A small face over the consumers of partitions. It owns only what it remembers of their silence."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
+        self._silent_since: dict[str, float] = {}
+
+    def silent_s(self, consumer: str) -> float:
+        """For how long nothing that was asked of it has been answered; 0: the last answer came, or nothing was asked."""
+        now = time.monotonic()
+        return now - self._silent_since.get(consumer, now)
 
     async def open(self, consumer: str, partition: int, start: int) -> None:
         """Make it, to deliver what was stored from the sequence `start` on; one that is there stays as it is.
@@ -101,4 +108,13 @@ class Consumers:
                 return found
 
     async def _api(self, verb: str, consumer: str, request: dict[str, Any] | None = None, timeout_s: float = LEADER_S) -> dict[str, Any]:
-        return await self._broker.api(f"CONSUMER.{verb}.{names.HISTORY}.{consumer}", request, timeout_s=timeout_s)
+        try:
+            answer = await self._broker.api(f"CONSUMER.{verb}.{names.HISTORY}.{consumer}", request, timeout_s=timeout_s)
+        except Unavailable:
+            self._silent_since.setdefault(consumer, time.monotonic())
+            raise
+        except ApiError:
+            self._silent_since.pop(consumer, None)
+            raise
+        self._silent_since.pop(consumer, None)
+        return answer

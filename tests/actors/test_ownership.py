@@ -14,6 +14,7 @@ from msgspec import Raw
 from msgspec.structs import replace
 
 from penstock.actors import control
+from penstock.actors.broker_clock import BrokerClock
 from penstock.actors.draining import drain
 from penstock.actors.lease import Lease, LeaseLost, now
 from penstock.actors.loading import load
@@ -179,7 +180,7 @@ async def test_a_timer_that_a_later_owner_has_set_is_neither_replaced_nor_withdr
     subject = names.schedule_subject(run_id, "late")
     lease, renewed = Lease(), Lease()
     renewed.renewed(now())
-    timers = Timers(store, renewed)
+    timers = Timers(store, renewed, BrokerClock())
     timers.learn(names.partition(run_id), await store.history.last_seq())
     headers = {names.SCHEDULE: "@at 2126-01-01T00:00:00Z", names.SCHEDULE_TARGET: names.history_subject(run_id)}
     await store.publisher.send(subject, b"theirs", headers)
@@ -187,7 +188,7 @@ async def test_a_timer_that_a_later_owner_has_set_is_neither_replaced_nor_withdr
     theirs = await store.reader.one(names.HISTORY, subject)
     assert theirs is not None
     assert b"theirs" == theirs.data
-    stale = Timers(store, lease)
+    stale = Timers(store, lease, BrokerClock())
     stale.arm(run_id, SetTimer("late", now() + 3600), now())
     with pytest.raises(LeaseLost):
         await stale.settle(names.partition(run_id))
@@ -209,7 +210,7 @@ async def test_a_timer_that_stands_still_on_its_way_does_not_replace_a_later_own
         send(subject, b"theirs", headers)
         return send(subject, data, given)
 
-    timers = Timers(store, lease)
+    timers = Timers(store, lease, BrokerClock())
     timers.arm(run_id, SetTimer("slow", now() + 3600), now())
     send = store.publisher.send
     monkeypatch.setattr(store.publisher, "send", late)

@@ -26,6 +26,7 @@ from tests.support.service import PENSTOCK, _descendants, clean_environ, free_po
 from tests.support.waiting import until
 from tests.support.world import chain
 
+ENGINE = (PENSTOCK, "engine")
 READY_S_MAX = 40.0
 ENDED_S_MAX = 90.0
 STOP_S_MAX = 20.0
@@ -77,15 +78,18 @@ class Parts:
         self.start(name, arguments)
         self.await_ready()
 
-    def host(self, name: str) -> None:
+    def host(self, name: str, **environ: str) -> None:
         """An engine as on a machine of this name."""
         engine = [sys.executable, "-m", "tests.support.named_host", "engine"]
-        self.start(name, engine, NAMED_HOST=name, SERVICE_DATA_DIR=str(self._directory / f"data-{name}"))
+        self.start(name, engine, NAMED_HOST=name, SERVICE_DATA_DIR=str(self._directory / f"data-{name}"), **environ)
+
+    def pids(self, name: str) -> list[int]:
+        """The process of this name and all under it."""
+        process = self._processes[name]
+        return [process.pid, *_descendants(process.pid)]
 
     def signal_all(self, name: str, number: signal.Signals) -> None:
-        """To the process of this name and all under it."""
-        process = self._processes[name]
-        for pid in [process.pid, *_descendants(process.pid)]:
+        for pid in self.pids(name):
             os.kill(pid, number)
 
     def kill_all(self, name: str) -> None:
@@ -147,14 +151,15 @@ class Parts:
 
 
 @contextmanager
-def parts(directory: Path, environ: Mapping[str, str], hosts: Sequence[str] = ()) -> Iterator[Parts]:
-    """An API and an engine, or one on each of these hosts, that are ready, for the time of the block."""
+def parts(directory: Path, environ: Mapping[str, str], hosts: Mapping[str, Mapping[str, str]] = {}) -> Iterator[Parts]:
+    """An API and an engine, or one on each of these hosts (by name: what is special about its environment), that are ready, for the
+    time of the block."""
     started = Parts(directory, environ)
     try:
-        for name in hosts:
-            started.host(name)
+        for name, special in hosts.items():
+            started.host(name, **special)
         if not hosts:
-            started.start("engine", [PENSTOCK, "engine"])
+            started.start("engine", ENGINE)
         started.start("api", [PENSTOCK, "api"])
         started.await_ready()
         yield started
