@@ -46,6 +46,7 @@ from penstock.engine.validation import parse
 PENSTOCK = str(Path(sys.executable).with_name("penstock"))
 PROBES = 300
 WHOLE_S_MAX = 60.0
+ENDED_S_MAX = 60.0  # far beyond every promise: runs that have not ended then never will
 TASK = "takeover.echo"
 LIVED_S = 11.0  # before it is killed: a process that dies young is not started again at once
 
@@ -124,7 +125,8 @@ async def _measured(scene: Scene, times: int) -> list[float]:
             began = time.monotonic()
             scene.end(engine, victim)
             run_ids = await control.start_all(store, definition, digest, [Raw(b"null")] * PROBES)
-            await asyncio.gather(*(_ended(store, run_id) for run_id in run_ids if names.partition(run_id) in owned[victim]))
+            async with asyncio.timeout(ENDED_S_MAX):
+                await asyncio.gather(*(_ended(store, run_id) for run_id in run_ids if names.partition(run_id) in owned[victim]))
             found.append(time.monotonic() - began)
             print(f"{scene.title} {number + 1}: {found[-1]:.2f} s", file=sys.stderr, flush=True)
             if scene.hosts > 1:

@@ -1,4 +1,4 @@
-"""Engines on three hosts share the partitions: one is killed, one is paused, one is drained, and every run gets on."""
+"""Engines on three hosts share the partitions: one is killed, paused, cut off or drained, and every run gets on."""
 
 from __future__ import annotations
 
@@ -6,19 +6,22 @@ import asyncio
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import orjson
 import pytest
 
 from penstock.actors.loading import load_many
+from penstock.broker import names
 from penstock.broker.store import Store, open_store
-from penstock.config.limits import PARTITIONS
+from penstock.config.limits import LEASE_S, PARTITIONS
 from penstock.config.settings import BrokerSettings
 from penstock.engine.errors import Unavailable
 from tests.e2e.parts import Parts, all_completed, define, in_the_middle, parts
+from tests.support.line import Lines, lines
+from tests.support.listening import connected
 from tests.support.server import cluster, server
 from tests.support.waiting import until, until_true
 
@@ -50,9 +53,21 @@ def broker(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[BrokerSet
 
 
 @pytest.fixture
-def running(broker: BrokerSettings, tmp_path: Path) -> Iterator[Parts]:
+def wires(broker: BrokerSettings) -> Iterator[Mapping[str, Lines]]:
+    """The only way of each host to the broker, in a test that asks for them."""
     assert broker.url
-    with parts(tmp_path, {"SERVICE_BROKER_URL": broker.url, "SERVICE_REPLICAS": str(broker.replicas)}, HOSTS) as started:
+    ports = [int(url.rpartition(":")[2]) for url in broker.url.split(",")]
+    with ExitStack() as stack:
+        yield {host: stack.enter_context(lines(ports)) for host in HOSTS}
+
+
+@pytest.fixture
+def running(request: pytest.FixtureRequest, broker: BrokerSettings, tmp_path: Path) -> Iterator[Parts]:
+    assert broker.url
+    hosts: dict[str, dict[str, str]] = {host: {} for host in HOSTS}
+    if "wires" in request.fixturenames:
+        hosts = {host: {"SERVICE_BROKER_URL": own.url} for host, own in request.getfixturevalue("wires").items()}
+    with parts(tmp_path, {"SERVICE_BROKER_URL": broker.url, "SERVICE_REPLICAS": str(broker.replicas)}, hosts) as started:
         started.worker(TASK)
         define(started, "hosts", TASK)
         yield started
@@ -119,6 +134,41 @@ async def test_a_host_that_is_paused_for_longer_than_its_lease_changes_nothing_w
     await shared(store, *HOSTS)
     assert runs == await load_many(store, run_ids)
     await all_completed(store, await bulk(running))
+    assert running.alive()
+
+
+async def test_a_host_that_is_cut_off_for_longer_than_its_lease_changes_nothing_when_what_it_sent_arrives_at_last(
+    running: Parts, store: Store, wires: Mapping[str, Lines]
+) -> None:
+    await shared(store, *HOSTS)
+    assert all(set() < connected(running.pids(host)) <= own.ports for host, own in wires.items())  # no host has another way
+    run_ids = await bulk(running)
+    await in_the_middle(store, run_ids)
+    wires["a"].cut()
+    runs = await all_completed(store, run_ids)
+    await shared(store, "b", "c")
+    await until_true(lambda: "lease_lost" in running.log_path("a").read_text())
+    assert connected(running.pids("a")) <= wires["a"].ports  # nor has it found one
+    assert names.key_subject(names.ENGINES, names.MEMBER).encode() in wires["a"].late  # a sign of its former life
+    wires["a"].mend()
+    await shared(store, *HOSTS)
+    await all_completed(store, await bulk(running))
+    assert runs == await load_many(store, run_ids)
+    assert len(HOSTS) == len((await store.owners.read()).members)
+    assert running.alive()
+
+
+async def test_a_host_that_is_cut_off_for_a_moment_keeps_what_it_owns(running: Parts, store: Store, wires: Mapping[str, Lines]) -> None:
+    await shared(store, *HOSTS)
+    before = await store.owners.read()
+    run_ids = await bulk(running)
+    await in_the_middle(store, run_ids)
+    wires["a"].cut()
+    more = asyncio.create_task(bulk(running))
+    await asyncio.sleep(LEASE_S / 3)
+    wires["a"].mend()
+    await all_completed(store, [*run_ids, *await more])
+    assert before.claims == (await store.owners.read()).claims
     assert running.alive()
 
 
