@@ -27,6 +27,8 @@ from penstock.engine.errors import Conflict, PenstockError
 from penstock.engine.events import TimerFired, TimerRef, encode
 from penstock.engine.times import rfc3339
 
+AGAIN_S = 0.5
+
 log = structlog.get_logger()
 
 
@@ -111,7 +113,7 @@ class Timers:
                 continue
             _, _, armed, act = heapq.heappop(self._heap)
             if armed.live:
-                self._start(act(armed))
+                self._start(armed, act)
 
     async def _fire(self, armed: _Armed) -> None:
         command, run_id = armed.command, armed.run_id
@@ -155,18 +157,21 @@ class Timers:
         await self._store.broker.api(f"STREAM.PURGE.{names.HISTORY}", request)
         reached("timer.withdrawn")
 
-    def _start(self, action: Awaitable[None]) -> None:
-        task = asyncio.ensure_future(self._logged(action))
+    def _start(self, armed: _Armed, act: Callable[[_Armed], Awaitable[None]]) -> None:
+        task = asyncio.ensure_future(self._tried(armed, act))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _logged(self, action: Awaitable[None]) -> None:
+    async def _tried(self, armed: _Armed, act: Callable[[_Armed], Awaitable[None]]) -> None:
+        """Once more after an error: until it is done, the timer would be lost, and hold the acknowledgements of its partition for good."""
         try:
-            await action
+            await act(armed)
         except LeaseLost:
             pass  # the next owner of its run arms it again
         except PenstockError as error:
-            log.error("timer_failed", error=str(error))
+            log.warning("timer_failed", run_id=armed.run_id, timer=armed.command.timer, error=str(error))
+            if armed.live:
+                self._push(time.monotonic() + AGAIN_S, armed, act)
 
     def _push(self, at: float, armed: _Armed, act: Callable[[_Armed], Awaitable[None]]) -> None:
         heapq.heappush(self._heap, (at, next(self._numbers), armed, act))
