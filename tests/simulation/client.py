@@ -57,7 +57,9 @@ class Client:
 
     def __init__(self, server: Server, life: Life, kind: str) -> None:
         self.server, self.life, self.kind = server, life, kind
-        self.is_connected = True
+        self.is_connected = not server.down
+        self.closed = False
+        self._there = asyncio.Event()
         self.era = 0  # counts connections
         self.number = server.count_client()
         self.out: dict[str, float] = {}
@@ -69,6 +71,11 @@ class Client:
         self._requests: dict[str, asyncio.Future[bytes]] = {}
         self._buffer: list[Written] = []
         self._inboxes = 0
+
+    async def connect(self) -> None:
+        """Return once there is a broker."""
+        if not self.is_connected:
+            await self._there.wait()
 
     def new_inbox(self) -> str:
         self._inboxes += 1
@@ -121,7 +128,7 @@ class Client:
         self.forget(subscription)
 
     async def close(self) -> None:
-        self.is_connected = False
+        self.is_connected, self.closed = False, True
         self.server.drop(self)
 
     def _subscribe(self, subscription: Subscription) -> Subscription:
@@ -178,9 +185,10 @@ class Client:
             self.server.loop.spawn(self.life, self.on_disconnected())  # type: ignore[arg-type]
 
     def reconnect(self) -> None:
-        if self.is_connected or self.life.ended:
+        if self.is_connected or self.closed or self.life.ended or self.server.down:
             return
         self.is_connected = True
+        self._there.set()
         self.out.clear()
         self.into.clear()
         for subscription in self._subscriptions.values():

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from tests.simulation.server import Server
 
 HEARTBEAT_S = 2.0
+WRITTEN_S = 0.1  # what a consumer knows is written so much later: killed before that, the broker has forgotten it
 
 
 class _Waiting:
@@ -30,7 +31,8 @@ class Consumer:
         self._server, self.name, self.filter = server, name, filter_subject
         self._stream, self._ack_wait_s = server.history, ack_wait_s
         self._prefix = filter_subject.removesuffix("*")
-        self.floor = start - 1
+        self.floor = self._written = start - 1
+        self._written_at = server.now
         self._next: deque[Message] = deque(self._stream.matching(filter_subject, start))
         self._again: deque[Message] = deque()
         self._pending: dict[int, tuple[Message, int, float]] = {}
@@ -61,6 +63,7 @@ class Consumer:
         """Everything up to there is done; a word about what was not delivered (in this life of the consumer) is ignored."""
         if seq not in self._pending and not any(message.seq == seq for message in self._again):
             return
+        self._write()
         self.floor = max(self.floor, seq)
         self._pending = {one: found for one, found in self._pending.items() if one > seq}
         self._again = deque(message for message in self._again if message.seq > seq)
@@ -72,6 +75,21 @@ class Consumer:
         self._number = 0
         self._next = deque(self._stream.matching(self.filter, self.floor + 1))
         self._pump()
+
+    def begin_again(self, *, killed: bool) -> None:
+        """The broker has started again. What was delivered is waited for as before, nobody has asked for anything."""
+        self._requests.clear()
+        if killed:
+            self._write()
+            self.floor, before = self._written, self._server.now - WRITTEN_S
+            self._pending = {seq: found for seq, found in self._pending.items() if found[2] <= before}
+            self._again.clear()
+            self._next = deque(self._stream.matching(self.filter, max(self._pending, default=self.floor) + 1))
+
+    def _write(self) -> None:
+        """Now and then; what has changed since is in memory only."""
+        if self._server.now - self._written_at >= WRITTEN_S:
+            self._written, self._written_at = self.floor, self._server.now
 
     def redeliver(self) -> None:
         """What is unacknowledged has waited too long."""

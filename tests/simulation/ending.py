@@ -9,7 +9,11 @@ import msgspec
 from penstock.broker import names
 from penstock.broker.dead_letters import HEADER
 from penstock.broker.owners import Claim
+from penstock.engine.commands import SetTimer
+from penstock.engine.events import TimerFired, decode
 from penstock.engine.state import RunStatus, StepStatus, to_snapshot
+from penstock.engine.timers import live_timers
+from penstock.engine.times import rfc3339
 from tests.simulation.clock import PARTITIONS
 from tests.simulation.watch import Broken
 
@@ -22,9 +26,30 @@ def rest(world: World) -> dict[str, int]:
     if shard is None or len(shard.partitions) < PARTITIONS:
         return {"partitions that nobody has": 1}
     left = {"actors": len(shard.actors), "dirty": len(shard.dirty), "timers": shard.timers.in_memory, "mail": shard.waiting}
+    left["messages on their way"] = int(world.server.now < world.server.late_until)
     for name in _current_consumers(world):
         left[f"unacknowledged in {name}"] = world.server.consumers[name].unacknowledged
     return {name: count for name, count in left.items() if count}
+
+
+def astray(world: World) -> list[tuple[str, SetTimer]]:
+    """Timers that open runs wait for and that nobody has: neither the owner in memory nor the broker. That may be so for a moment."""
+    shard = world.engine.shard
+    wanted = [(run.run_id, timer) for run in world.watch.open for timer in live_timers(run)]
+    armed = {} if shard is None else shard.timers._armed
+    return [
+        (run_id, timer)
+        for run_id, timer in wanted
+        if not ((run_id, timer.timer) in armed and armed[run_id, timer.timer].command == timer) and not _is_scheduled(world, run_id, timer)
+    ]
+
+
+def _is_scheduled(world: World, run_id: str, timer: SetTimer) -> bool:
+    kept = world.server.history.last(names.schedule_subject(run_id, timer.timer))
+    if kept is None:
+        return False
+    fires = decode(kept.data)
+    return isinstance(fires, TimerFired) and fires.timestamp == rfc3339(timer.due) and fires.payload.attempt == timer.attempt
 
 
 def _current_consumers(world: World) -> list[str]:

@@ -1,7 +1,8 @@
 """An event loop on virtual time: it waits for nothing, and when nothing is ready it is later.
 
 Everything runs in the order in which it was asked for. A task belongs to the process in whose context it was made; what belongs to a
-process that is paused is put aside until it goes on.
+process that is paused is put aside until it goes on. A process that is frozen stops between two statements, as by SIGSTOP: the others
+go on from within the one that it is at.
 """
 
 from __future__ import annotations
@@ -22,12 +23,14 @@ class Standstill(Exception):
 
 
 class Life:
-    """One life of a process: what runs in it can be stopped for a while, or for good. `skew_s`: how much its wall clock is ahead."""
+    """One life of a process: what runs in it can be stopped for a while, or for good. `skew_s`: how much its wall clock is ahead.
+    `wakes_at`: when one that is frozen goes on."""
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.skew_s = 0.0
-        self.paused = False
+        self.paused = self.frozen = False
+        self.wakes_at = 0.0
         self.ended = False
         self.held: list[Handle] = []
         self.context = copy_context()
@@ -73,9 +76,31 @@ class Loop(asyncio.BaseEventLoop):
         life.paused = True
 
     def go_on(self, life: Life) -> None:
-        life.paused = False
+        life.paused, life.wakes_at = False, 0.0
         held, life.held = life.held, []
         self._ready.extend(held)
+
+    def freeze(self, life: Life, seconds: float) -> None:
+        """Called by what runs in this life: return so much later, while only the others run. Raises CancelledError if it has ended then.
+
+        A loop within the loop; asyncio only has to be told that it may step other tasks meanwhile.
+        """
+        task = asyncio.current_task(self)
+        life.frozen, life.wakes_at = True, self.now + seconds
+        self.call_at(life.wakes_at, _nothing, context=Context())
+        if task is not None:
+            asyncio.tasks._leave_task(self, task)
+        try:
+            while self.now < life.wakes_at and not (life.ended or self._stopping):
+                self._run_once()
+        finally:
+            if task is not None:
+                asyncio.tasks._enter_task(self, task)
+            life.frozen = False
+        if not life.paused:
+            self.go_on(life)
+        if life.ended or self._stopping:
+            raise asyncio.CancelledError
 
     def spawn(self, life: Life, coro: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
         """A task of this process."""
@@ -99,11 +124,13 @@ class Loop(asyncio.BaseEventLoop):
         while scheduled and scheduled[0].when() <= self.now:
             ready.append(heappop(scheduled))
         for _ in range(len(ready)):
+            if not ready:
+                break  # somebody who was frozen meanwhile has let the others run
             handle = ready.popleft()
             if handle._cancelled:
                 continue
             life = handle._context.get(LIFE)
-            if life is not None and life.paused:
+            if life is not None and (life.paused or life.frozen):
                 life.held.append(handle)
             else:
                 handle._run()
@@ -116,6 +143,10 @@ class Loop(asyncio.BaseEventLoop):
 
     def _process_events(self, event_list: object) -> None:
         raise AssertionError("nothing here has a socket")
+
+
+def _nothing() -> None:
+    """It is later now."""
 
 
 def _owned(loop: Loop, coro: Coroutine[Any, Any, Any], context: Context | None = None) -> asyncio.Task[Any]:

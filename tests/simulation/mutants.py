@@ -4,24 +4,33 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Any, TypeAlias
 from unittest.mock import patch
 
 from msgspec.structs import replace
 
-from penstock.actors import performing, run_actor
+from penstock.actors import performing, run_actor, timers
+from penstock.actors.broker_clock import BrokerClock
+from penstock.actors.lease import Lease
 from penstock.actors.loading import Loaded, load
 from penstock.actors.mailbox import Lane, Mail
+from penstock.actors.ownership import Ownership
 from penstock.actors.run_actor import RunActor
 from penstock.actors.shard import Shard
 from penstock.actors.timers import Timers
+from penstock.broker import names
 from penstock.broker.batch import Batches, Message
+from penstock.broker.buckets import Bucket
 from penstock.broker.history import History
+from penstock.broker.owners import Claimed
+from penstock.broker.publisher import ack_seq
 from penstock.broker.pull import Pull
 from penstock.broker.store import Store
 from penstock.engine.commands import Command, DeadLetterTask, SetTimer
+from penstock.engine.errors import PenstockError
 from penstock.engine.events import Event
+from penstock.engine.times import rfc3339
 from tests.simulation.clock import TIME
 
 Patch: TypeAlias = tuple[Any, str, Any]
@@ -65,6 +74,14 @@ def _lets_go_of_timers_too_early() -> Patch:
     return Timers, "_hand_over", early
 
 
+def _tries_only_once_to_hand_a_timer_over() -> Patch:
+    async def tried(timers: Timers, armed: Any, act: Any) -> None:
+        with suppress(PenstockError):
+            await act(armed)
+
+    return Timers, "_tried", tried
+
+
 def _fires_too_early() -> Patch:
     arm = Timers.arm
 
@@ -72,6 +89,10 @@ def _fires_too_early() -> Patch:
         arm(timers, run_id, replace(command, due=command.due - 0.5), since)
 
     return Timers, "arm", early
+
+
+def _goes_by_the_clock_of_its_host() -> Patch:
+    return BrokerClock, "now", lambda clock: TIME.time()
 
 
 def _withdraws_what_it_has_handed_over() -> Patch:
@@ -146,6 +167,48 @@ def _does_not_wait_for_answers() -> Patch:
     return History, "send", send
 
 
+def _does_not_look_at_its_lease() -> Patch:
+    return Lease, "check", lambda lease: None
+
+
+def _does_not_end_with_its_lease() -> Patch:
+    def end(lease: Lease) -> None:
+        lease._until = 0.0
+
+    return Lease, "end", end
+
+
+def _writes_old_states_over_newer_ones() -> Patch:
+    send = Bucket.send
+
+    def blind(bucket: Bucket, key: str, value: bytes, expect: int | None = None) -> asyncio.Future[bytes]:
+        return send(bucket, key, value, None if bucket._name == names.RUNS else expect)
+
+    return Bucket, "send", blind
+
+
+def _sets_timers_over_those_of_a_later_owner() -> Patch:
+    async def schedule(own: Timers, armed: Any) -> int:
+        own._lease.check()
+        headers = {
+            names.SCHEDULE: f"@at {rfc3339(armed.command.due)}",
+            names.SCHEDULE_TARGET: names.history_subject(armed.run_id),
+        }
+        subject = names.schedule_subject(armed.run_id, armed.command.timer)
+        return ack_seq(await own._store.publisher.send(subject, timers._body(armed), headers))
+
+    return Timers, "_schedule", schedule
+
+
+def _goes_on_with_the_consumer_of_a_former_owner() -> Patch:
+    claim = Ownership._claim
+
+    async def frugal(ownership: Ownership, number: int, former: Claimed, handed_over: bool) -> Claimed:
+        return await claim(ownership, number, former, handed_over or bool(former.claim.consumer))
+
+    return Ownership, "_claim", frugal
+
+
 MUTANTS: dict[str, Callable[[], Patch]] = {
     mutant.__name__.removeprefix("_"): mutant
     for mutant in (
@@ -153,7 +216,9 @@ MUTANTS: dict[str, Callable[[], Patch]] = {
         _forgets_what_was_ordered,
         _forgets_the_timers_of_a_former_owner,
         _lets_go_of_timers_too_early,
+        _tries_only_once_to_hand_a_timer_over,
         _fires_too_early,
+        _goes_by_the_clock_of_its_host,
         _withdraws_what_it_has_handed_over,
         _hands_over_one_event_too_many,
         _pulls_on_after_its_end,
@@ -161,14 +226,20 @@ MUTANTS: dict[str, Callable[[], Patch]] = {
         _decides_whatever_has_happened,
         _keeps_no_dead_letters,
         _does_not_wait_for_answers,
+        _does_not_look_at_its_lease,
+        _does_not_end_with_its_lease,
+        _writes_old_states_over_newer_ones,
+        _sets_timers_over_those_of_a_later_owner,
+        _goes_on_with_the_consumer_of_a_former_owner,
     )
 }
 
 
 @contextmanager
-def mutated(name: str) -> Iterator[None]:
-    """For the time of the block, the shell has this bug."""
+def mutated(*bugs: str) -> Iterator[None]:
+    """For the time of the block, the shell has these bugs."""
     with ExitStack() as stack:
-        where, attribute, value = MUTANTS[name]()
-        stack.enter_context(patch.object(where, attribute, value))
+        for bug in bugs:
+            where, attribute, value = MUTANTS[bug]()
+            stack.enter_context(patch.object(where, attribute, value))
         yield

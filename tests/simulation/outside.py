@@ -46,9 +46,10 @@ CHARACTERS = (
     (84, Character(((0.05, "started"), (12.0, OUTPUT)))),
     (87, Character(((2.8, OTHER_OUTPUT),))),
     (90, Character((), keeps=True)),
-    (93, Character(((0.05, "started"),), keeps=True)),
-    (96, Character(((0.1, OUTPUT), (0.3, "retriable"), (6.0, "non_retriable")))),
-    (98, Character(((0.05, "started"), (5.0, "retriable")))),
+    (92, Character(((0.05, "started"),), keeps=True)),
+    (94, Character(((0.1, OUTPUT), (0.3, "retriable"), (6.0, "non_retriable")))),
+    (96, Character(((0.05, "started"), (5.0, "retriable")))),
+    (98, Character(((0.05, "started"), (2.6, "retriable")))),
     (100, Character(((0.6, OUTPUT), (0.6, "started")))),
 )
 FAIR = Character(((FAIR_S, OUTPUT),))
@@ -82,7 +83,7 @@ class Workers:
     def repeat(self, pick: int) -> None:
         """Something that was said is said again, much later perhaps."""
         if self.all_said:
-            self._publish(self.all_said[pick % len(self.all_said)])
+            self._world.server.when_up(self._publish, self.all_said[pick % len(self.all_said)])
 
     def _work(self, message: Message, task: TaskPayload, character: Character, delivery: int) -> None:
         stream, server = self._world.server.streams[message.stream], self._world.server
@@ -97,9 +98,9 @@ class Workers:
 
         answers = [one for one in character.said if one[1] != "started"]
         for after_s, answer in character.said:
-            server.later(after_s, say, answer, bool(answers) and answer == answers[0][1])
+            server.later(after_s, server.when_up, say, answer, bool(answers) and answer == answers[0][1])
         if character.keeps:
-            server.later(REDELIVERED_S, self._again, message, delivery + 1)
+            server.later(REDELIVERED_S, server.when_up, self._again, message, delivery + 1)
 
     def _again(self, message: Message, delivery: int) -> None:
         if message.seq in self._world.server.streams[message.stream].messages and not self.fair:

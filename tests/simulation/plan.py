@@ -46,8 +46,14 @@ WISHES = {
 TROUBLES = {
     "crash": 6, "crash between": 8, "crash_before": 6, "crash_after": 6, "crash front": 1, "restart": 1,
     "lose": 4, "lose_answer": 6, "stall": 3, "stall_answer": 3, "refuse": 3, "disconnect": 3,
-    "redeliver": 3, "reset": 1, "pause": 2, "takeover": 3, "join": 2, "late schedules": 2, "repeat": 3,
+    "redeliver": 3, "reset": 1, "pause": 2, "takeover": 2, "join": 2, "late schedules": 2, "repeat": 3,
+    "freeze between": 2, "last words": 3, "broker restart": 3,
 }  # fmt: skip
+# Two owners of the same partitions, one of whom does not know of the other.
+DUEL = {"freeze between": 6, "takeover": 2, "last words": 3, "stall": 1, "disconnect": 1}
+DUELS = 8  # one of so many seeds is one
+OUTLIVING = frozenset({"freeze between", "last words"})
+LATE_KINDS = ("snapshot", "snapshot", "schedule", "schedule", "api", "event", "task")
 
 
 class Move(NamedTuple):
@@ -93,9 +99,12 @@ def plan_of(seed: int) -> Plan:
     starts = [Move(round(chance.uniform(0, 3), 3), "start", number) for number in range(chance.choice((1, 1, 2)))]
     wishes = _moves(chance, WISHES, chance.choice((0, 1, 2, 4)))
     some = chance.sample(list(TROUBLES), chance.choice((1, 2, 3, 5)), counts=list(TROUBLES.values()))
-    troubles = _moves(chance, {name: TROUBLES[name] for name in some}, chance.choice((0, 2, 4, 8, 12)))
+    weights, count = {name: TROUBLES[name] for name in some}, chance.choice((0, 2, 4, 8, 12))
+    if seed % DUELS == 0:
+        weights, count = DUEL, chance.choice((2, 4))
+    troubles = _moves(chance, weights, count)
     latency_s = chance.choice((0.004, 0.004, 0.02, 0.1, 0.6))
-    pace = chance.choice((1.0, 2.0)) if {"takeover", "join", "pause"} & set(some) else 6.0
+    pace = chance.choice((1.0, 2.0)) if {"takeover", "join", "pause", "freeze between"} & set(weights) else 6.0
     return Plan(seed, workflows, latency_s, chance.choice((0.2, 0.5, 1.0)), pace, tuple(sorted([*starts, *wishes, *troubles])))
 
 
@@ -105,7 +114,10 @@ def _moves(chance: Random, weights: dict[str, int], count: int) -> list[Move]:
     for act in chance.choices(list(weights), list(weights.values()), k=count):
         at = at + chance.uniform(0, 1) ** 2 if chance.random() < 0.4 else chance.uniform(0, chance.choice((5.0, 8.0, CHAOS_S)))
         more = round(chance.choice((0.05, 0.5, 2.5, 7.0, 12.0)) * chance.uniform(0.5, 1.5), 3)
-        moves.append(Move(round(at % CHAOS_S, 3), act, chance.randrange(1000), more, chance.choice(KINDS)))
+        kind = chance.choice(KINDS)
+        if act in OUTLIVING:  # what was sent before matters most when another owner has gone on meanwhile
+            more, kind = round(chance.uniform(4.0, 14.0), 3), chance.choice(LATE_KINDS)
+        moves.append(Move(round(at % CHAOS_S, 3), act, chance.randrange(1000), more, kind))
     return moves
 
 

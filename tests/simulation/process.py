@@ -42,6 +42,7 @@ class Process:
         return not self.life.ended and not self.task.done()
 
     async def _run(self) -> None:
+        await self.client.connect()
         async with _opened(self.client) as store:
             self.store = store
             store.definitions._compiled.update(self._compiled)  # what other worlds of this seed's kind have compiled before

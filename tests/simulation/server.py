@@ -1,6 +1,7 @@
 """The simulated broker: it takes what clients write, after a while, stores it, answers, delivers, and fires schedules.
 
-Faults are armed (`Fault`) and used up by the first message that they fit.
+Faults are armed (`Fault`) and used up by the first message that they fit. It may be away for a while: what it has stored stays, what was on
+its way to it does not.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextvars import Context
 from datetime import datetime
+from functools import partial
 from random import Random
 from typing import Any, NamedTuple
 
@@ -31,6 +33,7 @@ AT = "@at "
 BATCH_INCOMPLETE = Refused(400, batch.INCOMPLETE, "atomic publish batch is incomplete")
 DUPLICATE = Refused(400, DUPLICATE_IN_BATCH, "atomic publish batch contains duplicate message id")
 BUSY = Refused(429, 10167, "too many requests")
+LATE = frozenset({"stall", "last words"})
 ACK_PREFIX, API_PREFIX = "$JS.ACK.", "$JS.API."
 HISTORY_PREFIX = "history."
 
@@ -51,7 +54,8 @@ KINDS: Sequence[tuple[str, str]] = (
 
 
 class Fault(NamedTuple):
-    """`act`: lose, lose_answer, refuse, stall (for `more` s), stall_answer, crash_before, crash_after. `kind`: one of KINDS, or any."""
+    """`act`: lose, lose_answer, refuse, stall (for `more` s), stall_answer, crash_before, crash_after, last words (as crash_after, and it
+    arrives `more` s later). `kind`: one of KINDS, or any."""
 
     act: str
     kind: str
@@ -67,6 +71,9 @@ class Server:
         self._latencies = [latency_s * (0.05 + chance.random() ** 3) for _ in range(LATENCIES)]
         self._turn = self._clients = 0
         self._context = Context()
+        self.down = False
+        self._starts = 0
+        self._when_up: list[Callable[[], object]] = []
         self.streams = {one["name"]: _stream(one) for one in streams(BrokerSettings())}
         self.history = self.streams[names.HISTORY]
         self.consumers: dict[str, Consumer] = {}
@@ -82,6 +89,7 @@ class Server:
         self.crash: Callable[[Client], None] = lambda client: None
         self.armed: dict[str, list[Fault]] = {"engine": [], "front": []}
         self.schedules_late_s = 0.0
+        self.late_until = 0.0  # messages that are held up are on their way until then
         self.trace: list[str] | None = None
 
     @property
@@ -104,6 +112,38 @@ class Server:
     def later(self, delay_s: float, callback: Callable[..., object], *args: Any) -> None:
         self.loop.at(self.now + delay_s, callback, *args, context=self._context)
 
+    # Its end, and its beginning
+
+    def stop(self, *, killed: bool) -> None:
+        """Nobody reaches it any more, and what it had in memory is gone. All clients must lose their connections now, see
+        `Client.disconnect`."""
+        self.note(None, "the broker is killed" if killed else "the broker ends")
+        self.down, self._starts = True, self._starts + 1
+        self._batches.clear()
+        self.streams = {name: stream for name, stream in self.streams.items() if stream.lasting}
+        self._routes = [(prefix, stream) for prefix, stream in self._routes if stream.lasting]
+        for consumer in self.consumers.values():
+            consumer.begin_again(killed=killed)
+
+    def start(self) -> None:
+        """On what it has stored, if it is not there."""
+        if not self.down:
+            return
+        self.note(None, "the broker is back")
+        self.down = False
+        for stream in self.streams.values():
+            stream.begin_again(self.wall)
+        waiting, self._when_up = self._when_up, []
+        for callback in waiting:
+            self.later(OVERDUE_S, callback)
+
+    def when_up(self, callback: Callable[..., object], *args: Any) -> None:
+        """Now; or as soon as it is there again."""
+        if self.down:
+            self._when_up.append(partial(callback, *args))
+        else:
+            callback(*args)
+
     # From clients
 
     def send(self, client: Client, written: Written) -> None:
@@ -117,14 +157,16 @@ class Server:
             if fault.act == "lose":
                 return
         way = "event" if kind == "schedule" else kind  # one stream takes both
-        at = max(self.now + self.latency_s(), client.out.get(way, 0.0) + NEXT_S) + (fault.more if fault and fault.act == "stall" else 0.0)
+        at = max(self.now + self.latency_s(), client.out.get(way, 0.0) + NEXT_S) + (fault.more if fault and fault.act in LATE else 0.0)
         client.out[way] = at
-        self.loop.at(at, self._arrive, client, client.era, written, fault, context=self._context)
-        if fault is not None and fault.act == "crash_after":
+        if fault is not None and fault.act in LATE:
+            self.late_until = max(self.late_until, at)
+        self.loop.at(at, self._arrive, client, client.era, self._starts, written, fault, context=self._context)
+        if fault is not None and fault.act in ("crash_after", "last words"):
             self.crash(client)
 
-    def _arrive(self, client: Client, era: int, written: Written, fault: Fault | None) -> None:
-        if era != client.era and written.data and len(written.data) % 2:
+    def _arrive(self, client: Client, era: int, starts: int, written: Written, fault: Fault | None) -> None:
+        if starts != self._starts or (era != client.era and written.data and len(written.data) % 2):
             return  # the connection was lost, and it with it
         if self.trace is not None:
             self.note(client, f"{written.subject} {_shown(written)}")
@@ -245,7 +287,7 @@ class Server:
         if names.SCHEDULE in headers:
             self.history.purge(message.subject, message.seq)
             at = datetime.fromisoformat(headers[names.SCHEDULE].removeprefix(AT)).timestamp() - EPOCH
-            self.loop.at(max(at + self.latency_s(), self.now + OVERDUE_S), self._due, message, context=self._context)
+            self.loop.at(max(at + self.latency_s(), self.now + OVERDUE_S), self.when_up, self._due, message, context=self._context)
             return
         if headers.get(names.SCHEDULE_NEXT) == "purge" and names.SCHEDULER in headers:
             self.history.purge(headers[names.SCHEDULER])
@@ -260,7 +302,7 @@ class Server:
             return
         if self.schedules_late_s:
             late_s, self.schedules_late_s = self.schedules_late_s, 0.0
-            self.later(late_s, self._due, message)
+            self.later(late_s, self.when_up, self._due, message)
             return
         self.history.remove(message.seq)
         target = message.headers[names.SCHEDULE_TARGET]
@@ -325,7 +367,8 @@ def stored_subject(subject: str) -> str:
 
 
 def _stream(config: dict[str, Any]) -> Stream:
-    return Stream(config["name"], config["duplicate_window"] / NS, max(0, config["max_msgs_per_subject"]))
+    lasting = config["storage"] == "file"
+    return Stream(config["name"], config["duplicate_window"] / NS, max(0, config["max_msgs_per_subject"]), lasting=lasting)
 
 
 def _publish_answer(stream: Stream, outcome: Refused | tuple[int, bool]) -> bytes:

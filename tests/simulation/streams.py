@@ -62,8 +62,9 @@ class Stored(NamedTuple):
 class Stream:
     """`per_subject` bounds the messages of one subject (0: no bound); `window_s` is how long a repeat is known by its id."""
 
-    def __init__(self, name: str, window_s: float, per_subject: int = 0) -> None:
-        self.name, self.window_s, self.per_subject = name, window_s, per_subject
+    def __init__(self, name: str, window_s: float, per_subject: int = 0, *, lasting: bool = True) -> None:
+        """One that is not `lasting` is in the broker's memory, and goes with it."""
+        self.name, self.window_s, self.per_subject, self.lasting = name, window_s, per_subject, lasting
         self.messages: dict[int, Message] = {}
         self.subjects: dict[str, list[int]] = {}
         self.last_seq = 0
@@ -95,6 +96,11 @@ class Stream:
         if MSG_ID in headers:
             self._ids[headers[MSG_ID]] = (self.last_seq, now)
         return message
+
+    def begin_again(self, now: float) -> None:
+        """The broker has started on what is stored: it knows the ids of that only, and not those of what was removed."""
+        kept = (one for one in self.messages.values() if MSG_ID in one.headers and now - one.at < self.window_s)
+        self._ids = OrderedDict((one.headers[MSG_ID], (one.seq, one.at)) for one in kept)
 
     def last(self, subject: str) -> Message | None:
         seqs = self.subjects.get(subject)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -26,6 +27,7 @@ from tests.support.own_broker import OwnBroker, own_broker
 from tests.support.waiting import until
 
 RUN = "0" * 32
+Restart: TypeAlias = Callable[[bool], Awaitable[None]]
 Conversation: TypeAlias = Callable[[Store], Awaitable[list[Any]]]
 
 
@@ -118,6 +120,15 @@ async def schedules(store: Store) -> list[Any]:
     ]
 
 
+async def clock(store: Store) -> list[Any]:
+    """What the broker says that its time is lies between the times of what it stores before and after."""
+    times = []
+    for _ in range(2):
+        await _raw(store, names.history_subject(RUN), {})
+        times += [(await store.history.read(RUN))[-1].at, await store.history.now()]
+    return [times == sorted(times)]
+
+
 async def deliveries(store: Store) -> list[Any]:
     """A consumer that is reset begins again behind what is acknowledged, and counts from one; its acknowledgement speaks for all before."""
     got: list[tuple[int, int, int]] = []
@@ -156,7 +167,74 @@ async def deliveries(store: Store) -> list[Any]:
     return [*got, await store.consumers.floor(consumer), await store.consumers.floor(unknown), sorted(await store.consumers._listed())]
 
 
-CONVERSATIONS: tuple[Conversation, ...] = (expectations_and_ids, buckets, batches, schedules, deliveries)
+async def ids_after_a_restart(store: Store, restart: Restart) -> list[Any]:
+    """Whether it ends or is killed, what is stored stays, and ids are known of what is still there. What is in memory is gone."""
+    task, key, found = names.task_subject("t", RUN), names.key_subject(names.SIGNALS, "r.a"), list[Any]()
+    for killed in (False, True):
+        event, first, second = ({names.MSG_ID: f"{what} {killed}"} for what in ("event", "first", "second"))
+        found += [await _raw(store, names.history_subject(RUN), event), await _raw(store, key, first), await _raw(store, key, second)]
+        seq, _ = await _sent(store, task, first)
+        await store.broker.api(f"STREAM.MSG.DELETE.{names.TASKS}", {"seq": seq})
+        found.append(await _raw(store, task, first))
+        await restart(killed)
+        found += [
+            await _raw(store, names.history_subject(RUN), event),
+            await _raw(store, key, second),
+            await _raw(store, key, first),
+            await _raw(store, task, first),
+            await _raw(store, names.history_subject(RUN), {}),
+            await _tried(store.broker.api(f"STREAM.INFO.{names.bucket_stream(names.BRIDGE_LEASES)}")),
+        ]
+    return found
+
+
+async def deliveries_after_a_restart(store: Store, restart: Restart) -> list[Any]:
+    """A consumer knows what it has delivered and what is acknowledged, and has forgotten who asked."""
+    got: list[tuple[int, int, int]] = []
+    taken: list[Delivery] = []
+    changed = asyncio.Event()
+    begun = 0
+
+    async def begin() -> None:
+        nonlocal begun
+        begun += 1
+        changed.set()
+
+    def take(delivery: Delivery) -> None:
+        got.append((delivery.seq, delivery.deliveries, delivery.number))
+        taken.append(delivery)
+        changed.set()
+
+    async def reached(count: int, beginnings: int) -> None:
+        while len(got) < count or begun < beginnings:
+            changed.clear()
+            await changed.wait()
+
+    async def acknowledged() -> bool:
+        return await store.consumers.floor(consumer) == taken[1].seq
+
+    partition = names.partition(RUN)
+    consumer = names.engine_consumer(partition, 0)
+    await store.consumers.open(consumer, partition, 1)
+    for _ in range(4):
+        await _raw(store, names.history_subject(RUN), {})
+    async with store.history.consume(consumer, take, batch=16, room=lambda: 16, before=begin):
+        await reached(4, 1)
+        await taken[1].ack()
+        await store.broker.flush()
+        await until(acknowledged)
+        await restart(False)
+        await reached(4, 2)
+        await _raw(store, names.history_subject(RUN), {})
+        await reached(5, 2)
+        floor = await store.consumers.floor(consumer)
+        await store.consumers.reset(consumer)
+        await reached(8, 2)
+    return [*got, floor]
+
+
+RESTARTS = (ids_after_a_restart, deliveries_after_a_restart)
+CONVERSATIONS: tuple[Conversation, ...] = (expectations_and_ids, buckets, batches, schedules, clock, deliveries)
 
 
 @pytest.fixture
@@ -171,10 +249,31 @@ def test_the_simulated_broker_answers_as_the_real_one(talk: Conversation, broker
     assert simulated_answers == asyncio.run(_real(talk, broker, monkeypatch))
 
 
+@pytest.mark.parametrize("talk", RESTARTS, ids=lambda talk: talk.__name__)
+def test_the_simulated_broker_comes_back_as_the_real_one(
+    talk: Callable[[Store, Restart], Awaitable[list[Any]]], broker: OwnBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def restart(killed: bool) -> None:
+        await asyncio.to_thread(broker.kill if killed else broker.stop)
+        await asyncio.to_thread(broker.start)
+
+    simulated_answers = _simulated(lambda store: talk(store, partial(_restart_simulated, store.broker.client)))
+    assert simulated_answers == asyncio.run(_real(lambda store: talk(store, restart), broker, monkeypatch))
+
+
+async def _restart_simulated(client: Any, killed: bool) -> None:
+    client.server.stop(killed=killed)
+    client.disconnect()
+    client.server.start()
+    client.reconnect()
+
+
 def _simulated(talk: Conversation) -> list[Any]:
     async def run() -> list[Any]:
         life = Life("one")
-        plain, meters = Broker(Client(server, life, "engine")), Meters()  # type: ignore[arg-type]
+        client = Client(server, life, "engine")
+        plain, meters = Broker(client), Meters()  # type: ignore[arg-type]
+        client.on_disconnected, client.on_reconnected = plain._disconnected, plain._reconnected
         async with open_publisher(plain, meters) as publisher, open_reader(plain) as reader:
             return await talk(Store(plain, publisher, reader, meters))
 

@@ -37,7 +37,6 @@ class Watch:
         self._workflows, self._on_change = workflows, on_change
         self.runs: dict[str, Run] = {}
         self.of: dict[str, Known] = {}
-        self.early_s = 0.0  # how much too early timers may fire
         self.events = 0
         self._states: dict[str, dict[int, Run]] = {}
         self._happened: set[tuple[object, ...]] = set()
@@ -108,7 +107,7 @@ class Watch:
         if before is None or not isinstance(event, TimerFired):
             return
         for timer in live_timers(before):
-            if timer.timer == event.payload.timer and record.at < timer.due - self.early_s - CLOCK_S:
+            if timer.timer == event.payload.timer and record.at < timer.due - CLOCK_S:
                 raise Broken(f"the timer {timer.timer} fired {timer.due - record.at:.3f} s too early", event.run_id)
 
     def _task(self, message: Message) -> None:

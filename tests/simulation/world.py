@@ -16,13 +16,14 @@ from penstock.actors import lease, membership, ownership
 from penstock.actors import shard as shard_module
 from penstock.broker import names
 from penstock.config import limits
+from penstock.engine.commands import SetTimer
 from penstock.engine.errors import PenstockError
 from penstock.engine.events import ApprovalRequested, Event, decode
 from penstock.engine.state import Run, StepStatus
 from penstock.engine.timers import live_timers
 from tests.simulation.client import Client
 from tests.simulation.clock import TIME
-from tests.simulation.ending import check_records, rest
+from tests.simulation.ending import astray, check_records, rest
 from tests.simulation.front import Front
 from tests.simulation.loop import LIFE, Loop, Standstill
 from tests.simulation.outside import People, Workers
@@ -33,10 +34,13 @@ from tests.simulation.watch import Broken, Watch
 
 FAIR_S_MAX = 400.0  # everything ends within, once nothing goes wrong any more
 LOOK_S = 5.0
+CALM_S_MAX, CALM_LOOK_S = 40.0, 0.5
+ASTRAY_S_MAX = 15.0  # an owner must find out that there is no other, and read the log
 LATE_S = 40.0  # a timer that has not fired by then is lost
 QUIET_S_MAX = 90.0  # acknowledgements are held back for a while, and one that was lost is repeated after another
+FREEZES_S_MAX = 3.0  # until an engine comes by where it is to be frozen
 AGAIN_S = 0.4  # a process that died is started again
-LINGERS_S = 3.0  # an owner that was replaced and does not know it yet
+LINGERS_S, LINGERS_S_MIN = 3.0, 0.1  # an owner that was replaced and does not know it yet
 
 
 class Outcome(Struct, frozen=True):
@@ -111,6 +115,7 @@ class World:
         self.server = Server(loop, plan.seed, plan.latency_s)
         self.server.crash = self._crashed
         self._crashes: list[int] = []
+        self._freezes: list[tuple[int, float, int]] = []
         TIME.on_point = self._reached
         self._known = [known(number) for number in plan.workflows]
         self._by_digest = {one.digest: one for one in self._known}
@@ -119,6 +124,7 @@ class World:
         self.watch.on_task = self.workers.offered
         self.watch.on_broken = self._stop
         self._over: asyncio.Event = asyncio.Event()
+        self._chaos_until = 0.0
         self._fair = False
         self._lives = 0
         self._skews: dict[str, float] = {}
@@ -143,11 +149,15 @@ class World:
         return f'{self.plan.seed} {act_and_moment}"}} {run.rerun_of is None}'
 
     async def live(self) -> None:
-        """Chaos, then peace. Raises Broken."""
+        """Chaos, then peace, in which workers and people are first as they were, then fair. Raises Broken."""
         for move in self.plan.moves:
             self.server.later(move.at, self._move, move)
-        await self._until(self.plan.moves[-1].at + 0.5 if self.plan.moves else 0.0)
+        self._chaos_until = max((move.at + 0.5 for move in self.plan.moves), default=0.0)
+        while self.loop.now < (until := max(self._chaos_until, self.server.late_until)):
+            await self._until(until)
         self._make_peace()
+        await self._calm()
+        self._be_fair()
         until = self.loop.now + FAIR_S_MAX
         while self.watch.open and self.loop.now < until:
             await self._pass(LOOK_S)
@@ -158,6 +168,17 @@ class World:
             )
         await self._quiet()
         check_records(self)
+
+    async def _calm(self) -> None:
+        """Until every timer that a run waits for is somewhere. Raises Broken for one that is nowhere."""
+        since = self.loop.now
+        missed = dict[tuple[str, SetTimer], float]()
+        while (left := astray(self)) and self.loop.now < since + CALM_S_MAX:
+            missed = {one: missed.get(one, self.loop.now) for one in left}
+            for (run_id, timer), at in missed.items():
+                if self.loop.now - at > ASTRAY_S_MAX:
+                    raise Broken(f"the timer {timer.timer} is neither in memory nor with the broker", run_id)
+            await self._pass(CALM_LOOK_S)
 
     async def _quiet(self) -> None:
         """Until nothing is left of what has ended, neither in memory nor unacknowledged. Raises Broken when that does not come."""
@@ -211,13 +232,23 @@ class World:
 
     def _reached(self, point: str) -> None:
         """The engine is between two effects."""
-        if self._crashes and LIFE.get() is self.engine.life:
+        if not (self._crashes or self._freezes) or LIFE.get() is not self.engine.life:
+            return
+        if self._crashes:
             self._crashes[0] -= 1
             if self._crashes[0] < 0:
                 self._crashes.pop(0)
                 self.server.note(None, f"crash at {point}")
                 self.engine.kill()
                 raise asyncio.CancelledError
+        if self._freezes:
+            left, seconds, pick = self._freezes.pop(0)
+            if left:
+                self._freezes.insert(0, (left - 1, seconds, pick))
+                return
+            self.server.note(None, f"frozen at {point}")
+            old = self._replaced(seconds, pick)
+            self.loop.freeze(old.life, seconds)
 
     def _crashed(self, client: Client) -> None:
         process = next(one for one in self.processes if one.client is client)
@@ -246,16 +277,21 @@ class World:
                 self.server.later(move.more / 2, process.client.reconnect)
             case "crash between":
                 self._crashes.append(move.pick % 30)
+            case "freeze between":
+                self._freezes.append((move.pick % 30, move.more, move.pick // 30))
+                self._chaos_until = max(self._chaos_until, self.loop.now + FREEZES_S_MAX)
             case "redeliver" | "reset":
                 for consumer in self.server.consumers.values():
                     consumer.redeliver() if move.act == "redeliver" else consumer.reset()
             case "clock":
                 self._jump("front" if move.pick % 3 == 0 else "engine", move.more)
+            case "broker restart":
+                self._restart_broker(move.more / 3, killed=move.pick % 2 == 0)
             case "late schedules":
                 self.server.schedules_late_s = move.more
             case "repeat":
                 self.workers.repeat(move.pick)
-            case "crash_before" | "crash_after" | "lose" | "lose_answer" | "refuse" | "stall" | "stall_answer":
+            case "crash_before" | "crash_after" | "last words" | "lose" | "lose_answer" | "refuse" | "stall" | "stall_answer":
                 who = "front" if move.pick % 4 == 0 else "engine"
                 self.server.armed[who].append(Fault(move.act, move.kind, move.more))
             case _:
@@ -274,30 +310,52 @@ class World:
 
     def _take_over(self, seconds: float, pick: int) -> None:
         """The owner is paused; another engine finds out, and takes over. Then the old one wakes up, and some time later it ends."""
-        old = self.engine
+        old = self._replaced(seconds, pick)
         old.pause()
-        self.engine = self._begin("engine", f"place {self._lives}")
         self.server.later(seconds, old.go_on)
-        self.server.later(seconds + LINGERS_S * (pick % 4), old.kill if pick % 2 else old.leave)
+
+    def _replaced(self, seconds: float, pick: int) -> Process:
+        """The engine that was, beside which there is another one now. It ends some time after it has come back after so many s."""
+        old, lives_s = self.engine, seconds + LINGERS_S_MIN + LINGERS_S * (pick % 4)
+        self.engine = self._begin("engine", f"place {self._lives}")
+        self.server.later(lives_s, old.kill if pick % 2 else old.leave)
+        self._chaos_until = max(self._chaos_until, self.loop.now + lives_s)
+        return old
 
     def _join(self, seconds: float) -> None:
         """Another engine takes its share, and hands it over again."""
         other = self._begin("engine", f"place {self._lives}")
         self.server.later(seconds, other.leave)
 
+    def _restart_broker(self, seconds: float, *, killed: bool) -> None:
+        """It is away for so long; then all connect again, one after the other."""
+        self.server.stop(killed=killed)
+        for process in self.processes:
+            process.client.disconnect()
+        self.server.later(seconds, self._broker_is_back)
+
+    def _broker_is_back(self) -> None:
+        self.server.start()
+        for process in self.processes:
+            self.server.later(self.server.latency_s(), process.client.reconnect)
+
     def _make_peace(self) -> None:
         """Nothing goes wrong any more; one owner is left."""
         self.server.note(None, "--- peace")
-        self._fair = True
         self.server.schedules_late_s = 0.0
         for armed in self.server.armed.values():
             armed.clear()
         self._crashes.clear()
+        self._freezes.clear()
+        self.server.start()
         for process in self.processes:
             process.go_on()
             process.client.reconnect()
             if process not in (self.engine, self.front):
                 process.kill()  # the other one must find that out
+
+    def _be_fair(self) -> None:
+        self._fair = True
         self.workers.be_fair()
         self._look_after()
 
