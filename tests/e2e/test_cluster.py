@@ -14,7 +14,7 @@ from penstock.broker import names
 from penstock.broker.store import Store, open_store
 from penstock.engine.errors import PenstockError
 from penstock.http.client import Client
-from tests.e2e.parts import ENGINE, Parts, all_completed, define, in_the_middle, parts
+from tests.e2e.parts import Parts, all_completed, define, in_the_middle, parts
 from tests.support.server import NODES, Cluster, Server, cluster
 from tests.support.waiting import until, until_true
 
@@ -69,21 +69,6 @@ async def test_every_acknowledged_run_completes_when_the_leader_of_the_history_i
     (await nodes.leader(names.HISTORY)).kill()
     again = list(await asyncio.to_thread(running.bulk_patiently, "cluster", 20))
     await all_completed(store, again)
-    assert running.alive()
-
-
-async def test_partitions_get_other_consumers_when_theirs_stay_without_a_leader(nodes: Cluster, running: Parts, store: Store) -> None:
-    former = await nodes.leader(names.HISTORY)
-    former.kill()
-    await until(lambda: led_by_another(nodes, former))
-    running.kill_all("engine")
-    running.start("engine", ENGINE)  # makes consumers that the dead node knows nothing of
-    await all_completed(store, await asyncio.to_thread(running.bulk_patiently, "cluster", RUNS))
-    former.start()
-    await nodes.whole(names.HISTORY)
-    (await nodes.leader(names.HISTORY)).kill()  # too soon: many of the consumers had no second copy yet
-    await all_completed(store, await asyncio.to_thread(running.bulk_patiently, "cluster", RUNS))
-    assert NODES - 1 == sum(node.running for node in nodes.nodes)
     assert running.alive()
 
 
