@@ -27,6 +27,7 @@ from penstock.config.logging import configure
 from penstock.config.settings import LogSettings
 
 VIOLATED = 1
+SWALLOWED_S = 2.0
 
 
 @click.command(help=__doc__.splitlines()[0] if __doc__ else None, context_settings={"show_default": True})
@@ -59,10 +60,17 @@ def main(seconds: float, seed: int, every: float, fewer: float, plan_only: bool,
 
 async def _interruptible(wanted: Wanted) -> Report:
     """SIGINT and SIGTERM end it as an error would: with nothing left running."""
-    task = asyncio.ensure_future(storm(wanted, lambda line: click.echo(line, err=True)))
+    interrupted = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
-        asyncio.get_running_loop().add_signal_handler(number, task.cancel)
-    return await task
+        asyncio.get_running_loop().add_signal_handler(number, interrupted.set)
+    storming = asyncio.create_task(storm(wanted, lambda line: click.echo(line, err=True)))
+    waiting = asyncio.create_task(interrupted.wait())
+    await asyncio.wait([storming, waiting], return_when=asyncio.FIRST_COMPLETED)
+    while not storming.done():  # a client that is just connecting may swallow a cancellation
+        storming.cancel()
+        await asyncio.wait([storming], timeout=SWALLOWED_S)
+    waiting.cancel()
+    return await storming
 
 
 if __name__ == "__main__":
