@@ -33,6 +33,13 @@ def test_the_standard_librarys_http_wins_in_the_checkout() -> None:
     assert standard != ours
 
 
+def test_what_names_its_interpreter_can_be_executed_and_nothing_else() -> None:
+    files = [path for folder in ("scripts", "examples", ".ci") for path in (ROOT / folder).rglob("*") if path.is_file()]
+    named = {path for path in files if path.read_bytes().startswith(b"#!")}
+
+    assert named == {path for path in files if path.stat().st_mode & 0o111}
+
+
 def test_setup_lists_every_package() -> None:
     setup = configparser.ConfigParser()
     setup.read(ROOT / "setup.cfg")
