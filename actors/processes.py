@@ -17,6 +17,7 @@ from penstock.actors.index_file import index_path
 from penstock.actors.index_follower import follow_when_free
 from penstock.actors.leaf_watch import watch_links
 from penstock.actors.membership import new_member
+from penstock.actors.overdue import keep_on_time
 from penstock.actors.ownership import open_shard
 from penstock.actors.places import free_places, occupied
 from penstock.actors.relay import Relay
@@ -35,6 +36,7 @@ BROKER_PATIENCE_S = 60.0
 RETURN_PATIENCE_S = 5.0  # of one attempt, for a broker that was there before; there is always another
 RETURN_AGAIN_S = 0.5
 INDEX_NICENESS = 10
+ENGINE_WIDE = (keep_triggers, keep_from_straying, keep_on_time)
 
 log = structlog.get_logger()
 
@@ -105,7 +107,7 @@ async def _services(settings: Settings, relay: Relay, triggers: bool, stop: asyn
             group.create_task(keep_up(store, index, settings.broker.runs_max_age)),
         ]
         if triggers:
-            tasks += [group.create_task(keep_triggers(store)), group.create_task(keep_from_straying(store))]
+            tasks += [group.create_task(work(store)) for work in ENGINE_WIDE]
         if settings.broker.embedded and settings.broker.leaf_remotes:
             tasks.append(group.create_task(watch_links(settings.broker)))
         await stop.wait()
@@ -119,7 +121,7 @@ async def _triggers(settings: Settings, stop: asyncio.Event) -> None:
         reporting(store, Numbers("triggers", store.meters, None), secret_values(settings)),
         asyncio.TaskGroup() as group,
     ):
-        tasks = [group.create_task(keep_triggers(store)), group.create_task(keep_from_straying(store))]
+        tasks = [group.create_task(work(store)) for work in ENGINE_WIDE]
         await stop.wait()
         for task in tasks:
             task.cancel()

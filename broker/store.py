@@ -20,6 +20,7 @@ from penstock.broker.meters import Meters
 from penstock.broker.owners import Owners
 from penstock.broker.pauses import Pauses
 from penstock.broker.publisher import Publisher, open_publisher
+from penstock.broker.schedules import Schedules
 from penstock.broker.sources import Sources
 from penstock.broker.sticky import StickyTasks
 from penstock.broker.tasks import Tasks
@@ -48,6 +49,7 @@ class Store:
         self.leases = Leases(self.bucket(names.BRIDGE_LEASES), broker, publisher)
         self.sticky_bindings = self.bucket(names.STICKY_BINDINGS)
         self.approval_tokens = self.bucket(names.APPROVAL_TOKENS)
+        self.schedules = Schedules(publisher, reader)
         self.events = Events(broker, publisher, reader)
         self.triggers = Triggers(self.bucket(names.TRIGGERS))
         self.sources = Sources(broker, self.events, Captures(self.bucket(names.TRIGGERS), broker))

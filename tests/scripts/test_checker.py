@@ -11,7 +11,7 @@ from chaos_parts.checker import RULES, check
 from chaos_parts.deadlines import early_timers
 from chaos_parts.evidence import Evidence, History, Violation, told_account, told_state
 from chaos_parts.ledger import Ledger, Verdict
-from chaos_parts.workflows import AGENT, BRIEF, CHAIN, CONSENT, DIAMOND, DOOMED, HOOK, TIMED
+from chaos_parts.workflows import AGENT, BRIEF, CHAIN, CONSENT, DIAMOND, DOOMED, HOOK, STICKY, TIMED
 
 from penstock.engine.retry import delay_s
 from penstock.engine.validation import parse
@@ -139,6 +139,13 @@ def test_timers_are_in_time_from_their_due_moment_on() -> None:
 
 def test_a_timer_that_nobody_set_is_told() -> None:
     assert 1 == len(list(early_timers(RUN, WORKFLOWS[BRIEF], told(started(), timer("retry.a", 2, BEGIN + 90)))))
+
+
+def test_a_task_is_lost_by_the_worker_of_a_bound_run_only_after_it_has_begun() -> None:
+    lost = timer("lost.a", 1, BEGIN + 90)
+    assert [] == list(early_timers(RUN, WORKFLOWS[STICKY], told(started(), event("step.started", "a"), lost)))
+    assert 1 == len(list(early_timers(RUN, WORKFLOWS[STICKY], told(started(), lost))))
+    assert 1 == len(list(early_timers(RUN, WORKFLOWS[CHAIN], told(started(), event("step.started", "a"), lost))))
 
 
 def test_a_violation_names_its_run() -> None:
