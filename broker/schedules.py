@@ -30,18 +30,19 @@ class Schedules:
         for stream, subjects in KEPT_IN:
             async for page in self._reader.pages(stream, subjects):
                 for one in page:
-                    found = SCHEDULED.search(one.headers)
-                    if found is not None and datetime.fromisoformat(found[2].decode()).timestamp() < at:
+                    due = _due(one)
+                    if due is not None and due < at:
                         yield one
 
     async def repeat(self, schedule: Stored) -> bool:
-        """Put it in its own place again: the broker publishes at once what is over. False: it was published or taken back meanwhile.
+        """Put it in its own place again: the broker publishes at once what is over. False: it was published or taken back meanwhile,
+        or is no such schedule.
 
         Raises Unavailable (outcome unknown; to do it again is safe).
         """
         scheduled, target = SCHEDULED.search(schedule.headers), TARGET.search(schedule.headers)
-        assert scheduled is not None
-        assert target is not None, schedule.headers
+        if scheduled is None or target is None:
+            return False
         headers = {
             names.SCHEDULE: scheduled[1].decode(),
             names.SCHEDULE_TARGET: target[1].decode(),
@@ -52,3 +53,12 @@ class Schedules:
         except Conflict:
             return False
         return True
+
+
+def _due(schedule: Stored) -> float | None:
+    """None for what comes again and again, and for a time that is none here: whoever may publish events may schedule some."""
+    found = SCHEDULED.search(schedule.headers)
+    try:
+        return None if found is None else datetime.fromisoformat(found[2].decode()).timestamp()
+    except (ValueError, OverflowError):
+        return None

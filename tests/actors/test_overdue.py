@@ -80,3 +80,10 @@ async def test_what_was_published_or_taken_back_meanwhile_is_not_put_there_again
     await control.unschedule(small, begun.run_id)
     assert not await small.schedules.repeat(there)
     assert await small.reader.one(names.HISTORY, names.start_subject(begun.run_id)) is None
+
+
+@pytest.mark.parametrize("when", ["@at 0000-01-01T00:00:00Z", "@every 1h"])
+async def test_what_others_have_scheduled_stands_in_nobodys_way(small: Store, when: str) -> None:
+    headers = {names.SCHEDULE: when, names.SCHEDULE_TARGET: "event.others"}
+    await small.publisher.send("cron.others.g", b"1", headers)
+    assert 0 == await repeat_overdue(small, 0.0)
