@@ -12,12 +12,11 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import NoReturn
 
-import structlog
-
 from penstock.actors.index_file import MOVES, Change, IndexFile, Unfit, instant_us, prepare, remove
 from penstock.broker.pull import Delivery
 from penstock.broker.store import Store
 from penstock.broker.tail import Lost, Tail
+from penstock.config.logging import get_logger
 from penstock.engine.errors import Conflict, NeedsUpgrade, PenstockError, Unavailable
 from penstock.engine.events import IN_BETWEEN, Malformed, WorkflowScheduled, WorkflowStarted, decode
 
@@ -27,7 +26,7 @@ BEAT_S = 1.0
 REST_S_PER_MESSAGE, REST_S_MAX = 0.003, 0.05  # after a write, so that a busy log is read in a few large gulps
 AGAIN_S = 0.5
 
-log = structlog.get_logger()
+log = get_logger()
 
 
 async def follow(store: Store, path: Path) -> NoReturn:

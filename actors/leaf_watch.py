@@ -6,15 +6,14 @@ import asyncio
 from collections.abc import Sequence
 from typing import NoReturn
 
-import structlog
-
 from penstock.broker.leaf import NOT_YET, Link, all_down, leave, look
+from penstock.config.logging import get_logger
 from penstock.config.settings import BrokerSettings
 from penstock.engine.errors import Unavailable
 
 EVERY_S = 1.0
 
-log = structlog.get_logger()
+log = get_logger()
 
 
 async def watch_links(settings: BrokerSettings) -> NoReturn:

@@ -8,13 +8,13 @@ from datetime import datetime
 from typing import TypeAlias
 
 import msgspec
-import structlog
 from msgspec import Struct
 
 from penstock.broker.buckets import Entry
 from penstock.broker.direct import Stored
 from penstock.broker.store import Store
 from penstock.config.limits import SCHEDULE_AHEAD_MIN_S, SNAPSHOT_AFTER_S
+from penstock.config.logging import get_logger
 from penstock.engine import formats
 from penstock.engine.advance import advance, still_due
 from penstock.engine.commands import Command
@@ -33,7 +33,7 @@ FAILED: list[Command] = []
 OnFold: TypeAlias = Callable[[Workflow, Run | None, Run | None, Record], None]
 """Is told of each event that is folded: the run before it, and after."""
 
-log = structlog.get_logger()
+log = get_logger()
 
 
 class Loaded(Struct, frozen=True):

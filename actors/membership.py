@@ -14,7 +14,6 @@ from collections.abc import Callable, Collection
 from contextlib import suppress
 from uuid import uuid4
 
-import structlog
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -22,9 +21,10 @@ from penstock.actors.lease import Lease, now
 from penstock.broker.owners import Member, Owners, View
 from penstock.config.crash_points import reached
 from penstock.config.limits import LEASE_RENEW_S, SILENCE_S
+from penstock.config.logging import get_logger
 from penstock.engine.errors import Conflict, Full, Unavailable
 
-log = structlog.get_logger()
+log = get_logger()
 
 
 def new_member(place: str, shard: int = 0, engine: str = "") -> Member:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from datetime import datetime
 
-import structlog
 from msgspec import Raw, UnsetType
 
 from penstock.actors.settling import cron_of, schedule_after
@@ -17,6 +16,7 @@ from penstock.broker.pull import Delivery
 from penstock.broker.store import Store
 from penstock.broker.triggers import Kept, Progress
 from penstock.config.crash_points import reached
+from penstock.config.logging import get_logger
 from penstock.engine.errors import Invalid, TooLarge
 from penstock.engine.events import NULL
 from penstock.engine.occurrences import matches, run_id, run_input
@@ -25,7 +25,7 @@ from penstock.engine.trigger import Trigger
 
 CAUGHT_UP_MAX = 100  # instants of one delivery; what is due beyond them is scheduled, and comes at once
 
-log = structlog.get_logger()
+log = get_logger()
 
 
 class Occurrences:

@@ -9,16 +9,15 @@ import asyncio
 import time
 from typing import NoReturn
 
-import structlog
-
 from penstock.broker.store import Store
+from penstock.config.logging import get_logger
 from penstock.engine.errors import PenstockError
 
 EVERY_S = 10.0
 GRACE_S = 5.0  # a broker that has just been started publishes thousands in less
 SHARE_MAX = 0.01  # of the time may go into looking, with however many schedules there are
 
-log = structlog.get_logger()
+log = get_logger()
 
 
 async def keep_on_time(store: Store) -> NoReturn:

@@ -12,7 +12,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coro
 from contextlib import asynccontextmanager, suppress
 
 import orjson
-import structlog
 
 from penstock.actors.lease import Lease, now
 from penstock.actors.membership import Membership
@@ -24,13 +23,14 @@ from penstock.broker.owners import Claim, Claimed, Member, View
 from penstock.broker.store import Store
 from penstock.config.crash_points import reached
 from penstock.config.limits import LEASE_RENEW_S, PARTITIONS
+from penstock.config.logging import get_logger
 from penstock.engine.errors import Conflict, PenstockError, Unavailable
 
 SIBLINGS_S_MAX = 0.6  # for the other shards of a start; who is alone meanwhile takes everything, and hands over then
 CONSUMER_SILENT_S = 15.0  # a cluster's election takes up to 10
 SETTLE_S = 0.25  # without another change of who is there, before partitions move between shards that are alive
 
-log = structlog.get_logger()
+log = get_logger()
 
 
 class Ownership:

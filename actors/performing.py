@@ -7,7 +7,6 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, assert_never
 
-import structlog
 from msgspec import Raw
 from msgspec.structs import replace
 
@@ -16,6 +15,7 @@ from penstock.actors.mailbox import Mail
 from penstock.actors.outputs import Outputs
 from penstock.config.crash_points import reached
 from penstock.config.limits import KIB
+from penstock.config.logging import get_logger
 from penstock.engine.commands import (
     AppendEvent,
     BindWorker,
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 LIGHT_BYTES_MAX = 64 * KIB
 
-log = structlog.get_logger()
+log = get_logger()
 
 
 async def perform(shard: Shard, run: Run, commands: list[Command], since: float, mail: Sequence[Mail] = ()) -> None:

@@ -14,13 +14,13 @@ from hashlib import blake2b
 from pathlib import Path
 from uuid import uuid4
 
-import structlog
+from penstock.config.logging import get_logger
 
 FOLDER = "places"
 PLACES_MAX = 256
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
-log = structlog.get_logger()
+log = get_logger()
 
 
 @contextmanager

@@ -10,7 +10,6 @@ import signal
 import sys
 from collections.abc import Awaitable, Callable, Coroutine
 
-import structlog
 import uvloop
 
 from penstock.actors.index_file import index_path
@@ -27,7 +26,8 @@ from penstock.actors.triggers import keep_triggers
 from penstock.actors.upkeep import keep_up
 from penstock.broker.owners import Member
 from penstock.broker.store import open_store
-from penstock.config.logging import configure
+from penstock.config.log_setup import configure
+from penstock.config.logging import get_logger
 from penstock.config.settings import Settings
 from penstock.engine.errors import Conflict, Denied, Invalid, Unavailable
 
@@ -38,7 +38,7 @@ RETURN_AGAIN_S = 0.5
 INDEX_NICENESS = 10
 ENGINE_WIDE = (keep_triggers, keep_from_straying, keep_on_time)
 
-log = structlog.get_logger()
+log = get_logger()
 
 
 def run_shard(settings: Settings, number: int, engine: str, relay: Relay | None, parent: int) -> None:

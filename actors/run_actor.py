@@ -12,8 +12,6 @@ import asyncio
 import time
 from typing import TYPE_CHECKING
 
-import structlog
-
 from penstock.actors.lease import LeaseLost
 from penstock.actors.loading import FAILED, Loaded, advance_safely, load, waited_for_its_time
 from penstock.actors.mailbox import Lane, Mail, observe
@@ -21,6 +19,7 @@ from penstock.actors.performing import perform
 from penstock.broker.publisher import ack_seq
 from penstock.config.crash_points import reached
 from penstock.config.limits import EVENT_FAILURES_MAX, UPGRADE_LOOK_S
+from penstock.config.logging import get_logger
 from penstock.engine.commands import Command, SetTimer
 from penstock.engine.errors import Conflict, NeedsUpgrade, NotFound, TooLarge, Unavailable
 from penstock.engine.events import Malformed, Record, WorkflowScheduled, WorkflowStarted, decode
@@ -34,7 +33,7 @@ if TYPE_CHECKING:
 AGAIN_S = 0.2
 UPGRADE_TIMER = "upgrade"  # of no step: to `advance` it is nothing
 
-log = structlog.get_logger()
+log = get_logger()
 
 
 class RunActor:

@@ -9,20 +9,20 @@ from contextlib import suppress
 from datetime import datetime
 from uuid import uuid4
 
-import structlog
 from msgspec.structs import replace
 
 from penstock.broker.events import Tick, text_of
 from penstock.broker.store import Store
 from penstock.broker.triggers import Found, Kept, Retired
 from penstock.config.crash_points import reached
+from penstock.config.logging import get_logger
 from penstock.engine.cron import Cron
 from penstock.engine.errors import Conflict, NotFound, Unavailable
 from penstock.engine.trigger import Trigger
 
 TRIES_MAX = 20
 
-log = structlog.get_logger()
+log = get_logger()
 
 
 async def settle(store: Store, name: str) -> Kept | None:

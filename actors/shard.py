@@ -13,8 +13,6 @@ from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager, suppress
 from typing import Any
 
-import structlog
-
 from penstock.actors.broker_clock import BrokerClock
 from penstock.actors.lease import Lease, LeaseLost
 from penstock.actors.loading import is_young
@@ -27,6 +25,7 @@ from penstock.broker.pull import Delivery, Pull
 from penstock.broker.store import Store
 from penstock.config.crash_points import reached
 from penstock.config.limits import ACK_HELD_BACK_S, ACTOR_IDLE_S, ACTORS_RESIDENT_MAX, HAND_OVER_S_MAX, MIB, SNAPSHOT_AFTER_S
+from penstock.config.logging import get_logger
 from penstock.engine.errors import PenstockError, Unavailable
 
 PULL_BATCH = 256
@@ -39,7 +38,7 @@ MANY = 1000  # actors that leave at once: the memory they leave is worth returni
 TICK_S = 0.1
 SWEEP_S = 5.0
 
-log = structlog.get_logger()
+log = get_logger()
 
 
 class Shard:

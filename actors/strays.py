@@ -12,11 +12,10 @@ from collections import defaultdict
 from collections.abc import Mapping
 from typing import NoReturn, TypeAlias
 
-import structlog
-
 from penstock.actors.loading import load_many
 from penstock.broker.store import Store
 from penstock.broker.tasks import decode
+from penstock.config.logging import get_logger
 from penstock.engine.errors import NotFound, PenstockError
 from penstock.engine.events import TimerFired, TimerRef
 from penstock.engine.state import Run, StepStatus
@@ -29,7 +28,7 @@ EVERY_S = 10.0
 Execution: TypeAlias = tuple[str, str, int, int]
 """Run, step, attempt, iteration."""
 
-log = structlog.get_logger()
+log = get_logger()
 
 
 async def keep_from_straying(store: Store) -> NoReturn:

@@ -11,16 +11,15 @@ from multiprocessing.connection import wait
 from types import FrameType
 from typing import Protocol
 
-import structlog
-
 from penstock.actors.relay import Relay
+from penstock.config.logging import get_logger
 
 BACKOFF_S_MIN = 0.1
 BACKOFF_S_MAX = 5.0
 STOPPING = (signal.SIGTERM, signal.SIGINT)
 STEADY_S = 10.0  # a child that lived this long is started again without delay
 
-log = structlog.get_logger()
+log = get_logger()
 
 
 class Process(Protocol):

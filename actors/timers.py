@@ -12,7 +12,6 @@ import itertools
 import time
 from collections.abc import Awaitable, Callable
 
-import structlog
 from msgspec import Struct
 
 from penstock.actors.broker_clock import BrokerClock
@@ -22,6 +21,7 @@ from penstock.broker.publisher import ack_seq
 from penstock.broker.store import Store
 from penstock.config.crash_points import reached
 from penstock.config.limits import TIMER_DURABLE_AFTER_S
+from penstock.config.logging import get_logger
 from penstock.engine.commands import SetTimer
 from penstock.engine.errors import Conflict, PenstockError
 from penstock.engine.events import TimerFired, TimerRef, encode
@@ -29,7 +29,7 @@ from penstock.engine.times import rfc3339
 
 AGAIN_S = 0.5
 
-log = structlog.get_logger()
+log = get_logger()
 
 
 class _Armed(Struct):

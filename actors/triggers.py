@@ -12,8 +12,6 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from typing import NoReturn
 
-import structlog
-
 from penstock.actors.occurrences import Occurrences
 from penstock.actors.settling import prepare, settle
 from penstock.broker import names
@@ -21,6 +19,7 @@ from penstock.broker.pull import Delivery, Pull
 from penstock.broker.sources import BATCH
 from penstock.broker.store import Store
 from penstock.broker.triggers import Kept
+from penstock.config.logging import get_logger
 from penstock.engine.errors import NotFound, PenstockError, Unavailable
 
 HANDLERS = 16
@@ -28,7 +27,7 @@ LOOK_S = 10.0  # a change that rang no bell is seen this late
 CHECK_S = 30.0  # what was lost at the broker is made again this late
 AGAIN_S = 1.0
 
-log = structlog.get_logger()
+log = get_logger()
 
 
 class Listener:

@@ -7,12 +7,11 @@ from contextlib import closing
 from datetime import datetime
 from pathlib import Path
 
-import structlog
-
 from penstock.actors.index_file import IndexFile
 from penstock.actors.loading import load_many
 from penstock.actors.run_index import RunIndex
 from penstock.broker.store import Store
+from penstock.config.logging import get_logger
 from penstock.engine.errors import PenstockError
 from penstock.engine.state import RUN_ENDED, Run
 from penstock.engine.times import rfc3339
@@ -20,7 +19,7 @@ from penstock.engine.times import rfc3339
 EVERY_S = 10.0
 PAGE = 500
 
-log = structlog.get_logger()
+log = get_logger()
 
 
 async def keep_up(store: Store, index: Path, runs_max_age_s: float | None) -> None:

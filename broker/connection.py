@@ -11,13 +11,13 @@ from typing import Any
 import nats
 import nats.errors
 import orjson
-import structlog
 from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
 
 from penstock.broker.client import QuickClient
 from penstock.broker.credentials import credentials, needs_tls
 from penstock.config.keys import hide_passwords
+from penstock.config.logging import get_logger
 from penstock.config.settings import BrokerSettings
 from penstock.engine.errors import Conflict, Denied, Full, Invalid, NotFound, PenstockError, Unavailable
 
@@ -35,7 +35,7 @@ NO_ROOM = (10002, 10023, 10047)  # for the account, on the server, for a new str
 # What the broker says to who may not come in (any more); its permissions are told otherwise.
 REFUSAL = re.compile(r"authorization violation|authentication (?:expired|revoked)", re.IGNORECASE)
 
-log = structlog.get_logger()
+log = get_logger()
 
 
 class ApiError(PenstockError):

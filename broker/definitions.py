@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
-import structlog
-
 from penstock.broker import names
 from penstock.broker.buckets import Bucket, Entry
 from penstock.config.crash_points import reached
+from penstock.config.logging import get_logger
 from penstock.engine.definitions import WorkflowDef, digest, from_json, to_json
 from penstock.engine.errors import NeedsUpgrade, NotFound
 from penstock.engine.workflow import Workflow, compile_workflow
 
-log = structlog.get_logger()
+log = get_logger()
 
 
 class Definitions:

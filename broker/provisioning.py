@@ -5,11 +5,10 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-import structlog
-
 from penstock.broker import names
 from penstock.broker.connection import ApiError, Broker, address
 from penstock.config import limits
+from penstock.config.logging import get_logger
 from penstock.config.settings import BrokerSettings
 from penstock.engine.errors import Conflict, Unavailable
 
@@ -29,7 +28,7 @@ LASTING = (
     names.ENGINES,
 )
 
-log = structlog.get_logger()
+log = get_logger()
 
 # What makes a stream another stream. Retention by age and size may be set otherwise by an operator: that is no conflict.
 IDENTITY = (

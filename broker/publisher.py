@@ -12,10 +12,10 @@ from contextlib import asynccontextmanager
 
 import nats.errors
 import orjson
-import structlog
 
 from penstock.broker.connection import Broker, refusal
 from penstock.broker.meters import Meters
+from penstock.config.logging import get_logger
 from penstock.engine.errors import Full, TooLarge, Unavailable
 
 RESEND_S = 2.0
@@ -25,7 +25,7 @@ IN_FLIGHT_MAX = 20_000  # messages without an answer; who can wait does so beyon
 IN_FLIGHT_BYTES_MAX = 64 << 20
 HEADER_BYTES_MAX = 4096  # they count too: for a message over its limit the broker cuts the connection, every time it is sent
 
-log = structlog.get_logger()
+log = get_logger()
 
 
 class _Sent:

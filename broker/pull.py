@@ -10,10 +10,10 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import orjson
-import structlog
 from nats.aio.subscription import Subscription
 
 from penstock.broker.connection import Broker
+from penstock.config.logging import get_logger
 from penstock.engine.errors import PenstockError
 
 EXPIRES_S = 30
@@ -25,7 +25,7 @@ BESIDE_BYTES_MAX = 64 << 10  # what a message may have in the broker's count bes
 PENDING = re.compile(rb"Nats-Pending-Messages: (\d+)")
 UNUSED = re.compile(rb"MaxBytes\r\n(?s:.*)Nats-Pending-Bytes: (\d+)")
 
-log = structlog.get_logger()
+log = get_logger()
 
 
 class Delivery:

@@ -6,7 +6,6 @@ from typing import TypeVar
 
 import msgspec
 import orjson
-import structlog
 from msgspec import Raw, Struct
 
 from penstock.broker import facts
@@ -14,6 +13,7 @@ from penstock.broker.pull import Delivery
 from penstock.broker.store import Store
 from penstock.broker.tasks import TaskPayload, decode
 from penstock.config.limits import DELIVERIES_MAX, PAYLOAD_BYTES_MAX
+from penstock.config.logging import get_logger
 from penstock.engine.commands import DeadLetterTask
 from penstock.engine.events import Failure
 from penstock.engine.identifiers import is_run_id, problem_with, shown
@@ -22,7 +22,7 @@ NON_RETRIABLE = "non_retriable"
 NEVER_ANSWERED = f"delivered {DELIVERIES_MAX} times without an answer"
 ERROR_BYTES_MAX = 8 * 1024
 
-log = structlog.get_logger()
+log = get_logger()
 
 
 class Unreadable(Exception):

@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 
 import msgspec
-import structlog
 from msgspec import Struct
 
 from penstock.broker import names
 from penstock.broker.buckets import Bucket, Entry
+from penstock.config.logging import get_logger
 from penstock.engine import formats
 from penstock.engine.errors import NeedsUpgrade
 from penstock.engine.trigger import Trigger
@@ -71,7 +71,7 @@ class Progress(Struct, frozen=True):
 _DECODER = msgspec.json.Decoder(Kept)
 _PROGRESS = msgspec.json.Decoder(Progress)
 
-log = structlog.get_logger()
+log = get_logger()
 
 
 class Triggers:

@@ -16,7 +16,6 @@ from uuid import uuid4
 
 import click
 import msgspec
-import structlog
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, stop_after_delay, wait_fixed
 
 from penstock.actors.processes import run_services, run_shard, run_triggers
@@ -28,7 +27,8 @@ from penstock.broker.provisioning import provision
 from penstock.broker.server import EmbeddedBroker
 from penstock.cli.options import settings_options
 from penstock.config.limits import HTTP_SHUTDOWN_S, SHUTDOWN_S
-from penstock.config.logging import configure
+from penstock.config.log_setup import configure
+from penstock.config.logging import get_logger
 from penstock.config.settings import BrokerSettings, Settings, load, to_environ
 from penstock.engine.errors import Invalid, Unavailable
 
@@ -38,7 +38,7 @@ ENGINE_GRACE_S = 6.0
 BROKER_GRACE_S = 3.0
 PROVISION_S_MAX = 30.0  # a cluster that is just starting takes seconds to agree on a leader
 
-log = structlog.get_logger()
+log = get_logger()
 
 
 @click.command()

@@ -18,7 +18,7 @@ from gunicorn.asgi.protocol import ASGIProtocol
 from gunicorn.workers import gasgi
 
 from penstock.config import limits
-from penstock.config.logging import configure
+from penstock.config.log_setup import configure
 from penstock.config.settings import Settings, SettingsError, load
 from penstock.config.stopping import ON_STOP
 from penstock.config.warnings import WARNINGS

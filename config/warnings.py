@@ -11,8 +11,10 @@ import os
 import sys
 from collections import Counter, deque
 from traceback import extract_tb
+from typing import TYPE_CHECKING
 
-from structlog.typing import EventDict, WrappedLogger
+if TYPE_CHECKING:
+    from structlog.typing import EventDict, WrappedLogger
 
 WAITING_MAX = 200
 TEXT_CHARS_MAX = 500

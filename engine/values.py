@@ -18,7 +18,6 @@ from penstock.engine import durations
 from penstock.engine.errors import Invalid
 from penstock.engine.identifiers import json_type, problem_with, quoted
 from penstock.engine.report import Report
-from penstock.engine.schema import Schema
 from penstock.engine.subjects import problem_with_subject
 
 VERSION_CHARS_MAX = 128
@@ -145,6 +144,8 @@ def strings(path: str, value: object, report: Report) -> object:
 
 def json_schema(path: str, value: object, report: Report) -> object:
     try:
+        from penstock.engine.schema import Schema  # a worker reads definitions, and compiles no schema
+
         Schema(orjson.dumps(value))
     except Invalid as invalid:
         report.add(*invalid.problems)

@@ -7,15 +7,14 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any, NoReturn
 
-import structlog
-
 from penstock.actors.index_file import index_path
 from penstock.actors.index_follower import follow_when_free
 from penstock.actors.run_index import RunIndex
 from penstock.actors.telemetry import Numbers, reporting
 from penstock.broker.meters import Meters
 from penstock.broker.store import Store, open_store
-from penstock.config.logging import process_name
+from penstock.config.log_setup import process_name
+from penstock.config.logging import get_logger
 from penstock.config.settings import BrokerSettings
 from penstock.config.stopping import ON_STOP
 from penstock.engine.errors import Denied, PenstockError, Unavailable
@@ -29,7 +28,7 @@ RETRY_S = 0.2
 REFUSED_RETRY_S = 2.0
 FOLLOW_AFTER_S = 2.0
 
-log = structlog.get_logger()
+log = get_logger()
 
 
 class Backend:

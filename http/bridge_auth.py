@@ -5,15 +5,15 @@ from __future__ import annotations
 import re
 from typing import Any
 
-import structlog
 from falcon.asgi import Request, Response
 
+from penstock.config.logging import get_logger
 from penstock.engine.errors import Denied
 from penstock.http.auth import bears
 
 PATHS = re.compile(r"/v1/(workers|tasks|runs)(/.*)?", re.DOTALL)
 
-log = structlog.get_logger()
+log = get_logger()
 
 
 class BridgeAuth:

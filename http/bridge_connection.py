@@ -7,17 +7,17 @@ from collections.abc import AsyncGenerator
 from contextlib import suppress
 
 import orjson
-import structlog
 
 from penstock.broker.buckets import Bucket
 from penstock.broker.facts import now
 from penstock.broker.registrations import WorkerRegistration, deregister, register
 from penstock.config.limits import BRIDGE_COMMENT_S, BRIDGE_HEARTBEAT_S
+from penstock.config.logging import get_logger
 from penstock.engine.errors import Unavailable
 
 COMMENT = b":\n\n"
 
-log = structlog.get_logger()
+log = get_logger()
 
 
 async def signs_of_life(

@@ -10,20 +10,20 @@ from functools import partial
 from uuid import uuid4
 
 import msgspec
-import structlog
 
 from penstock.broker.leases import Kept, Lease, Leases
 from penstock.broker.provisioning import restore_leases
 from penstock.broker.publisher import ack_seq
 from penstock.broker.store import Store
 from penstock.config.limits import ACK_WAIT_S, BRIDGE_LEASE_S
+from penstock.config.logging import get_logger
 from penstock.config.settings import BrokerSettings
 from penstock.engine.errors import Conflict, PenstockError
 
 ACK_WAIT_S_MIN = 0.1
 STORED_S_MAX = 5.0
 
-log = structlog.get_logger()
+log = get_logger()
 
 
 class HeldLeases:

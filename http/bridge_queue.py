@@ -14,12 +14,11 @@ from collections.abc import Callable, Coroutine
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, suppress
 from typing import NamedTuple
 
-import structlog
-
 from penstock.broker.pull import Delivery, Pull
 from penstock.broker.reception import return_unworked
 from penstock.broker.store import Store
 from penstock.config.limits import POLL_BYTES_MAX
+from penstock.config.logging import get_logger
 from penstock.engine.errors import PenstockError, Unavailable
 from penstock.http.bridge_in_hand import InHand
 
@@ -30,7 +29,7 @@ SPARE_S = 0.05  # what a task waits here for somebody
 SURPLUS_MAX = 16  # requests beyond this many that nobody waits behind are taken back: many clients went at once
 PROBE_S = 0.05  # what even a poll that does not want to wait gives the broker to answer
 
-log = structlog.get_logger()
+log = get_logger()
 
 
 class QueueName(NamedTuple):

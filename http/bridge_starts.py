@@ -8,15 +8,14 @@ from __future__ import annotations
 
 import asyncio
 
-import structlog
-
 from penstock.broker.history import History
 from penstock.config.crash_points import reached
+from penstock.config.logging import get_logger
 from penstock.engine.events import StepStarted
 
 HELD_BACK_S = 0.02
 
-log = structlog.get_logger()
+log = get_logger()
 
 
 class Starts:

@@ -7,11 +7,11 @@ from contextlib import contextmanager
 from http import HTTPStatus
 from typing import Any
 
-import structlog
 from falcon import HTTPError, HTTPMethodNotAllowed, HTTPRouteNotFound
 from falcon.asgi import App, Request, Response, WebSocket
 from msgspec import Struct
 
+from penstock.config.logging import get_logger
 from penstock.engine.errors import (
     Conflict,
     Denied,
@@ -42,7 +42,7 @@ HEADERS: Mapping[int, Mapping[str, str]] = {
     HTTPStatus.SERVICE_UNAVAILABLE: {"Retry-After": "1"},
 }
 
-log = structlog.get_logger()
+log = get_logger()
 
 
 @contextmanager

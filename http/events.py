@@ -6,7 +6,6 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import NamedTuple
 
-import structlog
 from falcon.asgi import Request, Response, SSEvent
 
 from penstock.actors import control
@@ -14,6 +13,7 @@ from penstock.actors.watching import Watched
 from penstock.broker.direct import Stored
 from penstock.broker.store import Store
 from penstock.config.limits import EVENTS_BYTES_MAX
+from penstock.config.logging import get_logger
 from penstock.engine.errors import Unavailable
 from penstock.engine.events import (
     Event,
@@ -27,7 +27,7 @@ from penstock.http.backend import Backend
 STREAM_HEADERS = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
 COMMENT = SSEvent(comment="")
 
-log = structlog.get_logger()
+log = get_logger()
 
 
 class Page(NamedTuple):

@@ -23,7 +23,7 @@ from chaos_parts.plan import plan
 from chaos_parts.report import Report, lines
 from chaos_parts.storm import BadStart, Wanted, storm
 
-from penstock.config.logging import configure
+from penstock.config.log_setup import configure
 from penstock.config.settings import LogSettings
 
 VIOLATED = 1

@@ -7,13 +7,13 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from typing import TypeVar, assert_never
 
-import structlog
 from msgspec import UNSET, Raw, UnsetType
 
 from penstock.broker.reception import non_retriable
 from penstock.broker.registrations import WorkerRegistration
 from penstock.broker.tasks import TaskPayload
 from penstock.config.limits import POLL_MS_MAX
+from penstock.config.logging import get_logger
 from penstock.engine.errors import Denied, Invalid, NotFound, PenstockError, TooLarge, Unavailable
 from penstock.engine.events import Failure
 from penstock.worker.background import background
@@ -28,7 +28,7 @@ RECONNECT_S = 0.5
 
 T = TypeVar("T")
 
-log = structlog.get_logger()
+log = get_logger()
 
 
 class BridgeTask:

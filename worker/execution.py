@@ -7,10 +7,10 @@ import contextlib
 from typing import Any
 
 import orjson
-import structlog
 
 from penstock.broker.tasks import TaskPayload, decode_input
 from penstock.config.limits import PAYLOAD_BYTES_MAX
+from penstock.config.logging import get_logger
 from penstock.engine.errors import PenstockError
 from penstock.engine.events import Failure
 from penstock.worker.blocking import BlockingContext
@@ -23,7 +23,7 @@ from penstock.worker.transport import Held
 
 REFUSED_DELAY_S = 1.0
 
-log = structlog.get_logger()
+log = get_logger()
 
 
 class Execution:

@@ -14,12 +14,11 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from functools import partial
 
-import structlog
-
 from penstock.broker.pull import Delivery, Pull
 from penstock.broker.reception import return_unworked
 from penstock.broker.store import Store
 from penstock.config.limits import TASKS_BYTES_MAX
+from penstock.config.logging import get_logger
 from penstock.engine.errors import Unavailable
 from penstock.worker.background import background
 from penstock.worker.functions import TaskFunction
@@ -30,7 +29,7 @@ STICKY_BATCH = 1
 
 Handle = Callable[[TaskFunction, Delivery], Awaitable[None]]
 
-log = structlog.get_logger()
+log = get_logger()
 
 
 class _Source:

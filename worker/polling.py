@@ -7,9 +7,8 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import Protocol
 
-import structlog
-
 from penstock.config.limits import ACK_WAIT_S, POLL_MS_MAX, POLL_TASKS_MAX, TASKS_BYTES_MAX
+from penstock.config.logging import get_logger
 from penstock.engine.errors import PenstockError
 from penstock.worker.background import background
 from penstock.worker.bridge_client import BridgeClient, PolledTask, PollTasks
@@ -22,7 +21,7 @@ RELEASE_S_MAX = 2.0  # what the last poll may take to end when the worker stops
 KEEP_ALIVE_S = ACK_WAIT_S / 3
 KEEP_ALIVE_AT_ONCE = 16
 
-log = structlog.get_logger()
+log = get_logger()
 
 
 class Polled(Held, Protocol):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 import re
 import secrets
@@ -13,13 +12,11 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, closing
 from typing import Any, Literal, TypeVar
 
-import structlog
-import uvloop
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception, wait_fixed
 
 from penstock.broker.connection import STREAM_NOT_FOUND, ApiError
-from penstock.config.logging import configure
-from penstock.config.settings import Settings, SettingsError, load
+from penstock.config.logging import get_logger, is_configured
+from penstock.config.settings import LogSettings, Settings, SettingsError, load
 from penstock.engine.errors import Conflict, Invalid, PenstockError, Unavailable
 from penstock.engine.identifiers import problem_with
 from penstock.worker.direct import open_direct
@@ -39,7 +36,7 @@ HOST_CHARS = 64
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-log = structlog.get_logger()
+log = get_logger()
 
 
 class Worker:
@@ -90,10 +87,13 @@ class Worker:
 
     def run(self) -> None:
         """Work until SIGTERM or SIGINT, then stop gracefully; a second signal stops at once. What keeps it from starting ends
-        the process with one line."""
+        the process with one line. Raises RuntimeError in a running event loop: `await worker.serve()` is for there."""
+        _refuse_a_running_loop()
         try:
-            if not structlog.is_configured() and not logging.root.handlers:
-                configure(self._settings().log, "worker")
+            if not is_configured():
+                _configure_logging(self._settings().log)
+            import uvloop  # a worker inside an application has its loop
+
             uvloop.run(self._until_signal())
         except asyncio.CancelledError:
             pass  # a signal before it had begun
@@ -163,6 +163,23 @@ class Worker:
     def _settings(self) -> Settings:
         """Raises SettingsError."""
         return load({} if self._broker_url is None else {"broker_url": self._broker_url}).settings
+
+
+def _refuse_a_running_loop() -> None:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return
+    raise RuntimeError(
+        "worker.run() starts an event loop of its own, but one is running here already: use `await worker.serve()`, "
+        "or `async with worker.running():`"
+    )
+
+
+def _configure_logging(settings: LogSettings) -> None:
+    from penstock.config.log_setup import configure  # a worker inside an application never pays for it
+
+    configure(settings, "worker")
 
 
 def _check(worker_id: str, group: str | None, max_tasks: int, metadata: Mapping[str, str], transport: str) -> None:

@@ -20,7 +20,7 @@ from penstock.broker import names
 from penstock.broker.provisioning import provision
 from penstock.broker.store import Store, open_store
 from penstock.broker.telemetry import Span
-from penstock.config.logging import configure, process_name
+from penstock.config.log_setup import configure, process_name
 from penstock.config.settings import BrokerSettings, HttpSettings, LogSettings, Settings
 from penstock.config.warnings import WAITING_MAX, WARNINGS
 from tests.support.own_broker import own_broker

@@ -1,96 +1,84 @@
-"""What a log line looks like, whoever wrote it."""
+"""Where events go: to structlog where somebody has configured it, else to the standard library, as the application wants it."""
 
 from __future__ import annotations
 
-import io
-import json
 import logging
-import os
+import subprocess
+import sys
 from collections.abc import Iterator
 
 import pytest
 import structlog
+from structlog.testing import capture_logs
 
-from penstock.config.logging import configure
-from penstock.config.settings import LogSettings
+from penstock.config.logging import get_logger, is_configured
 
 
 @pytest.fixture(autouse=True)
-def _restore() -> Iterator[None]:
-    handlers, level = logging.root.handlers[:], logging.root.level
+def unconfigured() -> Iterator[None]:
+    structlog.reset_defaults()
     yield
-    logging.root.handlers[:], logging.root.level = handlers, level
     structlog.reset_defaults()
 
 
-def lines(stream: io.StringIO) -> list[dict[str, object]]:
-    return [json.loads(line) for line in stream.getvalue().splitlines()]
+def test_without_configuration_an_event_is_a_record_of_the_standard_library(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO, "penstock"):
+        get_logger().info("task_failed", task="hello", attempt=2)
+
+    [record] = caplog.records
+    assert ("penstock", logging.INFO, "task_failed task='hello' attempt=2") == (record.name, record.levelno, record.getMessage())
+    assert {"task": "hello", "attempt": 2} == record.__dict__["fields"]
+    assert "test_logging.py" == record.filename
 
 
-def test_json_line_has_event_fields_process_and_pid() -> None:
-    stream = io.StringIO()
-    configure(LogSettings(format="json"), "shard-1", stream)
-    structlog.get_logger().info("step_failed", run_id="r", attempt=2, cause=ValueError("x"))
-    (line,) = lines(stream)
-    assert ("step_failed", "info", "r", 2) == (line["event"], line["level"], line["run_id"], line["attempt"])
-    assert ("shard-1", os.getpid()) == (line["process"], line["pid"])
-    assert "ValueError('x')" == line["cause"]
+def test_a_level_that_the_application_does_not_want_is_not_written(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING, "penstock"):
+        get_logger().info("quiet")
+        get_logger().warning("loud")
+
+    assert ["loud"] == [record.getMessage() for record in caplog.records]
 
 
-def test_standard_logging_comes_out_in_the_same_form() -> None:
-    stream = io.StringIO()
-    configure(LogSettings(format="json"), "http", stream)
+def test_an_exception_keeps_its_traceback_and_its_name_cannot_be_formatted(caplog: pytest.LogCaptureFixture) -> None:
     try:
-        raise RuntimeError("boom")
-    except RuntimeError:
-        logging.getLogger("gunicorn.error").exception("worker %s failed", 7)
-    (line,) = lines(stream)
-    assert ("worker 7 failed", "error", "gunicorn.error", "http") == (line["event"], line["level"], line["logger"], line["process"])
-    assert "RuntimeError: boom" in str(line["exception"])
-
-
-def test_lines_below_the_level_are_not_written() -> None:
-    stream = io.StringIO()
-    configure(LogSettings(level="warning", format="json"), "x", stream)
-    structlog.get_logger().info("quiet")
-    logging.getLogger("a").info("quiet")
-    logging.getLogger("nats").warning("loud")
-    assert ["loud"] == [line["event"] for line in lines(stream)]
-
-
-def test_console_format_has_no_colours_away_from_a_terminal() -> None:
-    stream = io.StringIO()
-    configure(LogSettings(format="console"), "x", stream)
-    structlog.get_logger().warning("slow", took_s=1)
-    assert "slow" in stream.getvalue()
-    assert "\x1b" not in stream.getvalue()
-
-
-FORGED = "2026-11-21T12:00:00Z [info     ] paid"
-
-
-def test_no_text_begins_a_line_of_the_log_or_steers_the_terminal() -> None:
-    stream, foreign = io.StringIO(), f"a\n{FORGED}\r\x1b[2J\x9b31m\u2028\x00"
-    configure(LogSettings(format="console"), "x", stream)
-    structlog.get_logger().warning("refused", path=foreign, quoted=f"{foreign} 'b'")
-    logging.getLogger("gunicorn.error").warning("invalid request: %s", foreign)
-    try:
-        raise ValueError(foreign)
+        raise ValueError("100 %s")
     except ValueError:
-        structlog.get_logger().exception("failed", text=foreign)
-    written = stream.getvalue()
-    assert not [one for one in written if not one.isprintable() and one != "\n"]
-    assert [" ".join(line.split()[1:3]) for line in written.splitlines() if not line.startswith("  ")] == [
-        "[warning ]",
-        "[warning ]",
-        "[error ]",
-    ]
-    assert "ValueError: a" in written
+        get_logger().exception("odd", text="50 %d")
+
+    [record] = caplog.records
+    assert "odd text='50 %d'" == record.getMessage()
+    assert record.exc_info is not None
+    assert ValueError is record.exc_info[0]
 
 
-def test_json_holds_any_text_on_its_line() -> None:
-    stream, foreign = io.StringIO(), f"a\n{FORGED}\x1b[2J\u2028"
-    configure(LogSettings(format="json"), "x", stream)
-    structlog.get_logger().warning("refused", path=foreign)
-    assert foreign == json.loads(stream.getvalue())["path"]
-    assert 1 == stream.getvalue().count("\n")
+def test_a_configured_structlog_gets_the_events(caplog: pytest.LogCaptureFixture) -> None:
+    with capture_logs() as lines:
+        get_logger().warning("lease_lost", partition=3)
+
+    assert [{"event": "lease_lost", "partition": 3, "log_level": "warning"}] == lines
+    assert [] == caplog.records
+
+
+def test_logging_that_an_application_has_configured_is_known() -> None:
+    structlog.configure(processors=[])
+    assert is_configured()
+
+
+def test_a_worker_inside_an_application_logs_as_the_application_does() -> None:
+    code = """
+import asyncio, logging
+logging.basicConfig(format="APP %(name)s %(levelname)s %(message)s", level=logging.INFO)
+from penstock.worker import Worker
+worker = Worker(transport="bridge", url="http://127.0.0.1:1", bridge_token="t", worker_id="embedded")
+worker.task("hello")(lambda: None)
+async def main():
+    serving, logged = asyncio.ensure_future(worker.serve()), asyncio.Event()
+    logging.getLogger("penstock").addFilter(lambda record: logged.set() or True)
+    await asyncio.wait_for(logged.wait(), 30)
+    serving.cancel()
+asyncio.run(main())
+"""
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+
+    assert "APP penstock WARNING worker_waits_for_the_service error=" in ran.stderr
+    assert "" == ran.stdout

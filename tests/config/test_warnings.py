@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 import structlog
 
-from penstock.config.logging import configure, process_name
+from penstock.config.log_setup import configure, process_name
 from penstock.config.settings import LogSettings
 from penstock.config.warnings import FIELDS_MAX, TEXT_CHARS_MAX, WAITING_MAX, WARNINGS
 
