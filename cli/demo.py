@@ -1,4 +1,4 @@
-"""`penstock demo`: the workflow `textstats` of examples/ from start to end, its result checked against a direct computation."""
+"""`penstock demo`: the workflow `textstats` of penstock.demo from start to end, its result checked against a direct computation."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from importlib.util import module_from_spec, spec_from_file_location
+from importlib.resources import files
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
@@ -19,32 +19,35 @@ import orjson
 
 from penstock.cli import output
 from penstock.cli.session import REFUSED, RUN_NOT_COMPLETED, Command, Session, as_json
-from penstock.engine.errors import Invalid, PenstockError
+from penstock.demo import textstats
+from penstock.engine.errors import PenstockError, Unavailable
 
 if TYPE_CHECKING:
     from penstock.http.client import Client
     from penstock.http.client_views import RunView
 
-CHECKOUT = Path(__file__).resolve().parent.parent  # the installation of a checkout links to it
-EXAMPLES = CHECKOUT / "examples"
+INSTALLED = Path(__file__).resolve().parent.parent  # the packages of a wheel; a checkout, to which its installation links
+WORKER = "penstock.demo.textstats_worker"
 LAST_STEP = "report"
+SERVICE_STARTS_S_MAX = 30.0
 WORKER_STARTS_S_MAX = 15.0
 WORKER_STOPS_S_MAX = 15.0
 POLL_S = 0.05
 
 
 @click.command(cls=Command)
-@click.option("--path", type=click.Path(exists=True, path_type=Path), help="Folder with texts; default: the documents of this checkout.")
+@click.option("--path", type=click.Path(exists=True, path_type=Path), help="Folder with texts; default: penstock's own documents.")
 @click.option("--keep-worker", is_flag=True, help="Leave the worker running.")
 @click.pass_obj
 def demo(session: Session, path: Path | None, keep_worker: bool) -> None:
     """Count the words of many texts with a workflow on a worker process of its own, and count them again without.
 
-    The worker finds the broker as every worker does: by SERVICE_BROKER_URL, else on this machine. Exit code 1 when the two
-    results differ, 4 when the run did not complete.
+    A service that is just starting is waited for. The worker finds the broker as every worker does: by SERVICE_BROKER_URL, else
+    on this machine. Exit code 1 when the two results differ, 4 when the run did not complete.
     """
-    textstats, source, client = _textstats(), _source(path), session.client()
-    client.register((EXAMPLES / "textstats.json").read_bytes())
+    source, client = _source(path), session.client()
+    _await_ready(client, session.url)
+    client.register(files("penstock.demo").joinpath("textstats.json").read_bytes())
     _say("registered the workflow textstats")
     with _worker(client, keep_worker):
         run_id = client.start("textstats", orjson.dumps({"path": source})).run_id
@@ -56,21 +59,27 @@ def demo(session: Session, path: Path | None, keep_worker: bool) -> None:
         _show(run, textstats.compute(source))
 
 
-def _textstats() -> Any:
-    """The module with the plain functions. Raises Invalid where there are no examples."""
-    spec = spec_from_file_location("textstats", EXAMPLES / "textstats.py")
-    if spec is None or spec.loader is None or not EXAMPLES.is_dir():
-        raise Invalid("the demonstration needs the folder examples/: run it from an installation of a checkout")
-    module = module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+def _await_ready(client: Client, url: str) -> None:
+    """Return once the service is ready. Raises Unavailable when it is not within SERVICE_STARTS_S_MAX."""
+    deadline, told = time.monotonic() + SERVICE_STARTS_S_MAX, False
+    while True:
+        try:
+            return client.ready()
+        except Unavailable:
+            if time.monotonic() > deadline:
+                raise
+        if not told:
+            click.echo(f"waiting for the service at {url} to be ready, at most {SERVICE_STARTS_S_MAX:g} s ...", err=True)
+            told = True
+        time.sleep(POLL_S)
 
 
 def _source(path: Path | None) -> list[str]:
     """What to count, as absolute paths: the worker has a directory of its own."""
     if path is not None:
         return [str(path.resolve())]
-    return [*map(str, sorted(CHECKOUT.glob("*.md"))), str(CHECKOUT / "docs")]
+    documents = INSTALLED / "docs"
+    return [*map(str, sorted(INSTALLED.glob("*.md"))), str(documents)] if documents.is_dir() else [str(INSTALLED)]
 
 
 @contextmanager
@@ -78,7 +87,7 @@ def _worker(client: Client, keep: bool) -> Iterator[None]:
     """The example's worker, registered at the service, for the time of the block or (`keep`) until someone ends it."""
     with ExitStack() as stack:
         log = stack.enter_context(tempfile.TemporaryFile())
-        command = [sys.executable, str(EXAMPLES / "textstats_worker.py")]
+        command = [sys.executable, "-P", "-m", WORKER]  # -P: modules in the current directory are none of its business
         signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))  # else it would outlive this process
         process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
         kept = stack.enter_context(ExitStack())

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-FOLDERS = ("engine", "broker", "actors", "http", "worker", "cli", "config")
+FOLDERS = ("engine", "broker", "actors", "http", "worker", "cli", "config", "demo")
 MAP_LINES_MAX = 20
 PAGES = sorted(path.relative_to(ROOT).as_posix() for path in (*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")))
 HOME_PATH = re.compile(r"(?<![\w.}-])/(?:root|home|work|Users)/", re.ASCII)

@@ -10,19 +10,19 @@ from typing import Any
 import orjson
 import pytest
 
-from examples import textstats
 from penstock.broker.store import Store
+from penstock.demo import textstats
 from penstock.engine.definitions import WorkflowDef
 from penstock.engine.events import StepFailed
 from penstock.engine.validation import parse
 from tests.worker.desk import answer, dispatch, output_of
 
 ROOT = Path(__file__).parents[2]
-EXAMPLES = ROOT / "examples"
+FOLDERS = {"hello": ROOT / "examples", "textstats": ROOT / "demo"}
 
 
 def definition(name: str) -> WorkflowDef:
-    return parse(orjson.loads((EXAMPLES / f"{name}.json").read_bytes()))
+    return parse(orjson.loads((FOLDERS[name] / f"{name}.json").read_bytes()))
 
 
 @pytest.fixture
@@ -53,9 +53,9 @@ def test_split_texts_are_the_whole_text(folder: Path) -> None:
     assert "".join(text.text for text in textstats.read(chunks)) == whole
 
 
-@pytest.mark.parametrize("name", ["hello", "textstats"])
+@pytest.mark.parametrize("name", FOLDERS)
 def test_definition_is_valid_and_its_tasks_are_in_its_worker(name: str) -> None:
-    source = (EXAMPLES / f"{name}_worker.py").read_text()
+    source = (FOLDERS[name] / f"{name}_worker.py").read_text()
     assert all(f'@worker.task("{step.task}")' in source for step in definition(name).steps)
 
 
@@ -64,7 +64,7 @@ async def test_textstats_worker_counts_what_a_direct_computation_counts(store: S
         return output_of(await answer(store, await dispatch(store, task, value)))
 
     process = await asyncio.create_subprocess_exec(
-        sys.executable, str(EXAMPLES / "textstats_worker.py"), env={"SERVICE_BROKER_URL": broker_url}
+        sys.executable, "-m", "penstock.demo.textstats_worker", env={"SERVICE_BROKER_URL": broker_url}
     )
     try:
         for source in (str(folder), str(ROOT / "engine"), [str(folder / "a.md"), str(folder)]):

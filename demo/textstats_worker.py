@@ -1,15 +1,14 @@
 """The worker of the demo workflow (textstats.json): it reads a folder's documents, and counts what is in them.
 
-Start it, then: penstock workflow register examples/textstats.json
-                penstock run start textstats --input '{"path": "docs"}'
+`penstock demo` starts it. By hand: python -m penstock.demo.textstats_worker, then
+penstock run start textstats --input '{"path": "docs"}', from the folder in which the worker was started.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-import textstats
-
+from penstock.demo import textstats
 from penstock.worker import NonRetriable, Worker
 
 worker = Worker(metadata={"demo": "textstats"})

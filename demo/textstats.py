@@ -1,6 +1,6 @@
 """What textstats counts, as plain functions: the worker beside this file runs them step by step, `compute` all at once.
 
-Print the numbers of a folder without any service: python examples/textstats.py FOLDER
+Print the numbers of a folder without any service: python -m penstock.demo.textstats FOLDER
 """
 
 from __future__ import annotations
