@@ -17,6 +17,7 @@ from penstock.actors.outputs import input_of
 from penstock.actors.run_index import CATCH_UP_S_MAX, RunIndex
 from penstock.broker.buckets import Entry
 from penstock.broker.store import Store
+from penstock.config.background import all_of
 from penstock.config.crash_points import reached
 from penstock.config.limits import BATCH_BYTES_MAX, BULK_RUNS_MAX, MATCHING_RUNS_MAX
 from penstock.engine.definitions import WorkflowDef
@@ -158,7 +159,7 @@ async def _replay(store: Store, run_ids: Sequence[str], done: Retried, *, dry_ru
                 return error
         return None
 
-    for failed in filter(None, await asyncio.gather(*map(one, run_ids))):
+    for failed in filter(None, await all_of(map(one, run_ids))):
         raise failed
 
 

@@ -13,6 +13,7 @@ from msgspec import Struct
 from penstock.broker.buckets import Entry
 from penstock.broker.direct import Stored
 from penstock.broker.store import Store
+from penstock.config.background import all_of
 from penstock.config.limits import SCHEDULE_AHEAD_MIN_S, SNAPSHOT_AFTER_S
 from penstock.config.logging import get_logger
 from penstock.engine import formats
@@ -129,7 +130,7 @@ async def load_many(store: Store, run_ids: Sequence[str]) -> list[Run]:
                 log.warning("run_left_out", run_id=run_id, reason=str(error))
                 return None
 
-    found = await asyncio.gather(*(one(run_id) for run_id in run_ids))
+    found = await all_of(map(one, run_ids))
     return [run for run in found if run is not None]
 
 

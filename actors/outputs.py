@@ -9,6 +9,7 @@ from msgspec import Raw, UnsetType
 
 from penstock.actors.mailbox import Mail
 from penstock.broker.store import Store
+from penstock.config.background import all_of
 from penstock.config.limits import OUTPUTS_SHOWN_BYTES_MAX
 from penstock.engine.errors import NotFound, TooLarge
 from penstock.engine.events import Malformed, decode
@@ -90,7 +91,7 @@ async def shown(store: Store, runs: Sequence[Run], most: int = OUTPUTS_SHOWN_BYT
             except NotFound:
                 return None
 
-    found = await asyncio.gather(*(one(run_id, kept) for run_id, kept in _fitting(runs, most)))
+    found = await all_of(one(run_id, kept) for run_id, kept in _fitting(runs, most))
     return dict(filter(None, found))
 
 

@@ -8,7 +8,7 @@ Claims change by compare-and-swap only, so whatever each of them thinks, a parti
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Sequence
 from contextlib import asynccontextmanager, suppress
 
 import orjson
@@ -21,6 +21,7 @@ from penstock.actors.tally import read_shard
 from penstock.broker import names
 from penstock.broker.owners import Claim, Claimed, Member, View
 from penstock.broker.store import Store
+from penstock.config.background import each_of, end, start
 from penstock.config.crash_points import reached
 from penstock.config.limits import LEASE_RENEW_S, PARTITIONS
 from penstock.config.logging import get_logger
@@ -203,9 +204,9 @@ class Ownership:
         del self._mine[number]
         await self._store.owners.ring()
 
-    async def _all(self, steps: Sequence[Awaitable[None]]) -> None:
+    async def _all(self, steps: Sequence[Coroutine[None, None, None]]) -> None:
         """All side by side; the trouble of one is not the others'."""
-        for result in await asyncio.gather(*steps, return_exceptions=True):
+        for result in await each_of(steps):
             if isinstance(result, Conflict):
                 continue  # another shard was faster
             if isinstance(result, PenstockError):
@@ -233,33 +234,30 @@ async def open_shard(
     ownership = Ownership(store, shard, members)
     tasks: list[asyncio.Task[None]] = []
 
-    def begin(work: Coroutine[None, None, None]) -> asyncio.Task[None]:
-        task = asyncio.create_task(work)
-        task.add_done_callback(lambda done: None if done.cancelled() else lease.end())  # whichever ends, this life is over
+    def begin(work: Coroutine[None, None, None], name: str) -> asyncio.Task[None]:
+        task = start(work, name=name, over=lease.end, expected=Unavailable)  # whichever ends, this life is over
         tasks.append(task)
         return task
 
     read_shard(shard)
     try:
         await members.join()
-        begin(members.keep())
-        begin(shard.timers.run())
+        begin(members.keep(), "membership")
+        begin(shard.timers.run(), "timers")
         await ownership.start(siblings)
-        begin(shard.run())
-        looking = begin(ownership.run())
+        begin(shard.run(), "shard")
+        looking = begin(ownership.run(), "ownership")
         await store.owners.answer(lambda: _answer(shard))
         log.info("shard_ready", shard=me.shard, partitions=len(shard.partitions))
         yield shard
         await _leave(ownership, members, looking, store)
     finally:
         lease.end()
-        for task in tasks:
-            task.cancel()
-        ends = await asyncio.gather(*tasks, return_exceptions=True)
+        await end(*tasks)
         await shard.abandon()
-    for end in ends:
-        if isinstance(end, Exception):
-            raise end
+    for task in tasks:
+        if not task.cancelled() and (error := task.exception()) is not None:
+            raise error
 
 
 async def _leave(ownership: Ownership, members: Membership, looking: asyncio.Task[None], store: Store) -> None:
@@ -268,8 +266,7 @@ async def _leave(ownership: Ownership, members: Membership, looking: asyncio.Tas
         log.warning("lease_lost", shard=members.me.shard, member=members.me.id)
         store.broker.forget_unwritten()
         return
-    looking.cancel()
-    await asyncio.wait([looking])
+    await end(looking)
     await ownership.leave()
 
 

@@ -8,7 +8,10 @@ import gc
 import os
 import signal
 import sys
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from contextlib import AsyncExitStack
+from functools import partial
+from typing import Any
 
 import uvloop
 
@@ -25,7 +28,8 @@ from penstock.actors.telemetry import Numbers, reporting, secret_values
 from penstock.actors.triggers import keep_triggers
 from penstock.actors.upkeep import keep_up
 from penstock.broker.owners import Member
-from penstock.broker.store import open_store
+from penstock.broker.store import Store, open_store
+from penstock.config.background import first_of, restarting
 from penstock.config.log_setup import configure
 from penstock.config.logging import get_logger
 from penstock.config.settings import Settings
@@ -36,7 +40,9 @@ BROKER_PATIENCE_S = 60.0
 RETURN_PATIENCE_S = 5.0  # of one attempt, for a broker that was there before; there is always another
 RETURN_AGAIN_S = 0.5
 INDEX_NICENESS = 10
-ENGINE_WIDE = (keep_triggers, keep_from_straying, keep_on_time)
+ENGINE_WIDE = {"triggers": keep_triggers, "lost_tasks": keep_from_straying, "overdue_schedules": keep_on_time}
+
+Loop = Callable[[], Coroutine[Any, Any, object]]
 
 log = get_logger()
 
@@ -84,15 +90,7 @@ async def _life(settings: Settings, me: Member, relay: Relay | None, stop: async
         reporting(store, Numbers(process, store.meters, relay), secret_values(settings)),
         open_shard(store, me, settings.telemetry.sample_ratio, siblings=engine.shards, dead=lambda: free_places(data_dir)) as shard,
     ):
-        await _first(stop.wait(), shard.lease.over.wait())
-
-
-async def _first(*waits: Coroutine[None, None, object]) -> None:
-    """Return when one of them does."""
-    tasks = [asyncio.create_task(wait) for wait in waits]
-    await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-    for task in tasks:
-        task.cancel()
+        await first_of(stop.wait(), shard.lease.over.wait(), name="shard_life")
 
 
 async def _services(settings: Settings, relay: Relay, triggers: bool, stop: asyncio.Event) -> None:
@@ -100,31 +98,36 @@ async def _services(settings: Settings, relay: Relay, triggers: bool, stop: asyn
     async with (
         open_store(settings.broker, "services", BROKER_PATIENCE_S) as store,
         reporting(store, Numbers("services", store.meters, relay), secret_values(settings)),
-        asyncio.TaskGroup() as group,
+        AsyncExitStack() as stack,
     ):
-        tasks = [
-            group.create_task(follow_when_free(store, index)),
-            group.create_task(keep_up(store, index, settings.broker.runs_max_age)),
-        ]
-        if triggers:
-            tasks += [group.create_task(work(store)) for work in ENGINE_WIDE]
+        loops: dict[str, Loop] = {
+            "run_index": lambda: follow_when_free(store, index),
+            "upkeep": lambda: keep_up(store, index, settings.broker.runs_max_age),
+        }
         if settings.broker.embedded and settings.broker.leaf_remotes:
-            tasks.append(group.create_task(watch_links(settings.broker)))
+            loops["leaf_links"] = lambda: watch_links(settings.broker)
+        await _keep(stack, loops | (_engine_wide(store) if triggers else {}))
         await stop.wait()
-        for task in tasks:
-            task.cancel()
 
 
 async def _triggers(settings: Settings, stop: asyncio.Event) -> None:
     async with (
         open_store(settings.broker, "triggers", BROKER_PATIENCE_S) as store,
         reporting(store, Numbers("triggers", store.meters, None), secret_values(settings)),
-        asyncio.TaskGroup() as group,
+        AsyncExitStack() as stack,
     ):
-        tasks = [group.create_task(work(store)) for work in ENGINE_WIDE]
+        await _keep(stack, _engine_wide(store))
         await stop.wait()
-        for task in tasks:
-            task.cancel()
+
+
+def _engine_wide(store: Store) -> dict[str, Loop]:
+    return {name: partial(work, store) for name, work in ENGINE_WIDE.items()}
+
+
+async def _keep(stack: AsyncExitStack, loops: Mapping[str, Loop]) -> None:
+    """All of them run until the stack is left; the trouble of one is not the others'."""
+    for name, loop in loops.items():
+        await stack.enter_async_context(restarting(loop, name=name))
 
 
 def _main(settings: Settings, name: str, parent: int, work: Callable[[asyncio.Event], Awaitable[None]]) -> None:

@@ -20,6 +20,7 @@ from penstock.actors.relay import Relay
 from penstock.broker.meters import Meters, Sample
 from penstock.broker.store import Store
 from penstock.broker.telemetry import Report
+from penstock.config.background import FAILURES, restarting
 from penstock.config.keys import KEYS
 from penstock.config.limits import TELEMETRY_METRICS_S
 from penstock.config.settings import Settings, value_of
@@ -108,11 +109,10 @@ async def reporting(store: Store, numbers: Numbers, secrets: frozenset[str]) -> 
     """Telemetry of this process for the time of the block; leaving it in peace writes the last portion."""
     reporter = Reporter(store, numbers, secrets)
     await store.telemetry.answer(numbers.reports)
-    task = asyncio.create_task(reporter.run())
     try:
-        yield reporter
+        async with restarting(reporter.run, name="telemetry"):
+            yield reporter
     finally:
-        task.cancel()
         await reporter.write()
 
 
@@ -140,6 +140,7 @@ def _scrubbed(name: str, value: Field, secrets: Iterable[str]) -> Field:
 def _read_process(meters: Meters) -> None:
     started = time.time() - _age_s()
     meters.readings("penstock_log_events_total", lambda: {(level,): count for level, count in WARNINGS.levels.items()})
+    meters.readings("penstock_background_failures_total", lambda: {(work,): count for work, count in FAILURES.items()})
     meters.reading("penstock_telemetry_dropped_total", lambda: WARNINGS.dropped, "log")
     meters.reading("penstock_process_start_time_seconds", lambda: started)
     meters.reading("penstock_process_cpu_seconds_total", _cpu_s)

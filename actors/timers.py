@@ -10,7 +10,7 @@ import asyncio
 import heapq
 import itertools
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
 
 from msgspec import Struct
 
@@ -19,6 +19,7 @@ from penstock.actors.lease import Lease, LeaseLost
 from penstock.broker import names
 from penstock.broker.publisher import ack_seq
 from penstock.broker.store import Store
+from penstock.config.background import all_of, start
 from penstock.config.crash_points import reached
 from penstock.config.limits import TIMER_DURABLE_AFTER_S
 from penstock.config.logging import get_logger
@@ -42,6 +43,9 @@ class _Armed(Struct):
     withdrawn: bool = False
 
 
+_Act = Callable[[_Armed], Coroutine[None, None, None]]
+
+
 class Timers:
     """Owned by one shard, as long as it lives. All times of `SetTimer` are the broker's, in s since the epoch, and so is `clock`."""
 
@@ -50,10 +54,9 @@ class Timers:
         self._known: dict[int, int] = {}
         self._armed: dict[tuple[str, str], _Armed] = {}
         self._held: dict[int, dict[int, _Armed]] = {}
-        self._heap: list[tuple[float, int, _Armed, Callable[[_Armed], Awaitable[None]]]] = []
+        self._heap: list[tuple[float, int, _Armed, _Act]] = []
         self._numbers = itertools.count()
         self._wake = asyncio.Event()
-        self._tasks: set[asyncio.Task[None]] = set()
 
     @property
     def in_memory(self) -> int:
@@ -92,7 +95,7 @@ class Timers:
 
         Raises Unavailable.
         """
-        await asyncio.gather(*map(self._hand_over, list(self._held.get(partition, {}).values())))
+        await all_of(map(self._hand_over, list(self._held.get(partition, {}).values())))
 
     def holds_from(self, partition: int) -> float:
         """Events of the partition that were received from this moment on must stay unacknowledged (infinity: none)."""
@@ -157,12 +160,10 @@ class Timers:
         await self._store.broker.api(f"STREAM.PURGE.{names.HISTORY}", request)
         reached("timer.withdrawn")
 
-    def _start(self, armed: _Armed, act: Callable[[_Armed], Awaitable[None]]) -> None:
-        task = asyncio.ensure_future(self._tried(armed, act))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+    def _start(self, armed: _Armed, act: _Act) -> None:
+        start(self._tried(armed, act), name="timer")
 
-    async def _tried(self, armed: _Armed, act: Callable[[_Armed], Awaitable[None]]) -> None:
+    async def _tried(self, armed: _Armed, act: _Act) -> None:
         """Once more after an error: until it is done, the timer would be lost, and hold the acknowledgements of its partition for good."""
         try:
             await act(armed)
@@ -173,7 +174,7 @@ class Timers:
             if armed.live:
                 self._push(time.monotonic() + AGAIN_S, armed, act)
 
-    def _push(self, at: float, armed: _Armed, act: Callable[[_Armed], Awaitable[None]]) -> None:
+    def _push(self, at: float, armed: _Armed, act: _Act) -> None:
         heapq.heappush(self._heap, (at, next(self._numbers), armed, act))
         if self._heap[0][2] is armed:
             self._wake.set()

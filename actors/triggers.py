@@ -19,6 +19,7 @@ from penstock.broker.pull import Delivery, Pull
 from penstock.broker.sources import BATCH
 from penstock.broker.store import Store
 from penstock.broker.triggers import Kept
+from penstock.config.background import background
 from penstock.config.logging import get_logger
 from penstock.engine.errors import NotFound, PenstockError, Unavailable
 
@@ -168,18 +169,18 @@ async def open_triggers(store: Store) -> AsyncIterator[Triggers]:
     triggers = Triggers(store)
     await store.triggers.on_change(triggers.ring)
     store.broker.on_reconnect.append(triggers.ring)
-    async with asyncio.TaskGroup() as group:
-        tasks = [group.create_task(triggers.follow()), *(group.create_task(triggers.handle()) for _ in range(HANDLERS))]
-        await triggers.followed.wait()
-        await store.broker.answer(names.TRIGGERS_PING, b"{}")
-        log.info("triggers_ready")
-        try:
+    try:
+        async with AsyncExitStack() as stack:
+            await stack.enter_async_context(background(triggers.follow(), name="triggers"))
+            for _ in range(HANDLERS):
+                await stack.enter_async_context(background(triggers.handle(), name="trigger_events"))
+            await triggers.followed.wait()
+            await store.broker.answer(names.TRIGGERS_PING, b"{}")
+            log.info("triggers_ready")
             yield triggers
-        finally:
-            for task in tasks:
-                task.cancel()
-            store.broker.on_reconnect.remove(triggers.ring)
-            await triggers.close()
+    finally:
+        store.broker.on_reconnect.remove(triggers.ring)
+        await triggers.close()
 
 
 async def keep_triggers(store: Store) -> NoReturn:

@@ -17,6 +17,7 @@ from tenacity import AsyncRetrying, retry_if_exception, stop_after_delay, wait_r
 
 from penstock.broker.connection import DUPLICATE_IN_BATCH, ApiError, Broker, refusal
 from penstock.broker.names import MSG_ID
+from penstock.config.background import start
 from penstock.config.limits import BATCH_BYTES_MAX, BULK_RUNS_MAX
 from penstock.engine.errors import Conflict, Full, NotFound, PenstockError, Unavailable
 
@@ -74,7 +75,7 @@ class Batches:
         joined = _Joined(messages, asyncio.get_running_loop().create_future())
         self._waiting.append(joined)
         if self._task is None:
-            self._task = asyncio.create_task(self._work())
+            self._task = start(self._work(), name="batches")
         await joined.future
 
     async def _work(self) -> None:

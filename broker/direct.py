@@ -17,6 +17,7 @@ import orjson
 from penstock.broker.connection import REQUEST_TIMEOUT_S, Broker
 from penstock.broker.leader import Leaders
 from penstock.broker.leader import Stored as Stored
+from penstock.config.background import both
 from penstock.engine.errors import Unavailable
 
 PAGE = 1000
@@ -52,7 +53,7 @@ class DirectReader:
         """All that is stored under one literal subject (or wildcard) from `from_seq` on, in order."""
         if not await self.leaders.needed(stream):
             return await self._pages(stream, subject, from_seq)
-        found, newest = await asyncio.gather(self._pages(stream, subject, from_seq), self.leaders.last(stream, subject))
+        found, newest = await both(self._pages(stream, subject, from_seq), self.leaders.last(stream, subject))
         return found + await self._missing(stream, subject, found[-1].seq + 1 if found else from_seq, newest)
 
     async def _pages(self, stream: str, subject: str, from_seq: int) -> list[Stored]:

@@ -12,6 +12,7 @@ from msgspec import Struct
 
 from penstock.broker import names
 from penstock.broker.connection import Broker
+from penstock.config.background import all_of
 from penstock.config.metrics import LABELS_MAX, OTHER
 from penstock.engine.errors import PenstockError
 
@@ -50,7 +51,7 @@ async def streams(broker: Broker, wanted: Iterable[str]) -> dict[str, Stream]:
         async with gate:
             return name, await _stream(broker, name)
 
-    found = await asyncio.gather(*(one(name) for name in wanted))
+    found = await all_of(map(one, wanted))
     return {name: stream for name, stream in found if stream is not None}
 
 
@@ -73,7 +74,7 @@ async def queues(broker: Broker) -> Queues:
         async with gate:
             return Queue(info["num_pending"], info["num_ack_pending"], await _oldest_s(broker, info))
 
-    found = dict(zip(map(_task, told), await asyncio.gather(*map(one, told)), strict=True))
+    found = dict(zip(map(_task, told), await all_of(map(one, told)), strict=True))
     if rest:
         found[OTHER] = Queue(sum(info["num_pending"] for info in rest), sum(info["num_ack_pending"] for info in rest))
     return Queues(found, max(0, (stored.messages if stored else 0) - sum(map(_tasks, consumers))))

@@ -18,6 +18,7 @@ from penstock.broker.buckets import Bucket
 from penstock.broker.connection import STREAM_NOT_FOUND, ApiError, Broker
 from penstock.broker.publisher import Publisher
 from penstock.broker.pull import Delivery
+from penstock.config.background import start
 from penstock.engine.errors import Unavailable
 
 TASK_ID = "Task-Id"
@@ -136,16 +137,13 @@ class Leases:
 
     async def on_forwarded(self, holder: str, carry_out: Callable[[str, bytes], Awaitable[bytes]]) -> None:
         """Have `carry_out(task id, body)` answer what is forwarded to this holder, as long as the connection lives."""
-        running: set[asyncio.Task[None]] = set()
 
         async def reply(msg: Msg) -> None:
             with suppress(Unavailable):  # whoever asked waits in vain, and says so
                 await self._broker.publish(msg.reply, await carry_out((msg.headers or {})[TASK_ID], msg.data))
 
         async def receive(msg: Msg) -> None:
-            task = asyncio.create_task(reply(msg))
-            running.add(task)
-            task.add_done_callback(running.discard)
+            start(reply(msg), name="forwarded_answer")
 
         await self._broker.subscribe(names.forward_subject(holder), receive)
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 from penstock.broker import names
 from penstock.broker.connection import ApiError, Broker, address
 from penstock.config import limits
+from penstock.config.background import all_of
 from penstock.config.logging import get_logger
 from penstock.config.settings import BrokerSettings
 from penstock.engine.errors import Conflict, Unavailable
@@ -90,7 +90,7 @@ async def provision(broker: Broker, settings: BrokerSettings) -> None:
     if broker.max_payload < limits.BODY_BYTES_MAX:
         log.warning("broker_takes_small_messages_only", max_payload=broker.max_payload, wanted=limits.BODY_BYTES_MAX)
     wanted = streams(settings)
-    problems = [problem for found in await asyncio.gather(*(_create(broker, one) for one in wanted)) for problem in found]
+    problems = [problem for found in await all_of(_create(broker, one) for one in wanted) for problem in found]
     if problems:
         raise Conflict("\n".join(problems))
 

@@ -15,6 +15,7 @@ import orjson
 
 from penstock.broker.connection import Broker, refusal
 from penstock.broker.meters import Meters
+from penstock.config.background import restarting, start
 from penstock.config.logging import get_logger
 from penstock.engine.errors import Full, TooLarge, Unavailable
 
@@ -85,9 +86,7 @@ class Publisher:
         self._bytes += len(data)
         self._queue[key] = None
         if len(self._queue) == 1:
-            task = self._loop.create_task(self._flush())
-            self._flushes.add(task)
-            task.add_done_callback(self._flushes.discard)
+            self._flush_soon()
         return future
 
     async def room(self) -> None:
@@ -181,9 +180,12 @@ class Publisher:
                 sent.sent_at = time.monotonic()
                 self._queue[key] = None
         if self._queue:
-            task = self._loop.create_task(self._flush())
-            self._flushes.add(task)
-            task.add_done_callback(self._flushes.discard)
+            self._flush_soon()
+
+    def _flush_soon(self) -> None:
+        task = start(self._flush(), name="publisher_flush")
+        self._flushes.add(task)
+        task.add_done_callback(self._flushes.discard)
 
     async def _reconnected(self) -> None:
         self._resend(time.monotonic())
@@ -195,12 +197,11 @@ async def open_publisher(broker: Broker, meters: Meters | None = None) -> AsyncI
     publisher = Publisher(broker, meters or Meters())
     subscription = await broker.client.receive(publisher._prefix + "*", publisher._answered)
     broker.on_reconnect.append(publisher._reconnected)
-    sweeper = asyncio.create_task(publisher._sweep())
     try:
-        yield publisher
+        async with restarting(publisher._sweep, name="publisher_resend"):
+            yield publisher
     finally:
         broker.on_reconnect.remove(publisher._reconnected)
-        sweeper.cancel()
         await broker.client.stop_receiving(subscription)
 
 

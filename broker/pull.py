@@ -13,6 +13,7 @@ import orjson
 from nats.aio.subscription import Subscription
 
 from penstock.broker.connection import Broker
+from penstock.config.background import restarting
 from penstock.config.logging import get_logger
 from penstock.engine.errors import PenstockError
 
@@ -229,10 +230,9 @@ async def open_pull(
     pull = Pull(broker, stream, consumer, take, batch, room, before, expires_s)
     await pull._renew()
     broker.on_reconnect.append(pull._safely_renew)
-    watcher = asyncio.create_task(pull._watch())
-    try:
-        yield pull
-    finally:
-        broker.on_reconnect.remove(pull._safely_renew)
-        watcher.cancel()
-        await pull._close()
+    async with restarting(pull._watch, name="pull_watch"):
+        try:
+            yield pull
+        finally:  # at once, before the watch has ended: what comes meanwhile would be lost to others
+            broker.on_reconnect.remove(pull._safely_renew)
+            await pull._close()

@@ -18,6 +18,7 @@ from gunicorn.asgi.protocol import ASGIProtocol
 from gunicorn.workers import gasgi
 
 from penstock.config import limits
+from penstock.config.background import FAILURES
 from penstock.config.log_setup import configure
 from penstock.config.settings import Settings, SettingsError, load
 from penstock.config.stopping import ON_STOP
@@ -122,6 +123,7 @@ def post_fork(server: Any, worker: Any) -> None:
     worker.cfg.set("graceful_timeout", WORKER_SHUTDOWN_S)
     configure(_settings.log, f"http-{worker.number}")
     WARNINGS.clear()
+    FAILURES.clear()
 
 
 def _connections_max() -> int:

@@ -99,6 +99,12 @@ METRICS: Mapping[str, Metric] = {
         Metric("penstock_bridge_tasks_total", "counter", "Tasks that the worker bridge handed out.", ("task",)),
         Metric("penstock_trigger_fires_total", "counter", "Runs that triggers started.", ("kind",)),
         Metric("penstock_log_events_total", "counter", "Warnings and errors in the log.", ("level",)),
+        Metric(
+            "penstock_background_failures_total",
+            "counter",
+            "Work in the background that ended by an error: it is begun again, or what depends on it ends.",
+            ("work",),
+        ),
         Metric("penstock_telemetry_dropped_total", "counter", "Telemetry that was not written, for there was too much.", ("kind",)),
         Metric("penstock_process_start_time_seconds", "gauge", "When the process started, since the epoch."),
         Metric("penstock_process_cpu_seconds_total", "counter", "CPU time that the process has used."),

@@ -13,6 +13,7 @@ from penstock.actors.run_index import RunIndex
 from penstock.actors.telemetry import Numbers, reporting
 from penstock.broker.meters import Meters
 from penstock.broker.store import Store, open_store
+from penstock.config.background import again_and_again, end, start
 from penstock.config.log_setup import process_name
 from penstock.config.logging import get_logger
 from penstock.config.settings import BrokerSettings
@@ -75,7 +76,7 @@ class Backend:
         """Return when the store is open, or after a while without: requests are answered 503 until it is."""
         scope.get("state", {})[ON_STOP] = self.audience.dismiss
         connected = asyncio.Event()
-        self._task = asyncio.create_task(self._stay_connected(connected))
+        self._task = start(again_and_again(lambda: self._stay_connected(connected), name="backend"), name="backend")
         with suppress(TimeoutError):
             async with asyncio.timeout(STARTUP_S_MAX):
                 await connected.wait()
@@ -83,9 +84,7 @@ class Backend:
     async def process_shutdown(self, scope: Mapping[str, Any], event: Mapping[str, Any]) -> None:
         assert self._task
         self.audience.dismiss()
-        self._task.cancel()
-        with suppress(asyncio.CancelledError):
-            await self._task
+        await end(self._task)
         self.index.close()
 
     async def _stay_connected(self, connected: asyncio.Event) -> None:

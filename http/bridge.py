@@ -19,9 +19,10 @@ from msgspec import Struct
 
 from penstock.broker import signals
 from penstock.broker.registrations import WorkerRegistration, register
+from penstock.config.background import start
 from penstock.config.crash_points import reached
 from penstock.config.limits import SIGNAL_BYTES_MAX
-from penstock.engine.errors import Invalid
+from penstock.engine.errors import Invalid, PenstockError
 from penstock.engine.identifiers import problem_with
 from penstock.http import answers, bodies, bridge_requests, params
 from penstock.http.backend import Backend
@@ -111,7 +112,7 @@ class RunSignal:
 
 async def _within(seconds: float, wait: Coroutine[None, None, bytes], over: asyncio.Event) -> bytes | None:
     """What is waited for, unless the time is over, or there is no reason to wait any longer."""
-    waiting, leaving = asyncio.ensure_future(wait), asyncio.ensure_future(over.wait())
+    waiting, leaving = start(wait, name="signal_wait", expected=PenstockError), start(over.wait(), name="signal_wait")
     try:
         await asyncio.wait((waiting, leaving), timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
         return waiting.result() if waiting.done() else None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Sequence
 from contextlib import suppress
@@ -16,6 +15,7 @@ from penstock.broker.leases import Lease
 from penstock.broker.reception import Unreadable, given_up, refuse, return_unworked, task_in
 from penstock.broker.store import Store
 from penstock.broker.tasks import TaskPayload
+from penstock.config.background import all_of
 from penstock.config.crash_points import reached
 from penstock.engine.errors import PenstockError, Unavailable
 from penstock.http.bridge_leases import HeldLeases
@@ -61,7 +61,7 @@ class Handing:
         ready = [one for one in firsts if one is not None]
         others = [one for one, first in zip(taken, firsts, strict=True) if first is None]
         try:
-            found = await asyncio.gather(*(self._try(one, worker_id) for one in others)) if others else []
+            found = await all_of(self._try(one, worker_id) for one in others) if others else []
             ready += [one for one in found if isinstance(one, _Ready)]
             if ready:
                 await self._held.begin(self._lease(one, worker_id) for one in ready)

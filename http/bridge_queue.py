@@ -17,6 +17,7 @@ from typing import NamedTuple
 from penstock.broker.pull import Delivery, Pull
 from penstock.broker.reception import return_unworked
 from penstock.broker.store import Store
+from penstock.config.background import start
 from penstock.config.limits import POLL_BYTES_MAX
 from penstock.config.logging import get_logger
 from penstock.engine.errors import PenstockError, Unavailable
@@ -216,6 +217,6 @@ class Queue:
         await self.ask()
 
     def _spawn(self, work: Coroutine[None, None, None]) -> None:
-        task = self._loop.create_task(work)
+        task = start(work, name="bridge_queue")
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)

@@ -8,8 +8,9 @@ from contextlib import suppress
 
 from penstock.broker.reception import return_unworked
 from penstock.broker.store import Store
+from penstock.config.background import start
 from penstock.config.limits import POLLED_QUEUES_MAX
-from penstock.engine.errors import Unavailable
+from penstock.engine.errors import PenstockError, Unavailable
 from penstock.http.bridge_in_hand import InHand
 from penstock.http.bridge_queue import PROBE_S, Poller, Queue, QueueName, Taken
 
@@ -109,7 +110,7 @@ class Queues:
         if task is None:
             if len(self._open) >= POLLED_QUEUES_MAX:
                 raise Unavailable(f"{POLLED_QUEUES_MAX} task queues are polled here already")
-            task = self._open[name] = asyncio.create_task(self._opened(name))
+            task = self._open[name] = start(self._opened(name), name="bridge_queue", expected=PenstockError)
         queue = task.result() if task.done() else await asyncio.shield(task)
         queue.touch()
         return queue

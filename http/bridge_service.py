@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 
 from penstock.broker.store import Store
+from penstock.config.background import restarting
 from penstock.config.settings import BrokerSettings
 from penstock.engine.errors import PenstockError, Unavailable
 from penstock.http.bridge_handing import Handing, PolledTask
@@ -86,12 +87,10 @@ async def open_bridge(store: Store, settings: BrokerSettings) -> AsyncIterator[B
     await store.leases.on_forwarded(held.holder, bridge.resolving.carry_out_forwarded)
     store.broker.on_reconnect.append(held.restore)
     await _mend(store, held)
-    loops = [asyncio.create_task(held.keep_alive()), asyncio.create_task(_tidy(queues))]
     try:
-        yield bridge
+        async with restarting(held.keep_alive, name="bridge_keep_alive"), restarting(lambda: _tidy(queues), name="bridge_tidy"):
+            yield bridge
     finally:
-        for loop in loops:
-            loop.cancel()
         store.broker.on_reconnect.remove(held.restore)
         bridge._starts.all_now()
         with suppress(Unavailable):

@@ -17,6 +17,7 @@ from penstock.broker.connection import ApiError, Broker
 from penstock.broker.leaf import Link, recall
 from penstock.broker.store import Store
 from penstock.broker.telemetry import StreamState
+from penstock.config.background import both
 from penstock.config.limits import PARTITIONS, PAYLOAD_BYTES_MAX
 from penstock.config.settings import BrokerSettings
 from penstock.engine.errors import Unavailable
@@ -80,7 +81,7 @@ class Ready:
         broker = self._backend.store.broker
         if self._backend.audience.dismissed:
             raise Unavailable("this front end is stopping")
-        unowned, triggers = await asyncio.gather(_unowned(broker), _triggers_run(broker))
+        unowned, triggers = await both(_unowned(broker), _triggers_run(broker))
         problems = [f"no engine has the partitions {_ranges(unowned)}"] if unowned else []
         if not triggers:
             problems.append("no engine runs the triggers")

@@ -22,6 +22,7 @@ from penstock.broker.meters import Sample
 from penstock.broker.provisioning import streams
 from penstock.broker.store import Store
 from penstock.broker.telemetry import Report
+from penstock.config.background import both, each_of
 from penstock.config.limits import PARTITIONS
 from penstock.config.metrics import METRICS, Metric
 from penstock.engine.errors import PenstockError, Unavailable
@@ -38,7 +39,7 @@ class Metrics:
 
     async def on_get(self, req: Request, resp: Response) -> None:
         """The numbers of the whole service in Prometheus' text format."""
-        (reports, about), samples = await asyncio.gather(_answers(self._backend), _samples(self._backend))
+        (reports, about), samples = await both(_answers(self._backend), _samples(self._backend))
         resp.content_type = CONTENT_TYPE_LATEST
         resp.data = exposition(reports, [*samples, *about])
 
@@ -61,7 +62,7 @@ async def _samples(backend: Backend) -> list[Sample]:
         store = backend.store
         async with asyncio.timeout(BROKER_S_MAX):
             parts = _storage(backend, store), _streams(backend, store), _queues(store)
-            for part in await asyncio.gather(*parts, return_exceptions=True):
+            for part in await each_of(parts):
                 if isinstance(part, list):
                     found += part
                 elif not isinstance(part, PenstockError):

@@ -10,6 +10,8 @@ from typing import Any, TypeVar
 
 from falcon.asgi import Request
 
+from penstock.config.background import start
+
 T = TypeVar("T")
 Receive = Callable[[], Awaitable[Mapping[str, Any]]]
 
@@ -50,7 +52,6 @@ class Presence:
         while (await receive())["type"] != "http.disconnect":
             pass
         self.left.set()
-        self.end()
 
     def end(self) -> None:
         self.over.set()
@@ -75,7 +76,7 @@ class Audience:
         """Watched for the time of the block."""
         assert isinstance(req, PatientRequest)
         found = Presence()
-        watching = asyncio.create_task(found.watch(req.receive))
+        watching = start(found.watch(req.receive), name="presence", over=found.end)
         try:
             with self._among(found.end):
                 yield found

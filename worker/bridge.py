@@ -12,11 +12,11 @@ from msgspec import UNSET, Raw, UnsetType
 from penstock.broker.reception import non_retriable
 from penstock.broker.registrations import WorkerRegistration
 from penstock.broker.tasks import TaskPayload
+from penstock.config.background import background
 from penstock.config.limits import POLL_MS_MAX
 from penstock.config.logging import get_logger
 from penstock.engine.errors import Denied, Invalid, NotFound, PenstockError, TooLarge, Unavailable
 from penstock.engine.events import Failure
-from penstock.worker.background import background
 from penstock.worker.bridge_client import BridgeClient, PolledTask, Resolution, open_client
 from penstock.worker.functions import TaskFunction
 from penstock.worker.outcomes import Completed, Continued, Outcome, Paused
@@ -94,7 +94,7 @@ class Bridge:
     async def registered(self, entry: WorkerRegistration) -> AsyncIterator[None]:
         """As long as the service sees the connection; a lost one is made again. Raises Denied too."""
         first: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        async with background(self._stay_connected(entry, first)):
+        async with background(self._stay_connected(entry, first), name="worker_connection"):
             await first
             yield
 

@@ -13,12 +13,12 @@ from penstock.broker.reception import Unreadable, given_up, refuse
 from penstock.broker.registrations import WorkerRegistration, register
 from penstock.broker.store import Store, open_store
 from penstock.broker.tasks import TaskPayload
+from penstock.config.background import background
 from penstock.config.crash_points import reached
 from penstock.config.limits import DELIVERIES_MAX, WORKER_HEARTBEAT_S
 from penstock.config.settings import BrokerSettings
 from penstock.engine.errors import Unavailable
 from penstock.engine.events import Failure, StepCompleted, StepContinue, StepFailed
-from penstock.worker.background import background
 from penstock.worker.functions import TaskFunction
 from penstock.worker.intake import Intake, open_intake
 from penstock.worker.outcomes import Completed, Continued, Outcome, Paused
@@ -130,7 +130,7 @@ class Direct:
         await bucket.get(entry.worker_id)
         await patiently(lambda: register(bucket, entry))
         try:
-            async with background(self._renew(entry)):
+            async with background(self._renew(entry), name="worker_registration"):
                 yield
         finally:
             with suppress(Unavailable):  # then its time to live removes it

@@ -17,10 +17,10 @@ from functools import partial
 from penstock.broker.pull import Delivery, Pull
 from penstock.broker.reception import return_unworked
 from penstock.broker.store import Store
+from penstock.config.background import all_of, background, start
 from penstock.config.limits import TASKS_BYTES_MAX
 from penstock.config.logging import get_logger
 from penstock.engine.errors import Unavailable
-from penstock.worker.background import background
 from penstock.worker.functions import TaskFunction
 from penstock.worker.transport import Bounds
 
@@ -61,7 +61,6 @@ class Intake:
         self._freed = asyncio.Event()
         self._bytes = 0
         self._stopping = False
-        self._loop = asyncio.get_running_loop()
 
     @property
     def held(self) -> int:
@@ -80,7 +79,7 @@ class Intake:
     async def stop(self, grace_s: float) -> None:
         """Pull no more, give back what has not begun, let the rest finish for `grace_s`, then cancel it and give it back."""
         self._stopping = True
-        await asyncio.gather(*(self._recall(source) for source in [*self._sources, *self._sticky]))
+        await all_of(map(self._recall, [*self._sources, *self._sticky]))
         await self._return(list(self._waiting))
         if self._running:
             log.info("worker_finishing", tasks=len(self._running), grace_s=grace_s)
@@ -107,7 +106,7 @@ class Intake:
             self._begin(delivery, source.function)
 
     def _begin(self, delivery: Delivery, function: TaskFunction) -> None:
-        self._running[delivery] = self._loop.create_task(self._run(delivery, function))
+        self._running[delivery] = start(self._run(delivery, function), name="task")
 
     async def _run(self, delivery: Delivery, function: TaskFunction) -> None:
         try:
@@ -220,9 +219,9 @@ async def open_intake(
         await intake._open(stack, functions, group)
         await intake._open_sticky(stack, functions, worker_id)
         waits = [await store.tasks.ack_wait_s(function.name, group) for function in functions]
-        await stack.enter_async_context(background(intake._keep_alive(min(waits) / 3)))
-        await stack.enter_async_context(background(intake._refill()))
-        await stack.enter_async_context(background(intake._balance()))
+        await stack.enter_async_context(background(intake._keep_alive(min(waits) / 3), name="worker_keep_alive"))
+        await stack.enter_async_context(background(intake._refill(), name="worker_refill"))
+        await stack.enter_async_context(background(intake._balance(), name="worker_balance"))
         try:
             await intake.begin()
             yield intake

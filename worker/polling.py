@@ -7,10 +7,10 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import Protocol
 
+from penstock.config.background import all_of, background, start
 from penstock.config.limits import ACK_WAIT_S, POLL_MS_MAX, POLL_TASKS_MAX, TASKS_BYTES_MAX
 from penstock.config.logging import get_logger
 from penstock.engine.errors import PenstockError
-from penstock.worker.background import background
 from penstock.worker.bridge_client import BridgeClient, PolledTask, PollTasks
 from penstock.worker.functions import TaskFunction
 from penstock.worker.transport import Bounds, Handle, Held
@@ -88,7 +88,7 @@ class Polling:
         known: frozenset[Polled] = frozenset()
         while True:
             await asyncio.sleep(KEEP_ALIVE_S)
-            await asyncio.gather(*(tell(polled) for polled in known.intersection(self._running)))
+            await all_of(map(tell, known.intersection(self._running)))
             known = frozenset(self._running)
 
     @property
@@ -127,7 +127,7 @@ class Polling:
             return
         size = memoryview(task.input).nbytes
         self._bytes += size
-        self._running[polled] = asyncio.create_task(self._run(function, polled, size))
+        self._running[polled] = start(self._run(function, polled, size), name="task")
 
     async def _run(self, function: TaskFunction, polled: Polled, size: int) -> None:
         try:
@@ -149,8 +149,8 @@ async def open_polling(
 ) -> AsyncIterator[Polling]:
     """Tasks are taken for the time of the block; its end is as `Polling.stop` says."""
     polling = Polling(client, functions, held, handle, bounds, worker_id)
-    async with background(polling.keep_alive()):
-        poll = asyncio.create_task(polling.poll())
+    async with background(polling.keep_alive(), name="worker_keep_alive"):
+        poll = start(polling.poll(), name="worker_poll")
         try:
             yield polling
         finally:
