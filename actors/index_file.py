@@ -62,6 +62,13 @@ WHERE status = :status AND created_us >= :first AND (created_us, run_id) < (:las
 ORDER BY created_us DESC, run_id DESC
 """
 NEWEST_OF_WORKFLOW = NEWEST.replace("WHERE", "WHERE workflow = :workflow AND")
+NEWEST_BY_PREFIX = """
+SELECT created_us, run_id FROM runs
+WHERE run_id >= :prefix AND run_id < :prefix || 'g'
+AND (:workflow IS NULL OR workflow = :workflow) AND +status IN (SELECT value FROM json_each(:status))
+AND +created_us >= :first AND (+created_us, run_id) < (:last, :last_id)
+ORDER BY created_us DESC, run_id DESC LIMIT :limit
+"""  # with a +, no index is made use of: that of the ids is the right one
 STATUSES = "SELECT run_id, status FROM json_each(?) CROSS JOIN runs ON run_id = json_each.value"
 COUNT = "SELECT status, sum(runs) FROM totals WHERE :workflow IS NULL OR workflow = :workflow GROUP BY status"
 
@@ -161,6 +168,15 @@ class Reading:
             self._db.execute("BEGIN")  # all lists as of one moment
             lists = [self._sorted(workflow, one, first, last) for one in status]
             return list(islice(merge(*lists, reverse=True), limit))
+
+    def newest_by_prefix(
+        self, prefix: str, workflow: str | None, status: Collection[str], first: int, last: Place, limit: int
+    ) -> list[Place]:
+        """As `newest`, of the runs whose id begins so (hexadecimal characters)."""
+        values = {"prefix": prefix, "workflow": workflow, "status": orjson.dumps(list(status)).decode()}
+        return self._db.execute(
+            NEWEST_BY_PREFIX, {**values, "first": first, "last": last[0], "last_id": last[1], "limit": limit}
+        ).fetchall()
 
     def statuses(self, run_ids: Collection[str]) -> dict[str, str]:
         """Unknown ones are left out."""

@@ -68,15 +68,18 @@ class RunIndex:
         before: str | None = None,
         limit: int = RUNS_LISTED_DEFAULT,
         cursor: str | None = None,
+        prefix: str | None = None,
     ) -> Page:
-        """The newest runs that match, at most `limit`: of one workflow, in one of these statuses, created within these bounds.
+        """The newest runs that match, at most `limit`: of one workflow, in one of these statuses, created within these bounds,
+        with an id that begins with `prefix` (hexadecimal characters).
 
         The bounds are RFC 3339 and belong to the range. Raises Invalid for a bad bound or cursor, Unavailable without a file.
         """
         first = _instant("after", after, -INSTANT_US_MAX)
         last = min((_instant("before", before, INSTANT_US_MAX), AFTER_ANY_ID), _place(cursor))
+        wanted = (workflow, EVERY_STATUS if status is None else status, first, last, limit + 1)
         with self._reading() as file:
-            found = file.newest(workflow, EVERY_STATUS if status is None else status, first, last, limit + 1)
+            found = file.newest(*wanted) if prefix is None else file.newest_by_prefix(prefix, *wanted)
         return Page([run_id for _, run_id in found[:limit]], _cursor(found[limit - 1]) if len(found) > limit else None)
 
     def statuses(self, run_ids: Collection[str]) -> dict[str, str]:

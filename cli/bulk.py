@@ -8,20 +8,26 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import click
 
 from penstock.cli import documents, output
+from penstock.cli.ids import RunId
 from penstock.cli.session import REFUSED, Command, Session
+from penstock.cli.times import Past
 from penstock.engine.errors import PenstockError, Unavailable
 
 if TYPE_CHECKING:
     from penstock.http.client import Client
     from penstock.http.client_views import CancelledRun, CancelledRuns, RetriedRuns, SkippedRun
 
-AFTER = click.option("--after", metavar="TIME", help="Only runs created at this RFC 3339 time or later.")
-BEFORE = click.option("--before", metavar="TIME", help="Only runs created at this RFC 3339 time or earlier.")
+AFTER = click.option(
+    "--after", metavar="TIME", type=Past(), help="Only runs created at this time or later: 2026-01-31T12:00:00Z, or 1h ago."
+)
+BEFORE = click.option(
+    "--before", metavar="TIME", type=Past(), help="Only runs created at this time or earlier: 2026-01-31T12:00:00Z, or 1h ago."
+)
 DRY_RUN = click.option("--dry-run", is_flag=True, help="Show what would be done, and do nothing.")
 
 
 @click.command(cls=Command)
-@click.argument("run_ids", metavar="[ID]...", nargs=-1)
+@click.argument("run_ids", metavar="[ID]...", nargs=-1, type=RunId())
 @click.option("--reason", help="Kept in the history of the runs ID...")
 @click.option("--workflow", metavar="W", help="Instead of ID...: the runs of this workflow that have not ended, at most 1000.")
 @click.option(

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from penstock.cli import output
+from penstock.cli import output, times
+from penstock.cli.ids import RunId
 from penstock.cli.session import Group, Session
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ def dlq() -> None:
 
 
 @dlq.command("list")
-@click.option("--run", "run_id", metavar="ID", help="Of this run only.")
+@click.option("--run", "run_id", metavar="ID", type=RunId(), help="Of this run only.")
 @click.option("--task", metavar="TASK", help="Of this task type only.")
 @click.option("--limit", type=click.IntRange(min=1), default=100, show_default=True, help="At most so many, newest first.")
 @click.pass_obj
@@ -61,14 +62,20 @@ def discard(session: Session, seq: int) -> None:
 
 def _row(letter: LetterView) -> tuple[str, ...]:
     about = letter.run_id or letter.trigger
-    return (str(letter.seq), letter.at, letter.kind, *map(output.optional, (about, letter.step_id, letter.attempts)), letter.error)
+    return (
+        str(letter.seq),
+        times.age(letter.at),
+        letter.kind,
+        *map(output.optional, (about, letter.step_id, letter.attempts)),
+        letter.error,
+    )
 
 
 def _describe(letter: LetterView) -> None:
     output.fields(
         [
             ("seq", str(letter.seq)),
-            ("when", letter.at),
+            ("when", times.moment(letter.at)),
             ("kind", letter.kind),
             ("run", output.optional(letter.run_id)),
             ("step", output.optional(letter.step_id)),

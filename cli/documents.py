@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import sys
 import tomllib
-from collections.abc import Iterator
-from typing import BinaryIO
+from collections.abc import Callable, Iterator
+from typing import Any, BinaryIO
 
 import click
 import msgspec
@@ -15,6 +15,11 @@ from msgspec import Raw
 from penstock.config.limits import BODY_BYTES_MAX, BULK_RUNS_MAX
 
 REQUEST_BYTES_MAX = BODY_BYTES_MAX - 64 * 1024  # of inputs in one bulk request, with room for what stands around them
+
+
+def given_option(text: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """The one option for payloads, of every command that takes one; its value is for `run_input` or `payload`."""
+    return click.option("--input", "--data", "given", metavar="JSON|@FILE|-", help=f"{text} JSON, @FILE, or - for stdin.")
 
 
 def definition(file: BinaryIO) -> bytes:
@@ -32,7 +37,7 @@ def definition(file: BinaryIO) -> bytes:
 
 
 def run_input(text: str) -> bytes:
-    """The JSON that `--input` means: the text itself, `@FILE`, or `-` for stdin."""
+    """The JSON that `--input` of a run means: the text itself, `@FILE`, or `-` for stdin."""
     if text == "-":
         return _json(sys.stdin.buffer.read(), "stdin")
     if text.startswith("@"):
@@ -41,7 +46,7 @@ def run_input(text: str) -> bytes:
 
 
 def payload(text: str) -> bytes:
-    """The bytes that `--data` means: JSON in the text itself, or whatever `@FILE` or stdin (`-`) holds."""
+    """The bytes that `--input` of a signal means: JSON in the text itself, or whatever `@FILE` or stdin (`-`) holds."""
     if text == "-":
         return sys.stdin.buffer.read()
     return _read(text[1:]) if text.startswith("@") else _json(text.encode(), "the argument")

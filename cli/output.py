@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 import click
@@ -18,7 +17,8 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 CELL_CHARS_MAX = 120
-MINUTE_S = 60
+WHOLE = frozenset({"RUN", "WORKER", "ABOUT"})  # columns that are copied from: on one line, however narrow the terminal is
+CUT = frozenset({"OUTPUT OR ERROR", "ERROR"})  # columns of payloads and sentences of any length, which are shown whole elsewhere
 STATUS_STYLES = {
     "completed": "green",
     "running": "cyan",
@@ -46,18 +46,20 @@ def to_json(value: object) -> str:
 
 def table(headers: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     """Print one table; no rows print the header alone."""
-    cells = [[cell(text) for text in row] for row in rows]
+    cells = [[_cell(header, text) for header, text in zip(headers, row, strict=True)] for row in rows]
     if sys.stdout.isatty():
         from rich.console import Console
 
-        Console().print(rich_table(headers, cells))
+        grid, console = rich_table(headers, cells), Console()
+        console.width = max(console.width, console.measure(grid).minimum)
+        console.print(grid)
     else:
         click.echo("\n".join(aligned([headers, *cells])))
 
 
 def fields(rows: Iterable[tuple[str, str]]) -> None:
-    """Print `name  value` lines; rows without a value are left out."""
-    for line in aligned([(name, cell(value)) for name, value in rows if value]):
+    """Print `name  value` lines; rows without a value are left out. Nothing is cut."""
+    for line in aligned([(name, printable(value)) for name, value in rows if value]):
         click.echo(line)
 
 
@@ -68,12 +70,16 @@ def aligned(rows: Sequence[Sequence[str]]) -> Iterator[str]:
         yield "  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip()
 
 
-def rich_table(headers: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
+def rich_table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
+    """Cells fold where they do not fit, and are never cut."""
     from rich import box
     from rich.table import Table
     from rich.text import Text
 
-    grid = Table(*headers, box=box.SIMPLE_HEAD, pad_edge=False)
+    grid = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for number, header in enumerate(headers):
+        width = max([len(header), *(len(row[number]) for row in rows)]) if header in WHOLE else None
+        grid.add_column(header, overflow="fold", no_wrap=header in WHOLE, min_width=width)
     for row in rows:
         grid.add_row(*(Text(text, STATUS_STYLES.get(text, "")) for text in row))
     return grid
@@ -92,6 +98,10 @@ def cell(text: str) -> str:
     return line if len(line) <= CELL_CHARS_MAX else line[: CELL_CHARS_MAX - 1] + "…"
 
 
+def _cell(header: str, text: str) -> str:
+    return cell(text) if header in CUT else printable(text)
+
+
 def optional(value: str | int | Raw | UnsetType) -> str:
     """Empty for what is absent; JSON as it is."""
     match value:
@@ -100,19 +110,6 @@ def optional(value: str | int | Raw | UnsetType) -> str:
         case Raw():
             return bytes(value).decode()
     return str(value)
-
-
-def took(started_at: str | UnsetType, finished_at: str | UnsetType, now: datetime | None = None) -> str:
-    """The time between two RFC 3339 texts, or until `now` when the second is absent: `0.012s`, `3m05s`, `2h07m`. Empty when not started."""
-    if isinstance(started_at, UnsetType):
-        return ""
-    end = (now or datetime.now(UTC)) if isinstance(finished_at, UnsetType) else datetime.fromisoformat(finished_at)
-    seconds = max(0.0, (end - datetime.fromisoformat(started_at)).total_seconds())
-    if seconds < MINUTE_S:
-        return f"{seconds:.3f}s"
-    minutes, rest = divmod(int(seconds), MINUTE_S)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}h{minutes:02}m" if hours else f"{minutes}m{rest:02}s"
 
 
 @contextmanager

@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING
 import click
 
 from penstock.cli import bulk, documents, output
+from penstock.cli.ids import RUN_ID
 from penstock.cli.session import RUN_NOT_COMPLETED, Group, Session
+from penstock.cli.times import Future, moment
 
 if TYPE_CHECKING:
     from penstock.http.client import Client
     from penstock.http.client_views import RunView
 
-RUN_ID = click.argument("run_id", metavar="ID")
 WAIT = click.option("--wait", is_flag=True, help="Wait until the run ends; exit code 4 unless it completed.")
 STATUSES = ("scheduled", "pending", "running", "completed", "failed", "cancelled")
 
@@ -29,18 +30,19 @@ for command in (bulk.cancel, bulk.retry, bulk.bulk):
 
 @run.command()
 @click.argument("workflow")
-@click.option("--input", "given", metavar="JSON|@FILE|-", help="The run's input; - reads stdin.")
-@click.option("--at", "run_at", metavar="TIME", help="Start it at this RFC 3339 time.  [default: now]")
+@documents.given_option("The run's input:")
+@click.option("--at", "run_at", metavar="TIME", type=Future(), help="When: 2027-01-31T12:00:00Z, or +30s from now.  [default: now]")
 @click.option("--idempotency-key", metavar="KEY", help="The same key gives the same run, however often it is sent.")
 @WAIT
 @click.pass_obj
 def start(session: Session, workflow: str, given: str | None, run_at: str | None, idempotency_key: str | None, wait: bool) -> None:
-    """Start a run of WORKFLOW and print its id."""
+    """Start a run of WORKFLOW and print its id. With --wait, the id goes to stderr at once, and the run is shown until it ends."""
     client = session.client()
     body = None if given is None else documents.run_input(given)
     started = client.start(workflow, body, run_at=run_at, idempotency_key=idempotency_key)
     if wait:
-        _finish(_ended(client, started.run_id))
+        click.echo(started.run_id, err=True)
+        _finish(client, started.run_id)
     else:
         output.show(started, lambda: click.echo(started.run_id))
 
@@ -55,7 +57,7 @@ def status(session: Session, run_id: str, wait: bool) -> None:
 
     client = session.client()
     if wait:
-        _finish(_ended(client, run_id))
+        _finish(client, run_id)
     else:
         found = client.run(run_id)
         output.show(found, lambda: run_view.describe(found))
@@ -65,8 +67,8 @@ def status(session: Session, run_id: str, wait: bool) -> None:
 @click.option("--workflow", help="Runs of this workflow only.")
 @click.option("--status", type=click.Choice(STATUSES), help="Runs in this status only.")
 @click.option("--limit", type=click.IntRange(min=1), default=100, show_default=True, help="At most so many, newest first.")
-@click.option("--after", metavar="TIME", help="Runs created after this RFC 3339 time.")
-@click.option("--before", metavar="TIME", help="Runs created before this RFC 3339 time.")
+@bulk.AFTER
+@bulk.BEFORE
 @click.pass_obj
 def list_runs(session: Session, workflow: str | None, status: str | None, limit: int, after: str | None, before: str | None) -> None:
     """List runs, newest first."""
@@ -124,8 +126,8 @@ def watch(session: Session, run_id: str) -> None:
 def scheduled(session: Session, run_id: str) -> None:
     """Show the run ID, if it waits for its time."""
     found = session.client().scheduled(run_id)
-    rows = [("run", found.run_id), ("workflow", found.workflow_id), ("status", found.status), ("run at", found.run_at)]
-    more = [("created", found.created_at), ("input", output.optional(found.input))]
+    rows = [("run", found.run_id), ("workflow", found.workflow_id), ("status", found.status), ("run at", moment(found.run_at))]
+    more = [("created", moment(found.created_at)), ("input", output.optional(found.input))]
     output.show(found, lambda: output.fields([*rows, *more]))
 
 
@@ -141,7 +143,7 @@ def unschedule(session: Session, run_id: str) -> None:
 @run.command()
 @RUN_ID
 @click.argument("name")
-@click.option("--data", "given", metavar="JSON|@FILE|-", help="The payload; a file and stdin (-) may hold any bytes.")
+@documents.given_option("The payload, in a file or stdin any bytes:")
 @click.pass_obj
 def signal(session: Session, run_id: str, name: str, given: str | None) -> None:
     """Send the signal NAME to the run ID."""
@@ -164,18 +166,20 @@ def decide(session: Session, run_id: str, step: str, token: str, reject: bool, c
     output.show(done, lambda: click.echo(f"{done.status} {done.step}"))
 
 
+def _finish(client: Client, run_id: str) -> None:
+    """Wait for the end of the run, on a terminal with a live view of it, and show what became of it."""
+    from penstock.cli import run_view
+
+    found = run_view.watch_live(client, run_id) if run_view.is_live() else _ended(client, run_id)
+    output.show(found, lambda: run_view.describe(found))
+    _exit_code(found)
+
+
 def _ended(client: Client, run_id: str) -> RunView:
     """The run, once it has ended."""
     for _ in client.follow(run_id):
         pass
     return client.run(run_id)
-
-
-def _finish(found: RunView) -> None:
-    from penstock.cli import run_view
-
-    output.show(found, lambda: run_view.describe(found))
-    _exit_code(found)
 
 
 def _exit_code(found: RunView) -> None:

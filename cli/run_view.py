@@ -11,7 +11,7 @@ import click
 import msgspec
 from msgspec import UnsetType
 
-from penstock.cli import output
+from penstock.cli import output, times
 from penstock.cli.session import as_json
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ REFRESH_S = 0.2
 
 
 def list_row(run: RunView) -> tuple[str, ...]:
-    return (run.run_id, run.workflow_id, run.status, run.created_at, _took(run))
+    return (run.run_id, run.workflow_id, run.status, times.age(run.created_at), _took(run))
 
 
 def describe(run: RunView) -> None:
@@ -43,7 +43,7 @@ def step_rows(run: RunView) -> list[tuple[str, ...]]:
             step_id,
             step.status,
             str(step.attempts or ""),
-            output.took(step.started_at, step.finished_at) if step.started_at and (step.finished_at or not run.ended) else "",
+            times.took(step.started_at, step.finished_at) if step.started_at and (step.finished_at or not run.ended) else "",
             output.optional(step.worker_id),
             output.optional(step.error or step.output) or _size(step.output_bytes),
         )
@@ -64,9 +64,15 @@ def print_events(events: Iterable[EventView]) -> None:
 
 
 def event_line(event: EventView) -> str:
-    attempt = f"attempt {event.attempt_number}" if event.attempt_number else ""
-    parts = (output.optional(event.timestamp), event.type, output.optional(event.step_id), attempt, output.optional(event.payload))
-    return "  ".join([str(event.seq), *(output.cell(part) for part in parts if part)])
+    """`SEQ  TIME  TYPE  STEP  attempt N  iteration N  by WORKER  PAYLOAD`, without what it has not."""
+    told = (("attempt", event.attempt_number), ("iteration", event.iteration), ("by", event.worker_id))
+    numbers = [f"{name} {value}" for name, value in told if value]
+    parts = [times.moment(event.timestamp, "milliseconds"), event.type, output.optional(event.step_id), *numbers]
+    return "  ".join([str(event.seq), *(output.printable(part) for part in parts if part), *_payload(event)])
+
+
+def _payload(event: EventView) -> list[str]:
+    return [] if isinstance(event.payload, UnsetType) else [output.cell(output.optional(event.payload))]
 
 
 def is_live() -> bool:
@@ -102,8 +108,8 @@ def _fields(run: RunView) -> list[tuple[str, str]]:
         ("run", run.run_id),
         ("workflow", f"{run.workflow_id} {optional(run.version)}".rstrip()),
         ("status", run.status),
-        ("created", run.created_at),
-        ("run at", optional(run.run_at)),
+        ("created", times.moment(run.created_at)),
+        ("run at", times.moment(run.run_at)),
         ("took", _took(run)),
         ("input", optional(run.input) or _size(run.input_bytes)),
         ("output", optional(run.output)),
@@ -114,4 +120,4 @@ def _fields(run: RunView) -> list[tuple[str, str]]:
 
 
 def _took(run: RunView) -> str:
-    return output.took(run.started_at, run.finished_at)
+    return times.took(run.started_at, run.finished_at)

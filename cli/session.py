@@ -9,9 +9,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
     from penstock.http.client import Client
 
 JSON = "penstock.json"
+CLIENT = "penstock.client"
+
+SUMMARY_CHARS_MAX = 1000
 
 # Exit codes
 OK = 0
@@ -29,10 +34,14 @@ class Session(NamedTuple):
     token: str | None
 
     def client(self) -> Client:
-        """Closed when the command ends."""
+        """The command's only one; closed when the command ends."""
         from penstock.http.client import Client
 
-        return click.get_current_context().with_resource(Client(self.url, self.token))
+        context = click.get_current_context()
+        if CLIENT not in context.meta:
+            context.meta[CLIENT] = context.find_root().with_resource(Client(self.url, self.token))
+        client: Client = context.meta[CLIENT]
+        return client
 
 
 class Lazy(NamedTuple):
@@ -76,10 +85,30 @@ class Group(click.Group):
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        if not self.lazy:
-            return super().format_commands(ctx, formatter)
+        """Each with its summary, whole."""
         with formatter.section("Commands"):
-            return formatter.write_dl([(name, lazy.help) for name, lazy in self.lazy.items()])
+            formatter.write_dl([(name, self._summary(ctx, name)) for name in self.list_commands(ctx) if self._is_shown(ctx, name)])
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """As click's, without the import of every command."""
+        from click.shell_completion import CompletionItem
+
+        names = [name for name in self.list_commands(ctx) if name.startswith(incomplete) and self._is_shown(ctx, name)]
+        return [
+            *(CompletionItem(name, help=self._summary(ctx, name)) for name in names),
+            *click.Command.shell_complete(self, ctx, incomplete),
+        ]
+
+    def _is_shown(self, ctx: click.Context, name: str) -> bool:
+        command = None if name in self.lazy else self.get_command(ctx, name)
+        return command is None or not command.hidden
+
+    def _summary(self, ctx: click.Context, name: str) -> str:
+        """The first sentence of its help."""
+        if name in self.lazy:
+            return self.lazy[name].help
+        command = self.get_command(ctx, name)
+        return command.get_short_help_str(SUMMARY_CHARS_MAX) if command else ""
 
 
 Group.group_class = Group

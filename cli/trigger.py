@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import orjson
 
-from penstock.cli import documents, output
+from penstock.cli import documents, output, times
 from penstock.cli.session import REFUSED, Group, Session
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ SOURCES: Mapping[str, Mapping[str, str]] = {
 
 HEADERS = ("TRIGGER", "KIND", "WHAT", "WORKFLOW", "ENABLED", "NEXT")
 NAME = click.argument("name")
-PAYLOAD = click.option("--input", "given", metavar="JSON|@FILE|-", help="What comes, as JSON; - reads stdin.")
+PAYLOAD = documents.given_option("What comes:")
 
 
 @click.group(cls=Group)
@@ -43,7 +43,7 @@ def trigger() -> None:
 @click.option("--filter-field", metavar="F", help="Of --event: only those with this field (a path with dots) ...")
 @click.option("--filter-value", metavar="V", help="... and this value, as JSON or as its text.")
 @click.option("--name", metavar="N", help="Default: WORKFLOW for a webhook, WORKFLOW-cron and so on for others.")
-@click.option("--input", "given", metavar="JSON|@FILE|-", help="The input of every run, in place of what came.")
+@documents.given_option("The input of every run, in place of what came:")
 @click.option("--disabled", is_flag=True, help="Make it, but do not listen yet.")
 @click.pass_obj
 def create(session: Session, /, workflow: str, name: str | None, given: str | None, disabled: bool, **options: Any) -> None:
@@ -155,7 +155,7 @@ def _say_created(session: Session, made: TriggerView) -> None:
 
 def _row(found: TriggerView) -> tuple[str, ...]:
     kind, what = _kind(found)
-    return (found.name, kind, what, found.workflow, "yes" if found.enabled else "no", found.next_at or "")
+    return (found.name, kind, what, found.workflow, "yes" if found.enabled else "no", times.age(found.next_at) if found.next_at else "")
 
 
 def _describe(found: TriggerView) -> None:
@@ -167,8 +167,8 @@ def _describe(found: TriggerView) -> None:
             ("enabled", "yes" if found.enabled else "no"),
             (kind, what),
             ("input", output.optional(found.input)),
-            ("created", found.created_at),
-            ("next", found.next_at or ""),
+            ("created", times.moment(found.created_at)),
+            ("next", times.moment(found.next_at or "")),
         ]
     )
 
@@ -193,4 +193,10 @@ def _say_trial(trial: TrialView) -> None:
     click.echo(f"would start a run of {trial.workflow}" if trial.would_start else "would start nothing")
     for problem in trial.problems:
         click.echo(f"  {output.printable(problem)}")
-    output.fields([("version", trial.version or ""), ("input", output.optional(trial.input)), *(("at", instant) for instant in trial.next)])
+    output.fields(
+        [
+            ("version", trial.version or ""),
+            ("input", output.optional(trial.input)),
+            *(("at", times.moment(instant)) for instant in trial.next),
+        ]
+    )

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from penstock.cli import output
+from penstock.cli import output, times
 from penstock.cli.session import Group, Session
 
 if TYPE_CHECKING:
@@ -29,5 +29,5 @@ def list_workers(session: Session) -> None:
 
 
 def _row(item: WorkerView) -> tuple[str, ...]:
-    known = (item.transport, item.language, item.hostname, item.pid, item.last_seen)
-    return (item.worker_id, ", ".join(item.task_types), str(item.max_tasks), *map(output.optional, known))
+    known = (item.transport, item.language, item.hostname, item.pid)
+    return (item.worker_id, ", ".join(item.task_types), str(item.max_tasks), *map(output.optional, known), times.age(item.last_seen))

@@ -134,11 +134,13 @@ class Client:
         status: str | None = None,
         after: str | None = None,
         before: str | None = None,
+        prefix: str | None = None,
         limit: int | None = None,
     ) -> Iterator[RunView]:
-        """Newest first, at most `limit` in all; pages are fetched as they are needed. `after` and `before` are RFC 3339."""
+        """Newest first, at most `limit` in all; pages are fetched as they are needed. `after` and `before` are RFC 3339, `prefix`
+        is what the run ids begin with, 8 characters or more."""
         page = min(limit or RUNS_LISTED_DEFAULT, RUNS_LISTED_DEFAULT)
-        query = {"workflow": workflow, "status": status, "after": after, "before": before, "limit": str(page)}
+        query = {"workflow": workflow, "status": status, "after": after, "before": before, "prefix": prefix, "limit": str(page)}
         url = httpx2.URL("/runs", params={name: value for name, value in query.items() if value is not None})
         return islice(self._service.pages(url, RunView), limit)
 

@@ -37,7 +37,7 @@ async def page(store: Store, index: RunIndex, wanted: Filter) -> Page:
     cursor, size = wanted.cursor, 0
     while True:
         limit = min(CHUNK, wanted.limit - len(runs))
-        found = index.query(wanted.workflow, statuses, wanted.after, wanted.before, limit, cursor)
+        found = index.query(wanted.workflow, statuses, wanted.after, wanted.before, limit, cursor, wanted.prefix)
         loaded = await load_many(store, found.run_ids)
         runs += (run for run in loaded if wanted.status in (None, run.status))
         cursor, size = found.next, size + sum(map(_size, loaded))

@@ -130,6 +130,7 @@ SELECTION = (
     _moment("before", "earlier"),
     _limit(limits.RUNS_LISTED_MAX, limits.RUNS_LISTED_DEFAULT),
     Parameter("cursor", {"type": "string"}, "Continues an earlier list; out of its Link.", f"1795226395215318.{RUN_ID}"),
+    Parameter("prefix", {"type": "string", "pattern": "^[0-9a-f]{8,32}$"}, "With an id that begins so.", RUN_ID[:12]),
 )
 LETTERS = (
     Parameter("run", ref("RunId"), "Of this run only.", RUN_ID),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Annotated
@@ -26,12 +27,14 @@ from penstock.engine.state import RunStatus
 KEY_CHARS_MAX = 255
 SEQ_MAX = 2**63 - 1
 ACTIONS = ("approve", "reject")
+PREFIX = re.compile(r"[0-9a-f]{8,32}")
 
 Instant = Annotated[datetime, Meta(tz=True)]
 
 
 class Filter(Struct, frozen=True):
-    """Which runs to list. `after` and `before` are as `created_at` is written; `cursor` continues an earlier list."""
+    """Which runs to list. `after` and `before` are as `created_at` is written; `cursor` continues an earlier list; `prefix` is
+    what the ids begin with."""
 
     workflow: str | None
     status: RunStatus | None
@@ -39,6 +42,7 @@ class Filter(Struct, frozen=True):
     before: str | None
     limit: int
     cursor: str | None
+    prefix: str | None
 
 
 class LetterFilter(Struct, frozen=True):
@@ -130,6 +134,7 @@ def run_filter(req: Request) -> Filter:
         _instant(query, "before", report),
         _number(query, "limit", 1, RUNS_LISTED_MAX, RUNS_LISTED_DEFAULT, report),
         query.get("cursor"),
+        _prefix(query, report),
     )
     _raise(report)
     return found
@@ -242,6 +247,13 @@ def _status(query: Mapping[str, str], report: Report) -> RunStatus | None:
         return None if text is None else RunStatus(text)
     report.add(f"status must be one of {' '.join(RunStatus)}, not {quoted(text)}")
     return None
+
+
+def _prefix(query: Mapping[str, str], report: Report) -> str | None:
+    text = query.get("prefix")
+    if text is not None and not PREFIX.fullmatch(text):
+        report.add(f"prefix must be the first 8 to 32 characters of a run id, which are 0-9 a-f, not {quoted(text)}")
+    return text
 
 
 def _instant(query: Mapping[str, str], name: str, report: Report) -> str | None:

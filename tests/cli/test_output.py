@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
-
 import pytest
 from msgspec import UNSET, Raw
 
@@ -19,6 +17,14 @@ def test_control_characters_never_reach_the_terminal() -> None:
     assert "früh ✓" == output.printable("früh ✓")
 
 
+def test_only_payloads_and_errors_are_cut_and_no_id_ever(capsys: pytest.CaptureFixture[str]) -> None:
+    long = "x" * 128
+    output.table(("RUN", "TASKS", "ERROR"), [(long, f"{long}, {long}", long * 2)])
+    assert f"{long}  {long}, {long}  {output.cell(long * 2)}" in capsys.readouterr().out
+    output.fields([("error", long * 2)])
+    assert f"error  {long * 2}\n" == capsys.readouterr().out
+
+
 def test_cell_is_cut_at_its_width() -> None:
     cut = output.cell("x" * 10_000)
     assert (output.CELL_CHARS_MAX, "…") == (len(cut), cut[-1])
@@ -31,16 +37,6 @@ def test_json_of_payloads_stays_as_it_is() -> None:
 
 def test_absent_values_are_empty() -> None:
     assert ("", "7", '{"a":1}') == (output.optional(UNSET), output.optional(7), output.optional(Raw(b'{"a":1}')))
-
-
-def test_duration_is_short_and_empty_before_the_start() -> None:
-    now = datetime(2026, 1, 1, 0, 3, 5, tzinfo=UTC)
-    start = "2026-01-01T00:00:00Z"
-    assert "" == output.took(UNSET, UNSET)
-    assert "0.012s" == output.took(start, "2026-01-01T00:00:00.012Z")
-    assert "3m05s" == output.took(start, UNSET, now)
-    assert "24h00m" == output.took("2025-12-31T00:03:05Z", UNSET, now)
-    assert "0.000s" == output.took(start, "2025-12-31T23:59:59Z")
 
 
 def test_table_without_rows_prints_its_header(capsys: pytest.CaptureFixture[str]) -> None:

@@ -24,7 +24,7 @@ def test_start_at_a_time_sends_it(penstock: Penstock, service: Service) -> None:
     service.on("POST /runs", {"run_id": "r1", "status": "scheduled"})
     assert (0, "r1\n", "") == penstock("run", "start", "w", "--at", "2099-01-01T00:00:00Z")
     assert [{"workflow": "w", "run_at": "2099-01-01T00:00:00Z"}] == service.bodies("POST /runs")
-    assert {"run_id": "r1", "status": "scheduled"} == json.loads(penstock("run", "start", "w", "--at", "x", "--json").out)
+    assert {"run_id": "r1", "status": "scheduled"} == json.loads(penstock("run", "start", "w", "--at", "+30s", "--json").out)
 
 
 def test_a_scheduled_run_is_shown(penstock: Penstock, service: Service) -> None:
@@ -57,9 +57,12 @@ def test_an_output_that_is_left_out_is_told_by_its_size(penstock: Penstock, serv
 
 def test_cancel_by_workflow_sends_its_filters_and_shows_both_lists(penstock: Penstock, service: Service) -> None:
     service.on("POST /runs/cancel", {"cancelled": ["a", "b"], "skipped": SKIPPED, "total": 3, "dry_run": False})
-    done = penstock("run", "cancel", "--workflow", "w", "--status", "pending", "--after", "x", "--before", "y")
+    bounds = ("--after", "2026-01-01T00:00:00Z", "--before", "2026-01-02T01:00:00+01:00")
+    done = penstock("run", "cancel", "--workflow", "w", "--status", "pending", *bounds)
     assert (0, "a cancelled\nb cancelled\nc skipped: it is \\x1bcompleted\n", "") == done
-    assert [{"workflow_id": "w", "status": "pending", "after": "x", "before": "y"}] == service.bodies("POST /runs/cancel")
+    assert [{"workflow_id": "w", "status": "pending", "after": "2026-01-01T00:00:00Z", "before": "2026-01-02T00:00:00Z"}] == service.bodies(
+        "POST /runs/cancel"
+    )
 
 
 def test_a_dry_run_says_that_nothing_was_done(penstock: Penstock, service: Service) -> None:
@@ -83,9 +86,9 @@ def test_retry_tells_what_became_of_each_run(penstock: Penstock, service: Servic
 @pytest.mark.parametrize(
     ("args", "told"),
     [
-        (("cancel", "a", "--workflow", "w"), "either ID... or --workflow"),
-        (("cancel", "a", "--dry-run"), "--dry-run can be given with --workflow only"),
-        (("cancel", "a", "--status", "all", "--after", "x"), "--status, --after can be given with --workflow only"),
+        (("cancel", "r1", "--workflow", "w"), "either ID... or --workflow"),
+        (("cancel", "r1", "--dry-run"), "--dry-run can be given with --workflow only"),
+        (("cancel", "r1", "--status", "all", "--after", "1h"), "--status, --after can be given with --workflow only"),
         (("cancel", "--workflow", "w", "--reason", "x"), "--reason can be given with ID... only"),
         (("cancel", "--workflow", "w", "--status", "failed"), "'failed' is not one of"),
         (("retry", "--workflow", "w"), "Missing option '--mode'"),
@@ -93,6 +96,9 @@ def test_retry_tells_what_became_of_each_run(penstock: Penstock, service: Servic
         (("signal", "r1"), "Missing argument"),
         (("signal", "r1", "go", "--data", "{"), "the argument is not JSON"),
         (("signal", "r1", "go", "--data", "@no-such-file"), "cannot be read"),
+        (("status", "0123456"), "is too short: give the run's id, or at least the first 8 of its 32 characters"),
+        (("list", "--after", "noon"), "neither a time such as 2026-01-31T12:00:00Z nor a while ago such as 30m, 1h30m or 7d"),
+        (("start", "w", "--at", "2027-01-31 12:00"), "neither a time such as 2027-01-31T12:00:00Z nor a while from now such as +30s"),
     ],
 )
 def test_options_that_do_not_go_together_are_wrong_usage(penstock: Penstock, service: Service, args: tuple[str, ...], told: str) -> None:
@@ -105,7 +111,7 @@ def test_options_that_do_not_go_together_are_wrong_usage(penstock: Penstock, ser
 def test_a_signal_may_hold_any_bytes(penstock: Penstock, service: Service, tmp_path: Path) -> None:
     (tmp_path / "data").write_bytes(b"\x00\xff{")
     service.on("POST /runs/r1/signal/go.on", {"status": "sent", "run_id": "r1", "signal": "go.on"})
-    for data in ((), ("--data", '{"a": 1}'), ("--data", f"@{tmp_path / 'data'}")):
+    for data in ((), ("--data", '{"a": 1}'), ("--input", f"@{tmp_path / 'data'}")):
         assert (0, "r1 go.on sent\n", "") == penstock("run", "signal", "r1", "go.on", *data)
     assert [b"", b'{"a": 1}', b"\x00\xff{"] == [request.body for request in service.requests]
 

@@ -95,7 +95,7 @@ def test_json_works_in_any_place(penstock: Penstock, service: Service, args: tup
 def test_status_shows_steps_with_outputs(penstock: Penstock, service: Service) -> None:
     service.on("GET /runs/r1", FAILED)
     lines = penstock("run", "status", "r1").out.splitlines()
-    assert "took      1.500s" in lines
+    assert "took      1.5s" in lines
     assert r"error     no\x1bgood" in lines
     assert ["a", "completed", "1", '{"n":', "1}"] == next(line for line in lines if line.startswith("a ")).split()
     assert ["b", "skipped"] == lines[-1].split()
@@ -111,14 +111,16 @@ def test_waiting_is_0_for_a_completed_run_and_4_for_another(penstock: Penstock, 
     service.on("POST /runs", {"run_id": "r1"})
     for run, code in ((RUN, 0), (FAILED, 4), ({**RUN, "status": "cancelled"}, 4)):
         ends(service, run)
-        assert code == penstock("run", "start", "w", "--wait").code
+        started = penstock("run", "start", "w", "--wait")
+        assert (code, "r1\n") == (started.code, started.err)
+        assert "r1\n" == penstock("run", "start", "w", "--wait", "--json").err
         assert code == penstock("run", "status", "r1", "--wait", "--json").code
         assert code == penstock("run", "watch", "r1").code
 
 
 def test_watch_away_from_a_terminal_prints_events(penstock: Penstock, service: Service) -> None:
     ends(service, RUN)
-    assert "3  2026-01-01T00:00:00Z  workflow.started\n" == penstock("run", "watch", "r1").out
+    assert "3  2026-01-01T00:00:00.000Z  workflow.started\n" == penstock("run", "watch", "r1").out
 
 
 def test_events_are_an_array_and_followed_ones_are_lines(penstock: Penstock, service: Service) -> None:
@@ -129,19 +131,19 @@ def test_events_are_an_array_and_followed_ones_are_lines(penstock: Penstock, ser
 
 
 def test_list_prints_a_table_and_sends_its_filters(penstock: Penstock, service: Service) -> None:
-    service.on("GET /runs?workflow=w&status=failed&after=x&limit=5", [RUN])
-    out = penstock("run", "list", "--workflow", "w", "--status", "failed", "--after", "x", "--limit", "5").out
+    service.on("GET /runs?workflow=w&status=failed&after=2026-01-01T00%3A00%3A00Z&limit=5", [RUN])
+    out = penstock("run", "list", "--workflow", "w", "--status", "failed", "--after", "2026-01-01T00:00:00Z", "--limit", "5").out
     assert [
         "RUN  WORKFLOW  STATUS     CREATED               TOOK",
-        "r1   w         completed  2026-01-01T00:00:00Z  1.500s",
+        "r1   w         completed  2026-01-01T00:00:00Z  1.5s",
     ] == out.splitlines()
 
 
 def test_cancel_goes_on_after_a_run_that_cannot_be_cancelled(penstock: Penstock, service: Service) -> None:
-    service.on("POST /runs/a/cancel", Answer(b"run a is completed\n", 409))
-    service.on("POST /runs/b/cancel", {"status": "cancelled", "run_id": "b"})
-    assert (1, "b cancelled\n", "Error: a: run a is completed\n") == penstock("run", "cancel", "a", "b", "--reason", "why")
-    assert [{"reason": "why"}] == service.bodies("POST /runs/b/cancel")
+    service.on("POST /runs/r1/cancel", Answer(b"run r1 is completed\n", 409))
+    service.on("POST /runs/r2/cancel", {"status": "cancelled", "run_id": "r2"})
+    assert (1, "r2 cancelled\n", "Error: r1: run r1 is completed\n") == penstock("run", "cancel", "r1", "r2", "--reason", "why")
+    assert [{"reason": "why"}] == service.bodies("POST /runs/r2/cancel")
 
 
 def test_bulk_splits_and_prints_the_ids_also_after_an_error(penstock: Penstock, service: Service, tmp_path: Path) -> None:

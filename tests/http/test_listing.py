@@ -67,7 +67,30 @@ async def test_large_runs_make_a_page_shorter_and_none_is_left_out(http: ASGICon
     assert 350 == len({run["run_id"] for run in first.json + rest.json})
 
 
+async def test_a_list_by_the_beginning_of_an_id_has_those_runs_alone(http: ASGIConductor, store: Store, index: None) -> None:
+    oldest, middle, newest = await _fresh(http, store, "begins", 3)
+    while oldest[:8] != newest[:8]:  # the time in an id moves these on once in 65 s
+        oldest, middle, newest = await _fresh(http, store, "begins", 3)
+    shared = oldest[:8]
+    keyed = orjson.dumps({"workflow": "begins"})
+    other = (await http.simulate_post("/runs", body=keyed, headers={"Idempotency-Key": "k"})).json["run_id"]
+    assert [middle] == await _ids(http, f"/runs?prefix={middle}")
+    assert [other] == await _ids(http, f"/runs?prefix={other[:8]}&workflow=begins&status=running")
+    assert [newest, middle, oldest] == await _ids(http, f"/runs?prefix={shared}&workflow=begins")
+    first = await http.simulate_get(f"/runs?prefix={shared}&workflow=begins&limit=2")
+    assert [newest, middle] == [run["run_id"] for run in first.json]
+    assert [oldest] == await _ids(http, _next(first))
+    assert [] == await _ids(http, f"/runs?prefix={middle}&workflow=elsewhere")
+    assert [] == await _ids(http, f"/runs?prefix={middle}&status=failed")
+    assert [] == await _ids(http, "/runs?prefix=ffffffff")
+
+
 BAD = {
+    "prefix=": "prefix",
+    "prefix=0123456": "prefix must be the first 8 to 32 characters of a run id",
+    "prefix=0123456Z": "prefix",
+    "prefix=01234567%25": "prefix",
+    f"prefix={'0' * 33}": "prefix",
     "limit=0": "limit",
     "limit=10001": "limit",
     "limit=-1": "limit",
