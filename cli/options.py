@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from penstock.config.keys import KEYS, Key
+from penstock.config.keys import KEYS, SWITCH, Key
 from penstock.config.settings import Settings, value_of
 
 CONFIG = click.option(
@@ -39,4 +39,6 @@ def settings_options(command: Callable[..., Any]) -> Callable[..., Any]:
 def _option(key: Key) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     default = key.shown(value_of(Settings(), key))
     text = f"{key.help}  [{key.kind.allowed}{f'; default: {default}' if default else ''}]"
+    if key.kind is SWITCH:
+        return click.option(key.flag, key.name, is_flag=False, flag_value="true", metavar="[VALUE]", help=text)
     return click.option(key.flag, key.name, metavar="VALUE", help=text)

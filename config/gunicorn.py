@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import logging
 import os
 import resource
 import signal
 from typing import Any
 
+import structlog
 from gunicorn import glogging
 from gunicorn.asgi.protocol import ASGIProtocol
 from gunicorn.workers import gasgi
@@ -24,10 +26,17 @@ from penstock.config.settings import Settings, SettingsError, load
 from penstock.config.stopping import ON_STOP
 from penstock.config.warnings import WARNINGS
 
+ANSWERS = {
+    "token": "who bears api_token",
+    "protected": "this machine alone: set api_token, or insecure = true to let everybody in",
+    "insecure": "everybody who reaches it, since insecure is set and no api_token",
+}
 FILES_KEPT = 128
 FILES_MAX = 2**20
 LAST_REQUESTS_S = 1.0  # for what clients have just sent over connections that they keep open
 WORKER_SHUTDOWN_S = int(limits.HTTP_SHUTDOWN_S) - 1  # the rest is for closing the application, before the arbiter kills
+
+log = structlog.get_logger()
 
 
 class Logger(glogging.Logger):  # type: ignore[misc]
@@ -103,6 +112,13 @@ class Worker(gasgi.ASGIWorker):  # type: ignore[misc]
 
 def _nothing() -> None:
     """What an application wants that has not started."""
+
+
+def when_ready(server: Any) -> None:
+    """Say once, before there is anybody to answer, whom the control plane answers."""
+    mode = _settings.http.mode
+    level = logging.WARNING if mode == "insecure" else logging.INFO
+    log.log(level, "control_plane", mode=mode, answers=ANSWERS[mode], listen=str(_settings.http.listen))
 
 
 def pre_fork(server: Any, worker: Any) -> None:

@@ -13,6 +13,9 @@ from typing import Any, NamedTuple
 
 from penstock.config import limits, units
 
+ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://[^\s/,?#@*]+")
+SWITCH_WORDS = {"true": True, "1": True, "false": False, "0": False}
+
 Parse = Callable[[object], object]
 
 
@@ -154,6 +157,23 @@ def _optional(kind: Kind) -> Kind:
     return Kind(parse, f"{kind.allowed}, or empty for none", kind.text)
 
 
+def _switch(value: object) -> bool:
+    if isinstance(value, bool):
+        return value
+    if not isinstance(value, str) or value.lower() not in SWITCH_WORDS:
+        raise ValueError(value)
+    return SWITCH_WORDS[value.lower()]
+
+
+def _origins(value: object) -> tuple[str, ...]:
+    """As browsers send them in `Origin`: lower case, no path, no slash at the end."""
+    parts = value if isinstance(value, list) else [part for part in str(value).split(",") if value]
+    origins = tuple(_text(part).strip().lower() for part in parts)
+    if not all(ORIGIN.fullmatch(origin) for origin in origins):
+        raise ValueError(value)
+    return origins
+
+
 TEXT = Kind(_text, "text without control characters")
 PATH = Kind(_text, "a path")
 PORT = Kind(_integer(1, 65535), "a port, 1 to 65535")
@@ -164,6 +184,8 @@ HISTORY_AGE = Kind(_duration(limits.DEDUP_WINDOW_S), "a duration such as 30d, 24
 RUNS_AGE = Kind(_duration(1.0), "a duration such as 30d, 24h or 90m, at least 1s", units.format_duration)
 LISTEN = Kind(_listen, "HOST:PORT, or :PORT for every IPv4 address")
 BROKER_URL = Kind(_broker_url, "nats:// or tls:// addresses, comma-separated")
+SWITCH = Kind(_switch, "true or false", lambda on: "true" if on else "false")
+ORIGINS = Kind(_origins, "origins such as https://console.example.org, comma-separated", ",".join)
 LEAF_REMOTES = Kind(_leaf_remotes, f"at most {limits.LEAF_REMOTES_MAX} addresses, comma-separated", ",".join)
 
 KEYS: Mapping[str, Key] = {
@@ -192,7 +214,9 @@ KEYS: Mapping[str, Key] = {
         Key("runs_max_age", "broker", "runs_max_age", _optional(RUNS_AGE), "Runs that ended longer ago are removed."),
         Key("shards", "engine", "shards", Kind(_integer(1, limits.PARTITIONS), f"1 to {limits.PARTITIONS}"), "Engine processes."),
         Key("http_workers", "http", "workers", Kind(_integer(1, 256), "1 to 256"), "HTTP server processes."),
-        Key("api_token", "http", "api_token", _optional(TEXT), "Bearer token of the control plane; none: open.", secret=True),
+        Key("api_token", "http", "api_token", _optional(TEXT), "Bearer token of the control plane; none: this machine only.", secret=True),
+        Key("insecure", "http", "insecure", SWITCH, "Without api_token: open the control plane to everybody."),
+        Key("cors_origins", "http", "cors_origins", ORIGINS, "Origins whose web pages may use the API."),
         Key("bridge_token", "http", "bridge_token", _optional(TEXT), "Bearer token of the worker bridge; none: closed.", secret=True),
         Key("webhook_secret", "http", "webhook_secret", _optional(TEXT), "Default secret of webhook triggers.", secret=True),
         Key("telemetry_sample_ratio", "telemetry", "sample_ratio", RATIO, "Share of the runs whose spans are written."),

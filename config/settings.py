@@ -91,8 +91,17 @@ class HttpSettings(Struct, frozen=True):
     listen: Address = Address("0.0.0.0", 8080)  # noqa: S104 - the promised default is every IPv4 address
     workers: int = msgspec.field(default_factory=lambda: max(1, _cores() // 2))
     api_token: str | None = None
+    insecure: bool = False
+    cors_origins: tuple[str, ...] = ()
     bridge_token: str | None = None
     webhook_secret: str | None = None
+
+    @property
+    def mode(self) -> Literal["token", "insecure", "protected"]:
+        """Whom the control plane answers: who bears the token, everybody, or this machine alone."""
+        if self.api_token:
+            return "token"
+        return "insecure" if self.insecure else "protected"
 
 
 class LogSettings(Struct, frozen=True):

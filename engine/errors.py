@@ -27,6 +27,10 @@ class Denied(PenstockError):
     """The caller did not show that it may do this."""
 
 
+class Forbidden(PenstockError):
+    """Not allowed from where the request comes, whatever it shows."""
+
+
 class TooLarge(PenstockError):
     """A body or payload is over its limit; nothing was stored."""
 

@@ -2,10 +2,10 @@
 
 Here: one file per resource (workflows.py, runs.py, outputs.py, scheduled.py, bulk.py, approvals.py, events.py, dead_letters.py,
 workers.py, triggers.py, webhooks.py, health.py, metrics.py); the worker bridge (bridge.py has its resources, bridge_service.py what one
-process of it does, the other bridge_*.py a part each); what a request may hold (bodies.py, params.py, paths.py, auth.py); what is
-answered (answers.py, views.py, errors.py: every error becomes a status there and nowhere else); backend.py, the connection to the
-store; catalog.py, the definitions at hand; client.py, the other end; openapi.py, the document of it all, out of a row an operation in
-openapi_table.py.
+process of it does, the other bridge_*.py a part each); what a request may hold (bodies.py, params.py, paths.py), and who may send it
+(auth.py, protection.py, browsers.py); what is answered (answers.py, views.py, errors.py: every error becomes a status there and nowhere
+else); backend.py, the connection to the store; catalog.py, the definitions at hand; client.py, the other end; openapi.py, the document
+of it all, out of a row an operation in openapi_table.py.
 Not here: what an event means (engine/), how runs are kept (actors/, broker/).
 Never an __init__.py: with one, whatever starts in the checkout finds this folder in place of the standard library's http.
 Start reading at `create_app`, then runs.py.
@@ -25,6 +25,7 @@ from penstock.http.auth import Auth
 from penstock.http.backend import Backend
 from penstock.http.bridge import ConnectedWorker, Poll, Resolution, RunSignal
 from penstock.http.bridge_auth import BridgeAuth
+from penstock.http.browsers import Cors, ForeignPages
 from penstock.http.bulk import BulkCancel, BulkRetry, BulkRuns
 from penstock.http.counting import Counting
 from penstock.http.dead_letters import DeadLetter, DeadLetters, Replay
@@ -36,6 +37,7 @@ from penstock.http.openapi_style import STYLE
 from penstock.http.outputs import StepOutput
 from penstock.http.paths import Paths
 from penstock.http.presence import PatientRequest
+from penstock.http.protection import Protection
 from penstock.http.reference import Document, Reference
 from penstock.http.runs import Cancellation, Run, Runs, Signal
 from penstock.http.scheduled import Scheduled
@@ -52,11 +54,16 @@ def create_app(settings: Settings) -> Application:
     backend = Backend(settings.broker, secret_values(settings))
     app: Application = App(request_type=PatientRequest)
     app.add_middleware(Counting(backend.meters))
+    if settings.http.cors_origins:
+        app.add_middleware(Cors(settings.http.cors_origins))
     app.add_middleware(backend)
     app.add_middleware(Paths())
     app.add_middleware(Methods())
     if settings.http.api_token:
         app.add_middleware(Auth(settings.http.api_token))
+    elif settings.http.mode == "protected":
+        app.add_middleware(Protection())
+    app.add_middleware(ForeignPages(settings.http.cors_origins))
     app.add_middleware(BridgeAuth(settings.http.bridge_token))
     errors.register(app)
     app.add_route("/workflows", Workflows(backend))

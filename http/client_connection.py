@@ -1,6 +1,6 @@
 """The client's connection: requests, pages and streams, with errors translated in this one place.
 
-Error answers and failed connections become the engine's errors: 400 Invalid, 401 Denied, 404 NotFound, 409 Conflict,
+Error answers and failed connections become the engine's errors: 400 Invalid, 401 Denied, 403 Forbidden, 404 NotFound, 409 Conflict,
 413 TooLarge, 503 and no answer Unavailable, anything else PenstockError.
 """
 
@@ -23,6 +23,7 @@ STREAM_SILENCE_S_MAX = 60.0  # then the connection counts as lost
 
 ERRORS: Mapping[int, type[errors.PenstockError]] = {
     401: errors.Denied,
+    403: errors.Forbidden,
     404: errors.NotFound,
     409: errors.Conflict,
     413: errors.TooLarge,

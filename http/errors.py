@@ -15,6 +15,7 @@ from penstock.config.logging import get_logger
 from penstock.engine.errors import (
     Conflict,
     Denied,
+    Forbidden,
     Full,
     Invalid,
     NeedsUpgrade,
@@ -29,6 +30,7 @@ from penstock.engine.identifiers import quoted
 STATUSES: Mapping[type[PenstockError], HTTPStatus] = {
     Invalid: HTTPStatus.BAD_REQUEST,
     Denied: HTTPStatus.UNAUTHORIZED,
+    Forbidden: HTTPStatus.FORBIDDEN,
     NotFound: HTTPStatus.NOT_FOUND,
     Conflict: HTTPStatus.CONFLICT,
     TooLarge: HTTPStatus.REQUEST_ENTITY_TOO_LARGE,

@@ -42,7 +42,7 @@ SECURITY: Mapping[str, Schema] = {
     Access.API: {
         "type": "http",
         "scheme": "bearer",
-        "description": "SERVICE_API_TOKEN of the service. One that has none is open.",
+        "description": "SERVICE_API_TOKEN of the service. One that has none answers its own machine alone.",
     },
     Access.BRIDGE: {"type": "http", "scheme": "bearer", "description": "SERVICE_BRIDGE_TOKEN of the service. One that has none refuses."},
     Access.APPROVAL: {"type": "apiKey", "in": "query", "name": "token", "description": "The one-time token of approval.requested."},
@@ -81,6 +81,7 @@ class Refusal(Struct, frozen=True):
 REFUSALS: Mapping[int, Refusal] = {
     HTTPStatus.BAD_REQUEST: Refusal("The request is wrong; every offender is named."),
     HTTPStatus.UNAUTHORIZED: Refusal("The token or the signature is missing or wrong.", "WWW-Authenticate"),
+    HTTPStatus.FORBIDDEN: Refusal("Not from there: no token is set and the peer is on another machine, or a page of another origin asks."),
     HTTPStatus.NOT_FOUND: Refusal("It does not exist."),
     HTTPStatus.CONFLICT: Refusal("Its state does not allow it."),
     HTTPStatus.REQUEST_ENTITY_TOO_LARGE: Refusal("The body, or a payload in it, is over its limit; nothing was stored."),
@@ -155,6 +156,7 @@ def refused(operation: Operation) -> list[int]:
     able = {
         HTTPStatus.BAD_REQUEST: operation.parameters or operation.body or "{" in operation.path,
         HTTPStatus.UNAUTHORIZED: operation.access is not Access.OPEN,
+        HTTPStatus.FORBIDDEN: operation.access is Access.API,
         HTTPStatus.REQUEST_ENTITY_TOO_LARGE: operation.body,
         HTTPStatus.SERVICE_UNAVAILABLE: operation.needs_broker,
     }

@@ -147,6 +147,15 @@ def test_the_image_copies_and_starts_what_is_there() -> None:
             assert (EXAMPLES.parents[1] / line.split()[1]).exists()
 
 
+def test_a_container_with_a_published_port_is_started_with_a_token_since_every_request_comes_from_outside() -> None:
+    pages = (EXAMPLES / "Dockerfile", *(EXAMPLES.parents[1] / "docs").glob("*.md"))
+    started = [line for page in pages for line in page.read_text().splitlines() if "docker run" in line and " -p " in line]
+    assert len(started) >= 2
+    assert [] == [line for line in started if "-e SERVICE_API_TOKEN=" not in line]
+    for service in compose()["services"].values():
+        assert "ports" not in service or "SERVICE_API_TOKEN" in environment(service)
+
+
 def test_the_proxy_lets_long_polls_and_streams_through() -> None:
     found = list(directives((EXAMPLES / "nginx.conf").read_text()))
     everywhere = {name: value for block, name, value in found if block == "server"}

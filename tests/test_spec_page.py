@@ -96,6 +96,6 @@ def test_every_path_and_method_has_a_row_and_every_row_its_path() -> None:
     assert set(served()) == listed
 
 
-@pytest.mark.parametrize("status", ["400", "401", "404", "405", "409", "413", "500", "503"])
+@pytest.mark.parametrize("status", ["400", "401", "403", "404", "405", "409", "413", "500", "503"])
 def test_every_status_of_an_error_has_a_row(status: str) -> None:
     assert f"error.{status}" in {row.id for row in ROWS}

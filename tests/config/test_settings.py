@@ -35,6 +35,8 @@ SAMPLES: Mapping[str, str] = {
     "shards": "7",
     "http_workers": "9",
     "api_token": "a",
+    "insecure": "true",
+    "cors_origins": "https://console.example.org,http://localhost:3000",
     "bridge_token": "b",
     "webhook_secret": "w",
     "telemetry_sample_ratio": "0.25",
@@ -54,6 +56,8 @@ BAD: Mapping[str, tuple[str, ...]] = {
     "shards": ("0", "33"),
     "http_workers": ("0",),
     "api_token": ("a\nb",),
+    "insecure": ("maybe", "2", " true", ""),
+    "cors_origins": ("*", "console.example.org", "https://console.example.org/", "https://a b", "https://u@h", "null"),
     "telemetry_sample_ratio": ("-0.1", "1.01", "1%", "nan", "1e-2", ""),
     "log_level": ("loud",),
     "log_format": ("xml",),
@@ -139,9 +143,32 @@ def test_bad_value_is_refused_in_one_line_with_key_origin_and_what_is_allowed(na
     assert "\n" not in message
 
 
+@pytest.mark.parametrize(("text", "expected"), [("true", True), ("True", True), ("1", True), ("false", False), ("0", False)])
+def test_a_switch_is_turned_by_words_and_by_toml(text: str, expected: bool, tmp_path: Path) -> None:
+    assert expected == load({}, {"SERVICE_INSECURE": text}).settings.http.insecure
+    (tmp_path / "penstock.toml").write_text(f"insecure = {str(expected).lower()}")
+    assert expected == load({}, {}).settings.http.insecure
+
+
+def test_origins_may_be_a_list_and_are_in_lower_case_as_browsers_send_them(tmp_path: Path) -> None:
+    (tmp_path / "penstock.toml").write_text('cors_origins = ["https://Console.example.org", "http://localhost:3000"]')
+    assert ("https://console.example.org", "http://localhost:3000") == load({}, {}).settings.http.cors_origins
+    assert () == load({}, {"SERVICE_CORS_ORIGINS": ""}).settings.http.cors_origins
+
+
+@pytest.mark.parametrize(
+    ("given", "mode"),
+    [({}, "protected"), ({"insecure": "1"}, "insecure"), ({"api_token": "t"}, "token"), ({"api_token": "t", "insecure": "1"}, "token")],
+)
+def test_a_token_goes_before_insecure(given: dict[str, str], mode: str) -> None:
+    assert mode == load(given, {}).settings.http.mode
+
+
 @pytest.mark.parametrize("value", ["true", "1.5", "[1]", "2020-01-01", "{a = 1}"])
 @pytest.mark.parametrize("name", KEYS)
 def test_toml_value_of_another_type_is_refused(name: str, value: str, tmp_path: Path) -> None:
+    if (name, value) == ("insecure", "true"):
+        return
     (tmp_path / "penstock.toml").write_text(f"{name} = {value}")
     assert refusal().startswith(f"{name} = ")
 

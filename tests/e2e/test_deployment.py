@@ -120,6 +120,24 @@ async def test_shards_share_the_partitions_out(tmp_path: Path) -> None:
     assert len({pids[f"shard-{number}"] for number in range(3)}) == 3
 
 
+async def test_serve_and_api_say_once_whom_their_control_plane_answers(tmp_path: Path) -> None:
+    with Service(tmp_path, shards=1, http_workers=2) as service:
+        lines = service.log_lines()
+        environ = {
+            "SERVICE_BROKER_URL": service.broker_url,
+            "SERVICE_LISTEN": f"127.0.0.1:{free_port()}",
+            "SERVICE_DATA_DIR": str(tmp_path / "api"),
+            "SERVICE_HTTP_WORKERS": "2",
+            "SERVICE_LOG_FORMAT": "json",
+            "SERVICE_CONFIG": "",
+        }
+        with running([PENSTOCK, "api", "--insecure"], environ, tmp_path), Client(f"http://{environ['SERVICE_LISTEN']}") as client:
+            await ready(client)
+            lines += [orjson.loads(line) for line in (tmp_path / "part.log").read_bytes().splitlines() if line.startswith(b"{")]
+    said = [(line["mode"], line["level"]) for line in lines if line["event"] == "control_plane"]
+    assert [("protected", "info"), ("insecure", "warning")] == said
+
+
 async def test_broker_port_in_use_is_a_clear_error(embedded: EmbeddedBroker, tmp_path: Path) -> None:
     command = [PENSTOCK, "serve", f"--broker-port={embedded.settings.port}", f"--data-dir={tmp_path / 'other'}"]
     done = await finished(command, tmp_path)

@@ -22,6 +22,7 @@ from penstock.engine.errors import Unavailable
 from penstock.engine.events import decode, event_type
 from penstock.engine.state import RunStatus
 from penstock.http.app import create_app
+from tests.support.conductor import Conductor
 from tests.support.line import Line, line
 from tests.support.own_broker import OwnBroker, own_broker
 from tests.support.waiting import until
@@ -62,7 +63,7 @@ async def far(broker: OwnBroker) -> AsyncIterator[Far]:
         stack.callback(engine.cancel)
         workers = await stack.enter_async_context(open_store(settings, "worker"))
         await stack.enter_async_context(echo(workers, "far.echo"))
-        http = await stack.enter_async_context(ASGIConductor(create_app(Settings(broker=settings))))
+        http = await stack.enter_async_context(Conductor(create_app(Settings(broker=settings))))
         yield Far(wire, near, http)
         wire.latency_s = 0.0
 

@@ -22,6 +22,7 @@ from penstock.config.settings import Address, BrokerSettings, HttpSettings, Sett
 from penstock.engine.validation import parse
 from penstock.http.app import create_app
 from tests.conftest import free_port
+from tests.support.conductor import Conductor
 
 ONE_STEP = {"name": "one", "steps": [{"id": "a", "task": "work"}]}
 TWO_STEPS = {"name": "two", "steps": [{"id": "a", "task": "work"}, {"id": "b", "task": "work", "depends_on": ["a"]}]}
@@ -41,7 +42,7 @@ async def definitions(store: Store) -> None:
 @pytest.fixture
 async def http(broker_settings: BrokerSettings, definitions: None) -> AsyncIterator[ASGIConductor]:
     """The application, started."""
-    async with ASGIConductor(create_app(Settings(broker=broker_settings))) as conductor:
+    async with Conductor(create_app(Settings(broker=broker_settings))) as conductor:
         yield conductor
 
 

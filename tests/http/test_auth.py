@@ -8,12 +8,13 @@ from falcon.testing import ASGIConductor
 from penstock.broker.store import Store
 from penstock.config.settings import BrokerSettings, HttpSettings, Settings
 from penstock.http.app import create_app
+from tests.support.conductor import Conductor
 
 
 @pytest.fixture
 async def guarded(broker_settings: BrokerSettings, definitions: None) -> AsyncIterator[ASGIConductor]:
     settings = Settings(broker=broker_settings, http=HttpSettings(api_token="s3cret"))
-    async with ASGIConductor(create_app(settings)) as conductor:
+    async with Conductor(create_app(settings)) as conductor:
         yield conductor
 
 

@@ -9,7 +9,6 @@ from typing import Any
 import httpx2
 import orjson
 import pytest
-from falcon.testing import ASGIConductor
 
 from penstock.broker.registrations import WorkerRegistration, register
 from penstock.broker.store import Store
@@ -17,6 +16,7 @@ from penstock.config.settings import BrokerSettings, HttpSettings, Settings
 from penstock.http.app import create_app
 from penstock.http.bridge_connection import signs_of_life
 from tests.http.bridge import TOKEN, client
+from tests.support.conductor import Conductor
 from tests.support.frontends import FrontEnd, front_ends
 from tests.support.waiting import until
 
@@ -131,7 +131,7 @@ async def test_bridge_without_a_token_is_closed_and_the_rest_open(
     broker_settings: BrokerSettings, store: Store, api_token: str | None, capsys: pytest.CaptureFixture[str]
 ) -> None:
     settings = Settings(broker=broker_settings, http=HttpSettings(bridge_token=None, api_token=api_token))
-    async with ASGIConductor(create_app(settings)) as closed:
+    async with Conductor(create_app(settings)) as closed:
         for method, path in PATHS:
             for headers in ({}, {"Authorization": "Bearer "}, {"Authorization": "Bearer None"}, {"Authorization": "Bearer other"}):
                 assert 401 == (await closed.simulate_request(method, path, json={}, headers=headers)).status_code
@@ -141,7 +141,7 @@ async def test_bridge_without_a_token_is_closed_and_the_rest_open(
 
 async def test_api_token_is_no_bridge_token(broker_settings: BrokerSettings, store: Store) -> None:
     settings = Settings(broker=broker_settings, http=HttpSettings(bridge_token=TOKEN, api_token="api"))
-    async with ASGIConductor(create_app(settings)) as both:
+    async with Conductor(create_app(settings)) as both:
         bridge, api = {"Authorization": f"Bearer {TOKEN}"}, {"Authorization": "Bearer api"}
         assert 400 == (await both.simulate_post("/v1/tasks/poll", json={}, headers=bridge)).status_code
         assert 401 == (await both.simulate_post("/v1/tasks/poll", json={}, headers=api)).status_code

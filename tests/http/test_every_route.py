@@ -16,6 +16,7 @@ from penstock.broker.store import Store
 from penstock.config.settings import BrokerSettings, HttpSettings, Settings
 from penstock.engine.events import StepCompleted
 from penstock.http.app import Application, create_app
+from tests.support.conductor import Conductor
 
 TOKEN = "bridge"
 HEADERS = {"Authorization": f"Bearer {TOKEN}"}
@@ -53,7 +54,7 @@ ROUTES = list(routes(create_app(Settings())))
 @pytest.fixture
 async def open_app(broker_settings: BrokerSettings, definitions: None) -> AsyncIterator[ASGIConductor]:
     settings = Settings(broker=broker_settings, http=HttpSettings(bridge_token=TOKEN))
-    async with ASGIConductor(create_app(settings)) as conductor:
+    async with Conductor(create_app(settings)) as conductor:
         yield conductor
 
 

@@ -31,6 +31,7 @@ from penstock.http.app import create_app
 from penstock.http.openapi import path_parameters, refused
 from penstock.http.openapi_table import GREET, NIGHTLY, OPERATIONS, Access, Operation
 from tests.http.conftest import ONE_STEP, TYPED
+from tests.support.conductor import Conductor
 from tests.support.mutation import Request, mutate, quote
 from tests.worker.desk import dispatch
 
@@ -118,7 +119,7 @@ async def app(broker_settings: BrokerSettings, store: Store, index: None) -> Asy
     for document in (GREET, ONE_STEP, TYPED, FLOW):
         await store.definitions.register(parse(document))
     http = HttpSettings(api_token=TOKENS[Access.API], bridge_token=TOKENS[Access.BRIDGE], webhook_secret=SECRET)
-    async with ASGIConductor(create_app(Settings(broker=broker_settings, http=http))) as conductor:
+    async with Conductor(create_app(Settings(broker=broker_settings, http=http))) as conductor:
         yield conductor
 
 

@@ -23,6 +23,7 @@ from penstock.engine.errors import PenstockError
 from penstock.http.app import create_app
 from penstock.http.errors import STATUSES
 from tests.conftest import free_port
+from tests.support.conductor import Conductor
 from tests.support.waiting import until
 
 
@@ -70,7 +71,7 @@ async def test_ready_needs_an_owner_of_every_partition_and_someone_who_runs_trig
 
 
 async def test_without_storage_the_service_is_not_healthy(own: BrokerSettings) -> None:
-    async with ASGIConductor(create_app(Settings(broker=own))) as http:
+    async with Conductor(create_app(Settings(broker=own))) as http:
         answer = await http.simulate_get("/health")
     assert 503 == answer.status_code
     assert "storage" in answer.text
@@ -78,7 +79,7 @@ async def test_without_storage_the_service_is_not_healthy(own: BrokerSettings) -
 
 async def test_a_full_storage_is_not_healthy(own: BrokerSettings) -> None:
     small = msgspec.structs.replace(own, max_store_bytes=8 * MIB)
-    async with open_store(own, "test") as store, ASGIConductor(create_app(Settings(broker=small))) as http:
+    async with open_store(own, "test") as store, Conductor(create_app(Settings(broker=small))) as http:
         await provision(store.broker, own)
         assert 200 == (await http.simulate_get("/health")).status_code
         for number in range(8):
@@ -117,7 +118,7 @@ async def test_without_a_broker_everything_is_503_at_once_and_recovers_by_itself
         with _running(own_settings):
             store = await stack.enter_async_context(open_store(own_settings, "test"))
             await provision(store.broker, own_settings)
-            http = await stack.enter_async_context(ASGIConductor(create_app(Settings(broker=own_settings))))
+            http = await stack.enter_async_context(Conductor(create_app(Settings(broker=own_settings))))
             await http.simulate_post("/workflows", body=b'{"name":"w","steps":[{"id":"a","task":"t"}]}')
             run_id = (await http.simulate_post("/runs", body=b'{"workflow":"w"}')).json["run_id"]
         while store.broker.connected:
@@ -138,7 +139,7 @@ async def test_without_a_broker_everything_is_503_at_once_and_recovers_by_itself
 
 
 async def test_the_application_starts_before_its_broker(own_settings: BrokerSettings) -> None:
-    async with ASGIConductor(create_app(Settings(broker=own_settings))) as http:
+    async with Conductor(create_app(Settings(broker=own_settings))) as http:
         assert 503 == (await http.simulate_get("/health")).status_code
         with _running(own_settings):
             async with open_store(own_settings, "test") as store:

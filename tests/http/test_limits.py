@@ -20,6 +20,7 @@ from penstock.config import limits
 from penstock.config.settings import BrokerSettings, HttpSettings, Settings, SettingsError, load
 from penstock.http.app import create_app
 from penstock.http.bridge_connection import signs_of_life
+from tests.support.conductor import Conductor
 from tests.support.little_room import FULL, fill, make_room, small_broker
 from tests.support.own_broker import OwnBroker
 
@@ -121,7 +122,7 @@ LIMITS = [
 @pytest.fixture
 async def limited(broker_settings: BrokerSettings, definitions: None) -> AsyncIterator[ASGIConductor]:
     settings = Settings(broker=broker_settings, http=HttpSettings(bridge_token=TOKEN, webhook_secret=SECRET))
-    async with ASGIConductor(create_app(settings)) as conductor:
+    async with Conductor(create_app(settings)) as conductor:
         yield conductor
 
 
@@ -202,7 +203,7 @@ async def test_history_is_bounded_only_when_that_is_set(tmp_path: Path) -> None:
 async def test_a_full_store_takes_no_more_and_again_when_there_is_room(tmp_path: Path) -> None:
     """`max_store_bytes` is the broker's own bound: whatever is written, the files stay within it."""
     with small_broker(tmp_path) as broker:
-        async with open_store(broker.settings, "test") as store, ASGIConductor(create_app(Settings(broker=broker.settings))) as http:
+        async with open_store(broker.settings, "test") as store, Conductor(create_app(Settings(broker=broker.settings))) as http:
             await provision(store.broker, broker.settings)
             await http.simulate_post("/workflows", json=definition())
             run_id = (await http.simulate_post("/runs", json={"workflow": "limits.defined"})).json["run_id"]

@@ -27,6 +27,7 @@ from penstock.http.app import create_app
 from penstock.http.metrics import exposition
 from tests.conftest import free_port
 from tests.http.bridge import TOKEN, client, poll
+from tests.support.conductor import Conductor
 from tests.support.frontends import front_ends
 from tests.support.own_broker import OwnBroker, own_broker
 from tests.support.waiting import until, until_true
@@ -63,7 +64,7 @@ async def own(tmp_path: Path) -> AsyncIterator[tuple[OwnBroker, Store, ASGICondu
     with own_broker(tmp_path) as broker:
         async with open_store(broker.settings, "test") as store:
             await provision(store.broker, broker.settings)
-            async with ASGIConductor(create_app(Settings(broker=broker.settings))) as http:
+            async with Conductor(create_app(Settings(broker=broker.settings))) as http:
                 yield broker, store, http
 
 
@@ -162,14 +163,14 @@ async def test_without_a_broker_the_page_tells_of_its_own_process(own: tuple[Own
 
 async def test_an_application_that_never_had_a_broker_has_a_page() -> None:
     settings = Settings(broker=BrokerSettings(port=free_port()))
-    async with ASGIConductor(create_app(settings)) as http:
+    async with Conductor(create_app(settings)) as http:
         page = await scraped(http)
     assert 1 == total(page, "penstock_processes")
 
 
 async def test_metrics_need_the_api_token_and_the_health_of_telemetry_does_not(broker_settings: BrokerSettings) -> None:
     settings = Settings(broker=broker_settings, http=HttpSettings(api_token="sesame"))
-    async with ASGIConductor(create_app(settings)) as http:
+    async with Conductor(create_app(settings)) as http:
         denied = await http.simulate_get("/metrics")
         allowed = await http.simulate_get("/metrics", headers={"Authorization": "Bearer sesame"})
         health = await http.simulate_get("/health/telemetry")

@@ -23,6 +23,7 @@ from penstock.http.openapi_documents import DOCUMENTS
 from penstock.http.openapi_schemas import RULES
 from penstock.http.openapi_table import GREET, OPERATIONS, Access, Operation
 from tests.http.test_bad_input import CASES
+from tests.support.conductor import Conductor
 
 TOKENS = HttpSettings(api_token="s3cret", bridge_token="br1dge")
 BEARER = {Access.API: {"Authorization": "Bearer s3cret"}, Access.BRIDGE: {"Authorization": "Bearer br1dge"}}
@@ -40,7 +41,7 @@ def _json() -> dict[str, Any]:
 async def guarded(broker_settings: BrokerSettings, store: Store) -> AsyncIterator[ASGIConductor]:
     """The application with every token set, and the workflow of the examples."""
     await store.definitions.register(parse(GREET))
-    async with ASGIConductor(create_app(Settings(broker=broker_settings, http=TOKENS))) as conductor:
+    async with Conductor(create_app(Settings(broker=broker_settings, http=TOKENS))) as conductor:
         yield conductor
 
 

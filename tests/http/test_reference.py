@@ -18,6 +18,7 @@ from penstock.http.openapi import document
 from penstock.http.openapi_page import page, render
 from penstock.http.openapi_table import OPERATIONS
 from tests.conftest import free_port
+from tests.support.conductor import Conductor
 
 EVIL = "<script>alert(1)</script>\"'><img src=x onerror=alert(1)>&amp;"
 LOADING = {"script", "img", "iframe", "object", "embed", "audio", "video", "source", "base", "form", "svg", "input"}
@@ -53,7 +54,7 @@ class Seen(HTMLParser):
 
 async def test_both_are_there_without_a_token_and_without_a_broker() -> None:
     away = BrokerSettings(url=f"nats://127.0.0.1:{free_port()}")
-    async with ASGIConductor(create_app(Settings(broker=away, http=HttpSettings(api_token="s3cret")))) as http:
+    async with Conductor(create_app(Settings(broker=away, http=HttpSettings(api_token="s3cret")))) as http:
         for path in ("/docs", "/openapi.json"):
             answer = await http.simulate_get(path)
             assert 200 == answer.status_code

@@ -18,6 +18,7 @@ from penstock.config.settings import BrokerSettings, Settings
 from penstock.engine.events import Event, WorkflowCancelled, WorkflowStarted, decode
 from penstock.http.app import create_app
 from tests.support.clocks import set_clock
+from tests.support.conductor import Conductor
 from tests.support.waiting import until
 
 LATER = "2099-01-01T00:00:00Z"
@@ -154,7 +155,7 @@ async def test_a_hundred_years_ahead_is_the_most(http: ASGIConductor, store: Sto
 async def forgetful(broker_settings: BrokerSettings, definitions: None) -> AsyncIterator[ASGIConductor]:
     """An application whose history is kept for two days."""
     settings = Settings(broker=replace(broker_settings, history_max_age=2 * DAY.total_seconds()))
-    async with ASGIConductor(create_app(settings)) as conductor:
+    async with Conductor(create_app(settings)) as conductor:
         yield conductor
 
 

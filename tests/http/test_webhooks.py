@@ -19,6 +19,7 @@ from penstock.broker.store import Store
 from penstock.config.limits import WEBHOOK_BYTES_MAX
 from penstock.config.settings import BrokerSettings, HttpSettings, Settings
 from penstock.http.app import create_app
+from tests.support.conductor import Conductor
 from tests.support.occasions import engine, inputs, nothing_left, until_started
 from tests.support.world import chain, register
 
@@ -41,7 +42,7 @@ async def _triggers(http: ASGIConductor, store: Store) -> None:
 async def guarded(broker_settings: BrokerSettings) -> AsyncIterator[ASGIConductor]:
     """With a default secret, and a token for the control plane that no webhook has."""
     settings = Settings(broker=broker_settings, http=HttpSettings(webhook_secret="everybodys", api_token="token"))
-    async with ASGIConductor(create_app(settings)) as conductor:
+    async with Conductor(create_app(settings)) as conductor:
         yield conductor
 
 

@@ -31,6 +31,7 @@ from penstock.http.app import create_app
 from penstock.http.events import _message
 from penstock.http.metrics import exposition
 from tests.http.conftest import ONE_STEP
+from tests.support.conductor import Conductor
 from tests.support.waiting import until_true
 
 TOKEN = "br1dge"
@@ -144,7 +145,7 @@ PLACES: tuple[Place, ...] = (
 async def http(broker_settings: BrokerSettings, store: Store) -> AsyncIterator[ASGIConductor]:
     await store.definitions.register(parse(ONE_STEP))
     settings = Settings(broker=broker_settings, http=HttpSettings(bridge_token=TOKEN))
-    async with ASGIConductor(create_app(settings)) as conductor:
+    async with Conductor(create_app(settings)) as conductor:
         yield conductor
 
 

@@ -24,6 +24,7 @@ from penstock.engine.validation import parse
 from penstock.http.app import create_app
 from penstock.http.bridge_auth import BridgeAuth
 from penstock.http.openapi_table import OPERATIONS, Access
+from tests.support.conductor import Conductor
 
 API, BRIDGE, OPEN, APPROVAL, SIGNATURE = Access.API, Access.BRIDGE, Access.OPEN, Access.APPROVAL, Access.SIGNATURE
 
@@ -101,7 +102,7 @@ SERVICES: Mapping[str, tuple[dict[str, Any], Mapping[Access, set[str] | None]]] 
 async def services(broker_settings: BrokerSettings, store: Store) -> AsyncIterator[dict[str, ASGIConductor]]:
     async with AsyncExitStack() as stack:
         yield {
-            name: await stack.enter_async_context(ASGIConductor(create_app(Settings(broker=broker_settings, http=HttpSettings(**given)))))
+            name: await stack.enter_async_context(Conductor(create_app(Settings(broker=broker_settings, http=HttpSettings(**given)))))
             for name, (given, _) in SERVICES.items()
         }
 
