@@ -45,7 +45,7 @@ class Lane:
     def __init__(self, consumer: str, start: int) -> None:
         self.consumer, self.start = consumer, start
         self.queue: deque[Mail] = deque()
-        self.burials: dict[int, asyncio.Future[bytes]] = {}
+        self.burials: dict[int, asyncio.Future[None]] = {}
         self.takeover_seq = 0
         self.pulling = AsyncExitStack()
         self.pull: Pull | None = None

@@ -31,7 +31,7 @@ from penstock.engine.commands import (
     WithdrawTask,
     WithdrawTimer,
 )
-from penstock.engine.errors import Conflict, NotFound, PenstockError, TooLarge, Unavailable
+from penstock.engine.errors import Conflict, Invalid, NotFound, PenstockError, TooLarge, Unavailable
 from penstock.engine.events import NULL, RunFailure, WorkflowFailed
 from penstock.engine.payloads import Value
 from penstock.engine.state import Run
@@ -48,8 +48,8 @@ log = get_logger()
 async def perform(shard: Shard, run: Run, commands: list[Command], since: float, mail: Sequence[Mail] = ()) -> None:
     """Carry out the commands, which `mail` has caused; returns when the broker has everything.
 
-    `since` is when that was received. A message that the broker refuses for good (too large, say) fails the run with a text that
-    says so. Raises Unavailable.
+    `since` is when that was received. What can never be sent (too large, or not there any more) fails the run with a text that says
+    so. Raises Unavailable for any other refusal too: once its cause is mended, the run goes on.
     """
     shard.lease.check()
     outputs = Outputs(shard.store, run.run_id, mail)
@@ -71,10 +71,12 @@ async def perform(shard: Shard, run: Run, commands: list[Command], since: float,
         await _stored(answers)
     except (Unavailable, Conflict):
         raise
-    except PenstockError as error:
+    except (TooLarge, NotFound, Invalid) as error:
         log.error("command_refused", run_id=run.run_id, error=str(error))
         refused = RunFailure(error=f"the run cannot go on: {error}", resumes=run.resumes)
         await shard.store.history.send(WorkflowFailed(run_id=run.run_id, timestamp=rfc3339(time.time()), payload=refused))
+    except PenstockError as error:  # of a removal, say: that is the broker's trouble, and no fault of the run's
+        raise Unavailable(f"the broker refuses what the run needs: {error}") from error
 
 
 async def _stored(answers: list[asyncio.Future[bytes] | None]) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager, suppress
 from typing import Any
 
@@ -37,6 +37,7 @@ PASSING_MAX = 10_000  # actors over the cap that are about to be written and to 
 MANY = 1000  # actors that leave at once: the memory they leave is worth returning
 TICK_S = 0.1
 SWEEP_S = 5.0
+LETTER_AGAIN_S = 1.0  # after the broker has refused a dead letter
 
 log = get_logger()
 
@@ -75,11 +76,23 @@ class Shard:
         log.error("event_buried", run_id=run_id, seq=delivery.seq, error=error)
         self.tally.buried += 1
         reached("shard.burying")
-        sent = self.store.dead_letters.send_history(run_id, delivery.seq, delivery.data, error)
-        lane = self._lanes.get(_partition(delivery))
+        lane, body = self._lanes.get(_partition(delivery)), delivery.data
         if lane is not None:
-            lane.burials[delivery.seq] = sent
-        sent.add_done_callback(lambda done: _buried(lane, delivery.seq, done))
+            lane.burials.setdefault(delivery.seq, asyncio.get_running_loop().create_future())
+        self._send_letter(lambda: self.store.dead_letters.send_history(run_id, delivery.seq, body, error), lane, delivery.seq)
+
+    def _send_letter(self, send: Callable[[], asyncio.Future[bytes]], lane: Lane | None, seq: int) -> None:
+        """Until the broker has it, or the partition is another's: whoever owns it then finds the event not acknowledged."""
+
+        def answered(letter: asyncio.Future[bytes]) -> None:
+            if letter.cancelled() or (error := letter.exception()) is None:
+                _settle(lane, seq)
+                return
+            log.error("dead_letter_refused", seq=seq, error=str(error))
+            if lane is not None and lane in self._lanes.values():
+                asyncio.get_running_loop().call_later(LETTER_AGAIN_S, self._send_letter, send, lane, seq)
+
+        send().add_done_callback(answered)
 
     def leave(self, actor: RunActor) -> None:
         """The actor has nothing left to do, and its run will hardly have more."""
@@ -274,11 +287,10 @@ class Shard:
         self._left_behind = len(gone)
 
 
-def _buried(lane: Lane | None, seq: int, letter: asyncio.Future[bytes]) -> None:
-    if lane is not None and lane.burials.get(seq) is letter:
-        del lane.burials[seq]
-    if not letter.cancelled() and (error := letter.exception()) is not None:
-        log.error("dead_letter_refused", seq=seq, error=str(error))
+def _settle(lane: Lane | None, seq: int) -> None:
+    stored = None if lane is None else lane.burials.pop(seq, None)
+    if stored is not None:
+        stored.set_result(None)
 
 
 def _is_repeat(lane: Lane, delivery: Delivery) -> bool:

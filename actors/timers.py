@@ -157,7 +157,7 @@ class Timers:
         """Have the broker forget the timers of this name that it got up to this sequence."""
         self._lease.check()
         request = {"filter": names.schedule_subject(run_id, timer), "seq": seq + 1}
-        await self._store.broker.api(f"STREAM.PURGE.{names.HISTORY}", request)
+        await self._store.broker.remove(f"STREAM.PURGE.{names.HISTORY}", request)
         reached("timer.withdrawn")
 
     def _start(self, armed: _Armed, act: _Act) -> None:

@@ -15,11 +15,11 @@ from uuid import uuid4
 import orjson
 from tenacity import AsyncRetrying, retry_if_exception, stop_after_delay, wait_random_exponential
 
-from penstock.broker.connection import DUPLICATE_IN_BATCH, ApiError, Broker, refusal
+from penstock.broker.connection import DUPLICATE_IN_BATCH, Broker, refusal
 from penstock.broker.names import MSG_ID
 from penstock.config.background import start
 from penstock.config.limits import BATCH_BYTES_MAX, BULK_RUNS_MAX
-from penstock.engine.errors import Conflict, Full, NotFound, PenstockError, Unavailable
+from penstock.engine.errors import Full, NotFound, PenstockError, Unavailable
 
 BATCH_ID = "Nats-Batch-Id"
 BATCH_SEQUENCE = "Nats-Batch-Sequence"
@@ -167,6 +167,4 @@ def _raise(error: object) -> None:
         return
     if error.get("err_code") == INCOMPLETE:
         raise Unavailable("broker: a batch was cut short")
-    problem = refusal(error)
-    assert isinstance(problem, Unavailable | Conflict | ApiError)
-    raise problem
+    raise refusal(error)

@@ -90,8 +90,7 @@ class Bucket:
 
     async def purge(self, under: str) -> int:
         """Remove every key that matches, with its history; returns how many messages went."""
-        answer = await self._broker.api(f"STREAM.PURGE.{self._stream}", {"filter": self._prefix + under})
-        return int(answer.get("purged", 0))
+        return await self._broker.remove(f"STREAM.PURGE.{self._stream}", {"filter": self._prefix + under})
 
     async def on_change(self, under: str, callback: Callable[[str], Awaitable[None]]) -> None:
         """Have `callback(key)` called at each write that matches, about when it is stored. A doorbell: it may miss some."""

@@ -19,7 +19,6 @@ from penstock.broker.tasks import covers
 from penstock.engine.errors import Conflict, Invalid, PenstockError, Unavailable
 
 TRIES_MAX = 20
-STREAM_NOT_FOUND = 10059
 SUBJECTS_OVERLAP = 10065
 NAME_IN_USE = 10058
 
@@ -125,11 +124,7 @@ class Captures:
         return Invalid(f"subject: subject overlaps with the stream {', '.join(others)}")
 
     async def _delete(self, stream: str) -> None:
-        try:
-            await self._broker.api(f"STREAM.DELETE.{stream}")
-        except ApiError as error:
-            if error.err_code != STREAM_NOT_FOUND:
-                raise
+        await self._broker.remove(f"STREAM.DELETE.{stream}")
 
 
 def _of(generation: str, register: Register) -> str | None:

@@ -8,15 +8,25 @@ would be told our credentials; no run of the tests of broker/ would overlook eit
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 
 import nats.errors
 from nats.aio.client import Client
 from nats.aio.subscription import Subscription
 
+HEADERS_BESIDE = len("NATS/1.0\r\n\r\n")
+HEADER_BESIDE = len(": \r\n")
+
 Receive = Callable[[bytes, bytes, bytes, bytes], Awaitable[None]]
 """Takes subject, reply subject (empty: a status), body and raw headers. It runs in the reading loop: it must not wait."""
+
+
+def message_bytes(data: bytes, headers: Mapping[str, str] | None) -> int:
+    """What the broker counts of a message: its body, and its headers as they are written, in bytes."""
+    if not headers:
+        return len(data)
+    return len(data) + HEADERS_BESIDE + sum(len(name) + len(value.encode()) + HEADER_BESIDE for name, value in headers.items())
 
 
 class QuickClient(Client):

@@ -14,12 +14,12 @@ import orjson
 from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
 
-from penstock.broker.client import QuickClient
+from penstock.broker.client import QuickClient, message_bytes
 from penstock.broker.credentials import credentials, needs_tls
 from penstock.config.keys import hide_passwords
 from penstock.config.logging import get_logger
 from penstock.config.settings import BrokerSettings
-from penstock.engine.errors import Conflict, Denied, Full, Invalid, NotFound, PenstockError, Unavailable
+from penstock.engine.errors import Conflict, Denied, Full, Invalid, NotFound, PenstockError, TooLarge, Unavailable
 
 REQUEST_TIMEOUT_S = 5.0
 CONNECT_TIMEOUT_S = 5.0
@@ -29,8 +29,16 @@ PENDING_BYTES = 64 << 20
 WRONG_LAST_SEQUENCE = (10071, 10164)
 STREAM_NOT_FOUND = 10059
 CONSUMER_NOT_FOUND = 10014
+SEQUENCE_NOT_FOUND = 10043
+MESSAGE_NOT_FOUND = 10037
+NOT_REMOVED = 10057  # for any reason: what it says tells which
 DUPLICATE_IN_BATCH = 10201
+TOO_LARGE = 10054  # for its stream
 NO_ROOM = (10002, 10023, 10047)  # for the account, on the server, for a new stream
+
+# What a removal is answered with when there is nothing to remove; a message that is gone, in three ways more.
+GONE = (STREAM_NOT_FOUND, CONSUMER_NOT_FOUND, SEQUENCE_NOT_FOUND, MESSAGE_NOT_FOUND)
+GONE_TEXTS = ("no message found", "deleted message", "stream store EOF")
 
 # What the broker says to who may not come in (any more); its permissions are told otherwise.
 REFUSAL = re.compile(r"authorization violation|authentication (?:expired|revoked)", re.IGNORECASE)
@@ -53,6 +61,10 @@ def refusal(error: dict[str, Any]) -> PenstockError:
         return Conflict(f"broker: {text}")
     if err_code in NO_ROOM:
         return Full(f"the broker's storage is full, nothing was stored ({text})")
+    if err_code == TOO_LARGE:
+        return TooLarge(f"broker: {text}")
+    if err_code == NOT_REMOVED and text in GONE_TEXTS:  # told as trouble of its own, which it is not
+        return ApiError(404, SEQUENCE_NOT_FOUND, text)
     if code in (429, 503) or code == 500:
         return Unavailable(f"broker: {text} ({err_code})")
     return ApiError(code, err_code, text)
@@ -98,10 +110,10 @@ class Broker:
 
     async def publish(self, subject: str, data: bytes, reply: str = "", headers: dict[str, str] | None = None) -> None:
         """Write one message out; nothing is known about its arrival. Raises Unavailable, or Invalid when it is too large."""
+        if (size := message_bytes(data, headers)) > self.max_payload:  # the client counts no headers, and the broker cuts the connection
+            raise Invalid(f"a message of {size} bytes is more than the broker takes ({self.max_payload})")
         try:
             await self.client.publish(subject, data, reply=reply, headers=headers)
-        except nats.errors.MaxPayloadError as error:
-            raise Invalid(f"a message of {len(data)} bytes is more than the broker takes ({self.max_payload})") from error
         except (nats.errors.Error, OSError) as error:
             raise Unavailable(f"broker: {error}") from error
 
@@ -137,6 +149,15 @@ class Broker:
         if "error" in answer:
             raise refusal(answer["error"])
         return answer
+
+    async def remove(self, verb: str, request: dict[str, Any] | None = None, timeout_s: float = REQUEST_TIMEOUT_S) -> int:
+        """As `api`, for a verb that deletes or purges; every removal is made by this. How many went: 0 when all is gone already."""
+        try:
+            return int((await self.api(verb, request, timeout_s)).get("purged", 1))
+        except ApiError as error:
+            if error.err_code not in GONE:
+                raise
+            return 0
 
     async def subscribe(self, subject: str, callback: Callable[[Msg], Awaitable[None]], queue: str = "") -> Subscription:
         """Callbacks of one subscription run one after the other: enqueue in them, never wait."""

@@ -96,7 +96,7 @@ class Consumers:
         for consumer in await self._listed():
             partition, epoch = names.engine_consumer_parts(consumer)
             if partition in current and epoch < names.engine_consumer_parts(current[partition])[1]:
-                await self._api("DELETE", consumer)
+                await self._broker.remove(f"CONSUMER.DELETE.{names.HISTORY}.{consumer}", timeout_s=LEADER_S)
 
     async def _listed(self) -> list[str]:
         found: list[str] = []

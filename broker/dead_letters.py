@@ -9,7 +9,7 @@ from collections.abc import Callable
 from msgspec import Struct
 
 from penstock.broker import names
-from penstock.broker.connection import STREAM_NOT_FOUND, ApiError, Broker
+from penstock.broker.connection import ApiError, Broker
 from penstock.broker.direct import DirectReader, Stored
 from penstock.broker.publisher import Publisher
 from penstock.broker.tasks import payload
@@ -17,11 +17,10 @@ from penstock.config.limits import KIB, PAYLOAD_BYTES_MAX
 from penstock.engine.commands import DeadLetterTask, DispatchTask
 from penstock.engine.errors import NotFound, Unavailable
 
-TEXT_MAX = 1000
+TEXT_BYTES_MAX = 2000
 KEEP_S_MAX = 5.0
 OCCURRENCE_BYTES_MAX = PAYLOAD_BYTES_MAX - 8 * KIB  # what every broker takes, headers included
 LOOKED_AT_MAX = 20_000  # letters that one page may cost, when few of them match
-NOT_THERE = 10043
 
 HEADER = re.compile(rb"\r\n(Dead-[A-Za-z]+): ?([^\r]*)")
 
@@ -84,13 +83,12 @@ class DeadLetters:
 
     async def discard(self, seq: int) -> None:
         """Remove the letter with this sequence, for good. Raises NotFound, Unavailable."""
-        await self.get(seq)  # beyond the stream's end, the broker answers as when it is in trouble
         try:
-            await self._broker.api(f"STREAM.MSG.DELETE.{names.DEAD}", {"seq": seq, "no_erase": True})
+            there = await self._broker.remove(f"STREAM.MSG.DELETE.{names.DEAD}", {"seq": seq, "no_erase": True})
         except ApiError as error:
-            if error.err_code != NOT_THERE:
-                raise Unavailable(f"broker: dead letter {seq} could not be removed: {error}") from error
-            raise NotFound(f"dead letter {seq} does not exist") from error
+            raise Unavailable(f"broker: dead letter {seq} could not be removed: {error}") from error
+        if not there:
+            raise NotFound(f"dead letter {seq} does not exist")
 
     async def last_seq(self) -> int:
         """The sequence of the newest letter that there was so far."""
@@ -99,11 +97,7 @@ class DeadLetters:
     async def remove_task(self, run_id: str, step_id: str, task: str, up_to_seq: int) -> None:
         """Remove the letters of a step, but for those with a larger sequence. None is fine."""
         subject = names.dead_subject(task, run_id, step_id)
-        try:
-            await self._broker.api(f"STREAM.PURGE.{names.DEAD}", {"filter": subject, "seq": up_to_seq + 1})
-        except ApiError as error:
-            if error.err_code != STREAM_NOT_FOUND:  # somebody has removed all letters there were
-                raise
+        await self._broker.remove(f"STREAM.PURGE.{names.DEAD}", {"filter": subject, "seq": up_to_seq + 1})
 
     async def _ends(self) -> tuple[int, int]:
         state = (await self._broker.api(f"STREAM.INFO.{names.DEAD}"))["state"]
@@ -131,7 +125,11 @@ class DeadLetters:
         return self._publisher.send(subject, payload(run_id, workflow, task), headers)
 
     def send_history(self, run_id: str, seq: int, body: bytes, error: str) -> asyncio.Future[bytes]:
-        """Keep a history message that is malformed, or that failed again and again; `seq` is its place in the stream."""
+        """Keep a history message that is malformed, or that failed again and again; `seq` is its place in the stream. Of one that
+        leaves no room for a letter's headers, the end is cut off."""
+        most = self._publisher.body_bytes_max
+        if len(body) > most:
+            body, error = body[:most], f"{error} (of its {len(body)} bytes, the first {most} are kept here)"
         headers = {names.MSG_ID: f"dead.history.{seq}", "Dead-Error": _line(error), "Dead-Run": run_id}
         return self._publisher.send(names.dead_history_subject(run_id), body, headers)
 
@@ -154,8 +152,9 @@ class DeadLetters:
 
 
 def _line(text: str) -> str:
-    """One line of printable text: what a header may carry."""
-    return "".join(c if c.isprintable() else " " for c in text[:TEXT_MAX]).strip() or "no text"
+    """One line of printable text: what a header may carry, and no more bytes than there is room for in one."""
+    line = "".join(c if c.isprintable() else " " for c in text[:TEXT_BYTES_MAX])
+    return line.encode()[:TEXT_BYTES_MAX].decode(errors="ignore").strip() or "no text"
 
 
 def _letter(stored: Stored) -> Letter:

@@ -80,7 +80,7 @@ class Events:
 
     async def withdraw(self, trigger: str, generation: str) -> None:
         """Nothing is scheduled for it any more."""
-        await self._broker.api(f"STREAM.PURGE.{names.EVENTS}", {"filter": names.cron_subject(trigger, generation)})
+        await self._broker.remove(f"STREAM.PURGE.{names.EVENTS}", {"filter": names.cron_subject(trigger, generation)})
 
     async def _send(self, subject: str, body: bytes, headers: dict[str, str]) -> None:
         if not self._broker.connected:

@@ -11,7 +11,7 @@ from uuid import uuid4
 
 from penstock.broker import names
 from penstock.broker.batch import Batches, Message
-from penstock.broker.connection import ApiError, Broker
+from penstock.broker.connection import MESSAGE_NOT_FOUND, ApiError, Broker
 from penstock.broker.direct import DirectReader, Stored
 from penstock.broker.publisher import Publisher, ack_seq
 from penstock.broker.pull import Delivery, Pull, open_pull
@@ -24,7 +24,6 @@ PUBLISH_DEADLINE_S = 5.0
 FOLLOW_HEARTBEAT_S = 2
 FOLLOW_AGAIN_S = 0.1
 LEADER_S = 2.5  # what is asked while a cluster has no leader is never answered: better to ask again soon
-MESSAGE_NOT_FOUND = 10037
 
 
 class Tip(NamedTuple):
@@ -134,7 +133,7 @@ class History:
 
     async def remove(self, run_id: str) -> None:
         """Delete the run's whole history, for good."""
-        await self._broker.api(f"STREAM.PURGE.{names.HISTORY}", {"filter": names.stored_subject(run_id)})
+        await self._broker.remove(f"STREAM.PURGE.{names.HISTORY}", {"filter": names.stored_subject(run_id)})
 
     async def last_seq(self) -> int:
         """The stream's last sequence now, over all runs."""

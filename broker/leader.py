@@ -8,10 +8,9 @@ from typing import Any
 
 from msgspec import Struct
 
-from penstock.broker.connection import ApiError, Broker
+from penstock.broker.connection import MESSAGE_NOT_FOUND, ApiError, Broker
 from penstock.engine.errors import Unavailable
 
-MESSAGE_NOT_FOUND = 10037
 REMOVED = (b"KV-Operation:", b"Nats-Marker-Reason:")
 
 

@@ -15,7 +15,7 @@ from nats.aio.msg import Msg
 
 from penstock.broker import names
 from penstock.broker.buckets import Bucket
-from penstock.broker.connection import STREAM_NOT_FOUND, ApiError, Broker
+from penstock.broker.connection import MESSAGE_NOT_FOUND, STREAM_NOT_FOUND, ApiError, Broker
 from penstock.broker.publisher import Publisher
 from penstock.broker.pull import Delivery
 from penstock.config.background import start
@@ -24,7 +24,6 @@ from penstock.engine.errors import Unavailable
 TASK_ID = "Task-Id"
 FORWARD_S_MAX = 8.0
 MARKER_TTL = "2s"  # of what a deleted lease leaves behind
-MESSAGE_NOT_FOUND = 10037
 RESTORE_S = 5.0  # what every holder needs to be connected again
 
 

@@ -13,6 +13,7 @@ from contextlib import asynccontextmanager
 import nats.errors
 import orjson
 
+from penstock.broker.client import message_bytes
 from penstock.broker.connection import Broker, refusal
 from penstock.broker.meters import Meters
 from penstock.config.background import restarting, start
@@ -24,7 +25,8 @@ WRITTEN_S_MAX = 5.0
 COMPLAIN_S = 10.0
 IN_FLIGHT_MAX = 20_000  # messages without an answer; who can wait does so beyond them, or beyond their bytes
 IN_FLIGHT_BYTES_MAX = 64 << 20
-HEADER_BYTES_MAX = 4096  # they count too: for a message over its limit the broker cuts the connection, every time it is sent
+HEADER_BYTES_MAX = 4096  # room for them: they count too, and for a message over its limit the broker cuts the connection at each repeat
+HEADERS_COUNTED = 64 << 10  # no message has so many bytes of them: of a body that leaves more room they need not be counted
 
 log = get_logger()
 
@@ -69,7 +71,7 @@ class Publisher:
 
     @property
     def body_bytes_max(self) -> int:
-        """What a message may have beside its headers."""
+        """What a message may have beside its headers, however long these are: `send` counts what it really has."""
         return self._broker.max_payload - HEADER_BYTES_MAX
 
     def send(self, subject: str, data: bytes, headers: dict[str, str] | None = None, *, patient: bool = True) -> asyncio.Future[bytes]:
@@ -108,12 +110,12 @@ class Publisher:
     async def _flush(self) -> None:
         queue, self._queue = self._queue, {}
         publish, prefix, waiting = self._broker.client.publish, self._prefix, self._waiting
-        most = self.body_bytes_max
+        headers_matter = self._broker.max_payload - HEADERS_COUNTED
         for key in queue:
             sent = waiting.get(key)
             if sent is None:
                 continue
-            if len(sent.data) > most:
+            if len(sent.data) > headers_matter and self._is_too_large(sent):
                 self._too_large(key, sent)
                 continue
             try:
@@ -121,10 +123,15 @@ class Publisher:
             except (nats.errors.Error, OSError):
                 continue  # the client's buffer is full: the sweep sends again
 
+    def _is_too_large(self, sent: _Sent) -> bool:
+        """Also one whose few headers would fit: what is stored must be able to go on with those of a dead letter."""
+        return max(len(sent.data) + HEADER_BYTES_MAX, message_bytes(sent.data, sent.headers)) > self._broker.max_payload
+
     def _too_large(self, key: str, sent: _Sent) -> None:
         self._forget(key)
         if not sent.future.done():
-            sent.future.set_exception(TooLarge(f"a message of {len(sent.data)} bytes is more than the broker takes"))
+            size = message_bytes(sent.data, sent.headers)
+            sent.future.set_exception(TooLarge(f"a message of {size} bytes is more than the broker takes"))
 
     async def _answered(self, subject: bytes, _reply: bytes, data: bytes, _headers: bytes) -> None:
         if not data:  # no stream listens at this moment: the sweep sends again

@@ -6,8 +6,8 @@ from collections.abc import Callable, Collection
 from contextlib import AbstractAsyncContextManager
 
 from penstock.broker import names
-from penstock.broker.captures import STREAM_NOT_FOUND, Captures
-from penstock.broker.connection import CONSUMER_NOT_FOUND, ApiError, Broker
+from penstock.broker.captures import Captures
+from penstock.broker.connection import STREAM_NOT_FOUND, ApiError, Broker
 from penstock.broker.events import Events
 from penstock.broker.pull import Delivery, Pull, open_pull
 from penstock.broker.tasks import covers
@@ -80,7 +80,8 @@ class Sources:
     async def close(self, trigger: str, retired: Retired) -> None:
         """Remove all that a generation had."""
         if retired.stream:
-            await self._delete_consumer(retired.stream, names.trigger_consumer(trigger, retired.generation))
+            consumer = names.trigger_consumer(trigger, retired.generation)
+            await self._broker.remove(f"CONSUMER.DELETE.{retired.stream}.{consumer}")
         await self._events.withdraw(trigger, retired.generation)
         await self._captures.leave(trigger, retired.generation, retired.stream)
 
@@ -105,13 +106,6 @@ class Sources:
             if not covers(captured, subject):
                 raise Invalid(_wider(subject, captured))
         return None
-
-    async def _delete_consumer(self, stream: str, consumer: str) -> None:
-        try:
-            await self._broker.api(f"CONSUMER.DELETE.{stream}.{consumer}")
-        except ApiError as error:
-            if error.err_code not in (CONSUMER_NOT_FOUND, STREAM_NOT_FOUND):
-                raise
 
 
 def _wider(subject: str, captured: str) -> str:

@@ -69,7 +69,7 @@ class StickyTasks:
     async def forget(self, task: str, worker_id: str) -> None:
         """Remove the worker's consumer; its tasks stay, for when it comes back."""
         with suppress(PenstockError):  # then it goes by itself
-            await self._broker.api(f"CONSUMER.DELETE.{names.STICKY}.{names.sticky_consumer(task, worker_id)}")
+            await self._broker.remove(f"CONSUMER.DELETE.{names.STICKY}.{names.sticky_consumer(task, worker_id)}")
 
     async def _durable(self, task: str, worker_id: str) -> None:
         """Made before each beginning on a new inbox: it may have gone while nobody asked."""

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 
 import msgspec
 import orjson
 from msgspec import Raw, Struct
 
 from penstock.broker import names
-from penstock.broker.connection import ApiError, Broker
+from penstock.broker.connection import Broker
 from penstock.broker.direct import DirectReader, Stored
 from penstock.broker.publisher import Publisher
 from penstock.broker.pull import EXPIRES_S, Delivery, Pull, open_pull
@@ -106,8 +106,7 @@ class Tasks:
         for stored in await self._reader.subject(stream, subject):
             if wanted(stored):
                 check()
-                with suppress(ApiError):  # answered meanwhile
-                    await self._broker.api(f"STREAM.MSG.DELETE.{stream}", {"seq": stored.seq, "no_erase": True})
+                await self._broker.remove(f"STREAM.MSG.DELETE.{stream}", {"seq": stored.seq, "no_erase": True})
 
     @asynccontextmanager
     async def consume(

@@ -229,10 +229,10 @@ async def test_tasks_that_a_later_owner_has_queued_are_not_withdrawn(store: Stor
     def lost() -> None:
         raise LeaseLost("the lease is over")
 
-    async def late(verb: str, request: Any) -> dict[str, Any]:
+    async def late(verb: str, *request: Any) -> dict[str, Any]:
         """The removal stands still on its way, for as long as it takes others to become owners."""
         await store.publisher.send(subject, b"theirs")
-        return await api(verb, request)
+        return await api(verb, *request)
 
     with pytest.raises(LeaseLost):
         await store.tasks.withdraw(run_id, "spared.echo", None, None, lost)

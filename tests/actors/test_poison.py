@@ -98,6 +98,38 @@ async def test_an_event_is_not_acknowledged_before_its_dead_letter_is_stored(
     assert lane.start > seq
 
 
+async def test_a_dead_letter_that_is_refused_is_kept_once_it_is_not(store: Store, shard: Shard) -> None:
+    run_id = await start(store, chain("refused", 1))
+    lane = shard._lanes[names.partition(run_id)]
+    await limited(store, 1)
+    seq = ack_seq(await store.publisher.send(names.history_subject(run_id), b"[]"))
+    await until_true(lambda: seq in lane.burials)
+    async with echo(store, "refused.echo"):
+        await ended(store, run_id)
+    await until_true(lambda: all(mail.handled for mail in lane.queue))
+    await shard._acknowledge_lane(names.partition(run_id), lane, float("inf"))
+    assert lane.start == seq
+    await limited(store, -1)
+    assert [b"[]"] == await buried(store, run_id, 1)
+    await until_true(lambda: not lane.burials)
+
+
+async def test_an_event_that_leaves_no_room_for_a_letters_headers_is_kept_without_its_end(store: Store, shard: Shard) -> None:
+    run_id = await start(store, chain("whole", 1))
+    body = b"[" + b" " * (store.broker.max_payload - 100)
+    await store.broker.request(names.history_subject(run_id), body)
+    [kept] = await buried(store, run_id, 1)
+    assert body[: store.publisher.body_bytes_max] == kept
+    [letter] = (await store.dead_letters.page(run_id)).letters
+    assert letter.error.endswith(f"(of its {len(body)} bytes, the first {len(kept)} are kept here)")
+
+
+async def limited(store: Store, bytes_max: int) -> None:
+    """Have the stream of dead letters refuse every message that is larger."""
+    config = (await store.broker.api(f"STREAM.INFO.{names.DEAD}"))["config"]
+    await store.broker.api(f"STREAM.UPDATE.{names.DEAD}", {**config, "max_msg_size": bytes_max})
+
+
 async def test_an_event_at_which_the_engine_fails_is_a_dead_letter_and_changes_nothing(
     store: Store, shard: Shard, monkeypatch: pytest.MonkeyPatch
 ) -> None:

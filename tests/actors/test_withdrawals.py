@@ -3,18 +3,52 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from structlog.testing import capture_logs
 
 from penstock.actors.membership import new_member
 from penstock.actors.ownership import open_shard
 from penstock.broker import names
+from penstock.broker.provisioning import provision
 from penstock.broker.store import Store, open_store
 from penstock.config.settings import BrokerSettings
-from penstock.engine.events import StepCompleted, WorkflowCancelled
+from penstock.engine.events import StepCompleted, TimerFired, TimerRef, WorkflowCancelled
 from penstock.engine.state import RunStatus, from_snapshot
-from tests.support.waiting import until
-from tests.support.world import chain, start
+from tests.support.own_broker import OwnBroker, own_broker
+from tests.support.waiting import until, until_true
+from tests.support.world import chain, echo, ended, start
 
 RUNS = 50
+
+
+@pytest.fixture
+def unforgiving(tmp_path: Path) -> Iterator[OwnBroker]:
+    """A broker of the test's own."""
+    with own_broker(tmp_path) as broker:
+        yield broker
+
+
+async def test_a_removal_that_the_broker_refuses_is_tried_again_and_fails_no_run(unforgiving: OwnBroker) -> None:
+    async with open_store(unforgiving.settings, "test") as store:
+        await provision(store.broker, unforgiving.settings)
+        async with open_store(unforgiving.settings, "shard") as own, open_shard(own, new_member("shard")):
+            async with store.sticky_tasks.consume("withheld.echo", "w1", lambda _: None, batch=1, room=lambda: 0):
+                run_id = await start(store, {**chain("withheld", 2), "sticky": "soft"})
+                await store.history.send(StepCompleted(run_id=run_id, step_id="s0", worker_id="w1"))
+                await until(lambda: store.reader.one(names.STICKY, names.sticky_subject("withheld.echo", "w1", run_id)))
+                config = (await store.broker.api(f"STREAM.INFO.{names.STICKY}"))["config"]
+                await store.broker.api(f"STREAM.UPDATE.{names.STICKY}", {**config, "sealed": True})
+                with capture_logs() as logs:
+                    await store.history.send(TimerFired(run_id=run_id, payload=TimerRef(timer="sticky.s1", step_id="s1")))
+                    await until_true(lambda: any(line["event"] == "run_waits_for_broker" for line in logs))
+            await store.broker.api(f"STREAM.DELETE.{names.STICKY}")
+            await provision(store.broker, unforgiving.settings)
+            async with echo(store, "withheld.echo"):
+                run = await ended(store, run_id)
+    assert (RunStatus.COMPLETED, None) == (run.status, run.error)
 
 
 async def test_a_step_that_becomes_ready_in_the_turn_that_cancels_its_run_leaves_no_task(

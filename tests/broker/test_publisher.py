@@ -14,7 +14,7 @@ from penstock.broker.provisioning import provision
 from penstock.broker.publisher import ack_seq
 from penstock.broker.store import Store, open_store
 from penstock.config.settings import BrokerSettings
-from penstock.engine.errors import Conflict, PenstockError, TooLarge
+from penstock.engine.errors import Conflict, Invalid, PenstockError, TooLarge
 from tests.support.line import line
 from tests.support.own_broker import OwnBroker, own_broker
 from tests.support.waiting import until_true
@@ -68,6 +68,17 @@ async def test_a_message_that_fits_only_without_its_headers_is_too_large(store: 
     with pytest.raises(TooLarge):
         await store.publisher.send("dead.large", bytes(store.broker.max_payload - 8), {names.MSG_ID: "large"})
     assert ack_seq(await store.publisher.send("dead.large", b"the connection lives"))
+
+
+async def test_headers_count_by_their_bytes_and_the_connection_stays(store: Store) -> None:
+    """Else the broker cuts the connection, and again at each repeat: for everything that this process sends."""
+    body, smileys = bytes(store.publisher.body_bytes_max), {"Dead-Error": "😀" * 1100}
+    with pytest.raises(TooLarge, match="bytes is more than the broker takes"):
+        await store.publisher.send("dead.smileys", body, {**smileys, names.MSG_ID: "x"})
+    with pytest.raises(Invalid, match="more than the broker takes"):
+        await store.broker.publish("dead.smileys", body, headers={**smileys, names.MSG_ID: "x"})
+    assert await store.publisher.send("dead.smileys", body, {"Dead-Error": "😀" * 1000})
+    assert (0, 1) == (store.broker.reconnects, len(await stored(store, "dead.smileys")))
 
 
 async def test_the_largest_message_is_stored(store: Store) -> None:

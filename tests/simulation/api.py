@@ -33,7 +33,7 @@ def answer_of(server: Server, parts: list[str], request: dict[str, Any]) -> Refu
             return _get(stream, request)
         case ["STREAM", "MSG", "DELETE", _]:
             if request["seq"] not in stream.messages:
-                return Refused(400, 10043, f"sequence {request['seq']} not found")
+                return _not_there(stream, request["seq"])
             stream.remove(request["seq"])
             return {"success": True}
         case ["CONSUMER", "CREATE", _, name, *_]:
@@ -62,6 +62,15 @@ def create_consumer(server: Server, name: str, config: dict[str, Any]) -> dict[s
         start = config.get("opt_start_seq", 1)
         server.consumers[name] = Consumer(server, name, config["filter_subject"], config["ack_wait"] / NS, start)
     return {"name": name, "config": config}
+
+
+def _not_there(stream: Stream, seq: int) -> Refused:
+    """As the broker says it: outside of what the stream has, as if it were in trouble."""
+    if seq > stream.last_seq:
+        return Refused(500, 10057, "stream store EOF")
+    if not stream.messages or seq < next(iter(stream.messages)):
+        return Refused(500, 10057, "no message found")
+    return Refused(400, 10043, f"sequence {seq} not found")
 
 
 def _info(server: Server, stream: Stream, request: dict[str, Any]) -> dict[str, Any]:
