@@ -15,6 +15,7 @@ import orjson
 
 from penstock.broker.command import Command
 from penstock.config.limits import BODY_BYTES_MAX, BULK_RUNS_MAX, MIB
+from penstock.config.ports import trouble
 from penstock.config.settings import BrokerSettings
 from penstock.engine.errors import Conflict, Invalid, Unavailable
 
@@ -46,9 +47,9 @@ class EmbeddedBroker:
     def start(self) -> None:
         """Return once it takes connections. Raises Conflict for a port in use, Invalid for credentials that cannot be read,
         Unavailable when it does not come up."""
-        for host, port in ((_host(self.settings), self.settings.port), (LOCAL, self.settings.monitor_port)):
-            if port:
-                _check_free(host, port)
+        _check_free("the broker's port", _host(self.settings), self.settings.port)
+        if self.settings.monitor_port:
+            _check_free("the monitoring port", LOCAL, self.settings.monitor_port)
         if self.settings.leaf_credentials:
             _check_readable(self.settings.leaf_credentials)
         config = self._dir / "broker.conf"
@@ -161,13 +162,10 @@ def _quote(text: str) -> str:
     return orjson.dumps(text).decode()
 
 
-def _check_free(host: str, port: int) -> None:
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((host, port))
-        except OSError as error:
-            raise Conflict(f"the broker's port {port} on {host} is in use or not allowed: {error.strerror}") from error
+def _check_free(whose: str, host: str, port: int) -> None:
+    problem = trouble(whose, host, port)
+    if problem:
+        raise Conflict(problem)
 
 
 def _check_readable(path: str) -> None:

@@ -29,8 +29,9 @@ from penstock.cli.options import settings_options
 from penstock.config.limits import HTTP_SHUTDOWN_S, SHUTDOWN_S
 from penstock.config.log_setup import configure
 from penstock.config.logging import get_logger
+from penstock.config.ports import trouble
 from penstock.config.settings import BrokerSettings, Settings, load, to_environ
-from penstock.engine.errors import Invalid, Unavailable
+from penstock.engine.errors import Conflict, Invalid, Unavailable
 
 READY_POLL_S = 0.02
 HTTP_GRACE_S = HTTP_SHUTDOWN_S + 0.5  # gunicorn ends its processes itself, whatever hangs: killed earlier, it would leave them behind
@@ -46,6 +47,7 @@ log = get_logger()
 def serve(flags: dict[str, str], config: Path | None) -> None:
     """Run the whole service: embedded broker (unless broker_url is set), engine and HTTP."""
     settings = _settings(flags, config)
+    _check_http_port(settings)
     broker = None if settings.broker.url else EmbeddedBroker(settings.broker)
     started_at, relay = time.monotonic(), Relay()
     try:
@@ -80,6 +82,7 @@ def api(flags: dict[str, str], config: Path | None) -> None:
     """Run the HTTP front end and its run index against an external broker (broker_url)."""
     settings = _settings(flags, config)
     _need_url(settings)
+    _check_http_port(settings)
     _provision(settings.broker)
     relay = Relay()
     _supervise([_services_child(settings, relay, triggers=False), *_api_children(settings)], lambda: None, relay)
@@ -107,6 +110,13 @@ def _warn_if_open(settings: BrokerSettings) -> None:
 def _need_url(settings: Settings) -> None:
     if not settings.broker.url:
         raise Invalid("broker_url is not set: this command works with an external broker (`penstock serve` brings its own)")
+
+
+def _check_http_port(settings: Settings) -> None:
+    """Before anything else: whoever has the port would answer in our place, also that it is ready. Raises Conflict."""
+    problem = trouble("the HTTP port", settings.http.listen.host, settings.http.listen.port)
+    if problem:
+        raise Conflict(problem)
 
 
 def _on(settings: Settings, url: str) -> Settings:
@@ -178,7 +188,12 @@ def _api_children(settings: Settings) -> list[Child]:
     """gunicorn, with every effective setting in its environment."""
     arguments = [sys.executable, "-m", "gunicorn", "-c", "python:penstock.config.gunicorn", "penstock.http.app:application"]
     environ = {**os.environ, **to_environ(settings)}
-    return [Child("http", lambda: Command(arguments, environ), stage=0, grace_s=HTTP_GRACE_S)]
+
+    def start() -> Process:
+        _check_http_port(settings)
+        return Command(arguments, environ)
+
+    return [Child("http", start, stage=0, grace_s=HTTP_GRACE_S)]
 
 
 def _watch_ready(settings: Settings, started_at: float) -> Callable[[], float | None]:

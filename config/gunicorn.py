@@ -22,6 +22,7 @@ from gunicorn.workers import gasgi
 from penstock.config import limits
 from penstock.config.background import FAILURES
 from penstock.config.log_setup import configure
+from penstock.config.ports import trouble
 from penstock.config.settings import Settings, SettingsError, load
 from penstock.config.stopping import ON_STOP
 from penstock.config.warnings import WARNINGS
@@ -34,6 +35,7 @@ ANSWERS = {
 FILES_KEPT = 128
 FILES_MAX = 2**20
 LAST_REQUESTS_S = 1.0  # for what clients have just sent over connections that they keep open
+SOCKETS_HANDED_OVER = ("GUNICORN_FD", "LISTEN_FDS")  # by a former gunicorn, by systemd
 WORKER_SHUTDOWN_S = int(limits.HTTP_SHUTDOWN_S) - 1  # the rest is for closing the application, before the arbiter kills
 
 log = structlog.get_logger()
@@ -119,6 +121,16 @@ def when_ready(server: Any) -> None:
     mode = _settings.http.mode
     level = logging.WARNING if mode == "insecure" else logging.INFO
     log.log(level, "control_plane", mode=mode, answers=ANSWERS[mode], listen=str(_settings.http.listen))
+
+
+def on_starting(server: Any) -> None:
+    """A port in use ends the start with one line; gunicorn would try it five times. Sockets that are handed over are in use by design."""
+    if any(os.environ.get(name) for name in SOCKETS_HANDED_OVER):
+        return
+    for address in server.cfg.address:
+        problem = isinstance(address, tuple) and trouble("the HTTP port", address[0], address[1])
+        if problem:
+            raise SystemExit(f"Error: {problem}")
 
 
 def pre_fork(server: Any, worker: Any) -> None:

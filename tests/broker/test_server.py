@@ -72,10 +72,10 @@ def test_stopping_twice_is_fine(settings: BrokerSettings) -> None:
     broker.stop()
 
 
-@pytest.mark.parametrize("field", ["port", "monitor_port"])
-def test_a_port_in_use_is_a_conflict_that_names_it(settings: BrokerSettings, taken_port: int, field: str) -> None:
+@pytest.mark.parametrize(("field", "whose"), [("port", "the broker's port"), ("monitor_port", "the monitoring port")])
+def test_a_port_in_use_is_a_conflict_that_names_it(settings: BrokerSettings, taken_port: int, field: str, whose: str) -> None:
     broker = EmbeddedBroker(msgspec.structs.replace(settings, **{field: taken_port}))
-    with pytest.raises(Conflict, match=f"port {taken_port} on 127.0.0.1 is in use"):
+    with pytest.raises(Conflict, match=f"^{whose} {taken_port} on 127.0.0.1 is in use"):
         broker.start()
     broker.stop()
 
