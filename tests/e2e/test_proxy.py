@@ -9,8 +9,9 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from tests.support.proxy import NGINX, running
+from tests.support.proxy import running
 from tests.support.service import Service, free_port
+from tests.support.tools import NGINX
 
 pytestmark = pytest.mark.skipif(NGINX is None, reason="no nginx here")
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,9 +11,9 @@ from pathlib import Path
 import trustme
 
 from tests.support.service import free_port
+from tests.support.tools import NGINX
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "deploy" / "nginx.conf"
-NGINX = shutil.which("nginx")
 TEMPORARY = ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
 
 
@@ -32,7 +31,7 @@ def configure(directory: Path, port: int, upstream: int) -> Path:
         "/var/log/nginx/": f"{directory}/",
         "/run/nginx.pid": f"{directory}/nginx.pid",
         "listen 80;": f"listen 127.0.0.1:{free_port()};",
-        "listen 443 ssl;": f"listen 127.0.0.1:{port} ssl;",
+        "listen 443 ssl http2;": f"listen 127.0.0.1:{port} ssl http2;",
         "127.0.0.1:8080": f"127.0.0.1:{upstream}",
     }.items():
         assert old in text

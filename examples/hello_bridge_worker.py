@@ -1,0 +1,14 @@
+"""The worker of hello_worker.py over HTTP: SERVICE_URL and SERVICE_BRIDGE_TOKEN are all that it needs, and no way to the broker."""
+
+from penstock.worker import Worker
+
+worker = Worker(transport="bridge")
+
+
+@worker.task("hello")
+def hello(name: str) -> dict[str, str]:
+    return {"greeting": f"Hello, {name}!"}
+
+
+if __name__ == "__main__":
+    worker.run()
