@@ -111,7 +111,7 @@ class HeldLeases:
 
     async def last_sign(self) -> None:
         """Give the workers the longest time that this process can, before it ends."""
-        for kept in self._held.values():
+        for kept in list(self._held.values()):
             await self._leases.delivery(kept.lease).in_progress()
 
     async def restore(self) -> None:

@@ -212,8 +212,10 @@ class Queue:
     async def _recall(self) -> None:
         assert self._pull is not None
         self._recalling = True
-        await self._pull.recall()
-        self._recalling = False
+        try:
+            await self._pull.recall()
+        finally:  # else a failure would have this queue ask for nothing, for ever
+            self._recalling = False
         await self.ask()
 
     def _spawn(self, work: Coroutine[None, None, None]) -> None:

@@ -81,7 +81,7 @@ class Queues:
         for task in self._open.values():
             if _is_open(task):
                 task.result().end_polls()
-        for task in self._open.values():
+        for task in list(self._open.values()):  # what is being opened meanwhile ends with its task, and leaves the dict then
             if _is_open(task):
                 await task.result().close()
             else:

@@ -172,9 +172,11 @@ class Intake:
     async def _recall(self, source: _Source) -> None:
         async with source.recalling:
             source.closed = True
-            if source.pull is not None:
-                await source.pull.recall()
-            source.closed = False
+            try:
+                if source.pull is not None:
+                    await source.pull.recall()
+            finally:  # else a failure would have this type ask for nothing, for ever
+                source.closed = False
 
     async def _return(self, deliveries: Sequence[Delivery]) -> None:
         for delivery in deliveries:

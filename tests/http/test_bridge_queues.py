@@ -7,11 +7,13 @@ import asyncio
 import pytest
 
 from penstock.broker import names
-from penstock.broker.pull import Delivery
+from penstock.broker.pull import Delivery, Pull
 from penstock.broker.store import Store
 from penstock.config.limits import MIB, POLL_BYTES_MAX
+from penstock.engine.errors import Unavailable
 from penstock.http import bridge_in_hand
-from penstock.http.bridge_queue import Poller, QueueName, Taken
+from penstock.http.bridge_in_hand import InHand
+from penstock.http.bridge_queue import Poller, Queue, QueueName, Taken
 from penstock.http.bridge_queues import Queues
 from tests.http.bridge import is_polled
 from tests.support.waiting import until_true
@@ -57,6 +59,39 @@ async def test_a_poll_of_large_tasks_is_answered_with_few(store: Store) -> None:
         assert not poller.ready.done()
         poller.take(Taken("t", delivery))
     assert (0, True) == (poller.wanted, poller.ready.done())
+
+
+async def test_a_queue_asks_again_after_a_recall_that_failed(store: Store, task: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    queue = Queue(QueueName(task), store, lambda _: None, InHand(lambda: None))
+    await queue.open()
+    monkeypatch.setattr(Pull, "recall", _gone)
+    await queue._settle(-1)
+    monkeypatch.undo()
+    poller = Poller(1)
+    queue.join(poller)
+    await queue.ask()
+    await dispatch(store, task)
+    async with asyncio.timeout(PATIENCE_S):
+        await poller.ready
+    assert [task] == [one.task for one in poller.taken]
+    await queue.close()
+
+
+async def test_queues_are_closed_while_another_one_is_being_opened(store: Store, task: str) -> None:
+    """Its end takes it out of the dict that the closing goes through."""
+    queues = Queues(store, lambda _: None)
+    polls = [asyncio.create_task(queues.poll([QueueName(f"{task}.{number}")], Poller(1), None, 0)) for number in range(3)]
+    await asyncio.gather(*polls)
+    for number in range(3, 6):
+        queues._open[QueueName(f"{task}.{number}")] = asyncio.create_task(queues._opened(QueueName(f"{task}.{number}")))
+    queues._open = dict(reversed(queues._open.items()))  # those that are being opened come first
+    await asyncio.sleep(0)  # they have begun
+    await queues.close()
+    assert 3 == len(queues._open)
+
+
+async def _gone(pull: Pull) -> None:
+    raise Unavailable("the connection broke")
 
 
 def _in_hand(pollers: list[Poller]) -> int:
