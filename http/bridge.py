@@ -17,6 +17,7 @@ from falcon import HTTP_204
 from falcon.asgi import Request, Response
 from msgspec import Struct
 
+from penstock.actors import control
 from penstock.broker import signals
 from penstock.broker.registrations import WorkerRegistration, register
 from penstock.config.background import start
@@ -104,9 +105,7 @@ class RunSignal:
     async def on_post(self, req: Request, resp: Response, run_id: str, name: str) -> None:
         """Send a signal to a run; the body is its payload."""
         store, found = self._backend.store, _target(run_id, name)
-        payload = await bodies.read(req, SIGNAL_BYTES_MAX)
-        revision = await signals.put(store, found, name, payload)
-        await signals.tell(store, found, name, len(payload), revision)
+        await control.signal(store, found, name, await bodies.read(req, SIGNAL_BYTES_MAX))
         answers.ok(resp, SentSignal(found, name))
 
 

@@ -10,15 +10,20 @@ from typing import Any
 
 import httpx2
 import pytest
+from falcon.testing import ASGIConductor
 
+from penstock.broker import history, names
 from penstock.broker.provisioning import provision
 from penstock.broker.store import Store, open_store
+from penstock.config.settings import HttpSettings, Settings
 from penstock.engine.errors import Unavailable
+from penstock.http.app import create_app
 from tests.http.bridge import TOKEN, client, is_polled, poll, polled, resolve
 from tests.support.frontends import front_ends
 from tests.support.little_room import FULL, fill, make_room, small_broker
 from tests.support.own_broker import OwnBroker, own_broker
 from tests.support.waiting import until
+from tests.support.world import chain, start
 from tests.worker.desk import answer, dispatch, output_of
 
 
@@ -113,6 +118,24 @@ async def test_without_a_broker_every_question_is_503_and_later_counts(
     assert 200 == outlived.status_code, outlived.text
     assert run_id == outlived.json()[0]["run_id"]
     assert [] == await poll(https[0], task, timeout_ms=0)
+
+
+async def test_a_signal_that_cannot_be_told_to_its_run_is_503_in_time(
+    broker: OwnBroker, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The log acknowledges nothing while the bucket of signals does: without a deadline, that would be waited for without end."""
+    monkeypatch.setattr(history, "PUBLISH_DEADLINE_S", 0.2)
+    run_id = await start(store, chain("signalled"))
+    config = (await store.broker.api(f"STREAM.INFO.{names.HISTORY}"))["config"]
+    await store.broker.api(f"STREAM.UPDATE.{names.HISTORY}", {**config, "no_ack": True})
+    settings = Settings(broker=broker.settings, http=HttpSettings(bridge_token=TOKEN))
+    async with ASGIConductor(create_app(settings)) as app:
+        path, headers = f"/v1/runs/{run_id}/signals/go", {"Authorization": f"Bearer {TOKEN}"}
+        async with asyncio.timeout(10):
+            refused = await app.simulate_post(path, body=b"1", headers=headers)
+            assert (503, "1") == (refused.status_code, refused.headers["retry-after"])
+            await store.broker.api(f"STREAM.UPDATE.{names.HISTORY}", config)
+            assert 200 == (await app.simulate_post(path, body=b"1", headers=headers)).status_code
 
 
 async def _resolved(http: httpx2.AsyncClient, task: dict[str, Any]) -> bool:

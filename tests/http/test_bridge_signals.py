@@ -16,6 +16,7 @@ from penstock.config.settings import BrokerSettings
 from penstock.engine.events import SignalReceived
 from tests.http.bridge import TOKEN, client
 from tests.support.frontends import FrontEnd, front_ends
+from tests.support.world import chain, start
 from tests.worker.desk import new_run_id, reported
 
 
@@ -59,22 +60,30 @@ async def test_signal_that_does_not_come_is_204(http: httpx2.AsyncClient) -> Non
 
 
 async def test_signal_is_stored_and_told_to_its_run(store: Store, http: httpx2.AsyncClient) -> None:
-    run_id = new_run_id()
+    run_id = await start(store, chain("signalled"))
     answer = await http.post(path(run_id), content=b"\x00raw")
     assert {"run_id": run_id, "signal": "go", "status": "sent"} == answer.json()
     entry = await store.signals.get(names.signal_key(run_id, "go"))
     assert entry is not None
     assert b"\x00raw" == entry.value
-    (told,) = await reported(store, run_id, lambda event: isinstance(event, SignalReceived))
+    *_, told = await reported(store, run_id, lambda event: isinstance(event, SignalReceived))
     assert isinstance(told, SignalReceived)
     assert ("go", 4) == (told.payload.name, told.payload.size)
 
 
 async def test_signal_at_its_limit_and_one_past_it(store: Store, http: httpx2.AsyncClient) -> None:
-    run_id = new_run_id()
+    run_id = await start(store, chain("signalled"))
     assert 200 == (await http.post(path(run_id), content=b"x" * SIGNAL_BYTES_MAX)).status_code
     assert 413 == (await http.post(path(run_id, "more"), content=b"x" * (SIGNAL_BYTES_MAX + 1))).status_code
     assert await store.signals.get(names.signal_key(run_id, "more")) is None
+
+
+async def test_signal_to_a_run_that_does_not_exist_is_404_and_leaves_nothing(store: Store, http: httpx2.AsyncClient) -> None:
+    run_id = new_run_id()
+    answer = await http.post(path(run_id), content=b"1")
+    assert (404, f"run {run_id} does not exist\n") == (answer.status_code, answer.text)
+    assert await store.signals.get(names.signal_key(run_id, "go")) is None
+    assert [] == await store.history.read(run_id)
 
 
 @pytest.mark.parametrize(

@@ -28,6 +28,7 @@ from penstock.worker import BlockingContext, Context, Continue, NonRetriable, Pa
 from tests.http.bridge import frames, requests_waiting
 from tests.support.frontends import FrontEnd, front_ends
 from tests.support.waiting import until, until_true
+from tests.support.world import chain, start
 from tests.worker.desk import acknowledged, answer, dispatch, new_run_id, output_of, put_raw, reported, taking, waiting
 
 TOKEN = "conformance"
@@ -239,7 +240,7 @@ async def test_thread_has_the_same_context(store: Store, worker: Worker, task: s
         ctx.send_signal(ctx.run_id, "self", {"a": 1})
         return {"after": ctx.load_checkpoint(), "signal": ctx.wait_signal("self", 5)}
 
-    run_id = await dispatch(store, task)
+    run_id = await dispatch(store, task, run_id=await start(store, chain(task)))
     async with worker.running():
         assert {"after": [1, 2], "signal": {"a": 1}} == output_of(await answer(store, run_id))
 
@@ -262,7 +263,7 @@ async def test_signal_wakes_a_waiting_function(store: Store, worker: Worker, tas
 
 
 async def test_signals_sent_are_stored_and_told_to_their_run(store: Store, worker: Worker, task: str) -> None:
-    target = new_run_id()
+    target = await start(store, chain(task))
 
     @worker.task(task)
     async def sending(value: None, ctx: Context) -> None:
