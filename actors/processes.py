@@ -8,7 +8,7 @@ import gc
 import os
 import signal
 import sys
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
 from contextlib import AsyncExitStack
 from functools import partial
 from typing import Any
@@ -134,11 +134,24 @@ def _main(settings: Settings, name: str, parent: int, work: Callable[[asyncio.Ev
     _die_with(parent)
     configure(settings.log, name)
     os.setpgid(0, 0)  # Ctrl-C goes to the whole group; the supervisor decides the order
+    reasons: list[str] = []
     try:
         uvloop.run(_until_stopped(work))
-    except (Unavailable, Conflict, Denied, Invalid) as error:
-        log.error("process_gave_up", error=str(error))
+    except* (Unavailable, Conflict, Denied, Invalid) as group:  # several jobs of one process raise a group
+        reasons = list(_reasons(group))
+    for reason in reasons:
+        log.error("process_gave_up", error=reason)
+    if reasons:
         sys.exit(1)
+
+
+def _reasons(error: BaseException) -> Iterator[str]:
+    """What went wrong, also deep inside groups of errors."""
+    if isinstance(error, BaseExceptionGroup):
+        for one in error.exceptions:
+            yield from _reasons(one)
+    else:
+        yield str(error)
 
 
 async def _until_stopped(work: Callable[[asyncio.Event], Awaitable[None]]) -> None:
