@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 
 import msgspec
-from msgspec import Struct
+from msgspec import UNSET, Struct, UnsetType
 
 from penstock.broker.buckets import Bucket
 from penstock.broker.facts import now
@@ -15,7 +15,8 @@ from penstock.engine.errors import Conflict, Unavailable
 
 
 class WorkerRegistration(Struct, frozen=True, kw_only=True):
-    """As stored. Workers in other languages may leave out everything but the first two."""
+    """As stored. Workers in other languages may leave out everything but the first two. `worker_group`: it takes only tasks of
+    steps with this group."""
 
     worker_id: str
     task_types: tuple[str, ...]
@@ -27,6 +28,7 @@ class WorkerRegistration(Struct, frozen=True, kw_only=True):
     pid: int = 0
     version: str = ""
     last_seen: str = ""
+    worker_group: str | UnsetType = UNSET
 
 
 async def register(bucket: Bucket, entry: WorkerRegistration) -> int:

@@ -12,7 +12,7 @@ from penstock.cli.session import Group, Session
 if TYPE_CHECKING:
     from penstock.http.client_views import WorkerView
 
-HEADERS = ("WORKER", "TASKS", "MAX", "TRANSPORT", "LANGUAGE", "HOST", "PID", "LAST SEEN")
+HEADERS = ("WORKER", "TASKS", "GROUP", "MAX", "TRANSPORT", "LANGUAGE", "HOST", "PID", "LAST SEEN")
 
 
 @click.group(cls=Group)
@@ -30,4 +30,5 @@ def list_workers(session: Session) -> None:
 
 def _row(item: WorkerView) -> tuple[str, ...]:
     known = (item.transport, item.language, item.hostname, item.pid)
-    return (item.worker_id, ", ".join(item.task_types), str(item.max_tasks), *map(output.optional, known), times.age(item.last_seen))
+    fields = (item.worker_id, ", ".join(item.task_types), output.optional(item.worker_group), str(item.max_tasks))
+    return (*fields, *map(output.optional, known), times.age(item.last_seen))

@@ -5,8 +5,16 @@ set -euo pipefail
 task=${1:-hello} api=${SERVICE_URL:-http://localhost:8080}/v1 id=shell-$$
 post=(curl --silent --show-error --fail-with-body --noproxy localhost,127.0.0.1 -H "Authorization: Bearer $SERVICE_BRIDGE_TOKEN")
 
-# Registered for as long as this stream of heartbeats is open.
-"${post[@]}" "$api/workers/connect" -d '{"worker_id": "'"$id"'", "task_types": ["'"$task"'"], "language": "shell"}' >/dev/null &
+stay_connected() { # registered for as long as this stream of heartbeats is open; what breaks is opened again
+  trap 'kill $stream 2>/dev/null; exit' TERM
+  while true; do
+    "${post[@]}" "$api/workers/connect" -d '{"worker_id": "'"$id"'", "task_types": ["'"$task"'"], "language": "shell"}' >/dev/null &
+    stream=$!
+    wait $stream || true
+    sleep 1
+  done
+}
+stay_connected &
 trap 'kill $! 2>/dev/null || true' EXIT
 trap 'exit 0' INT TERM
 

@@ -31,6 +31,7 @@ class ConnectWorker(Struct, frozen=True, forbid_unknown_fields=True):
     hostname: str = ""
     pid: int = 0
     version: str = ""
+    worker_group: str | None = None
 
 
 class PollTasks(Struct, frozen=True, forbid_unknown_fields=True):
@@ -92,6 +93,7 @@ async def connection(req: Request) -> WorkerRegistration:
     report = Report()
     _check_name(report, "worker_id", request.worker_id)
     _check_types(report, request.task_types)
+    _check_name(report, "worker_group", request.worker_group)
     _check_number(report, "max_tasks", request.max_tasks, 1, 2**31)
     _raise(report)
     return WorkerRegistration(
@@ -104,6 +106,7 @@ async def connection(req: Request) -> WorkerRegistration:
         hostname=request.hostname,
         pid=request.pid,
         version=request.version,
+        worker_group=UNSET if request.worker_group is None else request.worker_group,
     )
 
 

@@ -77,6 +77,7 @@ class WorkerView(Struct, frozen=True, kw_only=True):
     hostname: str | UnsetType = UNSET
     pid: int | UnsetType = UNSET
     version: str | UnsetType = UNSET
+    worker_group: str | UnsetType = UNSET
     last_seen: str | UnsetType = UNSET
 
 

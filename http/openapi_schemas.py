@@ -39,6 +39,7 @@ RULES: Mapping[type[Struct], Mapping[str, Schema]] = {
         "worker_id": ref("Name"),
         "task_types": array(ref("Name"), minItems=1, maxItems=TASK_TYPES_MAX),
         "max_tasks": whole(1, 2**31),
+        "worker_group": ref("Name"),
     },
     PollTasks: {
         "task_types": array(ref("Name"), minItems=1, maxItems=TASK_TYPES_MAX),

@@ -7,11 +7,13 @@ import socket
 from collections.abc import Mapping
 from importlib.metadata import version
 
+from msgspec import UNSET
+
 from penstock.broker.registrations import WorkerRegistration
 
 
 def registration(
-    worker_id: str, task_types: tuple[str, ...], max_tasks: int, metadata: Mapping[str, str], transport: str
+    worker_id: str, task_types: tuple[str, ...], max_tasks: int, group: str | None, metadata: Mapping[str, str], transport: str
 ) -> WorkerRegistration:
     """The entry of a worker in this process."""
     return WorkerRegistration(
@@ -24,4 +26,5 @@ def registration(
         hostname=socket.gethostname(),
         pid=os.getpid(),
         version=version("penstock"),
+        worker_group=UNSET if group is None else group,
     )

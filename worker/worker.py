@@ -113,7 +113,8 @@ class Worker:
         if not self._functions:
             raise Invalid("the worker has no task functions")
         async with self._opened() as transport:
-            entry = registration(self.worker_id, tuple(self._functions), self._bounds.max_tasks, self._metadata, transport.name)
+            bounds = self._bounds
+            entry = registration(self.worker_id, tuple(self._functions), bounds.max_tasks, bounds.group, self._metadata, transport.name)
             try:
                 async with transport.registered(entry), self._working(transport) as self._intake:
                     log.info("worker_started", worker_id=self.worker_id, task_types=sorted(self._functions), transport=transport.name)

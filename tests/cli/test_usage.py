@@ -186,6 +186,13 @@ def test_worker_list_shows_optional_fields_as_empty(penstock: Penstock, service:
     assert ["w1", "a,", "b", "1", "h", "7"] == penstock("worker", "list").out.splitlines()[1].split()
 
 
+def test_worker_list_shows_the_group(penstock: Penstock, service: Service) -> None:
+    service.on("GET /workers", [{"worker_id": "w1", "task_types": ["a"], "worker_group": "gpu"}])
+    head, row = penstock("worker", "list").out.splitlines()
+    assert ["WORKER", "TASKS", "GROUP", "MAX"] == head.split()[:4]
+    assert ["w1", "a", "gpu", "1"] == row.split()
+
+
 def test_config_shows_values_and_origins_but_no_secret(penstock: Penstock, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("SERVICE_BRIDGE_TOKEN", "hush")
     monkeypatch.setenv("SERVICE_BROKER_URL", "nats://u:hush@h:4222")

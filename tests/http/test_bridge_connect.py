@@ -46,6 +46,7 @@ async def http(store: Store, end: FrontEnd) -> AsyncIterator[httpx2.AsyncClient]
 
 async def test_worker_is_registered_as_long_as_its_stream_is_open(store: Store, http: httpx2.AsyncClient) -> None:
     body = {"worker_id": "w-1", "task_types": ["a", "b"], "max_tasks": 4, "metadata": {"zone": "x"}, "language": "shell"}
+    body |= {"worker_group": "gpu"}
     async with http.stream("POST", "/v1/workers/connect", json=body) as answer:
         assert (200, "text/event-stream") == (answer.status_code, answer.headers["content-type"])
         lines = answer.aiter_text()  # as long as it is referred to, the connection is open
@@ -99,6 +100,7 @@ async def test_heartbeat_tells_the_time_and_renews_the_registration(store: Store
     [
         ({}, ["worker_id is required", "task_types is required"]),
         ({"worker_id": "a/b", "task_types": []}, [f'worker_id "a/b" {RULE}', "task_types is empty"]),
+        ({"worker_id": "w", "task_types": ["a"], "worker_group": "a b"}, [f'worker_group "a b" {RULE}']),
         ({"worker_id": "w", "task_types": ["a"], "max_tasks": 0}, ["max_tasks must be a whole number from 1 to 2147483648, not 0"]),
         ({"worker_id": "w", "task_types": ["a"], "metadata": {"k": 1}}, ["Expected `str`, got `int` - at `$.metadata[...]`"]),
         ({"worker_id": "w", "task_types": ["a"], "transport": "nats"}, ['unknown field "transport"']),

@@ -423,7 +423,7 @@ async def test_full_worker_takes_its_own_tasks_when_it_has_room(store: Store, ne
 
 
 async def test_registration_tells_all_about_the_worker_and_goes_with_it(store: Store, new_worker: NewWorker, task: str) -> None:
-    worker = new_worker(worker_id=f"w-{task}", max_tasks=4, metadata={"zone": "a"})
+    worker = new_worker(worker_id=f"w-{task}", max_tasks=4, metadata={"zone": "a"}, group="gpu")
     worker.task(task)(lambda: None)
     async with worker.running():
         entry = await store.workers.get(worker.worker_id)
@@ -433,7 +433,7 @@ async def test_registration_tells_all_about_the_worker_and_goes_with_it(store: S
     assert found.pop("version")
     assert found.pop("transport") in ("nats", "bridge")
     expected = {"worker_id": worker.worker_id, "task_types": [task], "language": "python", "max_tasks": 4, "metadata": {"zone": "a"}}
-    assert {**expected, "hostname": socket.gethostname(), "pid": os.getpid()} == found
+    assert {**expected, "worker_group": "gpu", "hostname": socket.gethostname(), "pid": os.getpid()} == found
 
     async def gone() -> bool:
         return await store.workers.get(worker.worker_id) is None
