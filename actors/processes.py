@@ -15,6 +15,7 @@ from typing import Any
 
 import uvloop
 
+from penstock.actors.former_names import keep_names
 from penstock.actors.index_file import index_path
 from penstock.actors.index_follower import follow_when_free
 from penstock.actors.leaf_watch import watch_links
@@ -40,7 +41,12 @@ BROKER_PATIENCE_S = 60.0
 RETURN_PATIENCE_S = 5.0  # of one attempt, for a broker that was there before; there is always another
 RETURN_AGAIN_S = 0.5
 INDEX_NICENESS = 10
-ENGINE_WIDE = {"triggers": keep_triggers, "lost_tasks": keep_from_straying, "overdue_schedules": keep_on_time}
+ENGINE_WIDE = {
+    "triggers": keep_triggers,
+    "lost_tasks": keep_from_straying,
+    "overdue_schedules": keep_on_time,
+    "former_names": keep_names,
+}
 
 Loop = Callable[[], Coroutine[Any, Any, object]]
 

@@ -96,8 +96,8 @@ def _tasks(info: dict[str, Any]) -> int:
 
 def _task(info: dict[str, Any]) -> str:
     """The type (and group) that a consumer's filter is for."""
-    subject: str = info["config"]["filter_subject"]
-    return subject.removeprefix("task.").rpartition(".")[0]
+    task, group = names.task_of(info["config"]["filter_subject"])
+    return task if group is None else f"{task}:{group}"
 
 
 async def _oldest_s(broker: Broker, info: dict[str, Any]) -> float:

@@ -150,22 +150,59 @@ def start_subject(run_id: str) -> str:
 
 
 def task_subject(task: str, run_id: str, group: str | None = None) -> str:
-    return f"task.{task}.{group}.{run_id}" if group else f"task.{task}.{run_id}"
+    """No name holds `=`: a group's begins with it, so that no type is taken for another one with a group."""
+    return f"task.{task}.={group}.{run_id}" if group else f"task.{task}.{run_id}"
 
 
 def task_filter(task: str, group: str | None = None) -> str:
     return task_subject(task, "*", group)
 
 
+def task_of(subject: str) -> tuple[str, str | None]:
+    """Type and group of a task's subject, or of a filter for such."""
+    task, _, group = subject.removeprefix("task.").rpartition(".")[0].partition(".=")
+    return task, group or None
+
+
 def task_consumer(task: str, group: str | None = None) -> str:
     """The durable that all workers of a task type (and group) share; the broker allows no dots in its name."""
-    name = f"workers-{task}-{group}" if group else f"workers-{task}"
-    return name.replace(".", "-")
+    return f"workers-{_dotless(task)}:{_dotless(group)}" if group else f"workers-{_dotless(task)}"
+
+
+def spare_task_consumer(task: str, group: str | None = None) -> str:
+    """Another durable for them, where a former version has given the name to another type: no group has an empty name."""
+    return task_consumer(task, group) + ":"
+
+
+def former_task_consumer(task: str) -> str:
+    """What a former version called the durable of a type. It meant other types and groups, too: `a.b`, `a-b`, and `a` with `b`."""
+    return f"workers-{task.replace('.', '-')}"
+
+
+def task_subjects(task: str, run_id: str, group: str | None) -> list[str]:
+    """Where the run's tasks of a type (and group) may wait. A former version queued a group's with those of another type."""
+    return [task_subject(task, run_id, group)] + ([f"task.{task}.{group}.{run_id}"] if group else [])
+
+
+def _dotless(name: str) -> str:
+    return name.replace(".", "=")
 
 
 def sticky_subject(task: str, worker_id: str, run_id: str) -> str:
-    """Where a task waits for the one worker that its run is bound to."""
-    return f"sticky.{task}.{worker_id}.{run_id}"
+    """Where a task waits for the one worker that its run is bound to. The worker is one token: it and the type cannot be taken for
+    others, as `a.b` of worker `c` for `a` of worker `b.c`."""
+    return f"sticky.{task}.{_dotless(worker_id)}.{run_id}"
+
+
+def sticky_subjects(task: str, worker_id: str, run_id: str) -> list[str]:
+    """Where the run's tasks for a worker may wait. A former version left the dots in a worker id."""
+    return [sticky_subject(task, worker_id, run_id)] + ([f"sticky.{task}.{worker_id}.{run_id}"] if "." in worker_id else [])
+
+
+def sticky_of(subject: str) -> tuple[str, str]:
+    """Type and worker id of such a task's subject, or of a filter for such."""
+    task, worker_id = subject.removeprefix("sticky.").rpartition(".")[0].rsplit(".", 1)
+    return task, worker_id.replace("=", ".")
 
 
 def sticky_filter(task: str, worker_id: str) -> str:

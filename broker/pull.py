@@ -22,6 +22,7 @@ BRIEF_S = 0.1
 HEARTBEAT_S = 2
 QUIET_S = 2 * HEARTBEAT_S
 RECALL_S_MAX = 5.0
+UNHELD_MAX = 100  # that are taken together
 BESIDE_BYTES_MAX = 64 << 10  # what a message may have in the broker's count beside its payload
 PENDING = re.compile(rb"Nats-Pending-Messages: (\d+)")
 UNUSED = re.compile(rb"MaxBytes\r\n(?s:.*)Nats-Pending-Bytes: (\d+)")
@@ -236,3 +237,12 @@ async def open_pull(
         finally:  # at once, before the watch has ended: what comes meanwhile would be lost to others
             broker.on_reconnect.remove(pull._safely_renew)
             await pull._close()
+
+
+async def take_unheld(broker: Broker, stream: str, consumer: str) -> list[Delivery]:
+    """Some messages that are there and that nobody holds: from now on the caller has them."""
+    found: list[Delivery] = []
+    async with open_pull(broker, stream, consumer, found.append, batch=UNHELD_MAX, room=lambda: 0) as pull:
+        await pull.ask_briefly(UNHELD_MAX)
+        await asyncio.sleep(2 * BRIEF_S)  # until the request is over for certain
+    return found

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 
 from penstock.broker import names
 from penstock.broker.connection import CONSUMER_NOT_FOUND, ApiError, Broker
-from penstock.broker.pull import BRIEF_S, EXPIRES_S, Delivery, Pull, open_pull
+from penstock.broker.pull import EXPIRES_S, Delivery, Pull, open_pull, take_unheld
 from penstock.config.limits import ACK_WAIT_S, STICKY_CONSUMER_S
 from penstock.engine.errors import PenstockError
-
-UNHELD_MAX = 100  # that are looked at together
 
 
 class StickyTasks:
@@ -60,11 +57,7 @@ class StickyTasks:
             if error.err_code != CONSUMER_NOT_FOUND:
                 raise
             await self._durable(task, worker_id)
-        found: list[Delivery] = []
-        async with open_pull(self._broker, names.STICKY, name, found.append, batch=UNHELD_MAX, room=lambda: 0) as pull:
-            await pull.ask_briefly(UNHELD_MAX)
-            await asyncio.sleep(2 * BRIEF_S)  # until the request is over for certain
-        return found
+        return await take_unheld(self._broker, names.STICKY, name)
 
     async def forget(self, task: str, worker_id: str) -> None:
         """Remove the worker's consumer; its tasks stay, for when it comes back."""

@@ -14,6 +14,7 @@ from penstock.broker.dead_letters import DeadLetters
 from penstock.broker.definitions import Definitions
 from penstock.broker.direct import DirectReader, open_reader
 from penstock.broker.events import Events
+from penstock.broker.former_names import FormerNames
 from penstock.broker.history import History
 from penstock.broker.leases import Leases
 from penstock.broker.meters import Meters
@@ -40,6 +41,7 @@ class Store:
         self.owners = Owners(self.bucket(names.ENGINES), broker)
         self.tasks = Tasks(broker, publisher, reader)
         self.sticky_tasks = StickyTasks(broker)
+        self.former_names = FormerNames(broker, publisher, reader)
         self.dead_letters = DeadLetters(broker, publisher, reader)
         self.runs = self.bucket(names.RUNS)
         self.workers = self.bucket(names.WORKERS)

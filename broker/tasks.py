@@ -71,6 +71,7 @@ class Tasks:
 
     def __init__(self, broker: Broker, publisher: Publisher, reader: DirectReader) -> None:
         self._broker, self._publisher, self._reader = broker, publisher, reader
+        self._durables: dict[tuple[str, str | None], str] = {}
 
     def send(self, run_id: str, workflow: str, command: DispatchTask) -> asyncio.Future[bytes]:
         """Queue a task, for everyone or for its worker; the future ends when it is stored. A repeat within 2 min is stored once."""
@@ -87,18 +88,18 @@ class Tasks:
         `check` raises when the run is another's by now. What is queued after it was asked stays, however late the removal arrives.
         """
         stream = names.TASKS if worker is None else names.STICKY
-        subject = names.task_subject(task, run_id, group) if worker is None else names.sticky_subject(task, worker, run_id)
-        await self._remove(stream, subject, lambda _: True, check)
+        for subject in names.task_subjects(task, run_id, group) if worker is None else names.sticky_subjects(task, worker, run_id):
+            await self._remove(stream, subject, lambda _: True, check)
 
     async def withdraw_sticky(self, run_id: str, command: WithdrawSticky, check: Callable[[], None]) -> None:
         """Remove this very execution from what waits for its worker; one that is gone is fine. `check` as above."""
-        subject = names.sticky_subject(command.task, command.worker, run_id)
 
         def wanted(stored: Stored) -> bool:
             task = decode(stored.data)
             return (task.step_id, task.iteration, task.attempt) == (command.step_id, command.iteration, command.attempt)
 
-        await self._remove(names.STICKY, subject, wanted, check)
+        for subject in names.sticky_subjects(command.task, command.worker, run_id):
+            await self._remove(names.STICKY, subject, wanted, check)
 
     async def _remove(self, stream: str, subject: str, wanted: Callable[[Stored], bool], check: Callable[[], None]) -> None:
         """Each by its sequence. Never by a purge of the subject: while others are queued, handed out and answered, the broker then
@@ -126,12 +127,20 @@ class Tasks:
 
     async def ack_wait_s(self, task: str, group: str | None = None) -> float:
         """How long the broker waits for the answer to a task of this type before it delivers it again."""
-        found = await self._broker.api(f"CONSUMER.INFO.{names.TASKS}.{names.task_consumer(task, group)}")
-        return int(found["config"]["ack_wait"]) / 1e9
+        name = self._durables.get((task, group)) or names.task_consumer(task, group)
+        return int((await self._broker.api(f"CONSUMER.INFO.{names.TASKS}.{name}"))["config"]["ack_wait"]) / 1e9
 
     async def _durable(self, task: str, group: str | None) -> str:
-        """The name of the type's consumer, made if it is not there; one with a wider filter is used as it is."""
+        """The name of the type's consumer, made if it is not there; one with a wider filter, or of a former name, is used as it is."""
         name, wanted = names.task_consumer(task, group), names.task_filter(task, group)
+        try:
+            await self._make(name, wanted)
+        except PenstockError as error:
+            name = await self._other(task, group, error)
+        self._durables[task, group] = name
+        return name
+
+    async def _make(self, name: str, wanted: str) -> None:
         config = {
             "name": name,
             "durable_name": name,
@@ -141,20 +150,34 @@ class Tasks:
             "filter_subject": wanted,
         }
         request = {"stream_name": names.TASKS, "config": config, "action": "create"}
-        try:
-            await self._broker.api(f"CONSUMER.CREATE.{names.TASKS}.{name}.{wanted}", request)
-        except PenstockError as error:
-            await self._usable(name, wanted, error)
-        return name
+        await self._broker.api(f"CONSUMER.CREATE.{names.TASKS}.{name}.{wanted}", request)
 
-    async def _usable(self, name: str, wanted: str, error: PenstockError) -> None:
+    async def _other(self, task: str, group: str | None, refused: PenstockError) -> str:
+        """The name of the consumer that takes what the refused one was to take: its own, as somebody made it, or a former version's.
+        Where that version gave its name to another type, a spare one is made. Raises Conflict."""
+        name, wanted = names.task_consumer(task, group), names.task_filter(task, group)
+        serves = await self._serves(name)
+        if serves is not None and covers(serves, wanted):
+            return name
+        former = names.former_task_consumer(task)
+        if group is None and former != name and covers(await self._serves(former) or "", wanted):
+            return former
+        if serves is None:
+            raise refused
+        spare = names.spare_task_consumer(task, group)
         try:
-            found = await self._broker.api(f"CONSUMER.INFO.{names.TASKS}.{name}")
+            await self._make(spare, wanted)
+        except PenstockError as error:
+            raise Conflict(f'the consumer "{name}" serves {serves}, not {wanted}') from error
+        return spare
+
+    async def _serves(self, consumer: str) -> str | None:
+        """The filter of this consumer; None: it is not there, or the broker does not say."""
+        try:
+            found = await self._broker.api(f"CONSUMER.INFO.{names.TASKS}.{consumer}")
         except PenstockError:
-            raise error from None
-        filter_subject = found["config"].get("filter_subject", ">")
-        if not covers(filter_subject, wanted):
-            raise Conflict(f'the consumer "{name}" serves {filter_subject}, not {wanted}') from error
+            return None
+        return str(found["config"].get("filter_subject", ">"))
 
 
 def covers(wide: str, narrow: str) -> bool:

@@ -71,8 +71,8 @@ METRICS: Mapping[str, Metric] = {
         Metric(
             "penstock_queue_tasks",
             "gauge",
-            "Tasks of a type: waiting for a worker, or delivered to one that has not answered. The type is followed by the worker "
-            "group, if any.",
+            "Tasks of a type: waiting for a worker, or delivered to one that has not answered. The type is followed by a colon "
+            "and the worker group, if any.",
             ("task", "state"),
             of="service",
         ),

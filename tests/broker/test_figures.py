@@ -76,7 +76,7 @@ async def test_an_empty_queue_has_no_age_and_groups_stand_apart(clean: Store) ->
         await dispatch(clean, "mail.send", 1)
         await dispatch(clean, "mail", 2, "eu")
         found = (await figures.queues(clean.broker)).by_task
-    assert {"mail.send": 1, "mail.eu": 2, "idle": 0} == {task: queue.waiting for task, queue in found.items()}
+    assert {"mail.send": 1, "mail:eu": 2, "idle": 0} == {task: queue.waiting for task, queue in found.items()}
     assert figures.Queue(0, 0, 0.0) == found["idle"]
 
 

@@ -3,16 +3,27 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from itertools import product
+from typing import TypeAlias
 
 import pytest
 
 from penstock.broker.names import (
     message_id,
+    spare_task_consumer,
     sticky_consumer,
+    sticky_filter,
+    sticky_of,
+    sticky_subject,
+    task_consumer,
+    task_filter,
     task_message_id,
+    task_of,
+    task_subject,
     timer_message_id,
 )
+from penstock.broker.tasks import covers
 from penstock.engine.commands import AppendEvent, Command, DispatchTask, SetTimer
 from penstock.engine.events import (
     ApprovalExpired,
@@ -38,6 +49,8 @@ from tests.engine.build import Play, approval, loop, only, skip_if, step, workfl
 RUN = "0198c0de" * 4
 # Among them such as look like the parts of an id.
 STEP_IDS = ["a", "a.1", "a.2", "a.1.1", "a.step.started", "a.step.started.2", "step.started", "workflow", "timer.fired", "1", "1.1"]
+NAMES = ["a", "b", "a.b", "a-b", "a_b", "a-b.c", "a.b-c", "b-c", "b.c", "a.b.c", "c", "1", "1-a", "1.a"]
+Names: TypeAlias = tuple[str, str, str, Callable[[str], tuple[str, str | None]], tuple[str, str | None]]
 ATTEMPTS = [1, 2, 3, 10, 11, 21]
 ITERATIONS = [0, 1, 2, 10, 11, 21]
 REQUEST = ApprovalRequest(token="t", expires_at="x")
@@ -105,11 +118,38 @@ def test_what_an_event_carries_does_not_change_its_id() -> None:
     assert message_id(one) == message_id(other)
 
 
-def test_two_workers_or_two_task_types_never_share_a_sticky_consumer() -> None:
-    names = ["a", "b", "a.b", "a-b", "a_b", "a-b.c", "a.b-c", "b-c", "b.c", "1", "1-a", "1.a"]
-    found = [sticky_consumer(task, worker) for task, worker in product(names, names)]
-    assert repeated(found) == []
-    assert [name for name in found if set(name) & set(". *>/\\")] == []
+def forms(task: str, other: str) -> tuple[Names, Names, Names]:
+    """Subject, filter, durable and what is read back: of a type alone, with a group, and with a worker that a run is bound to."""
+    return (
+        (task_subject(task, RUN), task_filter(task), task_consumer(task), task_of, (task, None)),
+        (task_subject(task, RUN, other), task_filter(task, other), task_consumer(task, other), task_of, (task, other)),
+        (sticky_subject(task, other, RUN), sticky_filter(task, other), sticky_consumer(task, other), sticky_of, (task, other)),
+    )
+
+
+def test_no_two_types_groups_or_workers_meet() -> None:
+    """Neither in a subject, nor in a filter, nor in a durable; and each can be read back."""
+    found = list(dict.fromkeys(form for task, other in product(NAMES, NAMES) for form in forms(task, other)))
+    subjects, durables = [form[0] for form in found], [form[2] for form in found]
+    assert (repeated(subjects), repeated(durables)) == ([], [])
+    assert [name for name in durables if set(name) & set(". *>/\\")] == []
+    assert [form for form in found if not form[3](form[0]) == form[3](form[1]) == form[4]] == []
+    assert [(form[1], subject) for form in found for subject in subjects if covers(form[1], subject) is not (form[0] == subject)] == []
+
+
+def test_the_names_of_plain_types_and_workers_are_as_ever() -> None:
+    assert (task_subject("mail", RUN), task_filter("mail"), task_consumer("mail")) == (f"task.mail.{RUN}", "task.mail.*", "workers-mail")
+    assert (task_consumer("mail.send"), task_consumer("mail", "eu.1")) == ("workers-mail=send", "workers-mail:eu=1")
+    assert task_subject("mail", RUN, "eu") == f"task.mail.=eu.{RUN}"
+    assert (sticky_subject("mail.send", "w-1", RUN), sticky_subject("mail", "w.1", RUN)) == (
+        f"sticky.mail.send.w-1.{RUN}",
+        f"sticky.mail.w=1.{RUN}",
+    )
+
+
+def test_a_spare_durable_is_nobody_elses() -> None:
+    taken = [form[2] for task, other in product(NAMES, NAMES) for form in forms(task, other)]
+    assert {spare_task_consumer(task) for task in NAMES} & set(taken) == set()
 
 
 def test_no_two_orders_of_a_run_share_an_id_however_it_went() -> None:

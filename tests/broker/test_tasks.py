@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 
 import pytest
 from msgspec import Raw
@@ -17,6 +17,7 @@ from penstock.broker.tasks import TaskPayload, covers, decode
 from penstock.config.limits import ACK_WAIT_S
 from penstock.engine.commands import DispatchTask
 from penstock.engine.errors import Conflict
+from tests.support.waiting import until_true
 
 
 def order(task: str, step_id: str = "s", attempt: int = 1, group: str | None = None) -> DispatchTask:
@@ -87,11 +88,35 @@ async def test_a_group_gets_its_own_tasks_only(store: Store, task: str, run: str
         assert "all" == decode((await plain.get()).data).step_id
 
 
-async def test_a_dot_in_a_task_type_becomes_a_dash_in_its_consumer(store: Store, task: str, run: str) -> None:
-    await store.tasks.send(run, "wf", order(f"{task}.sub"))
-    async with consuming(store, f"{task}.sub") as queue:
-        assert f"{run}.s" == decode((await queue.get()).data).task_id
-    assert ACK_WAIT_S == await store.tasks.ack_wait_s(f"{task}.sub")
+async def test_types_and_groups_whose_names_look_alike_get_their_own_tasks_only(store: Store, task: str, run: str) -> None:
+    each = [(f"{task}-x", None), (f"{task}.x", None), (task, "x"), (f"{task}.x", "y"), (task, "x.y"), (f"{task}.x.y", None)]
+    for number, (name, group) in enumerate(each):
+        await store.tasks.send(run, "wf", order(name, f"s{number}", group=group))
+    async with AsyncExitStack() as stack:
+        queues = [await stack.enter_async_context(consuming(store, *one)) for one in each]
+        assert [f"s{number}" for number in range(len(each))] == [decode((await queue.get()).data).step_id for queue in queues]
+        assert all(queue.empty() for queue in queues)
+    assert [ACK_WAIT_S] * len(each) == [await store.tasks.ack_wait_s(*one) for one in each]
+
+
+async def test_a_durable_of_a_former_version_is_used_on(store: Store, task: str, run: str) -> None:
+    """Its name has a dash for a dot: it is used for the type that it serves, and the type whose name it has gets another one."""
+    dotted, dashed, former = f"{task}.x", f"{task}-x", f"workers-{task}-x"
+    config = {"durable_name": former, "ack_policy": "explicit", "filter_subject": names.task_filter(dotted), "ack_wait": 7 * 10**9}
+    await store.broker.api(f"CONSUMER.CREATE.{names.TASKS}.{former}", {"stream_name": names.TASKS, "config": config})
+    for name in (dotted, dashed):
+        await store.tasks.send(run, "wf", order(name, name[-2:]))
+    async with consuming(store, dotted) as first, consuming(store, dashed) as second, consuming(store, dashed) as third:
+        assert ".x" == decode((await first.get()).data).step_id
+        await until_true(lambda: not (second.empty() and third.empty()))
+        assert first.empty()
+    assert [7, ACK_WAIT_S] == [await store.tasks.ack_wait_s(name) for name in (dotted, dashed)]
+    assert former in await consumers(store)
+    assert f"workers-{task}=x" not in await consumers(store)
+
+
+async def consumers(store: Store) -> list[str]:
+    return list((await store.broker.api(f"CONSUMER.NAMES.{names.TASKS}"))["consumers"])
 
 
 async def test_a_durable_with_a_wider_filter_is_used_as_it_is(store: Store, task: str, run: str) -> None:

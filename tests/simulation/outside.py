@@ -109,7 +109,7 @@ class Workers:
     def say(self, message: Message, task: TaskPayload, answer: str) -> None:
         if task.step_type == "agent_loop" and answer in (OUTPUT, OTHER_OUTPUT) and task.iteration < CONTINUES:
             answer = "continue"
-        worker = message.subject.split(".")[2] if message.stream == names.STICKY else None
+        worker = names.sticky_of(message.subject)[1] if message.stream == names.STICKY else None
         command = DispatchTask(task.step_id, "", task.attempt, task.iteration, task.input, {}, None, worker, task.step_type)
         event = said(command, answer, True, self._world.server.wall, f"w{task.attempt % 2}")
         event = replace(event, run_id=task.run_id)
