@@ -8,13 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import logging
 import os
 import resource
 import signal
 from typing import Any
 
-import structlog
 from gunicorn import glogging
 from gunicorn.asgi.protocol import ASGIProtocol
 from gunicorn.workers import gasgi
@@ -22,6 +20,7 @@ from gunicorn.workers import gasgi
 from penstock.config import limits
 from penstock.config.background import FAILURES
 from penstock.config.log_setup import configure
+from penstock.config.logging import get_logger
 from penstock.config.ports import trouble
 from penstock.config.settings import Settings, SettingsError, load
 from penstock.config.stopping import ON_STOP
@@ -38,7 +37,7 @@ LAST_REQUESTS_S = 1.0  # for what clients have just sent over connections that t
 SOCKETS_HANDED_OVER = ("GUNICORN_FD", "LISTEN_FDS")  # by a former gunicorn, by systemd
 WORKER_SHUTDOWN_S = int(limits.HTTP_SHUTDOWN_S) - 1  # the rest is for closing the application, before the arbiter kills
 
-log = structlog.get_logger()
+log = get_logger()
 
 
 class Logger(glogging.Logger):  # type: ignore[misc]
@@ -119,8 +118,8 @@ def _nothing() -> None:
 def when_ready(server: Any) -> None:
     """Say once, before there is anybody to answer, whom the control plane answers."""
     mode = _settings.http.mode
-    level = logging.WARNING if mode == "insecure" else logging.INFO
-    log.log(level, "control_plane", mode=mode, answers=ANSWERS[mode], listen=str(_settings.http.listen))
+    say = log.warning if mode == "insecure" else log.info
+    say("control_plane", mode=mode, answers=ANSWERS[mode], listen=str(_settings.http.listen))
 
 
 def on_starting(server: Any) -> None:

@@ -1,4 +1,4 @@
-"""Which HTTP status an error is: here and nowhere else. The answer is plain text, one problem a line."""
+"""Which HTTP status an error is: here and nowhere else. The answer is plain text, one problem a line, or what RFC 9457 says."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ from contextlib import contextmanager
 from http import HTTPStatus
 from typing import Any
 
-from falcon import HTTPError, HTTPMethodNotAllowed, HTTPRouteNotFound
+import msgspec
+from falcon import HTTPError, HTTPMethodNotAllowed, HTTPRouteNotFound, InvalidMediaType
 from falcon.asgi import App, Request, Response, WebSocket
+from falcon.util import mediatypes
 from msgspec import Struct
 
 from penstock.config.logging import get_logger
@@ -27,22 +29,39 @@ from penstock.engine.errors import (
 )
 from penstock.engine.identifiers import quoted
 
-STATUSES: Mapping[type[PenstockError], HTTPStatus] = {
-    Invalid: HTTPStatus.BAD_REQUEST,
-    Denied: HTTPStatus.UNAUTHORIZED,
-    Forbidden: HTTPStatus.FORBIDDEN,
-    NotFound: HTTPStatus.NOT_FOUND,
-    Conflict: HTTPStatus.CONFLICT,
-    TooLarge: HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
-    Full: HTTPStatus.SERVICE_UNAVAILABLE,
-    NeedsUpgrade: HTTPStatus.SERVICE_UNAVAILABLE,
-    Unavailable: HTTPStatus.SERVICE_UNAVAILABLE,
-    PublishFailed: HTTPStatus.INTERNAL_SERVER_ERROR,
+
+class Kind(Struct, frozen=True):
+    """`name` says for ever which kind of error a problem is; `title` says it to people, whatever went wrong."""
+
+    status: HTTPStatus
+    name: str
+    title: str
+
+
+KINDS: Mapping[type[PenstockError], Kind] = {
+    Invalid: Kind(HTTPStatus.BAD_REQUEST, "invalid", "The request breaks a rule"),
+    Denied: Kind(HTTPStatus.UNAUTHORIZED, "unauthorized", "The token or the signature is missing or wrong"),
+    Forbidden: Kind(HTTPStatus.FORBIDDEN, "forbidden", "Not allowed from where the request comes"),
+    NotFound: Kind(HTTPStatus.NOT_FOUND, "not-found", "It does not exist"),
+    Conflict: Kind(HTTPStatus.CONFLICT, "conflict", "Its state does not allow it"),
+    TooLarge: Kind(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "too-large", "Over its limit, nothing was stored"),
+    Full: Kind(HTTPStatus.SERVICE_UNAVAILABLE, "storage-full", "The storage has no room, nothing was stored"),
+    NeedsUpgrade: Kind(HTTPStatus.SERVICE_UNAVAILABLE, "needs-upgrade", "Stored by a newer version of the service"),
+    Unavailable: Kind(HTTPStatus.SERVICE_UNAVAILABLE, "unavailable", "The service cannot do it now"),
+    PublishFailed: Kind(HTTPStatus.INTERNAL_SERVER_ERROR, "not-written", "It could not be written, or nobody knows; it may be sent again"),
 }
+NO_SUCH_PATH = Kind(HTTPStatus.NOT_FOUND, "no-such-path", "The path does not exist")
+METHOD_NOT_ALLOWED = Kind(HTTPStatus.METHOD_NOT_ALLOWED, "method-not-allowed", "The path does not have this method")
+MALFORMED = Kind(HTTPStatus.BAD_REQUEST, "malformed", "The request itself cannot be read")
+INTERNAL = Kind(HTTPStatus.INTERNAL_SERVER_ERROR, "internal", "Something went wrong in the service")
+OF_THE_FRAMEWORK = (NO_SUCH_PATH, METHOD_NOT_ALLOWED, MALFORMED, INTERNAL)
 HEADERS: Mapping[int, Mapping[str, str]] = {
     HTTPStatus.UNAUTHORIZED: {"WWW-Authenticate": "Bearer"},
     HTTPStatus.SERVICE_UNAVAILABLE: {"Retry-After": "1"},
 }
+
+PROBLEM = "application/problem+json"
+TYPE = "urn:penstock:problem:"
 
 log = get_logger()
 
@@ -57,9 +76,19 @@ def publishing() -> Iterator[None]:
 
 
 class Refusal(Struct, frozen=True):
-    status: int
+    kind: Kind
     text: str
     headers: Mapping[str, str] = {}
+
+
+class Problem(Struct, frozen=True):
+    """RFC 9457; `problems` are the lines of `detail`."""
+
+    type: str
+    title: str
+    status: int
+    detail: str
+    problems: list[str]
 
 
 def register(app: App[Request, Response]) -> None:
@@ -73,27 +102,46 @@ async def _answer(req: Request, resp: Response | None, error: Exception, params:
         assert ws is not None
         await ws.close()
         return
-    resp.status = refusal.status
-    resp.content_type = "text/plain; charset=utf-8"
-    resp.text = refusal.text + "\n"
+    resp.status = refusal.kind.status
+    if _asks_for_problem((req.get_header("Accept") or "").lower()):
+        resp.content_type, resp.data = PROBLEM, msgspec.json.encode(_problem(refusal))
+    else:
+        resp.content_type, resp.text = "text/plain; charset=utf-8", refusal.text + "\n"
     resp.set_headers(dict(refusal.headers))
+    resp.append_header("Vary", "Accept")
+
+
+def _asks_for_problem(accept: str) -> bool:
+    """Whether a client names this form, and likes plain text no better. Who takes anything gets plain text."""
+    if PROBLEM not in accept:
+        return False
+    try:
+        return 0 < mediatypes.quality(PROBLEM, accept) >= mediatypes.quality("text/plain", accept)
+    except InvalidMediaType:
+        return False
+
+
+def _problem(refusal: Refusal) -> Problem:
+    kind = refusal.kind
+    return Problem(TYPE + kind.name, kind.title, kind.status, refusal.text, refusal.text.split("\n"))
 
 
 def _refusal(req: Request, error: Exception) -> Refusal:
     match error:
-        case PenstockError() if status := _status(error):
-            return Refusal(status, str(error), HEADERS.get(status, {}))
+        case PenstockError() if kind := _kind(error):
+            return Refusal(kind, str(error), HEADERS.get(kind.status, {}))
         case HTTPMethodNotAllowed(headers=headers):
             allowed = dict(headers or {})
-            return Refusal(error.status_code, f"the method {quoted(req.method)} is not allowed here: use {allowed['Allow']}", allowed)
+            return Refusal(METHOD_NOT_ALLOWED, f"the method {quoted(req.method)} is not allowed here: use {allowed['Allow']}", allowed)
         case HTTPRouteNotFound():
-            return Refusal(error.status_code, f"the path {quoted(req.path)} does not exist")
+            return Refusal(NO_SUCH_PATH, f"the path {quoted(req.path)} does not exist")
         case HTTPError():
-            return Refusal(error.status_code, error.description or error.title or "bad request", dict(error.headers or {}))
+            kind = msgspec.structs.replace(MALFORMED, status=HTTPStatus(error.status_code))
+            return Refusal(kind, error.description or error.title or "bad request", dict(error.headers or {}))
         case _:
             log.error("request_failed", method=req.method, path=req.path, exc_info=error)
-            return Refusal(HTTPStatus.INTERNAL_SERVER_ERROR, "internal error")
+            return Refusal(INTERNAL, "internal error")
 
 
-def _status(error: PenstockError) -> HTTPStatus | None:
-    return next((STATUSES[kind] for kind in type(error).__mro__ if kind in STATUSES), None)
+def _kind(error: PenstockError) -> Kind | None:
+    return next((KINDS[kind] for kind in type(error).__mro__ if kind in KINDS), None)

@@ -17,15 +17,16 @@ import orjson
 from msgspec import Struct
 
 from penstock.engine.signatures import HEX_HEADERS, STANDARD_ID, STANDARD_SIGNATURE, STANDARD_TIME
-from penstock.http.openapi_documents import DOCUMENTS, Schema
+from penstock.http.errors import KINDS, OF_THE_FRAMEWORK, PROBLEM, TYPE
+from penstock.http.openapi_documents import DOCUMENTS, Schema, ref
 from penstock.http.openapi_schemas import Components
 from penstock.http.openapi_table import BYTES, HTML, JSON, OPERATIONS, PATHS, STREAM, TEXT, Access, Answer, Body, Operation, Parameter
 
 Document: TypeAlias = dict[str, Any]
 
-ABOUT = """Success is JSON, an error is plain text, one problem a line. Unknown fields and query parameters are errors. Times are RFC 3339,
-in UTC. In answers, absent fields are left out, never null; in requests, null counts as absent. Content-Type is not enforced. A method
-that a path does not have is 405, with Allow."""
+ABOUT = """Success is JSON. An error is plain text, one problem a line, or application/problem+json (RFC 9457) if Accept names that.
+Unknown fields and query parameters are errors. Times are RFC 3339, in UTC. In answers, absent fields are left out, never null; in
+requests, null counts as absent. Content-Type is not enforced. A method that a path does not have is 405, with Allow."""
 
 TAGS: Mapping[str, str] = {
     "Workflows": "Definitions of what runs do.",
@@ -88,6 +89,17 @@ REFUSALS: Mapping[int, Refusal] = {
     HTTPStatus.INTERNAL_SERVER_ERROR: Refusal("It could not be written, or nobody knows; it may be sent again."),
     HTTPStatus.SERVICE_UNAVAILABLE: Refusal("The broker is away, or does not take it. The outcome of a write is unknown.", "Retry-After"),
 }
+PROBLEM_SCHEMA: Schema = {
+    "type": "object",
+    "required": ["type", "title", "status", "detail", "problems"],
+    "properties": {
+        "type": {"type": "string", "enum": [TYPE + kind.name for kind in (*KINDS.values(), *OF_THE_FRAMEWORK)]},
+        "title": {"type": "string", "description": "What the type says, in words."},
+        "status": {"type": "integer"},
+        "detail": {"type": "string", "description": "The problems, one a line."},
+        "problems": {"type": "array", "items": {"type": "string"}, "minItems": 1},
+    },
+}
 HEADERS: Mapping[str, Schema] = {
     "Link": {"schema": {"type": "string"}, "description": 'The next page, if there is one: <…>; rel="next".'},
     "Retry-After": {"schema": {"type": "string"}, "description": "When to try again, in s."},
@@ -128,7 +140,7 @@ def document() -> Document:
         "tags": [{"name": name, "description": description} for name, description in TAGS.items()],
         "paths": paths,
         "components": {
-            "schemas": {**DOCUMENTS, **components.schemas},
+            "schemas": {**DOCUMENTS, **components.schemas, "Problem": PROBLEM_SCHEMA},
             "responses": {HTTPStatus(status).name: _refusal(refusal) for status, refusal in REFUSALS.items()},
             "headers": dict(HEADERS),
             "securitySchemes": dict(SECURITY),
@@ -230,6 +242,6 @@ def _refusal(refusal: Refusal) -> Document:
     headers = {refusal.header: {"$ref": f"#/components/headers/{refusal.header}"}} if refusal.header else {}
     return {
         "description": refusal.description,
-        "content": {TEXT: {"schema": {"type": "string"}}},
+        "content": {TEXT: {"schema": {"type": "string"}}, PROBLEM: {"schema": ref("Problem")}},
         **({"headers": headers} if headers else {}),
     }

@@ -21,7 +21,7 @@ from penstock.config.settings import BrokerSettings, Settings
 from penstock.engine import errors
 from penstock.engine.errors import PenstockError
 from penstock.http.app import create_app
-from penstock.http.errors import STATUSES
+from penstock.http.errors import KINDS
 from tests.conftest import free_port
 from tests.support.conductor import Conductor
 from tests.support.waiting import until
@@ -166,7 +166,7 @@ async def test_workers_are_listed_without_what_is_no_registration(http: ASGICond
 
 def test_every_error_that_has_a_meaning_has_a_status() -> None:
     kinds = {kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, PenstockError)}
-    assert kinds - {PenstockError} == STATUSES.keys()
+    assert kinds - {PenstockError} == KINDS.keys()
 
 
 async def _healthy(http: ASGIConductor) -> None:
