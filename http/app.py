@@ -31,7 +31,7 @@ from penstock.http.counting import Counting
 from penstock.http.dead_letters import DeadLetter, DeadLetters, Replay
 from penstock.http.events import Events
 from penstock.http.health import Health, Ready, TelemetryHealth
-from penstock.http.methods import Methods
+from penstock.http.methods import HeadingApp, Methods
 from penstock.http.metrics import Metrics
 from penstock.http.openapi_style import STYLE
 from penstock.http.outputs import StepOutput
@@ -52,7 +52,7 @@ Application: TypeAlias = App[Request, Response]
 def create_app(settings: Settings) -> Application:
     """An application that connects to the broker in its lifespan, as soon as there is one; until then it answers 503."""
     backend = Backend(settings.broker, secret_values(settings))
-    app: Application = App(request_type=PatientRequest)
+    app: Application = HeadingApp(request_type=PatientRequest)
     app.add_middleware(Counting(backend.meters))
     if settings.http.cors_origins:
         app.add_middleware(Cors(settings.http.cors_origins))

@@ -24,6 +24,7 @@ from penstock.engine.events import (
 from penstock.http import answers, params
 from penstock.http.backend import Backend
 
+STREAM = "text/event-stream"
 STREAM_HEADERS = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
 COMMENT = SSEvent(comment="")
 
@@ -44,17 +45,30 @@ class Events:
     async def on_get(self, req: Request, resp: Response, run_id: str) -> None:
         """The events after a sequence, with a Link to more when they are large; live and until the run ends for who accepts a stream."""
         store, found, after = self._backend.store, params.run_id(run_id), params.after_seq(req)
-        if "text/event-stream" in req.accept:
-            watched = Watched(store, found)
-            events = watched.events()
-            resp.set_headers(STREAM_HEADERS)
-            coming = self._backend.audience.while_there(events)
-            resp.sse = _stream(found, after, await _beginning(watched, events), coming)
+        if STREAM in req.accept:
+            await self._live(req, resp, found, after)
         else:
             page = await _page(store, found, after)
             answers.ok_raw(resp, page.events)
             if page.next is not None:
                 resp.set_header("Link", f'<{req.path}?after={page.next}>; rel="next"')
+
+    async def _live(self, req: Request, resp: Response, run_id: str, after: int) -> None:
+        resp.set_headers(STREAM_HEADERS)
+        if req.method == "HEAD":
+            await control.get(self._backend.store, run_id)
+            resp.content_type, resp.stream = STREAM, _nothing()
+            return
+        watched = Watched(self._backend.store, run_id)
+        events = watched.events()
+        coming = self._backend.audience.while_there(events)
+        resp.sse = _stream(run_id, after, await _beginning(watched, events), coming)
+
+
+async def _nothing() -> AsyncGenerator[bytes]:
+    """A stream that nobody begins to read: with one, the framework says of an answer to HEAD that its length is unknown."""
+    return
+    yield b""
 
 
 async def _page(store: Store, run_id: str, after: int) -> Page:

@@ -26,7 +26,8 @@ Document: TypeAlias = dict[str, Any]
 
 ABOUT = """Success is JSON. An error is plain text, one problem a line, or application/problem+json (RFC 9457) if Accept names that.
 Unknown fields and query parameters are errors. Times are RFC 3339, in UTC. In answers, absent fields are left out, never null; in
-requests, null counts as absent. Content-Type is not enforced. A method that a path does not have is 405, with Allow."""
+requests, null counts as absent. Content-Type is not enforced. HEAD is answered wherever GET
+is, with the same headers and no body. A method that a path does not have is 405, with Allow."""
 
 TAGS: Mapping[str, str] = {
     "Workflows": "Definitions of what runs do.",

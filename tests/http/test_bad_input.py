@@ -176,17 +176,17 @@ async def test_an_unknown_path_is_not_found(http: ASGIConductor, path: str) -> N
 
 
 ALLOWED = {
-    "/workflows": "GET, POST",
-    "/workflows/a": "GET",
-    "/runs": "GET, POST",
-    "/runs/x": "GET",
+    "/workflows": "GET, HEAD, POST",
+    "/workflows/a": "GET, HEAD",
+    "/runs": "GET, HEAD, POST",
+    "/runs/x": "GET, HEAD",
     "/runs/x/cancel": "POST",
-    "/runs/x/scheduled": "GET, DELETE",
+    "/runs/x/scheduled": "GET, HEAD, DELETE",
     "/runs/x/signal/go": "POST",
-    "/dead-letters": "GET",
-    "/dead-letters/1": "GET, DELETE",
+    "/dead-letters": "GET, HEAD",
+    "/dead-letters/1": "GET, HEAD, DELETE",
     "/dead-letters/1/replay": "POST",
-    "/health": "GET",
+    "/health": "GET, HEAD",
 }
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import orjson
 import pytest
 from falcon.inspect import inspect_routes
-from falcon.testing import ASGIConductor
+from falcon.testing import ASGIConductor, Result
 from msgspec import Raw
 
 from penstock.broker import names
@@ -27,10 +27,11 @@ PLACES = {"run_id": "0" * 32, "step_id": "a", "task_id": "0" * 32 + ".a", "name"
 OF_WORKERS = ("/v1/workers/connect", "/v1/tasks/poll", "/v1/tasks/{task_id}/resolve", "/v1/runs/{run_id}/signals/{name}")
 
 # What is no JSON: pages for people, numbers for Prometheus, the stream of a connected worker.
-OTHER_FORMS = {("GET", "/metrics"), ("GET", "/docs"), ("POST", "/v1/workers/connect")}
+OTHER_FORMS = {("GET", "/metrics"), ("HEAD", "/metrics"), ("GET", "/docs"), ("HEAD", "/docs"), ("POST", "/v1/workers/connect")}
 # What needs an engine, a worker, a person or a signature is shown in the tests of those.
 ELSEWHERE = {
     ("GET", "/ready"),
+    ("HEAD", "/ready"),
     ("POST", "/dead-letters/{seq}/replay"),
     ("POST", "/runs/{run_id}/approval/{step_id}"),
     ("POST", "/v1/tasks/{task_id}/resolve"),
@@ -88,10 +89,40 @@ async def test_whatever_succeeds_is_answered_with_json(open_app: ASGIConductor, 
         assert (200, False) == (answer.status_code, answer.headers["content-type"].startswith(JSON))
 
 
+async def test_head_is_wherever_get_is_and_nowhere_else() -> None:
+    assert [] == [route.path for route in ROUTES if ("GET" in route.methods) != ("HEAD" in route.methods)]
+    assert len([route for route in ROUTES if "HEAD" in route.methods]) >= 15
+
+
+@pytest.mark.parametrize("path", [route.path for route in ROUTES if "GET" in route.methods])
+async def test_head_has_the_headers_of_get_and_no_body_whatever_the_status(open_app: ASGIConductor, path: str) -> None:
+    """Of what does not exist here; what does is asked in the story of all that succeeds."""
+    for headers in (HEADERS, {"Accept": "application/problem+json"}):
+        await answered_alike(open_app, await open_app.simulate_get(path.format(**PLACES), headers=headers), path.format(**PLACES), headers)
+
+
+async def test_head_of_a_live_stream_is_its_headers_at_once(open_app: ASGIConductor) -> None:
+    run_id = (await open_app.simulate_post("/runs", body=b'{"workflow":"one"}')).json["run_id"]
+    live = {"Accept": "text/event-stream"}
+    answer = await open_app.simulate_head(f"/runs/{run_id}/events", headers=live)
+    async with open_app.simulate_get_stream(f"/runs/{run_id}/events", headers=live) as stream:
+        assert (stream.status_code, stream.headers) == (answer.status_code, answer.headers)
+    assert ("text/event-stream", False) == (answer.headers["content-type"], "content-length" in answer.headers)
+    assert 404 == (await open_app.simulate_head(f"/runs/{'0' * 32}/events", headers=live)).status_code
+
+
 @pytest.mark.parametrize("content_type", ["", "text/plain", "application/x-www-form-urlencoded", "application/xml; charset=latin-1"])
 async def test_what_a_body_is_called_does_not_matter(open_app: ASGIConductor, content_type: str) -> None:
     answer = await open_app.simulate_post("/runs", body=b'{"workflow":"one"}', headers={"Content-Type": content_type})
     assert 201 == answer.status_code
+
+
+async def answered_alike(http: ASGIConductor, got: Result, path: str, headers: Mapping[str, str] = HEADERS) -> None:
+    """The answer to HEAD is what was got, without its body. The page of metrics is another one each time."""
+    head = await http.simulate_head(path, headers=headers)
+    assert (got.status_code, b"") == (head.status_code, head.content)
+    changing = {"content-length"} if path == "/metrics" else set()
+    assert {**got.headers, **dict.fromkeys(changing)} == {**head.headers, **dict.fromkeys(changing)}
 
 
 class Story:
@@ -107,6 +138,9 @@ class Story:
         assert 200 <= answer.status_code < 300, answer.text
         assert JSON == answer.headers["content-type"]
         self.told.add((method, path))
+        if method == "GET":
+            await answered_alike(self._http, answer, path.format(**places))
+            self.told.add(("HEAD", path))
         return answer.json
 
     async def tell(self) -> None:

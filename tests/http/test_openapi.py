@@ -52,7 +52,7 @@ def routes() -> Iterator[tuple[str, str, Any]]:
         node = waiting.pop()
         waiting += node.children
         for method, responder in (node.method_map or {}).items():
-            if getattr(responder, "__self__", None) is not None:
+            if getattr(responder, "__self__", None) is not None and method != "HEAD":
                 yield node.uri_template, method.lower(), responder.__func__
 
 

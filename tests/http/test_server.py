@@ -30,6 +30,17 @@ def test_a_wrong_method_is_405_with_allow(client: httpx2.Client) -> None:
     assert 405 == client.request("BREW", "/runs").status_code
 
 
+def test_head_leaves_its_connection_fit_for_the_next_request(served: str, definitions: None) -> None:
+    with closing(_connect(served)) as connection:
+        for path, status in ((b"/openapi.json", 200), (b"/nowhere", 404), (b"/workflows", 200)):
+            connection.sendall(b"HEAD %b HTTP/1.1\r\nHost: x\r\n\r\n" % path)
+            head = connection.recv(65536)
+            assert head.startswith(b"HTTP/1.1 %d " % status)
+            assert head.endswith(b"\r\n\r\n")
+            assert b"content-length: 0\r\n" not in head.lower()
+        assert _ask(connection, b"POST /runs HTTP/1.1", b'{"workflow":"one"}').startswith(b"HTTP/1.1 201 ")
+
+
 @pytest.mark.parametrize("path", ["/workflows", "/runs", "/runs/bulk"])
 async def test_ten_megabytes_are_413_and_nothing_is_stored(client: httpx2.Client, store: Store, path: str) -> None:
     before = await store.history.last_seq()
