@@ -31,15 +31,23 @@ from msgspec.structs import replace
 @click.option("--only", multiple=True, type=click.Choice(list(WORKLOADS)), help="These workloads; more than one is fine.")
 @click.option("--repeat", type=click.IntRange(1, 100), default=5, help="How often each is played; the median counts.")
 @click.option("--shards", type=click.IntRange(1, 32), help="Shards of the service; its own default if not given.")
-@click.option("--idle-wait", type=click.FloatRange(0), default=Sizes().idle_wait_s, help="parked-100k: seconds before memory is taken.")
+@click.option("--idle-wait", type=click.FloatRange(0), default=Sizes().idle_wait_s, help="parked: seconds before memory is taken.")
+@click.option("--parked", type=click.IntRange(1), default=Sizes().parked, help="Runs of parked-100k, for a quick look.")
 @click.option("--quick", is_flag=True, help="Small and once.")
 @click.option("--json", "target", type=click.Path(path_type=Path, dir_okay=False), help="Write the figures to this file.")
 @click.option("--compare", type=click.Path(path_type=Path, exists=True, dir_okay=False), help="Figures of an earlier call.")
 def main(
-    only: tuple[str, ...], repeat: int, shards: int | None, idle_wait: float, quick: bool, target: Path | None, compare: Path | None
+    only: tuple[str, ...],
+    repeat: int,
+    shards: int | None,
+    idle_wait: float,
+    parked: int,
+    quick: bool,
+    target: Path | None,
+    compare: Path | None,
 ) -> None:
     before = None if compare is None else msgspec.json.decode(compare.read_bytes(), type=Results)
-    sizes = QUICK if quick else replace(Sizes(), idle_wait_s=idle_wait)
+    sizes = QUICK if quick else replace(Sizes(), idle_wait_s=idle_wait, parked=parked)
     results = Results(_machine(), quick, {}, {}, {}, {})
     with setup(sizes, shards) as given:
         for name in only or WORKLOADS:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
-from penstock.broker.store import open_store
+from penstock.broker.store import Store, open_store
 from penstock.config.settings import BrokerSettings
 
 from .bulk import start_all
@@ -45,6 +45,7 @@ class Sizes(Struct, frozen=True, kw_only=True):
     scheduled: int = 10_000
     killed: int = 10_000
     idle_wait_s: float = 60.0
+    idle_s: float = 30.0
 
 
 QUICK = Sizes(
@@ -59,6 +60,7 @@ QUICK = Sizes(
     scheduled=100,
     killed=300,
     idle_wait_s=0.5,
+    idle_s=0.5,
 )
 
 
@@ -81,8 +83,8 @@ class Cost(NamedTuple):
 class Stage:
     """Owned by `stage`, for one repeat of one workload."""
 
-    def __init__(self, ours: Service, worker_pids: list[int], client: Client, log: Log) -> None:
-        self.service, self.client, self.log = ours, client, log
+    def __init__(self, ours: Service, worker_pids: list[int], client: Client, log: Log, store: Store) -> None:
+        self.service, self.client, self.log, self.store = ours, client, log, store
         self.roles: Roles = {**ours.roles, "worker": frozenset(worker_pids), "load": frozenset({os.getpid()})}
 
     async def start_all(self, runs: int) -> tuple[list[str], Tally]:
@@ -105,7 +107,7 @@ class Stage:
         return {role: memory_bytes(pids) / 1e6 for role, pids in self.service.roles.items()}
 
     @contextmanager
-    def measured(self, row: str, runs: int) -> Iterator[dict[str, Cost]]:
+    def measured(self, row: str, runs: float) -> Iterator[dict[str, Cost]]:
         """What the block cost, under `row`, is there at its end."""
         costs: dict[str, Cost] = {}
         pace = pace_ms()
@@ -147,7 +149,7 @@ async def stage_in(
         with bridge_workers(worker_count, ours.url, BRIDGE_TOKEN) if bridge else workers(worker_count, ours.broker_url) as pids:
             async with open_store(BrokerSettings(url=ours.broker_url), "bench") as store:
                 client = Client(ours.url)
-                yield await _prepared(Stage(ours, pids, client, Log(store)))
+                yield await _prepared(Stage(ours, pids, client, Log(store), store))
                 client.close()
 
 
@@ -170,5 +172,5 @@ def _shares(before: Busy, after: Busy, ours_s: float, available_s: float) -> dic
     return {"others": others_s / available_s, "stolen": (after.stolen - before.stolen) / available_s}
 
 
-def _cost(used_s: Mapping[str, float], runs: int, shares: Mapping[str, float], pace: float) -> Cost:
+def _cost(used_s: Mapping[str, float], runs: float, shares: Mapping[str, float], pace: float) -> Cost:
     return Cost({role: seconds / runs * 1e6 for role, seconds in used_s.items()}, {**shares, "pace, ms": pace})

@@ -56,7 +56,7 @@ def show(results: Results, before: Results | None = None) -> None:
     console = Console(width=None if sys.stdout.isatty() else WIDTH)
     console.print(_rows(results, before))
     for title, part, digits in (
-        ("CPU, µs per run", results.cpu_us, 0),
+        ("CPU, µs per run (idle: per second)", results.cpu_us, 0),
         ("Memory (PSS), MB", results.memory_mb, 0),
         ("Noise: shares of the machine, and its pace", results.noise, 2),
     ):

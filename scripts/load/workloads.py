@@ -130,11 +130,25 @@ async def bridge(setup: Setup) -> Sample:
 
 
 async def parked(setup: Setup) -> Sample:
-    return await _parked(setup, "parked-100k", setup.sizes.parked)
+    return await _parked(setup, "100k", setup.sizes.parked)
 
 
 async def parked_twice_as_many(setup: Setup) -> Sample:
-    return await _parked(setup, "parked-200k", 2 * setup.sizes.parked)
+    return await _parked(setup, "200k", 2 * setup.sizes.parked)
+
+
+async def parked_and_bound(setup: Setup) -> Sample:
+    """Each run has what a worker leaves behind that took a step of it and has not come back."""
+    runs = setup.sizes.parked // 5
+    async with stage(setup, worker_count=0) as on:
+        run_ids, _ = await on.start_all(runs)
+        await on.log.until(runs, names.TASKS)
+        for run_id in run_ids:
+            await on.store.publisher.room()
+            on.store.sticky_bindings.send(run_id, b"bench")
+            on.store.checkpoints.send(names.step_key(run_id, "s1"), b"{}")
+        await asyncio.sleep(setup.sizes.idle_wait_s)
+        return await _idle(on, "idle-bound", setup.sizes.idle_s)
 
 
 async def killed(setup: Setup) -> Sample:
@@ -190,6 +204,7 @@ WORKLOADS: Mapping[str, Workload] = {
     "fsync-always": Workload(fsync_always),
     "parked-100k": Workload(parked, once=True),
     "parked-200k": Workload(parked_twice_as_many, once=True),
+    "parked-bound": Workload(parked_and_bound, once=True),
     "killed": Workload(killed),
     "scheduled": Workload(scheduled),
 }
@@ -201,15 +216,25 @@ async def _bulk(on: Stage, row: str, runs: int) -> Sample:
     return Sample({row: runs / (await on.log.completed_at(run_ids) - begin)}, costs)
 
 
-async def _parked(setup: Setup, row: str, runs: int) -> Sample:
-    """Memory after every task is queued and the actors have had the time to leave."""
+async def _parked(setup: Setup, size: str, runs: int) -> Sample:
+    """Memory and idle CPU after every task is queued and the actors have had the time to leave."""
+    row = f"parked-{size}"
     async with stage(setup, worker_count=0) as on:
         with on.measured(row, runs) as costs:
             await on.start_all(runs)
             await on.log.until(runs, names.TASKS)
         await asyncio.sleep(setup.sizes.idle_wait_s)
         memory_mb = on.memory_mb()
-    return Sample({row: sum(memory_mb.values())}, costs, memory_mb)
+        idle = await _idle(on, f"idle-{size}", setup.sizes.idle_s)
+    return Sample({row: sum(memory_mb.values()), **idle.rows}, {**costs, **idle.costs}, memory_mb)
+
+
+async def _idle(on: Stage, row: str, idle_s: float) -> Sample:
+    """CPU of all processes of the service in a stretch of time in which nobody asks for anything; its cost is µs per second."""
+    with on.measured(row, idle_s) as costs:
+        await asyncio.sleep(idle_s)
+    used_us = sum(cost for role, cost in costs[row].cpu_us.items() if role in on.service.roles)
+    return Sample({row: used_us / 1e6 * 100}, costs)
 
 
 async def _schedule(on: Stage, runs: int, instant: datetime) -> list[str]:
