@@ -113,6 +113,12 @@ def _made_at(run_id: str) -> float:
     return int(run_id[:12], 16) / 1000
 
 
+async def snapshots(store: Store, run_ids: Sequence[str]) -> dict[str, Run]:
+    """The runs as their snapshots have them, which may be seconds behind the log; those that have no readable one are left out."""
+    found = {run_id: _decoded(entry) for run_id, entry in (await store.runs.get_many(run_ids)).items()}
+    return {run_id: run for run_id, run in found.items() if run is not None}
+
+
 async def load_many(store: Store, run_ids: Sequence[str]) -> list[Run]:
     """The runs in the given order, as fresh as the log; unknown ones are left out, and those that wait for an upgrade."""
     entries = await store.runs.get_many(run_ids)

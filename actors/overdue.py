@@ -5,34 +5,27 @@ Looking for them is done by every engine, and may be done twice: each is replace
 
 from __future__ import annotations
 
-import asyncio
-import time
 from typing import NoReturn
 
+from penstock.actors.rounds import Rest, rounds
 from penstock.broker.store import Store
 from penstock.config.logging import get_logger
-from penstock.engine.errors import PenstockError
 
 EVERY_S = 10.0
 GRACE_S = 5.0  # a broker that has just been started publishes thousands in less
-SHARE_MAX = 0.01  # of the time may go into looking, with however many schedules there are
 
 log = get_logger()
 
 
 async def keep_on_time(store: Store) -> NoReturn:
     """Look for what is overdue, for ever."""
-    pause_s = EVERY_S
-    while True:
-        await asyncio.sleep(pause_s)
-        begin = time.monotonic()
-        try:
-            repeated = await repeat_overdue(store)
-            if repeated:
-                log.warning("schedules_overdue", repeated=repeated)
-        except PenstockError as error:
-            log.warning("overdue_wait", error=str(error))
-        pause_s = max(EVERY_S, (time.monotonic() - begin) / SHARE_MAX)
+
+    async def look(rest: Rest) -> None:
+        repeated = await repeat_overdue(store)
+        if repeated:
+            log.warning("schedules_overdue", repeated=repeated)
+
+    await rounds("overdue_schedules", look, EVERY_S)
 
 
 async def repeat_overdue(store: Store, grace_s: float = GRACE_S) -> int:

@@ -6,22 +6,21 @@ same id. Looking for them is done by every engine, and may be done twice: a task
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NoReturn, TypeAlias
 
-from penstock.actors.loading import load_many
+from penstock.actors.loading import load_many, snapshots
+from penstock.actors.rounds import PAGE, Rest, at_once, rounds
 from penstock.broker.store import Store
 from penstock.broker.tasks import decode
 from penstock.config.logging import get_logger
-from penstock.engine.errors import NotFound, PenstockError
+from penstock.engine.errors import NotFound
 from penstock.engine.events import TimerFired, TimerRef
-from penstock.engine.state import Run, StepStatus
+from penstock.engine.state import Run, StepState, StepStatus
 from penstock.engine.timers import lost_timer
 from penstock.engine.times import rfc3339
-from penstock.engine.workflow import Workflow
 
 EVERY_S = 10.0
 
@@ -33,35 +32,47 @@ log = get_logger()
 
 async def keep_from_straying(store: Store) -> NoReturn:
     """Look for strays, for ever."""
-    while True:
-        await asyncio.sleep(EVERY_S)
-        try:
-            await return_strays(store)
-        except PenstockError as error:
-            log.warning("strays_wait", error=str(error))
+
+    async def look(rest: Rest) -> None:
+        await return_strays(store, rest)
+
+    await rounds("lost_tasks", look, EVERY_S)
 
 
-async def return_strays(store: Store) -> int:
+async def return_strays(store: Store, rest: Rest = at_once) -> int:
     """Have every stray carried out by whoever is free; returns how many those were. Raises Unavailable."""
     begun: dict[tuple[str, str], dict[Execution, str]] = defaultdict(dict)
-    for run in await load_many(store, sorted(await store.sticky_tasks.runs())):
-        try:
-            workflow = await store.definitions.load(run.workflow_id, run.digest)
-        except NotFound:
-            continue
-        for queue, execution, timer in _begun(workflow, run):
-            begun[queue][execution] = timer
+    run_ids = sorted(await store.sticky_tasks.runs())
+    for at in range(0, len(run_ids), PAGE):
+        await rest()
+        for run in await load_many(store, await _may_have_begun(store, run_ids[at : at + PAGE])):
+            for queue, execution, timer in await _begun(store, run):
+                begun[queue][execution] = timer
     return sum([await _return(store, *queue, executions) for queue, executions in begun.items()])
 
 
-def _begun(workflow: Workflow, run: Run) -> list[tuple[tuple[str, str], Execution, str]]:
+async def _may_have_begun(store: Store, run_ids: Sequence[str]) -> list[str]:
+    """Those of the runs of which a bound worker has begun something by their snapshots, or which have none: the others only wait."""
+    found = await snapshots(store, run_ids)
+    return [run_id for run_id in run_ids if (run := found.get(run_id)) is None or any(map(_is_begun, run.steps.values()))]
+
+
+def _is_begun(step: StepState) -> bool:
+    return step.status is StepStatus.RUNNING and step.sticky is not None
+
+
+async def _begun(store: Store, run: Run) -> list[tuple[tuple[str, str], Execution, str]]:
     """What the worker of a softly bound run has begun: task type and worker, execution, and what is to be said if it is lost."""
+    try:
+        workflow = await store.definitions.load(run.workflow_id, run.digest)
+    except NotFound:
+        return []
     if workflow.sticky != "soft" or run.ended:
         return []
     return [
         ((workflow.steps[step_id].task, step.sticky), (run.run_id, step_id, step.attempts, step.iteration), lost_timer(step_id, step))
         for step_id, step in run.steps.items()
-        if step.status is StepStatus.RUNNING and step.sticky is not None
+        if step.sticky is not None and _is_begun(step)
     ]
 
 

@@ -2,52 +2,60 @@
 
 from __future__ import annotations
 
-import asyncio
+from collections.abc import Sequence
 from contextlib import closing
 from datetime import datetime
 from pathlib import Path
 
 from penstock.actors.index_file import IndexFile
-from penstock.actors.loading import load_many
+from penstock.actors.loading import load_many, snapshots
+from penstock.actors.rounds import PAGE, Rest, at_once, rounds
 from penstock.actors.run_index import RunIndex
 from penstock.broker.store import Store
 from penstock.config.logging import get_logger
-from penstock.engine.errors import PenstockError
 from penstock.engine.state import RUN_ENDED, Run
 from penstock.engine.times import rfc3339
 
 EVERY_S = 10.0
-PAGE = 500
 
 log = get_logger()
 
 
 async def keep_up(store: Store, index: Path, runs_max_age_s: float | None) -> None:
     """Look after the store, for ever. `index` is the run index's file; without an age, runs stay."""
-    while True:
-        await asyncio.sleep(EVERY_S)
-        try:
-            await remove_aids(store)
-            if runs_max_age_s is not None:
-                await remove_old_runs(store, index, await store.history.now() - runs_max_age_s)
-        except PenstockError as error:
-            log.warning("upkeep_waits", error=str(error))
+
+    async def look(rest: Rest) -> None:
+        await remove_aids(store, rest)
+        if runs_max_age_s is not None:
+            await remove_old_runs(store, index, await store.history.now() - runs_max_age_s, rest)
+
+    await rounds("upkeep", look, EVERY_S)
 
 
-async def remove_aids(store: Store) -> None:
+async def remove_aids(store: Store, rest: Rest = at_once) -> None:
     """Delete the checkpoints and the sticky bindings of every run that has ended."""
     keys = [*await store.checkpoints.keys(), *await store.sticky_bindings.keys()]
-    for run in await load_many(store, sorted({key.partition(".")[0] for key in keys})):
-        if run.ended:
-            await store.checkpoints.purge(f"{run.run_id}.>")
-            await store.sticky_bindings.purge(run.run_id)
+    run_ids = sorted({key.partition(".")[0] for key in keys})
+    for at in range(0, len(run_ids), PAGE):
+        await rest()
+        for run in await load_many(store, await _seem_ended(store, run_ids[at : at + PAGE])):
+            if run.ended:
+                await store.checkpoints.purge(f"{run.run_id}.>")
+                await store.sticky_bindings.purge(run.run_id)
 
 
-async def remove_old_runs(store: Store, index: Path, ended_before: float) -> int:
+async def _seem_ended(store: Store, run_ids: Sequence[str]) -> list[str]:
+    """Those of the runs that have ended by their snapshots, which are written at that moment, or have none: the others only wait."""
+    found = await snapshots(store, run_ids)
+    return [run_id for run_id in run_ids if (run := found.get(run_id)) is None or run.ended]
+
+
+async def remove_old_runs(store: Store, index: Path, ended_before: float, rest: Rest = at_once) -> int:
     """Delete all that is kept of runs that ended before this time (the broker's, s since the epoch); returns how many those were."""
     removed, cursor = 0, None
     with closing(RunIndex(index)) as reader:
         while True:
+            await rest()
             page = reader.query(status=frozenset(RUN_ENDED), before=rfc3339(ended_before), limit=PAGE, cursor=cursor)
             removed += await _remove(store, index, page.run_ids, ended_before)
             cursor = page.next

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from contextlib import suppress
+from functools import partial
 from typing import Any, NoReturn
 
 from penstock.actors.index_file import index_path
@@ -13,7 +14,7 @@ from penstock.actors.run_index import RunIndex
 from penstock.actors.telemetry import Numbers, reporting
 from penstock.broker.meters import Meters
 from penstock.broker.store import Store, open_store
-from penstock.config.background import again_and_again, end, start
+from penstock.config.background import again_and_again, end, restarting, start
 from penstock.config.log_setup import process_name
 from penstock.config.logging import get_logger
 from penstock.config.settings import BrokerSettings
@@ -95,10 +96,11 @@ class Backend:
                     open_store(self.settings, "http", PATIENCE_S, self.meters) as store,
                     reporting(store, self.numbers, self._secrets),
                     open_bridge(store, self.settings) as bridge,
+                    restarting(partial(self._follow_in_need, store), name="run_index", again_s=FOLLOW_AFTER_S),
                 ):
                     await self._use(store, bridge)
                     connected.set()
-                    await self._follow_in_need(store)
+                    await asyncio.Event().wait()  # until cancelled
             except PenstockError as error:
                 if str(error) != self._problem:
                     log.warning("broker_unreachable", error=str(error))

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import closing
 from pathlib import Path
 
@@ -21,8 +22,10 @@ from penstock.actors.run_index import RunIndex
 from penstock.actors.upkeep import remove_aids, remove_old_runs
 from penstock.broker import names
 from penstock.broker.store import Store, open_store
+from penstock.config import background
 from penstock.config.settings import BrokerSettings
 from penstock.engine.events import WorkflowCancelled
+from penstock.engine.state import Run
 from tests.support.clocks import set_clock
 from tests.support.waiting import until
 from tests.support.world import chain, echo, ended, register, start
@@ -122,3 +125,44 @@ async def test_checkpoints_and_bindings_go_with_the_end_of_their_run(store: Stor
     assert await store.checkpoints.get(names.step_key(parked, "s0")) is not None
     assert await store.sticky_bindings.get(parked) is not None
     assert (await load(store, done)).run is not None
+
+
+async def test_a_parked_run_is_looked_at_in_its_snapshot_alone(store: Store, index: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    parked = await start(store, chain("stays", 1))
+    await store.checkpoints.put(names.step_key(parked, "s0"), b"1")
+
+    async def saved() -> bool:
+        return await store.runs.get(parked) is not None
+
+    await until(saved)
+    loaded = list[str]()
+
+    async def load_many(_: Store, run_ids: Sequence[str]) -> list[Run]:
+        loaded.extend(run_ids)
+        return []
+
+    monkeypatch.setattr(upkeep, "load_many", load_many)
+    await remove_aids(store)
+    assert parked not in loaded
+    assert await store.checkpoints.get(names.step_key(parked, "s0")) is not None
+
+
+async def test_upkeep_goes_on_after_an_error_of_the_index(store: Store, index: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(upkeep, "EVERY_S", 0.001)
+    begun = 0
+    again = asyncio.Event()
+
+    async def remove(*_: object) -> int:
+        nonlocal begun
+        begun += 1
+        if begun == 1:
+            raise sqlite3.OperationalError("disk I/O error")
+        again.set()
+        return 0
+
+    monkeypatch.setattr(upkeep, "remove_old_runs", remove)
+    keeping = background.start(upkeep.keep_up(store, index, 3600.0), name="upkeep")
+    async with asyncio.timeout(5):
+        await again.wait()
+    assert not keeping.done()
+    await background.end(keeping)

@@ -1,0 +1,57 @@
+"""Rounds of looking after the store: no error ends them, and they take a small share of the time."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+
+import pytest
+
+from penstock.actors import rounds
+from penstock.config.background import FAILURES, end, start
+from penstock.engine.errors import Unavailable
+
+WAIT_S = 5.0
+
+
+@pytest.mark.parametrize("error", [sqlite3.OperationalError("disk I/O error"), OSError("no space left"), Unavailable("away")])
+async def test_an_error_ends_its_round_and_the_next_one_comes(error: Exception) -> None:
+    FAILURES.clear()
+    second = asyncio.Event()
+    begun = 0
+
+    async def look(rest: rounds.Rest) -> None:
+        nonlocal begun
+        begun += 1
+        if begun > 1:
+            second.set()
+            return
+        raise error
+
+    task = start(rounds.rounds("upkeep", look, 0.001), name="rounds")
+    async with asyncio.timeout(WAIT_S):
+        await second.wait()
+    await end(task)
+
+    assert ({} if isinstance(error, Unavailable) else {"upkeep": 1}) == FAILURES
+
+
+async def test_long_work_rests_for_many_times_as_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    now, slept = 0.0, list[float]()
+
+    async def sleep(seconds: float) -> None:
+        nonlocal now
+        slept.append(seconds)
+        now += seconds
+
+    monkeypatch.setattr("penstock.actors.rounds.time.monotonic", lambda: now)
+    monkeypatch.setattr("penstock.actors.rounds.asyncio.sleep", sleep)
+    pace = rounds._Pace(10.0)
+    for _ in range(100):
+        now += 0.02
+        await pace.rest()
+
+    worked_s = 100 * 0.02
+    assert worked_s / now == pytest.approx(rounds.SHARE_MAX, rel=0.05)
+    assert len(slept) < 100
+    assert min(slept) >= 10.0
