@@ -47,6 +47,17 @@ class Occurrences:
         elif kept.trigger.event is None or matches(kept.trigger.event, delivery.data):
             await self._start(kept.trigger, _occurrence(generation, delivery), delivery, rfc3339(delivery.at))
 
+    async def give_up(self, name: str, generation: str, delivery: Delivery, error: str) -> None:
+        """Keep a delivery that cannot be dealt with as a dead letter; an instant's trigger waits for its next one. Raises Unavailable."""
+        kept = (await self._store.triggers.find(name)).kept
+        if kept is None or kept.generation != generation:
+            return
+        run = run_id(name, _occurrence(generation, delivery))
+        await self._store.dead_letters.keep_occurrence(name, delivery.subject, delivery.data, run, error)
+        tick = decode_tick(delivery.data) if kept.trigger.cron is not None else None
+        if tick is not None and tick.generation == generation:
+            await self._wait_for_next(kept, tick.instant)
+
     async def _tick(self, kept: Kept, delivery: Delivery) -> None:
         """Start a run for the instant, and for those that have passed since; then wait for the next one.
 
@@ -61,6 +72,10 @@ class Occurrences:
             at = text_of(instant)
             await self._start(kept.trigger, f"at {at}", delivery, at)
             last = instant
+        await self._wait_for_next(kept, last)
+
+    async def _wait_for_next(self, kept: Kept, last: datetime) -> None:
+        """Nothing up to this instant is left to do."""
         await self._store.triggers.set_progress(kept.trigger.name, Progress(kept.generation, text_of(last)))
         reached("cron.progressed")
         await schedule_after(self._store, kept, last)

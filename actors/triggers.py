@@ -19,7 +19,8 @@ from penstock.broker.pull import Delivery, Pull
 from penstock.broker.sources import BATCH
 from penstock.broker.store import Store
 from penstock.broker.triggers import Kept
-from penstock.config.background import background
+from penstock.config.background import background, report
+from penstock.config.limits import EVENT_FAILURES_MAX
 from penstock.config.logging import get_logger
 from penstock.engine.errors import NotFound, PenstockError, Unavailable
 
@@ -71,8 +72,11 @@ class Triggers:
             try:
                 await self._look()
                 self.followed.set()
-            except PenstockError as error:
-                log.warning("triggers_wait", error=str(error))
+            except Exception as error:
+                if isinstance(error, PenstockError):
+                    log.warning("triggers_wait", error=str(error))
+                else:
+                    report("triggers", error)
                 await asyncio.sleep(AGAIN_S)
                 continue
             with suppress(TimeoutError):
@@ -108,8 +112,8 @@ class Triggers:
                 await self._listen(one)
             except Unavailable:
                 raise
-            except PenstockError as error:
-                log.error("trigger_cannot_listen", trigger=one.trigger.name, error=str(error))
+            except Exception as error:
+                log.error("trigger_cannot_listen", trigger=one.trigger.name, error=f"{type(error).__name__}: {error}")
 
     async def _listen(self, kept: Kept) -> None:
         """Also for one that is being listened to, now and then: its consumer and its schedule are made again if they are gone."""
@@ -156,6 +160,21 @@ class Triggers:
         except asyncio.CancelledError:
             await _give_back(delivery)
             raise
+        except Exception as error:
+            await self._failed(listener, delivery, error)
+
+    async def _failed(self, listener: Listener, delivery: Delivery, error: Exception) -> None:
+        """An event whose handling fails again and again is kept as a dead letter; the others of its trigger are not held up."""
+        log.error("trigger_event_failed", trigger=listener.name, deliveries=delivery.deliveries, exc_info=error)
+        if delivery.deliveries < EVENT_FAILURES_MAX:
+            await _give_back(delivery, AGAIN_S)
+            return
+        try:
+            await self._occurrences.give_up(listener.name, listener.generation, delivery, f"{type(error).__name__}: {error}")
+            await delivery.ack()
+        except Exception as still:
+            log.error("trigger_event_not_kept", trigger=listener.name, exc_info=still)
+            await _give_back(delivery, AGAIN_S)
 
 
 async def _give_back(delivery: Delivery, delay_s: float = 0.0) -> None:

@@ -12,11 +12,12 @@ import msgspec
 import orjson
 import pytest
 
-from penstock.actors import trigger_control
+from penstock.actors import trigger_control, triggers
 from penstock.actors.occurrences import Occurrences
 from penstock.actors.settling import prepare, settle
 from penstock.broker import names
 from penstock.broker.events import Tick, text_of
+from penstock.broker.pull import Delivery
 from penstock.broker.store import Store
 from penstock.config.settings import BrokerSettings
 from penstock.engine.errors import Conflict, Invalid, NotFound
@@ -361,3 +362,43 @@ async def test_what_somebody_else_writes_into_the_bucket_stops_nothing(store: St
 
 async def streams(store: Store) -> list[str]:
     return (await store.broker.api("STREAM.NAMES")).get("streams") or []
+
+
+@pytest.mark.parametrize("kind", [*KINDS, "cron"])
+async def test_an_event_that_cannot_be_handled_becomes_a_dead_letter_after_three_deliveries(
+    store: Store, broker_settings: BrokerSettings, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = await workflow(store, f"poison.{kind}")
+    kept = await make(store, kind, name, **KINDS.get(kind, {"cron": {"expression": "0 0 1 1 *"}}))
+    before, poison = await store.dead_letters.last_seq(), (b"1" if kind in SUBJECTS else None)
+    handle, seen = Occurrences.handle, list[int]()
+
+    async def failing(self: Occurrences, trigger: str, generation: str, delivery: Delivery) -> None:
+        if poison in (None, delivery.data):
+            seen.append(delivery.deliveries)
+            raise ZeroDivisionError("a bug")
+        await handle(self, trigger, generation, delivery)
+
+    monkeypatch.setattr(Occurrences, "handle", failing)
+    monkeypatch.setattr(triggers, "AGAIN_S", 0.01)
+    async with engine(broker_settings):
+        if kind in SUBJECTS:
+            await publish(store, SUBJECTS[kind], b"1", b"2")
+            await until_started(store, name, 1)
+        else:
+            await store.events.withdraw(kind, kept.generation)
+            assert await store.events.schedule(Tick(kind, kept.generation, text_of(datetime.now(UTC))))
+        await until(lambda: _letter_after(store, before))
+        await nothing_left(store, await trigger_control.get(store, kind))
+        letter, body = await store.dead_letters.get(before + 1)
+    assert seen == [1, 2, 3]
+    assert (letter.kind, letter.trigger, letter.error) == ("trigger", kind, "ZeroDivisionError: a bug")
+    assert await inputs(store, name) == (["2"] if kind in SUBJECTS else [])
+    if kind in SUBJECTS:
+        assert body == b"1"
+    else:
+        assert await store.events.scheduled(kind, kept.generation)
+
+
+async def _letter_after(store: Store, seq: int) -> bool:
+    return await store.dead_letters.last_seq() > seq
