@@ -28,6 +28,10 @@ LASTING = (
     names.ENGINES,
 )
 
+# Buckets into which workers of any make write: the broker itself refuses what is larger than this.
+PAYLOADS = {names.CHECKPOINTS: limits.PAYLOAD_BYTES_MAX, names.SIGNALS: limits.SIGNAL_BYTES_MAX}
+VALUE_HEADERS_BYTES_MAX = 1024  # they count too: an expected revision, an id
+
 log = get_logger()
 
 # What makes a stream another stream. Retention by age and size may be set otherwise by an operator: that is no conflict.
@@ -130,6 +134,7 @@ def _bucket(settings: BrokerSettings, name: str, ttl_s: float = 0) -> dict[str, 
         "discard": "new",
         "allow_rollup_hdrs": True,
         "deny_delete": True,
+        **({"max_msg_size": PAYLOADS[name] + VALUE_HEADERS_BYTES_MAX} if name in PAYLOADS else {}),
     }
 
 

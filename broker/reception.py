@@ -17,10 +17,10 @@ from penstock.config.logging import get_logger
 from penstock.engine.commands import DeadLetterTask
 from penstock.engine.events import Failure
 from penstock.engine.identifiers import is_run_id, problem_with, shown
+from penstock.engine.texts import shortened
 
 NON_RETRIABLE = "non_retriable"
 NEVER_ANSWERED = f"delivered {DELIVERIES_MAX} times without an answer"
-ERROR_BYTES_MAX = 8 * 1024
 
 log = get_logger()
 
@@ -81,11 +81,6 @@ async def return_unworked(store: Store, delivery: Delivery) -> None:
 
 def non_retriable(text: str) -> Failure:
     return Failure(error=shortened(text), failure_type=NON_RETRIABLE)
-
-
-def shortened(text: str) -> str:
-    """`text` without what UTF-8 cannot hold, cut to 8 KiB."""
-    return text.encode("utf-8", "replace")[:ERROR_BYTES_MAX].decode("utf-8", "ignore")
 
 
 async def _bury(store: Store, task_type: str, delivery: Delivery, error: str) -> None:

@@ -30,10 +30,14 @@ def list_row(run: RunView) -> tuple[str, ...]:
 
 
 def describe(run: RunView) -> None:
-    """The run's own fields, an empty line, its steps."""
+    """The run's own fields, an empty line, its steps, and where their errors came from."""
     output.fields(_fields(run))
     click.echo()
     output.table(STEP_HEADERS, step_rows(run))
+    for step_id, step in run.steps.items():
+        if isinstance(step.traceback, str):
+            click.echo(f"\n{step_id}:")
+            click.echo("\n".join(f"  {output.printable(line)}" for line in step.traceback.splitlines()))
 
 
 def step_rows(run: RunView) -> list[tuple[str, ...]]:

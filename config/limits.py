@@ -13,6 +13,7 @@ DAY_S: Final = 24 * 60 * 60
 NAME_CHARS_MAX: Final = 128  # Protocol: Names and limits
 STEPS_MAX: Final = 1000  # Protocol: Names and limits
 PAYLOAD_BYTES_MAX: Final = 1 * MIB  # Protocol: Names and limits (run input, step output, checkpoint)
+ERROR_BYTES_MAX: Final = 8 * KIB  # Protocol: History events (errors and tracebacks)
 OUTPUT_INLINE_BYTES_MAX: Final = 4 * KIB  # a larger output is read from the history: a snapshot of 1,000 steps stays one message
 OUTPUTS_SHOWN_BYTES_MAX: Final = 8 * MIB  # of those that are read from the history, one answer holds so much
 EVENTS_BYTES_MAX: Final = 16 * MIB  # GET /runs/{id}/events: with so much, or one event more, a page of the history ends

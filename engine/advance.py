@@ -58,7 +58,9 @@ from penstock.engine.loops import continued, out_of_time
 from penstock.engine.payloads import given, laid_down
 from penstock.engine.state import STEP_DONE, STEP_ENDED, STEP_OUT, Run, RunStatus, StepState, StepStatus
 from penstock.engine.steps import Advance, all_done, complete_run, completed, enter, fail_run, failed, is_ready, put, skipped, started
+from penstock.engine.texts import shortened
 from penstock.engine.timers import WORKFLOW_TIMER, live_timers, lost_timer, retimed, step_timers, workflow_timer
+from penstock.engine.times import utc
 from penstock.engine.workflow import StepPlan, Workflow
 
 StepEvent = (
@@ -69,6 +71,7 @@ StepEvent = (
 
 def advance(workflow: Workflow, run: Run | None, record: Record) -> tuple[Run | None, list[Command]]:
     """Fold one record into the run (None: nothing of it has been seen yet) and say what must be done because of it."""
+    record = _timed_in_utc(record)
     event = record.event
     if run is None:
         match event:
@@ -107,6 +110,13 @@ def advance(workflow: Workflow, run: Run | None, record: Record) -> tuple[Run | 
             return run, []
         case _:
             assert_never(event)
+
+
+def _timed_in_utc(record: Record) -> Record:
+    """Its event with a timestamp that is an instant in UTC. Judged here and by the record alone, so that each fold of it says the same."""
+    told, event = record.event.timestamp, record.event
+    instant = utc(told, record.at)
+    return record if instant is told else Record(record.seq, record.at, replace(event, timestamp=instant))
 
 
 def fold(workflow: Workflow, run: Run | None, records: Iterable[Record]) -> Run | None:
@@ -195,7 +205,7 @@ def _new(workflow: Workflow, event: WorkflowStarted, record: Record) -> Run:
 
 
 def _start(workflow: Workflow, run: Run, record: Record) -> Advance:
-    run = replace(run, status=RunStatus.RUNNING, started_at=record.event.timestamp or None, seq=record.seq)
+    run = replace(run, status=RunStatus.RUNNING, started_at=record.event.timestamp, seq=record.seq)
     run, timers = _timed(workflow, run, record)
     run, commands = enter(workflow, run, workflow.roots, record)
     return run, timers + commands
@@ -228,7 +238,8 @@ def _timed(workflow: Workflow, run: Run, record: Record) -> Advance:
 
 
 def _afresh(step: StepState) -> StepState:
-    return StepState(attempts=step.attempts, iteration=step.iteration, carried=step.carried, carried_at=step.carried_at)
+    unbegun = step.unbegun + step.ended_in_queue
+    return StepState(attempts=step.attempts, iteration=step.iteration, carried=step.carried, carried_at=step.carried_at, unbegun=unbegun)
 
 
 def _step_event(workflow: Workflow, run: Run, record: Record, event: StepEvent) -> Advance:
@@ -335,14 +346,15 @@ def _out_of_time(workflow: Workflow, run: Run, record: Record) -> Advance:
 
 def _end(workflow: Workflow, run: Run, record: Record, status: RunStatus, error: str | None) -> Advance:
     """The run has ended: what is still open of it is cancelled and taken back."""
-    finished_at = record.event.timestamp or None
+    finished_at = record.event.timestamp
     steps, commands = run.steps, list[Command]()
     if run.due is not None:
         commands.append(WithdrawTimer(WORKFLOW_TIMER, run.due))
     if status is not RunStatus.COMPLETED:
         commands += _take_back(workflow, run)
         steps = {step_id: step if step.status in STEP_ENDED else _cancelled(step) for step_id, step in run.steps.items()}
-    return replace(run, status=status, steps=steps, error=error, finished_at=finished_at, due=None, seq=record.seq), commands
+    said = None if error is None else shortened(error)
+    return replace(run, status=status, steps=steps, error=said, finished_at=finished_at, due=None, seq=record.seq), commands
 
 
 def _cancelled(step: StepState) -> StepState:

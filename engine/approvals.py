@@ -70,7 +70,7 @@ def _requested(run: Run, record: Record, event: ApprovalRequested, plan: StepPla
     step = replace(
         before,
         status=StepStatus.RUNNING,
-        started_at=event.timestamp or None,
+        started_at=event.timestamp,
         token=token_hash(event.payload.token),
         due=record.at + plan.approval.timeout_s,
     )

@@ -7,12 +7,14 @@ where that would mislead them, `v` says which version they must know at least (f
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from collections.abc import Mapping
+from typing import TypeAlias, get_args
 
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
 from penstock.engine import formats
+from penstock.engine.nulls import without_nulls
 
 NULL = Raw(b"null")
 
@@ -46,11 +48,12 @@ class Scheduled(Struct, frozen=True, omit_defaults=True):
 
 
 class Failure(Struct, frozen=True, omit_defaults=True):
-    """`failure_type` is retriable (also for any unknown word), non_retriable or retry_after."""
+    """`failure_type` is retriable (also for any unknown word), non_retriable or retry_after. `traceback` has the last frames."""
 
     error: str = ""
     failure_type: str = "retriable"
     retry_after_ms: int = 0
+    traceback: str = ""
 
 
 class ApprovalRequest(Struct, frozen=True, omit_defaults=True):
@@ -236,6 +239,14 @@ _DECODER: msgspec.json.Decoder[Event] = msgspec.json.Decoder(Event)
 _ENCODER = msgspec.json.Encoder()
 
 
+class _Type(Struct, frozen=True):
+    type: str
+
+
+_TYPE = msgspec.json.Decoder(_Type)
+_KINDS: Mapping[object, type[Struct]] = {kind.__struct_config__.tag: kind for kind in get_args(Event)}
+
+
 def decode(body: bytes) -> Event:
     """The event in `body`; raises Malformed for an unknown type, wrong fields or broken JSON, NeedsUpgrade for one of a newer version.
 
@@ -244,13 +255,24 @@ def decode(body: bytes) -> Event:
     try:
         if not body.isascii():
             body.decode()  # the decoder passes payloads by unread, and a snapshot must stay UTF-8
-        event = _DECODER.decode(body)
+        event = _decoded(body)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         formats.check(body)
         raise Malformed(str(error)) from error
     if event.v != 1:
         formats.check_number(event.v)
     return event
+
+
+def _decoded(body: bytes) -> Event:
+    """Looks for nulls only in what cannot be read as it is: hardly any writer sends them."""
+    try:
+        return _DECODER.decode(body)
+    except msgspec.ValidationError:
+        kind = _KINDS.get(_TYPE.decode(body).type)
+        if kind is None:
+            raise
+        return _DECODER.decode(without_nulls(body, kind))
 
 
 def encode(event: Event) -> bytes:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from penstock.engine.dispatch import order, withdrawal
 from penstock.engine.durations import text
 from penstock.engine.events import Record, StepContinue
-from penstock.engine.payloads import given, laid_down
+from penstock.engine.payloads import given, laid_down, too_large
 from penstock.engine.state import Run, StepState, StepStatus
 from penstock.engine.steps import Advance, fail_for_good, last_moment, put
 from penstock.engine.timers import retimed
@@ -25,6 +25,8 @@ def continued(workflow: Workflow, run: Run, record: Record, event: StepContinue,
         return fail_for_good(run, record, plan, f"agent loop reached its max_iterations ({loop.iterations_max})")
     if before.until is not None and record.at >= before.until:
         return fail_for_good(run, record, plan, _too_long(plan))
+    if problem := too_large("what the loop continues with", event.payload):
+        return fail_for_good(run, record, plan, problem)
     carried, carried_at = laid_down(given(event), record.seq)
     step = StepState(
         status=StepStatus.QUEUED,

@@ -14,7 +14,7 @@ import msgspec
 import orjson
 from msgspec import UNSET, Raw, Struct, UnsetType
 
-from penstock.config.limits import OUTPUT_INLINE_BYTES_MAX
+from penstock.config.limits import OUTPUT_INLINE_BYTES_MAX, PAYLOAD_BYTES_MAX
 from penstock.engine.events import NULL, ApprovalGranted, Event, StepCompleted, StepContinue, WorkflowScheduled, WorkflowStarted
 
 
@@ -43,6 +43,12 @@ def given(event: Event) -> Raw | UnsetType:
             return Raw(msgspec.json.encode(event.payload))
         case _:
             return UNSET
+
+
+def too_large(what: str, payload: Raw | UnsetType) -> str | None:
+    """A sentence for a payload over its limit, whoever sent it; None when it is none."""
+    size = 0 if isinstance(payload, UnsetType) else memoryview(payload).nbytes
+    return f"{what} has {size} bytes, {PAYLOAD_BYTES_MAX} is the most" if size > PAYLOAD_BYTES_MAX else None
 
 
 def laid_down(payload: Raw | UnsetType, seq: int) -> tuple[Raw | UnsetType, Kept | None]:

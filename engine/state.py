@@ -63,9 +63,10 @@ STEP_ENDED = frozenset({StepStatus.COMPLETED, StepStatus.SKIPPED, StepStatus.FAI
 class StepState(Struct, frozen=True, omit_defaults=True):
     """`attempts` counts dispatched executions (of this iteration) from 1; `due` is the step's live deadline or retry time.
 
-    `base` are the attempts from before the run was resumed: they do not count against the retries. `carried` is the input of a
-    loop's later iterations, `until` the loop's last moment. `sticky` is the worker that a dispatched task waits for, `fallback`
-    when it stops waiting. `token` is the SHA-256 of an approval's token. Moments are s since the epoch.
+    `base` are the attempts from before the run was resumed: they do not count against the retries. `unbegun` are those of them that
+    nobody had begun. `carried` is the input of a loop's later iterations, `until` the loop's last moment. `traceback` belongs to
+    `error`. `sticky` is the worker that a dispatched task waits for, `fallback` when it stops waiting. `token` is the SHA-256 of an
+    approval's token. Moments are s since the epoch.
 
     An output that is too large for a state has its place in `output_at`, and so has `carried` in `carried_at`; `skips` are then
     the dependents that such an output has skipped.
@@ -89,8 +90,20 @@ class StepState(Struct, frozen=True, omit_defaults=True):
     output_at: Kept | None = None
     carried_at: Kept | None = None
     skips: tuple[str, ...] = ()
+    traceback: str | None = None
+    unbegun: int = 0
 
     WAITING: ClassVar[StepState]
+
+    @property
+    def begun(self) -> int:
+        """How many of the attempts somebody has begun: neither one that waits, nor one that was cancelled before anybody said a word."""
+        return self.attempts - self.unbegun - (self.status is StepStatus.QUEUED or self.ended_in_queue)
+
+    @property
+    def ended_in_queue(self) -> bool:
+        """Whether its run ended before anybody had begun what was ordered last."""
+        return self.status is StepStatus.CANCELLED and self.attempts > self.base and self.started_at is None and self.error is None
 
 
 class Run(Struct, frozen=True, omit_defaults=True):

@@ -27,9 +27,10 @@ from penstock.engine.events import (
 )
 from penstock.engine.identifiers import problem_with
 from penstock.engine.inputs import run_output, skipped_by, skips, step_input
-from penstock.engine.payloads import laid_down, size_of
+from penstock.engine.payloads import laid_down, size_of, too_large
 from penstock.engine.retry import delay_s, retry_after_s
 from penstock.engine.state import STEP_DONE, Run, StepState, StepStatus
+from penstock.engine.texts import last_part, shortened
 from penstock.engine.timers import retimed
 from penstock.engine.workflow import StepPlan, Workflow
 
@@ -52,6 +53,7 @@ def enter(workflow: Workflow, run: Run, step_ids: Iterable[str], record: Record)
             iteration=before.iteration,
             carried=before.carried,
             carried_at=before.carried_at,
+            unbegun=before.unbegun,
         )
         steps[step_id], ordered = order(workflow, run, record, plan, queued)
         commands += ordered
@@ -69,7 +71,7 @@ def started(run: Run, record: Record, event: StepStarted, plan: StepPlan) -> Adv
     step = replace(
         before,
         status=StepStatus.RUNNING,
-        started_at=event.timestamp or None,
+        started_at=event.timestamp,
         worker_id=event.worker_id,
         due=None if plan.timeout_s is None else record.at + plan.timeout_s,
         until=last_moment(record, before, plan),
@@ -79,7 +81,7 @@ def started(run: Run, record: Record, event: StepStarted, plan: StepPlan) -> Adv
 
 
 def skipped(workflow: Workflow, run: Run, record: Record, plan: StepPlan) -> Advance:
-    step = StepState(status=StepStatus.SKIPPED, finished_at=record.event.timestamp or None)
+    step = StepState(status=StepStatus.SKIPPED, finished_at=record.event.timestamp)
     return go_on(workflow, put(run, record, plan.id, step), record, plan.id)
 
 
@@ -87,6 +89,8 @@ def completed(
     workflow: Workflow, run: Run, record: Record, plan: StepPlan, output: Raw | UnsetType, worker_id: str | None = None
 ) -> Advance:
     before = run.steps[plan.id]
+    if problem := too_large("the output", output):
+        return fail_for_good(run, record, plan, problem)
     kept, output_at = laid_down(output, record.seq)
     step = replace(
         before,
@@ -95,7 +99,8 @@ def completed(
         output_at=output_at,
         skips=() if output_at is None or isinstance(output, UnsetType) else skipped_by(workflow, plan, output),
         error=None,
-        finished_at=record.event.timestamp or None,
+        traceback=None,
+        finished_at=record.event.timestamp,
         worker_id=worker_id or before.worker_id,
         due=None,
         until=None,
@@ -116,13 +121,14 @@ def failed(workflow: Workflow, run: Run, record: Record, event: StepFailed, plan
     before, failure = run.steps[plan.id], event.payload
     tries = before.attempts - before.base
     if failure.failure_type == "non_retriable" or tries > plan.retry.retries or run.error is not None:
-        return fail_for_good(run, record, plan, failure.error)
+        return fail_for_good(run, record, plan, failure.error, failure.traceback)
     wait_s = _wait_s(run, plan, failure, tries)
     step = replace(
         before,
         status=StepStatus.QUEUED,
         attempts=before.attempts + 1,
-        error=failure.error,
+        error=shortened(failure.error),
+        traceback=last_part(failure.traceback) or None,
         due=record.at + wait_s if wait_s > 0 else None,
         sticky=None,
         fallback=None,
@@ -134,18 +140,26 @@ def failed(workflow: Workflow, run: Run, record: Record, event: StepFailed, plan
     return put(run, record, plan.id, step), commands
 
 
-def fail_for_good(run: Run, record: Record, plan: StepPlan, error: str) -> Advance:
+def fail_for_good(run: Run, record: Record, plan: StepPlan, error: str, traceback: str = "") -> Advance:
     """The step has failed, and its run with it. The dead letter comes before the event that says so."""
-    before = run.steps[plan.id]
-    finished_at = record.event.timestamp or None
-    step = replace(before, status=StepStatus.FAILED, error=error, finished_at=finished_at, due=None, until=None, fallback=None)
+    before, error = run.steps[plan.id], shortened(error)
+    step = replace(
+        before,
+        status=StepStatus.FAILED,
+        error=error,
+        traceback=last_part(traceback) or None,
+        finished_at=record.event.timestamp,
+        due=None,
+        until=None,
+        fallback=None,
+    )
     commands = retimed(run, plan.id, before, step)
     value = step_input(run, plan, before)
     commands.append(DeadLetterTask(plan.id, plan.task, before.attempts, before.iteration, value, plan.metadata, error, plan.group))
     after = put(run, record, plan.id, step)
     if run.error is not None:
         return after, commands
-    text = f'step "{plan.id}" failed: {error}'
+    text = shortened(f'step "{plan.id}" failed: {error}')
     return replace(after, error=text), [*commands, fail_run(run, record, text, plan.id)]
 
 

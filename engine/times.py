@@ -2,9 +2,33 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime
+
+_is_utc = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,9})?Z", re.ASCII).fullmatch
+_is_rfc3339 = re.compile(r"\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(?:\.\d+)?(?:[Zz]|[+-]\d\d:\d\d)", re.ASCII).fullmatch
 
 
 def rfc3339(at: float) -> str:
     """Seconds since the epoch as RFC 3339 text, UTC, with microseconds and `Z`."""
-    return datetime.fromtimestamp(at, UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+    return _text(datetime.fromtimestamp(at, UTC))
+
+
+def utc(text: str, at: float) -> str:
+    """The RFC 3339 instant `text` in UTC, with `Z`: as it is where it is that already. What is no instant becomes `at` (s since the epoch).
+
+    A leap second (`:60`) counts as none: no clock here can show it.
+    """
+    try:
+        if _is_utc(text):
+            datetime.fromisoformat(text)  # raises for a date or a time of day that does not exist
+            return text
+        if _is_rfc3339(text):
+            return _text(datetime.fromisoformat(text.upper()).astimezone(UTC))
+    except (ValueError, OverflowError):
+        pass
+    return rfc3339(at)
+
+
+def _text(instant: datetime) -> str:
+    return instant.isoformat(timespec="microseconds").replace("+00:00", "Z")

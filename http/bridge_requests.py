@@ -8,13 +8,13 @@ from typing import NamedTuple, TypeAlias
 from falcon.asgi import Request
 from msgspec import UNSET, Raw, Struct, UnsetType
 
-from penstock.broker.reception import shortened
 from penstock.broker.registrations import WorkerRegistration
 from penstock.config.limits import NAME_CHARS_MAX, PAUSE_MS_MAX, POLL_MS_MAX, POLL_TASKS_MAX, TASK_TYPES_MAX, WORKER_TASKS_DEFAULT
 from penstock.engine.errors import Invalid
 from penstock.engine.events import Failure
 from penstock.engine.identifiers import problem_with, quoted, shown
 from penstock.engine.report import Report
+from penstock.engine.texts import last_part, shortened
 from penstock.http import bodies
 
 TRANSPORT = "bridge"
@@ -56,6 +56,7 @@ class ResolveTask(Struct, frozen=True, forbid_unknown_fields=True):
     duration_ms: int | None = None
     checkpoint: Raw | UnsetType = UNSET
     data: Raw | UnsetType = UNSET
+    traceback: str | None = None
 
 
 class Complete(NamedTuple):
@@ -148,7 +149,7 @@ def _fail(request: ResolveTask, report: Report) -> Action:
     after_ms = request.retry_after_ms or 0
     _check_number(report, "retry_after_ms", after_ms, 0, RETRY_AFTER_MS_MAX)
     kind = Failure().failure_type if request.failure_type is None else shown(request.failure_type)
-    return Fail(Failure(shortened(request.error or ""), kind, after_ms))
+    return Fail(Failure(shortened(request.error or ""), kind, after_ms, last_part(request.traceback or "")))
 
 
 def _pause(request: ResolveTask, report: Report) -> Action:

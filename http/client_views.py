@@ -23,6 +23,7 @@ class StepView(Struct, frozen=True, kw_only=True):
     started_at: str | UnsetType = UNSET
     finished_at: str | UnsetType = UNSET
     worker_id: str | UnsetType = UNSET
+    traceback: str | UnsetType = UNSET
 
 
 class RunView(Struct, frozen=True, kw_only=True):

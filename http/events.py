@@ -6,7 +6,9 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import NamedTuple
 
+import msgspec
 from falcon.asgi import Request, Response, SSEvent
+from msgspec import Raw
 
 from penstock.actors import control
 from penstock.actors.watching import Watched
@@ -21,12 +23,15 @@ from penstock.engine.events import (
     decode,
     event_type,
 )
+from penstock.engine.times import utc
 from penstock.http import answers, params
 from penstock.http.backend import Backend
 
 STREAM = "text/event-stream"
 STREAM_HEADERS = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
 COMMENT = SSEvent(comment="")
+
+_FIELDS = msgspec.json.Decoder(dict[str, Raw])
 
 log = get_logger()
 
@@ -80,8 +85,8 @@ async def _page(store: Store, run_id: str, after: int) -> Page:
                 if size >= EVENTS_BYTES_MAX:
                     return Page(events, last)
                 size, last = size + len(one.data), one.seq
-                if _event(one):
-                    events.append(b'{"seq":%d,%b' % (one.seq, one.data.lstrip()[1:]))
+                if event := _event(one):
+                    events.append(b'{"seq":%d,%b' % (one.seq, _shown(one, event).lstrip()[1:]))
     if not last:
         await control.get(store, run_id)  # raises NotFound
     return Page(events, None)
@@ -119,8 +124,17 @@ def _message(stored: Stored) -> SSEvent:
     if event is None:
         return COMMENT
     # Line ends in JSON stand between its tokens only.
-    line = stored.data.replace(b"\n", b" ").replace(b"\r", b" ")
+    line = _shown(stored, event).replace(b"\n", b" ").replace(b"\r", b" ")
     return SSEvent(data=line, event=event_type(event), event_id=str(stored.seq))
+
+
+def _shown(stored: Stored, event: Event) -> bytes:
+    """The event's JSON as it was sent, but with the instant in UTC that its run shows, and without fields that are null."""
+    at = utc(event.timestamp, stored.at)
+    if at is event.timestamp and b"null" not in stored.data:
+        return stored.data
+    fields = {**_FIELDS.decode(stored.data), "timestamp": Raw(msgspec.json.encode(at))}
+    return msgspec.json.encode({name: value for name, value in fields.items() if name == "payload" or bytes(value) != b"null"})
 
 
 def _event(stored: Stored) -> Event | None:

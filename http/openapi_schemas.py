@@ -58,6 +58,7 @@ RULES: Mapping[type[Struct], Mapping[str, Schema]] = {
         "duration_ms": whole(0, PAUSE_MS_MAX, description="pause: required."),
         "checkpoint": {"description": "pause: any JSON."},
         "data": {"description": "checkpoint: any JSON, required."},
+        "traceback": {"description": "fail: where the error came from; its last 8 KiB are kept."},
     },
     RunView: {
         "status": one_of(*RunStatus),
@@ -67,6 +68,7 @@ RULES: Mapping[type[Struct], Mapping[str, Schema]] = {
     StepView: {
         "status": one_of(*StepStatus),
         "output_bytes": whole(1, 2**31, description="In place of an output that is too large to be shown here."),
+        "traceback": {"description": "Where the error came from: the last frames, up to 8 KiB."},
     },
     EventView: {"seq": whole(1, 2**63 - 1, description="The sequence in the stream."), "payload": {"description": "Depends on the type."}},
     Decided: {"status": one_of("approved", "rejected")},

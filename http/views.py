@@ -11,7 +11,8 @@ from penstock.engine.state import Run, StepState
 
 
 class StepView(Struct, frozen=True, omit_defaults=True):
-    """`output_bytes` stands in for an output that is left out because it is large: it has a place of its own."""
+    """`attempts` are those that were begun. `output_bytes` stands in for an output that is left out because it is large: it has a place
+    of its own."""
 
     status: str
     attempts: int
@@ -22,6 +23,7 @@ class StepView(Struct, frozen=True, omit_defaults=True):
     finished_at: str | None = None
     worker_id: str | None = None
     output_bytes: int | UnsetType = UNSET
+    traceback: str | None = None
 
 
 class RunView(Struct, frozen=True, omit_defaults=True):
@@ -73,7 +75,7 @@ def _step(step: StepState, outputs: Mapping[int, Raw]) -> StepView:
     output = step.output if kept is None else outputs.get(kept.seq, UNSET)
     return StepView(
         step.status,
-        step.attempts,
+        step.begun,
         output,
         step.error,
         step.iteration,
@@ -81,4 +83,5 @@ def _step(step: StepState, outputs: Mapping[int, Raw]) -> StepView:
         step.finished_at,
         step.worker_id,
         UNSET if kept is None or output is not UNSET else kept.size,
+        step.traceback,
     )

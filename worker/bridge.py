@@ -8,6 +8,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppres
 from typing import TypeVar, assert_never
 
 from msgspec import UNSET, Raw, UnsetType
+from msgspec.structs import replace
 
 from penstock.broker.reception import non_retriable
 from penstock.broker.registrations import WorkerRegistration
@@ -48,7 +49,7 @@ class BridgeTask:
 
     async def answer(self, outcome: Outcome) -> None:
         try:
-            await self._resolve(_resolution(outcome))
+            await self._answer(_resolution(outcome))
         except NotFound:
             log.info("answer_too_late", task_id=self._task.task_id, attempt=self._task.attempt)
         except (Invalid, TooLarge) as error:  # it would be no better the next time
@@ -77,6 +78,14 @@ class BridgeTask:
 
     async def send_signal(self, run_id: str, name: str, payload: bytes) -> None:
         await persistently(lambda: self._client.send_signal(run_id, name, payload))
+
+    async def _answer(self, resolution: Resolution) -> None:
+        try:
+            await self._resolve(resolution)
+        except Invalid:
+            if resolution.traceback is None:
+                raise
+            await self._resolve(replace(resolution, traceback=None))  # a service of an older version does not know that field
 
     async def _resolve(self, resolution: Resolution) -> None:
         await persistently(lambda: self._client.resolve(self._task.task_id, resolution))
@@ -147,8 +156,8 @@ def _resolution(outcome: Outcome) -> Resolution:
             return Resolution("continue", output=_raw(value))
         case Paused(delay_s, checkpoint, name):
             return Resolution("pause", duration_ms=round(delay_s * 1000), checkpoint=_raw(checkpoint), name=name)
-        case Failure(error, failure_type, retry_after_ms):
-            return Resolution("fail", error=error, failure_type=failure_type, retry_after_ms=retry_after_ms)
+        case Failure(error, failure_type, retry_after_ms, traceback):
+            return Resolution("fail", error=error, failure_type=failure_type, retry_after_ms=retry_after_ms, traceback=traceback or None)
         case _:
             assert_never(outcome)
 

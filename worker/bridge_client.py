@@ -63,6 +63,7 @@ class Resolution(Struct, frozen=True, omit_defaults=True):
     duration_ms: int | None = None
     checkpoint: Raw | UnsetType = UNSET
     data: Raw | UnsetType = UNSET
+    traceback: str | None = None
 
 
 _TASKS = msgspec.json.Decoder(list[PolledTask])

@@ -12,6 +12,7 @@ from penstock.broker.signals import check_size, check_target
 from penstock.broker.tasks import TaskPayload
 from penstock.config.limits import PAYLOAD_BYTES_MAX
 from penstock.engine.errors import TooLarge
+from penstock.worker.payloads import as_json
 from penstock.worker.transport import Held
 
 
@@ -34,8 +35,9 @@ class Context(TaskFacts):
         self._held = held
 
     async def checkpoint(self, value: Any) -> None:
-        """Keep `value` (JSON, at most 1 MiB) for later attempts and iterations of this step, until the run ends. Raises TooLarge."""
-        body = orjson.dumps(value)
+        """Keep `value` (JSON, at most 1 MiB) for later attempts and iterations of this step, until the run ends. Raises TooLarge, and
+        TypeError for what is no JSON."""
+        body = as_json(value)
         if len(body) > PAYLOAD_BYTES_MAX:
             raise TooLarge(f"the checkpoint has {len(body)} bytes, {PAYLOAD_BYTES_MAX} is the most")
         await self._held.checkpoint(body)
@@ -57,7 +59,7 @@ class Context(TaskFacts):
     async def send_signal(self, run_id: str, name: str, payload: Any = None) -> None:
         """Send a signal to a run: bytes as they are, anything else as JSON, at most 1 MiB. Raises Invalid, TooLarge."""
         check_target(run_id, name)
-        body = payload if isinstance(payload, bytes) else orjson.dumps(payload)
+        body = payload if isinstance(payload, bytes) else as_json(payload)
         check_size(body)
         await self._held.send_signal(run_id, name, body)
 

@@ -13,15 +13,18 @@ from penstock.config.limits import PAYLOAD_BYTES_MAX
 from penstock.config.logging import get_logger
 from penstock.engine.errors import PenstockError
 from penstock.engine.events import Failure
+from penstock.engine.identifiers import shown
 from penstock.worker.blocking import BlockingContext
 from penstock.worker.context import Context
 from penstock.worker.failures import NonRetriable, RetryAfter, failure
 from penstock.worker.functions import TaskFunction
 from penstock.worker.outcomes import Completed, Continue, Continued, Outcome, Pause, Paused
+from penstock.worker.payloads import NoJson, as_json
 from penstock.worker.threads import Threads
 from penstock.worker.transport import Held
 
 REFUSED_DELAY_S = 1.0
+REASON_CHARS_MAX = 500  # of a log line
 
 log = get_logger()
 
@@ -54,9 +57,9 @@ class Execution:
         except asyncio.CancelledError as error:
             if _is_cancelled():
                 raise
-            return _failed(task, error)
+            return _failed(function, task, error)
         except (Exception, SystemExit) as error:  # the boundary of the user's code: whatever it raises is an answer
-            return _failed(task, error)
+            return _failed(function, task, error)
 
     async def _output(self, function: TaskFunction, task: TaskPayload, held: Held) -> Any:
         if not function.takes:
@@ -81,13 +84,24 @@ def _paused(function: TaskFunction, task: TaskPayload, pause: Pause) -> Outcome:
     try:
         return Paused(pause.delay_s, _json(f'the checkpoint of "{function.name}"', pause.checkpoint), pause.name)
     except NonRetriable as error:
-        return _failed(task, error)
+        return _failed(function, task, error)
 
 
-def _failed(task: TaskPayload, error: BaseException) -> Failure:
-    expected = isinstance(error, NonRetriable | RetryAfter)
-    log.info("task_failed", run_id=task.run_id, step_id=task.step_id, attempt=task.attempt, exc_info=None if expected else error)
-    return failure(error)
+def _failed(function: TaskFunction, task: TaskPayload, error: BaseException) -> Failure:
+    """Told, and logged with its type and reason; the frames only of what was not raised on purpose."""
+    told, expected = failure(error), isinstance(error, NonRetriable | RetryAfter)
+    log.warning(
+        "task_failed",
+        task=function.name,
+        run_id=task.run_id,
+        step_id=task.step_id,
+        attempt=task.attempt,
+        failure_type=told.failure_type,
+        error_type=type(error).__name__,
+        reason=shown(told.error, REASON_CHARS_MAX),
+        exc_info=None if expected else error,
+    )
+    return told
 
 
 def _input(task: TaskPayload) -> Any:
@@ -102,8 +116,8 @@ def _json(what: str, value: Any) -> bytes | None:
     if value is None:
         return None
     try:
-        body = orjson.dumps(value)
-    except orjson.JSONEncodeError as error:
+        body = as_json(value)
+    except NoJson as error:
         raise NonRetriable(f"{what} cannot be written as JSON: {error}") from error
     if len(body) > PAYLOAD_BYTES_MAX:
         raise NonRetriable(f"{what} has {len(body)} bytes, {PAYLOAD_BYTES_MAX} is the most")

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
+from traceback import TracebackException
 
-from penstock.broker.reception import NON_RETRIABLE, shortened
+from penstock.broker.reception import NON_RETRIABLE
 from penstock.engine.events import Failure
+from penstock.engine.texts import last_part, shortened
 
 RETRIABLE = "retriable"
 RETRY_AFTER = "retry_after"
+FRAMES_MAX = 64  # of each exception: the last ones
+PART_CHARS_MAX = 1024  # of a traceback: a frame, or an exception's text, which is told whole elsewhere
+OURS = str(Path(__file__).parent)
 
 
 class NonRetriable(Exception):
@@ -27,13 +33,25 @@ class RetryAfter(Exception):
 
 def failure(error: BaseException) -> Failure:
     """The payload of step.failed for what a task function raised."""
+    text, frames = _text(error), _traceback(error)
     match error:
         case NonRetriable():
-            return Failure(error=_text(error), failure_type=NON_RETRIABLE)
+            return Failure(error=text, failure_type=NON_RETRIABLE, traceback=frames)
         case RetryAfter():
-            return Failure(error=_text(error), failure_type=RETRY_AFTER, retry_after_ms=round(error.delay_s * 1000))
+            return Failure(error=text, failure_type=RETRY_AFTER, retry_after_ms=round(error.delay_s * 1000), traceback=frames)
         case _:
-            return Failure(error=_text(error))
+            return Failure(error=text, traceback=frames)
+
+
+def _traceback(error: BaseException) -> str:
+    """Its last frames, up to 8 KiB, those of the worker itself left out; empty when the function was not even called."""
+    frames = error.__traceback__
+    while frames is not None and frames.tb_frame.f_code.co_filename.startswith(OURS):
+        frames = frames.tb_next
+    if frames is None:
+        return ""
+    found = TracebackException(type(error), error, frames, limit=-FRAMES_MAX, compact=True)
+    return last_part("".join(part if len(part) <= PART_CHARS_MAX else f"{part[:PART_CHARS_MAX]}…\n" for part in found.format()))
 
 
 def _text(error: BaseException) -> str:

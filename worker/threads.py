@@ -30,7 +30,8 @@ class Threads:
         self._loop = asyncio.get_running_loop()
 
     async def run(self, call: Callable[..., Any], *arguments: Any) -> Any:
-        """What `call` returns or raises. Cancelling this leaves the thread to itself; it is counted as busy until it ends."""
+        """What `call` returns or raises. Cancelling this before a thread has begun keeps it from being called at all; later, it leaves the
+        thread to itself, which is counted as busy until it ends."""
         job = _Job(self._loop.create_future(), call, arguments)
         self._busy += 1
         if self._busy > self._made < self._most:
@@ -61,6 +62,8 @@ class Threads:
 
 
 def _outcome(job: _Job) -> _Outcome:
+    if job.future.cancelled():  # nobody waits any more, and another worker may have the task by now
+        return _Outcome(None, None)
     try:
         return _Outcome(job.call(*job.arguments), None)
     except BaseException as error:  # as its own thread ends with it, it is told where the function was called

@@ -51,7 +51,8 @@ def wire_event(seq: int, at: float, body: bytes) -> Seen:
 
 class StepAccount(Struct):
     """`attempt` and `iteration` are of the execution that is out, or was the last; 0: it has not been its turn. `base` are the
-    attempts from before the run was resumed. `inputs` are what the later iterations of a loop were handed."""
+    attempts from before the run was resumed, `unbegun` those that nobody had begun when the run ended. `inputs` are what the later
+    iterations of a loop were handed."""
 
     status: str = "pending"
     attempt: int = 0
@@ -63,7 +64,15 @@ class StepAccount(Struct):
     waits: bool = False
     began: bool = False
     paused: bool = False
+    ever_began: bool = False
+    erred: bool = False
+    unbegun: int = 0
     inputs: dict[int, Any] = field(default_factory=dict)
+
+    @property
+    def begun(self) -> int:
+        """The attempts that somebody has begun."""
+        return self.attempt - self.unbegun - (self.status == "out" and not (self.began or self.waits))
 
 
 class Account:
@@ -124,6 +133,8 @@ class Account:
         self.status = status
         if status != "completed":
             for step in self.steps.values():
+                if step.status == "out" and not (step.ever_began or step.erred):
+                    step.unbegun += 1
                 if step.status in ("pending", "out"):
                     step.status = "cancelled"
 
@@ -132,6 +143,7 @@ class Account:
         for step in self.steps.values():
             if step.status not in DONE:
                 step.status, step.base, step.waits, step.began, step.paused = "pending", step.attempt, False, False, False
+                step.ever_began = step.erred = False
         self._enter()
 
     def _enter(self) -> None:
@@ -182,7 +194,7 @@ class Account:
     def _answer(self, seen: Seen, step: StepAccount, plan: StepPlan) -> None:
         match seen.type:
             case "step.started":
-                step.began = True
+                step.began = step.ever_began = True
             case "step.completed":
                 self._complete(seen, step, seen.payload)
             case "step.failed":
@@ -193,6 +205,7 @@ class Account:
                     after = failure.get("failure_type") == "retry_after"
                     pause = failure.get("retry_after_ms", 0) if after else plan.retry.initial_s
                     step.attempt, step.began, step.paused = step.attempt + 1, False, pause > 0
+                    step.erred = True
             case "step.continue" if (seen.attempt or step.began) if plan.loop is None else not self.doomed:
                 self._continue(seen, step, plan)
             case _:
@@ -205,6 +218,7 @@ class Account:
         else:
             step.iteration, step.attempt, step.base = step.iteration + 1, 1, 0
             step.inputs[step.iteration] = seen.payload
+            step.erred = False
             step.began, step.paused = False, plan.loop is not None and plan.loop.delay_s > 0
 
     def _complete(self, seen: Seen, step: StepAccount, output: Any) -> None:
@@ -226,7 +240,7 @@ class Account:
         if plan.approval is None or self.doomed or not current or step.status != "out":
             self.late += 1
         elif seen.type == "approval.requested" and not step.waits:
-            step.waits = True
+            step.waits = step.ever_began = True
             step.first_seq = step.first_seq or seen.seq
         elif seen.type != "approval.requested" and step.waits:
             self.decisions.append(seen)

@@ -19,16 +19,23 @@ NONE = digest(None)
 
 
 class ToldStep(Struct, frozen=True):
-    """`output` is its digest, HIDDEN when it is not shown."""
+    """`output` is its digest, HIDDEN when it is not shown. The API tells `begun` attempts, a snapshot those that were ordered."""
 
     status: str
-    attempts: int
+    attempts: int | None
     iteration: int = 0
     output: str = NONE
+    begun: int | None = None
 
     def agrees(self, other: ToldStep) -> bool:
-        same = (self.status, self.attempts, self.iteration) == (other.status, other.attempts, other.iteration)
-        return same and (self.output == other.output or HIDDEN in (self.output, other.output))
+        same = (self.status, self.iteration) == (other.status, other.iteration)
+        counted = _same(self.attempts, other.attempts) and _same(self.begun, other.begun)
+        return same and counted and (self.output == other.output or HIDDEN in (self.output, other.output))
+
+
+def _same(one: int | None, other: int | None) -> bool:
+    """Whether both say the same, if both say something."""
+    return one == other or None in (one, other)
 
 
 class Told(Struct, frozen=True):
@@ -101,23 +108,30 @@ class Violation(Struct, frozen=True):
 def told_account(account: Account) -> Told:
     """A run as its history means it."""
     steps = {
-        step_id: ToldStep(_status(step.status), _attempts(step.status, step.attempt), step.iteration, digest(step.output))
+        step_id: ToldStep(
+            _status(step.status),
+            _attempts(step.status, step.attempt),
+            step.iteration,
+            digest(step.output),
+            _attempts(step.status, step.begun),
+        )
         for step_id, step in account.steps.items()
     }
     return Told(account.status, steps)
 
 
-def told_state(state: Mapping[str, Any]) -> Told:
+def told_state(state: Mapping[str, Any], api: bool = False) -> Told:
     """A run out of its JSON: a snapshot, or what the API answers."""
-    steps = {step_id: _told_step(step) for step_id, step in state["steps"].items()}
+    steps = {step_id: _told_step(step, api) for step_id, step in state["steps"].items()}
     return Told(state["status"], steps)
 
 
-def _told_step(step: Mapping[str, Any]) -> ToldStep:
+def _told_step(step: Mapping[str, Any], api: bool) -> ToldStep:
     status = step.get("status", "pending")
     hidden = "output_bytes" in step or "output_at" in step
     output = HIDDEN if hidden else digest(step.get("output"))
-    return ToldStep(_status(status), _attempts(status, step.get("attempts", 0)), step.get("iteration", 0), output)
+    count = _attempts(status, step.get("attempts", 0))
+    return ToldStep(_status(status), None if api else count, step.get("iteration", 0), output, count if api else None)
 
 
 def _status(status: str) -> str:

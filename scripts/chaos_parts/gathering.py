@@ -153,7 +153,7 @@ async def _views(api: Api, run_ids: list[str]) -> dict[str, Told]:
         async with gate:
             heard = await api.insist("GET", f"/runs/{run_id}")
             if heard.status == 200:
-                found[run_id] = told_state(heard.json())
+                found[run_id] = told_state(heard.json(), api=True)
 
     async with asyncio.TaskGroup() as group:
         for run_id in run_ids:
@@ -166,5 +166,5 @@ async def _listed(api: Api) -> dict[str, Told]:
     found: dict[str, Told] = {}
     for definition in DEFINITIONS:
         heard = await api.insist("GET", f"/runs?workflow={definition['name']}&limit={LISTED_MAX}")
-        found |= {run["run_id"]: told_state(run) for run in heard.json()} if heard.status == 200 else {}
+        found |= {run["run_id"]: told_state(run, api=True) for run in heard.json()} if heard.status == 200 else {}
     return found

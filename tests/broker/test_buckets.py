@@ -13,7 +13,8 @@ from penstock.broker.buckets import Bucket, Entry
 from penstock.broker.direct import KEYS_MAX
 from penstock.broker.provisioning import provision
 from penstock.broker.store import Store, open_store
-from penstock.engine.errors import Conflict, Unavailable
+from penstock.config.limits import PAYLOAD_BYTES_MAX
+from penstock.engine.errors import Conflict, PenstockError, Unavailable
 from tests.support.own_broker import own_broker
 
 
@@ -137,3 +138,13 @@ async def test_without_a_broker_reads_and_writes_are_unavailable(tmp_path: Path)
             await store.runs.send("after", b"2")
             assert b"1" == (await store.runs.get("kept") or Entry("", b"", 0)).value
             assert names.bucket_stream(names.RUNS) == "KV_workflow_runs"
+
+
+async def test_a_payload_over_its_limit_is_refused_by_the_broker_whoever_writes_it(store: Store, key: str) -> None:
+    for bucket in (store.checkpoints, store.signals):
+        await bucket.put(key, b"x" * PAYLOAD_BYTES_MAX)
+        with pytest.raises(PenstockError, match="size"):
+            await bucket.put(key, b"x" * (PAYLOAD_BYTES_MAX + 1025))
+        found = await bucket.get(key)
+        assert found is not None
+        assert PAYLOAD_BYTES_MAX == len(found.value)

@@ -242,3 +242,27 @@ def test_an_answer_without_attempt_is_late_while_the_step_waits_for_its_retry() 
     assert [play.begin("a", None), play.complete("a", attempt=None), play.fail("a", None)] == [[]] * 3
     assert play.run is before
     assert dispatched(play.fire("retry.a", "a", 2, after=11)) == [("a", 2)]
+
+
+def test_attempts_that_nobody_has_begun_are_not_among_those_begun() -> None:
+    play = started(workflow(step("a", retry={"max_attempts": 2}), step("b")))
+    assert (1, 0) == (play.step("a").attempts, play.step("a").begun)
+    play.begin("a")
+    assert (1, 1) == (play.step("a").attempts, play.step("a").begun)
+    play.fail("a")
+    assert (2, 1) == (play.step("a").attempts, play.step("a").begun)
+    play.fail("a", 2)
+    play.fail("a", 3)
+    play.settle()
+    assert [("failed", 3), ("cancelled", 0)] == [(step.status, step.begun) for step in play.run.steps.values()]
+    play.resume()
+    assert [("queued", 3), ("queued", 0)] == [(step.status, step.begun) for step in play.run.steps.values()]
+    play.complete("b", attempt=2)
+    assert ("completed", 1) == (play.step("b").status, play.step("b").begun)
+
+
+def test_a_step_that_is_cancelled_when_somebody_has_begun_it_has_that_attempt() -> None:
+    play = started(workflow(step("a"), step("b", "a")))
+    play.begin("a")
+    play.cancel()
+    assert [1, 0] == [step.begun for step in play.run.steps.values()]

@@ -6,6 +6,7 @@ from contextlib import aclosing
 from typing import NamedTuple
 
 import httpx2
+import orjson
 import pytest
 from falcon.testing import ASGIConductor
 from msgspec import Raw
@@ -21,6 +22,7 @@ from penstock.engine.events import (
     StepStarted,
     WorkflowCompleted,
 )
+from penstock.engine.times import rfc3339
 
 STREAM = {"Accept": "text/event-stream"}
 
@@ -68,6 +70,25 @@ async def test_what_is_no_event_is_left_out(http: ASGIConductor, store: Store, s
         await store.publisher.send(names.history_subject(run_id), body)
     assert 4 == len((await http.simulate_get(f"/runs/{run_id}/events")).json)
     assert 4 == len([one async for one in _stream(served, run_id)])
+
+
+async def test_an_event_is_shown_with_the_time_that_its_run_shows_and_without_nulls(http: ASGIConductor, store: Store, served: str) -> None:
+    run_id = await _start(http)
+    told = {
+        "type": "signal.received",
+        "run_id": run_id,
+        "timestamp": "yesterday",
+        "trace_parent": None,
+        "more": 1,
+        "payload": {"name": "go"},
+    }
+    await store.publisher.send(names.history_subject(run_id), orjson.dumps(told))
+    [_, stored] = await store.history.read(run_id)
+    expected = {"type": "signal.received", "run_id": run_id, "timestamp": rfc3339(stored.at), "more": 1, "payload": {"name": "go"}}
+    assert {"seq": stored.seq, **expected} == (await http.simulate_get(f"/runs/{run_id}/events")).json[1]
+    stream = _stream(served, run_id)
+    async with aclosing(stream):
+        assert [stored.seq, expected] == [(await anext(stream), message := await anext(stream))[1].id, orjson.loads(message.data)]
 
 
 async def test_the_stream_of_an_ended_run_has_everything_and_ends(http: ASGIConductor, store: Store, served: str) -> None:

@@ -11,6 +11,7 @@ import pytest
 from falcon.testing import ASGIConductor, Result
 from uuid_utils import uuid4
 
+from penstock.actors import control
 from penstock.actors.control import now
 from penstock.actors.membership import new_member
 from penstock.actors.ownership import open_shard
@@ -199,7 +200,8 @@ async def test_a_run_that_failed_by_its_time_goes_on_with_what_was_cancelled(htt
     retried, skipped, *_ = _result(await _retry(http, workflow_id=workflow, mode="replay"))
     assert ([{"original_run_id": run_id}], []) == (retried, skipped)
     run = (await http.simulate_get(f"/runs/{run_id}")).json
-    assert ("running", "queued", 2) == (run["status"], run["steps"]["s0"]["status"], run["steps"]["s0"]["attempts"])
+    assert ("running", "queued", 0) == (run["status"], run["steps"]["s0"]["status"], run["steps"]["s0"]["attempts"])
+    assert 2 == (await control.get(store, run_id)).steps["s0"].attempts, "its second task is out, and nobody has begun one"
 
 
 @pytest.mark.parametrize("mode", ["rerun", "replay"])

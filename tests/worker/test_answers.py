@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 from msgspec import UNSET
+from structlog.testing import capture_logs
 
-from penstock.broker.reception import ERROR_BYTES_MAX
 from penstock.broker.store import Store
-from penstock.config.limits import PAYLOAD_BYTES_MAX
+from penstock.config.limits import ERROR_BYTES_MAX, PAYLOAD_BYTES_MAX
 from penstock.engine.events import StepCompleted, StepFailed, StepStarted
 from penstock.worker import Context, NonRetriable, RetryAfter, Worker
 from tests.worker.desk import acknowledged, answer, dispatch, new_run_id, outcome, output_of, put_raw, reported
@@ -116,7 +116,8 @@ async def test_error_text_is_cut_to_its_limit_and_made_fit_for_json(store: Store
     async def loud() -> None:
         raise ValueError("\ud800" + "é" * ERROR_BYTES_MAX)
 
-    _, text = failed(await outcome(store, worker, task))
+    with capture_logs():  # a report of the tests cannot hold what UTF-8 cannot
+        _, text = failed(await outcome(store, worker, task))
     assert text.startswith("ValueError: ?é")
     assert ERROR_BYTES_MAX - 2 < len(text.encode()) <= ERROR_BYTES_MAX
 
@@ -154,3 +155,30 @@ async def test_input_that_python_cannot_read_fails_for_good(store: Store, worker
         kind, text = failed(await answer(store, run_id))
     assert kind == "non_retriable"
     assert text.startswith("the input cannot be read")
+
+
+@pytest.mark.parametrize(
+    ("result", "kind", "error_type", "reason"),
+    [
+        (ValueError("no such\npage"), "retriable", "ValueError", r"ValueError: no such\npage"),
+        (NonRetriable("void"), "non_retriable", "NonRetriable", "void"),
+        ({1, 2}, "non_retriable", "NonRetriable", "cannot be written as JSON"),
+        ("x" * PAYLOAD_BYTES_MAX, "non_retriable", "NonRetriable", f"{PAYLOAD_BYTES_MAX} is the most"),
+        (float("nan"), "non_retriable", "NonRetriable", "nan is no number of JSON"),
+    ],
+    ids=["error", "given up", "no JSON", "too large", "NaN"],
+)
+async def test_a_failed_task_is_a_warning_with_its_type_and_reason(
+    store: Store, worker: Worker, task: str, result: Any, kind: str, error_type: str, reason: str
+) -> None:
+    @worker.task(task)
+    async def bad() -> Any:
+        if isinstance(result, Exception):
+            raise result
+        return result
+
+    with capture_logs() as lines:
+        await outcome(store, worker, task)
+    [line] = [line for line in lines if line["event"] == "task_failed"]
+    assert ("warning", task, kind, error_type) == (line["log_level"], line["task"], line["failure_type"], line["error_type"])
+    assert reason in line["reason"]

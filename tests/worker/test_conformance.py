@@ -16,10 +16,11 @@ from typing import Any
 import orjson
 import pytest
 from msgspec import UNSET, Raw
+from structlog.testing import capture_logs
 
 from penstock.broker import names
 from penstock.broker.store import Store
-from penstock.config.limits import MIB, PAYLOAD_BYTES_MAX
+from penstock.config.limits import ERROR_BYTES_MAX, MIB, PAYLOAD_BYTES_MAX
 from penstock.config.settings import BrokerSettings
 from penstock.engine.commands import DispatchTask
 from penstock.engine.errors import Denied, Unavailable
@@ -125,7 +126,42 @@ async def test_failed_task(store: Store, worker: Worker, task: str, error: BaseE
     assert (1500 if kind == "retry_after" else 0) == last.payload.retry_after_ms
 
 
-@pytest.mark.parametrize("value", [{1, 2}, "x" * PAYLOAD_BYTES_MAX])
+async def test_a_failure_is_told_with_the_last_frames_of_the_function(store: Store, worker: Worker, task: str) -> None:
+    def deep(level: int) -> None:
+        if not level:
+            raise ValueError("x" * 100_000)
+        deep(level - 1)
+
+    @worker.task(task)
+    def bad() -> None:
+        try:
+            raise KeyError("the cause")
+        except KeyError:
+            deep(200)
+
+    with capture_logs():  # which nobody has to draw
+        last = (await played(store, worker, task))[-1]
+    assert isinstance(last, StepFailed)
+    told = last.payload.traceback
+    assert len(told.encode()) <= ERROR_BYTES_MAX
+    assert "in deep\n" in told
+    assert "ValueError: xxx" in told
+    assert "penstock/worker" not in told
+
+
+async def test_a_failure_in_one_line_has_the_functions_own_frame_only(store: Store, worker: Worker, task: str) -> None:
+    @worker.task(task)
+    async def bad() -> None:
+        raise NonRetriable("the invoice is void")
+
+    last = (await played(store, worker, task))[-1]
+    assert isinstance(last, StepFailed)
+    lines = last.payload.traceback.splitlines()
+    assert ("Traceback (most recent call last):", True) == (lines[0], lines[1].endswith("in bad"))
+    assert (4, True) == (len(lines), lines[-1].endswith("NonRetriable: the invoice is void"))
+
+
+@pytest.mark.parametrize("value", [{1, 2}, "x" * PAYLOAD_BYTES_MAX, float("nan"), {"deep": [None, {"at": float("-inf")}]}])
 async def test_output_that_cannot_be_stored_fails_for_good(store: Store, worker: Worker, task: str, value: Any) -> None:
     @worker.task(task)
     async def bad() -> Any:

@@ -1,0 +1,43 @@
+"""Null in an optional field means absent: for the readers of documents that others write."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any, NamedTuple, get_args
+
+import msgspec
+from msgspec import Raw, Struct
+
+_OBJECT = msgspec.json.Decoder(dict[str, Raw])
+
+
+class _Field(NamedTuple):
+    """`kind` is the struct that it holds, if it holds one; `any` says that null is a value here like any other."""
+
+    required: bool
+    kind: type[Struct] | None
+    any: bool
+
+
+def without_nulls(document: bytes | Raw, kind: type[Struct]) -> bytes:
+    """The JSON object of this kind without the optional fields that are null, also in the objects in it. What it holds of any JSON,
+    and what nobody knows, stays. Raises msgspec.MsgspecError for what is no object."""
+    fields = _fields(kind)
+    kept = {}
+    for name, value in _OBJECT.decode(document).items():
+        field = fields.get(name)
+        if field is None or field.any or field.required or bytes(value) != b"null":
+            inner = None if field is None else field.kind
+            kept[name] = value if inner is None or bytes(value) == b"null" else Raw(without_nulls(value, inner))
+    return msgspec.json.encode(kept)
+
+
+@cache
+def _fields(kind: type[Struct]) -> dict[str, _Field]:
+    return {field.encode_name: _field(field.required, field.type) for field in msgspec.structs.fields(kind)}
+
+
+def _field(required: bool, annotation: Any) -> _Field:
+    parts = get_args(annotation) or (annotation,)
+    inner = next((part for part in parts if isinstance(part, type) and issubclass(part, Struct)), None)
+    return _Field(required, inner, Raw in parts)

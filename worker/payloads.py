@@ -1,0 +1,62 @@
+"""From what a task function gives to the JSON that is stored: what JSON can hold as it is, and nothing else."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterable
+from enum import Enum
+from typing import Any
+
+import msgspec
+import orjson
+
+
+class NoJson(TypeError):
+    """The value cannot be written as JSON; the text says why."""
+
+
+def as_json(value: Any) -> bytes:
+    """Dataclasses, msgspec.Struct, dates, UUIDs and enums included, wherever they stand. Raises NoJson, also for NaN and infinities."""
+    try:
+        body = orjson.dumps(value, default=_of_struct)
+    except orjson.JSONEncodeError as error:
+        raise NoJson(str(error)) from error
+    # The writer makes null of such a number: it is looked for only where there is a null.
+    if b"null" in body and (number := _strange_number(value)) is not None:
+        raise NoJson(f"{number} is no number of JSON")
+    return body
+
+
+def _of_struct(value: Any) -> Any:
+    """A struct as its own encoding has it, names and tags included; bytes are left to be refused, as they are everywhere else."""
+    if isinstance(value, msgspec.Struct):
+        return msgspec.to_builtins(value, builtin_types=(bytes, bytearray, memoryview))
+    raise TypeError(f"Type is not JSON serializable: {type(value).__name__}")
+
+
+def _strange_number(value: Any) -> float | None:
+    """The first number in it that is not finite."""
+    waiting = [value]
+    while waiting:
+        one = waiting.pop()
+        if isinstance(one, float) and not math.isfinite(one):
+            return one
+        waiting.extend(_parts(one))
+    return None
+
+
+def _parts(value: Any) -> Iterable[Any]:
+    match value:
+        case dict():
+            return value.values()
+        case list() | tuple() | set() | frozenset():
+            return value
+        case Enum():
+            return (value.value,)
+        case msgspec.Struct():
+            return (getattr(value, name) for name in value.__struct_fields__)
+        case _ if dataclasses.is_dataclass(value):
+            return (getattr(value, field.name) for field in dataclasses.fields(value))
+        case _:
+            return ()
