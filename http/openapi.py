@@ -21,6 +21,7 @@ from penstock.http.errors import KINDS, OF_THE_FRAMEWORK, PROBLEM, TYPE
 from penstock.http.openapi_documents import DOCUMENTS, Schema, ref
 from penstock.http.openapi_schemas import Components
 from penstock.http.openapi_table import BYTES, HTML, JSON, OPERATIONS, PATHS, STREAM, TEXT, Access, Answer, Body, Operation, Parameter
+from penstock.http.openapi_texts import TEXTS
 
 Document: TypeAlias = dict[str, Any]
 
@@ -197,6 +198,7 @@ def _operation(operation: Operation, components: Components) -> Document:
     return {
         "operationId": operation.name,
         "summary": operation.responder.__doc__,
+        "description": TEXTS[operation.name],
         "tags": [operation.tag],
         "security": ACCEPTED[operation.access],
         **({"parameters": parameters} if parameters else {}),
@@ -217,10 +219,12 @@ def _parameter(parameter: Parameter) -> Document:
 
 
 def _body(body: Body, components: Components) -> Document:
-    media: Document = {JSON: {"schema": _shape(body.shape or {}, components), "example": body.example}}
+    """Of bytes of any kind only one form is shown: a generated client would have to guess which of two a caller means."""
     if body.shape is None:
-        media[BYTES] = {"schema": MEDIA[BYTES]}
-    return {"required": body.required, "description": f"At most {body.bytes_max} bytes.", "content": media}
+        content: Document = {BYTES: {"schema": MEDIA[BYTES], "example": orjson.dumps(body.example).decode()}}
+    else:
+        content = {JSON: {"schema": _shape(body.shape, components), "example": body.example}}
+    return {"required": body.required, "description": f"At most {body.bytes_max} bytes.", "content": content}
 
 
 def _answer(status: int, answer: Answer, operation: Operation, components: Components) -> Document:

@@ -5,8 +5,11 @@ Where a rule is more than a schema can say (steps that exist, cycles, durations 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from itertools import combinations
 from typing import Any, TypeAlias
+
+import orjson
 
 from penstock.config.limits import LOOP_ITERATIONS_MAX, NAME_CHARS_MAX, RETRIES_MAX, STEPS_MAX
 from penstock.engine.durations import YEARS_MAX
@@ -56,9 +59,27 @@ def _or_null(schema: Schema) -> Schema:
     return {"anyOf": [{key: value for key, value in schema.items() if key not in described}, {"type": "null"}], **described}
 
 
-def _given(name: str) -> Schema:
-    """Of an object: this field is there."""
-    return {"required": [name], "properties": {name: {"not": {"type": "null"}}}}
+def default_in_words(value: object) -> str:
+    """What counts where a request leaves a field out, as its description says it."""
+    return f"{orjson.dumps(value).decode()} without it."
+
+
+def _given(*names: str) -> Schema:
+    """Of an object: these fields are there."""
+    return {"required": list(names), "properties": {name: {"not": {"type": "null"}} for name in names}}
+
+
+def _none_given(names: Iterable[str]) -> Schema:
+    return {"properties": {name: {"type": "null"} for name in names}}
+
+
+def _exactly_one(*names: str) -> Schema:
+    """Said by what is excluded: the fields keep their types in generated clients, which know nothing of `not`."""
+    return {"not": {"anyOf": [_none_given(names), *(_given(*pair) for pair in combinations(names, 2))]}}
+
+
+def _at_least_one(*names: str) -> Schema:
+    return {"not": _none_given(names)}
 
 
 def _duration(pattern: str, description: str) -> Schema:
@@ -84,10 +105,11 @@ _APPROVED = {key: _STEP[key] for key in ("id", "task", "depends_on", "timeout", 
 _TRIGGER: Mapping[str, Schema] = {
     "name": ref("Name"),
     "workflow": ref("Name"),
-    "enabled": {"type": "boolean", "default": True},
+    "enabled": {"type": "boolean", "description": default_in_words(True)},
     "input": {"description": "The input of its runs; without one, it is what came."},
     "cron": _object(
-        {"expression": STRING, "timezone": {"type": "string", "default": "UTC", "examples": ["Europe/Berlin"]}}, ("expression",)
+        {"expression": STRING, "timezone": {"type": "string", "description": default_in_words("UTC"), "examples": ["Europe/Berlin"]}},
+        ("expression",),
     ),
     "subject": _object({"subject": ref("Subject")}, ("subject",)),
     "event": ref("EventFilter"),
@@ -105,8 +127,7 @@ _TRIGGER: Mapping[str, Schema] = {
 
 
 def _trigger(required: tuple[str, ...], description: str) -> Schema:
-    kinds = [_given(kind) for kind in Kind]
-    schema = _object(_TRIGGER, required, description=description, oneOf=kinds)
+    schema = _object(_TRIGGER, required, description=description, **_exactly_one(*Kind))
     return {**schema, "properties": {**schema["properties"], "name": _TRIGGER["name"]}}
 
 
@@ -123,7 +144,7 @@ DOCUMENTS: Mapping[str, Schema] = {
     "WorkflowDef": _object(
         {
             "name": ref("Name"),
-            "version": text(r"[^\x00-\x1f\x7f-\x9f]+", VERSION_CHARS_MAX, default="1"),
+            "version": text(r"[^\x00-\x1f\x7f-\x9f]+", VERSION_CHARS_MAX, description=default_in_words("1")),
             "steps": array(ref("Step"), minItems=1, maxItems=STEPS_MAX, description="Ids are unique; dependencies form no cycle."),
             "timeout": ref("Timeout"),
             "default_retry": ref("RetryPolicy"),
@@ -140,7 +161,7 @@ DOCUMENTS: Mapping[str, Schema] = {
     "AgentLoopStep": _object(
         {**_STEP, "type": {"const": "agent_loop"}, "config": ref("LoopConfig"), "loop": ref("LoopConfig")},
         ("id", "task", "type"),
-        oneOf=[_given("config"), _given("loop")],
+        **_exactly_one("config", "loop"),
         description="A task that is carried out again until its worker completes it; `loop` is another name for `config`.",
     ),
     "ApprovalStep": _object(
@@ -150,7 +171,7 @@ DOCUMENTS: Mapping[str, Schema] = {
     ),
     "LoopConfig": _object(
         {"max_iterations": whole(1, LOOP_ITERATIONS_MAX), "max_duration": ref("Timeout"), "loop_delay": ref("Duration")},
-        anyOf=[_given("max_iterations"), _given("max_duration")],
+        **_at_least_one("max_iterations", "max_duration"),
     ),
     "ApprovalConfig": _object(
         {
@@ -163,10 +184,10 @@ DOCUMENTS: Mapping[str, Schema] = {
     "RetryPolicy": _object(
         {
             "max_attempts": whole(0, RETRIES_MAX, description="Retries after the first execution."),
-            "strategy": one_of("fixed", "linear", "exponential", default="fixed"),
+            "strategy": one_of("fixed", "linear", "exponential", description=default_in_words("fixed")),
             "initial_delay": ref("Duration"),
             "max_delay": ref("Duration"),
-            "multiplier": {"type": "number", "minimum": 1, "default": 2},
+            "multiplier": {"type": "number", "minimum": 1, "description": default_in_words(2)},
         },
         ("max_attempts",),
     ),

@@ -142,7 +142,7 @@ def _operation(path: str, method: str, one: Mapping[str, Any]) -> Html:
     return _tag(
         "section",
         _tag("h3", _tag("a", _badge(method), " ", _tag("code", path), href=f"#{one['operationId']}")),
-        _tag("p", _prose(one["summary"])),
+        _tag("p", _tag("b", _prose(one["summary"])), " ", _prose(one["description"])),
         _access(one["security"]),
         _table(("parameter", "in", ""), parameters),
         _body(one.get("requestBody")),
@@ -200,12 +200,18 @@ def _curl(path: str, method: str, one: Mapping[str, Any]) -> str:
         query.append("token=$TOKEN")
     address = f'"{SERVICE}{path}?{"&".join(query)}"' if query else f"{SERVICE}{path}"
     body = one.get("requestBody")
-    example = orjson.dumps(body["content"]["application/json"]["example"]).decode() if body else None
+    example = _example(body) if body else None
     signed = any(name.startswith("X-") for name in secrets)
     words = ["curl", "-s", *([] if method == ("post" if body else "get") else ["-X", method.upper()]), address]
     words += ['-H "Authorization: Bearer $TOKEN"'] if any(name.endswith("Token") and name != "approvalToken" for name in secrets) else []
     words += [SIGNED, '-d "$BODY"'] if signed else ["-d", shlex.quote(example)] if example else []
     return (f"BODY={shlex.quote(example)}\n" if signed and example else "") + " ".join(words)
+
+
+def _example(body: Mapping[str, Any]) -> str:
+    """The example of a body, as it is sent."""
+    ((media, content),) = body["content"].items()
+    return orjson.dumps(content["example"]).decode() if media == "application/json" else str(content["example"])
 
 
 def _schemas(schemas: Mapping[str, Schema]) -> Html:

@@ -14,7 +14,7 @@ from penstock.http import bulk
 from penstock.http.approvals import Decided
 from penstock.http.bridge_requests import ACTIONS, RETRY_AFTER_MS_MAX, ConnectWorker, PollTasks, ResolveTask
 from penstock.http.client_views import EventView, WorkerView
-from penstock.http.openapi_documents import Schema, array, one_of, ref, whole
+from penstock.http.openapi_documents import Schema, array, default_in_words, one_of, ref, whole
 from penstock.http.runs import StartRun
 from penstock.http.views import RunView, StepView
 
@@ -73,6 +73,7 @@ RULES: Mapping[type[Struct], Mapping[str, Schema]] = {
     EventView: {"seq": whole(1, 2**63 - 1, description="The sequence in the stream."), "payload": {"description": "Depends on the type."}},
     Decided: {"status": one_of("approved", "rejected")},
 }
+MOMENTS = frozenset({"at", "timestamp", "last_seen"})
 # What others have written: only what they must write is there.
 FROM_OTHERS = frozenset[type[Struct]]({EventView, WorkerView})
 
@@ -149,12 +150,24 @@ def _finished(kind: type[Struct], schema: dict[str, Any], *, answer: bool) -> di
     fields = {field.encode_name: field for field in structs.fields(kind)}
     for name, rule in RULES.get(kind, {}).items():
         properties[name] = _ruled(properties[name], rule)
-    if answer:
+    if not answer:
+        properties = {name: _without_default(one) for name, one in properties.items()}
+    else:
         schema["required"] = [name for name, field in fields.items() if _always_there(kind, field)]
         for name, field in fields.items():
             properties[name] = _answered(properties[name]) | _told(kind, field)
     del schema["title"]
     return {**schema, "properties": properties}
+
+
+def _without_default(schema: dict[str, Any]) -> dict[str, Any]:
+    """In words instead: generators of clients take a field with a `default` for one that is always there, and ask for it."""
+    rest = {key: value for key, value in schema.items() if key != "default"}
+    default = schema.get("default")
+    if default is None or default in ([], {}):
+        return rest
+    described = f"{rest.get('description', '')} {default_in_words(default)}".strip()
+    return {**rest, "description": described}
 
 
 def _always_there(kind: type[Struct], field: structs.FieldInfo) -> bool:
@@ -165,8 +178,10 @@ def _always_there(kind: type[Struct], field: structs.FieldInfo) -> bool:
 
 def _told(kind: type[Struct], field: structs.FieldInfo) -> dict[str, Any]:
     """What names and defaults of an answer tell: moments, and words that are always the same."""
-    if field.encode_name == "at" or field.encode_name.endswith("_at"):
+    if field.encode_name in MOMENTS or field.encode_name.endswith("_at"):
         return {"format": "date-time"}
+    if field.encode_name == "next":
+        return {"items": {"type": "string", "format": "date-time"}}
     fixed = kind.__module__.startswith("penstock.http.") and not kind.__struct_config__.omit_defaults and isinstance(field.default, str)
     return {"const": str(field.default)} if fixed else {}
 

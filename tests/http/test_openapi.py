@@ -22,6 +22,7 @@ from penstock.http.openapi import document, path_parameters, refused
 from penstock.http.openapi_documents import DOCUMENTS
 from penstock.http.openapi_schemas import RULES
 from penstock.http.openapi_table import GREET, OPERATIONS, Access, Operation
+from penstock.http.openapi_texts import TEXTS
 from tests.http.test_bad_input import CASES
 from tests.support.conductor import Conductor
 
@@ -95,8 +96,41 @@ def test_every_example_fits_its_schema(operation: Operation) -> None:
         value: object = int(parameter.example) if parameter.schema.get("type") == "integer" else parameter.example
         _validator(parameter.schema).validate(value)
     if operation.body is not None:
-        described = document()["paths"][operation.path][operation.method]["requestBody"]["content"]["application/json"]
-        _validator(described["schema"]).validate(operation.body.example)
+        ((media, described),) = document()["paths"][operation.path][operation.method]["requestBody"]["content"].items()
+        assert ("application/octet-stream" if operation.body.shape is None else "application/json") == media
+        _validator(described["schema"]).validate(described["example"])
+
+
+def test_every_operation_is_described_beyond_its_summary() -> None:
+    for one in OPERATIONS:
+        described = document()["paths"][one.path][one.method]
+        assert described["description"].endswith("."), one.name
+        assert described["description"] not in described["summary"], one.name
+    assert {one.name for one in OPERATIONS} == TEXTS.keys()
+
+
+def _inside(value: object) -> Iterator[dict[str, Any]]:
+    """Every object in a document."""
+    if isinstance(value, dict):
+        yield value
+        for inner in value.values():
+            yield from _inside(inner)
+    elif isinstance(value, list):
+        for inner in value:
+            yield from _inside(inner)
+
+
+def test_no_field_of_a_body_has_a_default_which_generated_clients_would_ask_for() -> None:
+    for schema in _inside(document()["components"]["schemas"]):
+        if isinstance(schema.get("properties"), dict):
+            assert [] == [name for name, one in schema["properties"].items() if isinstance(one, dict) and "default" in one]
+
+
+def test_every_moment_is_a_date_time() -> None:
+    for name, schema in document()["components"]["schemas"].items():
+        for field, one in schema.get("properties", {}).items():
+            if (field.endswith("_at") or field in ("at", "timestamp", "last_seen", "before", "after")) and name not in FREE_MOMENTS:
+                assert "date-time" in orjson.dumps(one).decode(), (name, field)
 
 
 async def test_it_is_answered_without_a_token(guarded: ASGIConductor) -> None:
@@ -147,6 +181,8 @@ def test_every_rule_is_of_a_field_that_exists() -> None:
     for kind, rules in RULES.items():
         assert set() == rules.keys() - {field.encode_name for field in structs.fields(kind)}
 
+
+FREE_MOMENTS = {"TriggerDocument", "NamedTriggerDocument"}  # ignored there, whatever they are
 
 FORMS = {
     "WorkflowDef": validation.WORKFLOW,

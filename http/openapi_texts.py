@@ -1,0 +1,101 @@
+"""What each operation does, for who reads the document of the API: one text an operation, by its name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+TEXTS: Mapping[str, str] = {
+    "listWorkflows": "Each name once, with the definition that new runs get.",
+    "registerWorkflow": (
+        "A definition is checked as a whole, and every problem is named, one a line. Runs that have started keep "
+        "the definition that they started with; registering the same one again changes nothing."
+    ),
+    "getWorkflow": "The definition as it was registered, durations as text.",
+    "listRuns": (
+        "Out of the run index. It answers at all times and says in Penstock-Index-Lag how far it is behind the "
+        "log; a run that was answered with 201 is in it."
+    ),
+    "startRun": (
+        "The run is in the log when the answer comes. With an Idempotency-Key the same request may be sent again "
+        "after a lost answer: it gets the same run. A `run_at` more than 1 s ahead schedules the run; the answer "
+        "then has `status` scheduled."
+    ),
+    "startRuns": (
+        "All inputs are checked before any run starts: one wrong input refuses them all, named by its place, as in "
+        "`input[3]: …`. `run_ids` stand in the order of `inputs`."
+    ),
+    "cancelRuns": (
+        "Of runs that are pending, scheduled or running. What has ended meanwhile is told in `skipped` with its "
+        "reason. More than 1,000 that match are refused: narrow the times, or cancel in portions. `dry_run` "
+        "answers the same and cancels nothing."
+    ),
+    "retryRuns": (
+        "Of failed runs. `replay` has the run itself go on at the step that failed, with what was done before "
+        "kept; `rerun` starts a new run with the original input. `dry_run` answers the same and starts nothing."
+    ),
+    "getRun": (
+        "The state after every event that the log holds, with every step. With `wait_ms` the answer waits for the "
+        "end of the run, at most so long. Inputs and outputs that are too large for the answer are told by their "
+        "size; getStepOutput has them whole."
+    ),
+    "getStepOutput": "The JSON that the worker gave, byte for byte.",
+    "cancelRun": (
+        "The run is cancelled when the answer comes: what was ordered is withdrawn, and late answers of workers "
+        "change nothing. A run that was cancelled already is 200 again; one that has completed or failed is 409."
+    ),
+    "getEvents": (
+        "With `Accept: text/event-stream` each event is sent as it is stored, its `id` being the sequence: a "
+        "client that was cut off gives the last one as Last-Event-ID and misses nothing. As JSON, what there is "
+        "now."
+    ),
+    "getScheduled": "What was asked for, and when it will start.",
+    "unschedule": ("Works exactly once: a run that has started, or was cancelled, is 400. The run is then shown as cancelled."),
+    "sendSignal": (
+        "Any bytes up to 1 MiB, JSON or not; Content-Type is not looked at. A step that waits for the signal gets "
+        "them, whether it came before or after. A second signal of the same name replaces the payload."
+    ),
+    "decide": (
+        "The token works once, by whoever sends it first; a second time it is 409. The body may say who decided "
+        "and why; the step's output has it."
+    ),
+    "listTriggers": "With the next instant of those that have one.",
+    "createTrigger": ("Exactly one of cron, subject, event and webhook says what starts its runs. A trigger of this name is replaced."),
+    "getTrigger": "A webhook's secret is never shown, only whether there is one.",
+    "putTrigger": "The name is that of the path; one in the body must be the same.",
+    "deleteTrigger": "Runs that it has started go on.",
+    "fireTrigger": "As if what it waits for had come; also when it is disabled.",
+    "testTrigger": ("Whether a run would start, with which definition and input, and why not; for cron the next instants."),
+    "receiveWebhook": (
+        "The body is checked against the signature in one of the headers, byte for byte as it came, and becomes "
+        "the input of the runs that it starts. A delivery that is repeated starts no second run."
+    ),
+    "listDeadLetters": ("Tasks whose retries are used up, messages that could not be read, trigger events that could start no run."),
+    "getDeadLetter": "With what the worker was given, or what came, and why it was put aside.",
+    "discardDeadLetter": "Its run stays as it is.",
+    "replayDeadLetter": (
+        "As a replay of the run by retryRuns: the step is tried again with a fresh count of retries, and the letter is removed."
+    ),
+    "listWorkers": ("What workers say of themselves. A registration lives for 60 s and is renewed while the worker does."),
+    "connectWorker": (
+        "A heartbeat comes every 25 s, and a comment every 5 s. When the stream ends, the registration is removed. "
+        "Polling works without it."
+    ),
+    "pollTasks": (
+        "Answers as soon as there is a task of any of the types, at the latest after `timeout_ms`. A task belongs "
+        "to its worker until it is resolved, or 5 minutes after the worker's last sign of life. A client that has "
+        "gone loses none."
+    ),
+    "resolveTask": (
+        "`complete` and `fail` end it; `pause` gives it back for a while; `checkpoint` and `heartbeat` keep it; "
+        "`continue` asks for an agent loop's next iteration. Any front end takes the answer, not only the one that "
+        "was polled."
+    ),
+    "awaitSignal": ("Answers as soon as the signal is there, at the latest after `timeout_ms`. The same payload is answered each time."),
+    "sendSignalAsWorker": "As sendSignal, by the bridge's token.",
+    "getHealth": "For monitoring: 503, with the reason, while the broker is away or does not store.",
+    "getReady": "For load balancers: 200 only while this front end can do all of its work.",
+    "getTelemetryHealth": "Advisory, and 200 at all times.",
+    "getMetrics": ("Every process of the service is asked over the broker, so scrape one front end, or a balancer before them."),
+    "getDocument": "With an ETag, for who asks often.",
+    "getReference": "One page without scripts.",
+}
