@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from contextlib import suppress
 from datetime import datetime
 from hashlib import sha256
 
@@ -34,10 +33,18 @@ from penstock.engine.times import rfc3339
 
 
 class Begun(Struct, frozen=True):
-    """`scheduled`: the run was made to start later, not at once."""
+    """`scheduled`: the run was made to start later, not at once. `seq` is where the log tells of it first."""
 
     run_id: str
-    scheduled: bool
+    scheduled: bool = False
+    seq: int = 0
+
+
+class BegunAll(Struct, frozen=True):
+    """Ids in the order of the inputs; `seq` is where the log tells of the last of them."""
+
+    run_ids: list[str]
+    seq: int
 
 
 def now() -> str:
@@ -56,25 +63,46 @@ def keyed_run_id(workflow: str, key: str) -> str:
 
 
 async def start(store: Store, definition: WorkflowDef, digest: str, value: Raw, key: str | None = None) -> str:
-    """Start one run and return its id. With a key, a second start is the first one. Raises Unavailable (outcome unknown)."""
+    """As `begin`, for whoever needs the id alone."""
+    return (await begin(store, definition, digest, value, key)).run_id
+
+
+async def begin(store: Store, definition: WorkflowDef, digest: str, value: Raw, key: str | None = None) -> Begun:
+    """Start one run. With a key, a second start is the first one. Raises Unavailable (outcome unknown)."""
     run_id = new_run_id() if key is None else keyed_run_id(definition.name, key)
     event = started(run_id, definition, digest, value, now())
     if key is None:
-        await store.history.append(event)
-        return run_id
-    with suppress(Conflict):  # it was started before, perhaps by a request whose answer got lost
-        await store.history.append(event, expect_seq=0)
-        reached("run.started")
-    return run_id
+        return Begun(run_id, seq=await store.history.append(event))
+    try:
+        seq = await store.history.append(event, expect_seq=0)
+    except Conflict:  # it was started before, perhaps by a request whose answer got lost
+        return Begun(run_id, seq=await store.history.first_seq(run_id))
+    reached("run.started")
+    return Begun(run_id, seq=seq)
 
 
 async def start_all(store: Store, definition: WorkflowDef, digest: str, values: Sequence[Raw]) -> list[str]:
-    """Start up to 1,000 runs, all or none; ids in the order of the inputs. Raises Unavailable (outcome unknown)."""
-    at = now()
-    events = [started(new_run_id(), definition, digest, value, at) for value in values]
-    await store.history.append_all(events)
+    """As `begin_all`, for whoever needs the ids alone."""
+    return (await begin_all(store, definition, digest, values)).run_ids
+
+
+async def begin_all(store: Store, definition: WorkflowDef, digest: str, values: Sequence[Raw], key: str | None = None) -> BegunAll:
+    """Start up to 1,000 runs, all or none. With a key, a second call is the first one.
+
+    Raises Conflict for a key that was used for another number of inputs, Unavailable (outcome unknown).
+    """
+    at, many = now(), range(len(values))
+    run_ids = [new_run_id() if key is None else _one_of_keyed(definition.name, key, number) for number in many]
+    events = [started(run_id, definition, digest, value, at) for run_id, value in zip(run_ids, values, strict=True)]
+    if key is None:
+        seq = await store.history.append_all(events)
+    else:
+        try:
+            seq = await store.history.append_first(events)
+        except Conflict:  # as in begin
+            return await _begun_before(store, definition.name, key, run_ids)
     reached("runs.started")
-    return [event.run_id for event in events]
+    return BegunAll(run_ids, seq)
 
 
 async def schedule(store: Store, definition: WorkflowDef, digest: str, value: Raw, run_at: datetime, key: str | None = None) -> Begun:
@@ -87,11 +115,12 @@ async def schedule(store: Store, definition: WorkflowDef, digest: str, value: Ra
     payload = Scheduled(workflow=definition.name, version=definition.version, digest=digest, input=value, run_at=at)
     event = WorkflowScheduled(run_id=run_id, timestamp=now(), payload=payload)
     try:
-        await store.history.schedule(event, started(run_id, definition, digest, value, at))
+        seq = await store.history.schedule(event, started(run_id, definition, digest, value, at))
         reached("run.scheduled")
-        return Begun(run_id, scheduled=True)
-    except Conflict:  # as in start
-        return Begun(run_id, scheduled=(await get(store, run_id)).run_at is not None)
+        return Begun(run_id, scheduled=True, seq=seq)
+    except Conflict:  # as in begin
+        first = await store.history.first_seq(run_id)
+        return Begun(run_id, scheduled=(await get(store, run_id)).run_at is not None, seq=first)
 
 
 async def cancel(store: Store, run_id: str, reason: str | None = None) -> None:
@@ -198,6 +227,19 @@ def started(run_id: str, definition: WorkflowDef, digest: str, value: Raw, at: s
     """The event that begins a run."""
     payload = Started(workflow=definition.name, version=definition.version, digest=digest, input=value, rerun_of=rerun_of)
     return WorkflowStarted(run_id=run_id, timestamp=at, payload=payload)
+
+
+def _one_of_keyed(workflow: str, key: str, number: int) -> str:
+    """No key has a line break: so no run that was started alone has this id."""
+    return keyed_run_id(workflow, f"{key}\n{number}")
+
+
+async def _begun_before(store: Store, workflow: str, key: str, run_ids: list[str]) -> BegunAll:
+    """What the key stands for. They came all together: so the last of them is there, and none after it."""
+    last_seq = await store.history.first_seq(run_ids[-1])
+    if not last_seq or await store.history.first_seq(_one_of_keyed(workflow, key, len(run_ids))):
+        raise Conflict(f"this Idempotency-Key was used for another number of inputs, not for {len(run_ids)}")
+    return BegunAll(run_ids, last_seq)
 
 
 async def _was_replayed(store: Store, letter: Letter) -> bool:

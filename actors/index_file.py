@@ -2,6 +2,8 @@
 
 It is a projection: it can be deleted at any time, and whatever does not fit is thrown away and written anew from the log.
 So it is never synced to the disk. A reader sees one transaction or none: rows, totals and progress move together.
+
+A row is told of by the log's events first (index_rows.py), and confirmed by what the run's owner has folded.
 """
 
 from __future__ import annotations
@@ -20,21 +22,13 @@ from typing import NamedTuple
 import msgspec
 import orjson
 
+from penstock.actors.index_rows import TO_BE_CONFIRMED, News, Row, fold
 from penstock.config.crash_points import reached
 from penstock.engine import formats
 from penstock.engine.errors import Conflict
-from penstock.engine.events import (
-    Event,
-    WorkflowCancelled,
-    WorkflowCompleted,
-    WorkflowFailed,
-    WorkflowResumed,
-    WorkflowScheduled,
-    WorkflowStarted,
-)
 from penstock.engine.state import RunStatus
 
-FORM = 1
+FORM = 2
 VERSION = FORM * 1000 + formats.VERSION  # events that a former version had to pass by are read by one that knows them, in a new file
 WRITER_PATIENCE_S = 5.0
 READER_PATIENCE_S = 0.1  # readers never wait for the writer, only for a file that is being opened or mended
@@ -46,14 +40,18 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 # Created_us and run_id end both indexes: each status is one sorted list, and a page merges the lists that it needs.
 SCHEMA = """
 CREATE TABLE runs (
-    run_id TEXT PRIMARY KEY, workflow TEXT NOT NULL, status TEXT NOT NULL, created_us INTEGER NOT NULL
+    run_id TEXT PRIMARY KEY, workflow TEXT NOT NULL, status TEXT NOT NULL, created_us INTEGER NOT NULL,
+    told INTEGER NOT NULL, confirmed INTEGER NOT NULL, rerun_of TEXT
 ) WITHOUT ROWID;
+CREATE INDEX by_rerun_of ON runs (rerun_of) WHERE rerun_of IS NOT NULL;
 CREATE INDEX by_status ON runs (status, created_us, run_id);
 CREATE INDEX by_workflow ON runs (workflow, status, created_us, run_id);
 CREATE TABLE totals (
     workflow TEXT NOT NULL, status TEXT NOT NULL, runs INTEGER NOT NULL, PRIMARY KEY (workflow, status)
 ) WITHOUT ROWID;
-CREATE TABLE progress (stream TEXT NOT NULL, seq INTEGER NOT NULL, beat REAL NOT NULL);
+CREATE TABLE progress (
+    stream TEXT NOT NULL, seq INTEGER NOT NULL, beat REAL NOT NULL, as_of REAL NOT NULL, snapshots INTEGER NOT NULL
+);
 """
 
 NEWEST = """
@@ -70,37 +68,27 @@ AND +created_us >= :first AND (+created_us, run_id) < (:last, :last_id)
 ORDER BY created_us DESC, run_id DESC LIMIT :limit
 """  # with a +, no index is made use of: that of the ids is the right one
 STATUSES = "SELECT run_id, status FROM json_each(?) CROSS JOIN runs ON run_id = json_each.value"
+ROWS = "SELECT runs.* FROM json_each(?) CROSS JOIN runs ON run_id = json_each.value"
+UNCONFIRMED = "SELECT run_id FROM runs WHERE told > confirmed AND status IN (SELECT value FROM json_each(?))"
+RERUNS = """
+SELECT rerun_of, run_id FROM json_each(?) CROSS JOIN runs ON rerun_of = json_each.value ORDER BY created_us, run_id
+"""
 COUNT = "SELECT status, sum(runs) FROM totals WHERE :workflow IS NULL OR workflow = :workflow GROUP BY status"
-
-# What an event makes of a run in each status, None meaning that nothing is known of it; anything else changes nothing.
-MOVES: Mapping[type[Event], Mapping[RunStatus | None, RunStatus]] = {
-    WorkflowScheduled: {None: RunStatus.SCHEDULED},
-    WorkflowStarted: {None: RunStatus.RUNNING, RunStatus.SCHEDULED: RunStatus.RUNNING},
-    WorkflowCancelled: {RunStatus.RUNNING: RunStatus.CANCELLED, RunStatus.SCHEDULED: RunStatus.CANCELLED},
-    WorkflowCompleted: {RunStatus.RUNNING: RunStatus.COMPLETED},
-    WorkflowFailed: {RunStatus.RUNNING: RunStatus.FAILED},
-    WorkflowResumed: {RunStatus.FAILED: RunStatus.RUNNING},
-}
-
-
-class Change(NamedTuple):
-    """One event, as far as the index cares. `workflow` and `created_us` are set for the events that begin a run."""
-
-    run_id: str
-    kind: type[Event]
-    workflow: str = ""
-    created_us: int = 0
-
-
-class Row(NamedTuple):
-    run_id: str
-    workflow: str
-    status: RunStatus
-    created_us: int
-
 
 Place = tuple[int, str]
 """Where a run stands in a list: when it was created (in us), then its id."""
+
+
+class Progress(NamedTuple):
+    """How far the index is: the log's sequence, the broker's time then (s), and the last revision of a snapshot that it has taken.
+
+    `beat` is when its writer last showed itself, by that one's clock.
+    """
+
+    seq: int = 0
+    as_of: float = 0.0
+    snapshots: int = 0
+    beat: float = 0.0
 
 
 class Unfit(Exception):
@@ -121,7 +109,7 @@ def prepare(path: Path, stream: str) -> None:
     with closing(_connect(path, "rwc")) as db:
         db.execute("PRAGMA journal_mode = WAL")
         db.executescript(f"BEGIN;{SCHEMA}PRAGMA user_version = {VERSION};COMMIT")
-        db.execute("INSERT INTO progress VALUES (?, 0, 0)", (stream,))
+        db.execute("INSERT INTO progress VALUES (?, 0, 0, 0, 0)", (stream,))
 
 
 def remove(path: Path) -> None:
@@ -147,6 +135,13 @@ def instant_us(text: str) -> int | None:
     return None if at.tzinfo is None else (at - EPOCH) // timedelta(microseconds=1)
 
 
+def ends_to_confirm(path: Path) -> list[str]:
+    """Runs whose end only the log tells of. It looks at every run."""
+    with closing(_connect(path, "rw")) as db:
+        found = db.execute(UNCONFIRMED, (orjson.dumps(sorted(TO_BE_CONFIRMED)).decode(),))
+        return [run_id for (run_id,) in found]
+
+
 class Reading:
     """A reader's end: it makes and changes nothing. Everything raises sqlite3.DatabaseError. Owned by a RunIndex."""
 
@@ -157,10 +152,8 @@ class Reading:
     def close(self) -> None:
         self._db.close()
 
-    def progress(self) -> tuple[int, float]:
-        """The log's sequence that the index has reached, and when its writer last showed itself."""
-        seq, beat = self._db.execute("SELECT seq, beat FROM progress").fetchone() or (0, 0.0)
-        return seq, beat
+    def progress(self) -> Progress:
+        return _progress(self._db)
 
     def newest(self, workflow: str | None, status: Collection[str], first: int, last: Place, limit: int) -> list[Place]:
         """Runs created at `first` or later whose place is before `last`, newest first."""
@@ -181,6 +174,10 @@ class Reading:
     def statuses(self, run_ids: Collection[str]) -> dict[str, str]:
         """Unknown ones are left out."""
         return dict(self._db.execute(STATUSES, (orjson.dumps(list(run_ids)).decode(),)))
+
+    def reruns(self, run_ids: Collection[str]) -> dict[str, str]:
+        """The latest run that was started in place of each of these; those without one are left out."""
+        return dict(self._db.execute(RERUNS, (orjson.dumps(list(run_ids)).decode(),)))
 
     def count(self, workflow: str | None) -> dict[str, int]:
         return {status: runs for status, runs in self._db.execute(COUNT, {"workflow": workflow}) if runs}
@@ -204,25 +201,32 @@ class IndexFile:
         self._db = _connect(path, "rw")
         self._db.execute("PRAGMA synchronous = OFF")
         self._db.execute(f"PRAGMA wal_autocheckpoint = {WAL_PAGES}")
-        self.seq, self.beat = self._db.execute("SELECT seq, beat FROM progress").fetchone()
+        self.at = _progress(self._db)
 
     def close(self) -> None:
         self._db.close()
 
-    def write(self, changes: Sequence[Change], seq: int, now: float) -> None:
-        """Fold the changes in and move the progress to `seq`, all or nothing.
+    def write(self, news: Sequence[News], at: Progress) -> dict[str, Row]:
+        """Fold the news in and move the progress to `at`, all or nothing. Returns the rows that have changed.
 
         Raises Unfit when the file was deleted, Conflict when another process writes to it, sqlite3.DatabaseError.
         """
         if identity(self._path) != self._identity:
             raise Unfit("it was deleted")
+        changed: dict[str, Row] = {}
         with self._transaction():
-            self._advance(seq, now)
-            if changes:
-                self._fold(changes)
+            self._advance(at)
+            if news:
+                changed = self._fold(news)
                 reached("index.folded")
         reached("index.written")
-        self.seq, self.beat = seq, now
+        self.at = at
+        return changed
+
+    def unknown(self, run_ids: Collection[str]) -> list[str]:
+        """Those of these runs that have no row."""
+        known = self._rows(run_ids)
+        return [run_id for run_id in run_ids if run_id not in known]
 
     def forget(self, run_ids: Collection[str]) -> None:
         """Drop runs that are not in the log any more; unknown ones are fine. Any process of the host may do this."""
@@ -241,51 +245,45 @@ class IndexFile:
             raise
         self._db.execute("COMMIT")
 
-    def _advance(self, seq: int, now: float) -> None:
+    def _advance(self, at: Progress) -> None:
         """A writer that lost its lock without knowing finds the progress moved, and stops."""
-        moved = self._db.execute("UPDATE progress SET seq = ?, beat = ? WHERE seq = ?", (seq, now, self.seq))
+        moved = self._db.execute(
+            "UPDATE progress SET seq = ?, as_of = ?, snapshots = ?, beat = ? WHERE seq = ? AND snapshots = ?",
+            (*at, self.at.seq, self.at.snapshots),
+        )
         if moved.rowcount != 1:
             raise Conflict("another process has written to the run index")
 
-    def _fold(self, changes: Sequence[Change]) -> None:
-        before = self._rows({change.run_id for change in changes})
-        after = fold(before, changes)
+    def _fold(self, news: Sequence[News]) -> dict[str, Row]:
+        before = self._rows({one.run_id for one in news})
+        after = fold(before, news)
         totals = Counter[tuple[str, RunStatus]]()
         for run_id, row in after.items():
             totals[row.workflow, row.status] += 1
             if old := before.get(run_id):
                 totals[old.workflow, old.status] -= 1
-        self._db.executemany("INSERT INTO runs VALUES (?, ?, ?, ?) ON CONFLICT DO UPDATE SET status = excluded.status", after.values())
+        made = [row for run_id, row in after.items() if run_id not in before]
+        moved = [(row.status, row.told, row.confirmed, run_id) for run_id, row in after.items() if run_id in before]
+        self._db.executemany("INSERT INTO runs VALUES (?, ?, ?, ?, ?, ?, ?)", made)
+        self._db.executemany("UPDATE runs SET status = ?, told = ?, confirmed = ? WHERE run_id = ?", moved)
         self._db.executemany(
             "INSERT INTO totals VALUES (?, ?, ?) ON CONFLICT DO UPDATE SET runs = runs + excluded.runs",
             [(*key, count) for key, count in totals.items() if count],
         )
+        return after
 
     def _rows(self, run_ids: Collection[str]) -> dict[str, Row]:
-        wanted = orjson.dumps(list(run_ids)).decode()
-        found = self._db.execute(
-            "SELECT run_id, workflow, status, created_us FROM json_each(?) CROSS JOIN runs ON run_id = json_each.value", (wanted,)
-        )
-        return {run_id: Row(run_id, workflow, RunStatus(status), created_us) for run_id, workflow, status, created_us in found}
-
-
-def fold(rows: Mapping[str, Row], changes: Sequence[Change]) -> dict[str, Row]:
-    """The rows that the changes make or change. A run keeps the workflow and the age that it began with."""
-    changed: dict[str, Row] = {}
-    for change in changes:
-        row = changed.get(change.run_id) or rows.get(change.run_id)
-        status = MOVES[change.kind].get(row and row.status)
-        if status is None:
-            continue
-        if row is None:
-            changed[change.run_id] = Row(change.run_id, change.workflow, status, change.created_us)
-        else:
-            changed[change.run_id] = row._replace(status=status)
-    return changed
+        found = self._db.execute(ROWS, (orjson.dumps(list(run_ids)).decode(),))
+        return {row[0]: Row(row[0], row[1], RunStatus(row[2]), *row[3:]) for row in found}
 
 
 def _shares(totals: Mapping[tuple[str, RunStatus], int]) -> list[tuple[int, str, RunStatus]]:
     return [(count, workflow, status) for (workflow, status), count in totals.items()]
+
+
+def _progress(db: sqlite3.Connection) -> Progress:
+    found = db.execute("SELECT seq, as_of, snapshots, beat FROM progress").fetchone()
+    return Progress(*found) if found else Progress()
 
 
 def _connect(path: Path, mode: str, patience_s: float = WRITER_PATIENCE_S) -> sqlite3.Connection:

@@ -9,13 +9,18 @@ import sqlite3
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
+from itertools import islice
 from pathlib import Path
 from typing import NoReturn
 
-from penstock.actors.index_file import MOVES, Change, IndexFile, Unfit, instant_us, prepare, remove
+from penstock.actors.index_file import IndexFile, Progress, Unfit, ends_to_confirm, instant_us, prepare, remove
+from penstock.actors.index_rows import MOVES, Change, News, State
+from penstock.actors.index_states import Snapshots
+from penstock.actors.loading import load_many
+from penstock.broker.history import Tip
 from penstock.broker.pull import Delivery
 from penstock.broker.store import Store
-from penstock.broker.tail import Lost, Tail
+from penstock.broker.tail import Gulp, Lost, Tail
 from penstock.config.logging import get_logger
 from penstock.engine.errors import Conflict, NeedsUpgrade, PenstockError, Unavailable
 from penstock.engine.events import IN_BETWEEN, Malformed, WorkflowScheduled, WorkflowStarted, decode
@@ -25,6 +30,9 @@ LOOK_S = 0.25  # as long without anything new: see whether something should have
 BEAT_S = 1.0
 REST_S_PER_MESSAGE, REST_S_MAX = 0.003, 0.05  # after a write, so that a busy log is read in a few large gulps
 AGAIN_S = 0.5
+RENEW_S = 0.05
+CONFIRM_AFTER_S = 0.5  # an owner that is up has written its snapshot long before
+CONFIRMED_AT_ONCE = 20  # an engine that is far behind must not be slowed down by being read
 
 log = get_logger()
 
@@ -81,62 +89,113 @@ async def _follow_stream(store: Store, path: Path) -> NoReturn:
     with closing(IndexFile(path)) as file:
         while True:
             try:
-                await _Follower(store, file, tip.created).run()
+                await _Follower(store, file, tip.created).run(await asyncio.to_thread(ends_to_confirm, path))
             except Lost as error:
-                log.info("run_index_consumer_renewed", after=file.seq, reason=str(error))
+                log.info("run_index_consumer_renewed", after=file.at.seq, reason=str(error))
+                await asyncio.sleep(RENEW_S)
 
 
 class _Follower:
-    """One consumer's life: it reads in gulps, and writes each of them in one transaction."""
+    """Two readers' life: one of the log, one of the snapshots that runs' owners write; each writes what it has read in one transaction."""
 
     def __init__(self, store: Store, file: IndexFile, stream: str) -> None:
-        self._history, self._file, self._stream = store.history, file, stream
+        self._store, self._file, self._stream = store, file, stream
         self._missing: int | None = None
+        self._snapshots = Snapshots(store, file.at.snapshots)
+        self._unconfirmed: dict[str, float] = {}
 
-    async def run(self) -> NoReturn:
+    async def run(self, to_confirm: Sequence[str]) -> NoReturn:
         """Raises Lost, Unfit, Unavailable, sqlite3.DatabaseError; the file then stands at the last whole gulp."""
+        self._unconfirmed = dict.fromkeys(to_confirm, time.monotonic())
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._follow_log())
+                group.create_task(self._follow_snapshots())
+        except BaseExceptionGroup as ended:
+            raise ended.exceptions[0] from None
+        raise AssertionError("both follow for ever")
+
+    async def _follow_log(self) -> NoReturn:
         await self._look()
-        async with self._history.tail(self._file.seq) as tail:
+        async with self._store.history.tail(self._file.at.seq, IN_BETWEEN) as tail:
             while True:
                 gulp = await tail.next(LOOK_S)
-                if gulp:
-                    await asyncio.sleep(await self._read_on(tail, gulp))
-                else:
+                if gulp.last is None:
                     await self._look()
+                else:
+                    await asyncio.sleep(await self._read_on(tail, gulp, gulp.last))
+                await self._confirm()
 
-    async def _read_on(self, tail: Tail, gulp: list[Delivery]) -> float:
+    async def _read_on(self, tail: Tail, gulp: Gulp, last: Delivery) -> float:
         """Take all that waits behind the first message, and write it. Returns how long to rest: after much, more may gather."""
-        if gulp[0].pending:
+        if last.pending:
             gulp += await tail.waiting(GULP)
-        self._file.write(list(_changes(gulp)), gulp[-1].seq, time.time())
-        return 0.0 if len(gulp) > GULP else min(REST_S_MAX, len(gulp) * REST_S_PER_MESSAGE)
+            last = gulp.last or last
+        changes = list(_changes(gulp.kept))
+        self._write(changes, seq=last.seq, as_of=last.at)
+        return 0.0 if gulp.messages > GULP else min(REST_S_MAX, gulp.messages * REST_S_PER_MESSAGE)
+
+    async def _follow_snapshots(self) -> None:
+        async for _ in self._snapshots.read(LOOK_S):
+            if self._snapshots.ready(self._file.at.seq):  # or else whoever follows the log writes them with what they are about
+                self._write()
+            if rows := await self._snapshots.rows():
+                self._write(rows)
+
+    def _write(self, news: Sequence[News] = (), seq: int | None = None, as_of: float | None = None) -> None:
+        """These news, and after them the states of runs that the log has told of up to here."""
+        at = self._file.at
+        seq = at.seq if seq is None else seq
+        states = self._snapshots.take(seq)
+        at = Progress(seq, at.as_of if as_of is None else as_of, self._snapshots.taken, time.time())
+        changed = self._file.write([*news, *states], at)
+        self._snapshots.miss(self._file.unknown([state.run_id for state in states if state.run_id not in changed]))
+        now = time.monotonic()
+        for run_id, row in changed.items():
+            if row.unconfirmed:
+                self._unconfirmed.setdefault(run_id, now)
+            else:
+                self._unconfirmed.pop(run_id, None)
+
+    async def _confirm(self) -> None:
+        """Look up some of the runs whose end no owner has confirmed: somebody else may have told of it, or no owner is up."""
+        before = time.monotonic() - CONFIRM_AFTER_S
+        due = [run_id for run_id, since in islice(self._unconfirmed.items(), CONFIRMED_AT_ONCE) if since < before]
+        if not due:
+            return
+        upto = self._file.at.seq
+        states = [State(run.run_id, run.status, run.seq, upto) for run in await load_many(self._store, due)]
+        for run_id in due:
+            self._unconfirmed.pop(run_id, None)
+        if states:
+            self._write(states)
 
     async def _look(self) -> None:
         """Nothing has come for a while: go over what was removed from the log, or find out that something was lost."""
-        tip = await self._history.tip()
+        tip = await self._store.history.tip()
         if tip.created != self._stream:
             raise Unfit("the log is another one")
-        if tip.seq < self._file.seq:
+        if tip.seq < self._file.at.seq:
             raise Unfit("the log has lost its end")
-        if tip.seq > self._file.seq:
-            await self._reach(tip.seq)
-        if abs(time.time() - self._file.beat) >= BEAT_S:  # the clock may have been set back
-            self._file.write((), self._file.seq, time.time())
+        if tip.seq > self._file.at.seq:
+            await self._reach(tip)
+        elif abs(time.time() - self._file.at.beat) >= BEAT_S:  # the clock may have been set back
+            self._write(as_of=tip.at)
 
-    async def _reach(self, seq: int) -> None:
-        """Advance to `seq`, a former end of the log, if all that is stored up to there is in the index."""
-        following = await self._history.seq_after(self._file.seq)
-        if following is None or following > seq:
-            self._file.write((), seq, time.time())
+    async def _reach(self, tip: Tip) -> None:
+        """Advance to a former end of the log, if all that is stored up to there is in the index."""
+        following = await self._store.history.seq_after(self._file.at.seq)
+        if following is None or following > tip.seq:
+            self._write(seq=tip.seq, as_of=tip.at)
         elif following == self._missing:
             raise Lost(f"message {following} did not arrive")
         else:
             self._missing = following
 
 
-def _changes(gulp: Sequence[Delivery]) -> Iterator[Change]:
-    for delivery in gulp:
-        if not delivery.data.startswith(IN_BETWEEN) and (change := _change(delivery)):
+def _changes(kept: Sequence[Delivery]) -> Iterator[Change]:
+    for delivery in kept:
+        if (change := _change(delivery)) is not None:
             yield change
 
 
@@ -150,7 +209,11 @@ def _change(delivery: Delivery) -> Change | None:
     except (Malformed, NeedsUpgrade):
         return None
     run_id = delivery.subject.rpartition(".")[2]
+    if event.run_id != run_id or type(event) not in MOVES:
+        return None
     if isinstance(event, WorkflowStarted | WorkflowScheduled):
         created_us = instant_us(event.timestamp)
-        return Change(run_id, type(event), event.payload.workflow, int(delivery.at * 1e6) if created_us is None else created_us)
-    return Change(run_id, type(event)) if type(event) in MOVES else None
+        created_us = int(delivery.at * 1e6) if created_us is None else created_us
+        rerun_of = event.payload.rerun_of if isinstance(event, WorkflowStarted) else None
+        return Change(run_id, type(event), delivery.seq, event.payload.workflow, created_us, rerun_of)
+    return Change(run_id, type(event), delivery.seq)

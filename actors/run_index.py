@@ -16,7 +16,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from penstock.actors.index_file import AFTER_ANY_ID, INSTANT_US_MAX, Place, Reading, identity, instant_us
+from penstock.actors.index_file import AFTER_ANY_ID, INSTANT_US_MAX, Place, Progress, Reading, identity, instant_us
 from penstock.config.limits import RUNS_LISTED_DEFAULT
 from penstock.config.metrics import LABELS_MAX, OTHER
 from penstock.engine.errors import Invalid, Unavailable
@@ -24,7 +24,6 @@ from penstock.engine.identifiers import quoted
 from penstock.engine.state import RunStatus
 
 POLL_S = 0.002
-CATCH_UP_S_MAX = 5.0  # how long a reader that must see what was written before is patient
 ALIVE_S = 3.0
 EVERY_STATUS = frozenset[str](RunStatus)
 
@@ -49,16 +48,22 @@ class RunIndex:
             self._file.close()
         self._file = None
 
-    async def caught_up(self, seq: int, timeout_s: float) -> None:
-        """Return once everything up to this sequence of the log is in the index.
-
-        Raises Unavailable, which says how much is missing, when it is not within `timeout_s`.
-        """
+    async def there(self, timeout_s: float) -> None:
+        """Return once there is a file, or after `timeout_s`."""
         deadline = time.monotonic() + timeout_s
-        while (at := self._progress()) < seq:
+        while not identity(self._path):
             if time.monotonic() >= deadline:
-                raise Unavailable(f"the run index is {seq - at} of {seq} messages behind the log")
+                return
             await asyncio.sleep(POLL_S)
+
+    async def caught_up(self, seq: int, timeout_s: float) -> bool:
+        """Return once everything up to this sequence of the log is in the index, or after `timeout_s`: whether it is."""
+        deadline = time.monotonic() + timeout_s
+        while self._progress() < seq:
+            if time.monotonic() >= deadline:
+                return False
+            await asyncio.sleep(POLL_S)
+        return True
 
     def query(
         self,
@@ -105,15 +110,24 @@ class RunIndex:
             found[workflow if workflow in told else OTHER, status] += number
         return found
 
-    def progress(self) -> int:
-        """The log's sequence that the index has reached; 0 without a file."""
-        return self._progress()
+    def progress(self) -> Progress:
+        """How far the index has come; nowhere without a file."""
+        try:
+            with self._reading() as file:
+                return file.progress()
+        except Unavailable:
+            return Progress()
+
+    def reruns(self, run_ids: Collection[str]) -> dict[str, str]:
+        """The latest run that was started in place of each of these, where there is one. Raises Unavailable without a file."""
+        with self._reading() as file:
+            return file.reruns(run_ids)
 
     def alive(self) -> bool:
         """Whether a follower has shown itself in the last few seconds."""
         try:
             with self._reading() as file:
-                return abs(time.time() - file.progress()[1]) < ALIVE_S
+                return abs(time.time() - file.progress().beat) < ALIVE_S
         except Unavailable:
             return False
 
@@ -121,15 +135,8 @@ class RunIndex:
         """How far the index is, or was a moment ago: many that wait cost no more than one."""
         now = time.monotonic()
         if now - self._seq_read_at >= POLL_S / 2:
-            self._seq, self._seq_read_at = self._progress_now(), now
+            self._seq, self._seq_read_at = self.progress().seq, now
         return self._seq
-
-    def _progress_now(self) -> int:
-        try:
-            with self._reading() as file:
-                return file.progress()[0]
-        except Unavailable:
-            return 0
 
     @contextmanager
     def _reading(self) -> Iterator[Reading]:

@@ -50,7 +50,7 @@ class _Joined(NamedTuple):
     """Messages that one caller wants to be stored together; the future ends when they are, or with what kept them from it."""
 
     messages: Sequence[Message]
-    future: asyncio.Future[None]
+    future: asyncio.Future[int]
 
 
 class Batches:
@@ -62,13 +62,14 @@ class Batches:
         self._waiting: list[_Joined] = []
         self._task: asyncio.Task[None] | None = None
 
-    async def publish(self, messages: Sequence[Message]) -> None:
+    async def publish(self, messages: Sequence[Message]) -> int:
         """`publish_batch`, after the batches that are on their way, if these are many."""
         async with self._gate:
-            await publish_batch(self._broker, messages)
+            return await publish_batch(self._broker, messages)
 
-    async def join(self, messages: Sequence[Message]) -> None:
-        """Store these few messages, all or none, in a batch with others' of this process. Raises as `publish_batch`, for these alone.
+    async def join(self, messages: Sequence[Message]) -> int:
+        """Store these few messages, all or none, in a batch with others' of this process. Returns the sequence of their last.
+        Raises as `publish_batch`, for these alone.
 
         Their ids must be of this call alone: an id that was used before would keep the others' messages from being stored.
         """
@@ -76,7 +77,7 @@ class Batches:
         self._waiting.append(joined)
         if self._task is None:
             self._task = start(self._work(), name="batches")
-        await joined.future
+        return await joined.future
 
     async def _work(self) -> None:
         try:
@@ -87,7 +88,7 @@ class Batches:
 
     async def _store(self, group: Sequence[_Joined]) -> None:
         try:
-            await self.publish(list(chain.from_iterable(joined.messages for joined in group)))
+            seq = await self.publish(list(chain.from_iterable(joined.messages for joined in group)))
         except Unavailable as error:
             _end(group, error)
         except PenstockError as error:
@@ -96,7 +97,7 @@ class Batches:
             for joined in group if len(group) > 1 else ():  # one of them is at fault, and only that one shall know
                 await self._store([joined])
         else:
-            _end(group, None)
+            _succeed(group, seq)
 
     def _next(self) -> list[_Joined]:
         """As many of those that wait as fit into one batch, at least one."""
@@ -110,32 +111,36 @@ class Batches:
         return group
 
 
-def _end(group: Sequence[_Joined], error: PenstockError | None) -> None:
+def _end(group: Sequence[_Joined], error: PenstockError) -> None:
     for joined in group:
-        if joined.future.done():
-            continue  # nobody waits any more
-        if error is None:
-            joined.future.set_result(None)
-        else:
+        if not joined.future.done():  # or else nobody waits any more
             joined.future.set_exception(error)
 
 
-async def publish_batch(broker: Broker, messages: Sequence[Message]) -> None:
-    """Store up to 1,000 messages of one stream, all or none.
+def _succeed(group: Sequence[_Joined], last_seq: int) -> None:
+    """The messages of a batch have consecutive sequences."""
+    for joined in reversed(group):
+        if not joined.future.done():
+            joined.future.set_result(last_seq)
+        last_seq = max(0, last_seq - len(joined.messages))
+
+
+async def publish_batch(broker: Broker, messages: Sequence[Message]) -> int:
+    """Store up to 1,000 messages of one stream, all or none. Returns the sequence of the last; 0 for a repeat of what is stored already.
 
     A batch whose outcome is unknown is sent again with the same message ids, so it is stored once. Raises Unavailable when the
     broker gives no answer for 5 s (outcome unknown), Full at once, Conflict when one of the expectations in the headers is stale,
     perhaps by this very batch whose answer got lost.
     """
     try:
-        await _publish_once(broker, messages)
+        return await _publish_once(broker, messages)
     except Full:
         raise
     except Unavailable:
-        await _AGAIN(_publish_once, broker, messages)
+        return await _AGAIN(_publish_once, broker, messages)
 
 
-async def _publish_once(broker: Broker, messages: Sequence[Message]) -> None:
+async def _publish_once(broker: Broker, messages: Sequence[Message]) -> int:
     batch = uuid4().hex
     if not broker.connected:
         raise Unavailable("broker: not connected")
@@ -145,6 +150,8 @@ async def _publish_once(broker: Broker, messages: Sequence[Message]) -> None:
     answer = await _commit(broker, messages[-1].subject, messages[-1].data, last)
     if "error" in answer:
         _raise(answer["error"])
+        return 0
+    return int(str(answer["seq"]))
 
 
 async def _commit(broker: Broker, subject: str, data: bytes, headers: dict[str, str]) -> dict[str, object]:

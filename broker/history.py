@@ -40,6 +40,7 @@ class History:
     def __init__(self, broker: Broker, publisher: Publisher, reader: DirectReader) -> None:
         self._broker, self._publisher, self._reader = broker, publisher, reader
         self._batches = Batches(broker)
+        self.stored = 0  # the last sequence that was waited for here: who reads its own writes must see as far
 
     def send(self, event: Event, message_id: str | None = None, *, patient: bool = True) -> asyncio.Future[bytes]:
         """Append without waiting; the future ends when the event is stored. A repeat within 5 s is stored once. `patient` as in
@@ -70,19 +71,54 @@ class History:
         except Conflict:  # perhaps by this very event, whose answer got lost
             return _is_among(mark, await self.read(event.run_id, last_seq))
 
-    async def append_all(self, events: Sequence[Event]) -> None:
-        """Append up to 1,000 events of any runs, all or none. Raises as `publish_batch`."""
-        await self._batches.publish([_message(event) for event in events])
+    async def append_all(self, events: Sequence[Event]) -> int:
+        """Append up to 1,000 events of any runs, all or none, and return the last sequence. Raises as `publish_batch`."""
+        return await self._store_all([_message(event) for event in events])
 
-    async def schedule(self, scheduled: WorkflowScheduled, started: WorkflowStarted) -> None:
+    async def append_first(self, events: Sequence[Event]) -> int:
+        """As `append_all`, where no history of these runs has anything yet.
+
+        Raises Conflict, and nothing is done, when one of them has; Unavailable (outcome unknown).
+        """
+        mark = uuid4().hex
+        try:
+            return await self._store_all([_message(event, mark, {names.EXPECT_SEQ: "0"}) for event in events])
+        except Conflict:
+            stored = await self.read(events[-1].run_id)
+            if not _is_among(mark, stored):
+                raise
+            return self._saw(stored[0].seq)  # it was this very batch, whose answer got lost
+
+    async def begun(self, run_ids: Sequence[str]) -> set[str]:
+        """Those of these runs that have a history."""
+        found = await self._reader.last(names.HISTORY, [names.stored_subject(run_id) for run_id in run_ids])
+        return {one.subject.rpartition(".")[2] for one in found}
+
+    async def first_seq(self, run_id: str) -> int:
+        """The sequence of the run's first event; 0: it has none."""
+        async for page in self.pages(run_id, 0):
+            return page[0].seq
+        return 0
+
+    async def _store_all(self, messages: Sequence[Message]) -> int:
+        seq = await self._batches.publish(messages)
+        return self._saw(seq or await self.last_seq())
+
+    def _saw(self, seq: int) -> int:
+        self.stored = max(self.stored, seq)
+        return seq
+
+    async def schedule(self, scheduled: WorkflowScheduled, started: WorkflowStarted) -> int:
         """Append `scheduled` to a history that is empty, and have the broker append `started` when its time has come: both or none.
+        Returns the sequence of `scheduled`, or a later one.
 
         Raises Conflict for a history that is not empty, perhaps by this very call; Unavailable (outcome unknown).
         """
         at = {names.SCHEDULE: f"@at {scheduled.payload.run_at}", names.SCHEDULE_TARGET: names.history_subject(started.run_id)}
         first = _message(scheduled, uuid4().hex, {names.EXPECT_SEQ: "0"})
         later = _message(started, uuid4().hex, at)._replace(subject=names.start_subject(started.run_id))
-        await self._batches.join([first, later])
+        seq = await self._batches.join([first, later]) or await self.last_seq() + 1
+        return self._saw(seq - 1)  # the later one is no event yet
 
     async def append_unless_started(self, event: WorkflowCancelled) -> bool:
         """Append to the history of a scheduled run and take its start back, in one; False, and nothing is done: it has started.
@@ -106,7 +142,7 @@ class History:
     async def cancel_all(self, events: Sequence[WorkflowCancelled]) -> None:
         """Append up to 1,000 events, and take back the starts of those runs that are scheduled, all or none. Raises Unavailable."""
         batch = uuid4().hex  # a cancellation of one of the runs alone must not pass for a repeat of this batch
-        await self._batches.publish([_message(event, batch, _taking_back(event.run_id)) for event in events])
+        await self._store_all([_message(event, batch, _taking_back(event.run_id)) for event in events])
 
     async def _append(self, event: Event, headers: dict[str, str]) -> int:
         if not self._broker.connected:
@@ -114,7 +150,7 @@ class History:
         sent = self._publisher.send(names.history_subject(event.run_id), encode(event), headers, patient=False)
         try:
             async with asyncio.timeout(PUBLISH_DEADLINE_S):
-                return ack_seq(await sent)
+                return self._saw(ack_seq(await sent))
         except TimeoutError as error:
             raise Unavailable("the broker gave no answer in time; whether the event was stored is unknown") from error
 
@@ -174,12 +210,12 @@ class History:
         """
         return open_pull(self._broker, names.HISTORY, consumer, take, batch=batch, room=room, before=before)
 
-    def tail(self, after: int) -> AbstractAsyncContextManager[Tail]:
-        """Everything that the stream holds after a sequence and what comes, for the time of the block.
+    def tail(self, after: int, unwanted: tuple[bytes, ...] = ()) -> AbstractAsyncContextManager[Tail]:
+        """Everything that the stream holds after a sequence and what comes, for the time of the block; `unwanted` as in `open_tail`.
 
         Timers are among it, under subjects of their own: so the sequence of the last delivery says how far the reader is.
         """
-        return open_tail(self._broker, names.HISTORY, after)
+        return open_tail(self._broker, names.HISTORY, after, unwanted=unwanted)
 
     def follow(self, run_id: str, after: int = 0) -> AsyncGenerator[Stored | None, None]:
         """The run's events after a sequence, then each new one as it is stored. Ends never.

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from hashlib import sha256
+
 from penstock.config.limits import PARTITIONS
 from penstock.engine.events import (
     ApprovalExpired,
@@ -36,6 +39,7 @@ BRIDGE_LEASES = "bridge_leases"
 APPROVAL_TOKENS = "approval_tokens"
 TRIGGERS = "triggers"
 ENGINES = "engines"
+RERUN_KEYS = "rerun_keys"
 
 # Keys of the bucket of engines begin so; what they are about stands behind a dot.
 MEMBER = "member"  # a shard that is alive
@@ -49,11 +53,14 @@ MSG_ID = "Nats-Msg-Id"
 EXPECT_SEQ = "Nats-Expected-Last-Subject-Sequence"
 TTL = "Nats-TTL"
 KV_OPERATION = "KV-Operation"
+RUN_STATE = "Run-State"  # of a snapshot: the run's status, and the sequence of its last event; for readers that need no more
 SCHEDULE = "Nats-Schedule"
 SCHEDULE_TARGET = "Nats-Schedule-Target"
 SCHEDULE_NEXT = "Nats-Schedule-Next"
 SCHEDULER = "Nats-Scheduler"
 EVENT_ID = "Event-Id"  # of an event that may be published more than once, and is one occurrence all the same
+
+_RUN_STATE = re.compile(rb"\r\n%b: (\w+) (\d{1,18})\r\n" % RUN_STATE.encode())
 
 RESTORED = "restored"  # in the metadata of a stream that was made anew
 BRIDGE_FORWARD = "penstock.bridge.forward"  # with a front-end process's id: answers to the tasks that it has handed out
@@ -272,6 +279,21 @@ def key_subject(bucket: str, key: str) -> str:
 
 def bucket_stream(bucket: str) -> str:
     return f"KV_{bucket}"
+
+
+def rerun_key(workflow: str, key: str) -> str:
+    """What a caller's idempotency key stands for in the bucket of reruns."""
+    return sha256(f"{workflow}\n{key}".encode()).hexdigest()
+
+
+def run_state_header(status: str, seq: int) -> dict[str, str]:
+    return {RUN_STATE: f"{status} {seq}"}
+
+
+def run_state(headers: bytes) -> tuple[str, int] | None:
+    """Status and sequence out of a snapshot's headers; None when they do not say."""
+    found = _RUN_STATE.search(headers)
+    return None if found is None else (found[1].decode(), int(found[2]))
 
 
 def definition_key(name: str, digest: str) -> str:

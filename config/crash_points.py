@@ -54,6 +54,7 @@ Point: TypeAlias = Literal[
     "run.resumed",
     "runs.started",
     "runs.cancelled",
+    "rerun.planned",
     "runs.rerun",
     "signal.stored",
     "signal.told",

@@ -140,10 +140,21 @@ class Run(Struct, frozen=True, omit_defaults=True):
         return self.status in RUN_ENDED
 
 
+class RunHead(Struct, frozen=True):
+    """What lists need of a snapshot."""
+
+    workflow_id: str
+    status: RunStatus
+    created_at: str
+    seq: int
+    rerun_of: str | None = None
+
+
 StepState.WAITING = StepState()
 
 _ENCODER = msgspec.json.Encoder()
 _DECODER = msgspec.json.Decoder(Run)
+_HEAD = msgspec.json.Decoder(RunHead)
 
 
 def to_snapshot(run: Run) -> bytes:
@@ -157,3 +168,10 @@ def from_snapshot(body: bytes) -> Run:
     if body.startswith(b'{"v":'):
         formats.check(body)
     return _DECODER.decode(body)
+
+
+def head_of(body: bytes) -> RunHead:
+    """The head of a snapshot, without looking at its steps. Raises as `from_snapshot`."""
+    if body.startswith(b'{"v":'):
+        formats.check(body)
+    return _HEAD.decode(body)

@@ -9,11 +9,29 @@ from falcon import HTTP_201, HTTP_202
 from falcon.asgi import Response
 from msgspec import Raw, Struct
 
+from penstock.actors.freshness import Lag
+from penstock.engine.times import rfc3339
+
+INDEX_LAG = "Penstock-Index-Lag"
+INDEX_AS_OF = "Penstock-Index-As-Of"
+SEQ = "Penstock-Seq"
+
 _ENCODER = msgspec.json.Encoder()
 
 
 def ok(resp: Response, value: Struct | Sequence[Struct]) -> None:
     resp.data = _ENCODER.encode(value)
+
+
+def tell_lag(resp: Response, lag: Lag) -> None:
+    """Say in the headers how far behind the index is of which this answer is made."""
+    resp.set_header(INDEX_LAG, f"{lag.messages};{lag.seconds:.3f}")
+    resp.set_header(INDEX_AS_OF, rfc3339(lag.as_of))
+
+
+def tell_seq(resp: Response, seq: int) -> None:
+    """Say in the headers from which sequence of the log on the index has what was started: for `params.min_seq`."""
+    resp.set_header(SEQ, str(seq))
 
 
 def created(resp: Response, value: Struct) -> None:

@@ -9,8 +9,10 @@ from msgspec import Raw, Struct
 
 from penstock.actors import bulk, control
 from penstock.actors.bulk import Retry, Skipped, Wanted
+from penstock.actors.freshness import freshened
+from penstock.actors.rerunning import Latest, Plan, keep, plan, planned, rerun
 from penstock.config.limits import BULK_RUNS_MAX, PAYLOAD_BYTES_MAX
-from penstock.engine.errors import Invalid
+from penstock.engine.errors import Conflict, Invalid
 from penstock.engine.identifiers import quoted
 from penstock.engine.report import Report
 from penstock.engine.schema import Schema
@@ -48,13 +50,14 @@ class CancelRuns(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class RetryRuns(Struct, frozen=True, forbid_unknown_fields=True):
-    """`mode` is rerun or replay; `after` and `before` bound the time of creation."""
+    """`mode` is rerun or replay; `after` and `before` bound the time of creation. With `once`, runs that were rerun already are skipped."""
 
     workflow_id: str
     mode: str
     after: str | None = None
     before: str | None = None
     dry_run: bool = False
+    once: bool = False
 
 
 class Cancelled(Struct, frozen=True):
@@ -81,13 +84,15 @@ class BulkRuns:
 
     async def on_post(self, req: Request, resp: Response) -> None:
         """Start up to 1,000 runs of one workflow, all or none."""
+        key = params.idempotency_key(req)
         body = await bodies.read(req)
         request = bodies.decode(body, StartRuns)
         _check_sizes(body, request.inputs)
         known = await self._backend.catalog.wanted(request.workflow_id)
         _check_inputs(request.inputs, known.schema)
-        run_ids = await control.start_all(self._backend.store, known.definition, known.digest, request.inputs)
-        answers.created(resp, Started(run_ids, len(run_ids)))
+        begun = await control.begin_all(self._backend.store, known.definition, known.digest, request.inputs, key)
+        answers.tell_seq(resp, begun.seq)
+        answers.created(resp, Started(begun.run_ids, len(begun.run_ids)))
 
 
 class BulkCancel:
@@ -100,8 +105,9 @@ class BulkCancel:
         wanted = _wanted(request, "status", request.status, CANCELLABLE)
         await self._backend.catalog.wanted(request.workflow_id)
         store, index = self._backend.store, self._backend.index
-        run_ids = await bulk.matching(store, index, wanted)
-        done = bulk.Cancelled(run_ids, []) if request.dry_run else await bulk.cancel(store, index, run_ids)
+        answers.tell_lag(resp, await freshened(store, index, params.min_seq(req)))
+        run_ids = bulk.matching(index, wanted)
+        done = bulk.Cancelled(run_ids, []) if request.dry_run else await bulk.cancel(store, run_ids)
         answers.ok(resp, Cancelled(done.cancelled, done.skipped, len(run_ids), request.dry_run))
 
 
@@ -113,15 +119,31 @@ class BulkRetry:
         """Start up to 1,000 failed runs of one workflow again, or have them go on at what failed."""
         request = bodies.decode(await bodies.read(req), RetryRuns)
         wanted = _wanted(request, "mode", request.mode, MODES)
+        key = None if request.dry_run else params.idempotency_key(req)
         known = await self._backend.catalog.wanted(request.workflow_id)
         store, index = self._backend.store, self._backend.index
-        run_ids = await bulk.matching(store, index, wanted)
+        answers.tell_lag(resp, await freshened(store, index, params.min_seq(req)))
         if request.mode == "rerun":
-            latest = bulk.Latest(known.definition, known.digest, known.schema)
-            done = await bulk.rerun(store, run_ids, latest, dry_run=request.dry_run)
+            plan = await self._plan(request, wanted, key)
+            latest = Latest(known.definition, known.digest, known.schema)
+            done, total = await rerun(store, plan, latest, dry_run=request.dry_run, key=key), plan.total
         else:
-            done = await bulk.replay(store, run_ids, dry_run=request.dry_run)
-        answers.ok(resp, Retried(done.retried, done.skipped, len(run_ids), request.dry_run))
+            run_ids = bulk.matching(index, wanted)
+            done, total = await bulk.replay(store, run_ids, dry_run=request.dry_run), len(run_ids)
+        answers.ok(resp, Retried(done.retried, done.skipped, total, request.dry_run))
+
+    async def _plan(self, request: RetryRuns, wanted: Wanted, key: str | None) -> Plan:
+        """What is to be started again: with a key, what its first request said."""
+        store, index = self._backend.store, self._backend.index
+        asked = f"{wanted.after} {wanted.before} {request.once}"
+        found = None if key is None else await planned(store, wanted.workflow, key)
+        if found is None:
+            found = plan(index, bulk.matching(index, wanted), once=request.once, wanted=asked)
+            if key is not None:
+                found = await keep(store, wanted.workflow, key, found)
+        if key is not None and found.wanted != asked:
+            raise Conflict("this Idempotency-Key was used for another after, before or once")
+        return found
 
 
 def _wanted(request: CancelRuns | RetryRuns, field: str, word: str, words: Mapping[str, frozenset[str]]) -> Wanted:

@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from penstock.actors.loading import load_many
 from penstock.actors.outputs import left_behind
-from penstock.actors.run_index import CATCH_UP_S_MAX, RunIndex
+from penstock.actors.run_index import RunIndex
 from penstock.broker.store import Store
 from penstock.config.limits import MIB
 from penstock.engine.state import Run
@@ -27,11 +27,10 @@ class Page(Struct, frozen=True):
 
 
 async def page(store: Store, index: RunIndex, wanted: Filter) -> Page:
-    """Up to `limit` runs, fewer when they are large. Every run that was started before the call is seen.
+    """Up to `limit` runs of those that the index has now, fewer when they are large.
 
-    Raises Invalid for a cursor that is none, Unavailable when the index stays behind the log.
+    Raises Invalid for a cursor that is none, Unavailable without an index.
     """
-    await index.caught_up(await store.history.last_seq(), CATCH_UP_S_MAX)
     statuses = frozenset({wanted.status}) if wanted.status else None
     runs: list[Run] = []
     cursor, size = wanted.cursor, 0

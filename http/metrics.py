@@ -93,7 +93,7 @@ async def _streams(backend: Backend, store: Store) -> list[Sample]:
         samples.append(Sample("penstock_stream_messages", stream.messages, {"stream": name}))
         samples.append(Sample("penstock_stream_bytes", stream.bytes, {"stream": name}))
     if names.HISTORY in found:
-        samples.append(Sample("penstock_run_index_lag_messages", max(0, found[names.HISTORY].last_seq - backend.index.progress())))
+        samples.append(Sample("penstock_run_index_lag_messages", max(0, found[names.HISTORY].last_seq - backend.index.progress().seq)))
     return samples
 
 

@@ -17,11 +17,13 @@ import orjson
 from msgspec import Struct
 
 from penstock.engine.signatures import HEX_HEADERS, STANDARD_ID, STANDARD_SIGNATURE, STANDARD_TIME
+from penstock.http import answers
 from penstock.http.errors import KINDS, OF_THE_FRAMEWORK, PROBLEM, TYPE
-from penstock.http.openapi_documents import DOCUMENTS, Schema, ref
+from penstock.http.openapi_documents import DOCUMENTS, Schema, ref, whole
 from penstock.http.openapi_schemas import Components
 from penstock.http.openapi_table import BYTES, HTML, JSON, OPERATIONS, PATHS, STREAM, TEXT, Access, Answer, Body, Operation, Parameter
 from penstock.http.openapi_texts import TEXTS
+from penstock.http.params import SEQ_MAX
 
 Document: TypeAlias = dict[str, Any]
 
@@ -104,6 +106,18 @@ PROBLEM_SCHEMA: Schema = {
 }
 HEADERS: Mapping[str, Schema] = {
     "Link": {"schema": {"type": "string"}, "description": 'The next page, if there is one: <…>; rel="next".'},
+    answers.INDEX_AS_OF: {
+        "schema": {"type": "string", "format": "date-time"},
+        "description": "The run index, of which this is made, has everything up to this time of the broker.",
+    },
+    answers.INDEX_LAG: {
+        "schema": {"type": "string", "pattern": r"^[0-9]+;[0-9]+\.[0-9]{3}$"},
+        "description": "How far that index is behind the log: messages, then seconds.",
+    },
+    answers.SEQ: {
+        "schema": whole(0, SEQ_MAX),
+        "description": "Where the log has what was started; a list with Penstock-Min-Seq waits until it has that, too.",
+    },
     "Retry-After": {"schema": {"type": "string"}, "description": "When to try again, in s."},
     "WWW-Authenticate": {"schema": {"type": "string"}, "description": "Bearer"},
 }
@@ -232,8 +246,8 @@ def _answer(status: int, answer: Answer, operation: Operation, components: Compo
     described: Document = {"description": SUCCESS[status]}
     if answer.media:
         described["content"] = {media: {"schema": shaped.get(media, MEDIA[media])} for media in answer.media}
-    if answer.paged:
-        described["headers"] = {"Link": {"$ref": "#/components/headers/Link"}}
+    if names := (("Link",) if answer.paged else ()) + answer.headers:
+        described["headers"] = {name: {"$ref": f"#/components/headers/{name}"} for name in names}
     if operation.leads and answer.shape is not None:
         described["links"] = {name: {"operationId": name, "parameters": dict(taken)} for name, taken in operation.leads.items()}
     return described

@@ -11,11 +11,12 @@ from enum import StrEnum
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from penstock.actors.trigger_control import Trial as TrialResult
 from penstock.config import limits
 from penstock.engine.state import RunStatus
-from penstock.http import bulk, client_views, dead_letters, health, runs, scheduled, triggers, workflows
+from penstock.http import answers, bulk, client_views, dead_letters, health, params, runs, scheduled, triggers, workflows
 from penstock.http.approvals import Approval, Decided, Opinion
 from penstock.http.bridge import ConnectedWorker, Poll, Resolution, Resolved, RunSignal, SentSignal
 from penstock.http.bridge_handing import PolledTask
@@ -66,11 +67,13 @@ class Body(Struct, frozen=True):
 
 
 class Answer(Struct, frozen=True):
-    """Of success. `shape` is a struct, an array of one, a schema, or None for what is no JSON. `paged`: a Link may lead on."""
+    """Of success. `shape` is a struct, an array of one, a schema, or None for what is no JSON. `paged`: a Link may lead on. `headers`
+    are always there."""
 
     shape: Any = None
     media: tuple[str, ...] = (JSON,)
     paged: bool = False
+    headers: tuple[str, ...] = ()
 
 
 class Operation(Struct, frozen=True):
@@ -145,6 +148,13 @@ KEY = Parameter(
     "order-17",
     place="header",
 )
+KEY_OF_MANY = replace(KEY, description="The same key and workflow give the same runs; with another number of inputs: 409.")
+KEY_OF_RERUN = replace(KEY, description="For mode rerun: the same key and workflow give the same runs, whatever matches by now.")
+MIN_SEQ = Parameter(
+    params.MIN_SEQ, whole(0, SEQ_MAX), "Wait for this sequence of the log, at most 1 s; as Penstock-Seq told it.", "25", place="header"
+)
+LAG = (answers.INDEX_AS_OF, answers.INDEX_LAG)
+STARTS = (answers.SEQ,)
 AFTER = Parameter("after", whole(0, SEQ_MAX, default=0), "Only events with a greater sequence.", "0")
 RESUMED = Parameter("Last-Event-ID", whole(0, SEQ_MAX), "As after, and before it: where a stream goes on.", "25", place="header")
 WAIT = Parameter("wait_ms", whole(0, limits.WAIT_MS_MAX, default=0), "How long the answer may wait for the end of the run.", "100")
@@ -168,13 +178,20 @@ OPERATIONS: tuple[Operation, ...] = (
     Operation(
         "getWorkflow", "/workflows/{name}", workflows.Workflow.on_get, "Workflows", {200: Answer(ref("WorkflowDef"))}, refusals=(404,)
     ),
-    Operation("listRuns", "/runs", runs.Runs.on_get, "Runs", {200: Answer(list[RunView], paged=True)}, parameters=SELECTION),
+    Operation(
+        "listRuns",
+        "/runs",
+        runs.Runs.on_get,
+        "Runs",
+        {200: Answer(list[RunView], paged=True, headers=LAG)},
+        parameters=(*SELECTION, MIN_SEQ),
+    ),
     Operation(
         "startRun",
         "/runs",
         runs.Runs.on_post,
         "Runs",
-        {201: Answer(runs.Started)},
+        {201: Answer(runs.Started, headers=STARTS)},
         parameters=(KEY,),
         body=Body(runs.StartRun, {"workflow": "greet", "input": "Ada"}),
         leads={
@@ -191,7 +208,9 @@ OPERATIONS: tuple[Operation, ...] = (
         "/runs/bulk",
         bulk.BulkRuns.on_post,
         "Bulk",
-        {201: Answer(bulk.Started)},
+        {201: Answer(bulk.Started, headers=STARTS)},
+        refusals=(409,),
+        parameters=(KEY_OF_MANY,),
         body=Body(bulk.StartRuns, {"workflow_id": "greet", "inputs": ["Ada", "Grace"]}),
         leads={"getRun": {"run_id": "$response.body#/run_ids/0"}},
     ),
@@ -200,7 +219,8 @@ OPERATIONS: tuple[Operation, ...] = (
         "/runs/cancel",
         bulk.BulkCancel.on_post,
         "Bulk",
-        {200: Answer(bulk.Cancelled)},
+        {200: Answer(bulk.Cancelled, headers=LAG)},
+        parameters=(MIN_SEQ,),
         body=Body(bulk.CancelRuns, {"workflow_id": "greet", "status": "pending", "before": INSTANT, "dry_run": True}),
     ),
     Operation(
@@ -208,7 +228,9 @@ OPERATIONS: tuple[Operation, ...] = (
         "/runs/retry",
         bulk.BulkRetry.on_post,
         "Bulk",
-        {200: Answer(bulk.Retried)},
+        {200: Answer(bulk.Retried, headers=LAG)},
+        refusals=(409,),
+        parameters=(KEY_OF_RERUN, MIN_SEQ),
         body=Body(bulk.RetryRuns, {"workflow_id": "greet", "mode": "replay", "after": "2026-11-20T12:00:00Z", "dry_run": True}),
     ),
     Operation("getRun", "/runs/{run_id}", runs.Run.on_get, "Runs", {200: Answer(RunView)}, refusals=(404,), parameters=(WAIT,)),

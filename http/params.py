@@ -26,6 +26,7 @@ from penstock.engine.state import RunStatus
 
 KEY_CHARS_MAX = 255
 SEQ_MAX = 2**63 - 1
+MIN_SEQ = "Penstock-Min-Seq"
 ACTIONS = ("approve", "reject")
 PREFIX = re.compile(r"[0-9a-f]{8,32}")
 
@@ -174,6 +175,15 @@ def idempotency_key(req: Request) -> str | None:
     if key is not None and not (0 < len(key) <= KEY_CHARS_MAX and key.isascii() and key.isprintable()):
         raise Invalid(f"Idempotency-Key must be 1 to {KEY_CHARS_MAX} printable ASCII characters")
     return key
+
+
+def min_seq(req: Request) -> int:
+    """The sequence of the log that the index must have for this request; 0 without one."""
+    report = Report()
+    text = req.get_header(MIN_SEQ)
+    seq = 0 if text is None else _number({MIN_SEQ: text}, MIN_SEQ, 0, SEQ_MAX, 0, report)
+    _raise(report)
+    return seq
 
 
 def instant(text: str) -> datetime | None:

@@ -9,6 +9,7 @@ from falcon.asgi import Request, Response
 from msgspec import Raw, Struct, field
 
 from penstock.actors import control
+from penstock.actors.freshness import freshened
 from penstock.actors.outputs import shown
 from penstock.actors.watching import wait_for_end
 from penstock.config.limits import PAYLOAD_BYTES_MAX, SCHEDULE_AHEAD_MIN_S, SCHEDULE_AHEAD_S_MAX, SIGNAL_BYTES_MAX
@@ -59,7 +60,9 @@ class Runs:
 
     async def on_get(self, req: Request, resp: Response) -> None:
         """Runs, newest first; a Link leads to the next page."""
-        page = await listing.page(self._backend.store, self._backend.index, params.run_filter(req))
+        wanted = params.run_filter(req)
+        answers.tell_lag(resp, await freshened(self._backend.store, self._backend.index, params.min_seq(req)))
+        page = await listing.page(self._backend.store, self._backend.index, wanted)
         outputs = await shown(self._backend.store, page.runs, listing.PAGE_BYTES_MAX)
         answers.ok(resp, [view(run, outputs) for run in page.runs])
         if page.next:
@@ -73,10 +76,11 @@ class Runs:
         run_at = await self._run_at(request, known)
         store, given = self._backend.store, (known.definition, known.digest, request.input)
         if run_at is None:
-            answers.created(resp, Started(await control.start(store, *given, key)))
+            begun = await control.begin(store, *given, key)
         else:
             begun = await control.schedule(store, *given, run_at, key)
-            answers.created(resp, Started(begun.run_id, RunStatus.SCHEDULED if begun.scheduled else None))
+        answers.tell_seq(resp, begun.seq)
+        answers.created(resp, Started(begun.run_id, RunStatus.SCHEDULED if begun.scheduled else None))
 
     async def _run_at(self, request: StartRun, known: Known) -> datetime | None:
         """As `_check`. Where a wrong clock of ours would start a run early, or let its schedule be forgotten, the broker's is asked."""

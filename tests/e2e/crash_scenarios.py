@@ -123,7 +123,7 @@ async def completed(world: World, name: str) -> None:
 
 
 async def rerun(world: World, name: str) -> None:
-    """Asked for once: it is not safe to ask for it again."""
+    """Asked for once: without a key it is not safe to ask for it again."""
     await failure(world, name)
     await world.ask_once("POST", "/runs/retry", json={"workflow_id": name, "mode": "rerun"})
     await all_ended(world, name, 2)
@@ -133,6 +133,24 @@ async def bulk(world: World, name: str) -> None:
     """Asked for once, as above."""
     await registered(world, name, step("crash.echo"))
     await world.ask_once("POST", "/runs/bulk", json={"workflow_id": name, "inputs": list(range(9))})
+    await all_ended(world, name, 9)
+
+
+async def keyed_rerun(world: World, name: str) -> None:
+    """With a key: who asks again is told of the run that was started, or starts it."""
+    await failure(world, name)
+    request = {"workflow_id": name, "mode": "rerun"}
+    answer = await world.ask("POST", "/runs/retry", json=request, headers={"Idempotency-Key": name})
+    assert 1 == len(answer.json()["retried"]), answer.text
+    await all_ended(world, name, 2)
+
+
+async def keyed_bulk(world: World, name: str) -> None:
+    """With a key: nothing is started twice, and everything is."""
+    await registered(world, name, step("crash.echo"))
+    request = {"workflow_id": name, "inputs": list(range(9))}
+    answer = await world.ask("POST", "/runs/bulk", json=request, headers={"Idempotency-Key": name})
+    assert 9 == len(set(answer.json()["run_ids"])), answer.text
     await all_ended(world, name, 9)
 
 

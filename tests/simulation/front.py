@@ -101,7 +101,7 @@ class Front:
             case "cancel":
                 return control.cancel(store, run_id)
             case "cancel many":
-                return bulk.cancel(store, self._index, self._all())
+                return bulk.cancel(store, self._all())
             case "replay":
                 return control.replay(store, run_id)
             case "replay many":

@@ -1,0 +1,108 @@
+"""The rows of the run index, and what makes one of another: pure, and the same for a file that is kept up and one that is made anew.
+
+Two things tell of a run. The log's events come first, and are believed as far as a row can tell whether they apply: so what was
+written is seen at once, whoever is up. Then come the states that the run's owner has folded (its snapshots), by the rules of
+`engine.advance`: what they say wins. An end that no state confirms is looked up by the follower.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from penstock.engine.events import (
+    Event,
+    WorkflowCancelled,
+    WorkflowCompleted,
+    WorkflowFailed,
+    WorkflowResumed,
+    WorkflowScheduled,
+    WorkflowStarted,
+)
+from penstock.engine.state import RUN_MOVES, RunStatus
+
+# What an event makes of a run in each status, None meaning that nothing is known of it; anything else changes nothing.
+MOVES: Mapping[type[Event], Mapping[RunStatus | None, RunStatus]] = {
+    WorkflowScheduled: {None: RunStatus.SCHEDULED},
+    WorkflowStarted: {None: RunStatus.RUNNING, RunStatus.SCHEDULED: RunStatus.RUNNING},
+    WorkflowCancelled: {RunStatus.RUNNING: RunStatus.CANCELLED, RunStatus.SCHEDULED: RunStatus.CANCELLED},
+    WorkflowCompleted: {RunStatus.RUNNING: RunStatus.COMPLETED},
+    WorkflowFailed: {RunStatus.RUNNING: RunStatus.FAILED},
+    WorkflowResumed: {RunStatus.FAILED: RunStatus.RUNNING},
+}
+# Whether these apply depends on more than a row has: the steps, and how often the run was resumed.
+TO_BE_CONFIRMED = frozenset({RunStatus.COMPLETED, RunStatus.FAILED})
+
+
+class Change(NamedTuple):
+    """One event of the log, as far as the index cares. What follows `seq` is set for the events that begin a run."""
+
+    run_id: str
+    kind: type[Event]
+    seq: int
+    workflow: str = ""
+    created_us: int = 0
+    rerun_of: str | None = None
+
+
+class State(NamedTuple):
+    """A run as folded: `seq` is its last event that applied, `upto` how far in the log that was looked at."""
+
+    run_id: str
+    status: RunStatus
+    seq: int
+    upto: int
+
+
+class Row(NamedTuple):
+    """`told` is the sequence of the last event that made its status, `confirmed` that of the last state."""
+
+    run_id: str
+    workflow: str
+    status: RunStatus
+    created_us: int
+    told: int = 0
+    confirmed: int = 0
+    rerun_of: str | None = None
+
+    @property
+    def unconfirmed(self) -> bool:
+        return self.status in TO_BE_CONFIRMED and self.told > self.confirmed
+
+
+News = Change | State | Row
+"""A row among them is of a run whose beginning is not in the log any more."""
+
+
+def fold(rows: Mapping[str, Row], news: Iterable[News]) -> dict[str, Row]:
+    """The rows that the news make or change. A run keeps the workflow and the age that it began with; a state without a row is dropped."""
+    changed: dict[str, Row] = {}
+    for one in news:
+        row = changed.get(one.run_id) or rows.get(one.run_id)
+        found = _told(row, one) if isinstance(one, Change) else _confirmed(row, one)
+        if found is not None:
+            changed[one.run_id] = found
+    return changed
+
+
+def _told(row: Row | None, change: Change) -> Row | None:
+    status = MOVES[change.kind].get(row and row.status)
+    if status is None:
+        return None
+    if row is None:
+        return Row(change.run_id, change.workflow, status, change.created_us, told=change.seq, rerun_of=change.rerun_of)
+    if change.seq <= max(row.told, row.confirmed):  # a state that was read before the log came so far has it already
+        return None
+    return row._replace(status=status, told=change.seq)
+
+
+def _confirmed(row: Row | None, state: State | Row) -> Row | None:
+    if isinstance(state, Row):
+        if row is None:
+            return state
+        state = State(state.run_id, state.status, state.confirmed, state.confirmed)
+    if row is None or state.upto < row.confirmed:
+        return None
+    later = row.told > state.upto and row.status in RUN_MOVES[state.status]  # an event that its owner has not come to yet
+    found = row._replace(status=row.status if later else state.status, confirmed=max(row.confirmed, state.seq))
+    return None if found == row else found

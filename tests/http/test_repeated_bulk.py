@@ -1,0 +1,196 @@
+"""Bulk requests that are sent twice: with a key they are the first one, and `once` starts no run again that was started again."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import orjson
+import pytest
+from falcon.testing import ASGIConductor, Result
+from uuid_utils import uuid4
+
+from penstock.actors.control import now
+from penstock.actors.loading import load_many
+from penstock.actors.rerunning import Latest, Plan, keep, rerun
+from penstock.broker.store import Store
+from penstock.engine.events import RunFailure, WorkflowFailed
+from penstock.engine.validation import parse
+from tests.http.conftest import ONE_STEP
+
+pytestmark = pytest.mark.usefixtures("index")
+
+
+@pytest.fixture
+async def workflow(http: ASGIConductor, store: Store) -> str:
+    """A workflow of the test's own."""
+    name = f"w{uuid4().hex}"
+    await store.definitions.register(parse({**ONE_STEP, "name": name}))
+    return name
+
+
+@pytest.fixture
+def key() -> str:
+    return uuid4().hex
+
+
+class TestStart:
+    async def test_the_same_key_and_workflow_answer_what_the_first_one_did(self, http: ASGIConductor, workflow: str, key: str) -> None:
+        first = await _start(http, workflow, [1, 2, 3], key)
+        again = await _start(http, workflow, [1, 2, 3], key)
+        assert (201, 201, first.json) == (first.status_code, again.status_code, again.json)
+        assert first.headers["penstock-seq"] == again.headers["penstock-seq"]
+        assert set(first.json["run_ids"]) == await _listed(http, workflow)
+
+    async def test_another_key_or_workflow_starts_others(self, http: ASGIConductor, workflow: str, key: str) -> None:
+        answers = [
+            await _start(http, workflow, [1], key),
+            await _start(http, workflow, [1], key + "2"),
+            await _start(http, "one", [1], key),
+        ]
+        assert 3 == len({answer.json["run_ids"][0] for answer in answers})
+
+    async def test_a_key_of_a_single_start_is_another_one(self, http: ASGIConductor, workflow: str, key: str) -> None:
+        headers = {"Idempotency-Key": key}
+        one = await http.simulate_post("/runs", body=orjson.dumps({"workflow": workflow}), headers=headers)
+        assert one.json["run_id"] not in (await _start(http, workflow, [1], key)).json["run_ids"]
+
+    @pytest.mark.parametrize("count", [1, 2, 4, 1000])
+    async def test_another_number_of_inputs_is_a_conflict_and_starts_nothing(
+        self, http: ASGIConductor, store: Store, workflow: str, key: str, count: int
+    ) -> None:
+        await _start(http, workflow, [1, 2, 3], key)
+        before = await store.history.last_seq()
+        answer = await _start(http, workflow, [1] * count, key)
+        assert (409, before) == (answer.status_code, await store.history.last_seq())
+        assert "another number of inputs" in answer.text
+
+    async def test_of_many_at_once_one_starts_the_runs_and_all_are_told_of_them(
+        self, http: ASGIConductor, store: Store, workflow: str, key: str
+    ) -> None:
+        before = await store.history.last_seq()
+        answers = await asyncio.gather(*(_start(http, workflow, [None] * 50, key) for _ in range(8)))
+        assert [answers[0].json] * 8 == [answer.json for answer in answers]
+        assert 50 == await store.history.last_seq() - before
+
+
+class TestOnce:
+    async def test_a_run_that_was_rerun_is_skipped_and_the_other_is_named(self, http: ASGIConductor, store: Store, workflow: str) -> None:
+        run_ids = await _failed(http, store, workflow, 3)
+        first = await _retry(http, workflow, once=True)
+        assert (run_ids, []) == (_originals(first), first.json["skipped"])
+        again = await _retry(http, workflow, once=True)
+        reasons = {one["original_run_id"]: f"already rerun as {one['new_run_id']}" for one in first.json["retried"]}
+        assert ([], 3) == (again.json["retried"], again.json["total"])
+        assert reasons == {one["run_id"]: one["reason"] for one in again.json["skipped"]}
+
+    async def test_without_it_every_call_starts_them_again(self, http: ASGIConductor, store: Store, workflow: str) -> None:
+        run_ids = await _failed(http, store, workflow, 2)
+        answers = [await _retry(http, workflow) for _ in range(2)]
+        assert [run_ids, run_ids] == [_originals(answer) for answer in answers]
+        assert 4 == len({one["new_run_id"] for answer in answers for one in answer.json["retried"]})
+
+    async def test_a_rerun_without_it_counts_too(self, http: ASGIConductor, store: Store, workflow: str) -> None:
+        [run_id] = await _failed(http, store, workflow, 1)
+        [new] = (await _retry(http, workflow)).json["retried"]
+        again = await _retry(http, workflow, once=True)
+        assert [{"run_id": run_id, "reason": f"already rerun as {new['new_run_id']}"}] == again.json["skipped"]
+
+    async def test_a_rerun_that_failed_is_rerun_itself(self, http: ASGIConductor, store: Store, workflow: str) -> None:
+        [run_id] = await _failed(http, store, workflow, 1)
+        [new] = (await _retry(http, workflow, once=True)).json["retried"]
+        await _fail(store, [new["new_run_id"]])
+        again = await _retry(http, workflow, once=True)
+        assert ([new["new_run_id"]], [run_id]) == (_originals(again), [one["run_id"] for one in again.json["skipped"]])
+
+    async def test_of_many_at_once_one_starts_each_run(self, http: ASGIConductor, store: Store, workflow: str) -> None:
+        run_ids = await _failed(http, store, workflow, 20)
+        answers = await asyncio.gather(*(_retry(http, workflow, once=True) for _ in range(5)))
+        assert run_ids == sorted(run_id for answer in answers for run_id in _originals(answer))
+        assert 40 == len(await _listed(http, workflow))
+
+    async def test_a_dry_run_tells_who_would_be_skipped(self, http: ASGIConductor, store: Store, workflow: str) -> None:
+        await _failed(http, store, workflow, 1)
+        await _retry(http, workflow, once=True)
+        answer = await _retry(http, workflow, once=True, dry_run=True)
+        assert ([], 1) == (answer.json["retried"], len(answer.json["skipped"]))
+
+
+class TestRerun:
+    @pytest.mark.parametrize("once", [False, True])
+    async def test_the_same_key_answers_what_the_first_one_did(
+        self, http: ASGIConductor, store: Store, workflow: str, key: str, once: bool
+    ) -> None:
+        run_ids = await _failed(http, store, workflow, 3)
+        first = await _retry(http, workflow, key, once=once)
+        await _failed(http, store, workflow, 1)  # it matches, and came later
+        again = await _retry(http, workflow, key, once=once)
+        assert (run_ids, first.json) == (_originals(first), again.json)
+        assert 7 == len(await _listed(http, workflow))
+
+    async def test_another_key_starts_them_again(self, http: ASGIConductor, store: Store, workflow: str, key: str) -> None:
+        [run_id] = await _failed(http, store, workflow, 1)
+        answers = [await _retry(http, workflow, key), await _retry(http, workflow, key + "2")]
+        assert [[run_id]] * 2 == [_originals(answer) for answer in answers]
+        assert 3 == len(await _listed(http, workflow))
+
+    async def test_a_key_that_was_used_for_another_selection_is_a_conflict(
+        self, http: ASGIConductor, store: Store, workflow: str, key: str
+    ) -> None:
+        await _failed(http, store, workflow, 1)
+        await _retry(http, workflow, key)
+        answer = await _retry(http, workflow, key, after="2001-01-01T00:00:00Z")
+        assert 409 == answer.status_code
+        assert "another after, before or once" in answer.text
+
+    async def test_a_repeat_of_what_died_half_way_starts_the_rest_and_nothing_twice(
+        self, http: ASGIConductor, store: Store, workflow: str, key: str
+    ) -> None:
+        run_ids = await _failed(http, store, workflow, 4)
+        plan = await keep(store, workflow, key, Plan(run_ids, wanted="None None False"))
+        latest = Latest(*await store.definitions.latest(workflow), None)
+        begun = await rerun(store, Plan(run_ids[:2]), latest, dry_run=False, key=key)
+        answer = await _retry(http, workflow, key)
+        assert (run_ids, []) == (_originals(answer), answer.json["skipped"])
+        new = {one["original_run_id"]: one["new_run_id"] for one in answer.json["retried"]}
+        assert {one.original_run_id: one.new_run_id for one in begun.retried}.items() <= new.items()
+        assert 8 == len(await _listed(http, workflow))
+        assert new == {run.rerun_of: run.run_id for run in await load_many(store, list(new.values()))}
+        assert plan.run_ids == run_ids
+
+    async def test_a_dry_run_uses_no_key_up(self, http: ASGIConductor, store: Store, workflow: str, key: str) -> None:
+        run_ids = await _failed(http, store, workflow, 1)
+        await _retry(http, workflow, key, dry_run=True)
+        run_ids += await _failed(http, store, workflow, 1)
+        assert sorted(run_ids) == _originals(await _retry(http, workflow, key))
+
+
+async def _start(http: ASGIConductor, workflow: str, inputs: list[Any], key: str) -> Result:
+    body = orjson.dumps({"workflow_id": workflow, "inputs": inputs})
+    return await http.simulate_post("/runs/bulk", body=body, headers={"Idempotency-Key": key})
+
+
+async def _retry(http: ASGIConductor, workflow: str, key: str | None = None, **more: Any) -> Result:
+    headers = {} if key is None else {"Idempotency-Key": key}
+    return await http.simulate_post("/runs/retry", body=orjson.dumps({"workflow_id": workflow, "mode": "rerun", **more}), headers=headers)
+
+
+async def _failed(http: ASGIConductor, store: Store, workflow: str, count: int) -> list[str]:
+    """Runs that failed, as their logs tell; in ascending order."""
+    body = orjson.dumps({"workflow_id": workflow, "inputs": [None] * count})
+    run_ids: list[str] = (await http.simulate_post("/runs/bulk", body=body)).json["run_ids"]
+    await _fail(store, run_ids)
+    return sorted(run_ids)
+
+
+async def _fail(store: Store, run_ids: list[str]) -> None:
+    failed = [WorkflowFailed(run_id=run_id, timestamp=now(), payload=RunFailure("no paper")) for run_id in run_ids]
+    await store.history.append_all(failed)
+
+
+async def _listed(http: ASGIConductor, workflow: str) -> set[str]:
+    return {run["run_id"] for run in (await http.simulate_get(f"/runs?workflow={workflow}")).json}
+
+
+def _originals(answer: Result) -> list[str]:
+    return sorted(one["original_run_id"] for one in answer.json["retried"])
