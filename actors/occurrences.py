@@ -11,7 +11,7 @@ from msgspec import Raw, UnsetType
 
 from penstock.actors.settling import cron_of, schedule_after
 from penstock.actors.starting import Starter
-from penstock.broker.events import decode_tick, event_id, text_of
+from penstock.broker.events import decode_tick, event_id, headers_of, text_of
 from penstock.broker.pull import Delivery
 from penstock.broker.store import Store
 from penstock.broker.triggers import Kept, Progress
@@ -85,7 +85,7 @@ class Occurrences:
         run = run_id(trigger.name, occurrence)
         try:
             value = _own_input(trigger) if trigger.cron is not None else run_input(trigger, delivery.data)
-            await self._starter.start(trigger, run, value, at)
+            await self._starter.start(trigger, run, value, at, headers_of(delivery))
             reached("occurrence.started")
         except (Invalid, TooLarge) as error:
             await self._store.dead_letters.keep_occurrence(trigger.name, delivery.subject, delivery.data, run, str(error))

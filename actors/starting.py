@@ -26,8 +26,10 @@ class Starter:
         self._fires = store.meters.counter("penstock_trigger_fires_total")
         self._schemas: dict[str, Schema] = {}
 
-    async def start(self, trigger: Trigger, run_id: str, value: Raw, at: str) -> None:
+    async def start(self, trigger: Trigger, run_id: str, value: Raw, at: str, headers: dict[str, str] | None = None) -> None:
         """Start the trigger's workflow under this id; a run that is there already is the same one. `at` is when it occurred.
+
+        `headers` are those of the webhook that it came by.
 
         Raises Invalid for an input that breaks the workflow's schema and for a workflow that is not registered, TooLarge, and
         Unavailable (outcome unknown: start it again).
@@ -38,7 +40,7 @@ class Starter:
             version=definition.version,
             digest=digest,
             input=value,
-            trigger=TriggerRef(name=trigger.name, kind=trigger.kind, at=at),
+            trigger=TriggerRef(name=trigger.name, kind=trigger.kind, at=at, headers=headers or {}),
         )
         with suppress(Conflict):
             await self._store.history.append(WorkflowStarted(run_id=run_id, timestamp=now(), payload=started), expect_seq=0)

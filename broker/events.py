@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import re
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from uuid import uuid4
 
@@ -18,7 +20,7 @@ from penstock.broker.pull import Delivery
 from penstock.engine.errors import Conflict, Unavailable
 
 PUBLISH_DEADLINE_S = 5.0
-EVENT_ID = re.compile(rb"\r\n%b: ?([^\r\n]+)\r\n" % names.EVENT_ID.encode())
+EVENT_ID, EVENT_HEADERS = (re.compile(rb"\r\n%b: ?([^\r\n]+)\r\n" % name.encode()) for name in (names.EVENT_ID, names.EVENT_HEADERS))
 
 
 class Tick(Struct, frozen=True):
@@ -35,6 +37,7 @@ class Tick(Struct, frozen=True):
 
 
 _TICKS = msgspec.json.Decoder(Tick)
+_TOLD = msgspec.json.Decoder(dict[str, str])
 
 
 class Events:
@@ -43,13 +46,17 @@ class Events:
     def __init__(self, broker: Broker, publisher: Publisher, reader: DirectReader) -> None:
         self._broker, self._publisher, self._reader = broker, publisher, reader
 
-    async def publish(self, subject: str, body: bytes, event_id: str | None = None) -> None:
+    async def publish(self, subject: str, body: bytes, event_id: str | None = None, told: Mapping[str, str] = {}) -> None:
         """Keep an event; it is stored when this returns. Raises Unavailable (outcome unknown).
 
         With an `event_id` (characters that a header can carry), a repeat is one occurrence for every trigger; one within 2 min is
-        not even stored.
+        not even stored. `told` is what its sender said beside the body, for the record of the runs that it starts.
         """
-        headers = {names.MSG_ID: event_id or uuid4().hex} | ({names.EVENT_ID: event_id} if event_id else {})
+        headers = {names.MSG_ID: event_id or uuid4().hex}
+        if event_id:
+            headers[names.EVENT_ID] = event_id
+        if told:
+            headers[names.EVENT_HEADERS] = json.dumps(told)  # in ASCII, whatever they hold
         await self._send(subject, body, headers)
 
     async def last_seq(self) -> int:
@@ -111,3 +118,12 @@ def event_id(delivery: Delivery) -> str | None:
     """What makes a repeated event the same occurrence, if it says so."""
     found = EVENT_ID.search(delivery.headers)
     return found[1].decode(errors="replace").strip() if found else None
+
+
+def headers_of(delivery: Delivery) -> dict[str, str]:
+    """What the sender of a webhook said in headers; nothing for other events, and for what is no JSON object of strings."""
+    found = EVENT_HEADERS.search(delivery.headers)
+    try:
+        return _TOLD.decode(found[1]) if found else {}
+    except msgspec.MsgspecError:
+        return {}

@@ -58,6 +58,7 @@ SCHEDULE = "Nats-Schedule"
 SCHEDULE_TARGET = "Nats-Schedule-Target"
 SCHEDULE_NEXT = "Nats-Schedule-Next"
 SCHEDULER = "Nats-Scheduler"
+EVENT_HEADERS = "Event-Headers"  # of a webhook: what its sender told in headers, as a JSON object of strings
 EVENT_ID = "Event-Id"  # of an event that may be published more than once, and is one occurrence all the same
 
 _RUN_STATE = re.compile(rb"\r\n%b: (\w+) (\d{1,18})\r\n" % RUN_STATE.encode())

@@ -20,11 +20,15 @@ NULL = Raw(b"null")
 
 
 class TriggerRef(Struct, frozen=True, omit_defaults=True):
-    """What started the run: the trigger's name and kind, and the instant of the occurrence (RFC 3339)."""
+    """What started the run: the trigger's name and kind, and the instant of the occurrence (RFC 3339).
+
+    `headers` are those that a webhook's sender defines beside its signature, names in lower case: `x-github-event`, `webhook-id`, ….
+    """
 
     name: str
     kind: str
     at: str = ""
+    headers: dict[str, str] = {}
 
 
 class Started(Struct, frozen=True, omit_defaults=True):

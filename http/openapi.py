@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 import orjson
 from msgspec import Struct
 
-from penstock.engine.signatures import HEX_HEADERS, STANDARD_ID, STANDARD_SIGNATURE, STANDARD_TIME
+from penstock.engine.signatures import HEX_HEADERS, SLACK_SIGNATURE, SLACK_TIME, STRIPE_SIGNATURE
 from penstock.http import answers
 from penstock.http.errors import KINDS, OF_THE_FRAMEWORK, PROBLEM, TYPE
 from penstock.http.openapi_documents import DOCUMENTS, Schema, ref, whole
@@ -43,6 +43,20 @@ TAGS: Mapping[str, str] = {
     "Service": "Health, numbers, and this document.",
 }
 
+# The headers of each way to sign a webhook.
+SIGNATURES: tuple[Mapping[str, str], ...] = (
+    *({name: "sha256=<hex of HMAC-SHA256(secret, raw body)>"} for name in HEX_HEADERS),
+    *(
+        {
+            f"{prefix}-id": f"{whose}: the delivery's id.",
+            f"{prefix}-timestamp": f"{whose}: s since the epoch, at most 5 minutes from now.",
+            f"{prefix}-signature": f"{whose}: v1,<base64 of HMAC-SHA256(secret, id.time.body)>",
+        }
+        for prefix, whose in (("webhook", "Standard Webhooks"), ("svix", "Svix"))
+    ),
+    {STRIPE_SIGNATURE: "Stripe: t=<s since the epoch>,v1=<hex of HMAC-SHA256(secret, time.body)>"},
+    {SLACK_TIME: "Slack: s since the epoch.", SLACK_SIGNATURE: "Slack: v0=<hex of HMAC-SHA256(secret, v0:time:body)>"},
+)
 SECURITY: Mapping[str, Schema] = {
     Access.API: {
         "type": "http",
@@ -51,30 +65,14 @@ SECURITY: Mapping[str, Schema] = {
     },
     Access.BRIDGE: {"type": "http", "scheme": "bearer", "description": "SERVICE_BRIDGE_TOKEN of the service. One that has none refuses."},
     Access.APPROVAL: {"type": "apiKey", "in": "query", "name": "token", "description": "The one-time token of approval.requested."},
-    **{
-        name: {"type": "apiKey", "in": "header", "name": name, "description": "sha256=<hex of HMAC-SHA256(secret, raw body)>"}
-        for name in HEX_HEADERS
-    },
-    STANDARD_ID: {"type": "apiKey", "in": "header", "name": STANDARD_ID, "description": "Standard Webhooks: the delivery's id."},
-    STANDARD_TIME: {
-        "type": "apiKey",
-        "in": "header",
-        "name": STANDARD_TIME,
-        "description": "Standard Webhooks: s since the epoch, at most 5 minutes from now.",
-    },
-    STANDARD_SIGNATURE: {
-        "type": "apiKey",
-        "in": "header",
-        "name": STANDARD_SIGNATURE,
-        "description": "Standard Webhooks: v1,<base64 of HMAC-SHA256(secret, id.time.body)>",
-    },
+    **{name: {"type": "apiKey", "in": "header", "name": name, "description": text} for way in SIGNATURES for name, text in way.items()},
 }
 ACCEPTED: Mapping[Access, list[dict[str, list[str]]]] = {
     Access.OPEN: [],
     Access.API: [{Access.API: []}, {}],
     Access.BRIDGE: [{Access.BRIDGE: []}],
     Access.APPROVAL: [{Access.APPROVAL: []}],
-    Access.SIGNATURE: [{name: list[str]()} for name in HEX_HEADERS] + [{STANDARD_ID: [], STANDARD_TIME: [], STANDARD_SIGNATURE: []}],
+    Access.SIGNATURE: [{name: list[str]() for name in way} for way in SIGNATURES],
 }
 
 

@@ -28,7 +28,7 @@ from penstock.http.outputs import StepOutput
 from penstock.http.params import ACTIONS, KEY_CHARS_MAX, SEQ_MAX
 from penstock.http.reference import Document, Reference
 from penstock.http.views import RunView
-from penstock.http.webhooks import Accepted, Webhook
+from penstock.http.webhooks import Accepted, Challenge, Webhook
 from penstock.http.workers import Workers
 
 JSON, TEXT, STREAM, BYTES, HTML = "application/json", "text/plain", "text/event-stream", "application/octet-stream", "text/html"
@@ -329,7 +329,7 @@ OPERATIONS: tuple[Operation, ...] = (
         "/v1/webhooks/{name}",
         Webhook.on_post,
         "Triggers",
-        {202: Answer(Accepted)},
+        {202: Answer(Accepted), 200: Answer(Challenge)},
         access=Access.SIGNATURE,
         refusals=(404,),
         body=Body({}, {"ref": "refs/heads/main"}, bytes_max=limits.WEBHOOK_BYTES_MAX),

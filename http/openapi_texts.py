@@ -67,7 +67,8 @@ TEXTS: Mapping[str, str] = {
     "testTrigger": ("Whether a run would start, with which definition and input, and why not; for cron the next instants."),
     "receiveWebhook": (
         "The body is checked against the signature in one of the headers, byte for byte as it came, and becomes "
-        "the input of the runs that it starts. A delivery that is repeated starts no second run."
+        "the input of the runs that it starts. A delivery that is repeated starts no second run. A form is read as the JSON that it "
+        "stands for, and Slack's challenge is answered."
     ),
     "listDeadLetters": ("Tasks whose retries are used up, messages that could not be read, trigger events that could start no run."),
     "getDeadLetter": "With what the worker was given, or what came, and why it was put aside.",

@@ -16,16 +16,22 @@ from penstock.config.crash_points import reached
 from penstock.config.limits import WEBHOOK_BYTES_MAX
 from penstock.engine.errors import Denied, Invalid, NotFound
 from penstock.engine.identifiers import problem_with, quoted
-from penstock.engine.signatures import STANDARD_ID, is_signed
+from penstock.engine.signatures import SLACK, Signed, delivery_id, signed_by
 from penstock.engine.trigger import Trigger
-from penstock.http import answers, bodies
+from penstock.http import answers, bodies, forms
 from penstock.http.backend import Backend
 
-DELIVERY_IDS = (STANDARD_ID, "X-GitHub-Delivery")
+HEADER_CHARS_MAX = 512  # of a header that is kept
 
 
 class Accepted(Struct, frozen=True):
     status: str = "accepted"
+
+
+class Challenge(Struct, frozen=True):
+    """What Slack wants to hear back before it sends events."""
+
+    challenge: str
 
 
 class Webhook:
@@ -36,10 +42,14 @@ class Webhook:
         """Take in a signed webhook; it is stored when the answer comes."""
         trigger = await self._wanted(name)
         body = await bodies.read(req, WEBHOOK_BYTES_MAX)
-        self._authenticate(req, trigger, body)
-        bodies.parse(body)
-        await self._check_input(trigger, body)
-        await self._backend.store.events.publish(names.webhook_subject(name), body, _event_id(req, name))
+        signed = self._authenticate(req, trigger, body)
+        document, value = forms.as_json(body, req.content_type)
+        if challenge := _challenge(signed, value):
+            answers.ok(resp, challenge)
+            return
+        await self._check_input(trigger, document)
+        event_id = _event_id(name, delivery_id(signed, req.get_header, body, value))
+        await self._backend.store.events.publish(names.webhook_subject(name), document, event_id, _kept_headers(req, signed))
         reached("webhook.stored")
         answers.accepted(resp, Accepted())
 
@@ -51,11 +61,13 @@ class Webhook:
             raise NotFound(f"webhook {quoted(name)} does not exist")
         return kept.trigger
 
-    def _authenticate(self, req: Request, trigger: Trigger, body: bytes) -> None:
+    def _authenticate(self, req: Request, trigger: Trigger, body: bytes) -> Signed:
         """The trigger's own secret goes before the default. Spec: Authentication, webhook secret."""
         secret = trigger.secret or self._default_secret
-        if secret is None or not is_signed(secret, req.get_header, body, time.time()):
+        signed = None if secret is None else signed_by(secret, req.get_header, body, time.time())
+        if signed is None:
             raise Denied("a valid signature is needed")
+        return signed
 
     async def _check_input(self, trigger: Trigger, body: bytes) -> None:
         known = await self._backend.catalog.wanted(trigger.workflow)
@@ -63,7 +75,20 @@ class Webhook:
             raise Invalid(*problems)
 
 
-def _event_id(req: Request, name: str) -> str | None:
+def _challenge(signed: Signed, value: object) -> Challenge | None:
+    match value:
+        case {"type": "url_verification", "challenge": str(text)} if signed.dialect is SLACK:
+            return Challenge(text)
+        case _:
+            return None
+
+
+def _event_id(name: str, given: str | None) -> str | None:
     """The sender's own id, by which a webhook that is sent again is the same event. As a hash: it may be of any length and kind."""
-    given = next((value for header in DELIVERY_IDS if (value := req.get_header(header))), None)
     return f"webhook.{name}.{sha256(given.encode('utf-8', 'replace')).hexdigest()[:32]}" if given else None
+
+
+def _kept_headers(req: Request, signed: Signed) -> dict[str, str]:
+    """Those of the signature's dialect, which the run will show."""
+    found = ((name, req.get_header(name)) for name in signed.dialect.headers)
+    return {name: value[:HEADER_CHARS_MAX] for name, value in found if value}

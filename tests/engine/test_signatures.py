@@ -9,7 +9,7 @@ import hmac
 import pytest
 
 from penstock.config.limits import WEBHOOK_AGE_S_MAX
-from penstock.engine.signatures import Header, is_signed
+from penstock.engine.signatures import PLAIN, SLACK, STANDARD, STRIPE, SVIX, Header, Signed, delivery_id, signed_by
 
 BODY = b'{"a": 1}\n'
 NOW = 1_800_000_000.0
@@ -20,6 +20,10 @@ ENCODED = "whsec_" + base64.b64encode(KEY).decode()
 def headers(**given: str) -> Header:
     found = {name.lower().replace("_", "-"): value for name, value in given.items()}
     return lambda name: found.get(name.lower())
+
+
+def is_signed(secret: str, header: Header, body: bytes, now: float) -> bool:
+    return signed_by(secret, header, body, now) is not None
 
 
 def in_hex(secret: bytes, body: bytes = BODY) -> str:
@@ -95,3 +99,95 @@ def test_a_timestamp_may_be_five_minutes_off_and_not_more(sign: int) -> None:
     header = by_standard(standard(KEY))
     assert is_signed(ENCODED, header, BODY, NOW + sign * WEBHOOK_AGE_S_MAX)
     assert not is_signed(ENCODED, header, BODY, NOW + sign * (WEBHOOK_AGE_S_MAX + 1))
+
+
+SLACK_BODY = (
+    b"token=xyzz0WbapA4vBCDEFasx0q6G&team_id=T1DC2JH3J&team_domain=testteamnow&channel_id=G8PSS9T3V&channel_name=foobar"
+    b"&user_id=U2CERLKJA&user_name=roadrunner&command=%2Fwebhook-collect&text=&response_url=https%3A%2F%2Fhooks.slack.com"
+    b"%2Fcommands%2FT1DC2JH3J%2F397700885554%2F96rGlfmibIGlgcZRskXaIFfN&trigger_id=398738663015.47445629121.803a0bc887a14d10d2c447fce8b6703c"
+)
+SLACK_HEADERS = {
+    "x_slack_request_timestamp": "1531420618",
+    "x_slack_signature": "v0=a2114d57b48eac39b9ad189dd8316235a7b4a8d21a10bd27519666489c69b503",
+}
+
+
+def test_slacks_own_example_is_right() -> None:
+    secret, at = "8f742231b10e8888abcd99yyyzzz85a5", 1531420618.0
+    assert Signed(SLACK, "1531420618") == signed_by(secret, headers(**SLACK_HEADERS), SLACK_BODY, at)
+    assert not is_signed(secret, headers(**SLACK_HEADERS), SLACK_BODY + b"x", at)
+    assert not is_signed(secret, headers(**SLACK_HEADERS), SLACK_BODY, at + WEBHOOK_AGE_S_MAX + 1)
+    assert not is_signed(secret, headers(**{**SLACK_HEADERS, "x_slack_request_timestamp": "1531420619"}), SLACK_BODY, at)
+    for missing in SLACK_HEADERS:
+        assert not is_signed(secret, headers(**{**SLACK_HEADERS, missing: ""}), SLACK_BODY, at)
+
+
+def test_the_example_of_svix_is_right() -> None:
+    given = {
+        "svix_id": "msg_loFOjxBNrRLzqYUf",
+        "svix_timestamp": "1731705121",
+        "svix_signature": "v1,rAvfW3dJ/X/qxhsaXPOyyCGmRKsaKWcsNccKXlIktD0=",
+    }
+    secret, body = "whsec_plJ3nmyCDGBKInavdOK15jsl", b'{"event_type":"ping","data":{"success":true}}'
+    assert Signed(SVIX, "1731705121") == signed_by(secret, headers(**given), body, 1731705121)
+    mixed = {"webhook_id": given["svix_id"], "webhook_timestamp": given["svix_timestamp"], "svix_signature": given["svix_signature"]}
+    assert not is_signed(secret, headers(**mixed), body, 1731705121)
+
+
+def by_stripe(secret: bytes, time: str = "1800000000", body: bytes = BODY) -> str:
+    return f"t={time},v1=" + hmac.digest(secret, f"{time}.".encode() + body, "sha256").hex()
+
+
+def stripe(value: str) -> Header:
+    return headers(stripe_signature=value)
+
+
+def test_stripe_signs_time_and_body_with_its_secret_as_it_is() -> None:
+    """Stripe's secrets begin with whsec_, too, and stand for themselves."""
+    assert Signed(STRIPE, "1800000000") == signed_by(ENCODED, stripe(by_stripe(ENCODED.encode())), BODY, NOW)
+    assert not is_signed(ENCODED, stripe(by_stripe(KEY)), BODY, NOW)
+    right = by_stripe(b"s")
+    mac = right.partition("v1=")[2]
+    for good in (right, f"{right},v0=00", f"t=1800000000,v1={'0' * 64},v1={mac}", f"v1={mac},t=1800000000", f"t=1800000000, v1={mac}"):
+        assert is_signed("s", stripe(good), BODY, NOW)
+    for bad in (
+        "",
+        "t=",
+        f"v1={mac}",
+        f"t=1800000000,v0={mac}",
+        f"t=1800000001,v1={mac}",
+        f"t=1800000000,v1={mac[:-1]}",
+        f"t=+1800000000,v1={mac}",
+    ):
+        assert not is_signed("s", stripe(bad), BODY, NOW)
+    assert not is_signed("s", stripe(right), BODY + b" ", NOW)
+    assert not is_signed("s", stripe("t=1800000000," + "v1=0," * 16 + f"v1={mac}"), BODY, NOW)
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_what_stripe_and_slack_sign_is_old_after_five_minutes(sign: int) -> None:
+    slack = headers(
+        x_slack_request_timestamp="1800000000", x_slack_signature="v0=" + hmac.digest(b"s", b"v0:1800000000:" + BODY, "sha256").hex()
+    )
+    for header in (stripe(by_stripe(b"s")), slack):
+        assert is_signed("s", header, BODY, NOW + sign * WEBHOOK_AGE_S_MAX)
+        assert not is_signed("s", header, BODY, NOW + sign * (WEBHOOK_AGE_S_MAX + 1))
+
+
+def test_no_dialect_keeps_a_signature_and_all_keep_lower_case() -> None:
+    for dialect in (PLAIN, STANDARD, SVIX, STRIPE, SLACK):
+        assert [] == [name for name in dialect.headers if "signature" in name or name != name.lower()]
+        assert {*dialect.ids} <= {*dialect.headers}
+
+
+def test_a_delivery_is_named_by_its_sender_else_by_its_time_and_bytes() -> None:
+    none = headers()
+    assert "d1" == delivery_id(Signed(PLAIN), headers(x_github_delivery="d1"), BODY, {"id": "x"})
+    assert delivery_id(Signed(PLAIN), none, BODY, {"id": "x"}) is None
+    assert "msg_1" == delivery_id(Signed(STANDARD, "1"), headers(webhook_id="msg_1"), BODY, {})
+    assert "evt_1" == delivery_id(Signed(STRIPE, "1"), none, BODY, {"id": "evt_1"})
+    assert "Ev1" == delivery_id(Signed(SLACK, "1"), none, BODY, {"event_id": "Ev1"})
+    unnamed = {
+        delivery_id(Signed(SLACK, time), none, body, value) for time in "12" for body in (BODY, b"") for value in ({}, [], {"event_id": 1})
+    }
+    assert 4 == len(unnamed - {None})
