@@ -28,12 +28,25 @@ AT_ONCE = 16
 
 
 class Wanted(Struct, frozen=True):
-    """Which runs: of a workflow, in one of these statuses, created within these bounds (RFC 3339, they belong to the range)."""
+    """Which runs: of a workflow, in one of these statuses, created within these bounds (RFC 3339, they belong to the range).
+
+    With `limit`, the newest so many of those beyond `cursor`, however many there are.
+    """
 
     workflow: str
     statuses: frozenset[str]
     after: str | None = None
     before: str | None = None
+    limit: int | None = None
+    cursor: str | None = None
+
+
+class Matching(Struct, frozen=True):
+    """Newest first. `next` is the cursor of what follows, None at the end; `remaining` is how many follow."""
+
+    run_ids: list[str]
+    next: str | None = None
+    remaining: int = 0
 
 
 class Skipped(Struct, frozen=True):
@@ -62,13 +75,17 @@ class Retried(Struct, frozen=True):
     skipped: list[Skipped]
 
 
-def matching(index: RunIndex, wanted: Wanted) -> list[str]:
-    """The ids of the runs that match by the index as it is, newest first. Raises Invalid when they are more than 1,000, or for a bad
-    bound; Unavailable without an index."""
-    page = index.query(wanted.workflow, wanted.statuses, wanted.after, wanted.before, MATCHING_RUNS_MAX)
-    if page.next is not None:
-        raise Invalid(f"more than {MATCHING_RUNS_MAX} runs match, {MATCHING_RUNS_MAX} is the most: narrow after and before")
-    return page.run_ids
+def matching(index: RunIndex, wanted: Wanted) -> Matching:
+    """The runs that match by the index as it is. Raises Invalid when they are more than 1,000 and there is no limit, or for a bad bound
+    or cursor; Unavailable without an index."""
+    chosen = (wanted.workflow, wanted.statuses, wanted.after, wanted.before)
+    page = index.query(*chosen, wanted.limit or MATCHING_RUNS_MAX, wanted.cursor)
+    if page.next is None:
+        return Matching(page.run_ids)
+    if wanted.limit is None:
+        most = f"more than {MATCHING_RUNS_MAX} runs match, {MATCHING_RUNS_MAX} is the most"
+        raise Invalid(f"{most}: narrow after and before, or take them in parts, with limit and cursor")
+    return Matching(page.run_ids, page.next, index.count_matching(*chosen, page.next))
 
 
 async def cancel(store: Store, run_ids: Sequence[str]) -> Cancelled:

@@ -67,6 +67,10 @@ AND (:workflow IS NULL OR workflow = :workflow) AND +status IN (SELECT value FRO
 AND +created_us >= :first AND (+created_us, run_id) < (:last, :last_id)
 ORDER BY created_us DESC, run_id DESC LIMIT :limit
 """  # with a +, no index is made use of: that of the ids is the right one
+COUNT_MATCHING = """
+SELECT count(*) FROM runs WHERE workflow = :workflow AND status = :status AND created_us >= :first
+AND (created_us, run_id) < (:last, :last_id)
+"""
 STATUSES = "SELECT run_id, status FROM json_each(?) CROSS JOIN runs ON run_id = json_each.value"
 ROWS = "SELECT runs.* FROM json_each(?) CROSS JOIN runs ON run_id = json_each.value"
 UNCONFIRMED = "SELECT run_id FROM runs WHERE told > confirmed AND status IN (SELECT value FROM json_each(?))"
@@ -170,6 +174,11 @@ class Reading:
         return self._db.execute(
             NEWEST_BY_PREFIX, {**values, "first": first, "last": last[0], "last_id": last[1], "limit": limit}
         ).fetchall()
+
+    def count_matching(self, workflow: str, status: Collection[str], first: int, last: Place) -> int:
+        """How many runs `newest` would give without a limit."""
+        bounds = {"workflow": workflow, "first": first, "last": last[0], "last_id": last[1]}
+        return sum(self._db.execute(COUNT_MATCHING, {**bounds, "status": one}).fetchone()[0] for one in status)
 
     def statuses(self, run_ids: Collection[str]) -> dict[str, str]:
         """Unknown ones are left out."""

@@ -13,7 +13,7 @@ import msgspec
 from msgspec import Struct
 
 from penstock.actors import control
-from penstock.actors.bulk import Retried, Retry, Skipped, chunks, give_up
+from penstock.actors.bulk import Matching, Retried, Retry, Skipped, chunks, give_up
 from penstock.actors.loading import load_many
 from penstock.actors.outputs import input_of
 from penstock.actors.run_index import RunIndex
@@ -37,24 +37,27 @@ class Latest(Struct, frozen=True):
 
 
 class Plan(Struct, frozen=True, omit_defaults=True):
-    """What one call does: `run_ids` are started again, those that were created first come first. `wanted` says what was asked for."""
+    """What one call does: `run_ids` are started again, those that were created first come first. `wanted` says what was asked for,
+    `next` and `remaining` are those of what matched."""
 
     run_ids: list[str]
     skipped: list[Skipped] = []
     once: bool = False
     wanted: str = ""
+    next: str | None = None
+    remaining: int = 0
 
     @property
     def total(self) -> int:
         return len(self.run_ids) + len(self.skipped)
 
 
-def plan(index: RunIndex, run_ids: Sequence[str], *, once: bool, wanted: str = "") -> Plan:
-    """What to do with these runs (newest first): with `once`, those that were rerun already are skipped. Raises Unavailable."""
-    reruns = index.reruns(run_ids) if once else {}
-    oldest_first = run_ids[::-1]
+def plan(index: RunIndex, found: Matching, *, once: bool, wanted: str = "") -> Plan:
+    """What to do with these runs: with `once`, those that were rerun already are skipped. Raises Unavailable."""
+    reruns = index.reruns(found.run_ids) if once else {}
+    oldest_first = found.run_ids[::-1]
     skipped = [_rerun_already(run_id, reruns[run_id]) for run_id in oldest_first if run_id in reruns]
-    return Plan([run_id for run_id in oldest_first if run_id not in reruns], skipped, once, wanted)
+    return Plan([run_id for run_id in oldest_first if run_id not in reruns], skipped, once, wanted, found.next, found.remaining)
 
 
 async def planned(store: Store, workflow: str, key: str) -> Plan | None:

@@ -87,6 +87,15 @@ class RunIndex:
             found = file.newest(*wanted) if prefix is None else file.newest_by_prefix(prefix, *wanted)
         return Page([run_id for _, run_id in found[:limit]], _cursor(found[limit - 1]) if len(found) > limit else None)
 
+    def count_matching(
+        self, workflow: str, status: frozenset[str], after: str | None = None, before: str | None = None, cursor: str | None = None
+    ) -> int:
+        """How many runs `query` would give beyond `cursor`. Raises as `query`."""
+        first = _instant("after", after, -INSTANT_US_MAX)
+        last = min((_instant("before", before, INSTANT_US_MAX), AFTER_ANY_ID), _place(cursor))
+        with self._reading() as file:
+            return file.count_matching(workflow, status, first, last)
+
     def statuses(self, run_ids: Collection[str]) -> dict[str, str]:
         """The status of each of these runs; unknown ones are left out. Raises Unavailable without a file."""
         with self._reading() as file:

@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, BinaryIO
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 
 import click
+from msgspec import UNSET, UnsetType
 
 from penstock.cli import documents, output
 from penstock.cli.ids import RunId
 from penstock.cli.session import REFUSED, Command, Session
 from penstock.cli.times import Past
+from penstock.config.limits import MATCHING_RUNS_MAX
 from penstock.engine.errors import PenstockError, Unavailable
 
 if TYPE_CHECKING:
-    from penstock.http.client import Client
-    from penstock.http.client_views import CancelledRun, CancelledRuns, RetriedRuns, SkippedRun
+    from penstock.http.client import Client, Matching
+    from penstock.http.client_views import CancelledRuns, RetriedRun, RetriedRuns, SkippedRun
 
+    M = TypeVar("M", bound=Matching)
+    P = TypeVar("P", CancelledRuns, RetriedRuns)
+
+T = TypeVar("T")
+
+RUN_IDS = click.argument("run_ids", metavar="[ID]...", nargs=-1, type=RunId())
 AFTER = click.option(
     "--after", metavar="TIME", type=Past(), help="Only runs created at this time or later: 2026-01-31T12:00:00Z, or 1h ago."
 )
@@ -27,9 +35,9 @@ DRY_RUN = click.option("--dry-run", is_flag=True, help="Show what would be done,
 
 
 @click.command(cls=Command)
-@click.argument("run_ids", metavar="[ID]...", nargs=-1, type=RunId())
+@RUN_IDS
 @click.option("--reason", help="Kept in the history of the runs ID...")
-@click.option("--workflow", metavar="W", help="Instead of ID...: the runs of this workflow that have not ended, at most 1000.")
+@click.option("--workflow", metavar="W", help="Instead of ID...: all runs of this workflow that have not ended.")
 @click.option(
     "--status", type=click.Choice(("running", "pending", "all")), help="With --workflow. pending: also scheduled.  [default: all]"
 )
@@ -39,33 +47,39 @@ DRY_RUN = click.option("--dry-run", is_flag=True, help="Show what would be done,
 @click.pass_obj
 def cancel(session: Session, /, run_ids: tuple[str, ...], reason: str | None, workflow: str | None, **matching: Any) -> None:
     """Cancel the runs ID..., or those of a workflow. A run that cannot be cancelled does not keep the others from it."""
-    if bool(run_ids) == (workflow is not None):
-        raise click.UsageError("give either ID... or --workflow")
+    _either(run_ids, workflow)
+    client = session.client()
     if workflow is None:
         _no_options("--workflow", **matching)
-        _cancel_each(session.client(), run_ids, reason)
+        _each(run_ids, lambda run_id: client.cancel(run_id, reason), lambda done: f"{done.run_id} {done.status}")
     else:
         _no_options("ID...", reason=reason)
-        done = session.client().cancel_all(workflow, **matching)
-        output.show(done, lambda: _show_cancelled(done))
+        _cancel_all(client, workflow, matching)
 
 
 @click.command(cls=Command)
-@click.option("--workflow", metavar="W", required=True, help="The failed runs of this workflow, at most 1000.")
+@RUN_IDS
+@click.option("--workflow", metavar="W", help="Instead of ID...: all failed runs of this workflow.")
 @click.option(
     "--mode",
-    type=click.Choice(("rerun", "replay")),
-    required=True,
-    help="rerun: new runs with the same inputs. replay: the runs go on at what failed.",
+    type=click.Choice(("replay", "rerun")),
+    help="replay: the runs go on at what failed. rerun: new runs with the same inputs.  [default of ID...: replay]",
 )
 @AFTER
 @BEFORE
 @DRY_RUN
 @click.pass_obj
-def retry(session: Session, workflow: str, mode: str, after: str | None, before: str | None, dry_run: bool) -> None:
-    """Retry the failed runs of a workflow."""
-    done = session.client().retry_all(workflow, mode, after=after, before=before, dry_run=dry_run)
-    output.show(done, lambda: _show_retried(done))
+def retry(session: Session, /, run_ids: tuple[str, ...], workflow: str | None, mode: str | None, **matching: Any) -> None:
+    """Have the failed runs ID..., or those of a workflow, go on at what failed, or start them anew."""
+    _either(run_ids, workflow)
+    client = session.client()
+    if workflow is None:
+        _no_options("--workflow", **matching)
+        _each(run_ids, lambda run_id: client.retry(run_id, mode or "replay"), lambda done: _retried(done, "resumed"))
+    elif mode is None:
+        raise click.UsageError("--workflow needs --mode: replay or rerun")
+    else:
+        _retry_all(client, workflow, mode, matching)
 
 
 @click.command(cls=Command)
@@ -83,7 +97,7 @@ def bulk(session: Session, workflow: str, file: BinaryIO) -> None:
         with output.progress("starting", len(inputs)) as advance:
             for part in documents.requests(inputs):
                 run_ids += client.bulk(workflow, part).run_ids
-                advance(len(part))
+                advance(len(part), len(inputs))
     finally:
         output.show({"run_ids": run_ids, "total": len(run_ids)}, lambda: _lines(run_ids))
 
@@ -95,22 +109,68 @@ def _no_options(other: str, **given: object) -> None:
         raise click.UsageError(f"{', '.join(wrong)} can be given with {other} only")
 
 
-def _cancel_each(client: Client, run_ids: tuple[str, ...], reason: str | None) -> None:
-    answers = [_cancel(client, run_id, reason) for run_id in run_ids]
-    done = [answer for answer in answers if answer is not None]
-    output.show(done, lambda: _lines(f"{answer.run_id} {answer.status}" for answer in done))
+def _either(run_ids: tuple[str, ...], workflow: str | None) -> None:
+    if bool(run_ids) == (workflow is not None):
+        raise click.UsageError("give either ID... or --workflow")
+
+
+def _each(run_ids: tuple[str, ...], ask: Callable[[str], T], line: Callable[[T], str]) -> None:
+    """Ask for one run after the other. One that is refused is told on stderr, and makes the exit code 1."""
+    done = [answer for run_id in run_ids if (answer := _one(run_id, ask)) is not None]
+    output.show(done, lambda: _lines(map(line, done)))
     if len(done) < len(run_ids):
         click.get_current_context().exit(REFUSED)
 
 
-def _cancel(client: Client, run_id: str, reason: str | None) -> CancelledRun | None:
+def _one(run_id: str, ask: Callable[[str], T]) -> T | None:
     try:
-        return client.cancel(run_id, reason)
+        return ask(run_id)
     except Unavailable:
         raise
     except PenstockError as error:
-        click.echo(f"Error: {output.printable(run_id)}: {output.printable(str(error))}", err=True)
+        text = str(error) if run_id in str(error) else f"{run_id}: {error}"
+        click.echo(f"Error: {output.printable(text)}", err=True)
         return None
+
+
+def _cancel_all(client: Client, workflow: str, matching: dict[str, Any]) -> None:
+    from penstock.http.client import ToCancel
+    from penstock.http.client_views import CancelledRuns
+
+    parts: list[CancelledRuns] = []
+    try:
+        _in_parts("cancelling", client.cancel_all, ToCancel(workflow_id=workflow, **matching), parts)
+    finally:  # after an error, what was done before it
+        cancelled, skipped = [one for part in parts for one in part.cancelled], [one for part in parts for one in part.skipped]
+        done = CancelledRuns(cancelled, skipped, sum(part.total for part in parts), matching["dry_run"])
+        output.show(done, lambda: _show_cancelled(done))
+
+
+def _retry_all(client: Client, workflow: str, mode: str, matching: dict[str, Any]) -> None:
+    from penstock.http.client import ToRetry
+    from penstock.http.client_views import RetriedRuns
+
+    parts: list[RetriedRuns] = []
+    try:
+        _in_parts("retrying", client.retry_all, ToRetry(workflow_id=workflow, mode=mode, **matching), parts)
+    finally:  # as in _cancel_all
+        retried, skipped = [one for part in parts for one in part.retried], [one for part in parts for one in part.skipped]
+        done = RetriedRuns(retried, skipped, sum(part.total for part in parts), matching["dry_run"])
+        output.show(done, lambda: _show_retried(done))
+
+
+def _in_parts(title: str, ask: Callable[[M], P], matching: M, parts: list[P]) -> None:
+    """Ask for all that matches, 1,000 runs at a time, and add the answers to `parts` as they come."""
+    from msgspec.structs import replace
+
+    cursor = None
+    with output.progress(title) as advance:
+        while cursor is not UNSET:
+            answer = ask(replace(matching, limit=MATCHING_RUNS_MAX, cursor=cursor))
+            parts.append(answer)
+            done = sum(part.total for part in parts)
+            advance(answer.total, done + (0 if isinstance(answer.remaining, UnsetType) else answer.remaining))
+            cursor = answer.next
 
 
 def _show_cancelled(done: CancelledRuns) -> None:
@@ -121,8 +181,12 @@ def _show_cancelled(done: CancelledRuns) -> None:
 
 def _show_retried(done: RetriedRuns) -> None:
     word = "would be retried" if done.dry_run else "resumed"
-    _lines(f"{one.original_run_id} {f'again as {one.new_run_id}' if one.new_run_id else word}" for one in done.retried)
+    _lines(_retried(one, word) for one in done.retried)
     _show_skipped(done.skipped)
+
+
+def _retried(one: RetriedRun, word: str) -> str:
+    return f"{one.original_run_id} {f'again as {one.new_run_id}' if one.new_run_id else word}"
 
 
 def _show_skipped(skipped: Iterable[SkippedRun]) -> None:

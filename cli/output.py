@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 CELL_CHARS_MAX = 120
+GAP = 2  # between two columns, and half of it at each edge
 WHOLE = frozenset({"RUN", "WORKER", "ABOUT"})  # columns that are copied from: on one line, however narrow the terminal is
 CUT = frozenset({"OUTPUT OR ERROR", "ERROR"})  # columns of payloads and sentences of any length, which are shown whole elsewhere
 STATUS_STYLES = {
@@ -51,7 +52,8 @@ def table(headers: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
         from rich.console import Console
 
         grid, console = rich_table(headers, cells), Console()
-        console.width = max(console.width, console.measure(grid).minimum)
+        needed = sum(column.min_width or 0 for column in grid.columns) + GAP * len(grid.columns)
+        console.width = max(console.width, needed)  # where that is wider than the terminal, it breaks the lines itself: nothing is lost
         console.print(grid)
     else:
         click.echo("\n".join(aligned([headers, *cells])))
@@ -76,9 +78,9 @@ def rich_table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
     from rich.table import Table
     from rich.text import Text
 
-    grid = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    grid = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
     for number, header in enumerate(headers):
-        width = max([len(header), *(len(row[number]) for row in rows)]) if header in WHOLE else None
+        width = max([len(header), *(len(row[number]) for row in rows if header in WHOLE)])
         grid.add_column(header, overflow="fold", no_wrap=header in WHOLE, min_width=width)
     for row in rows:
         grid.add_row(*(Text(text, STATUS_STYLES.get(text, "")) for text in row))
@@ -113,10 +115,10 @@ def optional(value: str | int | Raw | UnsetType) -> str:
 
 
 @contextmanager
-def progress(title: str, total: int) -> Iterator[Callable[[int], None]]:
-    """A bar on stderr when that is a terminal; yields the function that advances it."""
+def progress(title: str, total: int | None = None) -> Iterator[Callable[[int, int | None], None]]:
+    """A bar on stderr when that is a terminal; yields the function that advances it by so many, of a new total where that is known."""
     if not sys.stderr.isatty():
-        yield lambda count: None
+        yield lambda count, total: None
         return
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -124,4 +126,4 @@ def progress(title: str, total: int) -> Iterator[Callable[[int], None]]:
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task(title, total=total)
-        yield lambda count: bar.advance(task, count)
+        yield lambda count, total: bar.update(task, advance=count, total=total)

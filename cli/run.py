@@ -1,4 +1,4 @@
-"""`penstock run`: start, status, list, output, events, watch, scheduled, unschedule, signal, decide; of many runs: cancel, retry, bulk."""
+"""`penstock run`: start, status, list, output, events, watch, scheduled, unschedule, signal; of many runs: cancel, retry, bulk."""
 
 from __future__ import annotations
 
@@ -151,7 +151,7 @@ def signal(session: Session, run_id: str, name: str, given: str | None) -> None:
     output.show(sent, lambda: click.echo(f"{sent.run_id} {sent.signal} {sent.status}"))
 
 
-@run.command()
+@run.command(hidden=True)  # as `approval approve` and `reject`, from before there were those
 @RUN_ID
 @click.argument("step")
 @click.option("--token", required=True, help="The approval's one-time token.")
@@ -170,7 +170,7 @@ def _finish(client: Client, run_id: str) -> None:
     """Wait for the end of the run, on a terminal with a live view of it, and show what became of it."""
     from penstock.cli import run_view
 
-    found = run_view.watch_live(client, run_id) if run_view.is_live() else _ended(client, run_id)
+    found = run_view.watch_live(client, run_id, transient=True) if run_view.is_live() else _ended(client, run_id)
     output.show(found, lambda: run_view.describe(found))
     _exit_code(found)
 

@@ -13,6 +13,7 @@ from msgspec import UnsetType
 
 from penstock.cli import output, times
 from penstock.cli.session import as_json
+from penstock.engine.errors import Unavailable
 
 if TYPE_CHECKING:
     from rich.console import Group
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 LIST_HEADERS = ("RUN", "WORKFLOW", "STATUS", "CREATED", "TOOK")
 STEP_HEADERS = ("STEP", "STATUS", "ATTEMPT", "TOOK", "WORKER", "OUTPUT OR ERROR")
 REFRESH_S = 0.2
+FAILURES_MAX = 7  # in a row, each after twice the time: half a minute
 
 
 def list_row(run: RunView) -> tuple[str, ...]:
@@ -84,15 +86,23 @@ def is_live() -> bool:
     return sys.stdout.isatty() and not as_json()
 
 
-def watch_live(client: Client, run_id: str) -> RunView:
-    """Redraw the steps until the run ends; returns it as it ended."""
+def watch_live(client: Client, run_id: str, *, transient: bool = False) -> RunView:
+    """Redraw the steps until the run ends; returns it as it ended. `transient`: nothing is left of it then.
+
+    A service that goes away is waited for, as long as the client's `follow` does. Raises Unavailable after that.
+    """
     from rich.live import Live
 
-    run = client.run(run_id)
-    with Live(_drawn(run), auto_refresh=False) as live:
+    run, failures = client.run(run_id), 0
+    with Live(_drawn(run), auto_refresh=False, transient=transient) as live:
         while not run.ended:
-            time.sleep(REFRESH_S)
-            run = client.run(run_id)
+            time.sleep(REFRESH_S * 2**failures)
+            try:
+                run, failures = client.run(run_id), 0
+            except Unavailable:
+                failures += 1
+                if failures > FAILURES_MAX:
+                    raise
             live.update(_drawn(run), refresh=True)
     return run
 

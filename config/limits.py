@@ -24,6 +24,7 @@ BODY_S_MAX: Final = 60.0  # for all of a body: the largest takes that on a line 
 BULK_RUNS_MAX: Final = 1000  # Spec: Limits, Bulk run inputs
 MATCHING_RUNS_MAX: Final = 1000  # Spec: Limits, Matching runs
 BATCH_BYTES_MAX: Final = 8 * MIB  # inputs in one atomic batch of a bulk retry: about what the largest request holds
+APPROVALS_LISTED_MAX: Final = 1000  # GET /approvals
 DEAD_LETTERS_LISTED_DEFAULT: Final = 100  # GET /dead-letters
 DEAD_LETTERS_LISTED_MAX: Final = 1000  # GET /dead-letters
 RUNS_LISTED_DEFAULT: Final = 1000  # Protocol: HTTP answers, GET /runs

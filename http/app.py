@@ -1,11 +1,11 @@
 """The front end: an ASGI application that appends events, reads runs, and holds no state of its own.
 
-Here: one file per resource (workflows.py, runs.py, outputs.py, scheduled.py, bulk.py, approvals.py, events.py, dead_letters.py,
-workers.py, triggers.py, webhooks.py, health.py, metrics.py); the worker bridge (bridge.py has its resources, bridge_service.py what one
-process of it does, the other bridge_*.py a part each); what a request may hold (bodies.py, params.py, paths.py), and who may send it
-(auth.py, protection.py, browsers.py); what is answered (answers.py, views.py, errors.py: every error becomes a status there and nowhere
-else); backend.py, the connection to the store; catalog.py, the definitions at hand; client.py, the other end; openapi.py, the document
-of it all, out of a row an operation in openapi_table.py.
+Here: one file per resource (workflows.py, runs.py, outputs.py, scheduled.py, bulk.py, retry.py, approvals.py, events.py,
+dead_letters.py, tasks.py, workers.py, triggers.py, webhooks.py, health.py, metrics.py); the worker bridge (bridge.py has its
+resources, bridge_service.py what one process of it does, the other bridge_*.py a part each); what a request may hold (bodies.py,
+params.py, paths.py), and who may send it (auth.py, protection.py, browsers.py); what is answered (answers.py, views.py, errors.py:
+every error becomes a status there and nowhere else); backend.py, the connection to the store; catalog.py, the definitions at hand;
+client.py, the other end; openapi.py, the document of it all, out of a row an operation in openapi_table.py.
 Not here: what an event means (engine/), how runs are kept (actors/, broker/).
 Never an __init__.py: with one, whatever starts in the checkout finds this folder in place of the standard library's http.
 Start reading at `create_app`, then runs.py.
@@ -20,7 +20,7 @@ from falcon.asgi import App, Request, Response
 from penstock.actors.telemetry import secret_values
 from penstock.config.settings import Settings, load
 from penstock.http import errors, openapi, openapi_page
-from penstock.http.approvals import Approval
+from penstock.http.approvals import Approval, Approvals, OperatorApproval
 from penstock.http.auth import Auth
 from penstock.http.backend import Backend
 from penstock.http.bridge import ConnectedWorker, Poll, Resolution, RunSignal
@@ -39,8 +39,10 @@ from penstock.http.paths import Paths
 from penstock.http.presence import PatientRequest
 from penstock.http.protection import Protection
 from penstock.http.reference import Document, Reference
+from penstock.http.retry import RunRetry
 from penstock.http.runs import Cancellation, Run, Runs, Signal
 from penstock.http.scheduled import Scheduled
+from penstock.http.tasks import Tasks
 from penstock.http.triggers import Fire, Trial, Trigger, Triggers
 from penstock.http.webhooks import Webhook
 from penstock.http.workers import Workers
@@ -74,11 +76,14 @@ def create_app(settings: Settings) -> Application:
     app.add_route("/runs/retry", BulkRetry(backend))
     app.add_route("/runs/{run_id}", Run(backend))
     app.add_route("/runs/{run_id}/cancel", Cancellation(backend))
+    app.add_route("/runs/{run_id}/retry", RunRetry(backend))
     app.add_route("/runs/{run_id}/events", Events(backend))
     app.add_route("/runs/{run_id}/scheduled", Scheduled(backend))
     app.add_route("/runs/{run_id}/signal/{name}", Signal(backend))
     app.add_route("/runs/{run_id}/approval/{step_id}", Approval(backend))
     app.add_route("/runs/{run_id}/steps/{step_id}/output", StepOutput(backend))
+    app.add_route("/approvals", Approvals(backend))
+    app.add_route("/approvals/{run_id}/{step_id}", OperatorApproval(backend))
     app.add_route("/triggers", Triggers(backend))
     app.add_route("/triggers/{name}", Trigger(backend))
     app.add_route("/triggers/{name}/fire", Fire(backend))
@@ -87,6 +92,7 @@ def create_app(settings: Settings) -> Application:
     app.add_route("/dead-letters", DeadLetters(backend))
     app.add_route("/dead-letters/{seq}", DeadLetter(backend))
     app.add_route("/dead-letters/{seq}/replay", Replay(backend))
+    app.add_route("/tasks", Tasks(backend))
     app.add_route("/workers", Workers(backend))
     app.add_route("/v1/workers/connect", ConnectedWorker(backend))
     app.add_route("/v1/tasks/poll", Poll(backend))

@@ -1,4 +1,7 @@
-"""/runs/{run_id}/approval/{step_id}: a person's decision. The one-time token is all the authentication it needs."""
+"""/runs/{run_id}/approval/{step_id}: a person's decision; the one-time token is all the authentication it needs.
+
+/approvals: what waits for a decision, and the decision of an operator, who needs no token but has the control plane's right.
+"""
 
 from __future__ import annotations
 
@@ -8,13 +11,21 @@ from msgspec import Struct
 from penstock.actors import approvals
 from penstock.config.limits import PAYLOAD_BYTES_MAX
 from penstock.engine.events import Decision
-from penstock.http import answers, bodies, params
+from penstock.http import answers, bodies, listing, params
 from penstock.http.backend import Backend
 
 
 class Opinion(Struct, frozen=True, forbid_unknown_fields=True):
     """The optional body."""
 
+    comment: str | None = None
+    approved_by: str | None = None
+
+
+class Choice(Struct, frozen=True, forbid_unknown_fields=True):
+    """An operator's decision; `action` is approve or reject."""
+
+    action: str
     comment: str | None = None
     approved_by: str | None = None
 
@@ -40,3 +51,30 @@ class Approval:
         decision = Decision(comment=opinion.comment, approved_by=opinion.approved_by)
         await approvals.decide(self._backend.store, run, step, asked.token, decision, granted=asked.granted)
         answers.ok(resp, Decided("approved" if asked.granted else "rejected", run, step))
+
+
+class Approvals:
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+
+    async def on_get(self, req: Request, resp: Response) -> None:
+        """Steps that wait for a decision, those of the oldest run first; a Link leads to the next page."""
+        wanted = params.approval_filter(req)
+        page = await approvals.waiting(self._backend.store, wanted.workflow, wanted.limit, wanted.cursor)
+        answers.ok(resp, page.waiting)
+        if page.next is not None:
+            resp.set_header("Link", listing.link(req, page.next))
+
+
+class OperatorApproval:
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+
+    async def on_post(self, req: Request, resp: Response, run_id: str, step_id: str) -> None:
+        """Approve or reject a step that waits for it, as an operator."""
+        step, run = params.step_id(step_id), params.run_id(run_id)
+        choice = bodies.decode(await bodies.read(req, PAYLOAD_BYTES_MAX), Choice)
+        granted = params.granted(choice.action)
+        decision = Decision(comment=choice.comment, approved_by=choice.approved_by)
+        await approvals.decide_by_right(self._backend.store, run, step, decision, granted=granted)
+        answers.ok(resp, Decided("approved" if granted else "rejected", run, step))

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from falcon.asgi import Request, Response
-from msgspec import Raw, Struct
+from msgspec import UNSET, Raw, Struct, UnsetType
 
 from penstock.actors import bulk, control
 from penstock.actors.bulk import Retry, Skipped, Wanted
 from penstock.actors.freshness import freshened
 from penstock.actors.rerunning import Latest, Plan, keep, plan, planned, rerun
-from penstock.config.limits import BULK_RUNS_MAX, PAYLOAD_BYTES_MAX
+from penstock.config.limits import BULK_RUNS_MAX, MATCHING_RUNS_MAX, PAYLOAD_BYTES_MAX
 from penstock.engine.errors import Conflict, Invalid
 from penstock.engine.identifiers import quoted
 from penstock.engine.report import Report
@@ -40,17 +40,19 @@ class Started(Struct, frozen=True):
 
 
 class CancelRuns(Struct, frozen=True, forbid_unknown_fields=True):
-    """`after` and `before` bound the time of creation."""
+    """`after` and `before` bound the time of creation. With `limit`, the newest so many are taken, and `cursor` goes on from there."""
 
     workflow_id: str
     status: str = "all"
     after: str | None = None
     before: str | None = None
     dry_run: bool = False
+    limit: int | None = None
+    cursor: str | None = None
 
 
 class RetryRuns(Struct, frozen=True, forbid_unknown_fields=True):
-    """`mode` is rerun or replay; `after` and `before` bound the time of creation. With `once`, runs that were rerun already are skipped."""
+    """`mode` is rerun or replay; the rest as in CancelRuns. With `once`, runs that were rerun already are skipped."""
 
     workflow_id: str
     mode: str
@@ -58,24 +60,30 @@ class RetryRuns(Struct, frozen=True, forbid_unknown_fields=True):
     before: str | None = None
     dry_run: bool = False
     once: bool = False
+    limit: int | None = None
+    cursor: str | None = None
 
 
 class Cancelled(Struct, frozen=True):
-    """`total` runs matched; each is in one of the lists."""
+    """`total` runs matched; each is in one of the lists. With a limit, more may have matched: `remaining` so many, from `next` on."""
 
     cancelled: list[str]
     skipped: list[Skipped]
     total: int
     dry_run: bool
+    next: str | UnsetType = UNSET
+    remaining: int | UnsetType = UNSET
 
 
 class Retried(Struct, frozen=True):
-    """`total` runs matched; each is in one of the lists."""
+    """As Cancelled."""
 
     retried: list[Retry]
     skipped: list[Skipped]
     total: int
     dry_run: bool
+    next: str | UnsetType = UNSET
+    remaining: int | UnsetType = UNSET
 
 
 class BulkRuns:
@@ -106,9 +114,10 @@ class BulkCancel:
         await self._backend.catalog.wanted(request.workflow_id)
         store, index = self._backend.store, self._backend.index
         answers.tell_lag(resp, await freshened(store, index, params.min_seq(req)))
-        run_ids = bulk.matching(index, wanted)
-        done = bulk.Cancelled(run_ids, []) if request.dry_run else await bulk.cancel(store, run_ids)
-        answers.ok(resp, Cancelled(done.cancelled, done.skipped, len(run_ids), request.dry_run))
+        found = bulk.matching(index, wanted)
+        done = bulk.Cancelled(found.run_ids, []) if request.dry_run else await bulk.cancel(store, found.run_ids)
+        rest = _rest(request, found.next, found.remaining)
+        answers.ok(resp, Cancelled(done.cancelled, done.skipped, len(found.run_ids), request.dry_run, *rest))
 
 
 class BulkRetry:
@@ -127,22 +136,26 @@ class BulkRetry:
             plan = await self._plan(request, wanted, key)
             latest = Latest(known.definition, known.digest, known.schema)
             done, total = await rerun(store, plan, latest, dry_run=request.dry_run, key=key), plan.total
+            rest = _rest(request, plan.next, plan.remaining)
         else:
-            run_ids = bulk.matching(index, wanted)
-            done, total = await bulk.replay(store, run_ids, dry_run=request.dry_run), len(run_ids)
-        answers.ok(resp, Retried(done.retried, done.skipped, total, request.dry_run))
+            found = bulk.matching(index, wanted)
+            done, total = await bulk.replay(store, found.run_ids, dry_run=request.dry_run), len(found.run_ids)
+            rest = _rest(request, found.next, found.remaining)
+        answers.ok(resp, Retried(done.retried, done.skipped, total, request.dry_run, *rest))
 
     async def _plan(self, request: RetryRuns, wanted: Wanted, key: str | None) -> Plan:
         """What is to be started again: with a key, what its first request said."""
         store, index = self._backend.store, self._backend.index
         asked = f"{wanted.after} {wanted.before} {request.once}"
+        if wanted.limit is not None:
+            asked = f"{asked} {wanted.limit} {wanted.cursor}"
         found = None if key is None else await planned(store, wanted.workflow, key)
         if found is None:
             found = plan(index, bulk.matching(index, wanted), once=request.once, wanted=asked)
             if key is not None:
                 found = await keep(store, wanted.workflow, key, found)
         if key is not None and found.wanted != asked:
-            raise Conflict("this Idempotency-Key was used for another after, before or once")
+            raise Conflict("this Idempotency-Key was used for another after, before or once, or another part")
         return found
 
 
@@ -152,9 +165,18 @@ def _wanted(request: CancelRuns | RetryRuns, field: str, word: str, words: Mappi
     if word not in words:
         report.add(f"{field} must be one of {' '.join(words)}, not {quoted(word)}")
     after, before = (params.bound(name, getattr(request, name), report) for name in ("after", "before"))
+    if request.limit is not None and not 1 <= request.limit <= MATCHING_RUNS_MAX:
+        report.add(f"limit must be a whole number from 1 to {MATCHING_RUNS_MAX}, not {request.limit}")
+    if request.cursor is not None and request.limit is None:
+        report.add("cursor goes with limit only")
     if problems := report.problems():
         raise Invalid(*problems)
-    return Wanted(request.workflow_id, words[word], after, before)
+    return Wanted(request.workflow_id, words[word], after, before, request.limit, request.cursor)
+
+
+def _rest(request: CancelRuns | RetryRuns, following: str | None, remaining: int) -> tuple[str | UnsetType, int | UnsetType]:
+    """`next` and `remaining`, which only an answer to a request with a limit has."""
+    return (UNSET, UNSET) if request.limit is None else (following or UNSET, remaining)
 
 
 def _check_sizes(body: bytes, inputs: list[Raw]) -> None:

@@ -20,6 +20,7 @@ from penstock.engine import errors
 from penstock.engine.definitions import WorkflowDef, from_json
 from penstock.http.client_connection import Connection, LostError, decode, segment
 from penstock.http.client_views import (
+    ApprovalView,
     CancelledRun,
     CancelledRuns,
     DecidedApproval,
@@ -28,6 +29,7 @@ from penstock.http.client_views import (
     LetterView,
     Registered,
     ReplayedLetter,
+    RetriedRun,
     RetriedRuns,
     RunView,
     ScheduledRun,
@@ -35,6 +37,7 @@ from penstock.http.client_views import (
     StartedRun,
     StartedRuns,
     Status,
+    TaskQueueView,
     TrialView,
     TriggerView,
     WorkerView,
@@ -66,13 +69,38 @@ class _Opinion(Struct, frozen=True, omit_defaults=True):
     approved_by: str | None = None
 
 
-class _Matching(Struct, frozen=True, omit_defaults=True):
+class _Choice(Struct, frozen=True, omit_defaults=True):
+    action: str
+    comment: str | None = None
+    approved_by: str | None = None
+
+
+class _Retry(Struct, frozen=True):
+    mode: str
+
+
+class Matching(Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """Which runs of a workflow: `after` and `before` (RFC 3339) bound their creation. Without `limit`, at most 1,000 may match; with it,
+    the newest so many beyond `cursor` are taken, which is `next` of the answer before."""
+
     workflow_id: str
-    status: str | None = None
-    mode: str | None = None
     after: str | None = None
     before: str | None = None
     dry_run: bool = False
+    limit: int | None = None
+    cursor: str | None = None
+
+
+class ToCancel(Matching, frozen=True, omit_defaults=True, kw_only=True):
+    """`status` is running, pending or all."""
+
+    status: str | None = None
+
+
+class ToRetry(Matching, frozen=True, omit_defaults=True, kw_only=True):
+    """`mode` is rerun or replay."""
+
+    mode: str
 
 
 class Client:
@@ -148,19 +176,34 @@ class Client:
         body = b"" if reason is None else msgspec.json.encode(_Cancel(reason))
         return decode(self._service.send("POST", f"/runs/{segment(run_id)}/cancel", content=body), CancelledRun)
 
-    def cancel_all(
-        self, workflow: str, *, status: str | None = None, after: str | None = None, before: str | None = None, dry_run: bool = False
-    ) -> CancelledRuns:
-        """Cancel up to 1000 runs that match; `status` is running, pending or all, the bounds (RFC 3339) are of creation."""
-        body = _Matching(workflow, status=status, after=after, before=before, dry_run=dry_run)
-        return decode(self._service.send("POST", "/runs/cancel", content=msgspec.json.encode(body)), CancelledRuns)
+    def cancel_all(self, matching: ToCancel) -> CancelledRuns:
+        """Cancel the runs that match."""
+        return decode(self._service.send("POST", "/runs/cancel", content=msgspec.json.encode(matching)), CancelledRuns)
 
-    def retry_all(
-        self, workflow: str, mode: str, *, after: str | None = None, before: str | None = None, dry_run: bool = False
-    ) -> RetriedRuns:
-        """Retry up to 1000 failed runs that match; `mode` is rerun or replay, the bounds (RFC 3339) are of creation."""
-        body = _Matching(workflow, mode=mode, after=after, before=before, dry_run=dry_run)
-        return decode(self._service.send("POST", "/runs/retry", content=msgspec.json.encode(body)), RetriedRuns)
+    def retry(self, run_id: str, mode: str = "replay") -> RetriedRun:
+        """Have a failed run go on at what failed (replay), or start a new one with its input (rerun). Conflict when it has not failed."""
+        content = msgspec.json.encode(_Retry(mode))
+        return decode(self._service.send("POST", f"/runs/{segment(run_id)}/retry", content=content), RetriedRun)
+
+    def retry_all(self, matching: ToRetry) -> RetriedRuns:
+        """Retry the failed runs that match."""
+        return decode(self._service.send("POST", "/runs/retry", content=msgspec.json.encode(matching)), RetriedRuns)
+
+    def approvals(self, *, workflow: str | None = None) -> Iterator[ApprovalView]:
+        """Steps that wait for a decision, of the oldest run first; pages are fetched as they are needed."""
+        url = httpx2.URL("/approvals", params={} if workflow is None else {"workflow": workflow})
+        return self._service.pages(url, ApprovalView)
+
+    def decide_by_right(
+        self, run_id: str, step_id: str, action: str, *, comment: str | None = None, approved_by: str | None = None
+    ) -> DecidedApproval:
+        """Decide an approval as an operator; `action` is approve or reject. Raises Conflict when the step does not wait for it."""
+        content = msgspec.json.encode(_Choice(action, comment, approved_by))
+        return decode(self._service.send("POST", f"/approvals/{segment(run_id)}/{segment(step_id)}", content=content), DecidedApproval)
+
+    def tasks(self) -> list[TaskQueueView]:
+        """The task queues, those with most tasks first."""
+        return decode(self._service.send("GET", "/tasks"), list[TaskQueueView])
 
     def decide(
         self, run_id: str, step_id: str, token: str, action: str, *, comment: str | None = None, approved_by: str | None = None

@@ -82,6 +82,30 @@ class WorkerView(Struct, frozen=True, kw_only=True):
     last_seen: str | UnsetType = UNSET
 
 
+class TaskQueueView(Struct, frozen=True, kw_only=True):
+    """Tasks of one type (and group): waiting for a worker, and with one."""
+
+    task: str
+    waiting: int
+    in_hand: int
+    workers: int
+    worker_group: str | UnsetType = UNSET
+    oldest_at: str | UnsetType = UNSET
+
+
+class ApprovalView(Struct, frozen=True, kw_only=True):
+    """A step that waits for a decision."""
+
+    run_id: str
+    workflow_id: str
+    step_id: str
+    requested_at: str
+    expires_at: str
+    description: str | UnsetType = UNSET
+    subject: str | UnsetType = UNSET
+    metadata: dict[str, str] | UnsetType = UNSET
+
+
 class WebhookView(Struct, frozen=True, omit_defaults=True):
     """`secret`: whether the trigger has one of its own."""
 
@@ -177,6 +201,8 @@ class CancelledRuns(Struct, frozen=True):
     skipped: list[SkippedRun]
     total: int
     dry_run: bool
+    next: str | UnsetType = UNSET
+    remaining: int | UnsetType = UNSET
 
 
 class RetriedRun(Struct, frozen=True):
@@ -191,6 +217,8 @@ class RetriedRuns(Struct, frozen=True):
     skipped: list[SkippedRun]
     total: int
     dry_run: bool
+    next: str | UnsetType = UNSET
+    remaining: int | UnsetType = UNSET
 
 
 class LetterView(Struct, frozen=True, kw_only=True):

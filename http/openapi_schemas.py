@@ -8,14 +8,24 @@ from typing import Any
 import msgspec
 from msgspec import UNSET, Struct, inspect, structs
 
-from penstock.config.limits import BULK_RUNS_MAX, NAME_CHARS_MAX, PAUSE_MS_MAX, POLL_MS_MAX, POLL_TASKS_MAX, TASK_TYPES_MAX
+from penstock.config.limits import (
+    BULK_RUNS_MAX,
+    MATCHING_RUNS_MAX,
+    NAME_CHARS_MAX,
+    PAUSE_MS_MAX,
+    POLL_MS_MAX,
+    POLL_TASKS_MAX,
+    TASK_TYPES_MAX,
+)
 from penstock.engine.state import RunStatus, StepStatus
 from penstock.http import bulk
-from penstock.http.approvals import Decided
+from penstock.http.approvals import Choice, Decided
 from penstock.http.bridge_requests import ACTIONS, RETRY_AFTER_MS_MAX, ConnectWorker, PollTasks, ResolveTask
 from penstock.http.client_views import EventView, WorkerView
 from penstock.http.openapi_documents import Schema, array, default_in_words, one_of, ref, whole
+from penstock.http.retry import RetryRun
 from penstock.http.runs import StartRun
+from penstock.http.tasks import TaskQueue
 from penstock.http.views import RunView, StepView
 
 PREFIX = ref("")["$ref"]
@@ -23,6 +33,8 @@ BOUNDS: Mapping[str, Schema] = {
     "workflow_id": ref("Name"),
     "after": {"format": "date-time", "description": "Created at this time or later."},
     "before": {"format": "date-time", "description": "Created at this time or earlier."},
+    "limit": whole(1, MATCHING_RUNS_MAX, description="At most so many, the newest, however many match."),
+    "cursor": {"description": "With limit: continues an earlier request; out of its next."},
 }
 
 # What is checked beyond the types of the structs: by the readers of requests, and by who makes the answers.
@@ -71,6 +83,9 @@ RULES: Mapping[type[Struct], Mapping[str, Schema]] = {
         "traceback": {"description": "Where the error came from: the last frames, up to 8 KiB."},
     },
     EventView: {"seq": whole(1, 2**63 - 1, description="The sequence in the stream."), "payload": {"description": "Depends on the type."}},
+    RetryRun: {"mode": one_of(*bulk.MODES)},
+    Choice: {"action": one_of("approve", "reject")},
+    TaskQueue: {"waiting": whole(0, 2**63 - 1), "in_hand": whole(0, 2**63 - 1)},
     Decided: {"status": one_of("approved", "rejected")},
 }
 MOMENTS = frozenset({"at", "timestamp", "last_seen"})

@@ -13,11 +13,12 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
+from penstock.actors.approvals import Waiting
 from penstock.actors.trigger_control import Trial as TrialResult
 from penstock.config import limits
 from penstock.engine.state import RunStatus
 from penstock.http import answers, bulk, client_views, dead_letters, health, params, runs, scheduled, triggers, workflows
-from penstock.http.approvals import Approval, Decided, Opinion
+from penstock.http.approvals import Approval, Approvals, Choice, Decided, OperatorApproval, Opinion
 from penstock.http.bridge import ConnectedWorker, Poll, Resolution, Resolved, RunSignal, SentSignal
 from penstock.http.bridge_handing import PolledTask
 from penstock.http.bridge_requests import ConnectWorker, PollTasks, ResolveTask
@@ -27,6 +28,8 @@ from penstock.http.openapi_documents import Schema, array, one_of, ref, whole
 from penstock.http.outputs import StepOutput
 from penstock.http.params import ACTIONS, KEY_CHARS_MAX, SEQ_MAX
 from penstock.http.reference import Document, Reference
+from penstock.http.retry import RetriedRun, RetryRun, RunRetry
+from penstock.http.tasks import TaskQueue, Tasks
 from penstock.http.views import RunView
 from penstock.http.webhooks import Accepted, Challenge, Webhook
 from penstock.http.workers import Workers
@@ -110,6 +113,8 @@ PATHS: Mapping[tuple[str, str], tuple[Schema, str, str]] = {
     ("runs", "run_id"): (ref("RunId"), "The run's id.", RUN_ID),
     ("signal", "name"): (ref("Name"), "The signal's name.", "paid"),
     ("signals", "name"): (ref("Name"), "The signal's name.", "paid"),
+    ("approvals", "run_id"): (ref("RunId"), "The run's id.", RUN_ID),
+    ("", "step_id"): (ref("Name"), "The step that waits.", "review"),
     ("approval", "step_id"): (ref("Name"), "The step that waits.", "review"),
     ("steps", "step_id"): (ref("Name"), "The step's id.", "hello"),
     ("triggers", "name"): (ref("Name"), "The trigger's name.", "nightly"),
@@ -140,6 +145,11 @@ LETTERS = (
     Parameter("task", ref("Name"), "Of this task type only.", "hello"),
     _limit(limits.DEAD_LETTERS_LISTED_MAX, limits.DEAD_LETTERS_LISTED_DEFAULT),
     Parameter("cursor", whole(1, SEQ_MAX), "Continues an earlier list; out of its Link.", "17"),
+)
+APPROVALS = (
+    Parameter("workflow", ref("Name"), "Of this workflow only.", "greet"),
+    _limit(limits.APPROVALS_LISTED_MAX, limits.APPROVALS_LISTED_MAX),
+    Parameter("cursor", {"type": "string"}, "Continues an earlier list; out of its Link.", f"{RUN_ID}.review"),
 )
 KEY = Parameter(
     "Idempotency-Key",
@@ -245,6 +255,15 @@ OPERATIONS: tuple[Operation, ...] = (
         body=Body(runs.CancelRun, {"reason": "not needed"}, required=False, bytes_max=limits.PAYLOAD_BYTES_MAX),
     ),
     Operation(
+        "retryRun",
+        "/runs/{run_id}/retry",
+        RunRetry.on_post,
+        "Runs",
+        {200: Answer(RetriedRun)},
+        refusals=(404, 409),
+        body=Body(RetryRun, {"mode": "replay"}, required=False, bytes_max=limits.PAYLOAD_BYTES_MAX),
+    ),
+    Operation(
         "getEvents",
         "/runs/{run_id}/events",
         Events.on_get,
@@ -281,6 +300,16 @@ OPERATIONS: tuple[Operation, ...] = (
         refusals=(404, 409),
         parameters=(ACTION,),
         body=Body(Opinion, {"comment": "fine", "approved_by": "Ada"}, required=False, bytes_max=limits.PAYLOAD_BYTES_MAX),
+    ),
+    Operation("listApprovals", "/approvals", Approvals.on_get, "Runs", {200: Answer(list[Waiting], paged=True)}, parameters=APPROVALS),
+    Operation(
+        "decideAsOperator",
+        "/approvals/{run_id}/{step_id}",
+        OperatorApproval.on_post,
+        "Runs",
+        {200: Answer(Decided)},
+        refusals=(404, 409),
+        body=Body(Choice, {"action": "approve", "comment": "fine", "approved_by": "Ada"}, bytes_max=limits.PAYLOAD_BYTES_MAX),
     ),
     Operation("listTriggers", "/triggers", triggers.Triggers.on_get, "Triggers", {200: Answer(list[triggers.TriggerView])}),
     Operation(
@@ -366,6 +395,7 @@ OPERATIONS: tuple[Operation, ...] = (
         {200: Answer(dead_letters.Replayed)},
         refusals=(404, 409),
     ),
+    Operation("listTasks", "/tasks", Tasks.on_get, "Workers", {200: Answer(list[TaskQueue])}),
     Operation("listWorkers", "/workers", Workers.on_get, "Workers", {200: Answer(list[client_views.WorkerView])}),
     Operation(
         "connectWorker",

@@ -26,12 +26,17 @@ TEXTS: Mapping[str, str] = {
     ),
     "cancelRuns": (
         "Of runs that are pending, scheduled or running. What has ended meanwhile is told in `skipped` with its "
-        "reason. More than 1,000 that match are refused: narrow the times, or cancel in portions. `dry_run` "
+        "reason. More than 1,000 that match are refused: narrow the times, or give a `limit`: the newest so many are "
+        "taken then, and `next` is the `cursor` for the others. `dry_run` "
         "answers the same and cancels nothing."
     ),
     "retryRuns": (
         "Of failed runs. `replay` has the run itself go on at the step that failed, with what was done before "
         "kept; `rerun` starts a new run with the original input. `dry_run` answers the same and starts nothing."
+    ),
+    "retryRun": (
+        "The body may be left out: then the run goes on at what failed. With `rerun` a new run is started, and the answer has its "
+        "`new_run_id`. A run that has not failed is 409."
     ),
     "getRun": (
         "The state after every event that the log holds, with every step. With `wait_ms` the answer waits for the "
@@ -53,6 +58,11 @@ TEXTS: Mapping[str, str] = {
     "sendSignal": (
         "Any bytes up to 1 MiB, JSON or not; Content-Type is not looked at. A step that waits for the signal gets "
         "them, whether it came before or after. A second signal of the same name replaces the payload."
+    ),
+    "listApprovals": "Out of the store of what was asked for: a step is in it until somebody decides, its time is over or its run ends.",
+    "decideAsOperator": (
+        "Who may use the control plane needs no token. Of all decisions, by token and by operators, exactly one counts; the others "
+        "are 409. `approved_by` is what the caller says, and is not checked."
     ),
     "decide": (
         "The token works once, by whoever sends it first; a second time it is 409. The body may say who decided "
@@ -77,6 +87,7 @@ TEXTS: Mapping[str, str] = {
         "As a replay of the run by retryRuns: the step is tried again with a fresh count of retries, and the letter is removed."
     ),
     "listWorkers": ("What workers say of themselves. A registration lives for 60 s and is renewed while the worker does."),
+    "listTasks": "Task types and groups with a consumer, or with tasks that nobody has asked for: a type without workers goes on waiting.",
     "connectWorker": (
         "A heartbeat comes every 25 s, and a comment every 5 s. When the stream ends, the registration is removed. "
         "Polling works without it."

@@ -12,6 +12,7 @@ from falcon.asgi import Request
 from msgspec import Meta, Struct
 
 from penstock.config.limits import (
+    APPROVALS_LISTED_MAX,
     DEAD_LETTERS_LISTED_DEFAULT,
     DEAD_LETTERS_LISTED_MAX,
     POLL_MS_MAX,
@@ -53,6 +54,14 @@ class LetterFilter(Struct, frozen=True):
     task: str | None
     limit: int
     cursor: int
+
+
+class ApprovalFilter(Struct, frozen=True):
+    """Which approvals to list; `cursor` continues an earlier list."""
+
+    workflow: str | None
+    limit: int
+    cursor: str | None
 
 
 class Asked(Struct, frozen=True):
@@ -122,6 +131,23 @@ def decision(req: Request) -> Asked:
     _raise(report)
     assert token
     return Asked(action == "approve", token)
+
+
+def granted(action: str) -> bool:
+    """Whether a decision's word says yes."""
+    if action not in ACTIONS:
+        raise Invalid(f"action must be approve or reject, not {quoted(action)}")
+    return action == "approve"
+
+
+def approval_filter(req: Request) -> ApprovalFilter:
+    """Which approvals to list, out of a query string."""
+    report = Report()
+    query = _query(req, report, *ApprovalFilter.__struct_fields__)
+    limit = _number(query, "limit", 1, APPROVALS_LISTED_MAX, APPROVALS_LISTED_MAX, report)
+    found = ApprovalFilter(_name(query, report), limit, query.get("cursor"))
+    _raise(report)
+    return found
 
 
 def run_filter(req: Request) -> Filter:

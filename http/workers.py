@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
+import msgspec
 import orjson
 from falcon.asgi import Request, Response
+from msgspec import Struct
 
+from penstock.broker.store import Store
 from penstock.http import answers
 from penstock.http.backend import Backend
+
+
+class _Served(Struct, frozen=True):
+    """What a registration says that its worker takes."""
+
+    task_types: list[str]
+    worker_group: str | None = None
 
 
 class Workers:
@@ -25,3 +37,15 @@ def _is_object(value: bytes) -> bool:
         return isinstance(orjson.loads(value), dict)
     except orjson.JSONDecodeError:
         return False
+
+
+async def serving(store: Store) -> Counter[tuple[str, str | None]]:
+    """How many workers are registered for each task type and group. Raises Unavailable."""
+    found = Counter[tuple[str, str | None]]()
+    for entry in await store.workers.all():
+        try:
+            served = msgspec.json.decode(entry.value, type=_Served)
+        except msgspec.MsgspecError:
+            continue
+        found.update((task, served.worker_group or None) for task in set(served.task_types))
+    return found

@@ -60,9 +60,9 @@ def test_cancel_by_workflow_sends_its_filters_and_shows_both_lists(penstock: Pen
     bounds = ("--after", "2026-01-01T00:00:00Z", "--before", "2026-01-02T01:00:00+01:00")
     done = penstock("run", "cancel", "--workflow", "w", "--status", "pending", *bounds)
     assert (0, "a cancelled\nb cancelled\nc skipped: it is \\x1bcompleted\n", "") == done
-    assert [{"workflow_id": "w", "status": "pending", "after": "2026-01-01T00:00:00Z", "before": "2026-01-02T00:00:00Z"}] == service.bodies(
-        "POST /runs/cancel"
-    )
+    assert [
+        {"workflow_id": "w", "status": "pending", "after": "2026-01-01T00:00:00Z", "before": "2026-01-02T00:00:00Z", "limit": 1000}
+    ] == service.bodies("POST /runs/cancel")
 
 
 def test_a_dry_run_says_that_nothing_was_done(penstock: Penstock, service: Service) -> None:
@@ -70,8 +70,8 @@ def test_a_dry_run_says_that_nothing_was_done(penstock: Penstock, service: Servi
     service.on("POST /runs/retry", {"retried": [{"original_run_id": "a"}], "skipped": [], "total": 1, "dry_run": True})
     assert "a would be cancelled\n" == penstock("run", "cancel", "--workflow", "w", "--dry-run").out
     assert "a would be retried\n" == penstock("run", "retry", "--workflow", "w", "--mode", "rerun", "--dry-run").out
-    assert [{"workflow_id": "w", "dry_run": True}] == service.bodies("POST /runs/cancel")
-    assert [{"workflow_id": "w", "mode": "rerun", "dry_run": True}] == service.bodies("POST /runs/retry")
+    assert [{"workflow_id": "w", "dry_run": True, "limit": 1000}] == service.bodies("POST /runs/cancel")
+    assert [{"workflow_id": "w", "mode": "rerun", "dry_run": True, "limit": 1000}] == service.bodies("POST /runs/retry")
 
 
 def test_retry_tells_what_became_of_each_run(penstock: Penstock, service: Service) -> None:
@@ -83,6 +83,32 @@ def test_retry_tells_what_became_of_each_run(penstock: Penstock, service: Servic
     assert rerun == json.loads(penstock("run", "retry", "--workflow", "w", "--mode", "rerun", "--json").out)
 
 
+def test_retry_of_runs_replays_them_or_starts_them_anew(penstock: Penstock, service: Service) -> None:
+    service.on("POST /runs/r1/retry", {"original_run_id": "r1"}, {"original_run_id": "r1", "new_run_id": "r9"})
+    service.on("POST /runs/r2/retry", Answer(b"run r2 is completed\n", 409))
+    assert (1, "r1 resumed\n", "Error: run r2 is completed\n") == penstock("run", "retry", "r1", "r2")
+    assert (0, "r1 again as r9\n", "") == penstock("run", "retry", "r1", "--mode", "rerun")
+    assert [{"mode": "replay"}, {"mode": "rerun"}] == service.bodies("POST /runs/r1/retry")
+
+
+def test_cancel_of_a_workflow_goes_through_all_parts(penstock: Penstock, service: Service) -> None:
+    more = {"cancelled": ["a"], "skipped": SKIPPED, "total": 2, "dry_run": False, "next": "5.a", "remaining": 1}
+    last = {"cancelled": ["b"], "skipped": [], "total": 1, "dry_run": False, "remaining": 0}
+    service.on("POST /runs/cancel", more, last, more, last)
+    assert (0, "a cancelled\nb cancelled\nc skipped: it is \\x1bcompleted\n", "") == penstock("run", "cancel", "--workflow", "w")
+    assert [{"workflow_id": "w", "limit": 1000}, {"workflow_id": "w", "limit": 1000, "cursor": "5.a"}] == service.bodies(
+        "POST /runs/cancel"
+    )
+    whole = {"cancelled": ["a", "b"], "skipped": SKIPPED, "total": 3, "dry_run": False}
+    assert whole == json.loads(penstock("run", "cancel", "--workflow", "w", "--json").out)
+
+
+def test_after_an_error_the_parts_before_it_are_told(penstock: Penstock, service: Service) -> None:
+    more = {"retried": [{"original_run_id": "a"}], "skipped": [], "total": 1, "dry_run": False, "next": "5.a", "remaining": 9}
+    service.on("POST /runs/retry", more, Answer(b"the broker is away\n", 503))
+    assert (3, "a resumed\n", "Error: the broker is away\n") == penstock("run", "retry", "--workflow", "w", "--mode", "replay")
+
+
 @pytest.mark.parametrize(
     ("args", "told"),
     [
@@ -91,8 +117,10 @@ def test_retry_tells_what_became_of_each_run(penstock: Penstock, service: Servic
         (("cancel", "r1", "--status", "all", "--after", "1h"), "--status, --after can be given with --workflow only"),
         (("cancel", "--workflow", "w", "--reason", "x"), "--reason can be given with ID... only"),
         (("cancel", "--workflow", "w", "--status", "failed"), "'failed' is not one of"),
-        (("retry", "--workflow", "w"), "Missing option '--mode'"),
-        (("retry", "--mode", "rerun"), "Missing option '--workflow'"),
+        (("retry", "--workflow", "w"), "--workflow needs --mode: replay or rerun"),
+        (("retry", "--mode", "rerun"), "either ID... or --workflow"),
+        (("retry", "r1", "--workflow", "w"), "either ID... or --workflow"),
+        (("retry", "r1", "--after", "1h"), "--after can be given with --workflow only"),
         (("signal", "r1"), "Missing argument"),
         (("signal", "r1", "go", "--data", "{"), "the argument is not JSON"),
         (("signal", "r1", "go", "--data", "@no-such-file"), "cannot be read"),

@@ -142,7 +142,7 @@ def test_list_prints_a_table_and_sends_its_filters(penstock: Penstock, service: 
 def test_cancel_goes_on_after_a_run_that_cannot_be_cancelled(penstock: Penstock, service: Service) -> None:
     service.on("POST /runs/r1/cancel", Answer(b"run r1 is completed\n", 409))
     service.on("POST /runs/r2/cancel", {"status": "cancelled", "run_id": "r2"})
-    assert (1, "r2 cancelled\n", "Error: r1: run r1 is completed\n") == penstock("run", "cancel", "r1", "r2", "--reason", "why")
+    assert (1, "r2 cancelled\n", "Error: run r1 is completed\n") == penstock("run", "cancel", "r1", "r2", "--reason", "why")
     assert [{"reason": "why"}] == service.bodies("POST /runs/r2/cancel")
 
 

@@ -18,7 +18,7 @@ from penstock.actors.membership import new_member
 from penstock.actors.ownership import open_shard
 from penstock.broker import names
 from penstock.broker.store import Store
-from penstock.engine.events import ApprovalGranted, ApprovalRequested, Decision, decode
+from penstock.engine.events import ApprovalGranted, ApprovalRejected, ApprovalRequested, Decision, Event, decode
 from tests.support.clocks import set_clock
 from tests.support.waiting import until
 from tests.support.world import ended, register, start
@@ -53,6 +53,14 @@ async def asked(store: Store, document: dict[str, Any]) -> tuple[str, str]:
 async def decide(http: ASGIConductor, run_id: str, token: str, action: str = "approve", step: str = "ok", **body: Any) -> Result:
     content = orjson.dumps(body) if body else b""
     return await http.simulate_post(f"/runs/{run_id}/approval/{step}", params={"action": action, "token": token}, body=content)
+
+
+async def decide_by_right(http: ASGIConductor, run_id: str, step: str = "ok", **body: Any) -> Result:
+    return await http.simulate_post(f"/approvals/{run_id}/{step}", body=orjson.dumps(body))
+
+
+async def events(store: Store, run_id: str) -> list[Event]:
+    return [decode(stored.data) for stored in await store.history.read(run_id)]
 
 
 async def test_an_approved_step_completes_with_the_decision_as_its_output(http: ASGIConductor, store: Store, shard: None) -> None:
@@ -205,6 +213,99 @@ async def test_the_subject_of_the_definition_is_told_all_that_a_decision_needs(h
     assert run_id == notice["run_id"]
 
 
+async def test_an_operator_decides_without_the_token(http: ASGIConductor, store: Store, shard: None) -> None:
+    run_id, token = await asked(store, definition("operator"))
+    answer = await decide_by_right(http, run_id, action="approve", comment="fine", approved_by="ann")
+    assert (200, {"status": "approved", "run_id": run_id, "step": "ok"}) == (answer.status_code, answer.json)
+    run = await ended(store, run_id)
+    assert {"comment": "fine", "approved_by": "ann"} == orjson.loads(bytes(run.steps["ok"].output))  # type: ignore[arg-type]
+    assert 409 == (await decide(http, run_id, token)).status_code
+    again = await decide_by_right(http, run_id, action="reject")
+    assert (409, f'step "ok" of run {run_id} is decided already: it is completed\n') == (again.status_code, again.text)
+    assert None is await store.approval_tokens.get(names.step_key(run_id, "ok"))
+
+
+async def test_an_operators_rejection_fails_the_run(http: ASGIConductor, store: Store, shard: None) -> None:
+    run_id, _ = await asked(store, definition("refused"))
+    assert "rejected" == (await decide_by_right(http, run_id, action="reject", comment="too dear")).json["status"]
+    assert 'step "ok" failed: rejected: too dear' == (await ended(store, run_id)).error
+
+
+async def test_of_decisions_by_token_and_by_right_at_once_one_counts(http: ASGIConductor, store: Store, shard: None) -> None:
+    run_id, token = await asked(store, definition("both"))
+    by_right = [decide_by_right(http, run_id, action="reject") for _ in range(20)]
+    answers = await asyncio.gather(*by_right, *(decide(http, run_id, token) for _ in range(20)))
+    assert [200] + [409] * 39 == sorted(answer.status_code for answer in answers)
+    won = next(answer.json["status"] for answer in answers if answer.status_code == 200)
+    assert {"approved": "completed", "rejected": "failed"}[won] == (await ended(store, run_id)).status
+    decisions = [event for event in await events(store, run_id) if isinstance(event, ApprovalGranted | ApprovalRejected)]
+    assert 1 == len(decisions)
+
+
+async def test_an_operator_is_told_why_there_is_nothing_to_decide(http: ASGIConductor, store: Store, shard: None) -> None:
+    document = definition("nothing", timeout="300ms")
+    document["steps"].append({"id": "next", "type": "approval", "depends_on": ["ok"]})
+    run_id, _ = await asked(store, document)
+    early = await decide_by_right(http, run_id, "next", action="approve")
+    assert (409, f'step "next" of run {run_id} does not wait for an approval: it is pending\n') == (early.status_code, early.text)
+    unknown = await decide_by_right(http, run_id, "nope", action="approve")
+    assert (404, f'run {run_id} has no step "nope"\n') == (unknown.status_code, unknown.text)
+    await ended(store, run_id)
+    late = await decide_by_right(http, run_id, action="approve")
+    assert (409, f'step "ok" of run {run_id} does not wait for an approval: it is failed\n') == (late.status_code, late.text)
+    assert 404 == (await decide_by_right(http, new_run_id(), action="approve")).status_code
+
+
+@pytest.mark.parametrize(
+    ("body", "offender"),
+    [
+        (b"", "the body"),
+        (b"{}", "action is required"),
+        (b'{"action":"maybe"}', 'action must be approve or reject, not "maybe"'),
+        (b'{"action":"approve","token":"x"}', 'unknown field "token"'),
+        (b'{"action":"approve","comment":1}', "comment must be a string"),
+    ],
+)
+async def test_a_bad_decision_of_an_operator_is_named(http: ASGIConductor, body: bytes, offender: str) -> None:
+    answer = await http.simulate_post(f"/approvals/{new_run_id()}/ok", body=body)
+    assert (400, True) == (answer.status_code, offender in answer.text)
+
+
+@pytest.mark.parametrize(("path", "told"), [("/approvals//ok", "the run id is missing"), ("/approvals/x/", "the step id is missing")])
+async def test_an_operators_missing_id_is_named(http: ASGIConductor, path: str, told: str) -> None:
+    answer = await http.simulate_post(path, body=b'{"action":"approve"}')
+    assert (400, True) == (answer.status_code, told in answer.text)
+
+
+async def test_what_waits_is_listed_oldest_run_first_and_only_as_long_as_it_waits(http: ASGIConductor, store: Store, shard: None) -> None:
+    document = definition("listed", description="Pay?", subject="ask.people", metadata={"amount": "5"})
+    first, token = await asked(store, document)
+    second, _ = await asked(store, document)
+    third, _ = await asked(store, document)
+    await until(lambda: _are_listed(http, 3))
+    listed = (await http.simulate_get("/approvals?workflow=listed")).json
+    assert [first, second, third] == [one["run_id"] for one in listed]
+    told = {key: value for key, value in listed[0].items() if not key.endswith("_at")}
+    same = {"run_id": first, "workflow_id": "listed", "step_id": "ok", "description": "Pay?", "subject": "ask.people"}
+    assert {**same, "metadata": {"amount": "5"}} == told
+    assert token not in orjson.dumps(listed).decode()
+    page = await http.simulate_get("/approvals?workflow=listed&limit=2")
+    link = page.headers["link"]
+    assert [first, second] == [one["run_id"] for one in page.json]
+    assert [third] == [one["run_id"] for one in (await http.simulate_get(link[1 : link.index(">")])).json]
+    await decide(http, first, token)
+    await decide_by_right(http, second, action="reject")
+    await http.simulate_post(f"/runs/{third}/cancel")
+    await ended(store, third)
+    assert [] == (await http.simulate_get("/approvals?workflow=listed")).json
+
+
+@pytest.mark.parametrize("query", ["limit=0", "limit=1001", "workflow=", "colour=red"])
+async def test_a_bad_list_of_approvals_is_named(http: ASGIConductor, query: str) -> None:
+    answer = await http.simulate_get(f"/approvals?{query}")
+    assert (400, True) == (answer.status_code, query.partition("=")[0] in answer.text)
+
+
 async def test_what_follows_an_approval_receives_the_decision(http: ASGIConductor, store: Store, shard: None) -> None:
     document = definition("then")
     document["steps"].append({"id": "last", "type": "approval", "depends_on": ["ok"], "task": "ignored"})
@@ -222,6 +323,10 @@ async def test_a_decision_for_a_step_that_is_none_of_that_kind_is_unauthorized(h
     assert 401 == (await decide(http, run_id, "0" * 64)).status_code
     await store.history.append(ApprovalGranted(run_id=run_id, step_id="ok", payload=Decision()))
     assert "running" == (await http.simulate_get(f"/runs/{run_id}")).json["status"]
+
+
+async def _are_listed(http: ASGIConductor, count: int) -> bool:
+    return count == len((await http.simulate_get("/approvals?workflow=listed")).json)
 
 
 async def _second_token(store: Store, run_id: str) -> str | None:

@@ -123,12 +123,34 @@ async def test_a_thousand_runs_are_cancelled_at_once_and_one_more_is_too_many(
     await until(lambda: _all_tasks(store, run_ids))
     before = await store.history.last_seq()
     answer = await _cancel(http, workflow_id=workflow)
-    assert (400, "more than 1000 runs match, 1000 is the most: narrow after and before\n") == (answer.status_code, answer.text)
+    assert (
+        400,
+        "more than 1000 runs match, 1000 is the most: narrow after and before, or take them in parts, with limit and cursor\n",
+    ) == (answer.status_code, answer.text)
     assert before == await store.history.last_seq()
     await http.simulate_post(f"/runs/{extra}/cancel")
     cancelled, skipped, total, _ = _result(await _cancel(http, workflow_id=workflow))
     assert (set(run_ids), [], 1000) == (cancelled, skipped, total)
     await until(lambda: _no_tasks(store, run_ids))  # the engine takes back what was queued
+
+
+async def test_more_than_a_thousand_are_cancelled_in_parts(http: ASGIConductor, workflow: str) -> None:
+    """1,200 runs of two instants: no bound of time cuts parts out of them."""
+    run_ids: set[str] = set()
+    for count in (1000, 200):
+        body = orjson.dumps({"workflow_id": workflow, "inputs": [None] * count})
+        run_ids |= set((await http.simulate_post("/runs/bulk", body=body)).json["run_ids"])
+    dry = (await _cancel(http, workflow_id=workflow, limit=1000, dry_run=True)).json
+    assert (1000, 200) == (dry["total"], dry["remaining"])
+    cursor: dict[str, str] = {}
+    parts = []
+    while not parts or "next" in parts[-1]:
+        parts.append((await _cancel(http, workflow_id=workflow, limit=500, **cursor)).json)
+        cursor = {"cursor": parts[-1].get("next", "")}
+    assert [(500, 700), (500, 200), (200, 0)] == [(part["total"], part["remaining"]) for part in parts]
+    assert dry["cancelled"] == [*parts[0]["cancelled"], *parts[1]["cancelled"]]
+    assert run_ids == {run_id for part in parts for run_id in part["cancelled"]}
+    assert {"cancelled"} == {await _status(http, run_id) for run_id in [*run_ids][:20]}
 
 
 BAD: dict[str, dict[str, Any]] = {
@@ -138,6 +160,10 @@ BAD: dict[str, dict[str, Any]] = {
     'workflow "a b"': {"workflow_id": "a b"},
     "status must be one of running pending all": {"workflow_id": "one", "status": "completed"},
     "status must be a string": {"workflow_id": "one", "status": 1},
+    "limit must be a whole number from 1 to 1000, not 0": {"workflow_id": "one", "limit": 0},
+    "limit must be a whole number from 1 to 1000, not 1001": {"workflow_id": "one", "limit": 1001},
+    "cursor goes with limit only": {"workflow_id": "one", "cursor": "1.a"},
+    'cursor "x"': {"workflow_id": "one", "limit": 1, "cursor": "x"},
     "after must be a time": {"workflow_id": "one", "after": "yesterday"},
     "before must be a time": {"workflow_id": "one", "before": "2001-01-01"},
     "dry_run must be true or false": {"workflow_id": "one", "dry_run": "yes"},

@@ -34,6 +34,8 @@ ELSEWHERE = {
     ("HEAD", "/ready"),
     ("POST", "/dead-letters/{seq}/replay"),
     ("POST", "/runs/{run_id}/approval/{step_id}"),
+    ("POST", "/approvals/{run_id}/{step_id}"),
+    ("POST", "/runs/{run_id}/retry"),
     ("POST", "/v1/tasks/{task_id}/resolve"),
     ("POST", "/v1/webhooks/{name}"),
 }
@@ -150,7 +152,7 @@ class Story:
         await self.of_triggers()
         await self.of_dead_letters()
         await self.ask("POST", "/v1/tasks/poll", {"task_types": ["t"], "max_tasks": 0, "timeout_ms": 0, "worker_id": "w"})
-        for path in ("/workers", "/health", "/health/telemetry", "/openapi.json"):
+        for path in ("/approvals", "/tasks", "/workers", "/health", "/health/telemetry", "/openapi.json"):
             await self.ask("GET", path)
 
     async def of_workflows_and_runs(self) -> None:

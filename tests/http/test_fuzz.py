@@ -94,7 +94,8 @@ BODIES: Mapping[str, Sequence[object]] = {
 
 
 OF_NAME = {operation.name: operation for operation in OPERATIONS}
-FOR_OTHERS = ("getReady", "decide", "replayDeadLetter")  # of which engines have to be there for success
+# of which engines have to be there for success
+FOR_OTHERS = ("getReady", "decide", "decideAsOperator", "replayDeadLetter", "retryRun")
 
 
 class Answer(Struct):

@@ -220,6 +220,55 @@ async def test_a_thousand_are_retried_and_one_more_is_too_many(http: ASGIConduct
     assert "failed" == (await http.simulate_get(f"/runs/{extra}")).json["status"]
 
 
+@pytest.mark.parametrize("mode", ["rerun", "replay"])
+async def test_failed_runs_are_retried_in_parts_each_once(http: ASGIConductor, store: Store, workflow: str, mode: str) -> None:
+    """Those that were started anew stay failed, and match again: the cursor tells where to go on."""
+    run_ids = await _failed_by_hand(http, store, workflow, 5)
+    first = (await _retry(http, workflow_id=workflow, mode=mode, limit=3)).json
+    second = (await _retry(http, workflow_id=workflow, mode=mode, limit=3, cursor=first["next"])).json
+    assert [(3, 2, True), (2, 0, False)] == [(part["total"], part["remaining"], "next" in part) for part in (first, second)]
+    assert run_ids == sorted(one["original_run_id"] for part in (first, second) for one in part["retried"])
+
+
+async def test_one_failed_run_goes_on_at_what_failed(http: ASGIConductor, store: Store, world: World, workflow: str) -> None:
+    [run_id] = await _failed(http, store, workflow, 1)
+    world.broken = False
+    answer = await http.simulate_post(f"/runs/{run_id}/retry")
+    assert (200, {"original_run_id": run_id}) == (answer.status_code, answer.json)
+    assert RunStatus.COMPLETED is (await ended(store, run_id)).status
+    again = await http.simulate_post(f"/runs/{run_id}/retry", body=b'{"mode":"replay"}')
+    assert (409, f"run {run_id} is completed, only a failed one can be resumed\n") == (again.status_code, again.text)
+
+
+async def test_one_failed_run_is_started_anew(http: ASGIConductor, store: Store, world: World, workflow: str) -> None:
+    [run_id] = await _failed(http, store, workflow, 1)
+    world.broken = False
+    answer = await http.simulate_post(f"/runs/{run_id}/retry", body=b'{"mode":"rerun"}')
+    assert (200, run_id) == (answer.status_code, answer.json["original_run_id"])
+    new = await ended(store, answer.json["new_run_id"])
+    assert (RunStatus.COMPLETED, b'{"n":0}', run_id) == (new.status, bytes(new.input), new.rerun_of)
+    refused = await http.simulate_post(f"/runs/{new.run_id}/retry", body=b'{"mode":"rerun"}')
+    assert (409, f"run {new.run_id} is not started again: it is completed\n") == (refused.status_code, refused.text)
+
+
+@pytest.mark.parametrize(
+    ("run_id", "body", "status", "told"),
+    [
+        ("", b"", 400, "the run id is missing"),
+        ("x", b"", 404, 'run "x" does not exist'),
+        ("0" * 32, b"", 404, "does not exist"),
+        ("0" * 32, b'{"mode":"rerun"}', 404, "does not exist"),
+        ("0" * 32, b'{"mode":"again"}', 400, "mode must be one of rerun replay"),
+        ("0" * 32, b'{"mode":1}', 400, "mode must be a string"),
+        ("0" * 32, b'{"force":true}', 400, 'unknown field "force"'),
+        ("0" * 32, b"[]", 400, "must be an object"),
+    ],
+)
+async def test_a_bad_retry_of_one_run_is_named(http: ASGIConductor, run_id: str, body: bytes, status: int, told: str) -> None:
+    answer = await http.simulate_post(f"/runs/{run_id}/retry", body=body)
+    assert (status, True) == (answer.status_code, told in answer.text)
+
+
 BAD: dict[str, dict[str, Any]] = {
     "workflow_id is required": {"mode": "rerun"},
     "mode is required": {"workflow_id": "one"},
@@ -227,6 +276,8 @@ BAD: dict[str, dict[str, Any]] = {
     '"nobody"': {"workflow_id": "nobody", "mode": "rerun"},
     "after must be a time": {"workflow_id": "one", "mode": "rerun", "after": "x"},
     'unknown field "status"': {"workflow_id": "one", "mode": "rerun", "status": "failed"},
+    "limit must be a whole number from 1 to 1000, not -1": {"workflow_id": "one", "mode": "rerun", "limit": -1},
+    "cursor goes with limit only": {"workflow_id": "one", "mode": "replay", "cursor": "1.a"},
     "dry_run must be true or false": {"workflow_id": "one", "mode": "rerun", "dry_run": 1},
 }
 

@@ -112,6 +112,16 @@ def _undecided(world: World, _: Operation) -> Found:
     return Found({"run_id": run_id}, {"token": world.token(run_id)})
 
 
+def _waiting(world: World, _: Operation) -> Found:
+    run_id = world.run("review")
+    world.token(run_id)
+    return Found({"run_id": run_id, "step_id": "review"})
+
+
+def _failed(world: World, _: Operation) -> Found:
+    return Found({"run_id": world.failed()})
+
+
 def _trigger(world: World, _: Operation) -> Found:
     name = f"t{uuid4().hex}"
     world.ask("PUT", f"/triggers/{name}", {"workflow": "greet", "webhook": {}})
@@ -144,6 +154,8 @@ FINDERS: Mapping[str, Callable[[World, Operation], Found]] = {
     "getScheduled": _scheduled,
     "unschedule": _scheduled,
     "decide": _undecided,
+    "decideAsOperator": _waiting,
+    "retryRun": _failed,
     **dict.fromkeys(("getTrigger", "putTrigger", "deleteTrigger", "fireTrigger", "testTrigger"), _trigger),
     **dict.fromkeys(("getDeadLetter", "discardDeadLetter", "replayDeadLetter"), _dead),
     "resolveTask": _polled,
