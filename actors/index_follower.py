@@ -21,6 +21,7 @@ from penstock.broker.history import Tip
 from penstock.broker.pull import Delivery
 from penstock.broker.store import Store
 from penstock.broker.tail import Gulp, Lost, Tail
+from penstock.config.background import both
 from penstock.config.logging import get_logger
 from penstock.engine.errors import Conflict, NeedsUpgrade, PenstockError, Unavailable
 from penstock.engine.events import IN_BETWEEN, Malformed, WorkflowScheduled, WorkflowStarted, decode
@@ -107,12 +108,7 @@ class _Follower:
     async def run(self, to_confirm: Sequence[str]) -> NoReturn:
         """Raises Lost, Unfit, Unavailable, sqlite3.DatabaseError; the file then stands at the last whole gulp."""
         self._unconfirmed = dict.fromkeys(to_confirm, time.monotonic())
-        try:
-            async with asyncio.TaskGroup() as group:
-                group.create_task(self._follow_log())
-                group.create_task(self._follow_snapshots())
-        except BaseExceptionGroup as ended:
-            raise ended.exceptions[0] from None
+        await both(self._follow_log(), self._follow_snapshots())
         raise AssertionError("both follow for ever")
 
     async def _follow_log(self) -> NoReturn:
