@@ -6,13 +6,13 @@ run's definition says. Looking for them is done by every engine, and may be done
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from typing import NamedTuple, NoReturn
 
 from msgspec import MsgspecError
 
 from penstock.actors.loading import load_many
+from penstock.actors.rounds import Rest, rounds
 from penstock.broker import names
 from penstock.broker.direct import Stored
 from penstock.broker.former_names import AMBIGUOUS
@@ -20,7 +20,7 @@ from penstock.broker.reception import return_unworked
 from penstock.broker.store import Store
 from penstock.broker.tasks import TaskPayload, decode
 from penstock.config.logging import get_logger
-from penstock.engine.errors import NotFound, PenstockError
+from penstock.engine.errors import NotFound
 from penstock.engine.state import STEP_OUT, Run
 
 EVERY_S = 10.0
@@ -42,13 +42,12 @@ class _Misnamed(NamedTuple):
 
 async def keep_names(store: Store) -> NoReturn:
     """Look for misnamed tasks, for ever."""
-    look = Look(store)
-    while True:
-        await asyncio.sleep(EVERY_S)
-        try:
-            await look.move(await store.history.now() - OLD_S)
-        except PenstockError as error:
-            log.warning("former_names_wait", error=str(error))
+    known = Look(store)
+
+    async def look(rest: Rest) -> None:
+        await known.move(await store.history.now() - OLD_S)
+
+    await rounds("former_names", look, EVERY_S)
 
 
 class Look:

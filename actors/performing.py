@@ -92,6 +92,8 @@ async def _order(shard: Shard, run: Run, command: Command, since: float, outputs
     """Send one command; a future stands for an answer that is still to come."""
     match command:
         case DispatchTask():
+            if command.or_anyone and not await _is_taken(shard, command):
+                command = replace(command, worker=None)
             if _is_light(command.input):
                 return shard.store.tasks.send(run.run_id, run.workflow_id, command)
             await _dispatch(shard, run, command, outputs)
@@ -120,6 +122,17 @@ async def _order(shard: Shard, run: Run, command: Command, since: float, outputs
         case _:
             assert_never(command)
     return None
+
+
+async def _is_taken(shard: Shard, command: DispatchTask) -> bool:
+    """Whether the worker that the task is for takes tasks of its type. To ask the broker may take a while."""
+    assert command.worker is not None
+    sticky_tasks = shard.store.sticky_tasks
+    known = sticky_tasks.known_to_take(command.task, command.worker)
+    if known is None:
+        known = await sticky_tasks.takes(command.task, command.worker)
+        shard.lease.check()
+    return known
 
 
 def _is_light(value: Value) -> bool:

@@ -27,6 +27,7 @@ from penstock.actors.relay import Relay
 from penstock.actors.strays import keep_from_straying
 from penstock.actors.telemetry import Numbers, reporting, secret_values
 from penstock.actors.triggers import keep_triggers
+from penstock.actors.unserved import keep_from_waiting_in_vain
 from penstock.actors.upkeep import keep_up
 from penstock.broker.owners import Member
 from penstock.broker.store import Store, open_store
@@ -46,6 +47,7 @@ ENGINE_WIDE = {
     "lost_tasks": keep_from_straying,
     "overdue_schedules": keep_on_time,
     "former_names": keep_names,
+    "unserved_tasks": keep_from_waiting_in_vain,
 }
 
 Loop = Callable[[], Coroutine[Any, Any, object]]

@@ -13,6 +13,7 @@ from typing import NoReturn, TypeAlias
 
 from penstock.actors.loading import load_many, snapshots
 from penstock.actors.rounds import PAGE, Rest, at_once, rounds
+from penstock.broker.pull import Delivery
 from penstock.broker.store import Store
 from penstock.broker.tasks import decode
 from penstock.config.logging import get_logger
@@ -77,16 +78,18 @@ async def _begun(store: Store, run: Run) -> list[tuple[tuple[str, str], Executio
 
 
 async def _return(store: Store, task: str, worker_id: str, begun: Mapping[Execution, str]) -> int:
-    returned = 0
-    for delivery in await store.sticky_tasks.unheld(task, worker_id):
-        found = decode(delivery.data)
-        timer = begun.get((found.run_id, found.step_id, found.attempt, found.iteration))
-        if timer is None:  # not begun: the run's own timer gives it to others
-            await delivery.give_back()
-            continue
-        log.warning("worker_lost_task", run_id=found.run_id, step_id=found.step_id, worker_id=worker_id)
-        ref = TimerRef(timer=timer, step_id=found.step_id, attempt=found.attempt)
-        await store.history.append(TimerFired(run_id=found.run_id, timestamp=rfc3339(time.time()), payload=ref))
-        await delivery.ack()  # last: a crash before this line brings it to the next look, and the run knows what it has heard
-        returned += 1
-    return returned
+    async with store.sticky_tasks.unheld(task, worker_id) as unheld:
+        return sum([await _returned(store, worker_id, begun, delivery) for delivery in unheld])
+
+
+async def _returned(store: Store, worker_id: str, begun: Mapping[Execution, str], delivery: Delivery) -> bool:
+    found = decode(delivery.data)
+    timer = begun.get((found.run_id, found.step_id, found.attempt, found.iteration))
+    if timer is None:  # not begun: the run's own timer gives it to others
+        await delivery.give_back()
+        return False
+    log.warning("worker_lost_task", run_id=found.run_id, step_id=found.step_id, worker_id=worker_id)
+    ref = TimerRef(timer=timer, step_id=found.step_id, attempt=found.attempt)
+    await store.history.append(TimerFired(run_id=found.run_id, timestamp=rfc3339(time.time()), payload=ref))
+    await delivery.ack()  # last: a crash before this line brings it to the next look, and the run knows what it has heard
+    return True

@@ -222,6 +222,15 @@ def sticky_consumer(task: str, worker_id: str) -> str:
     return f"sticky-{len(task)}-{task}-{worker_id}".replace(".", "~")
 
 
+def sticky_consumer_parts(consumer: str) -> tuple[str, str] | None:
+    """Type and worker id of such a consumer; None: it is another one."""
+    kind, _, rest = consumer.replace("~", ".").partition("-")
+    size, _, both = rest.partition("-")
+    if kind != "sticky" or not size.isdigit() or both[int(size) : int(size) + 1] != "-":
+        return None
+    return both[: int(size)], both[int(size) + 1 :]
+
+
 def task_message_id(run_id: str, step_id: str, iteration: int, attempt: int) -> str:
     return f"{run_id}.{step_id}.{iteration}.{attempt}"
 

@@ -312,7 +312,7 @@ def _step_timer_fired(workflow: Workflow, run: Run, record: Record, plan: StepPl
         case "sticky":
             step, commands = fall_back(run, plan, step)
         case "loop":
-            return out_of_time(_put_timeless(run, record, plan, step), record, plan)
+            return out_of_time(workflow, _put_timeless(run, record, plan, step), record, plan)
         case "approval":
             return expire(run, record, plan, step, timer.timer)
         case _:
@@ -365,4 +365,4 @@ def _take_back(workflow: Workflow, run: Run) -> Iterable[Command]:
     """Withdraw what is out: every timer, and the run's tasks once per type (and group), however many steps share it."""
     out = [(workflow.steps[step_id], step) for step_id, step in run.steps.items() if step.status in STEP_OUT]
     timers = [command for plan, step in out for command in retimed(run, plan.id, step, _cancelled(step))]
-    return [*timers, *dict.fromkeys(command for plan, step in out for command in withdrawal(plan, step))]
+    return [*timers, *dict.fromkeys(command for plan, step in out for command in withdrawal(workflow, plan, step))]

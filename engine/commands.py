@@ -11,7 +11,10 @@ from penstock.engine.payloads import Value
 
 
 class DispatchTask(Struct, frozen=True, tag=True):
-    """Queue one execution of a step for the workers of its task type (and group), or for the one `worker` its run is bound to."""
+    """Queue one execution of a step for the workers of its task type (and group), or for the one `worker` its run is bound to.
+
+    `or_anyone`: for all of them, too, where that worker has no consumer for the type.
+    """
 
     step_id: str
     task: str
@@ -22,6 +25,7 @@ class DispatchTask(Struct, frozen=True, tag=True):
     group: str | None = None
     worker: str | None = None
     step_type: str = "normal"
+    or_anyone: bool = False
 
 
 class WithdrawTask(Struct, frozen=True, tag=True):

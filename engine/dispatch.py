@@ -7,7 +7,7 @@ from typing import TypeAlias
 from msgspec.structs import replace
 
 from penstock.config.limits import STICKY_FALLBACK_S
-from penstock.engine.commands import Command, DispatchTask, RequestApproval, SetTimer, WithdrawSticky, WithdrawTask
+from penstock.engine.commands import Command, DispatchTask, RequestApproval, WithdrawSticky, WithdrawTask
 from penstock.engine.definitions import StepType
 from penstock.engine.events import Record
 from penstock.engine.inputs import step_input
@@ -24,12 +24,13 @@ def order(workflow: Workflow, run: Run, record: Record, plan: StepPlan, step: St
         asked = plan.approval
         expires = record.at + asked.timeout_s
         return step, [RequestApproval(plan.id, step.attempts, expires, asked.subject, asked.description, asked.metadata)]
-    if run.bound is None:
+    if run.bound is None or plan.group != run.bound_group:
         return step, [_task(run, plan, step)]
-    fallback = record.at + STICKY_FALLBACK_S if workflow.sticky == "soft" else None
-    step = replace(step, sticky=run.bound, fallback=fallback)
-    waits: list[SetTimer] = [] if fallback is None else step_timers(run, plan.id, step)[-1:]
-    return step, [_task(run, plan, step), *waits]
+    if workflow.sticky != "soft":
+        step = replace(step, sticky=run.bound)
+        return step, [_task(run, plan, step)]
+    step = replace(step, sticky=run.bound, fallback=record.at + STICKY_FALLBACK_S)
+    return step, [replace(_task(run, plan, step), or_anyone=True), *step_timers(run, plan.id, step)[-1:]]
 
 
 def fall_back(run: Run, plan: StepPlan, step: StepState) -> Ordered:
@@ -40,11 +41,12 @@ def fall_back(run: Run, plan: StepPlan, step: StepState) -> Ordered:
     return step, [withdrawn, _task(run, plan, step)]
 
 
-def withdrawal(plan: StepPlan, step: StepState) -> list[WithdrawTask]:
-    """Take back what is out of a step whose run is over."""
+def withdrawal(workflow: Workflow, plan: StepPlan, step: StepState) -> list[WithdrawTask]:
+    """Take back what is out of a step whose run is over; what may have gone to anyone from both places."""
     if plan.approval is not None:
         return []
-    return [WithdrawTask(plan.task, plan.group) if step.sticky is None else WithdrawTask(plan.task, worker=step.sticky)]
+    queued = [] if step.sticky is not None and workflow.sticky != "soft" else [WithdrawTask(plan.task, plan.group)]
+    return queued if step.sticky is None else [*queued, WithdrawTask(plan.task, worker=step.sticky)]
 
 
 def _task(run: Run, plan: StepPlan, step: StepState) -> DispatchTask:

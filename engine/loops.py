@@ -52,11 +52,11 @@ def _no_loop(run: Run, record: Record, event: StepContinue, plan: StepPlan) -> A
     return fail_for_good(run, record, plan, NO_LOOP) if is_answer else (run, [])
 
 
-def out_of_time(run: Run, record: Record, plan: StepPlan) -> Advance:
+def out_of_time(workflow: Workflow, run: Run, record: Record, plan: StepPlan) -> Advance:
     """The loop's last moment has come, whatever its step is doing. A task that still waits is taken back."""
     before = run.steps[plan.id]
     run, commands = fail_for_good(run, record, plan, _too_long(plan))
-    return run, [*commands, *withdrawal(plan, before)]
+    return run, [*commands, *withdrawal(workflow, plan, before)]
 
 
 def _too_long(plan: StepPlan) -> str:

@@ -109,7 +109,8 @@ class StepState(Struct, frozen=True, omit_defaults=True):
 class Run(Struct, frozen=True, omit_defaults=True):
     """One execution of a workflow. `seq` is the stream sequence of the last event folded in, `due` the workflow's deadline.
 
-    `resumes` counts how often it went on after it had failed; `bound` is the worker that a sticky run keeps to. An input that is too
+    `resumes` counts how often it went on after it had failed; `bound` is the worker that a sticky run keeps to, for the steps
+    of its `bound_group`: that of the step by which it was bound. An input that is too
     large for a state has its place in `input_at`; `input` is null then.
     """
 
@@ -132,6 +133,7 @@ class Run(Struct, frozen=True, omit_defaults=True):
     due: float | None = None
     resumes: int = 0
     bound: str | None = None
+    bound_group: str | None = None
     trace_parent: str | None = None
     input_at: Kept | None = None
 

@@ -110,7 +110,7 @@ def completed(
     run = put(run, record, plan.id, step)
     if workflow.sticky and run.bound is None and problem_with("worker id", worker_id) is None:
         assert worker_id is not None
-        run = replace(run, bound=worker_id)
+        run = replace(run, bound=worker_id, bound_group=plan.group)
         commands.append(BindWorker(worker_id))
     run, following = go_on(workflow, run, record, plan.id)
     return run, commands + following

@@ -41,8 +41,6 @@ async def begun(store: Store, name: str, sticky: str) -> tuple[str, Delivery]:
     run_id = await start(store, {**chain(name, 2), "sticky": sticky})
     task = f"{name}.echo"
     await until(lambda: store.reader.one(names.TASKS, names.task_subject(task, run_id)))
-    await store.history.append(StepCompleted(run_id=run_id, step_id="s0", attempt_number=1, worker_id=WORKER))
-    await until(lambda: store.reader.one(names.STICKY, names.sticky_subject(task, WORKER, run_id)))
     consumer, queue = names.sticky_consumer(task, WORKER), asyncio.Queue[Delivery]()
     config = {
         "name": consumer,
@@ -52,6 +50,8 @@ async def begun(store: Store, name: str, sticky: str) -> tuple[str, Delivery]:
         "filter_subject": names.sticky_filter(task, WORKER),
     }
     await store.broker.api(f"CONSUMER.CREATE.{names.STICKY}.{consumer}", {"stream_name": names.STICKY, "config": config})
+    await store.history.append(StepCompleted(run_id=run_id, step_id="s0", attempt_number=1, worker_id=WORKER))
+    await until(lambda: store.reader.one(names.STICKY, names.sticky_subject(task, WORKER, run_id)))
     async with open_pull(store.broker, names.STICKY, consumer, queue.put_nowait, batch=1):
         delivery = await queue.get()
     assert ("s1", 1) == (decode(delivery.data).step_id, decode(delivery.data).attempt)

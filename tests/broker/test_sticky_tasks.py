@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from unittest.mock import patch
 
 import pytest
 from msgspec import Raw
 from uuid_utils import uuid7
 
+from penstock.broker import sticky
 from penstock.broker.pull import Delivery
 from penstock.broker.store import Store
 from penstock.broker.tasks import decode
@@ -89,3 +91,19 @@ async def test_the_end_of_a_run_takes_back_what_waits_for_its_worker_and_nothing
     await store.tasks.send(other, "wf", order(task, "w1", "c"))
     await store.tasks.withdraw(run, task, None, "w1", lambda: None)
     assert await received(store, task, "w1", 1) == [("c", 1)]
+
+
+async def test_who_takes_a_type_is_what_the_broker_says_and_remembered_for_a_moment(store: Store, task: str) -> None:
+    tasks = store.sticky_tasks
+    assert (None, False, False) == (tasks.known_to_take(task, "w1"), await tasks.takes(task, "w1"), tasks.known_to_take(task, "w1"))
+    async with tasks.consume(task, "w1", lambda _: None, batch=1, room=lambda: 0):
+        assert (False, None) == (tasks.known_to_take(task, "w1"), tasks.known_to_take(task, "w2"))
+        assert [True, True, False] == await asyncio.gather(tasks.takes(task, "w1"), tasks.takes(task, "w1"), tasks.takes(task, "w2"))
+        assert (True, False) == (tasks.known_to_take(task, "w1"), tasks.known_to_take(task, "w2"))
+        with patch.object(sticky, "REMEMBERED_S", 0.0):
+            assert (None, None) == (tasks.known_to_take(task, "w1"), tasks.known_to_take(task, "w2"))
+
+
+async def test_what_waits_is_known_by_type_and_worker(store: Store, task: str, run: str) -> None:
+    await store.tasks.send(run, "wf", order(f"{task}.x", "w.1"))
+    assert [run] == (await store.sticky_tasks.waiting())[f"{task}.x", "w.1"]

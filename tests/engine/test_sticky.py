@@ -22,7 +22,9 @@ from penstock.engine.timers import live_timers
 from penstock.engine.workflow import Workflow
 from tests.engine.build import EPOCH, Play, approval, inputs, loop, only, skip_if, started, step, workflow
 
-CHAIN = (step("a"), step("b", "a", worker_group="gpu", retry={"max_attempts": 2}), step("c", "b"))
+CHAIN = tuple(step(one, *before, worker_group="gpu", **more) for one, before, more in (
+    ("a", (), {}), ("b", ("a",), {"retry": {"max_attempts": 2}}), ("c", ("b",), {})
+))  # fmt: skip
 SOFT = workflow(*CHAIN, sticky="soft")
 HARD = workflow(*CHAIN, sticky="hard")
 EITHER = pytest.mark.parametrize("definition", [SOFT, HARD], ids=["soft", "hard"])
@@ -85,6 +87,24 @@ def test_who_starts_fails_or_goes_on_is_not_bound(definition: Workflow) -> None:
     assert orders(commands) == [("a", 2, None), ("a", 1, None)]
 
 
+@EITHER
+@pytest.mark.parametrize("group", [None, "gpu"])
+def test_a_step_of_another_group_than_the_binding_goes_to_the_queue(definition: Workflow, group: str | None) -> None:
+    """Whoever completed the first step of a group takes tasks of that group alone; and one that takes all does not take those."""
+    steps = (step("a", worker_group=group), step("b", "a", worker_group="tpu"), step("c", "b", worker_group=group))
+    play = started(workflow(*steps, sticky=definition.sticky))
+    assert orders(play.complete("a", worker="w1")) == [("b", 1, None)]
+    assert (play.run.bound, play.run.bound_group, play.step("b").sticky, live_timers(play.run)) == ("w1", group, None, [])
+    assert orders(play.complete("b", 2, worker="w2")) == [("c", 1, "w1")]
+
+
+def test_only_a_soft_task_may_go_to_anyone_where_its_worker_takes_none_of_its_type() -> None:
+    commands = [started(definition).complete("a", worker="w1") for definition in (SOFT, HARD)]
+    assert [[task.or_anyone for task in only(DispatchTask, each)] for each in commands] == [[True], [False]]
+    [task] = only(DispatchTask, bound(SOFT).fire("sticky.b", "b", 1, after=5))
+    assert (task.worker, task.or_anyone) == (None, False)
+
+
 def test_a_run_that_is_not_sticky_binds_nobody() -> None:
     play = bound(workflow(*CHAIN))
     assert (play.run.bound, play.step("b").sticky, live_timers(play.run)) == (None, None, [])
@@ -137,7 +157,7 @@ def test_what_a_worker_began_stays_with_it() -> None:
     play = bound(SOFT)
     play.begin("b", worker="w1")
     assert (play.step("b").sticky, play.step("b").fallback) == ("w1", None)
-    assert only(WithdrawTask, play.cancel()) == [WithdrawTask("B", worker="w1")]
+    assert only(WithdrawTask, play.cancel()) == [WithdrawTask("B", "gpu"), WithdrawTask("B", worker="w1")]
 
 
 def test_a_soft_task_that_its_worker_began_and_lost_is_for_everyone() -> None:
@@ -251,11 +271,11 @@ def test_steps_out_when_the_run_is_bound_stay_with_everyone() -> None:
 
 
 def test_the_end_of_a_run_takes_back_what_waits_for_a_worker_once_per_type() -> None:
-    steps = (step("b", "a", task="T"), step("c", "a", task="T"), step("d", "a", task="T", worker_group="gpu"))
+    steps = (step("b", "a", task="T"), step("c", "a", task="T"), step("d", "a", task="T"))
     play = started(workflow(step("a"), *steps, sticky="soft"))
     play.complete("a", worker="w1")
     commands = play.cancel()
-    assert only(WithdrawTask, commands) == [WithdrawTask("T", worker="w1")]
+    assert only(WithdrawTask, commands) == [WithdrawTask("T"), WithdrawTask("T", worker="w1")]
     assert {command.timer for command in only(WithdrawTimer, commands)} == {"sticky.b", "sticky.c", "sticky.d"}
     assert live_timers(play.run) == []
     assert all(state.fallback is None for state in play.run.steps.values())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 from typing import TYPE_CHECKING, Any
 
+from penstock.broker import names
 from tests.simulation.clock import EPOCH
 from tests.simulation.consumers import Consumer
 from tests.simulation.streams import Refused, Stream, matches, stamp
@@ -38,8 +39,9 @@ def answer_of(server: Server, parts: list[str], request: dict[str, Any]) -> Refu
             return {"success": True}
         case ["CONSUMER", "CREATE", _, name, *_]:
             return create_consumer(server, name, request["config"])
-        case ["CONSUMER", "NAMES", _]:
-            return {"total": len(server.consumers), "consumers": list(server.consumers)[request.get("offset", 0) :]}
+        case ["CONSUMER", "NAMES", name]:
+            listed = server.sticky_consumers() if name == names.STICKY else list(server.consumers)
+            return {"total": len(listed), "consumers": listed[request.get("offset", 0) :]}
         case ["CONSUMER", "RESET", _, name] if name not in server.consumers:
             return None
         case ["CONSUMER", _, _, name] if name not in server.consumers:

@@ -46,6 +46,13 @@ def _acknowledges_what_is_not_written() -> Patch:
     return Lane, "acknowledgeable", acknowledgeable
 
 
+def _takes_every_worker_for_one_that_takes_all_types() -> Patch:
+    async def taken(shard: Shard, command: Any) -> bool:
+        return True
+
+    return performing, "_is_taken", taken
+
+
 def _forgets_what_was_ordered() -> Patch:
     """After a crash, what the events beyond the snapshot had ordered is not done again."""
 
@@ -214,6 +221,7 @@ MUTANTS: dict[str, Callable[[], Patch]] = {
     for mutant in (
         _acknowledges_what_is_not_written,
         _forgets_what_was_ordered,
+        _takes_every_worker_for_one_that_takes_all_types,
         _forgets_the_timers_of_a_former_owner,
         _lets_go_of_timers_too_early,
         _tries_only_once_to_hand_a_timer_over,

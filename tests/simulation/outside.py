@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import product
 from typing import TYPE_CHECKING, NamedTuple
 from zlib import crc32
 
@@ -20,6 +21,9 @@ from tests.simulation.watch import Broken
 if TYPE_CHECKING:
     from tests.simulation.world import World
 
+TYPES, WORKER_IDS = ("t", "u"), ("w0", "w1")
+NEVER_TAKEN = ("u", "w1")  # by that worker for itself, as long as things go wrong
+TAKES_S = 4.0  # how long a worker takes the same types
 REDELIVERED_S = 30.0  # a worker that is gone keeps its task for so long
 FAIR_S = 0.05
 CONTINUES = 2
@@ -56,10 +60,12 @@ FAIR = Character(((FAIR_S, OUTPUT),))
 
 
 class Workers:
-    """Every queue has its workers. Those of a bound run are the one that it is bound to, who may be away for a while."""
+    """Every queue has its workers. Those of a bound run are the one that it is bound to, who may be away for a while, and takes other types
+    at other times."""
 
     def __init__(self, world: World) -> None:
         self._world = world
+        self._world.server.sticky_consumers = self._consumers
         self.fair = False
         self._waiting: dict[tuple[str, int], TaskPayload] = {}
         self.all_said: list[Event] = []
@@ -67,11 +73,29 @@ class Workers:
     def offered(self, message: Message, delivery: int = 1) -> None:
         """A task was queued, or has come again."""
         task = decode(message.data)
+        if message.stream == names.STICKY and delivery == 1:
+            self._check_taken(message, task)
         self._waiting[message.stream, message.seq] = task
         number = crc32(f"{self._world.label(task.run_id)}.{task.step_id}.{task.iteration}.{task.attempt}.{delivery}".encode()) % 100
         character = FAIR if self.fair else next(one for most, one in CHARACTERS if number < most)
         away = message.stream == names.STICKY and not self.fair and number % 3 == 0
         self._work(message, task, Character((), keeps=True) if away else character, delivery)
+
+    def _consumers(self) -> list[str]:
+        """What the broker says that they take for themselves."""
+        era = int(self._world.server.now / TAKES_S)
+        return [
+            names.sticky_consumer(task, worker_id)
+            for task, worker_id in product(TYPES, WORKER_IDS)
+            if self.fair or ((task, worker_id) != NEVER_TAKEN and crc32(f"{task}.{worker_id}.{era}".encode()) % 3)
+        ]
+
+    def _check_taken(self, message: Message, task: TaskPayload) -> None:
+        run, workflow = self._world.watch.runs[task.run_id], self._world.watch.of[task.run_id].workflow
+        if workflow.steps[task.step_id].group != run.bound_group:
+            self._world.watch.fail(Broken("a task waits for a worker of another group", task.run_id))
+        if workflow.sticky == "soft" and names.sticky_of(message.subject) == NEVER_TAKEN and not self.fair:
+            self._world.watch.fail(Broken("a task waits for a worker that takes none of its type", task.run_id))
 
     def be_fair(self) -> None:
         """From now on each does what it is asked at once, also what waits."""
