@@ -65,21 +65,24 @@ def cancel(session: Session, /, run_ids: tuple[str, ...], reason: str | None, wo
     type=click.Choice(("replay", "rerun")),
     help="replay: the runs go on at what failed. rerun: new runs with the same inputs.  [default of ID...: replay]",
 )
+@click.option("--again", is_flag=True, help="With rerun: also runs that were rerun already.")
 @AFTER
 @BEFORE
 @DRY_RUN
 @click.pass_obj
-def retry(session: Session, /, run_ids: tuple[str, ...], workflow: str | None, mode: str | None, **matching: Any) -> None:
-    """Have the failed runs ID..., or those of a workflow, go on at what failed, or start them anew."""
+def retry(session: Session, /, run_ids: tuple[str, ...], workflow: str | None, mode: str | None, again: bool, **matching: Any) -> None:
+    """Have the failed runs ID..., or those of a workflow, go on at what failed, or start them anew (once, however often it is called)."""
     _either(run_ids, workflow)
-    client = session.client()
+    if again and mode != "rerun":
+        raise click.UsageError("--again can be given with --mode rerun only")
+    client, once = session.client(), mode == "rerun" and not again
     if workflow is None:
         _no_options("--workflow", **matching)
-        _each(run_ids, lambda run_id: client.retry(run_id, mode or "replay"), lambda done: _retried(done, "resumed"))
+        _each(run_ids, lambda run_id: client.retry(run_id, mode or "replay", once=once), lambda done: _retried(done, "resumed"))
     elif mode is None:
         raise click.UsageError("--workflow needs --mode: replay or rerun")
     else:
-        _retry_all(client, workflow, mode, matching)
+        _retry_all(client, workflow, mode, {**matching, "once": once})
 
 
 @click.command(cls=Command)

@@ -75,8 +75,9 @@ class _Choice(Struct, frozen=True, omit_defaults=True):
     approved_by: str | None = None
 
 
-class _Retry(Struct, frozen=True):
+class _Retry(Struct, frozen=True, omit_defaults=True):
     mode: str
+    once: bool = False
 
 
 class Matching(Struct, frozen=True, omit_defaults=True, kw_only=True):
@@ -98,9 +99,10 @@ class ToCancel(Matching, frozen=True, omit_defaults=True, kw_only=True):
 
 
 class ToRetry(Matching, frozen=True, omit_defaults=True, kw_only=True):
-    """`mode` is rerun or replay."""
+    """`mode` is rerun or replay; with `once`, what was rerun already is skipped."""
 
     mode: str
+    once: bool = False
 
 
 class Client:
@@ -180,9 +182,12 @@ class Client:
         """Cancel the runs that match."""
         return decode(self._service.send("POST", "/runs/cancel", content=msgspec.json.encode(matching)), CancelledRuns)
 
-    def retry(self, run_id: str, mode: str = "replay") -> RetriedRun:
-        """Have a failed run go on at what failed (replay), or start a new one with its input (rerun). Conflict when it has not failed."""
-        content = msgspec.json.encode(_Retry(mode))
+    def retry(self, run_id: str, mode: str = "replay", *, once: bool = False) -> RetriedRun:
+        """Have a failed run go on at what failed (replay), or start a new one with its input (rerun).
+
+        Raises Conflict when it has not failed, or with `once` when it was rerun already.
+        """
+        content = msgspec.json.encode(_Retry(mode, once))
         return decode(self._service.send("POST", f"/runs/{segment(run_id)}/retry", content=content), RetriedRun)
 
     def retry_all(self, matching: ToRetry) -> RetriedRuns:

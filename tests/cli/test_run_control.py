@@ -71,7 +71,7 @@ def test_a_dry_run_says_that_nothing_was_done(penstock: Penstock, service: Servi
     assert "a would be cancelled\n" == penstock("run", "cancel", "--workflow", "w", "--dry-run").out
     assert "a would be retried\n" == penstock("run", "retry", "--workflow", "w", "--mode", "rerun", "--dry-run").out
     assert [{"workflow_id": "w", "dry_run": True, "limit": 1000}] == service.bodies("POST /runs/cancel")
-    assert [{"workflow_id": "w", "mode": "rerun", "dry_run": True, "limit": 1000}] == service.bodies("POST /runs/retry")
+    assert [{"workflow_id": "w", "mode": "rerun", "once": True, "dry_run": True, "limit": 1000}] == service.bodies("POST /runs/retry")
 
 
 def test_retry_tells_what_became_of_each_run(penstock: Penstock, service: Service) -> None:
@@ -88,7 +88,20 @@ def test_retry_of_runs_replays_them_or_starts_them_anew(penstock: Penstock, serv
     service.on("POST /runs/r2/retry", Answer(b"run r2 is completed\n", 409))
     assert (1, "r1 resumed\n", "Error: run r2 is completed\n") == penstock("run", "retry", "r1", "r2")
     assert (0, "r1 again as r9\n", "") == penstock("run", "retry", "r1", "--mode", "rerun")
-    assert [{"mode": "replay"}, {"mode": "rerun"}] == service.bodies("POST /runs/r1/retry")
+    assert 0 == penstock("run", "retry", "r1", "--mode", "rerun", "--again").code
+    sent = [{"mode": "replay"}, {"mode": "rerun", "once": True}, {"mode": "rerun"}]
+    assert sent == service.bodies("POST /runs/r1/retry")
+
+
+def test_rerun_skips_what_was_rerun_already_unless_again_is_given(penstock: Penstock, service: Service) -> None:
+    reason = "already rerun as b"
+    skipped = {"retried": [], "skipped": [{"run_id": "a", "reason": reason}], "total": 1, "dry_run": False, "remaining": 0}
+    service.on("POST /runs/retry", skipped)
+    rerun = ("run", "retry", "--workflow", "w", "--mode", "rerun")
+    assert (0, f"a skipped: {reason}\n", "") == penstock(*rerun)
+    assert 0 == penstock(*rerun, "--again").code
+    assert 0 == penstock("run", "retry", "--workflow", "w", "--mode", "replay").code
+    assert [True, None, None] == [body.get("once") for body in service.bodies("POST /runs/retry") if isinstance(body, dict)]
 
 
 def test_cancel_of_a_workflow_goes_through_all_parts(penstock: Penstock, service: Service) -> None:
@@ -120,6 +133,7 @@ def test_after_an_error_the_parts_before_it_are_told(penstock: Penstock, service
         (("retry", "--workflow", "w"), "--workflow needs --mode: replay or rerun"),
         (("retry", "--mode", "rerun"), "either ID... or --workflow"),
         (("retry", "r1", "--workflow", "w"), "either ID... or --workflow"),
+        (("retry", "r1", "--again"), "--again can be given with --mode rerun only"),
         (("retry", "r1", "--after", "1h"), "--after can be given with --workflow only"),
         (("signal", "r1"), "Missing argument"),
         (("signal", "r1", "go", "--data", "{"), "the argument is not JSON"),

@@ -251,6 +251,15 @@ async def test_one_failed_run_is_started_anew(http: ASGIConductor, store: Store,
     assert (409, f"run {new.run_id} is not started again: it is completed\n") == (refused.status_code, refused.text)
 
 
+async def test_one_failed_run_is_started_anew_once_where_that_is_asked(http: ASGIConductor, store: Store, workflow: str) -> None:
+    [run_id] = await _failed_by_hand(http, store, workflow, 1)
+    once = b'{"mode":"rerun","once":true}'
+    answers = [await http.simulate_post(f"/runs/{run_id}/retry", body=body) for body in (once, once, b'{"mode":"rerun"}', once)]
+    assert [200, 409, 200, 409] == [answer.status_code for answer in answers]
+    assert f"is not started again: already rerun as {answers[0].json['new_run_id']}" in answers[1].text
+    assert answers[0].json["new_run_id"] != answers[2].json["new_run_id"]
+
+
 @pytest.mark.parametrize(
     ("run_id", "body", "status", "told"),
     [
