@@ -34,6 +34,7 @@ AGAIN_S = 0.5
 RENEW_S = 0.05
 CONFIRM_AFTER_S = 0.5  # an owner that is up has written its snapshot long before
 CONFIRMED_AT_ONCE = 20  # an engine that is far behind must not be slowed down by being read
+CALM_S = 10.0  # without it, the same trouble is another one
 
 log = get_logger()
 
@@ -42,6 +43,7 @@ async def follow(store: Store, path: Path) -> NoReturn:
     """Keep the index at `path` up with the log until cancelled. Raises Conflict when another process does that already."""
     with exclusively(path):
         log.info("run_index_followed", path=str(path))
+        trouble, troubled_at = "", 0.0
         while True:
             try:
                 await _follow_stream(store, path)
@@ -55,7 +57,9 @@ async def follow(store: Store, path: Path) -> NoReturn:
                 log.warning("run_index_rebuilt", reason=str(error))
                 remove(path)
             except sqlite3.DatabaseError as error:
-                log.error("run_index_broken", error=str(error))
+                if str(error) != trouble or time.monotonic() - troubled_at > CALM_S:
+                    log.error("run_index_broken", error=str(error))
+                trouble, troubled_at = str(error), time.monotonic()
                 if not isinstance(error, sqlite3.OperationalError):  # which also says that the disk is full
                     remove(path)
             await asyncio.sleep(AGAIN_S)

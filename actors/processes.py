@@ -77,14 +77,17 @@ def run_triggers(settings: Settings, parent: int) -> None:
 async def _shard(settings: Settings, number: int, engine: str, relay: Relay | None, stop: asyncio.Event) -> None:
     """Life after life, each with a connection of its own: what a life whose lease is over had under way ends with it."""
     with occupied(settings.broker.data_dir) as place:
-        patience_s = BROKER_PATIENCE_S
+        patience_s, told = BROKER_PATIENCE_S, False
         while not stop.is_set():
             try:
                 await _life(settings, new_member(place, number, engine), relay, stop, patience_s)
+                told = False
             except Unavailable as error:
                 if patience_s == BROKER_PATIENCE_S:  # it has never been there
                     raise
-                log.warning("shard_waits_for_broker", shard=number, error=str(error))
+                if not told:  # each attempt names another life, and there is one a second
+                    log.warning("shard_waits_for_broker", shard=number, error=str(error))
+                told = True
                 await asyncio.sleep(RETURN_AGAIN_S)
             patience_s = RETURN_PATIENCE_S
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from multiprocessing.connection import wait
 from types import FrameType
@@ -16,6 +16,7 @@ from penstock.config.logging import get_logger
 
 BACKOFF_S_MIN = 0.1
 BACKOFF_S_MAX = 5.0
+NOT_STARTED_S = 0.5  # until another attempt, when nothing was started at all: that costs nothing, and soon may be possible
 STOPPING = (signal.SIGTERM, signal.SIGINT)
 STEADY_S = 10.0  # a child that lived this long is started again without delay
 
@@ -38,7 +39,8 @@ class Process(Protocol):
 
 @dataclass
 class Child:
-    """One place in the process tree. `stage` orders the end: lower stages end first. `grace_s` is until SIGKILL."""
+    """One place in the process tree. `stage` orders the end: lower stages end first. `grace_s` is until SIGKILL. `problem` is why it
+    could not be started the last time."""
 
     name: str
     start: Callable[[], Process]
@@ -48,6 +50,7 @@ class Child:
     started_at: float = 0.0
     start_again_at: float = 0.0
     backoff_s: float = field(default=BACKOFF_S_MIN)
+    problem: str = ""
 
     @property
     def alive(self) -> bool:
@@ -57,15 +60,15 @@ class Child:
 class Supervisor:
     """Plain and small: one thread, no event loop. `run` returns once a signal came and every child has ended."""
 
-    def __init__(self, children: Sequence[Child], on_step: Callable[[], float | None], deadline_s: float, relay: Relay) -> None:
-        self._children, self._on_step, self._deadline_s, self._relay = children, on_step, deadline_s, relay
+    def __init__(self, children: Sequence[Child], deadline_s: float, relay: Relay) -> None:
+        self._children, self._deadline_s, self._relay = children, deadline_s, relay
         relay.name([child.name for child in children])
         self._stopping = False
         self._wakeup, self._waker = os.pipe()
         os.set_blocking(self._waker, False)
 
-    def run(self) -> None:
-        """Keep every child alive until SIGTERM or SIGINT. `on_step` is called between waits; it says when next (s, or None)."""
+    def run(self, *watches: Callable[[], float | None]) -> None:
+        """Keep every child alive until SIGTERM or SIGINT. Each of `watches` is called between waits, and says when next (s, or None)."""
         for number in STOPPING:
             signal.signal(number, self._stop)
         try:
@@ -73,13 +76,28 @@ class Supervisor:
                 if not self._stopping:
                     self._start(child)
             while not self._stopping:
-                self._wait(self._on_step())
+                self._wait(min((next_s for watch in watches if (next_s := watch()) is not None), default=None))
                 self._revive()
                 self._relay.pass_on()
         finally:
             self._end()
             for number in STOPPING:  # this process has nothing left to stop, and would die of another one on its way out
                 signal.signal(number, signal.SIG_IGN)
+
+    def restart(self, names: Collection[str]) -> None:
+        """End the children of these names, all of them if none is given, and have each started again when they have ended."""
+        group = [child for child in self._children if child.alive and (not names or child.name in names)]
+        begin = time.monotonic()
+        for child in group:
+            assert child.process is not None
+            child.process.terminate()
+        for child in group:
+            assert child.process is not None
+            wait([self._wakeup, child.process.sentinel], max(0.0, begin + child.grace_s - time.monotonic()))
+            if self._stopping:
+                return
+            self._await_end(child, time.monotonic())
+            child.process, child.start_again_at, child.backoff_s = None, 0.0, BACKOFF_S_MIN
 
     def _stop(self, number: int, frame: FrameType | None) -> None:
         self._stopping = True
@@ -120,10 +138,12 @@ class Supervisor:
         try:
             self._start(child)
         except Exception as error:
-            log.error("process_not_started", name=child.name, error=str(error))
-            child.start_again_at = time.monotonic() + child.backoff_s
-            child.backoff_s = min(child.backoff_s * 2, BACKOFF_S_MAX)
+            if str(error) != child.problem:
+                log.error("process_not_started", name=child.name, error=str(error))
+            child.problem = str(error)
+            child.start_again_at = time.monotonic() + NOT_STARTED_S
         else:
+            child.problem = ""
             self._relay.restarted(child.name)
 
     def _end(self) -> None:

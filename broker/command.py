@@ -7,7 +7,7 @@ import ctypes
 import os
 import signal
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import IO
 
 PR_SET_PDEATHSIG = 1
@@ -16,9 +16,22 @@ PR_SET_PDEATHSIG = 1
 class Command:
     """A program that was started; it gets SIGTERM when the process that started it ends."""
 
-    def __init__(self, arguments: Sequence[str], environ: Mapping[str, str] | None = None, output: IO[bytes] | None = None) -> None:
+    def __init__(
+        self,
+        arguments: Sequence[str],
+        environ: Mapping[str, str] | None = None,
+        output: IO[bytes] | None = None,
+        inherited: Collection[int] = (),
+    ) -> None:
+        """`inherited` are the open files that it gets beside its standard ones."""
         self._process = subprocess.Popen(
-            list(arguments), env=environ, stdin=subprocess.DEVNULL, stdout=output, stderr=output, preexec_fn=_apart
+            list(arguments),
+            env=environ,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            pass_fds=inherited,
+            preexec_fn=_apart,
         )
         self.sentinel = os.pidfd_open(self._process.pid)
 

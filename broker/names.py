@@ -45,6 +45,7 @@ RERUN_KEYS = "rerun_keys"
 MEMBER = "member"  # a shard that is alive
 CLAIM = "partition"  # who owns it
 DRAINED = "drained"  # an engine that shall own nothing
+PROBE = "probe"  # nothing: it is written to see whether that is possible
 
 CAPTURE_PREFIX = "TRIGGER-"
 CAPTURES_KEY = "/captures"  # in the bucket of triggers: which of those streams are there, and for whom
@@ -71,6 +72,7 @@ ENGINE_RING = "penstock.engine.ring"  # every shard looks again at who is there
 TRIGGERS_PING = "penstock.triggers.ping"  # every process that runs triggers answers
 METRICS_PING = "penstock.metrics.ping"  # every process answers with its numbers
 
+NO_SUBJECT = "=none"  # of no stream
 INBOX = "_INBOX"  # answers to one connection; with a user's name behind it, they can be kept from other users
 
 _STEP_EVENTS = (

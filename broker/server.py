@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import shutil
 import socket
@@ -14,6 +13,7 @@ from pathlib import Path
 import orjson
 
 from penstock.broker.command import Command
+from penstock.broker.data_dir import DataDir
 from penstock.config.limits import BODY_BYTES_MAX, BULK_RUNS_MAX, MIB
 from penstock.config.ports import trouble
 from penstock.config.settings import BrokerSettings
@@ -35,30 +35,41 @@ class EmbeddedBroker:
 
     def __init__(self, settings: BrokerSettings) -> None:
         self.settings = settings
-        self._dir = Path(settings.data_dir).absolute()
-        self._dir.mkdir(0o700, parents=True, exist_ok=True)
-        self._lock: int | None = _lock(self._dir)
+        self.data = DataDir(Path(settings.data_dir).absolute())
+        self.data.take()
         self.command: Command | None = None
 
     @property
     def url(self) -> str:
         return self.settings.own_url
 
+    @property
+    def running(self) -> bool:
+        return self.command is not None and self.command.exitcode is None
+
     def start(self) -> None:
-        """Return once it takes connections. Raises Conflict for a port in use, Invalid for credentials that cannot be read,
-        Unavailable when it does not come up."""
+        """Return once it takes connections. Raises Conflict for a port or a data directory in use, Invalid for credentials that cannot
+        be read, Unavailable when it does not come up or cannot write."""
         _check_free("the broker's port", _host(self.settings), self.settings.port)
         if self.settings.monitor_port:
             _check_free("the monitoring port", LOCAL, self.settings.monitor_port)
         if self.settings.leaf_credentials:
             _check_readable(self.settings.leaf_credentials)
-        config = self._dir / "broker.conf"
+        self.data.take()
+        try:
+            self.command = self._launch()
+        except OSError as error:
+            raise Unavailable(f"the data directory {self.data.path} cannot be written to: {error.strerror}") from error
+        self._wait_ready(self.command)
+        self.data.remember()
+
+    def _launch(self) -> Command:
+        config = self.data.path / "broker.conf"
         _write_private(config, render(self.settings))
-        for former in self._dir.glob(PORTS_FILES):
+        for former in self.data.path.glob(PORTS_FILES):
             former.unlink()
         with open(log_path(self.settings), "ab", opener=_private) as log:
-            self.command = Command([find_binary(), "-c", str(config)], _environ(), output=log)
-        self._wait_ready(self.command)
+            return Command([find_binary(), "-c", str(config)], _environ(), output=log)
 
     def stop(self, timeout_s: float = 5.0) -> None:
         """End it and release the lock; a second time does nothing."""
@@ -66,9 +77,7 @@ class EmbeddedBroker:
             self.command.terminate()
             self.command.join(timeout_s)
             self.command.kill()
-        if self._lock is not None:
-            os.close(self._lock)
-        self._lock = None
+        self.data.release()
 
     def _wait_ready(self, command: Command) -> None:
         deadline = time.monotonic() + READY_S_MAX
@@ -185,14 +194,3 @@ def _write_private(path: Path, text: str) -> None:
 
 def _private(path: str, flags: int) -> int:
     return os.open(path, flags, 0o600)
-
-
-def _lock(directory: Path) -> int:
-    """The server takes no lock on its store: two on one store would both run, and ruin it."""
-    handle = os.open(directory / "lock", os.O_RDWR | os.O_CREAT, 0o600)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        os.close(handle)
-        raise Conflict(f"the data directory {directory} is in use by another process") from error
-    return handle

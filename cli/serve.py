@@ -20,6 +20,7 @@ from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, sto
 
 from penstock.actors.processes import run_services, run_shard, run_triggers
 from penstock.actors.relay import Relay
+from penstock.actors.storage_guard import BROKER, StorageGuard
 from penstock.actors.supervisor import Child, Process, Supervisor
 from penstock.broker.command import Command
 from penstock.broker.connection import address, connect
@@ -29,6 +30,7 @@ from penstock.cli.options import settings_options
 from penstock.config.limits import HTTP_SHUTDOWN_S, SHUTDOWN_S
 from penstock.config.log_setup import configure
 from penstock.config.logging import get_logger
+from penstock.config.notice import Notice
 from penstock.config.ports import trouble
 from penstock.config.settings import BrokerSettings, Settings, load, to_environ
 from penstock.engine.errors import Conflict, Invalid, Unavailable
@@ -49,17 +51,19 @@ def serve(flags: dict[str, str], config: Path | None) -> None:
     settings = _settings(flags, config)
     _check_http_port(settings)
     broker = None if settings.broker.url else EmbeddedBroker(settings.broker)
-    started_at, relay = time.monotonic(), Relay()
+    started_at, relay, notice = time.monotonic(), Relay(), Notice()
     try:
         children = []
         if broker is not None:
             broker.start()
             _warn_if_open(settings.broker)
             settings = _on(settings, broker.url)
-            children.append(_broker_child(broker))
+            children.append(_broker_child(broker, settings.broker))
         _provision(settings.broker)
-        children += [*_shards(settings, None), _services_child(settings, relay, triggers=True), *_api_children(settings)]
-        _supervise(children, _watch_ready(settings, started_at), relay)
+        children += [*_shards(settings, None), _services_child(settings, relay, triggers=True), *_api_children(settings, notice)]
+        supervisor = Supervisor(children, SHUTDOWN_S, relay)
+        guards = [] if broker is None else [StorageGuard(broker, settings.broker, notice, supervisor.restart).watch]
+        supervisor.run(_watch_ready(settings, started_at), *guards)
     finally:
         if broker is not None:
             broker.stop()
@@ -73,7 +77,7 @@ def engine(flags: dict[str, str], config: Path | None) -> None:
     _need_url(settings)
     _provision(settings.broker)
     relay = Relay()
-    _supervise([*_shards(settings, relay), _python("triggers", run_triggers, settings)], lambda: None, relay)
+    Supervisor([*_shards(settings, relay), _python("triggers", run_triggers, settings)], SHUTDOWN_S, relay).run()
 
 
 @click.command()
@@ -85,7 +89,7 @@ def api(flags: dict[str, str], config: Path | None) -> None:
     _check_http_port(settings)
     _provision(settings.broker)
     relay = Relay()
-    _supervise([_services_child(settings, relay, triggers=False), *_api_children(settings)], lambda: None, relay)
+    Supervisor([_services_child(settings, relay, triggers=False), *_api_children(settings, None)], SHUTDOWN_S, relay).run()
 
 
 def _settings(flags: dict[str, str], config: Path | None) -> Settings:
@@ -147,20 +151,23 @@ _PATIENTLY = AsyncRetrying(
 )
 
 
-def _supervise(children: list[Child], on_step: Callable[[], float | None], relay: Relay) -> None:
-    Supervisor(children, on_step, SHUTDOWN_S, relay).run()
-
-
-def _broker_child(broker: EmbeddedBroker) -> Child:
-    """It runs already; the supervisor starts it again when it dies."""
+def _broker_child(broker: EmbeddedBroker, settings: BrokerSettings) -> Child:
+    """It runs already; the supervisor starts it again when it dies, in an empty directory with all streams made anew."""
+    bare = False
 
     def start() -> Process:
-        if broker.command is None or broker.command.exitcode is not None:
+        nonlocal bare
+        if not broker.running:
+            broker.data.check()
+            bare = bare or broker.data.empty
             broker.start()
+        if bare:
+            asyncio.run(_provision_once(settings))
+            bare = False
         assert broker.command is not None
         return broker.command
 
-    return Child("broker", start, stage=2, grace_s=BROKER_GRACE_S)
+    return Child(BROKER, start, stage=2, grace_s=BROKER_GRACE_S)
 
 
 def _shards(settings: Settings, relay: Relay | None) -> list[Child]:
@@ -184,14 +191,15 @@ def _python(name: str, target: Callable[..., None], *args: object) -> Child:
     return Child(name, start, stage=1, grace_s=ENGINE_GRACE_S)
 
 
-def _api_children(settings: Settings) -> list[Child]:
-    """gunicorn, with every effective setting in its environment."""
+def _api_children(settings: Settings, notice: Notice | None) -> list[Child]:
+    """gunicorn, with every effective setting in its environment, and what the supervisor has to tell about the storage."""
     arguments = [sys.executable, "-m", "gunicorn", "-c", "python:penstock.config.gunicorn", "penstock.http.app:application"]
-    environ = {**os.environ, **to_environ(settings)}
+    environ = {**os.environ, **to_environ(settings), **(notice.environ if notice else {})}
+    inherited = [notice.descriptor] if notice else []
 
     def start() -> Process:
         _check_http_port(settings)
-        return Command(arguments, environ)
+        return Command(arguments, environ, inherited=inherited)
 
     return [Child("http", start, stage=0, grace_s=HTTP_GRACE_S)]
 

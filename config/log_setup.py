@@ -10,7 +10,8 @@ import logging
 import os
 import sys
 from collections.abc import Sequence
-from typing import Any, TextIO
+from contextlib import suppress
+from typing import Any, TextIO, cast
 
 import orjson
 import structlog
@@ -30,6 +31,25 @@ def process_name() -> str:
     return _process
 
 
+class _Unfailing:
+    """A stream whose lines are lost where they cannot be written, as on a disk that is full. Nobody may fail because of a line of log."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        with suppress(OSError):
+            return self._stream.write(text)
+        return 0
+
+    def flush(self) -> None:
+        with suppress(OSError):
+            self._stream.flush()
+
+    def isatty(self) -> bool:
+        return self._stream.isatty()
+
+
 def configure(log: LogSettings, process: str, stream: TextIO | None = None) -> None:
     """Route all logging of this process to `stream` (stderr) under the name `process`. Calling it again replaces everything.
 
@@ -37,7 +57,7 @@ def configure(log: LogSettings, process: str, stream: TextIO | None = None) -> N
     """
     global _process
     _process = process
-    stream = sys.stderr if stream is None else stream
+    stream = cast(TextIO, _Unfailing(sys.stderr if stream is None else stream))
     level = logging.getLevelNamesMapping()[log.level.upper()]
     processors = _processors(process)
     _configure_structlog(level, processors, _renderers(log, stream), stream)

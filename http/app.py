@@ -1,8 +1,8 @@
 """The front end: an ASGI application that appends events, reads runs, and holds no state of its own.
 
 Here: one file per resource (workflows.py, runs.py, outputs.py, scheduled.py, bulk.py, retry.py, approvals.py, events.py,
-dead_letters.py, tasks.py, workers.py, triggers.py, webhooks.py, health.py, metrics.py); the worker bridge (bridge.py has its
-resources, bridge_service.py what one process of it does, the other bridge_*.py a part each); what a request may hold (bodies.py,
+dead_letters.py, tasks.py, workers.py, triggers.py, webhooks.py, health.py, storage.py, metrics.py); the worker bridge (bridge.py
+has its resources, bridge_service.py what one process of it does, the other bridge_*.py a part each); what a request may hold (bodies.py,
 params.py, paths.py), and who may send it (auth.py, protection.py, browsers.py); what is answered (answers.py, views.py, errors.py:
 every error becomes a status there and nowhere else); backend.py, the connection to the store; catalog.py, the definitions at hand;
 client.py, the other end; openapi.py, the document of it all, out of a row an operation in openapi_table.py.
@@ -18,6 +18,7 @@ from typing import TypeAlias
 from falcon.asgi import App, Request, Response
 
 from penstock.actors.telemetry import secret_values
+from penstock.config.notice import Reading
 from penstock.config.settings import Settings, load
 from penstock.http import errors, openapi, openapi_page
 from penstock.http.approvals import Approval, Approvals, OperatorApproval
@@ -42,6 +43,7 @@ from penstock.http.reference import Document, Reference
 from penstock.http.retry import RunRetry
 from penstock.http.runs import Cancellation, Run, Runs, Signal
 from penstock.http.scheduled import Scheduled
+from penstock.http.storage import Changes, StorageHealth
 from penstock.http.tasks import Tasks
 from penstock.http.triggers import Fire, Trial, Trigger, Triggers
 from penstock.http.webhooks import Webhook
@@ -67,6 +69,8 @@ def create_app(settings: Settings) -> Application:
         app.add_middleware(Protection())
     app.add_middleware(ForeignPages(settings.http.cors_origins))
     app.add_middleware(BridgeAuth(settings.http.bridge_token))
+    notice = Reading()
+    app.add_middleware(Changes(notice))
     errors.register(app)
     app.add_route("/workflows", Workflows(backend))
     app.add_route("/workflows/{name}", Workflow(backend))
@@ -98,10 +102,11 @@ def create_app(settings: Settings) -> Application:
     app.add_route("/v1/tasks/poll", Poll(backend))
     app.add_route("/v1/tasks/{task_id}/resolve", Resolution(backend))
     app.add_route("/v1/runs/{run_id}/signals/{name}", RunSignal(backend))
-    app.add_route("/health", Health(backend))
+    storage = StorageHealth(backend, notice)
+    app.add_route("/health", Health(backend, storage))
     app.add_route("/health/telemetry", TelemetryHealth(backend))
     app.add_route("/metrics", Metrics(backend))
-    app.add_route("/ready", Ready(backend))
+    app.add_route("/ready", Ready(backend, storage))
     app.add_route("/openapi.json", Document(openapi.to_json))
     app.add_route("/docs", Reference(openapi_page.render, STYLE))
     return app

@@ -5,27 +5,28 @@
 
 from __future__ import annotations
 
-import asyncio
-from typing import Any
+from contextlib import suppress
+from typing import TypeVar
 
-import orjson
+import msgspec
 from falcon.asgi import Request, Response
 from msgspec import Struct
 
 from penstock.broker import names
-from penstock.broker.connection import ApiError, Broker
+from penstock.broker.connection import Broker
 from penstock.broker.leaf import Link, recall
-from penstock.broker.store import Store
 from penstock.broker.telemetry import StreamState
 from penstock.config.background import both
-from penstock.config.limits import PARTITIONS, PAYLOAD_BYTES_MAX
+from penstock.config.limits import PARTITIONS
 from penstock.config.settings import BrokerSettings
 from penstock.engine.errors import Unavailable
 from penstock.http import answers
 from penstock.http.backend import Backend
+from penstock.http.storage import StorageHealth
 
 ANSWERS_S_MAX = 0.3
-API_S_MAX = 2.0
+
+T = TypeVar("T")
 
 
 class Leaf(Struct, frozen=True):
@@ -63,26 +64,41 @@ class TelemetryHealth:
 
 
 class Health:
-    def __init__(self, backend: Backend) -> None:
-        self._backend = backend
+    def __init__(self, backend: Backend, storage: StorageHealth) -> None:
+        self._backend, self._storage = backend, storage
 
     async def on_get(self, req: Request, resp: Response) -> None:
         """Whether the broker is connected and its storage works."""
-        await _check_storage(self._backend.store, self._backend.settings)
+        problem = await self._storage.problem()
+        if problem:
+            raise Unavailable(problem)
         answers.ok(resp, Status("healthy", _leaf(self._backend.settings)))
 
 
+class Owned(Struct, frozen=True):
+    """What a shard answers, and any shard of any version; anybody else at the broker may answer, too."""
+
+    partitions: frozenset[int]
+
+
+class Running(Struct, frozen=True):
+    """What answers for the triggers: an object, of which nothing is read."""
+
+
 class Ready:
-    def __init__(self, backend: Backend) -> None:
-        self._backend = backend
+    def __init__(self, backend: Backend, storage: StorageHealth) -> None:
+        self._backend, self._storage = backend, storage
 
     async def on_get(self, req: Request, resp: Response) -> None:
         """Whether every part of the service has started; what is missing, otherwise."""
         broker = self._backend.store.broker
         if self._backend.audience.dismissed:
             raise Unavailable("this front end is stopping")
+        storage = await self._storage.problem()
         unowned, triggers = await both(_unowned(broker), _triggers_run(broker))
-        problems = [f"no engine has the partitions {_ranges(unowned)}"] if unowned else []
+        problems = [storage] if storage else []
+        if unowned:
+            problems.append(f"no engine has the partitions {_ranges(unowned)}")
         if not triggers:
             problems.append("no engine runs the triggers")
         if not self._backend.index.alive():
@@ -99,37 +115,6 @@ def _leaf(settings: BrokerSettings) -> Leaf | None:
     return Leaf(all(link.connected for link in links), links)
 
 
-async def _check_storage(store: Store, settings: BrokerSettings) -> None:
-    """Raises Unavailable that says why the storage does not work: no history, no answer, or full."""
-    try:
-        async with asyncio.timeout(API_S_MAX):
-            await store.history.last_seq()
-            info = await store.broker.api("INFO")
-    except TimeoutError as error:
-        raise Unavailable("the broker's storage gives no answer") from error
-    except ApiError as error:
-        raise Unavailable(f"the broker's storage does not work: {error}") from error
-    used, limit = _used(info, settings)
-    if limit is not None and used + PAYLOAD_BYTES_MAX > limit:
-        raise Unavailable(f"the broker's storage is full: {used} of {limit} bytes are used")
-
-
-async def storage(store: Store, settings: BrokerSettings) -> tuple[int, int | None]:
-    """Bytes that are stored, and how many may be. Raises Unavailable, ApiError."""
-    return _used(await store.broker.api("INFO", timeout_s=API_S_MAX), settings)
-
-
-def _used(info: dict[str, Any], settings: BrokerSettings) -> tuple[int, int | None]:
-    return info["storage"], _limit(info["limits"]["max_storage"], settings)
-
-
-def _limit(account: int, settings: BrokerSettings) -> int | None:
-    """Bytes that may be stored. The embedded broker's limit is the server's, of which its account knows nothing."""
-    if account > 0:
-        return account
-    return settings.max_store_bytes if settings.embedded else None
-
-
 async def _unowned(broker: Broker) -> set[int]:
     """The partitions for which no engine answers."""
     found = await broker.ask_all(names.ENGINE_PING, lambda answers: not _without(answers), ANSWERS_S_MAX)
@@ -137,11 +122,21 @@ async def _unowned(broker: Broker) -> set[int]:
 
 
 async def _triggers_run(broker: Broker) -> bool:
-    return bool(await broker.ask_all(names.TRIGGERS_PING, bool, ANSWERS_S_MAX))
+    found = await broker.ask_all(names.TRIGGERS_PING, lambda answers: bool(_read(answers, Running)), ANSWERS_S_MAX)
+    return bool(_read(found, Running))
 
 
 def _without(answers: list[bytes]) -> set[int]:
-    return set(range(PARTITIONS)).difference(*(orjson.loads(answer)["partitions"] for answer in answers))
+    return set(range(PARTITIONS)).difference(*(answer.partitions for answer in _read(answers, Owned)))
+
+
+def _read(answers: list[bytes], kind: type[T]) -> list[T]:
+    """Those that are what they should be: what is none is nobody's answer."""
+    found = []
+    for answer in answers:
+        with suppress(msgspec.MsgspecError):
+            found.append(msgspec.json.decode(answer, type=kind))
+    return found
 
 
 def _ranges(numbers: set[int]) -> str:

@@ -27,7 +27,7 @@ from penstock.config.limits import PARTITIONS
 from penstock.config.metrics import METRICS, Metric
 from penstock.engine.errors import PenstockError, Unavailable
 from penstock.http.backend import Backend
-from penstock.http.health import storage
+from penstock.http.storage import storage
 
 ANSWERS_S_MAX = 0.3
 BROKER_S_MAX = 2.0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import json
 import logging
@@ -94,3 +95,17 @@ def test_json_holds_any_text_on_its_line() -> None:
     structlog.get_logger().warning("refused", path=foreign)
     assert foreign == json.loads(stream.getvalue())["path"]
     assert 1 == stream.getvalue().count("\n")
+
+
+class Full(io.StringIO):
+    """What a disk without room does with every line, since nothing is kept back for long."""
+
+    def write(self, text: str) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def test_a_disk_that_takes_no_bytes_fails_nobody_who_logs(capsys: pytest.CaptureFixture[str]) -> None:
+    configure(LogSettings(format="json"), "shard-0", Full())
+    structlog.get_logger().error("storage_takes_nothing")
+    logging.getLogger("gunicorn.error").error("told by a library")
+    assert capsys.readouterr().err == ""  # nor is a traceback put in place of the line

@@ -16,14 +16,18 @@ from penstock.broker import names
 from penstock.broker.provisioning import provision
 from penstock.broker.server import EmbeddedBroker
 from penstock.broker.store import Store, open_store
+from penstock.config.background import all_of
 from penstock.config.limits import MIB, PARTITIONS
+from penstock.config.notice import Notice
 from penstock.config.settings import BrokerSettings, Settings
 from penstock.engine import errors
 from penstock.engine.errors import PenstockError
 from penstock.http.app import create_app
 from penstock.http.errors import KINDS
+from penstock.http.storage import KNOWN_S
 from tests.conftest import free_port
 from tests.support.conductor import Conductor
+from tests.support.file_limits import limited
 from tests.support.waiting import until
 
 
@@ -34,19 +38,24 @@ def own_settings(data_dir: Path) -> BrokerSettings:
 
 
 @contextmanager
-def _running(settings: BrokerSettings) -> Iterator[None]:
+def _running(settings: BrokerSettings) -> Iterator[EmbeddedBroker]:
     broker = EmbeddedBroker(settings)
     broker.start()
     try:
-        yield
+        yield broker
     finally:
         broker.stop()
 
 
 @pytest.fixture
-def own(own_settings: BrokerSettings) -> Iterator[BrokerSettings]:
-    with _running(own_settings):
-        yield own_settings
+def running(own_settings: BrokerSettings) -> Iterator[EmbeddedBroker]:
+    with _running(own_settings) as broker:
+        yield broker
+
+
+@pytest.fixture
+def own(running: EmbeddedBroker) -> BrokerSettings:
+    return running.settings
 
 
 async def test_a_service_with_a_broker_is_healthy(http: ASGIConductor) -> None:
@@ -84,9 +93,67 @@ async def test_a_full_storage_is_not_healthy(own: BrokerSettings) -> None:
         assert 200 == (await http.simulate_get("/health")).status_code
         for number in range(8):
             await store.signals.put(f"r.{number}", b"x" * MIB)
-        answer = await http.simulate_get("/health")
-    assert 503 == answer.status_code
-    assert "full" in answer.text
+        answer = await until(lambda: _unhealthy(http), 4 * KNOWN_S)
+    assert "full" in answer
+
+
+async def test_many_who_ask_for_health_cost_one_write_in_a_moment(http: ASGIConductor, store: Store) -> None:
+    writes = names.bucket_stream(names.ENGINES)
+
+    async def written() -> int:
+        return int((await store.broker.api(f"STREAM.INFO.{writes}"))["state"]["last_seq"])
+
+    await http.simulate_get("/health")
+    before, begin = await written(), time.monotonic()
+    answers = await all_of(http.simulate_get("/health") for _ in range(200))
+    assert {200} == {answer.status_code for answer in answers}
+    assert await written() - before <= 1 + (time.monotonic() - begin) / KNOWN_S
+
+
+async def test_a_broker_that_stores_nothing_is_not_healthy_and_the_reason_is_told(own: BrokerSettings, running: EmbeddedBroker) -> None:
+    async with open_store(own, "test") as store, Conductor(create_app(Settings(broker=own))) as http:
+        await provision(store.broker, own)
+        assert running.command
+        with limited([running.command.pid], 1):
+            answer = await until(lambda: _unhealthy(http), 10)
+            assert "the broker stores nothing: no answer to a write in 1.5 s\n" == answer
+            assert answer in (await http.simulate_get("/ready")).text
+
+
+async def test_what_the_supervisor_tells_is_the_reason_and_nothing_is_changed_then(
+    http: ASGIConductor, store: Store, broker_settings: BrokerSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    notice = Notice()
+    for name, value in notice.environ.items():
+        monkeypatch.setenv(name, value)
+    async with Conductor(create_app(Settings(broker=broker_settings))) as http:
+        notice.say("no space left on device")
+        before = await store.history.last_seq()
+        for path in ("/health", "/ready"):
+            answer = await http.simulate_get(path)
+            assert (503, "no space left on device") == (answer.status_code, answer.text.splitlines()[0])
+        answer = await http.simulate_post("/runs", body=b'{"workflow":"w"}')
+        assert (503, "no space left on device; nothing was done\n") == (answer.status_code, answer.text)
+        for path in PUBLISHING:
+            assert 500 == (await http.simulate_post(path)).status_code
+        assert before == await store.history.last_seq()
+        assert 404 == (await http.simulate_get(f"/runs/{'0' * 32}")).status_code
+        notice.say("")
+        assert 200 == (await http.simulate_get("/health")).status_code
+
+
+NO_OBJECTS = [b"junk", b"[]", b"null", b"\xff", b"[" * 10_000]
+NO_SHARDS = [*NO_OBJECTS, b"{}", b'{"partitions":5}', b'{"partitions":["x"]}', b'{"partitions":[-1,99]}']
+
+
+async def test_junk_that_answers_pings_is_nobody(http: ASGIConductor, store: Store) -> None:
+    for subject, bodies in ((names.ENGINE_PING, NO_SHARDS), (names.TRIGGERS_PING, NO_OBJECTS), (names.METRICS_PING, NO_SHARDS)):
+        for body in bodies:
+            await store.broker.answer(subject, body)
+    await store.broker.flush()
+    answer = await http.simulate_get("/ready")
+    assert (503, ["no engine has the partitions 0-31", "no engine runs the triggers"]) == (answer.status_code, answer.text.splitlines()[:2])
+    assert 200 == (await http.simulate_get("/metrics")).status_code
 
 
 REQUESTS = [
@@ -173,6 +240,12 @@ async def _healthy(http: ASGIConductor) -> None:
     async with asyncio.timeout(10):
         while (await http.simulate_get("/health")).status_code != 200:
             pass
+
+
+async def _unhealthy(http: ASGIConductor) -> str | None:
+    """What is told when it is 503."""
+    answer = await http.simulate_get("/health")
+    return answer.text if answer.status_code == 503 else None
 
 
 async def _own(store: Store, shard: int, partitions: list[int]) -> None:

@@ -21,6 +21,12 @@ class OwnBroker:
         self.settings = msgspec.structs.replace(embedded, url=f"nats://127.0.0.1:{embedded.port}")
         self._server: EmbeddedBroker | None = None
 
+    @property
+    def pid(self) -> int:
+        assert self._server
+        assert self._server.command
+        return self._server.command.pid
+
     def start(self) -> None:
         self._server = EmbeddedBroker(self.settings)
         self._server.start()

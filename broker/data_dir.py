@@ -1,0 +1,122 @@
+"""The embedded broker's directory: locked by one supervisor, still the same that the broker was started in, and able to take bytes."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from contextlib import suppress
+from pathlib import Path
+
+from penstock.config.limits import MIB
+from penstock.engine.errors import Conflict, Unavailable
+
+STREAMS = "jetstream"
+LOCK = "lock"
+PROBE = "write-probe"
+ROOM_BYTES = 4 * MIB  # with less, a broker that is started again would soon stand still again
+
+
+class DataDir:
+    """Owned by the embedded broker. The lock is held from `take` to `release`, or until the process ends."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._lock: int | None = None
+        self._device: int | None = None
+        self._streams: tuple[int, int] | None = None
+
+    @property
+    def empty(self) -> bool:
+        """Whether no broker has ever stored anything here."""
+        return not (self.path / STREAMS).exists()
+
+    def take(self) -> None:
+        """Make the directory and lock it, again if it was removed meanwhile. Raises Conflict, Unavailable."""
+        try:
+            self.path.mkdir(0o700, parents=True, exist_ok=True)
+            self._renew_lock()
+        except OSError as error:
+            raise Unavailable(f"the data directory {self.path} cannot be used: {error.strerror}") from error
+        self._device = self.path.stat().st_dev
+
+    def release(self) -> None:
+        """A second time does nothing."""
+        if self._lock is not None:
+            os.close(self._lock)
+        self._lock = None
+
+    def _renew_lock(self) -> None:
+        """The server takes no lock on its store: two on one store would both run, and ruin it."""
+        handle = os.open(self.path / LOCK, os.O_RDWR | os.O_CREAT, 0o600)
+        if self._lock is not None and os.path.sameopenfile(handle, self._lock):
+            os.close(handle)
+            return
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            os.close(handle)
+            raise Conflict(f"the data directory {self.path} is in use by another process") from error
+        self.release()
+        self._lock = handle
+
+    def remember(self) -> None:
+        """The broker has just been started in it."""
+        self._streams = self._identity()
+
+    def gone(self) -> bool:
+        """Whether what the broker stored is not there any more: removed, moved away, or unmounted while it runs."""
+        return self._streams is not None and self._streams != self._identity()
+
+    def give_up(self) -> None:
+        """What is gone does not come back: the next broker begins with what it finds."""
+        self._streams = None
+
+    def check(self) -> None:
+        """Raises Unavailable that says why no broker can be started here now."""
+        problem = f"{self.path / STREAMS} was removed" if self.gone() else self.problem()
+        if problem:
+            raise Unavailable(problem)
+
+    def _identity(self) -> tuple[int, int] | None:
+        with suppress(OSError):
+            found = (self.path / STREAMS).stat()
+            return found.st_dev, found.st_ino
+        return None
+
+    def misplaced(self) -> str | None:
+        """What is wrong when the path leads to another file system than it did; a broker would begin anew there, and hide what there is."""
+        if self._device is None or self._device == _device(self.path):
+            return None
+        return f"the data directory {self.path} is on another file system than before: is it not mounted?"
+
+    def problem(self) -> str | None:
+        """Why nothing can be stored here now, by writing some MiB and looking where they went. None: it can."""
+        if misplaced := self.misplaced():
+            return misplaced
+        try:
+            self.path.mkdir(0o700, parents=True, exist_ok=True)
+            _write(self.path / PROBE)
+        except OSError as error:
+            return f"the data directory {self.path} takes no bytes: {error.strerror}"
+        return None
+
+
+def _device(path: Path) -> int | None:
+    """Of the directory, or of the nearest one above that is there."""
+    for one in (path, *path.parents):
+        with suppress(OSError):
+            return one.stat().st_dev
+    return None
+
+
+def _write(path: Path) -> None:
+    """What a file system takes at first it may refuse when it comes to the disk."""
+    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    try:
+        rest = memoryview(bytes(ROOM_BYTES))
+        while rest:
+            rest = rest[os.write(handle, rest) :]
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+        path.unlink(missing_ok=True)
