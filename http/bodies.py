@@ -32,6 +32,8 @@ KINDS: Mapping[Any, tuple[type, str]] = {
     list[str]: (list, "an array"),
     dict[str, str]: (dict, "an object"),
 }
+WHOLE = (int, int | None)
+WITH_STRINGS = (list[str], dict[str, str])
 
 T = TypeVar("T", bound=Struct)
 
@@ -108,5 +110,18 @@ def _field_problems(name: str, field: FieldInfo, value: object) -> Iterator[str]
     if value is None:
         if field.required:
             yield f"{name} is required"
+    elif field.type in WHOLE and isinstance(value, bool | float):
+        yield f"{name} must be a whole number, not {orjson.dumps(value).decode()}"
     elif field.type in KINDS and not isinstance(value, KINDS[field.type][0]):
         yield f"{name} must be {KINDS[field.type][1]}, not {json_type(value)}"
+    elif field.type in WITH_STRINGS:
+        yield from _item_problems(name, value)
+
+
+def _item_problems(name: str, value: object) -> Iterator[str]:
+    """Of an array or an object of strings."""
+    items = [(f"{name} {quoted(key)}", item) for key, item in value.items()] if isinstance(value, dict) else []
+    items += [(f"{name}[{at}]", item) for at, item in enumerate(value)] if isinstance(value, list) else []
+    for place, item in items:
+        if not isinstance(item, str):
+            yield f"{place} must be a string, not {json_type(item)}"

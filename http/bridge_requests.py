@@ -20,6 +20,7 @@ from penstock.http import bodies
 TRANSPORT = "bridge"
 ACTIONS = ("complete", "fail", "pause", "checkpoint", "continue", "heartbeat")
 RETRY_AFTER_MS_MAX = 2**53
+PID_MAX = 2**32 - 1
 
 
 class ConnectWorker(Struct, frozen=True, forbid_unknown_fields=True):
@@ -96,6 +97,7 @@ async def connection(req: Request) -> WorkerRegistration:
     _check_types(report, request.task_types)
     _check_name(report, "worker_group", request.worker_group)
     _check_number(report, "max_tasks", request.max_tasks, 1, 2**31)
+    _check_number(report, "pid", request.pid, 0, PID_MAX)
     _raise(report)
     return WorkerRegistration(
         worker_id=request.worker_id,
@@ -136,6 +138,8 @@ def action_in(body: bytes) -> Action:
 
 
 def _complete(request: ResolveTask, report: Report) -> Action:
+    if request.error:  # whoever gives one means that the attempt failed: it must not pass for done
+        report.add("error must be empty for complete: an attempt that failed is told by fail")
     return Complete(_json("output", request.output))
 
 

@@ -20,7 +20,7 @@ from penstock.config.limits import (
 from penstock.engine.state import RunStatus, StepStatus
 from penstock.http import bulk
 from penstock.http.approvals import Choice, Decided
-from penstock.http.bridge_requests import ACTIONS, RETRY_AFTER_MS_MAX, ConnectWorker, PollTasks, ResolveTask
+from penstock.http.bridge_requests import ACTIONS, PID_MAX, RETRY_AFTER_MS_MAX, ConnectWorker, PollTasks, ResolveTask
 from penstock.http.client_views import EventView, WorkerView
 from penstock.http.openapi_documents import Schema, array, default_in_words, one_of, ref, whole
 from penstock.http.retry import RetryRun
@@ -51,6 +51,7 @@ RULES: Mapping[type[Struct], Mapping[str, Schema]] = {
         "worker_id": ref("Name"),
         "task_types": array(ref("Name"), minItems=1, maxItems=TASK_TYPES_MAX),
         "max_tasks": whole(1, 2**31),
+        "pid": whole(0, PID_MAX),
         "worker_group": ref("Name"),
     },
     PollTasks: {
@@ -63,7 +64,7 @@ RULES: Mapping[type[Struct], Mapping[str, Schema]] = {
     ResolveTask: {
         "action": one_of(*ACTIONS),
         "output": {"description": "complete, continue: any JSON."},
-        "error": {"description": "fail: required."},
+        "error": {"description": "fail: required, 8 KiB of it are kept; complete: empty, if given."},
         "failure_type": {"description": "fail: retriable (also any unknown word), non_retriable or retry_after."},
         "retry_after_ms": whole(0, RETRY_AFTER_MS_MAX, description="fail: when to try again, for retry_after."),
         "name": {"maxLength": NAME_CHARS_MAX, "description": "pause: a label."},

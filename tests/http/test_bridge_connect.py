@@ -102,7 +102,10 @@ async def test_heartbeat_tells_the_time_and_renews_the_registration(store: Store
         ({"worker_id": "a/b", "task_types": []}, [f'worker_id "a/b" {RULE}', "task_types is empty"]),
         ({"worker_id": "w", "task_types": ["a"], "worker_group": "a b"}, [f'worker_group "a b" {RULE}']),
         ({"worker_id": "w", "task_types": ["a"], "max_tasks": 0}, ["max_tasks must be a whole number from 1 to 2147483648, not 0"]),
-        ({"worker_id": "w", "task_types": ["a"], "metadata": {"k": 1}}, ["Expected `str`, got `int` - at `$.metadata[...]`"]),
+        ({"worker_id": "w", "task_types": ["a"], "metadata": {"k": 1}}, ['metadata "k" must be a string, not a number']),
+        ({"worker_id": "w", "task_types": ["a", 7]}, ["task_types[1] must be a string, not a number"]),
+        ({"worker_id": "w", "task_types": ["a"], "max_tasks": True}, ["max_tasks must be a whole number, not true"]),
+        ({"worker_id": "w", "task_types": ["a"], "pid": 10**30}, [f"pid must be a whole number from 0 to 4294967295, not {10**30}"]),
         ({"worker_id": "w", "task_types": ["a"], "transport": "nats"}, ['unknown field "transport"']),
     ],
 )  # fmt: skip

@@ -97,6 +97,20 @@ async def test_complete_without_output_has_none(store: Store, http: httpx2.Async
         assert event.payload is UNSET
 
 
+async def test_complete_with_an_empty_error_is_none(store: Store, http: httpx2.AsyncClient, task: str) -> None:
+    run_id = await dispatch(store, task)
+    assert 200 == (await resolve(http, await polled(http, task), "complete", output=1, error="")).status_code
+    assert 1 == output_of(await answer(store, run_id))
+
+
+async def test_error_is_cut_at_8_kib_wherever_it_falls(store: Store, http: httpx2.AsyncClient, task: str) -> None:
+    run_id = await dispatch(store, task)
+    assert 200 == (await resolve(http, await polled(http, task), "fail", error="x" + "ü" * 8000)).status_code
+    event = await answer(store, run_id)
+    assert isinstance(event, StepFailed)
+    assert "x" + "ü" * 4095 == event.payload.error
+
+
 async def test_continue_carries_its_output_to_the_next_iteration(store: Store, http: httpx2.AsyncClient, task: str) -> None:
     run_id = await dispatch(store, task, iteration=3)
     found = await polled(http, task)
@@ -169,7 +183,7 @@ async def test_checkpoint_is_stored_while_the_task_stays(
 @pytest.mark.parametrize("action", ["complete", "fail", "pause", "checkpoint", "continue", "heartbeat"])
 @pytest.mark.parametrize("task_id", ["0" * 32 + ".s", "nothing", "a b", "ü", "*", ">", "x" * 300])
 async def test_task_that_nobody_polled_is_404(http: httpx2.AsyncClient, action: str, task_id: str) -> None:
-    body = {"action": action, "error": "e", "duration_ms": 1, "data": 1}
+    body = {"action": action, "error": "" if action == "complete" else "e", "duration_ms": 1, "data": 1}
     found = await http.post(httpx2.URL(f"/v1/tasks/{task_id}/resolve"), json=body)
     assert 404 == found.status_code
     assert "is not among the polled tasks" in found.text
@@ -184,6 +198,10 @@ async def test_task_that_nobody_polled_is_404(http: httpx2.AsyncClient, action: 
         ({"action": "pause", "duration_ms": PAUSE_MS_MAX + 1}, ["duration_ms must be a whole number from 0 to 3600000, not 3600001"]),
         ({"action": "pause", "duration_ms": -1}, ["duration_ms must be a whole number from 0 to 3600000, not -1"]),
         ({"action": "pause", "duration_ms": "1s"}, ["duration_ms must be a whole number, not a string"]),
+        ({"action": "pause", "duration_ms": 1.5}, ["duration_ms must be a whole number, not 1.5"]),
+        ({"action": "pause", "duration_ms": True}, ["duration_ms must be a whole number, not true"]),
+        ({"action": "pause", "duration_ms": 1.0}, ["duration_ms must be a whole number, not 1.0"]),
+        ({"action": "complete", "output": 1, "error": "x"}, ["error must be empty for complete: an attempt that failed is told by fail"]),
         ({"action": "checkpoint"}, ["data is required"]),
         ({"action": "complete", "outptu": 1}, ['unknown field "outptu"']),
         ({"output": 1}, ["action is required"]),
