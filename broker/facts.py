@@ -17,11 +17,12 @@ def now() -> str:
     return f"{_second(seconds)}.{rest_ns // 1000:06d}Z"
 
 
-def started(task: Execution, worker_id: str | None) -> StepStarted:
+def started(task: Execution, worker_id: str | None, at: str | None = None) -> StepStarted:
+    """`at` is when that was (RFC 3339), if it is not now."""
     return StepStarted(
         run_id=task.run_id,
         step_id=task.step_id,
-        timestamp=now(),
+        timestamp=at or now(),
         worker_id=worker_id,
         attempt_number=task.attempt,
         iteration=task.iteration or None,

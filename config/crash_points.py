@@ -75,6 +75,7 @@ Point: TypeAlias = Literal[
     "bridge.registered",
     "bridge.leased",
     "bridge.begun",
+    "bridge.begun_in_place",
     "bridge.answered",
     "bridge.acknowledged",
     "bridge.claimed",

@@ -2,8 +2,8 @@
 
 Here: what may be asked (bridge_requests.py, bridge_auth.py) and a responder for each path. What carries it out is the process's
 Bridge (bridge_service.py): which poll gets which task (bridge_queues.py, bridge_queue.py; bridge_in_hand.py), how a task is handed out
-(bridge_handing.py) and stays with its worker (bridge_leases.py), and what its answer does (bridge_resolving.py);
-bridge_connection.py is the stream of connect.
+(bridge_handing.py) and stays with its worker (bridge_leases.py) unless that has gone (bridge_departures.py), and what its answer does
+(bridge_resolving.py); bridge_connection.py is the stream of connect.
 Spec: Worker bridge; Protocol: HTTP answers.
 """
 
@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Coroutine
+from contextlib import aclosing
 
 import orjson
 from falcon import HTTP_204
@@ -28,6 +29,7 @@ from penstock.engine.identifiers import problem_with
 from penstock.http import answers, bodies, bridge_requests, params
 from penstock.http.backend import Backend
 from penstock.http.bridge_connection import signs_of_life
+from penstock.http.bridge_departures import Departures
 
 STREAM_HEADERS = {"Content-Type": "text/event-stream", "Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
 
@@ -48,17 +50,19 @@ class ConnectedWorker:
 
     async def on_post(self, req: Request, resp: Response) -> None:
         """Register a worker for as long as it keeps this stream of heartbeats open."""
-        bucket = self._backend.store.workers
+        bucket, departures = self._backend.store.workers, self._backend.bridge.departures
         entry = await bridge_requests.connection(req)
         revision = await register(bucket, entry)
         reached("bridge.registered")
         resp.set_headers(STREAM_HEADERS)
-        resp.stream = self._stream(req, entry, revision)
+        resp.stream = self._stream(req, entry, revision, departures)
 
-    async def _stream(self, req: Request, entry: WorkerRegistration, revision: int) -> AsyncGenerator[bytes]:
-        async with self._backend.audience.presence(req) as client:
-            async for line in signs_of_life(self._backend.store.workers, entry, revision, client.over):
-                yield line
+    async def _stream(self, req: Request, entry: WorkerRegistration, revision: int, departures: Departures) -> AsyncGenerator[bytes]:
+        async with self._backend.audience.presence(req) as client, departures.stream(entry) as stale:
+            signs = signs_of_life(self._backend.store.workers, entry, revision, client.over, stale)
+            async with aclosing(signs):  # the registration ends first: who is told that the worker left looks there
+                async for line in signs:
+                    yield line
 
 
 class Poll:

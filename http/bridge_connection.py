@@ -25,24 +25,27 @@ async def signs_of_life(
     entry: WorkerRegistration,
     revision: int,
     over: asyncio.Event,
+    stale: asyncio.Event,
     heartbeat_s: float = BRIDGE_HEARTBEAT_S,
     comment_s: float = BRIDGE_COMMENT_S,
 ) -> AsyncGenerator[bytes]:
     """Server-sent events until this is over: a heartbeat now and then, with the registration renewed, and comments between.
 
-    `revision` is that of the registration; at the end it is removed, unless another connection of the worker has written it anew.
+    `revision` is that of the registration; at the end it is removed, unless another connection of the worker has written it anew. It is
+    renewed at the next comment, too, when it is `stale`.
     """
     last: int | None = revision
     beat_at = asyncio.get_running_loop().time() + heartbeat_s
     try:
         yield COMMENT
         while not await _over_within(over, comment_s):
-            if asyncio.get_running_loop().time() < beat_at:
-                yield COMMENT
-                continue
-            beat_at += heartbeat_s
-            last = await _renewed(bucket, entry, last)
-            yield b"event: heartbeat\ndata: %b\n\n" % orjson.dumps({"at": now()})
+            beats = asyncio.get_running_loop().time() >= beat_at
+            if beats or stale.is_set():
+                stale.clear()
+                last = await _renewed(bucket, entry, last)
+            if beats:
+                beat_at += heartbeat_s
+            yield b"event: heartbeat\ndata: %b\n\n" % orjson.dumps({"at": now()}) if beats else COMMENT
     finally:
         await deregister(bucket, entry.worker_id, last)
 

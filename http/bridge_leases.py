@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from functools import partial
 from uuid import uuid4
@@ -105,9 +105,18 @@ class HeldLeases:
                     await self._sooner.wait()
             if self._held:
                 try:
-                    await self._round(time.time())
+                    await self._look(list(self._held.values()), time.time() - BRIDGE_LEASE_S)
                 except PenstockError as error:
                     log.warning("leases_wait", held=len(self._held), error=str(error))
+
+    def workers(self) -> list[str]:
+        """Who holds tasks that were handed out here, of those who gave their name."""
+        return list({kept.lease.worker_id for kept in self._held.values() if kept.lease.worker_id})
+
+    async def give_up(self, worker_id: str, silent_since: float) -> None:
+        """Let others have the tasks of a worker that has gone, but for those of which it gave a sign of life later than this moment
+        (s since the epoch). Raises Unavailable."""
+        await self._look([kept for kept in self._held.values() if kept.lease.worker_id == worker_id], silent_since)
 
     async def last_sign(self) -> None:
         """Give the workers the longest time that this process can, before it ends."""
@@ -131,18 +140,17 @@ class HeldLeases:
         except Conflict:
             self.let_go(kept)  # handed out again meanwhile
 
-    async def _round(self, now: float) -> None:
+    async def _look(self, before: Sequence[Kept], silent_since: float) -> None:
         """What others did to the leases counts: a resolved task, above all a paused one, must not be touched any more."""
-        before = list(self._held.values())
         found = await self._leases.many([kept.lease.task_id for kept in before])
         for kept in before:
             if self._held.get(kept.lease.task_id) is kept:
-                await self._renew(kept, found.get(kept.lease.task_id) or await self._leases.get(kept.lease.task_id), now)
+                await self._renew(kept, found.get(kept.lease.task_id) or await self._leases.get(kept.lease.task_id), silent_since)
 
-    async def _renew(self, kept: Kept, found: Kept | None, now: float) -> None:
-        if found is None or found.lease.reply != kept.lease.reply:
+    async def _renew(self, kept: Kept, found: Kept | None, silent_since: float) -> None:
+        if found is None or (found.lease.reply, found.lease.holder) != (kept.lease.reply, self.holder):
             self.let_go(kept)
-        elif found.lease.seen_at + BRIDGE_LEASE_S < now and not found.lease.claimed_at:
+        elif found.lease.seen_at < silent_since and not found.lease.claimed_at:
             log.info("worker_silent", task_id=found.lease.task_id, worker_id=found.lease.worker_id)
             self.let_go(kept)
             await self._leases.delivery(found.lease).give_back()

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import assert_never
 
+import msgspec
 import orjson
 
 from penstock.broker import facts, names
@@ -43,8 +44,10 @@ class Resolving:
         holds the task, Unavailable when the outcome is unknown: then the same answer may be given again."""
         if await self._held.get(task_id) is None:
             kept = await self._found(task_id)
-            if kept.lease.holder != self._held.holder and await self._forwarded(kept.lease, body):
-                return
+            if kept.lease.holder != self._held.holder:
+                if await self._forwarded(kept.lease, body):
+                    return
+                await self._take_over(kept, action)
         await self._carry_out(task_id, action)
 
     async def carry_out_forwarded(self, task_id: str, body: bytes) -> bytes:
@@ -65,6 +68,15 @@ class Resolving:
             kind, text = orjson.loads(said)
             raise RAISED.get(kind, Unavailable)(text)
         return True
+
+    async def _take_over(self, kept: Kept, action: Action) -> None:
+        """In place of a holder that has gone: tell that the task was begun if it did not, and keep the task alive from here on if it
+        stays with its worker. A crash before the latter has it told only once all the same: the next one finds it told."""
+        await self._starts.in_place_of(kept.lease)
+        reached("bridge.begun_in_place")
+        if isinstance(action, Checkpoint | Heartbeat):
+            with suppress(Conflict):  # someone else was faster
+                self._held.keep(await self._leases.replace(kept, msgspec.structs.replace(kept.lease, holder=self._held.holder)))
 
     async def _carry_out(self, task_id: str, action: Action) -> None:
         self._starts.now(task_id)

@@ -8,8 +8,10 @@ from contextlib import asynccontextmanager, suppress
 
 from penstock.broker.store import Store
 from penstock.config.background import restarting
+from penstock.config.limits import BRIDGE_AWAY_S
 from penstock.config.settings import BrokerSettings
 from penstock.engine.errors import PenstockError, Unavailable
+from penstock.http.bridge_departures import Departures
 from penstock.http.bridge_handing import Handing, PolledTask
 from penstock.http.bridge_leases import HeldLeases
 from penstock.http.bridge_queue import Poller, QueueName
@@ -31,6 +33,7 @@ class Bridge:
         self._handed_out = store.meters.counter("penstock_bridge_tasks_total")
         store.meters.reading("penstock_bridge_pollers", lambda: self._waiting)
         self._queues, self._starts = Queues(store, self._held.answer_within), Starts(store.history)
+        self.departures = Departures(store, self._held, BRIDGE_AWAY_S)
         self._handing = Handing(store, self._held, self._starts)
         self.release, self.resolving = store.leases.release, Resolving(store, self._held, self._starts)
 
@@ -85,13 +88,20 @@ async def open_bridge(store: Store, settings: BrokerSettings) -> AsyncIterator[B
 
     await store.leases.on_release(queues.release)
     await store.leases.on_forwarded(held.holder, bridge.resolving.carry_out_forwarded)
-    store.broker.on_reconnect.append(held.restore)
+    await bridge.departures.listen()
+    reconnected = (held.restore, bridge.departures.renew_all)
+    store.broker.on_reconnect.extend(reconnected)
     await _mend(store, held)
     try:
-        async with restarting(held.keep_alive, name="bridge_keep_alive"), restarting(lambda: _tidy(queues), name="bridge_tidy"):
+        async with (
+            restarting(held.keep_alive, name="bridge_keep_alive"),
+            restarting(bridge.departures.look, name="bridge_departures"),
+            restarting(lambda: _tidy(queues), name="bridge_tidy"),
+        ):
             yield bridge
     finally:
-        store.broker.on_reconnect.remove(held.restore)
+        for callback in reconnected:
+            store.broker.on_reconnect.remove(callback)
         bridge._starts.all_now()
         with suppress(Unavailable):
             await queues.close()

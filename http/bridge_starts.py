@@ -1,17 +1,22 @@
 """That a polled task was begun: told a moment later, so that an answer which comes soon leaves together with it.
 
-The engine then handles both in one turn, as it does for workers on the broker. A process that dies meanwhile tells nothing: its
-task is delivered again and told then, and an answer needs no beginning.
+The engine then handles both in one turn, as it does for workers on the broker. A process that dies meanwhile tells nothing: then
+it is told when the task is delivered again, or by the process that hears of the task next.
 """
 
 from __future__ import annotations
 
 import asyncio
+from contextlib import aclosing, suppress
 
+from penstock.broker import facts
 from penstock.broker.history import History
+from penstock.broker.leases import Lease
 from penstock.config.crash_points import reached
 from penstock.config.logging import get_logger
-from penstock.engine.events import StepStarted
+from penstock.engine.errors import NeedsUpgrade
+from penstock.engine.events import Malformed, StepStarted, decode
+from penstock.engine.times import rfc3339
 
 HELD_BACK_S = 0.02
 
@@ -44,9 +49,33 @@ class Starts:
         if waiting := self._waiting.pop(task_id, None):
             waiting[1].cancel()
 
+    async def in_place_of(self, lease: Lease) -> None:
+        """Tell it for a process that handed the task out and has died since, if that had no time to. Raises Unavailable.
+
+        No sign of life came after the hand-out then, so that `seen_at` still says when it was.
+        """
+        if not await self._was_told(lease):
+            await self._history.append(facts.started(lease, lease.worker_id or None, rfc3339(lease.seen_at)))
+
+    async def _was_told(self, lease: Lease) -> bool:
+        execution = (lease.step_id, lease.attempt, lease.iteration)
+        async with aclosing(self._history.pages(lease.run_id)) as pages:
+            async for page in pages:
+                if any(_begun(stored.data) == execution for stored in page):
+                    return True
+        return False
+
     def all_now(self) -> None:
         for task_id in list(self._waiting):
             self.now(task_id)
+
+
+def _begun(body: bytes) -> tuple[str, int, int] | None:
+    """Step, attempt and iteration of which a stored event says that it was begun."""
+    with suppress(Malformed, NeedsUpgrade):
+        if b"step.started" in body and isinstance(event := decode(body), StepStarted):
+            return event.step_id, event.attempt_number or 1, event.iteration or 0
+    return None
 
 
 def _log_failure(sent: asyncio.Future[bytes]) -> None:

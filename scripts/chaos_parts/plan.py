@@ -8,12 +8,14 @@ from enum import StrEnum
 
 from msgspec import Struct
 
-from penstock.config.limits import BRIDGE_LEASE_S
+from penstock.config.limits import BRIDGE_AWAY_S, WORKER_TTL_S
 
 PAUSE_S = (0.5, 3.0)
 LONG_PAUSE_S = (5.0, 8.0)  # longer than any lease
 LONG_SHARE = 0.35
 FILLED_S = (2.0, 5.0)
+# What a killed worker of the bridge held, until others have it: the process that had its stream may have been killed, too.
+BRIDGE_LOST_S_MAX = WORKER_TTL_S + 3 * BRIDGE_AWAY_S
 
 
 class Deed(StrEnum):
@@ -66,7 +68,7 @@ def plan(seed: int, seconds: float, every_s: float) -> list[Fault]:
         at_s = (len(faults) + 1 + dice.uniform(-0.3, 0.3)) * every_s
         if at_s > seconds:
             return faults
-        if (deed, role) == (Deed.KILL, "bridge-worker") and at_s + BRIDGE_LEASE_S > seconds:
+        if (deed, role) == (Deed.KILL, "bridge-worker") and at_s + BRIDGE_LOST_S_MAX > seconds:
             deed = Deed.FREEZE  # what it holds would be kept for it long after the storm
         faults.append(Fault(round(at_s, 2), deed, role, _pause_s(dice, deed), dice.random()))
     raise AssertionError("rounds never end")

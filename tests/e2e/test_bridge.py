@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import sys
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack
 from typing import Any
@@ -210,6 +212,42 @@ async def test_worker_goes_on_after_the_whole_service_was_killed(service: Servic
     worker.stop()
     await serving
     assert ("completed", 7) == (run["status"], run["steps"]["s2"]["output"])
+
+
+HOLDING = """
+import asyncio
+from penstock.worker import Worker
+
+worker = Worker(transport="bridge", worker_id="doomed")
+
+@worker.task("doomed.echo")
+async def hold(value):
+    await asyncio.Event().wait()
+
+worker.run()
+"""
+
+
+async def test_task_of_a_killed_worker_is_begun_again_within_12_s(service: Service, http: httpx2.AsyncClient) -> None:
+    """Its stream and its polls may be at different processes; without a stream it would be five minutes."""
+    environ = {**os.environ, "SERVICE_URL": service.url, "SERVICE_BRIDGE_TOKEN": TOKEN}
+    doomed = await asyncio.create_subprocess_exec(sys.executable, "-c", HOLDING, env=environ)
+    run_ids = [start(service, chain("doomed", 1), b"7") for _ in range(3)]
+
+    async def held() -> bool:
+        runs = [(await http.get(f"/runs/{run_id}")).json() for run_id in run_ids]
+        return all(run["steps"]["s0"]["status"] == "running" for run in runs)
+
+    await until(held)
+    doomed.kill()
+    killed_at = time.monotonic()
+    await doomed.wait()
+    for _ in run_ids:
+        task = await polled(http, "doomed.echo", worker_id="successor", timeout_ms=30_000)
+        assert 2 == task["deliveries"]
+        assert 200 == (await resolve(http, task, "complete", output=8)).status_code
+    assert 10 <= time.monotonic() - killed_at < 12
+    assert [8] * 3 == [(await ended(http, run_id))["steps"]["s0"]["output"] for run_id in run_ids]
 
 
 async def answered(http: httpx2.AsyncClient, task: dict[str, Any], action: str, **fields: Any) -> httpx2.Response:

@@ -97,6 +97,7 @@ CASES = (
     Case("bridge.registered", crash_bridge.bridge_worker),
     Case("bridge.leased", crash_bridge.bridge),
     Case("bridge.begun", crash_bridge.bridge),
+    Case("bridge.begun_in_place", crash_bridge.bridge_successor, peaceful=crash_bridge.bridge),
     Case("bridge.answered", crash_bridge.bridge_loop, 2),
     Case("bridge.acknowledged", crash_bridge.bridge),
     Case("bridge.claimed", crash_bridge.bridge_successor, peaceful=crash_bridge.bridge),

@@ -79,7 +79,7 @@ async def test_second_connection_of_a_worker_outlives_the_first(store: Store, ht
 async def test_heartbeat_tells_the_time_and_renews_the_registration(store: Store) -> None:
     entry, left = WorkerRegistration(worker_id="w-3", task_types=("a",)), asyncio.Event()
     revision = await register(store.workers, entry)
-    lines = signs_of_life(store.workers, entry, revision, left, heartbeat_s=0.05, comment_s=0.02)
+    lines = signs_of_life(store.workers, entry, revision, left, asyncio.Event(), heartbeat_s=0.05, comment_s=0.02)
     seen = [await anext(lines)]
     while not seen[-1].startswith(b"event"):
         seen.append(await anext(lines))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from typing import Any
 
 import httpx2
@@ -13,14 +13,19 @@ import orjson
 import pytest
 from msgspec import UNSET
 
+from penstock.broker import facts
+from penstock.broker.leases import Lease
 from penstock.broker.store import Store
 from penstock.config.limits import PAUSE_MS_MAX, PAYLOAD_BYTES_MAX
 from penstock.config.settings import BrokerSettings
-from penstock.engine.events import StepCompleted, StepContinue, StepFailed, StepStarted
+from penstock.engine.events import Event, StepCompleted, StepContinue, StepFailed, StepStarted, decode
+from penstock.engine.times import rfc3339
 from tests.http.bridge import TOKEN, client, frames, leased, poll, polled, resolve
 from tests.support.frontends import FrontEnd, front_ends
 from tests.support.waiting import until, until_true
 from tests.worker.desk import acknowledged, answer, dispatch, output_of, reported, taking, waiting
+
+FIELDS: Mapping[str, Mapping[str, Any]] = {"checkpoint": {"data": 1}, "fail": {"error": "e"}, "pause": {"duration_ms": 0}}
 
 
 @pytest.fixture(scope="module")
@@ -148,7 +153,9 @@ async def test_task_given_back_at_once_is_there_for_another(store: Store, http: 
         found = await polled(http, task)
         assert 200 == (await resolve(http, found, "pause", duration_ms=0)).status_code
         await until_true(lambda: seen == [b"-NAK"])
-    assert 2 == (await polled(http, task))["deliveries"]
+    again = await polled(http, task)
+    assert 2 == again["deliveries"]
+    await resolve(http, again, "complete")  # what stays in hand is kept alive, in the middle of other tests
 
 
 async def test_paused_deliveries_do_not_count_against_the_task(store: Store, http: httpx2.AsyncClient, task: str) -> None:
@@ -177,7 +184,9 @@ async def test_checkpoint_is_stored_while_the_task_stays(
         assert 200 == (await resolve(http, found, "complete")).status_code
         await until_true(lambda: seen[3:] == [b"+ACK"])
     await dispatch(store, task, attempt=2, run_id=run_id)
-    assert (await polled(http, task))["checkpoint"] is None
+    again = await polled(http, task)
+    assert again["checkpoint"] is None
+    await resolve(http, again, "complete")
 
 
 @pytest.mark.parametrize("action", ["complete", "fail", "pause", "checkpoint", "continue", "heartbeat"])
@@ -259,6 +268,58 @@ async def test_claim_of_a_dead_process_is_waited_for_and_taken_over(store: Store
     await store.leases.replace(kept, dead)
     assert 200 == (await resolve(http, found, "complete", output=1)).status_code
     assert 1 == output_of(await answer(store, run_id))
+
+
+async def handed_out_by_the_dead(store: Store, task: str, at: float, *, told: bool = False) -> str:
+    """A task that a front end handed out at this time, to w-1, and died before it told that it was begun; or just after. Its id."""
+    run_id = await dispatch(store, task)
+    async with taking(store, task) as taken:
+        delivery = await asyncio.wait_for(taken.get(), 10)
+    lease = Lease(run_id, "s", 1, 0, delivery.reply, "w-1", at, holder="0" * 32)
+    if told:  # under an id of its own, so that the broker does not drop what is told again
+        await store.history.append(facts.started(lease, "w-1"), message_id=f"told-{run_id}")
+    await store.leases.send(lease)
+    return lease.task_id
+
+
+@pytest.mark.parametrize("action", ["heartbeat", "checkpoint", "complete", "fail", "continue", "pause"])
+async def test_task_of_a_dead_front_end_is_told_as_begun_by_who_takes_it_over(
+    store: Store, http: httpx2.AsyncClient, task: str, action: str
+) -> None:
+    at = time.time() - 3
+    task_id = await handed_out_by_the_dead(store, task, at)
+    actions = [action, action, "complete"] if action in ("heartbeat", "checkpoint") else [action]
+    for one in actions:
+        assert 200 == (await resolve(http, task_id, one, **FIELDS.get(one, {}))).status_code
+    begun, *others = await all_told(store, task_id)
+    assert isinstance(begun, StepStarted)
+    assert ("w-1", 1, rfc3339(at)) == (begun.worker_id, begun.attempt_number, begun.timestamp)
+    assert not any(isinstance(event, StepStarted) for event in others)
+
+
+@pytest.mark.parametrize("action", ["heartbeat", "complete"])
+async def test_what_a_dead_front_end_had_told_is_not_told_again(store: Store, http: httpx2.AsyncClient, task: str, action: str) -> None:
+    task_id = await handed_out_by_the_dead(store, task, time.time(), told=True)
+    assert 200 == (await resolve(http, task_id, action)).status_code
+    assert 1 == sum(isinstance(event, StepStarted) for event in await all_told(store, task_id))
+    await resolve(http, task_id, "complete")
+
+
+async def test_a_sign_of_life_hands_the_task_of_a_dead_front_end_to_another(
+    store: Store, http: httpx2.AsyncClient, other: httpx2.AsyncClient, task: str
+) -> None:
+    task_id = await handed_out_by_the_dead(store, task, time.time())
+    assert 200 == (await resolve(http, task_id, "heartbeat")).status_code
+    kept = await store.leases.get(task_id)
+    assert kept is not None
+    assert "0" * 32 != kept.lease.holder
+    assert 200 == (await resolve(other, task_id, "complete", output=1)).status_code
+    assert 404 == (await resolve(http, task_id, "complete", output=2)).status_code
+    assert 1 == output_of(await answer(store, kept.lease.run_id))
+
+
+async def all_told(store: Store, task_id: str) -> list[Event]:
+    return [decode(stored.data) for stored in await store.history.read(task_id.partition(".")[0])]
 
 
 async def test_lease_is_gone_when_its_task_is(store: Store, http: httpx2.AsyncClient, task: str) -> None:
