@@ -3,9 +3,9 @@
 Here: one file per resource (workflows.py, runs.py, outputs.py, scheduled.py, bulk.py, retry.py, approvals.py, events.py,
 dead_letters.py, tasks.py, workers.py, triggers.py, webhooks.py, health.py, storage.py, metrics.py); the worker bridge (bridge.py
 has its resources, bridge_service.py what one process of it does, the other bridge_*.py a part each); what a request may hold (bodies.py,
-params.py, paths.py), and who may send it (auth.py, protection.py, browsers.py); what is answered (answers.py, views.py, errors.py:
-every error becomes a status there and nowhere else); backend.py, the connection to the store; catalog.py, the definitions at hand;
-client.py, the other end; openapi.py, the document of it all, out of a row an operation in openapi_table.py.
+params.py, queries.py, paths.py), and who may send it (auth.py, protection.py, browsers.py); what is answered (answers.py, views.py,
+errors.py: every error becomes a status there and nowhere else); backend.py, the connection to the store; catalog.py, the definitions at
+hand; client.py, the other end; openapi.py, the document of it all, out of a row an operation in openapi_table.py.
 Not here: what an event means (engine/), how runs are kept (actors/, broker/).
 Never an __init__.py: with one, whatever starts in the checkout finds this folder in place of the standard library's http.
 Start reading at `create_app`, then runs.py.
@@ -35,10 +35,12 @@ from penstock.http.health import Health, Ready, TelemetryHealth
 from penstock.http.methods import HeadingApp, Methods
 from penstock.http.metrics import Metrics
 from penstock.http.openapi_style import STYLE
+from penstock.http.openapi_table import OPERATIONS
 from penstock.http.outputs import StepOutput
 from penstock.http.paths import Paths
 from penstock.http.presence import PatientRequest
 from penstock.http.protection import Protection
+from penstock.http.queries import Queries
 from penstock.http.reference import Document, Reference
 from penstock.http.retry import RunRetry
 from penstock.http.runs import Cancellation, Run, Runs, Signal
@@ -69,6 +71,7 @@ def create_app(settings: Settings) -> Application:
         app.add_middleware(Protection())
     app.add_middleware(ForeignPages(settings.http.cors_origins))
     app.add_middleware(BridgeAuth(settings.http.bridge_token))
+    app.add_middleware(Queries(OPERATIONS))
     notice = Reading()
     app.add_middleware(Changes(notice))
     errors.register(app)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from falcon.testing import ASGIConductor
 from msgspec.structs import replace
 
 from penstock.actors.index_file import index_path
@@ -14,6 +13,7 @@ from penstock.config.background import FAILURES
 from penstock.config.settings import BrokerSettings, Settings
 from penstock.http import backend
 from penstock.http.app import create_app
+from tests.support.conductor import Conductor
 from tests.support.waiting import until_true
 
 
@@ -26,7 +26,7 @@ async def test_a_data_directory_that_cannot_be_written_costs_the_front_end_only_
     in_the_way.write_text("a file where a directory should be")
     settings = replace(broker_settings, data_dir=in_the_way)
 
-    async with ASGIConductor(create_app(Settings(broker=settings))) as http:
+    async with Conductor(create_app(Settings(broker=settings))) as http:
         await until_true(lambda: FAILURES["run_index"] > failures_before)
         assert (await http.get("/workflows/one")).status_code == 200
 

@@ -10,7 +10,6 @@ from typing import Any
 
 import httpx2
 import pytest
-from falcon.testing import ASGIConductor
 
 from penstock.broker import history, names
 from penstock.broker.provisioning import provision
@@ -19,6 +18,7 @@ from penstock.config.settings import HttpSettings, Settings
 from penstock.engine.errors import Unavailable
 from penstock.http.app import create_app
 from tests.http.bridge import TOKEN, client, is_polled, poll, polled, resolve
+from tests.support.conductor import Conductor
 from tests.support.frontends import front_ends
 from tests.support.little_room import FULL, fill, make_room, small_broker
 from tests.support.own_broker import OwnBroker, own_broker
@@ -129,7 +129,7 @@ async def test_a_signal_that_cannot_be_told_to_its_run_is_503_in_time(
     config = (await store.broker.api(f"STREAM.INFO.{names.HISTORY}"))["config"]
     await store.broker.api(f"STREAM.UPDATE.{names.HISTORY}", {**config, "no_ack": True})
     settings = Settings(broker=broker.settings, http=HttpSettings(bridge_token=TOKEN))
-    async with ASGIConductor(create_app(settings)) as app:
+    async with Conductor(create_app(settings)) as app:
         path, headers = f"/v1/runs/{run_id}/signals/go", {"Authorization": f"Bearer {TOKEN}"}
         async with asyncio.timeout(10):
             refused = await app.simulate_post(path, body=b"1", headers=headers)

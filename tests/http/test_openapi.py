@@ -163,16 +163,28 @@ async def test_every_parameter_is_known_and_no_other(guarded: ASGIConductor, ope
         assert (400, True) == (stranger.status_code, 'unknown query parameter "colour"' in stranger.text)
 
 
+@pytest.mark.parametrize("operation", OPERATIONS, ids=lambda one: one.name)
+async def test_an_unknown_query_parameter_is_named_on_the_control_plane_and_ignored_by_probes_and_webhooks(
+    guarded: ASGIConductor, operation: Operation
+) -> None:
+    if operation.access in (Access.BRIDGE, Access.APPROVAL):
+        return
+    answer = await _ask(guarded, operation, query={"colour": "red"})
+    named = 'unknown query parameter "colour"' in answer.text
+    assert (operation.access is Access.API) == named == (answer.status_code == 400)
+
+
 @pytest.mark.parametrize(
     "operation", [one for one in OPERATIONS if one.body and isinstance(one.body.shape, type)], ids=lambda one: one.name
 )
 async def test_every_rule_of_a_field_is_kept(guarded: ASGIConductor, operation: Operation) -> None:
     """A value beyond what the schema of a request allows is refused, and its field named."""
     assert operation.body is not None
+    token = {"token": "t"} if operation.access is Access.APPROVAL else {}
     for field, rule in RULES.get(operation.body.shape, {}).items():
         for value in _beyond(rule):
             assert not _validator(_field(operation, field)).is_valid(value)
-            answer = await _ask(guarded, operation, body={**_acting(operation, field), field: value}, query={"token": "t"})
+            answer = await _ask(guarded, operation, body={**_acting(operation, field), field: value}, query=token)
             assert 400 == answer.status_code, (field, value, answer.text)
             assert field.removesuffix("_id") in answer.text or "action" in answer.text
 
