@@ -17,8 +17,8 @@ def now() -> str:
     return f"{_second(seconds)}.{rest_ns // 1000:06d}Z"
 
 
-def started(task: Execution, worker_id: str | None, at: str | None = None) -> StepStarted:
-    """`at` is when that was (RFC 3339), if it is not now."""
+def started(task: Execution, worker_id: str | None, at: str | None = None, delivery: int = 1) -> StepStarted:
+    """`at` is when that was (RFC 3339), if it is not now; `delivery` counts how often the task was delivered."""
     return StepStarted(
         run_id=task.run_id,
         step_id=task.step_id,
@@ -26,6 +26,7 @@ def started(task: Execution, worker_id: str | None, at: str | None = None) -> St
         worker_id=worker_id,
         attempt_number=task.attempt,
         iteration=task.iteration or None,
+        delivery=delivery,
     )
 
 

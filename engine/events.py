@@ -160,7 +160,9 @@ class WorkflowFailed(_Event, frozen=True, omit_defaults=True, kw_only=True, tag=
 
 
 class StepStarted(_StepEvent, frozen=True, omit_defaults=True, kw_only=True, tag="step.started"):
-    """No payload."""
+    """No payload. `delivery` counts how often the task of this attempt was delivered, for who reads the history: it changes nothing."""
+
+    delivery: int = 1
 
 
 class StepCompleted(_StepEvent, frozen=True, omit_defaults=True, kw_only=True, tag="step.completed"):

@@ -75,7 +75,8 @@ class Handing:
                     raise error
         for one in ready:
             reached("bridge.leased")
-            self._starts.later(one.task.task_id, facts.started(one.task, worker_id))
+            started = facts.started(one.task, worker_id, delivery=one.taken.delivery.deliveries)
+            self._starts.later(one.task.task_id, started)
         return [_polled(one) for one in ready]
 
     async def take_back(self, tasks: Sequence[PolledTask]) -> None:

@@ -52,7 +52,7 @@ class RunView(Struct, frozen=True, kw_only=True):
 
 
 class EventView(Struct, frozen=True, kw_only=True):
-    """One event of a run's history; `seq` is its stream sequence."""
+    """One event of a run's history; `seq` is its stream sequence. `delivery` is there from a task's second delivery on."""
 
     seq: int
     type: str
@@ -63,6 +63,7 @@ class EventView(Struct, frozen=True, kw_only=True):
     worker_id: str | UnsetType = UNSET
     attempt_number: int | UnsetType = UNSET
     iteration: int | UnsetType = UNSET
+    delivery: int | UnsetType = UNSET
     trace_parent: str | UnsetType = UNSET
 
 

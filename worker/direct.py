@@ -50,7 +50,7 @@ class DirectTask:
         self._task = task
         if delivery.deliveries > DELIVERIES_MAX and await patiently(lambda: given_up(self._store, task, delivery, self._worker_id)):
             return None
-        self._started = self._store.history.send(facts.started(task, self._worker_id))
+        self._started = self._store.history.send(facts.started(task, self._worker_id, delivery=delivery.deliveries))
         reached("worker.begun")
         return task
 

@@ -12,7 +12,7 @@ import pytest
 
 from penstock.broker import names
 from penstock.broker.store import Store
-from penstock.engine.events import StepCompleted, StepFailed
+from penstock.engine.events import StepCompleted, StepFailed, StepStarted, decode
 from penstock.worker import Context, Worker
 from tests.worker.conftest import NewWorker
 from tests.worker.desk import acknowledged, answer, dispatch, durable, new_run_id, output_of, put_raw, taking, until, waiting
@@ -50,6 +50,32 @@ async def test_task_of_a_killed_worker_is_delivered_again(store: Store, worker: 
     assert isinstance(event, StepCompleted)
     assert output_of(event) == 2
     assert event.worker_id == worker.worker_id
+
+
+async def test_the_history_tells_which_delivery_a_step_began_with(store: Store, worker: Worker, task: str) -> None:
+    @worker.task(task)
+    async def work(value: None, ctx: Context) -> int:
+        return ctx.deliveries
+
+    first, second = await dispatch(store, task), new_run_id()
+    async with worker.running():
+        assert (1, False) == await _began_with(store, first)
+    await dispatch(store, task, run_id=second)
+    async with taking(store, task) as taken:
+        await (await taken.get()).give_back()
+    async with worker.running():
+        delivery, told = await _began_with(store, second)
+    assert (True, True) == (delivery > 1, told)
+
+
+async def _began_with(store: Store, run_id: str) -> tuple[int, bool]:
+    """The delivery that a step's start tells, which is the one that its function saw, and whether it stands in the event."""
+    seen = output_of(await answer(store, run_id))
+    stored, *_ = await store.history.read(run_id)
+    started = decode(stored.data)
+    assert isinstance(started, StepStarted)
+    assert seen == started.delivery
+    return started.delivery, b'"delivery"' in stored.data
 
 
 async def test_task_delivered_more_than_ten_times_fails_for_good_without_running(store: Store, worker: Worker, task: str) -> None:
