@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import shlex
 import sys
 import tomllib
 from collections.abc import Callable, Iterator
@@ -14,6 +16,7 @@ from msgspec import Raw
 
 from penstock.config.limits import BODY_BYTES_MAX, BULK_RUNS_MAX
 
+WORDS = re.compile(r"[\w .:/-]+")
 REQUEST_BYTES_MAX = BODY_BYTES_MAX - 64 * 1024  # of inputs in one bulk request, with room for what stands around them
 
 
@@ -42,14 +45,14 @@ def run_input(text: str) -> bytes:
         return _json(sys.stdin.buffer.read(), "stdin")
     if text.startswith("@"):
         return _json(_read(text[1:]), text[1:])
-    return _json(text.encode(), "the argument")
+    return _argument(text)
 
 
 def payload(text: str) -> bytes:
     """The bytes that `--input` of a signal means: JSON in the text itself, or whatever `@FILE` or stdin (`-`) holds."""
     if text == "-":
         return sys.stdin.buffer.read()
-    return _read(text[1:]) if text.startswith("@") else _json(text.encode(), "the argument")
+    return _read(text[1:]) if text.startswith("@") else _argument(text)
 
 
 def bulk_inputs(body: bytes) -> list[bytes]:
@@ -80,6 +83,16 @@ def _toml(body: bytes, name: str) -> object:
         return tomllib.loads(body.decode())
     except ValueError as error:
         raise click.BadParameter(f"{name} is not TOML: {error}") from error
+
+
+def _argument(text: str) -> bytes:
+    """JSON in the argument itself. Raises BadParameter, with the way out of the most frequent mistake: a text without its quotes."""
+    try:
+        return _json(text.encode(), "--input")
+    except click.BadParameter as error:
+        quoted = shlex.quote(orjson.dumps(text).decode())
+        hint = f"a text needs quotes of its own: --input {quoted}" if WORDS.fullmatch(text) else "a file is given as --input @FILE"
+        raise click.BadParameter(f"{error.message} ({hint})") from error
 
 
 def _json(body: bytes, name: str) -> bytes:

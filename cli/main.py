@@ -13,7 +13,7 @@ import click
 
 from penstock.cli.session import INTERRUPTED, OK, REFUSED, UNAVAILABLE, USAGE, Group, Lazy, Session
 from penstock.config.errors import SettingsError
-from penstock.engine.errors import PenstockError, Unavailable
+from penstock.engine.errors import Denied, PenstockError, Unavailable
 
 URL_DEFAULT = "http://127.0.0.1:8080"
 
@@ -69,4 +69,18 @@ def _say(error: Exception) -> int:
     from penstock.cli.output import printable
 
     click.echo("Error: " + "\n".join(printable(line) for line in str(error).splitlines()), err=True)
+    if hint := _hint(error):
+        click.echo(hint, err=True)
     return next(code for kind, code in EXIT_CODES.items() if isinstance(error, kind))
+
+
+def _hint(error: Exception) -> str | None:
+    """What a person can do about it, where the text of the error cannot know."""
+    if isinstance(error, Denied) and "bearer token" in str(error):  # not that of an approval
+        return "Give the service's token by --token or SERVICE_API_TOKEN."
+    if isinstance(error, Unavailable):
+        from penstock.http.client_connection import Unreachable
+
+        if isinstance(error, Unreachable):
+            return "Is it running? `penstock serve` starts it; --url or SERVICE_URL say where it is."
+    return None

@@ -37,9 +37,11 @@ class Connection:
     """Owned by a client; one connection pool for its lifetime."""
 
     def __init__(self, base_url: str, token: str | None, timeout_s: float) -> None:
-        """Raises Invalid when `base_url` is no http:// or https:// address."""
+        """Raises Invalid when `base_url` is no http:// or https:// address, or the token cannot be sent."""
         self._timeout_s = timeout_s
         url = _checked_url(base_url)
+        if token and not (token.isascii() and token.isprintable()):
+            raise errors.Invalid("the token may hold printable ASCII characters only")
         self._http = httpx2.Client(
             base_url=url,
             headers={"Authorization": f"Bearer {token}"} if token else {},
@@ -78,6 +80,10 @@ class Connection:
         return response
 
 
+class Unreachable(errors.Unavailable):
+    """There is nobody at that address: nothing was done."""
+
+
 class LostError(Exception):
     """A stream broke after it had begun."""
 
@@ -103,7 +109,7 @@ def _translated() -> Iterator[None]:
     try:
         yield
     except (httpx2.ConnectError, httpx2.ConnectTimeout) as error:
-        raise errors.Unavailable(f"the service cannot be reached: {_text(error)}") from error
+        raise Unreachable(f"the service cannot be reached: {_text(error)}") from error
     except httpx2.RequestError as error:
         raise errors.Unavailable(f"no answer from the service, what it did is unknown: {_text(error)}") from error
 
@@ -135,7 +141,7 @@ def _checked_url(text: str) -> httpx2.URL:
     except httpx2.InvalidURL as error:
         raise errors.Invalid(f"{text!r} is no address of a service: {error}") from error
     if url.scheme not in ("http", "https") or not url.host:
-        raise errors.Invalid(f"{text!r} is no address of a service: it must begin with http:// or https://")
+        raise errors.Invalid(f"{text!r} is no address of a service: it must begin with http:// or https://, as http://localhost:8080 does")
     return url
 
 

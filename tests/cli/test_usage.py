@@ -70,6 +70,21 @@ def test_service_that_is_not_there_is_3(penstock: Penstock) -> None:
     code, out, err = penstock("--url", "http://127.0.0.1:1", "run", "list")
     assert (3, "") == (code, out)
     assert err.startswith("Error: the service cannot be reached: http://127.0.0.1:1/runs")
+    assert "`penstock serve` starts it; --url or SERVICE_URL say where it is." in err
+
+
+def test_a_missing_token_says_how_it_is_given_and_a_wrong_one_of_an_approval_does_not(penstock: Penstock, service: Service) -> None:
+    service.on("GET /workers", Answer(b"a valid bearer token is needed\n", 401))
+    told = "Error: a valid bearer token is needed\nGive the service's token by --token or SERVICE_API_TOKEN.\n"
+    assert (1, "", told) == penstock("worker", "list")
+    service.on("POST /runs/r1/approval/a?action=approve&token=x", Answer(b"the token is not valid for this step, or no longer\n", 401))
+    refused = penstock("approval", "approve", "r1", "a", "--token", "x")
+    assert (1, "", "Error: the token is not valid for this step, or no longer\n") == refused
+
+
+def test_a_token_that_cannot_be_sent_is_refused_and_not_shown(penstock: Penstock, service: Service) -> None:
+    assert (1, "", "Error: the token may hold printable ASCII characters only\n") == penstock("--token", "hush\n", "worker", "list")
+    assert [] == service.requests
 
 
 def test_error_of_the_service_is_1_with_its_text(penstock: Penstock, service: Service) -> None:
