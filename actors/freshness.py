@@ -8,7 +8,8 @@ from penstock.actors.run_index import RunIndex
 from penstock.broker.store import Store
 
 THERE_S_MAX = 5.0  # for an index that is only being made, just after a start
-OWN_WRITES_S_MAX = 1.0  # for what the caller, or this process, has written
+NAMED_S_MAX = 1.0  # for what the caller names, and for what this process has written, if that is near
+NEAR = 1000  # messages: so much the index reads in a moment; beyond it a burst drains, and the answer says how far it is
 OTHERS_S_MAX = 0.05  # for what anybody had written before the read: the index is hardly ever further behind
 
 
@@ -23,11 +24,14 @@ class Lag(NamedTuple):
 async def freshened(store: Store, index: RunIndex, min_seq: int = 0) -> Lag:
     """Wait until the index has what was written before, though never long, and tell what is missing.
 
-    What this process has stored, and everything up to `min_seq`, is waited for 1 s at most. Raises Unavailable without a broker.
+    Everything up to `min_seq` is waited for 1 s at most, and so is what this process has stored, unless a burst drains: then a list
+    shall answer within 200 ms. Raises Unavailable without a broker.
     """
     await index.there(THERE_S_MAX)
     tip = await store.history.tip()
-    await index.caught_up(max(store.history.stored, min(min_seq, tip.seq)), OWN_WRITES_S_MAX)
+    own = store.history.stored
+    near = own - index.progress().seq <= NEAR
+    await index.caught_up(max(own if near else 0, min(min_seq, tip.seq)), NAMED_S_MAX)
     await index.caught_up(tip.seq, OTHERS_S_MAX)
     at = index.progress()
     if at.seq >= tip.seq:

@@ -32,6 +32,7 @@ BEAT_S = 1.0
 REST_S_PER_MESSAGE, REST_S_MAX = 0.003, 0.05  # after a write, so that a busy log is read in a few large gulps
 AGAIN_S = 0.5
 RENEW_S = 0.05
+SOON_S = 0.1  # so long after a write the next one is near, while the log is busy
 CONFIRM_AFTER_S = 0.5  # an owner that is up has written its snapshot long before
 CONFIRMED_AT_ONCE = 20  # an engine that is far behind must not be slowed down by being read
 CALM_S = 10.0  # without it, the same trouble is another one
@@ -108,6 +109,7 @@ class _Follower:
         self._missing: int | None = None
         self._snapshots = Snapshots(store, file.at.snapshots)
         self._unconfirmed: dict[str, float] = {}
+        self._written_at = 0.0
 
     async def run(self, to_confirm: Sequence[str]) -> NoReturn:
         """Raises Lost, Unfit, Unavailable, sqlite3.DatabaseError; the file then stands at the last whole gulp."""
@@ -121,6 +123,7 @@ class _Follower:
             while True:
                 gulp = await tail.next(LOOK_S)
                 if gulp.last is None:
+                    self._write_states()
                     await self._look()
                 else:
                     await asyncio.sleep(await self._read_on(tail, gulp, gulp.last))
@@ -137,10 +140,14 @@ class _Follower:
 
     async def _follow_snapshots(self) -> None:
         async for _ in self._snapshots.read(LOOK_S):
-            if self._snapshots.ready(self._file.at.seq):  # or else whoever follows the log writes them with what they are about
-                self._write()
+            if time.monotonic() - self._written_at > SOON_S:  # or else whoever follows the log writes them with the next gulp
+                self._write_states()
             if rows := await self._snapshots.rows():
                 self._write(rows)
+
+    def _write_states(self) -> None:
+        if self._snapshots.ready(self._file.at.seq):
+            self._write()
 
     def _write(self, news: Sequence[News] = (), seq: int | None = None, as_of: float | None = None) -> None:
         """These news, and after them the states of runs that the log has told of up to here."""
@@ -150,7 +157,7 @@ class _Follower:
         at = Progress(seq, at.as_of if as_of is None else as_of, self._snapshots.taken, time.time())
         changed = self._file.write([*news, *states], at)
         self._snapshots.miss(self._file.unknown([state.run_id for state in states if state.run_id not in changed]))
-        now = time.monotonic()
+        self._written_at = now = time.monotonic()
         for run_id, row in changed.items():
             if row.unconfirmed:
                 self._unconfirmed.setdefault(run_id, now)

@@ -24,7 +24,7 @@ GULP = 2000
 BATCHES_MAX = 20  # read and not yet taken: then the broker keeps the rest
 WAIT_S_MAX = 5.0  # for the log to be read as far; where it has lost its end, it never is
 BODIES_AT_ONCE = 50  # a snapshot may have some MiB
-REST_S_PER_MESSAGE, REST_S_MAX = 0.003, 0.05
+REST_S_PER_MESSAGE, REST_S_MAX = 0.003, 0.25  # nobody waits for them: the log has told already
 STATUSES = {status.value: status for status in RunStatus}
 
 

@@ -22,7 +22,8 @@ TEXTS: Mapping[str, str] = {
     ),
     "startRuns": (
         "All inputs are checked before any run starts: one wrong input refuses them all, named by its place, as in "
-        "`input[3]: …`. `run_ids` stand in the order of `inputs`."
+        "`input[3]: …`. `run_ids` stand in the order of `inputs`. With an Idempotency-Key the same request may be "
+        "sent again: it gets the same runs; another number of inputs is refused."
     ),
     "cancelRuns": (
         "Of runs that are pending, scheduled or running. What has ended meanwhile is told in `skipped` with its "
@@ -32,7 +33,9 @@ TEXTS: Mapping[str, str] = {
     ),
     "retryRuns": (
         "Of failed runs. `replay` has the run itself go on at the step that failed, with what was done before "
-        "kept; `rerun` starts a new run with the original input. `dry_run` answers the same and starts nothing."
+        "kept; `rerun` starts a new run with the original input. `dry_run` answers the same and starts nothing. "
+        "`once` skips runs that were rerun already. With an Idempotency-Key a rerun may be sent again: it gets "
+        "the same runs, and what the first request did not come to is started."
     ),
     "retryRun": (
         "The body may be left out: then the run goes on at what failed. With `rerun` a new run is started, and the answer has its "

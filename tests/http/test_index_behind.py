@@ -20,7 +20,7 @@ from penstock.engine.validation import parse
 from tests.http.conftest import ONE_STEP
 from tests.support.own_follower import following
 
-ANSWER_S_MAX = 0.2
+ANSWER_S_MAX = 0.8  # less than what it waits for where it must; on a machine with nothing else to do it is a tenth of that
 
 
 @pytest.fixture
@@ -55,7 +55,7 @@ async def test_a_read_answers_at_once_with_what_the_index_has_and_how_far_it_is_
 async def test_a_read_waits_a_bounded_while_for_what_it_must_see(
     http: ASGIConductor, store: Store, standing: IndexFile, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(freshness, "OWN_WRITES_S_MAX", 0.3)
+    monkeypatch.setattr(freshness, "NAMED_S_MAX", 0.3)
     await _start(store)
     begin = time.monotonic()
     answer = await http.simulate_get("/runs", headers={"Penstock-Min-Seq": str(await store.history.last_seq())})
@@ -74,13 +74,22 @@ async def test_a_sequence_that_the_log_has_not_reached_is_not_waited_for(http: A
 async def test_what_this_front_end_has_stored_is_waited_for_without_being_asked(
     http: ASGIConductor, store: Store, standing: IndexFile, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(freshness, "OWN_WRITES_S_MAX", 0.3)
+    monkeypatch.setattr(freshness, "NAMED_S_MAX", 0.3)
     started = await http.simulate_post("/runs", body=b'{"workflow":"one"}')
     assert str(await store.history.last_seq()) == started.headers["penstock-seq"]
     begin = time.monotonic()
     answer = await http.simulate_get("/runs")
     assert (200, 1) == (answer.status_code, _lag(answer)[0])
     assert time.monotonic() - begin >= 0.3
+
+
+async def test_while_a_burst_drains_a_list_does_not_wait_for_all_that_was_started_here(http: ASGIConductor, standing: IndexFile) -> None:
+    for _ in range(2):
+        await http.simulate_post("/runs/bulk", body=orjson.dumps({"workflow_id": "one", "inputs": [None] * 600}))
+    begin = time.monotonic()
+    answer = await http.simulate_get("/runs?limit=1")
+    assert time.monotonic() - begin < ANSWER_S_MAX
+    assert (200, 1200) == (answer.status_code, _lag(answer)[0])
 
 
 @pytest.mark.parametrize("text", ["", "x", "-1", "1.5", "9" * 30])
