@@ -32,7 +32,7 @@ async def run_bulk(client: Client, tally: Tally, runs: int, duration_s: float) -
     await _until_ended(client, tally, run_ids, since)
 
 
-async def start_all(client: Client, tally: Tally, runs: int, duration_s: float) -> list[str]:
+async def start_all(client: Client, tally: Tally, runs: int, duration_s: float, workflow: str = NAME) -> list[str]:
     """Start the runs, REQUESTS_AT_ONCE requests at a time; ids about in the order in which they were accepted."""
     begins = iter(range(0, runs, REQUEST_RUNS))
     run_ids: list[str] = []
@@ -41,7 +41,7 @@ async def start_all(client: Client, tally: Tally, runs: int, duration_s: float) 
         for begin in begins:
             if tally.now() - tally.begin > duration_s:
                 return
-            run_ids.extend(await _request(client, tally, inputs(min(REQUEST_RUNS, runs - begin), begin)))
+            run_ids.extend(await _request(client, tally, workflow, inputs(min(REQUEST_RUNS, runs - begin), begin)))
 
     async with asyncio.TaskGroup() as group:
         for _ in range(REQUESTS_AT_ONCE):
@@ -49,11 +49,11 @@ async def start_all(client: Client, tally: Tally, runs: int, duration_s: float) 
     return run_ids
 
 
-async def _request(client: Client, tally: Tally, values: Sequence[bytes]) -> list[str]:
+async def _request(client: Client, tally: Tally, workflow: str, values: Sequence[bytes]) -> list[str]:
     since = tally.now()
     tally.begun += len(values)
     try:
-        run_ids = await client.start_all(NAME, values)
+        run_ids = await client.start_all(workflow, values)
     except (LostError, RefusedError) as error:
         tally.fail(error)
         return []

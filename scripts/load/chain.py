@@ -18,10 +18,10 @@ SCRIPTS = Path(__file__).resolve().parent.parent
 STOP_S_MAX = 12.0
 
 
-def definition(steps: int, name: str = NAME, task: str = TASK) -> bytes:
-    """A chain of `steps` steps, each with the output of the one before as its input."""
+def definition(steps: int, name: str = NAME, task: str = TASK, **more: str) -> bytes:
+    """A chain of `steps` steps, each with the output of the one before as its input. `more` are fields of the workflow."""
     chain = [{"id": f"s{at}", "task": task, **({"depends_on": [f"s{at - 1}"]} if at > 1 else {})} for at in range(1, steps + 1)]
-    return msgspec.json.encode({"name": name, "steps": chain})
+    return msgspec.json.encode({"name": name, "steps": chain, **more})
 
 
 def inputs(count: int, begin: int = 0) -> list[bytes]:

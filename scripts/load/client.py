@@ -93,6 +93,10 @@ class Client:
         query = f"workflow={workflow}&status={status}&after={quote(after)}&limit={limit}"
         return [run.run_id for run in _read(await self._pool.request("GET", f"/runs?{query}"), _RUNS)]
 
+    async def list(self, query: str) -> Answer:
+        """A list of runs as it was answered, also when it was refused."""
+        return await self._pool.request("GET", f"/runs?{query}")
+
     async def ended(self, run_id: str) -> str:
         """Follow the run's events until one ends it, and return that event's type."""
         happenings = Happenings()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import NamedTuple, cast
 
 from .framing import BadAnswerError, End, Framing, Head
@@ -24,6 +24,7 @@ class Answer(NamedTuple):
 
     status: int
     body: bytes
+    headers: Mapping[bytes, bytes] = {}
 
 
 class _Asked:
@@ -96,7 +97,7 @@ class Connection(asyncio.Protocol):
         if asked.head.closes:
             self.close()
         if not asked.future.done():
-            asked.future.set_result(Answer(asked.head.status, b"".join(asked.pieces)))
+            asked.future.set_result(Answer(asked.head.status, b"".join(asked.pieces), asked.head.headers))
 
     def _fail(self, error: Exception | None) -> None:
         while self._asked:

@@ -17,7 +17,7 @@ from penstock.broker.store import Store, open_store
 from penstock.config.settings import BrokerSettings
 
 from .bulk import start_all
-from .chain import bridge_workers, definition, workers
+from .chain import NAME, bridge_workers, definition, workers
 from .client import Client
 from .log import Log
 from .processes import Busy, Roles, busy, cpu_s, memory_bytes, pace_ms
@@ -44,6 +44,7 @@ class Sizes(Struct, frozen=True, kw_only=True):
     bridge: int = 2_000
     scheduled: int = 10_000
     killed: int = 10_000
+    burst: int = 5_000
     idle_wait_s: float = 60.0
     idle_s: float = 30.0
 
@@ -59,6 +60,7 @@ QUICK = Sizes(
     bridge=100,
     scheduled=100,
     killed=300,
+    burst=50,
     idle_wait_s=0.5,
     idle_s=0.5,
 )
@@ -87,10 +89,10 @@ class Stage:
         self.service, self.client, self.log, self.store = ours, client, log, store
         self.roles: Roles = {**ours.roles, "worker": frozenset(worker_pids), "load": frozenset({os.getpid()})}
 
-    async def start_all(self, runs: int) -> tuple[list[str], Tally]:
+    async def start_all(self, runs: int, workflow: str = NAME) -> tuple[list[str], Tally]:
         """Start runs in bulk. Raises RuntimeError when the service did not take all of them."""
         tally = Tally(runs)
-        run_ids = await start_all(self.client, tally, runs, REQUEST_S_MAX)
+        run_ids = await start_all(self.client, tally, runs, REQUEST_S_MAX, workflow)
         if len(run_ids) != runs:
             raise RuntimeError(f"{len(run_ids)} of {runs} runs were accepted: {dict(tally.errors)}")
         return run_ids, tally

@@ -15,6 +15,8 @@ from typing import Any, NamedTuple, TypeVar
 
 from penstock.broker import names
 
+from .burst import NAME as BURST
+from .burst import OK, looks, register
 from .chain import NAME, inputs
 from .figures import percentile
 from .log import Live, Seen
@@ -29,6 +31,7 @@ CLOSED_S_MAX = 300.0
 CLOSED_WATCH = "wait"
 USERS = (16, 64)
 SENDERS = 64
+LAG_S_MIN = 0.001  # what the header can tell
 SCHEDULED_PER_S = 500  # what any machine accepts
 
 
@@ -151,6 +154,27 @@ async def parked_and_bound(setup: Setup) -> Sample:
         return await _idle(on, "idle-bound", setup.sizes.idle_s)
 
 
+async def burst(setup: Setup) -> Sample:
+    """A service that does not say how far its index is behind has no row of that."""
+    runs = setup.sizes.burst
+    async with stage(setup) as on:
+        await register(on.client, "soft")
+        with on.measured("burst", runs) as costs:
+            begin = time.monotonic()
+            async with asyncio.TaskGroup() as group:
+                starting = group.create_task(on.start_all(runs, BURST))
+                seen = [look async for look in looks(on.client, starting.done)]
+            drained_s = time.monotonic() - begin
+    rows = {
+        "burst": runs / drained_s,
+        "burst-answered": 100 * sum(look.status == OK for look in seen) / len(seen),
+        "burst-slowest": 1000 * max(look.took_s for look in seen),
+    }
+    if lags := [look.lag_s for look in seen if look.lag_s is not None]:
+        rows["burst-lag"] = max([*lags, LAG_S_MIN])
+    return Sample(rows, costs)
+
+
 async def killed(setup: Setup) -> Sample:
     """The worker lives on. Nothing is lost: in the end all runs must have completed."""
     runs = setup.sizes.killed
@@ -207,6 +231,7 @@ WORKLOADS: Mapping[str, Workload] = {
     "parked-bound": Workload(parked_and_bound, once=True),
     "killed": Workload(killed),
     "scheduled": Workload(scheduled),
+    "burst": Workload(burst),
 }
 
 
