@@ -44,6 +44,7 @@ class RunActor:
     __slots__ = (
         "_counted",
         "_failures",
+        "_looked_at",
         "_mail",
         "_revision",
         "_save_now",
@@ -71,6 +72,7 @@ class RunActor:
         self._unsaved: list[Mail] = []
         self._save_now = False
         self._failures = 0
+        self._looked_at = 0
         self._counted = 0
         self._traced = shard.tally.traces(run_id)
 
@@ -116,7 +118,10 @@ class RunActor:
 
     async def _turn(self) -> None:
         self._shard.lease.check()
-        mail = self._mail[:]  # it stays in the mailbox until it is carried out: an error puts nothing aside
+        mail, self._looked_at = (
+            self._mail[:],
+            len(self._mail),
+        )  # it stays in the mailbox until it is carried out: an error puts nothing aside
         if self._workflow is None and not await self._open(mail):
             self._nothing_here()
             return
@@ -267,10 +272,10 @@ class RunActor:
         self._give_up("the run was never started, or its definition is not in the store")
 
     def _give_up(self, why: str) -> None:
-        """Bury the mail that waits, so that it does not hold up the whole partition."""
-        for one in self._mail:
+        """Bury the mail that was looked at, so that it does not hold up the whole partition. What came meanwhile has its own turn."""
+        for one in self._mail[: self._looked_at]:
             self._shard.bury(self.run_id, one.delivery, why)
-        self._put_aside()
+        self._put_aside(self._looked_at)
 
     def _wait_for_upgrade(self, error: NeedsUpgrade) -> None:
         """Leave the run to whoever can read it. What is not done of its log yet will be then: the timer wakes its owner of that time."""
@@ -278,16 +283,17 @@ class RunActor:
         since = min((one.received for one in self._unsaved + self._mail), default=time.monotonic())
         due = self._shard.clock.now() + UPGRADE_LOOK_S
         self._shard.timers.arm(self.run_id, SetTimer(UPGRADE_TIMER, due, attempt=int(due * 1000)), since)  # no two are the same
-        self._put_aside()
+        self._put_aside(len(self._mail))
 
-    def _put_aside(self) -> None:
-        """All mail is done with, without any of it having been applied, and the actor too."""
-        mail, self._mail, self._save_now = self._mail, [], False
+    def _put_aside(self, count: int) -> None:
+        """This much mail is done with, without any of it having been applied; without any left, so is the actor."""
+        mail, self._mail, self._save_now, self._failures = self._mail[:count], self._mail[count:], False, 0
         for one in mail:
             one.handled = True
         self._shard.carried_out(mail)
         self._handled(len(self._unsaved))
-        self._shard.leave(self)
+        if not self._mail:
+            self._shard.leave(self)
 
     async def _start_over(self, error: Exception) -> None:
         """Forget all state and come back from the log; mail that fails again and again is buried."""

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 from msgspec import Raw
 
-from penstock.actors import control, loading
-from penstock.actors.loading import load_many
+from penstock.actors import control, loading, run_actor
+from penstock.actors.loading import Loaded, load_many
 from penstock.actors.membership import new_member
 from penstock.actors.ownership import open_shard
 from penstock.actors.shard import Shard
@@ -16,11 +19,13 @@ from penstock.broker import names
 from penstock.broker.provisioning import provision
 from penstock.broker.publisher import ack_seq
 from penstock.broker.store import Store, open_store
+from penstock.config.limits import EVENT_FAILURES_MAX
 from penstock.config.settings import BrokerSettings
 from penstock.engine.commands import Command
 from penstock.engine.errors import Conflict
-from penstock.engine.events import Record, StepCompleted, WorkflowFailed
+from penstock.engine.events import Record, StepCompleted, WorkflowFailed, decode
 from penstock.engine.state import Run, RunStatus, StepStatus
+from penstock.engine.times import rfc3339
 from penstock.engine.workflow import Workflow
 from tests.support.waiting import until, until_true
 from tests.support.world import chain, echo, ended, register, start
@@ -188,3 +193,34 @@ async def test_a_failed_run_without_its_definition_cannot_go_on_and_says_so(stor
     async with open_store(broker_settings, "second") as own:
         with pytest.raises(Conflict, match=f"run {run_id} cannot go on, its definition is not in the store"):
             await control.replay(own, run_id)
+
+
+@pytest.mark.parametrize("fails", [False, True])
+async def test_a_start_that_comes_while_its_actor_gives_up_is_not_given_up(
+    store: Store, shard: Shard, monkeypatch: pytest.MonkeyPatch, fails: bool
+) -> None:
+    definition, digest = await register(store, chain("late", 1))
+    run_id, tries = control.new_run_id(), 0
+    last_look, go_on = asyncio.Event(), asyncio.Event()
+    read = run_actor.load
+
+    async def slow(*given: Any, **more: Any) -> Loaded:
+        nonlocal tries
+        found, tries = await read(*given, **more), tries + 1
+        if tries == (EVENT_FAILURES_MAX if fails else 1):
+            last_look.set()
+            await go_on.wait()
+        if fails and tries <= EVENT_FAILURES_MAX:
+            raise ZeroDivisionError("a bug")
+        return found
+
+    monkeypatch.setattr(run_actor, "load", slow)
+    early = StepCompleted(run_id=run_id, step_id="another", attempt_number=1, worker_id="w")
+    await store.history.append(early)
+    await last_look.wait()
+    await store.history.append(control.started(run_id, definition, digest, Raw(b"1"), rfc3339(time.time())))
+    await until_true(lambda: len(shard.actors[run_id]._mail) == 2)
+    go_on.set()
+    async with echo(store, "late.echo"):
+        assert (await ended(store, run_id)).status is RunStatus.COMPLETED
+    assert [decode(body) for body in await buried(store, run_id, 1)] == [early]
