@@ -17,7 +17,7 @@ from penstock.broker.dead_letters import Letter
 from penstock.broker.store import Store
 from penstock.config.crash_points import reached
 from penstock.engine.definitions import WorkflowDef
-from penstock.engine.errors import Conflict, NotFound
+from penstock.engine.errors import Conflict, NotFound, Unavailable
 from penstock.engine.events import (
     Reason,
     Resumed,
@@ -30,6 +30,8 @@ from penstock.engine.events import (
 )
 from penstock.engine.state import Run, RunStatus, StepStatus
 from penstock.engine.times import rfc3339
+
+CANCEL_TRIES_MAX = 10  # each of them overtaken by somebody who resumed the run
 
 
 class Begun(Struct, frozen=True):
@@ -131,12 +133,16 @@ async def cancel(store: Store, run_id: str, reason: str | None = None) -> None:
         if await store.history.append_unless_started(event):
             return
         run = await get(store, run_id)  # it has just started, or somebody else was first
-    while run.status is not RunStatus.CANCELLED:
+    for _ in range(CANCEL_TRIES_MAX):
+        if run.status is RunStatus.CANCELLED:
+            return
         if run.ended:
             raise Conflict(f"run {run_id} is {run.status} already")
         await store.history.append(event, message_id=names.cancel_message_id(run_id, run.resumes))
         reached("run.cancelled")
         run = await get(store, run_id)  # another end may have come into the log before this one
+    if run.status is not RunStatus.CANCELLED:
+        raise Unavailable(f"run {run_id} is {run.status}, though it was cancelled {CANCEL_TRIES_MAX} times: others resume it meanwhile")
 
 
 async def unschedule(store: Store, run_id: str) -> None:

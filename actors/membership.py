@@ -22,6 +22,7 @@ from penstock.broker.owners import Member, Owners, View
 from penstock.config.crash_points import reached
 from penstock.config.limits import LEASE_RENEW_S, SILENCE_S
 from penstock.config.logging import get_logger
+from penstock.config.sparing import sparingly
 from penstock.engine.errors import Conflict, Full, Unavailable
 
 log = get_logger()
@@ -128,7 +129,7 @@ class Membership:
         except Conflict:
             await self._find_out()
         except Unavailable as error:
-            log.warning("lease_not_renewed", shard=self.me.shard, error=str(error))
+            sparingly(log, "lease_not_renewed", shard=self.me.shard, error=str(error))
 
     async def _find_out(self) -> None:
         """Somebody wrote before us: we ourselves, when an answer got lost, or others who took us for dead."""
@@ -140,7 +141,7 @@ class Membership:
             self._revision = listed.revision
             await self._renew()
         except (Conflict, Unavailable) as error:
-            log.warning("lease_not_renewed", shard=self.me.shard, error=str(error))
+            sparingly(log, "lease_not_renewed", shard=self.me.shard, error=str(error))
 
     async def _renew(self) -> None:
         async with self._writing:

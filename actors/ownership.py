@@ -25,6 +25,7 @@ from penstock.config.background import each_of, end, start
 from penstock.config.crash_points import reached
 from penstock.config.limits import LEASE_RENEW_S, PARTITIONS
 from penstock.config.logging import get_logger
+from penstock.config.sparing import sparingly
 from penstock.engine.errors import Conflict, PenstockError, Unavailable
 
 SIBLINGS_S_MAX = 0.6  # for the other shards of a start; who is alone meanwhile takes everything, and hands over then
@@ -66,7 +67,7 @@ class Ownership:
             try:
                 await self._look()
             except Unavailable as error:
-                log.warning("shard_waits_for_broker", shard=self._members.me.shard, error=str(error))
+                sparingly(log, "shard_waits_for_broker", shard=self._members.me.shard, error=str(error))
 
     async def leave(self) -> None:
         """Hand everything over and be gone. What the broker does not let us say, others find out."""
@@ -210,7 +211,7 @@ class Ownership:
             if isinstance(result, Conflict):
                 continue  # another shard was faster
             if isinstance(result, PenstockError):
-                log.warning("partition_not_moved", shard=self._members.me.shard, error=str(result))
+                sparingly(log, "partition_not_moved", shard=self._members.me.shard, error=str(result))
             elif result is not None:
                 raise result
 

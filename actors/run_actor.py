@@ -22,6 +22,7 @@ from penstock.config.background import start
 from penstock.config.crash_points import reached
 from penstock.config.limits import EVENT_FAILURES_MAX, UPGRADE_LOOK_S
 from penstock.config.logging import get_logger
+from penstock.config.sparing import sparingly
 from penstock.engine.commands import Command, SetTimer
 from penstock.engine.errors import Conflict, NeedsUpgrade, NotFound, TooLarge, Unavailable
 from penstock.engine.events import Malformed, Record, WorkflowScheduled, WorkflowStarted, decode
@@ -303,7 +304,7 @@ class RunActor:
             self._wait_for_upgrade(error)
             return
         if isinstance(error, Unavailable):
-            log.warning("run_waits_for_broker", run_id=self.run_id, error=str(error))
+            sparingly(log, "run_waits_for_broker", run_id=self.run_id, error=str(error))
         else:
             self._failures += 1
             log.error("run_failed_to_advance", run_id=self.run_id, failures=self._failures, exc_info=error)

@@ -26,6 +26,7 @@ from penstock.broker.store import Store
 from penstock.config.crash_points import reached
 from penstock.config.limits import ACK_HELD_BACK_S, ACTOR_IDLE_S, ACTORS_RESIDENT_MAX, HAND_OVER_S_MAX, MIB, SNAPSHOT_AFTER_S
 from penstock.config.logging import get_logger
+from penstock.config.sparing import sparingly
 from penstock.engine.errors import PenstockError, Unavailable
 
 PULL_BATCH = 256
@@ -231,9 +232,9 @@ class Shard:
             except LeaseLost:
                 return
             except Unavailable as error:
-                log.warning("shard_waits_for_broker", shard=self.number, error=str(error))
+                sparingly(log, "shard_waits_for_broker", shard=self.number, error=str(error))
             except PenstockError as error:
-                log.error("shard_tick_failed", shard=self.number, error=str(error))
+                sparingly(log, "shard_tick_failed", "error", shard=self.number, error=str(error))
 
     async def tick(self) -> None:
         """What is due by time: snapshots, acknowledgements, idle actors, pulls that were held back. Raises Unavailable."""

@@ -19,10 +19,11 @@ from penstock.actors.lease import Lease, LeaseLost
 from penstock.broker import names
 from penstock.broker.publisher import ack_seq
 from penstock.broker.store import Store
-from penstock.config.background import all_of, start
+from penstock.config.background import all_of, report, start
 from penstock.config.crash_points import reached
 from penstock.config.limits import TIMER_DURABLE_AFTER_S
 from penstock.config.logging import get_logger
+from penstock.config.sparing import sparingly
 from penstock.engine.commands import SetTimer
 from penstock.engine.errors import Conflict, PenstockError
 from penstock.engine.events import TimerFired, TimerRef, encode
@@ -169,8 +170,10 @@ class Timers:
             await act(armed)
         except LeaseLost:
             pass  # the next owner of its run arms it again
-        except PenstockError as error:
-            log.warning("timer_failed", run_id=armed.run_id, timer=armed.command.timer, error=str(error))
+        except Exception as error:
+            if not isinstance(error, PenstockError):
+                report("timer", error)
+            sparingly(log, "timer_failed", run_id=armed.run_id, timer=armed.command.timer, error=str(error))
             if armed.live:
                 self._push(time.monotonic() + AGAIN_S, armed, act)
 

@@ -22,6 +22,7 @@ from penstock.broker.triggers import Kept
 from penstock.config.background import background, report
 from penstock.config.limits import EVENT_FAILURES_MAX
 from penstock.config.logging import get_logger
+from penstock.config.sparing import sparingly
 from penstock.engine.errors import NotFound, PenstockError, Unavailable
 
 HANDLERS = 16
@@ -62,8 +63,11 @@ class Triggers:
         self._changed = asyncio.Event()
         self.followed = asyncio.Event()
 
-    async def ring(self) -> None:
+    def ring(self) -> None:
         self._changed.set()
+
+    async def reconnected(self) -> None:
+        self.ring()
 
     async def follow(self) -> None:
         """Listen to what the triggers say, whenever they change, for ever."""
@@ -155,7 +159,7 @@ class Triggers:
             await self._occurrences.handle(listener.name, listener.generation, delivery)
             await delivery.ack()  # last: a crash before this line brings it again
         except PenstockError as error:
-            log.warning("trigger_waits", trigger=listener.name, error=str(error))
+            sparingly(log, "trigger_waits", trigger=listener.name, error=str(error))
             await _give_back(delivery, AGAIN_S)
         except asyncio.CancelledError:
             await _give_back(delivery)
@@ -186,19 +190,19 @@ async def _give_back(delivery: Delivery, delay_s: float = 0.0) -> None:
 async def open_triggers(store: Store) -> AsyncIterator[Triggers]:
     """All triggers are listened to for the time of the block; when it begins, they are."""
     triggers = Triggers(store)
-    await store.triggers.on_change(triggers.ring)
-    store.broker.on_reconnect.append(triggers.ring)
+    store.broker.on_reconnect.append(triggers.reconnected)
     try:
         async with AsyncExitStack() as stack:
+            await stack.enter_async_context(store.triggers.ringing(triggers.ring))
             await stack.enter_async_context(background(triggers.follow(), name="triggers"))
             for _ in range(HANDLERS):
                 await stack.enter_async_context(background(triggers.handle(), name="trigger_events"))
             await triggers.followed.wait()
-            await store.broker.answer(names.TRIGGERS_PING, b"{}")
+            await stack.enter_async_context(store.broker.answering(names.TRIGGERS_PING, b"{}"))
             log.info("triggers_ready")
             yield triggers
     finally:
-        store.broker.on_reconnect.remove(triggers.ring)
+        store.broker.on_reconnect.remove(triggers.reconnected)
         await triggers.close()
 
 

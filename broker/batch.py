@@ -17,7 +17,7 @@ from tenacity import AsyncRetrying, retry_if_exception, stop_after_delay, wait_r
 
 from penstock.broker.connection import DUPLICATE_IN_BATCH, Broker, refusal
 from penstock.broker.names import MSG_ID
-from penstock.config.background import start
+from penstock.config.background import report, start
 from penstock.config.limits import BATCH_BYTES_MAX, BULK_RUNS_MAX
 from penstock.engine.errors import Full, NotFound, PenstockError, Unavailable
 
@@ -96,6 +96,9 @@ class Batches:
                 _end(group, error)
             for joined in group if len(group) > 1 else ():  # one of them is at fault, and only that one shall know
                 await self._store([joined])
+        except Exception as error:  # else everybody would wait for ever
+            report("batches", error)
+            _end(group, error)
         else:
             _succeed(group, seq)
 
@@ -111,7 +114,7 @@ class Batches:
         return group
 
 
-def _end(group: Sequence[_Joined], error: PenstockError) -> None:
+def _end(group: Sequence[_Joined], error: Exception) -> None:
     for joined in group:
         if not joined.future.done():  # or else nobody waits any more
             joined.future.set_exception(error)

@@ -114,20 +114,21 @@ class Bucket:
         """The revision of the last write to any key."""
         return int((await self._broker.api(f"STREAM.INFO.{self._stream}"))["state"]["last_seq"])
 
+    def ringing(self, under: str, callback: Callable[[str], None]) -> AbstractAsyncContextManager[None]:
+        """As `on_change`, for the time of the block."""
+        cut = len(self._prefix)
+
+        async def ring(msg: Msg) -> None:
+            callback(msg.subject[cut:])
+
+        return self._broker.listening(self._prefix + under, ring)
+
     @asynccontextmanager
     async def doorbell(self, key: str) -> AsyncIterator[asyncio.Event]:
         """An event that is set about when the key is written. It may miss a ring."""
         rung = asyncio.Event()
-
-        async def ring(_: Msg) -> None:
-            rung.set()
-
-        subscription = await self._broker.subscribe(self._prefix + key, ring)
-        try:
+        async with self.ringing(key, lambda _: rung.set()):
             yield rung
-        finally:
-            if self._broker.connected:
-                await subscription.unsubscribe()
 
     async def _answer(self, sent: asyncio.Future[bytes]) -> int:
         if not self._broker.connected:

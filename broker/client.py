@@ -46,8 +46,12 @@ class QuickClient(Client):
 
     async def stop_receiving(self, subscription: Subscription) -> None:
         """Nothing is received any more, from this moment on, also of what is on its way."""
-        del self._receivers[subscription._id]
-        if self.is_connected:
+        self._receivers.pop(subscription._id, None)
+        await self.end(subscription)
+
+    async def end(self, subscription: Subscription) -> None:
+        """Also while the connection is away: the client would otherwise ask for it anew when that is back, and keep what comes."""
+        with suppress(nats.errors.Error, OSError):  # it has ended, or the connection is closed for good
             await subscription.unsubscribe()
 
     async def drain_receiving(self, subscription: Subscription, timeout_s: float) -> None:
@@ -55,7 +59,7 @@ class QuickClient(Client):
         with suppress(nats.errors.Error, OSError, TimeoutError):
             async with asyncio.timeout(timeout_s):
                 await subscription.drain()  # type: ignore[no-untyped-call]
-        self._receivers.pop(subscription._id, None)
+        await self.stop_receiving(subscription)  # of one that could not be drained; to the others it does nothing
 
     def forget_unwritten(self) -> None:
         """What was published and has not left this process never does."""

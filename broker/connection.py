@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from typing import Any
 
 import nats
@@ -163,13 +163,22 @@ class Broker:
         """Callbacks of one subscription run one after the other: enqueue in them, never wait."""
         return await self.client.subscribe(subject, queue=queue, cb=callback, pending_msgs_limit=-1, pending_bytes_limit=-1)
 
-    async def answer(self, subject: str, body: bytes) -> None:
-        """Give this answer to everyone who asks on the subject, as long as the connection lives."""
+    @asynccontextmanager
+    async def listening(self, subject: str, callback: Callable[[Msg], Awaitable[None]]) -> AsyncIterator[None]:
+        """As `subscribe`, for the time of the block."""
+        subscription = await self.subscribe(subject, callback)
+        try:
+            yield
+        finally:
+            await self.client.end(subscription)
+
+    def answering(self, subject: str, body: bytes) -> AbstractAsyncContextManager[None]:
+        """Give this answer to everyone who asks on the subject, for the time of the block."""
 
         async def reply(msg: Msg) -> None:
             await self.client.publish(msg.reply, body)
 
-        await self.subscribe(subject, reply)
+        return self.listening(subject, reply)
 
     async def ask_all(self, subject: str, enough: Callable[[list[bytes]], bool], timeout_s: float) -> list[bytes]:
         """All answers on the subject, until they are enough or the time is over. Raises Unavailable when not connected."""
@@ -191,7 +200,7 @@ class Broker:
         except TimeoutError:
             pass  # what has come is all there is
         finally:
-            await subscription.unsubscribe()
+            await self.client.end(subscription)
         return answers
 
     async def close(self) -> None:

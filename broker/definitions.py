@@ -12,6 +12,8 @@ from penstock.engine.definitions import WorkflowDef, digest, from_json, to_json
 from penstock.engine.errors import NeedsUpgrade, NotFound
 from penstock.engine.workflow import Workflow, compile_workflow
 
+COMPILED_STEPS_MAX = 50_000  # of all compiled versions together
+
 log = get_logger()
 
 
@@ -21,6 +23,7 @@ class Definitions:
     def __init__(self, bucket: Bucket) -> None:
         self._bucket = bucket
         self._compiled: dict[str, Workflow] = {}
+        self._steps = 0
 
     async def register(self, definition: WorkflowDef) -> str:
         """Keep a definition and make it the latest of its name; returns its digest."""
@@ -65,8 +68,16 @@ class Definitions:
             entry = await self._bucket.get(names.definition_key(name, digest))
             if entry is None:
                 raise NotFound(f'workflow "{name}" has no version {digest}')
-            found = self._compiled[digest] = compile_workflow(from_json(entry.value), digest)
+            found = compile_workflow(from_json(entry.value), digest)
+            self._keep(digest, found)
         return found
+
+    def _keep(self, digest: str, workflow: Workflow) -> None:
+        """The oldest ones go when there are too many: runs that are in memory hold their own."""
+        self._compiled[digest] = workflow
+        self._steps += len(workflow.steps)
+        while self._steps > COMPILED_STEPS_MAX and len(self._compiled) > 1:
+            self._steps -= len(self._compiled.pop(next(iter(self._compiled))).steps)
 
     async def on_change(self, callback: Callable[[str], Awaitable[None]]) -> None:
         """Have `await callback(name)` called when a name gets another latest definition. A doorbell: it may miss some."""

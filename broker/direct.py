@@ -197,5 +197,4 @@ async def open_reader(broker: Broker) -> AsyncIterator[DirectReader]:
         yield reader
     finally:
         reader.leaders.close()
-        if broker.connected:
-            await broker.client.stop_receiving(subscription)
+        await broker.client.stop_receiving(subscription)

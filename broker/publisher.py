@@ -18,11 +18,11 @@ from penstock.broker.connection import Broker, refusal
 from penstock.broker.meters import Meters
 from penstock.config.background import restarting, start
 from penstock.config.logging import get_logger
+from penstock.config.sparing import sparingly
 from penstock.engine.errors import Full, TooLarge, Unavailable
 
 RESEND_S = 2.0
 WRITTEN_S_MAX = 5.0
-COMPLAIN_S = 10.0
 IN_FLIGHT_MAX = 20_000  # messages without an answer; who can wait does so beyond them, or beyond their bytes
 IN_FLIGHT_BYTES_MAX = 64 << 20
 HEADER_BYTES_MAX = 4096  # room for them: they count too, and for a message over its limit the broker cuts the connection at each repeat
@@ -55,7 +55,6 @@ class Publisher:
         self._queue: dict[str, None] = {}
         self._bytes = 0
         self._roomy = asyncio.Event()
-        self._quiet_until = 0.0
         self._loop = asyncio.get_running_loop()
         self._flushes: set[asyncio.Task[None]] = set()
 
@@ -168,10 +167,7 @@ class Publisher:
 
     def _complain(self, error: Unavailable) -> None:
         """Thousands of messages may be refused every few seconds: that is told now and then."""
-        now = time.monotonic()
-        if now >= self._quiet_until:
-            self._quiet_until = now + COMPLAIN_S
-            log.warning("broker_refused", error=str(error), waiting=len(self._waiting))
+        sparingly(log, "broker_refused", error=str(error), waiting=len(self._waiting))
 
     async def _sweep(self) -> None:
         while True:

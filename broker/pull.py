@@ -15,6 +15,7 @@ from nats.aio.subscription import Subscription
 from penstock.broker.connection import Broker
 from penstock.config.background import restarting
 from penstock.config.logging import get_logger
+from penstock.config.sparing import sparingly
 from penstock.engine.errors import PenstockError
 
 EXPIRES_S = 30
@@ -159,8 +160,7 @@ class Pull:
     async def _close(self) -> None:
         """Take and ask for nothing more, also when a new beginning is under way."""
         self._closed = self._broken = True
-        if self._broker.connected:
-            await self._stop()
+        await self._stop()
 
     async def _ask(self, count: int) -> None:
         if self._outsized:  # the next message was stored when the broker took larger ones: let it pass, alone
@@ -200,7 +200,7 @@ class Pull:
             if not self._broker.connected:
                 continue
             if self._broken or (self._left and now - self._heard > QUIET_S):
-                log.warning("pull_quiet", stream=self._stream, consumer=self._consumer)
+                sparingly(log, "pull_quiet", stream=self._stream, consumer=self._consumer)
                 await self._safely_renew()
             elif not self._left:
                 await self.top_up()
@@ -209,7 +209,7 @@ class Pull:
         try:
             await self._renew()
         except PenstockError as error:
-            log.warning("pull_not_renewed", consumer=self._consumer, error=str(error))
+            sparingly(log, "pull_not_renewed", consumer=self._consumer, error=str(error))
 
 
 @asynccontextmanager

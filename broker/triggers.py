@@ -7,7 +7,8 @@ never mistaken for what belongs to this one.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
 
 import msgspec
 from msgspec import Struct
@@ -110,14 +111,9 @@ class Triggers:
     async def set_progress(self, name: str, progress: Progress) -> None:
         await self._bucket.put(names.progress_key(name), msgspec.json.encode(progress))
 
-    async def on_change(self, callback: Callable[[], Awaitable[None]]) -> None:
-        """Have `await callback()` called about when a trigger is written. A doorbell: it may miss some."""
-
-        async def ring(key: str) -> None:
-            if "/" not in key:
-                await callback()
-
-        await self._bucket.on_change(">", ring)
+    def ringing(self, callback: Callable[[], None]) -> AbstractAsyncContextManager[None]:
+        """Have `callback` called about when a trigger is written, for the time of the block. A doorbell: it may miss some."""
+        return self._bucket.ringing(">", lambda key: None if "/" in key else callback())
 
 
 def _decoded(entry: Entry) -> Kept | None:

@@ -13,9 +13,11 @@ from contextlib import aclosing, asynccontextmanager, suppress
 from penstock.broker import names
 from penstock.broker.connection import Broker
 from penstock.broker.direct import DirectReader, Stored
+from penstock.config.limits import MIB
 from penstock.engine.errors import Unavailable
 
 QUIET_S = 2.0
+COPIES_MAX, COPIES_BYTES_MAX = 1000, 4 * MIB  # that wait for one watcher: a client may read as slowly as it likes
 SEQUENCES = re.compile(rb"Nats-Sequence: (\d+)\r\n(?:.*\r\n)*?Nats-Last-Sequence: (\d+)")
 
 
@@ -40,23 +42,30 @@ class _Copies:
     def __init__(self, rings: Rings | None) -> None:
         self._rings = rings
         self._waiting: list[_Copy] = []
+        self._bytes = 0
+        self._lost = False
         self._rung = asyncio.Event()
 
     async def receive(self, subject: bytes, reply: bytes, data: bytes, headers: bytes | None) -> None:
         self._waiting.append(_Copy(headers or b"", data))
+        self._bytes += len(data)
+        if len(self._waiting) > COPIES_MAX or self._bytes > COPIES_BYTES_MAX:
+            self._waiting, self._bytes, self._lost = [], 0, True
         if self._rings is None or self._rings(data):
             self._rung.set()
 
-    async def take(self) -> list[_Copy]:
-        """All that came, as soon as one of it rings; what did not after a quiet time, perhaps nothing."""
+    async def take(self) -> tuple[list[_Copy], bool]:
+        """All that came, as soon as one of it rings; what did not after a quiet time, perhaps nothing. And whether some was dropped:
+        a watcher that is slow reads it from the stream."""
         quiet = asyncio.get_running_loop().call_later(QUIET_S, self._rung.set)
         try:
             await self._rung.wait()
         finally:
             quiet.cancel()
         self._rung.clear()
-        taken, self._waiting = self._waiting, []
-        return taken
+        taken, lost = self._waiting, self._lost
+        self._waiting, self._bytes, self._lost = [], 0, False
+        return taken, lost
 
 
 async def watch(broker: Broker, reader: DirectReader, run_id: str, after: int) -> AsyncGenerator[Stored | None, None]:
@@ -89,9 +98,10 @@ async def gulps(
                     yield page
             if quiet:
                 yield ()
-            taken = await copies.take()
+            taken, lost = await copies.take()
             # A quiet time may also mean that copies were lost: a reconnect shows in nothing else.
-            read_now = quiet = not taken
+            quiet = not taken and not lost
+            read_now = quiet or lost
             gulp = []
             for copy in taken:
                 if copy.before > after:  # one in between is missing: reading brings it, and all others
@@ -111,8 +121,7 @@ async def _copies(broker: Broker, run_id: str, rings: Rings | None) -> AsyncIter
     try:
         yield copies
     finally:
-        if broker.connected:
-            await broker.client.stop_receiving(subscription)
+        await broker.client.stop_receiving(subscription)
 
 
 async def _read(reader: DirectReader, subject: str, after: int) -> AsyncIterator[Sequence[Stored]]:

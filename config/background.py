@@ -21,6 +21,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from penstock.config.logging import get_logger
+from penstock.config.sparing import sparingly
 
 AGAIN_S, AGAIN_S_MAX = 1.0, 30.0  # before a loop is begun again: twice as long each time, until it has lived longer than the latter
 
@@ -144,7 +145,7 @@ async def first_of(*works: Work[object], name: str) -> None:
 def report(name: str, error: BaseException) -> None:
     """Log and count an error that nobody expected of this work."""
     FAILURES[name] += 1
-    log.error("background_failed", work=name, error=f"{type(error).__name__}: {error}", exc_info=error)
+    sparingly(log, "background_failed", "error", of=name, work=name, error=f"{type(error).__name__}: {error}", exc_info=error)
 
 
 def _ended(name: str, over: Callable[[], None] | None, expected: Errors, task: asyncio.Task[Any]) -> None:

@@ -17,7 +17,7 @@ from gunicorn import glogging
 from gunicorn.asgi.protocol import ASGIProtocol
 from gunicorn.workers import gasgi
 
-from penstock.config import limits
+from penstock.config import limits, sparing
 from penstock.config.background import FAILURES
 from penstock.config.log_setup import configure
 from penstock.config.logging import get_logger
@@ -151,6 +151,7 @@ def post_fork(server: Any, worker: Any) -> None:
     configure(_settings.log, f"http-{worker.number}")
     WARNINGS.clear()
     FAILURES.clear()
+    sparing.forget()
 
 
 def _connections_max() -> int:

@@ -20,6 +20,7 @@ from penstock.broker.store import Store
 from penstock.config.background import start
 from penstock.config.limits import POLL_BYTES_MAX
 from penstock.config.logging import get_logger
+from penstock.config.sparing import sparingly
 from penstock.engine.errors import PenstockError, Unavailable
 from penstock.http.bridge_in_hand import InHand
 
@@ -206,7 +207,7 @@ class Queue:
                 self._in_hand.let_go([delivery])
                 await return_unworked(self._store, delivery)
         except PenstockError as error:  # what was taken comes back by itself
-            log.warning("tasks_not_given_back", task=self.name.task, error=str(error))
+            sparingly(log, "tasks_not_given_back", task=self.name.task, error=str(error))
         self._look_later()
 
     async def _recall(self) -> None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
-from typing import Protocol
+from typing import Any, Protocol
 
-from penstock.config.background import all_of, background, start
+from penstock.config.background import all_of, background, end, start
 from penstock.config.limits import ACK_WAIT_S, POLL_MS_MAX, POLL_TASKS_MAX, TASKS_BYTES_MAX
 from penstock.config.logging import get_logger
 from penstock.engine.errors import PenstockError
@@ -46,6 +46,7 @@ class Polling:
         self._running: dict[Polled, asyncio.Task[None]] = {}
         self._bytes = 0
         self._freed = asyncio.Event()
+        self._polling: asyncio.Task[Any] | None = None
         self._stopping = False
         self._again_s = AGAIN_S
 
@@ -53,11 +54,12 @@ class Polling:
         for task in self._running.values():
             task.cancel()
 
-    async def stop(self, poll: asyncio.Task[None]) -> None:
+    async def stop(self) -> None:
         """As Transport.receiving says of the end."""
         self._stopping = True
         self._freed.set()
-        await self._end(poll)
+        if self._polling is not None:
+            await self._end(self._polling)
         if self._running:
             log.info("worker_finishing", tasks=len(self._running), grace_s=self._bounds.grace_s)
             await asyncio.wait(self._running.values(), timeout=self._bounds.grace_s)
@@ -69,6 +71,7 @@ class Polling:
 
     async def poll(self) -> None:
         """Ask for tasks, as long as the worker runs and whenever it has room."""
+        self._polling = asyncio.current_task()
         while not self._stopping:
             if self._room > 0:
                 for task in await self._asked():
@@ -96,14 +99,13 @@ class Polling:
         """Tasks to ask for: none while the inputs of those that run are large."""
         return self._bounds.max_tasks - len(self._running) if self._bytes < TASKS_BYTES_MAX else 0
 
-    async def _end(self, poll: asyncio.Task[None]) -> None:
+    async def _end(self, poll: asyncio.Task[Any]) -> None:
         """The last poll is ended by the service: were it cut off, what is on its way would be missed only minutes later."""
         with suppress(PenstockError, TimeoutError):
             async with asyncio.timeout(RELEASE_S_MAX):
                 await self._client.poll(self._request(0))
                 await asyncio.wait((poll,))
-        poll.cancel()
-        await asyncio.wait((poll,))
+        await end(poll)
 
     async def _asked(self) -> list[PolledTask]:
         try:
@@ -149,9 +151,8 @@ async def open_polling(
 ) -> AsyncIterator[Polling]:
     """Tasks are taken for the time of the block; its end is as `Polling.stop` says."""
     polling = Polling(client, functions, held, handle, bounds, worker_id)
-    async with background(polling.keep_alive(), name="worker_keep_alive"):
-        poll = start(polling.poll(), name="worker_poll")
+    async with background(polling.keep_alive(), name="worker_keep_alive"), background(polling.poll(), name="worker_poll"):
         try:
             yield polling
         finally:
-            await polling.stop(poll)
+            await polling.stop()

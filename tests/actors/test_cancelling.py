@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from penstock.actors import control
 from penstock.broker.store import Store
-from penstock.engine.errors import Conflict
+from penstock.engine.errors import Conflict, Unavailable
 from penstock.engine.events import Event, Resumed, RunFailure, StepCompleted, WorkflowCompleted, WorkflowFailed, WorkflowResumed
-from penstock.engine.state import RunStatus
+from penstock.engine.state import Run, RunStatus
 from tests.support.world import chain, start
 
 
@@ -65,3 +67,16 @@ async def test_cancelling_twice_is_cancelling_once(store: Store) -> None:
     await control.cancel(store, run_id)
     await control.cancel(store, run_id)
     assert 2 == len(await store.history.read(run_id))
+
+
+async def test_a_cancellation_that_others_overtake_for_ever_comes_to_an_end(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    run_id = await start(store, chain("resumed.for.ever", 1))
+    running = await control.get(store, run_id)
+
+    async def get(_: Store, __: str) -> Run:
+        return running
+
+    monkeypatch.setattr(control, "get", get)
+    async with asyncio.timeout(10):
+        with pytest.raises(Unavailable, match="though it was cancelled 10 times"):
+            await control.cancel(store, run_id)

@@ -10,16 +10,18 @@ from typing import Any
 
 import pytest
 
+from penstock.actors import timers
 from penstock.actors.broker_clock import BrokerClock
 from penstock.actors.membership import new_member
 from penstock.actors.ownership import open_shard
+from penstock.actors.timers import Timers
 from penstock.broker import names
 from penstock.broker.direct import Stored
 from penstock.broker.store import Store, open_store
 from penstock.config.settings import BrokerSettings
 from penstock.engine.events import TimerFired, WorkflowStarted, decode
 from tests.support.clocks import set_clock
-from tests.support.waiting import until
+from tests.support.waiting import until, until_true
 from tests.support.world import chain, ended, start
 
 MINUTES_S = (600.0, -600.0)
@@ -102,3 +104,26 @@ def test_a_clock_of_the_broker_that_is_set_back_is_believed() -> None:
     for at in (1_000_000.0, 500.0):
         clock.saw(at, time.monotonic())
     assert 500.0 <= clock.now() < 1_000_000.0
+
+
+@pytest.mark.parametrize("act", ["_fire", "_schedule"])
+async def test_a_timer_is_tried_again_after_an_error_of_our_own(
+    store: Store, broker_settings: BrokerSettings, monkeypatch: pytest.MonkeyPatch, act: str
+) -> None:
+    """Given up, it would hold the acknowledgements of its partition for good."""
+    tried, done = 0, getattr(Timers, act)
+
+    async def fails_once(self: Timers, armed: Any) -> Any:
+        nonlocal tried
+        tried += 1
+        if tried == 1:
+            raise ZeroDivisionError("a bug")
+        return await done(self, armed)
+
+    monkeypatch.setattr(Timers, act, fails_once)
+    monkeypatch.setattr(timers, "TIMER_DURABLE_AFTER_S", 0.1)
+    async with open_store(broker_settings, "shard") as own, open_shard(own, new_member("shard")) as shard:
+        run_id = await start(store, {**chain("again", 1), "timeout": "50ms" if act == "_fire" else "1s"})
+        await ended(store, run_id)
+        await until_true(lambda: shard.timers.holds_from(names.partition(run_id)) == math.inf)
+    assert tried == 2

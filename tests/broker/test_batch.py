@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from penstock.broker import names
 from penstock.broker.batch import Batches, Message, publish_batch
 from penstock.broker.provisioning import provision
 from penstock.broker.store import Store, open_store
+from penstock.config.background import each_of
 from penstock.config.limits import BULK_RUNS_MAX
 from penstock.engine.errors import Conflict, PenstockError, Unavailable
 from tests.support.own_broker import own_broker
@@ -121,3 +123,19 @@ async def test_what_joins_without_a_broker_is_unavailable(tmp_path: Path) -> Non
             batches = Batches(store.broker)
             answers = await asyncio.gather(*(batches.join(batch(f"away-{n}")) for n in range(2)), return_exceptions=True)
             assert [Unavailable, Unavailable] == [type(answer) for answer in answers]
+
+
+async def test_an_error_of_our_own_ends_everybodys_waiting(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    batches = Batches(store.broker)
+    publish = batches.publish
+
+    async def broken(messages: Sequence[Message]) -> None:
+        raise ZeroDivisionError("a bug")
+
+    monkeypatch.setattr(batches, "publish", broken)
+    async with asyncio.timeout(5):
+        outcomes = await each_of([batches.join(batch("one")), batches.join(batch("two"))])
+    assert [ZeroDivisionError, ZeroDivisionError] == [type(one) for one in outcomes]
+    monkeypatch.setattr(batches, "publish", publish)
+    await batches.join(batch("three"))
+    assert [b"0", b"1", b"2"] == await found(store, "three")

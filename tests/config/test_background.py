@@ -10,6 +10,7 @@ from collections.abc import Iterator
 import pytest
 from structlog.testing import capture_logs
 
+from penstock.config import sparing
 from penstock.config.background import FAILURES, again_and_again, all_of, background, each_of, end, restarting, start
 
 WAIT_S = 5.0
@@ -18,6 +19,7 @@ WAIT_S = 5.0
 @pytest.fixture(autouse=True)
 def _no_failures() -> Iterator[None]:
     FAILURES.clear()
+    sparing.forget()
     yield
     FAILURES.clear()
 
