@@ -18,7 +18,7 @@ from penstock.actors.broker_clock import BrokerClock
 from penstock.actors.draining import drain
 from penstock.actors.lease import Lease, LeaseLost, now
 from penstock.actors.loading import load
-from penstock.actors.membership import new_member
+from penstock.actors.membership import Membership, new_member
 from penstock.actors.ownership import open_shard
 from penstock.actors.places import free_places, occupied
 from penstock.actors.shard import Shard
@@ -30,7 +30,7 @@ from penstock.broker.tasks import TaskPayload
 from penstock.config.limits import LEASE_S, PARTITIONS
 from penstock.config.settings import BrokerSettings
 from penstock.engine.commands import SetTimer
-from penstock.engine.errors import Conflict, NotFound
+from penstock.engine.errors import Conflict, Full, NotFound
 from penstock.engine.events import StepCompleted
 from penstock.engine.state import RunStatus
 from tests.support.line import line
@@ -270,3 +270,28 @@ def test_a_lease_is_good_for_its_time_from_when_the_sign_of_life_was_sent() -> N
     lease.end()
     lease.renewed(now())
     assert not lease.good  # what is over stays over
+
+
+async def test_a_shard_that_was_removed_while_its_renewals_found_no_room_ends_at_the_first_that_does(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A refusal speaks for its own moment: between two of them others may have had room to remove it."""
+    members = Membership(store.owners, new_member("no.room"), Lease(), frozenset)
+    await members.join()
+    [listed] = [one for one in (await store.owners.read()).members.values() if one.member.id == members.me.id]
+    renew = store.owners.renew
+
+    async def refused(member: Member, expect: int) -> int:
+        raise Full("no room")
+
+    monkeypatch.setattr(store.owners, "renew", refused)
+    members.lease._until = now() + 0.1
+    await members._try_to_renew()
+    assert members.lease._until > now() + 1  # nobody else could renew either, at that moment
+    await store.owners.remove(members.me.id, listed.revision)
+    await members._try_to_renew()
+    assert members.lease.good  # it cannot know, and cannot write
+    monkeypatch.setattr(store.owners, "renew", renew)
+    await members._try_to_renew()
+    assert not members.lease.good
+    assert members.lease.over.is_set()
