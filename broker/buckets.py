@@ -65,6 +65,14 @@ class Bucket:
         latest = {one.subject: one for one in found}
         return [Entry(one.subject[cut:], one.data, one.seq) for one in latest.values() if not one.removed]
 
+    async def since(self, revision: int) -> tuple[dict[str, Entry | None], int]:
+        """What was written after this revision, by key (None: removed), and the newest revision of it. A purge, or a time to live
+        that is over, tells nothing here."""
+        cut = len(self._prefix)
+        found = await self._reader.subject(self._stream, self._prefix + ">", revision + 1)
+        changed = {one.subject[cut:]: None if one.removed else Entry(one.subject[cut:], one.data, one.seq) for one in found}
+        return changed, found[-1].seq if found else revision
+
     def send(self, key: str, value: bytes, expect: int | None = None, headers: Mapping[str, str] = {}) -> asyncio.Future[bytes]:
         """Write without waiting; `expect` is the key's revision (0: none yet), else the future raises Conflict."""
         return self._publisher.send(self._prefix + key, value, {**(_expecting(expect) or {}), **headers} or None)

@@ -7,6 +7,7 @@ actors/membership.py, by the clocks of those who look.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -16,12 +17,13 @@ from msgspec import Struct
 from nats.aio.msg import Msg
 
 from penstock.broker import names
-from penstock.broker.buckets import Bucket
+from penstock.broker.buckets import Bucket, Entry
 from penstock.broker.connection import Broker, refusal
 from penstock.config.limits import DRAINED_TTL_S, MEMBER_TTL_S
 from penstock.engine.errors import NotFound, Unavailable
 
 WRITE_S_MAX = 1.5
+WHOLE_S = 5.0
 
 
 class Member(Struct, frozen=True):
@@ -77,12 +79,31 @@ class Owners:
 
     def __init__(self, bucket: Bucket, broker: Broker) -> None:
         self._bucket, self._broker = bucket, broker
+        self._entries: dict[str, Entry | None] = {}
+        self._revision = 0
+        self._whole_at = 0.0
+        self._reading = asyncio.Lock()
 
     async def read(self) -> View:
-        """Best effort while things change: before acting on an absence, `find`. Raises Unavailable."""
+        """Best effort while things change: before acting on an absence, `find`. Raises Unavailable.
+
+        Only what has changed since the last time is asked for; all of it every WHOLE_S, since what the broker removes by itself is not
+        told, nor that the bucket was made anew.
+        """
+        async with self._reading:
+            if time.monotonic() >= self._whole_at:
+                self._whole_at, self._entries, self._revision = time.monotonic() + WHOLE_S, {}, 0
+            changed, self._revision = await self._bucket.since(self._revision)
+            self._entries.update(changed)
+            return self._view()
+
+    def _view(self) -> View:
+        """A new one for each caller, who may change it."""
         view = View({}, {}, frozenset())
         drained = set()
-        for entry in await self._bucket.all():
+        for entry in self._entries.values():
+            if entry is None:
+                continue
             kind, _, about = entry.key.partition(".")
             if kind == names.MEMBER:
                 view.members[about] = Listed(_MEMBER.decode(entry.value), entry.revision)
