@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from msgspec import Raw
 
-from penstock.actors import control, upkeep
+from penstock.actors import control, rounds, upkeep
 from penstock.actors.index_file import index_path
 from penstock.actors.index_follower import follow
 from penstock.actors.loading import load, load_many
@@ -98,6 +98,7 @@ async def test_upkeep_on_a_host_whose_clock_is_ahead_removes_no_run_too_soon(
     (await caught_up(store, index)).close()
     set_clock(monkeypatch, 10 * 24 * 3600.0)
     monkeypatch.setattr(upkeep, "EVERY_S", 0.01)
+    monkeypatch.setattr(rounds, "SHARE_MAX", 1.0)
     keeping = asyncio.create_task(upkeep.keep_up(store, index, 24 * 3600.0))
     for _ in range(2):  # each time, what is put there goes in the beginning of a round: so one round was whole
         await store.checkpoints.put(names.step_key(run_id, "s0"), b"1")
@@ -149,6 +150,7 @@ async def test_a_parked_run_is_looked_at_in_its_snapshot_alone(store: Store, ind
 
 async def test_upkeep_goes_on_after_an_error_of_the_index(store: Store, index: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(upkeep, "EVERY_S", 0.001)
+    monkeypatch.setattr(rounds, "SHARE_MAX", 1.0)
     begun = 0
     again = asyncio.Event()
 
