@@ -4,7 +4,8 @@ When their messages are large it asks for fewer: with TASKS_BYTES_MAX of them, f
 
 With several task types, each always has one request out, so that none starves; the rest of the room belongs to the types
 that have work. What a type asked for and does not need, and what others asked for before the worker was full, is called back.
-Tasks of runs that are bound to this very worker come one by one beside all that: nobody else can take them.
+Tasks of runs that are bound to this very worker come beside all that, and first: nobody else can take them. While some wait, it asks for
+one task of everyone's at a time.
 """
 
 from __future__ import annotations
@@ -25,7 +26,6 @@ from penstock.worker.functions import TaskFunction
 from penstock.worker.transport import Bounds
 
 BALANCE_S = 1.0
-STICKY_BATCH = 1
 
 Handle = Callable[[TaskFunction, Delivery], Awaitable[None]]
 
@@ -33,14 +33,16 @@ log = get_logger()
 
 
 class _Source:
-    """One task type. `busy`: something came since the last balance; `closed`: nothing may be asked for now."""
+    """One task type. `busy`: something came since the last balance; `closed`: nothing may be asked for now. `pending`: how many more wait
+    for this very worker, as the last of them said."""
 
-    __slots__ = ("busy", "closed", "function", "pull", "recalling")
+    __slots__ = ("busy", "closed", "function", "pending", "pull", "recalling")
 
     def __init__(self, function: TaskFunction) -> None:
         self.function = function
         self.pull: Pull | None = None
         self.busy, self.closed = False, True
+        self.pending = 0
         self.recalling = asyncio.Lock()
 
     @property
@@ -105,6 +107,10 @@ class Intake:
         else:
             self._begin(delivery, source.function)
 
+    def _take_own(self, source: _Source, delivery: Delivery) -> None:
+        source.pending = delivery.pending
+        self._take(source, delivery)
+
     def _begin(self, delivery: Delivery, function: TaskFunction) -> None:
         self._running[delivery] = start(self._run(delivery, function), name="task")
 
@@ -120,14 +126,20 @@ class Intake:
         """How many of this type may be on their way now; at least one while there is room at all."""
         if self._stopping or source.closed or self._full:
             return 0
+        if any(own.pending for own in self._sticky):
+            return 1  # else runs that are bound to it would wait for others to begin, and then for each other
         if len(self._sources) == 1:
             return self._max - self.held
         others = sum(other.asked for other in self._sources if other is not source)
         return max(self._max - self.held - others, 1) if source.busy else 1
 
     def _sticky_room(self, source: _Source) -> int:
-        """What was asked for before the worker was full is not called back: it waits for the next slot, or is given back soon."""
-        return 0 if self._stopping or source.closed or self._full else STICKY_BATCH
+        """Each type's share of the room is that of what waits for this worker, so that none waits longer than another. What was asked
+        for before the worker was full is not called back: it waits for the next slot, or is given back soon."""
+        if self._stopping or source.closed or self._full:
+            return 0
+        pending = sum(own.pending for own in self._sticky)
+        return max((self._max - self.held) * source.pending // pending, 1) if pending else 1
 
     async def _refill(self) -> None:
         """Once for all tasks that ended in the same turn of the loop: begin what waits, ask for more."""
@@ -154,6 +166,9 @@ class Intake:
     async def _balance(self) -> None:
         while True:
             await asyncio.sleep(BALANCE_S)
+            for source in self._sticky:
+                source.pending = source.pending if source.busy else 0  # they may have been taken back meanwhile
+                source.busy = False
             if len(self._sources) > 1:
                 await self._call_back()
             stale = [delivery for delivery in self._waiting if delivery in self._waited]
@@ -205,9 +220,9 @@ class Intake:
         for function in functions:
             source = _Source(function)
             self._sticky.append(source)
-            take, room = partial(self._take, source), partial(self._sticky_room, source)
+            take, room = partial(self._take_own, source), partial(self._sticky_room, source)
             stack.push_async_callback(self._store.sticky_tasks.forget, function.name, worker_id)
-            consuming = self._store.sticky_tasks.consume(function.name, worker_id, take, batch=STICKY_BATCH, room=room)
+            consuming = self._store.sticky_tasks.consume(function.name, worker_id, take, batch=self._max, room=room)
             source.pull = await stack.enter_async_context(consuming)
 
 

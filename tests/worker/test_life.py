@@ -21,7 +21,7 @@ from penstock.engine.errors import Conflict
 from penstock.engine.events import StepCompleted, StepStarted
 from penstock.worker import BlockingContext, Context, Worker
 from tests.worker.conftest import NewWorker
-from tests.worker.desk import acknowledged, answer, dispatch, durable, reported, taking
+from tests.worker.desk import acknowledged, answer, dispatch, reported, taking
 
 PROGRAM = """
 import asyncio, sys
@@ -174,8 +174,10 @@ async def test_worker_can_run_again(store: Store, worker: Worker, task: str) -> 
 
 
 async def test_durable_with_another_filter_is_told_at_the_start(store: Store, worker: Worker, task: str) -> None:
-    await durable(store, f"{task}.sub", ack_wait_s=30)
-    worker.task(f"{task}-sub")(lambda: None)  # shares the durable's name
+    name = names.task_consumer(task)
+    config = {"durable_name": name, "ack_policy": "explicit", "filter_subject": f"task.{task}.one-run"}
+    await store.broker.api(f"CONSUMER.CREATE.{names.TASKS}.{name}", {"stream_name": names.TASKS, "config": config})
+    worker.task(task)(lambda: None)
     with pytest.raises(Conflict, match="serves"):
         async with worker.running():
             pass
