@@ -21,17 +21,18 @@ class Lag(NamedTuple):
     as_of: float
 
 
-async def freshened(store: Store, index: RunIndex, min_seq: int = 0) -> Lag:
+async def freshened(store: Store, index: RunIndex, min_seq: int = 0, *, hasty: bool = False) -> Lag:
     """Wait until the index has what was written before, though never long, and tell what is missing.
 
-    Everything up to `min_seq` is waited for 1 s at most, and so is what this process has stored, unless a burst drains: then a list
-    shall answer within 200 ms. Raises Unavailable without a broker.
+    Everything up to `min_seq` is waited for 1 s at most, and so is what this process has stored. `hasty`: not while a burst drains,
+    for a list shall answer within 200 ms then, too. Raises Unavailable without a broker.
     """
     await index.there(THERE_S_MAX)
     tip = await store.history.tip()
     own = store.history.stored
-    near = own - index.progress().seq <= NEAR
-    await index.caught_up(max(own if near else 0, min(min_seq, tip.seq)), NAMED_S_MAX)
+    if hasty and own - index.progress().seq > NEAR:
+        own = 0
+    await index.caught_up(max(own, min(min_seq, tip.seq)), NAMED_S_MAX)
     await index.caught_up(tip.seq, OTHERS_S_MAX)
     at = index.progress()
     if at.seq >= tip.seq:

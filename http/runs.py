@@ -61,7 +61,7 @@ class Runs:
     async def on_get(self, req: Request, resp: Response) -> None:
         """Runs, newest first; a Link leads to the next page."""
         wanted = params.run_filter(req)
-        answers.tell_lag(resp, await freshened(self._backend.store, self._backend.index, params.min_seq(req)))
+        answers.tell_lag(resp, await freshened(self._backend.store, self._backend.index, params.min_seq(req), hasty=True))
         page = await listing.page(self._backend.store, self._backend.index, wanted)
         outputs = await shown(self._backend.store, page.runs, listing.PAGE_BYTES_MAX)
         answers.ok(resp, [view(run, outputs) for run in page.runs])
