@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -51,8 +51,9 @@ def table(headers: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     if sys.stdout.isatty():
         from rich.console import Console
 
-        grid, console = rich_table(headers, cells), Console()
-        needed = sum(column.min_width or 0 for column in grid.columns) + GAP * len(grid.columns)
+        console = Console()
+        grid = rich_table(headers, cells, console.width, WHOLE)
+        needed = sum((column.width or 0) + GAP for column in grid.columns)
         console.width = max(console.width, needed)  # where that is wider than the terminal, it breaks the lines itself: nothing is lost
         console.print(grid)
     else:
@@ -72,19 +73,31 @@ def aligned(rows: Sequence[Sequence[str]]) -> Iterator[str]:
         yield "  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip()
 
 
-def rich_table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
-    """Cells fold where they do not fit, and are never cut."""
+def rich_table(headers: Sequence[str], rows: Sequence[Sequence[str]], width: int, whole: Collection[str] = ()) -> Table:
+    """Cells fold where the table would be wider than `width`, but for columns that stay `whole`; none is cut."""
     from rich import box
     from rich.table import Table
     from rich.text import Text
 
     grid = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
-    for number, header in enumerate(headers):
-        width = max([len(header), *(len(row[number]) for row in rows if header in WHOLE)])
-        grid.add_column(header, overflow="fold", no_wrap=header in WHOLE, min_width=width)
+    for header, column in zip(headers, _widths(headers, rows, width, whole), strict=True):
+        grid.add_column(header, overflow="fold", width=column)
     for row in rows:
         grid.add_row(*(Text(text, STATUS_STYLES.get(text, "")) for text in row))
     return grid
+
+
+def _widths(headers: Sequence[str], rows: Sequence[Sequence[str]], width: int, whole: Collection[str]) -> list[int]:
+    """Of each column. The widest gives way first, down to its header, as long as the table does not fit."""
+    from rich.cells import cell_len
+
+    widths = [max(map(cell_len, column)) for column in zip(headers, *rows, strict=True)]
+    spare = [0 if header in whole else wide - len(header) for header, wide in zip(headers, widths, strict=True)]
+    missing = sum(widths) + GAP * len(widths) - width
+    while missing > 0 and any(spare):
+        widest = max((wide, at) for at, wide in enumerate(widths) if spare[at])[1]
+        widths[widest], spare[widest], missing = widths[widest] - 1, spare[widest] - 1, missing - 1
+    return widths
 
 
 def printable(text: str) -> str:

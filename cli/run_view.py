@@ -91,10 +91,11 @@ def watch_live(client: Client, run_id: str, *, transient: bool = False) -> RunVi
 
     A service that goes away is waited for, as long as the client's `follow` does. Raises Unavailable after that.
     """
+    from rich import get_console
     from rich.live import Live
 
     run, failures = client.run(run_id), 0
-    with Live(_drawn(run), auto_refresh=False, transient=transient) as live:
+    with Live(_drawn(run, get_console().width), auto_refresh=False, transient=transient) as live:
         while not run.ended:
             time.sleep(REFRESH_S * 2**failures)
             try:
@@ -103,17 +104,17 @@ def watch_live(client: Client, run_id: str, *, transient: bool = False) -> RunVi
                 failures += 1
                 if failures > FAILURES_MAX:
                     raise
-            live.update(_drawn(run), refresh=True)
+            live.update(_drawn(run, live.console.width), refresh=True)
     return run
 
 
-def _drawn(run: RunView) -> Group:
+def _drawn(run: RunView, width: int) -> Group:
     from rich.console import Group
     from rich.text import Text
 
     head = Text(f"{run.run_id}  {run.workflow_id}  ") + Text(run.status, output.STATUS_STYLES.get(run.status, ""))
     rows = [[output.cell(text) for text in row] for row in step_rows(run)]
-    return Group(head + Text(f"  {_took(run)}"), output.rich_table(STEP_HEADERS, rows))
+    return Group(head + Text(f"  {_took(run)}"), output.rich_table(STEP_HEADERS, rows, width))
 
 
 def _fields(run: RunView) -> list[tuple[str, str]]:

@@ -12,7 +12,7 @@ from penstock.cli.session import Group, Session
 if TYPE_CHECKING:
     from penstock.http.client_views import WorkerView
 
-HEADERS = ("WORKER", "TASKS", "GROUP", "MAX", "TRANSPORT", "LANGUAGE", "HOST", "PID", "LAST SEEN")
+HEADERS = ("WORKER", "TASKS", "GROUP", "MAX", "VIA", "LANGUAGE", "HOST", "PID", "SEEN")
 
 
 @click.group(cls=Group)

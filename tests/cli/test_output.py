@@ -49,5 +49,11 @@ def test_rich_table_takes_markup_as_plain_text() -> None:
 
     console = Console(width=80)
     with console.capture() as capture:
-        console.print(output.rich_table(("A",), [("[red]x[/red]",)]))
+        console.print(output.rich_table(("A",), [("[red]x[/red]",)], 80))
     assert "[red]x[/red]" in capture.get()
+
+
+def test_the_widest_columns_give_way_first_and_no_header_or_whole_cell_does() -> None:
+    headers, row = ("RUN", "LAST SEEN", "TASKS"), ("r" * 20, "3s ago", "hello, shout, whisper")
+    widths = {width: [column.width for column in output.rich_table(headers, [row], width, ("RUN",)).columns] for width in (80, 50, 10)}
+    assert {80: [20, 9, 21], 50: [20, 9, 15], 10: [20, 9, 5]} == widths

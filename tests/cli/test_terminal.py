@@ -63,6 +63,15 @@ def test_an_id_is_whole_even_where_the_terminal_is_too_narrow(service: Service) 
     assert "…" not in seen.text
 
 
+def test_many_columns_fit_with_whole_headers(service: Service) -> None:
+    known = {"language": "python", "transport": "nats", "hostname": "vm", "pid": 1234, "last_seen": TIMES["started_at"]}
+    service.on("GET /workers", [{"worker_id": "machine-1234-ad6eb0", "task_types": ["hello", "shout"], "worker_group": "gpu", **known}])
+    seen = on_terminal(service, "worker", "list", columns=80)
+    assert "LANGUAGE" in seen.text
+    assert "machine-1234-ad6eb0" in seen.text
+    assert max(map(len, seen.text.splitlines())) <= 80
+
+
 def test_start_and_wait_prints_the_id_at_once_and_shows_the_run_while_it_goes_on(service: Service) -> None:
     service.on("POST /runs", {"run_id": ID})
     running = {**RUN, "status": "running", "started_at": TIMES["started_at"], "steps": {"hello": {"status": "queued", "attempts": 1}}}
