@@ -8,7 +8,7 @@ from functools import lru_cache
 from msgspec import UNSET, Raw, UnsetType
 
 from penstock.broker.pauses import Execution
-from penstock.engine.events import Failure, StepCompleted, StepContinue, StepFailed, StepStarted
+from penstock.engine.events import Failure, PauseRef, StepCompleted, StepContinue, StepFailed, StepPaused, StepStarted
 
 
 def now() -> str:
@@ -17,8 +17,8 @@ def now() -> str:
     return f"{_second(seconds)}.{rest_ns // 1000:06d}Z"
 
 
-def started(task: Execution, worker_id: str | None, at: str | None = None, delivery: int = 1) -> StepStarted:
-    """`at` is when that was (RFC 3339), if it is not now; `delivery` counts how often the task was delivered."""
+def started(task: Execution, worker_id: str | None, at: str | None = None, *, delivery: int = 1) -> StepStarted:
+    """`at` is when that was (RFC 3339), if it is not now; `delivery` the one of the task that was begun, as the broker counts them."""
     return StepStarted(
         run_id=task.run_id,
         step_id=task.step_id,
@@ -27,6 +27,20 @@ def started(task: Execution, worker_id: str | None, at: str | None = None, deliv
         attempt_number=task.attempt,
         iteration=task.iteration or None,
         delivery=delivery,
+    )
+
+
+def paused(task: Execution, worker_id: str | None, delay_s: float, name: str | None, *, delivery: int) -> StepPaused:
+    """The worker of this delivery has put the task aside, and wants it again after the delay."""
+    return StepPaused(
+        run_id=task.run_id,
+        step_id=task.step_id,
+        timestamp=now(),
+        worker_id=worker_id,
+        attempt_number=task.attempt,
+        iteration=task.iteration or None,
+        delivery=delivery,
+        payload=PauseRef(round(delay_s * 1000), name),
     )
 
 

@@ -17,7 +17,7 @@ from penstock.broker import names
 from penstock.broker.buckets import Bucket
 from penstock.broker.connection import MESSAGE_NOT_FOUND, STREAM_NOT_FOUND, ApiError, Broker
 from penstock.broker.publisher import Publisher
-from penstock.broker.pull import Delivery
+from penstock.broker.pull import Delivery, deliveries_in
 from penstock.config.background import start
 from penstock.engine.errors import Unavailable
 
@@ -45,6 +45,11 @@ class Lease(Struct, frozen=True, omit_defaults=True):
     @property
     def task_id(self) -> str:
         return names.step_key(self.run_id, self.step_id)
+
+    @property
+    def deliveries(self) -> int:
+        """Which of the task's deliveries was handed out."""
+        return deliveries_in(self.reply)
 
 
 class Kept(NamedTuple):

@@ -15,6 +15,7 @@ from penstock.engine.events import (
     StepCompleted,
     StepContinue,
     StepFailed,
+    StepPaused,
     StepSkipped,
     StepStarted,
     WorkflowCompleted,
@@ -78,6 +79,7 @@ INBOX = "_INBOX"  # answers to one connection; with a user's name behind it, the
 
 _STEP_EVENTS = (
     StepStarted,
+    StepPaused,
     StepCompleted,
     StepFailed,
     StepContinue,
@@ -334,7 +336,8 @@ def signal_key(run_id: str, name: str) -> str:
 def message_id(event: Event) -> str:
     """`<run_id>.<type>` or `<run_id>.<step_id>.<type>`; `.<attempt>` from attempt 2 on, `.<attempt>.<iteration>` in later iterations.
 
-    A run that was resumed can fail again: its number of resumptions then keeps the two ends apart.
+    A run that was resumed can fail again: its number of resumptions then keeps the two ends apart. What a worker says of a later delivery
+    of its task is no repeat of what was said of the first one: `~<delivery>` from the second on.
     """
     kind = event_type(event)
     if isinstance(event, WorkflowFailed | WorkflowCompleted):
@@ -343,9 +346,11 @@ def message_id(event: Event) -> str:
         return f"{event.run_id}.{kind}"
     parts = f"{event.run_id}.{event.step_id}.{kind}"
     if event.iteration:
-        return f"{parts}.{event.attempt_number or 1}.{event.iteration}"
-    if event.attempt_number is not None and event.attempt_number > 1:
-        return f"{parts}.{event.attempt_number}"
+        parts = f"{parts}.{event.attempt_number or 1}.{event.iteration}"
+    elif event.attempt_number is not None and event.attempt_number > 1:
+        parts = f"{parts}.{event.attempt_number}"
+    if isinstance(event, StepStarted | StepPaused) and event.delivery != 1:
+        return f"{parts}~{event.delivery}"
     return parts
 
 

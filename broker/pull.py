@@ -50,11 +50,8 @@ class Delivery:
 
     def __getattr__(self, name: str) -> Any:
         """The numbers are read when one of them is asked for: who looks only at the body pays nothing."""
-        tokens = self.reply.split(".")  # $JS.ACK[.<domain>.<account>].<stream>.<consumer>.<deliveries>.<seq>.<number>.<time>.<pending>
-        first = 4 if len(tokens) == 9 else 6
-        self.deliveries, self.seq, self.number = map(int, tokens[first : first + 3])
-        self.at = int(tokens[first + 3]) // 1000 / 1e6  # whole microseconds, as in every other read: a replay gives the very same state
-        self.pending = int(tokens[first + 4])
+        self.deliveries, self.seq, self.number, at_ns, self.pending = map(int, _numbers(self.reply))
+        self.at = at_ns // 1000 / 1e6  # whole microseconds, as in every other read: a replay gives the very same state
         return object.__getattribute__(self, name)
 
     async def ack(self) -> None:
@@ -68,6 +65,17 @@ class Delivery:
     async def in_progress(self) -> None:
         """Push the deadline for its acknowledgement away by the consumer's whole wait."""
         await self._broker.publish(self.reply, b"+WPI")
+
+
+def deliveries_in(reply: str) -> int:
+    """How often a message was delivered, out of the subject for its acknowledgement."""
+    return int(_numbers(reply)[0])
+
+
+def _numbers(reply: str) -> list[str]:
+    tokens = reply.split(".")  # $JS.ACK[.<domain>.<account>].<stream>.<consumer>.<deliveries>.<seq>.<number>.<time>.<pending>
+    first = 4 if len(tokens) == 9 else 6
+    return tokens[first : first + 5]
 
 
 class Pull:

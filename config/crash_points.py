@@ -82,6 +82,7 @@ Point: TypeAlias = Literal[
     "bridge.claimed_answered",
     "bridge.checkpointed",
     "bridge.paused",
+    "bridge.pause_told",
     "bridge.given_back",
     # A worker on the broker
     "worker.begun",
@@ -89,6 +90,7 @@ Point: TypeAlias = Literal[
     "worker.acknowledged",
     "worker.checkpointed",
     "worker.paused",
+    "worker.pause_told",
     "worker.given_back",
 ]
 POINTS: frozenset[Point] = frozenset(get_args(Point))

@@ -43,6 +43,7 @@ from penstock.engine.events import (
     StepCompleted,
     StepContinue,
     StepFailed,
+    StepPaused,
     StepSkipped,
     StepStarted,
     TimerFired,
@@ -55,6 +56,7 @@ from penstock.engine.events import (
     WorkflowStarted,
 )
 from penstock.engine.loops import continued, out_of_time
+from penstock.engine.pauses import begun_again, paused
 from penstock.engine.payloads import given, laid_down
 from penstock.engine.state import STEP_DONE, STEP_ENDED, STEP_OUT, Run, RunStatus, StepState, StepStatus
 from penstock.engine.steps import Advance, all_done, complete_run, completed, enter, fail_run, failed, is_ready, put, skipped, started
@@ -64,7 +66,7 @@ from penstock.engine.times import utc
 from penstock.engine.workflow import StepPlan, Workflow
 
 StepEvent = (
-    StepStarted | StepCompleted | StepFailed | StepContinue | StepSkipped
+    StepStarted | StepPaused | StepCompleted | StepFailed | StepContinue | StepSkipped
     | ApprovalRequested | ApprovalGranted | ApprovalRejected | ApprovalExpired
 )  # fmt: skip
 
@@ -93,7 +95,7 @@ def advance(workflow: Workflow, run: Run | None, record: Record) -> tuple[Run | 
         case _ if run.status is not RunStatus.RUNNING:
             return run, []
         case (
-            StepStarted() | StepCompleted() | StepFailed() | StepContinue() | StepSkipped()
+            StepStarted() | StepPaused() | StepCompleted() | StepFailed() | StepContinue() | StepSkipped()
             | ApprovalRequested() | ApprovalGranted() | ApprovalRejected() | ApprovalExpired()
         ):  # fmt: skip
             return _step_event(workflow, run, record, event)
@@ -255,7 +257,10 @@ def _step_event(workflow: Workflow, run: Run, record: Record, event: StepEvent) 
         case _ if plan.approval is not None or not _is_current(step, event):
             return run, []
         case StepStarted():
-            return started(run, record, event, plan) if step.status is StepStatus.QUEUED else (run, [])
+            begin = started if step.status is StepStatus.QUEUED else begun_again
+            return begin(run, record, event, plan)
+        case StepPaused():
+            return paused(run, record, event, plan)
         case StepCompleted():
             return completed(workflow, run, record, plan, event.payload, event.worker_id)
         case StepFailed():
@@ -266,7 +271,7 @@ def _step_event(workflow: Workflow, run: Run, record: Record, event: StepEvent) 
             assert_never(event)
 
 
-def _is_current(step: StepState, event: StepStarted | StepCompleted | StepFailed | StepContinue) -> bool:
+def _is_current(step: StepState, event: StepStarted | StepPaused | StepCompleted | StepFailed | StepContinue) -> bool:
     """Whether the event speaks of the execution that is out now; without any number it means that one.
 
     While a step waits for its retry none is out: whatever comes then is late. Who gives the attempt and no iteration means
@@ -358,7 +363,7 @@ def _end(workflow: Workflow, run: Run, record: Record, status: RunStatus, error:
 
 
 def _cancelled(step: StepState) -> StepState:
-    return replace(step, status=StepStatus.CANCELLED, due=None, until=None, fallback=None)
+    return replace(step, status=StepStatus.CANCELLED, due=None, left=None, until=None, fallback=None)
 
 
 def _take_back(workflow: Workflow, run: Run) -> Iterable[Command]:

@@ -37,7 +37,7 @@ def fall_back(run: Run, plan: StepPlan, step: StepState) -> Ordered:
     """The bound worker did not begin in time, or is gone: whoever is free may."""
     assert step.sticky is not None
     withdrawn = WithdrawSticky(plan.id, plan.task, step.attempts, step.iteration, step.sticky)
-    step = replace(step, sticky=None, fallback=None)
+    step = replace(step, sticky=None, fallback=None, delivery=0)
     return step, [withdrawn, _task(run, plan, step)]
 
 

@@ -74,7 +74,8 @@ class Decision(Struct, frozen=True, omit_defaults=True):
 
 
 class TimerRef(Struct, frozen=True, omit_defaults=True):
-    """`timer` is `workflow` or `<kind>.<step_id>`, in later iterations of a loop with `~<iteration>` behind it.
+    """`timer` is `workflow` or `<kind>.<step_id>`, in later iterations of a loop with `~<iteration>` behind it, then after pauses with
+    `+<pauses>`.
 
     The kinds: timeout, retry (also a loop's delay), loop (its longest duration), approval (expiry), sticky (end of the wait for
     the bound worker), lost (that worker had begun, and is gone; nobody sets it). `attempt` is the one that it was set for; for
@@ -84,6 +85,13 @@ class TimerRef(Struct, frozen=True, omit_defaults=True):
     timer: str
     step_id: str | None = None
     attempt: int | None = None
+
+
+class PauseRef(Struct, frozen=True, omit_defaults=True):
+    """For how long the worker asked to be left alone, and its label: for people. The task is begun again when that is told."""
+
+    duration_ms: int = 0
+    name: str | None = None
 
 
 class SignalRef(Struct, frozen=True, omit_defaults=True):
@@ -159,10 +167,20 @@ class WorkflowFailed(_Event, frozen=True, omit_defaults=True, kw_only=True, tag=
     payload: RunFailure = RunFailure()
 
 
-class StepStarted(_StepEvent, frozen=True, omit_defaults=True, kw_only=True, tag="step.started"):
-    """No payload. `delivery` counts how often the task of this attempt was delivered, for who reads the history: it changes nothing."""
+class _DeliveryEvent(_StepEvent, frozen=True, omit_defaults=True, kw_only=True):
+    """`delivery` counts how often the task of this attempt was delivered."""
 
     delivery: int = 1
+
+
+class StepStarted(_DeliveryEvent, frozen=True, omit_defaults=True, kw_only=True, tag="step.started"):
+    """No payload."""
+
+
+class StepPaused(_DeliveryEvent, frozen=True, omit_defaults=True, kw_only=True, tag="step.paused"):
+    """From here to the `step.started` of a later delivery, the step's timeout stands still."""
+
+    payload: PauseRef = PauseRef()
 
 
 class StepCompleted(_StepEvent, frozen=True, omit_defaults=True, kw_only=True, tag="step.completed"):
@@ -213,6 +231,7 @@ Event: TypeAlias = (
     | WorkflowCompleted
     | WorkflowFailed
     | StepStarted
+    | StepPaused
     | StepCompleted
     | StepFailed
     | StepContinue

@@ -68,6 +68,9 @@ class StepState(Struct, frozen=True, omit_defaults=True):
     `error`. `sticky` is the worker that a dispatched task waits for, `fallback` when it stops waiting. `token` is the SHA-256 of an
     approval's token. Moments are s since the epoch.
 
+    `left` are the s of its timeout that remain to a step whose worker has put its task aside, and `pauses` counts how often that was so.
+    `delivery` is the one of its task that was begun last; 0: none yet, of a task that takes the place of another.
+
     An output that is too large for a state has its place in `output_at`, and so has `carried` in `carried_at`; `skips` are then
     the dependents that such an output has skipped.
     """
@@ -92,6 +95,9 @@ class StepState(Struct, frozen=True, omit_defaults=True):
     skips: tuple[str, ...] = ()
     traceback: str | None = None
     unbegun: int = 0
+    left: float | None = None
+    pauses: int = 0
+    delivery: int = 1
 
     WAITING: ClassVar[StepState]
 

@@ -1,7 +1,8 @@
 """The timers that a state waits for, and how they change with it.
 
 A step has up to three: its deadline or the time of its retry (`due`), the last moment of its loop (`until`), and the end of the
-wait for the worker it is bound to (`fallback`). A timer's name says which, and for which iteration, so that no two are mixed up.
+wait for the worker it is bound to (`fallback`). A timer's name says which, for which iteration, and after how many pauses, so that no two
+are mixed up.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ def step_timers(run: Run, step_id: str, step: StepState) -> list[SetTimer]:
     """The step's timers in this state."""
     timers = []
     if step.due is not None:
-        timers.append(SetTimer(_name(_due_kind(step), step_id, step), step.due, step_id, step.attempts))
+        timers.append(SetTimer(_due_name(step_id, step), step.due, step_id, step.attempts))
     if step.until is not None:
         timers.append(SetTimer(f"loop.{step_id}", step.until, step_id, run.resumes))
     if step.fallback is not None:
@@ -55,6 +56,12 @@ def retimed(run: Run, step_id: str, before: StepState, after: StepState) -> list
 
 def _timed(step: StepState) -> bool:
     return step.due is not None or step.until is not None or step.fallback is not None
+
+
+def _due_name(step_id: str, step: StepState) -> str:
+    """After a pause the timeout is another timer: one from before it that fires all the same, and its id, mean nothing any more."""
+    name = _name(_due_kind(step), step_id, step)
+    return f"{name}+{step.pauses}" if step.pauses else name
 
 
 def _due_kind(step: StepState) -> str:

@@ -162,6 +162,9 @@ class Resolving:
         if pause.delay_s or pause.checkpoint is not None or pause.name is not None:
             await self._store.pauses.add(lease, pause.name)
             reached("bridge.paused")
+            told = facts.paused(lease, lease.worker_id or None, pause.delay_s, pause.name, delivery=lease.deliveries)
+            await self._store.history.append(told)
+            reached("bridge.pause_told")
             await delivery.give_back(pause.delay_s)
         else:  # it just has not been begun
             await self._store.pauses.give_back(lease, delivery)

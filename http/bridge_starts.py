@@ -55,10 +55,10 @@ class Starts:
         No sign of life came after the hand-out then, so that `seen_at` still says when it was.
         """
         if not await self._was_told(lease):
-            await self._history.append(facts.started(lease, lease.worker_id or None, rfc3339(lease.seen_at)))
+            await self._history.append(facts.started(lease, lease.worker_id or None, rfc3339(lease.seen_at), delivery=lease.deliveries))
 
     async def _was_told(self, lease: Lease) -> bool:
-        execution = (lease.step_id, lease.attempt, lease.iteration)
+        execution = (lease.step_id, lease.attempt, lease.iteration, lease.deliveries)
         async with aclosing(self._history.pages(lease.run_id)) as pages:
             async for page in pages:
                 if any(_begun(stored.data) == execution for stored in page):
@@ -70,11 +70,11 @@ class Starts:
             self.now(task_id)
 
 
-def _begun(body: bytes) -> tuple[str, int, int] | None:
-    """Step, attempt and iteration of which a stored event says that it was begun."""
+def _begun(body: bytes) -> tuple[str, int, int, int] | None:
+    """Step, attempt, iteration and delivery of which a stored event says that it was begun."""
     with suppress(Malformed, NeedsUpgrade):
         if b"step.started" in body and isinstance(event := decode(body), StepStarted):
-            return event.step_id, event.attempt_number or 1, event.iteration or 0
+            return event.step_id, event.attempt_number or 1, event.iteration or 0, event.delivery
     return None
 
 

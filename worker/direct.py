@@ -100,6 +100,9 @@ class DirectTask:
             reached("worker.checkpointed")
         await patiently(lambda: self._store.pauses.add(self._task, pause.name))
         reached("worker.paused")
+        told = facts.paused(self._task, self._worker_id, pause.delay_s, pause.name, delivery=self._delivery.deliveries)
+        await self._store.history.send(told)
+        reached("worker.pause_told")
         await self._delivery.give_back(pause.delay_s)
         reached("worker.given_back")
 

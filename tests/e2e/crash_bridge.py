@@ -30,7 +30,7 @@ async def bridge_pause(world: World, name: str) -> None:
             return {"action": "complete", "output": task["checkpoint"]}
         return {"action": "pause", "duration_ms": 20, "checkpoint": {"seen": task["input"]}, "name": "a while"}
 
-    await bridged(world, name, answer)
+    await bridged(world, name, answer, timeout="1m")
 
 
 async def bridge_loop(world: World, name: str) -> None:

@@ -81,7 +81,7 @@ async def has_begun(store: Store, run_id: str) -> bool:
 
 
 async def pause(world: World, name: str) -> None:
-    run_id = await begun(world, name, step("crash.pausing"), step("crash.echo", 1))
+    run_id = await begun(world, name, step("crash.pausing", timeout="1m"), step("crash.echo", 1))
     await ended(world.store, run_id, ENDED_S_MAX)
 
 

@@ -104,12 +104,14 @@ CASES = (
     Case("bridge.claimed_answered", crash_bridge.bridge_successor, peaceful=crash_bridge.bridge),
     Case("bridge.checkpointed", crash_bridge.bridge_pause),
     Case("bridge.paused", crash_bridge.bridge_pause),
+    Case("bridge.pause_told", crash_bridge.bridge_pause),
     Case("bridge.given_back", crash_bridge.bridge_pause),
     Case("worker.begun", scenarios.chain, 2),
     Case("worker.answered", scenarios.loop, 2),
     Case("worker.acknowledged", scenarios.chain, 2),
     Case("worker.checkpointed", scenarios.pause),
     Case("worker.paused", scenarios.pause),
+    Case("worker.pause_told", scenarios.pause),
     Case("worker.given_back", scenarios.pause),
 )
 

@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 from msgspec import UNSET
 from msgspec.structs import replace
 
+from penstock.config.limits import PAYLOAD_BYTES_MAX
 from penstock.engine.advance import advance, still_due
 from penstock.engine.commands import AppendEvent, Command, DispatchTask, RequestApproval, SetTimer, WithdrawTimer
 from penstock.engine.events import (
@@ -16,6 +17,7 @@ from penstock.engine.events import (
     StepCompleted,
     StepContinue,
     StepFailed,
+    StepPaused,
     StepSkipped,
     StepStarted,
     TimerFired,
@@ -84,6 +86,7 @@ def compiled(definition: dict[str, object]) -> Workflow:
 def lawful(workflow: Workflow, before: Run | None, record: Record) -> tuple[Run | None, list[Command]]:
     """`advance`, with everything asserted that holds for any event whatever."""
     run, commands = advance(workflow, before, record)
+    _check_pause(before, run, record)
     if run is before:
         assert commands == []
         return run, commands
@@ -160,14 +163,34 @@ def _check_step(old: StepState, step: StepState, plan: StepPlan) -> None:
     assert (step.due is step.until is step.fallback is None) or step.status in STEP_OUT
     assert step.until is None or plan.loop is not None
     assert step.fallback is None or (step.status is StepStatus.QUEUED and step.sticky is not None)
-    assert (step.iteration > 0) is (step.carried is not UNSET), "what an iteration has received is there for its next attempt"
+    carried = step.carried is not UNSET or step.carried_at is not None
+    assert (step.iteration > 0) is carried, "what an iteration has received is there for its next attempt"
+    stopped = step.status is StepStatus.RUNNING and step.due is None
+    assert step.left is None or (stopped and 0 <= step.left <= (plan.timeout_s or 0))
+    kept = [payload.size for payload in (step.output_at, step.carried_at) if payload is not None]
+    assert all(size <= PAYLOAD_BYTES_MAX for size in kept), "nothing over its limit is kept"
     assert step.token is None or (plan.approval is not None and len(step.token) == 64)
+
+
+def _check_pause(before: Run | None, run: Run | None, record: Record) -> None:
+    """From the word of a pause by who has the task, no time counts until it is begun again; then what was left."""
+    event = record.event
+    if before is None or run is None or before.status is not RunStatus.RUNNING or not isinstance(event, StepPaused | StepStarted):
+        return
+    old, new = before.steps.get(event.step_id), run.steps.get(event.step_id)
+    if old is None or new is None or (event.attempt_number, event.iteration or 0) != (old.attempts, old.iteration):
+        return
+    has_it = event.delivery == old.delivery and event.worker_id in (None, old.worker_id)
+    if isinstance(event, StepPaused) and has_it and old.due is not None and old.status is StepStatus.RUNNING:
+        assert (new.due, new.left) == (None, max(old.due - record.at, 0)), "a pause does not use up the step's timeout"
+    if isinstance(event, StepStarted) and old.left is not None and event.delivery > old.delivery > 0:
+        assert (new.due, new.left) == (record.at + old.left, None), "after a pause the step has what was left of its timeout"
 
 
 def _check_number(before: Run | None, record: Record) -> None:
     """The event has changed the run: if it says of which execution it speaks, that was the one that was out."""
     event = record.event
-    if before is None or not isinstance(event, StepStarted | StepCompleted | StepFailed | StepContinue):
+    if before is None or not isinstance(event, StepStarted | StepPaused | StepCompleted | StepFailed | StepContinue):
         return
     step = before.steps[event.step_id]
     assert event.attempt_number in (None, step.attempts)

@@ -36,14 +36,14 @@ from penstock.engine.steps import is_ready
 from penstock.engine.timers import live_timers
 from tests.properties.laws import Execution, compiled, definitions, ends, executions
 from tests.properties.shell import Shell
-from tests.properties.world import FAILURES, OUTPUTS, RUN_ID, is_numbered, said, some
+from tests.properties.world import FAILURES, OUTPUTS, RUN_ID, TOO_MUCH, is_numbered, said, some
 
 EXAMPLES = int(os.environ.get("PROPERTY_EXAMPLES", "0"))
 RECORDS_MAX = 2000
 LIVES_MAX = 2  # in a fair world
 
 PICK = st.integers(0, 99)
-ANSWERS = st.sampled_from([*OUTPUTS * 2, *["started"] * 4, *["continue"] * 4, *FAILURES, "retriable"])
+ANSWERS = st.sampled_from([*OUTPUTS * 2, *["started"] * 4, *["paused"] * 2, *["continue"] * 4, *FAILURES, "retriable", TOO_MUCH])
 WEIGHTS = {
     "work": 22,
     "work in vain": 8,
@@ -132,12 +132,15 @@ class World(Shell, RuleBasedStateMachine):
         self.tell(WorkflowStarted(run_id=RUN_ID, timestamp=self.stamp(), payload=payload))
 
     def work(self, task: DispatchTask, answer: str, numbered: bool, pick: int) -> None:
-        if answer != "started":
+        if answer not in ("started", "paused"):
             self.broker.put_away(task)
         self.work_in_vain(task, answer, numbered, pick)
+        if answer == "paused" or pick % 7 == 0:
+            self.broker.deliver_again(task)
 
     def work_in_vain(self, task: DispatchTask, answer: str, numbered: bool, pick: int) -> None:
-        self.say(said(task, answer, numbered or self.must_be_numbered(task, answer), self.broker.now, f"w{pick % 2}"))
+        numbered = numbered or self.must_be_numbered(task, answer)
+        self.say(said(task, answer, numbered, self.broker.now, f"w{pick % 2}", self.broker.delivery(task)))
 
     def must_be_numbered(self, task: DispatchTask, answer: str) -> bool:
         """Two words say nothing without their numbers, and a worker that leaves them out pays for it. A late start is taken for

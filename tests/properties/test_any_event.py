@@ -29,6 +29,7 @@ from penstock.engine.events import (
     StepCompleted,
     StepContinue,
     StepFailed,
+    StepPaused,
     StepSkipped,
     StepStarted,
     TimerFired,
@@ -48,8 +49,9 @@ EXAMPLES = int(os.environ.get("PROPERTY_EXAMPLES", "0"))
 GO = SignalRef(name="go")
 STEP_IDS = st.sampled_from([f"s{number}" for number in range(STEPS_MAX)] + ["unknown"])
 NUMBERS = st.sampled_from([None, 1, 2, 3, 0, -1])
+DELIVERIES = st.sampled_from([1, 2, 3, 0, -1])
 OUTPUTS = st.sampled_from([UNSET, Raw(b"null"), Raw(b'{"x":1}'), Raw(b'{"x":1e999}'), Raw(b"[" * 1100 + b"]" * 1100)])
-KINDS = st.sampled_from(["timeout", "retry", "approval", "loop", "sticky"])
+KINDS = st.sampled_from(["timeout", "retry", "approval", "loop", "sticky", "lost"])
 TIMERS = st.one_of(
     st.just("workflow"),
     st.builds("{}.{}".format, KINDS, STEP_IDS),
@@ -72,7 +74,7 @@ REF = {"workflow": st.just("w"), "version": st.just("1"), "digest": st.just("dig
 EVENTS: st.SearchStrategy[Event] = st.one_of(
     st.builds(WorkflowStarted, payload=st.builds(Started, **REF), **REST),
     st.builds(WorkflowScheduled, payload=st.builds(Scheduled, run_at=st.text(max_size=3), **REF), **REST),
-    st.builds(StepStarted, **STEP),
+    st.builds(StepStarted, delivery=DELIVERIES, **STEP) | st.builds(StepPaused, delivery=DELIVERIES, **STEP),
     st.builds(StepCompleted, payload=OUTPUTS, **STEP),
     st.builds(StepCompleted, step_id=STEP_IDS, payload=OUTPUTS, **REST),
     st.builds(StepFailed, payload=st.builds(Failure, failure_type=WORDS, retry_after_ms=st.integers()), **STEP),

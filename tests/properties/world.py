@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TypeVar, assert_never
 
 from msgspec import Raw
 
 from penstock.broker.names import message_id, task_message_id
+from penstock.config.limits import PAYLOAD_BYTES_MAX
 from penstock.engine.commands import (
     AppendEvent,
     BindWorker,
@@ -29,12 +31,14 @@ from penstock.engine.events import (
     StepCompleted,
     StepContinue,
     StepFailed,
+    StepPaused,
     StepStarted,
 )
 from penstock.engine.times import rfc3339
 
 RUN_ID = "0" * 32
 OUTPUTS = ('{"x":1}', '{"x":0}', "null")
+TOO_MUCH = '"' + "x" * PAYLOAD_BYTES_MAX + '"'
 FAILURES = ("retriable", "some other word", "retry_after", "non_retriable")
 
 HISTORY_WINDOW_S, TASK_WINDOW_S = 5.0, 120.0
@@ -64,6 +68,7 @@ class Broker:
         self.last_letter = 0
         self.bound: str | None = None
         self.tokens = 0
+        self.deliveries: Counter[tuple[str, int, int, str | None]] = Counter()
         self._seen: dict[str, float] = {}
 
     def takes(self, stream: str, name: str, window_s: float) -> bool:
@@ -111,6 +116,13 @@ class Broker:
             case _:
                 assert_never(command)
 
+    def delivery(self, task: DispatchTask) -> int:
+        """Which delivery of the task its worker has; it comes again when it was put aside, or its worker has died."""
+        return 1 + self.deliveries[_execution(task)]
+
+    def deliver_again(self, task: DispatchTask) -> None:
+        self.deliveries[_execution(task)] += 1
+
     def put_away(self, task: DispatchTask) -> None:
         self.tasks.remove(task)
         self.held.append(task)
@@ -135,8 +147,12 @@ class Broker:
         )
 
 
-def said(task: DispatchTask, answer: str, numbered: bool, now: float, worker: str) -> Event:
-    """What a worker says of its task: `started`, `continue`, a failure type, or an output."""
+def _execution(task: DispatchTask) -> tuple[str, int, int, str | None]:
+    return task.step_id, task.iteration, task.attempt, task.worker
+
+
+def said(task: DispatchTask, answer: str, numbered: bool, now: float, worker: str, delivery: int = 1) -> Event:
+    """What a worker says of its task: `started`, `paused`, `continue`, a failure type, or an output."""
     fields = {
         "run_id": RUN_ID,
         "timestamp": rfc3339(now),
@@ -145,18 +161,19 @@ def said(task: DispatchTask, answer: str, numbered: bool, now: float, worker: st
         "iteration": (task.iteration or None) if numbered else None,
         "worker_id": task.worker or worker,
     }
-    if answer == "started":
-        return StepStarted(**fields)  # type: ignore[arg-type]
+    if answer in ("started", "paused"):
+        kind = StepStarted if answer == "started" else StepPaused
+        return kind(delivery=delivery, **fields)  # type: ignore[arg-type]
     if answer == "continue":
         return StepContinue(payload=Raw(b'{"next":1}'), **fields)  # type: ignore[arg-type]
-    if answer in OUTPUTS:
+    if answer in (*OUTPUTS, TOO_MUCH):
         return StepCompleted(payload=Raw(answer.encode()), **fields)  # type: ignore[arg-type]
     return StepFailed(payload=Failure(error="boom", failure_type=answer, retry_after_ms=7000), **fields)  # type: ignore[arg-type]
 
 
 def is_numbered(event: Event) -> bool:
     """Whether the event says of which attempt it speaks, if it speaks of one."""
-    kinds = StepStarted | StepCompleted | StepFailed | StepContinue
+    kinds = StepStarted | StepPaused | StepCompleted | StepFailed | StepContinue
     return not isinstance(event, kinds) or event.attempt_number is not None
 
 

@@ -27,6 +27,7 @@ from penstock.broker.owners import Claimed
 from penstock.broker.publisher import ack_seq
 from penstock.broker.pull import Pull
 from penstock.broker.store import Store
+from penstock.engine import advance, steps
 from penstock.engine.commands import Command, DeadLetterTask, SetTimer
 from penstock.engine.errors import PenstockError
 from penstock.engine.events import Event
@@ -216,6 +217,15 @@ def _goes_on_with_the_consumer_of_a_former_owner() -> Patch:
     return Ownership, "_claim", frugal
 
 
+def _has_pauses_run_down_timeouts() -> Patch:
+    """The engine does not listen when a worker puts its task aside."""
+    return advance, "paused", lambda run, record, event, plan: (run, [])
+
+
+def _takes_outputs_of_any_size() -> Patch:
+    return steps, "too_large", lambda what, payload: None
+
+
 MUTANTS: dict[str, Callable[[], Patch]] = {
     mutant.__name__.removeprefix("_"): mutant
     for mutant in (
@@ -239,6 +249,8 @@ MUTANTS: dict[str, Callable[[], Patch]] = {
         _writes_old_states_over_newer_ones,
         _sets_timers_over_those_of_a_later_owner,
         _goes_on_with_the_consumer_of_a_former_owner,
+        _has_pauses_run_down_timeouts,
+        _takes_outputs_of_any_size,
     )
 }
 

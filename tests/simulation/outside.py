@@ -14,7 +14,7 @@ from penstock.broker.tasks import TaskPayload, decode
 from penstock.engine.commands import DispatchTask
 from penstock.engine.errors import Conflict, Denied, NotFound, Unavailable
 from penstock.engine.events import ApprovalRequested, Decision, Event, encode
-from tests.properties.world import said
+from tests.properties.world import TOO_MUCH, said
 from tests.simulation.streams import Message
 from tests.simulation.watch import Broken
 
@@ -36,6 +36,7 @@ class Character(NamedTuple):
     keeps: bool = False
 
 
+PAUSE_S = 1.2
 OUTPUT, OTHER_OUTPUT = '{"x":1}', '{"x":0}'
 CHARACTERS = (
     (26, Character(((0.05, "started"), (0.4, OUTPUT)))),
@@ -56,7 +57,17 @@ CHARACTERS = (
     (98, Character(((0.05, "started"), (2.6, "retriable")))),
     (100, Character(((0.6, OUTPUT), (0.6, "started")))),
 )
+# What hardly any worker does, in place of a share of the last ones.
+RARE = (Character(((0.05, "started"), (0.4, "paused")), keeps=True), Character(((0.1, TOO_MUCH),)))
+RARE_FROM, RARE_SHARES = 98, 6
 FAIR = Character(((FAIR_S, OUTPUT),))
+
+
+def _character(chance: int) -> Character:
+    number, share = chance % 100, chance // 100 % RARE_SHARES
+    if number >= RARE_FROM and share < len(RARE):
+        return RARE[share]
+    return next(one for most, one in CHARACTERS if number < most)
 
 
 class Workers:
@@ -76,8 +87,8 @@ class Workers:
         if message.stream == names.STICKY and delivery == 1:
             self._check_taken(message, task)
         self._waiting[message.stream, message.seq] = task
-        number = crc32(f"{self._world.label(task.run_id)}.{task.step_id}.{task.iteration}.{task.attempt}.{delivery}".encode()) % 100
-        character = FAIR if self.fair else next(one for most, one in CHARACTERS if number < most)
+        chance = crc32(f"{self._world.label(task.run_id)}.{task.step_id}.{task.iteration}.{task.attempt}.{delivery}".encode())
+        number, character = chance % 100, FAIR if self.fair else _character(chance)
         away = message.stream == names.STICKY and not self.fair and number % 3 == 0
         self._work(message, task, Character((), keeps=True) if away else character, delivery)
 
@@ -118,24 +129,25 @@ class Workers:
             if last and not character.keeps and message.seq in stream.messages:
                 stream.remove(message.seq)
                 self._waiting.pop((message.stream, message.seq), None)
-            self.say(message, task, answer)
+            self.say(message, task, answer, delivery)
 
-        answers = [one for one in character.said if one[1] != "started"]
+        answers = [one for one in character.said if one[1] not in ("started", "paused")]
         for after_s, answer in character.said:
             server.later(after_s, server.when_up, say, answer, bool(answers) and answer == answers[0][1])
         if character.keeps:
-            server.later(REDELIVERED_S, server.when_up, self._again, message, delivery + 1)
+            after_s = PAUSE_S if character is RARE[0] else REDELIVERED_S
+            server.later(after_s, server.when_up, self._again, message, delivery + 1)
 
     def _again(self, message: Message, delivery: int) -> None:
         if message.seq in self._world.server.streams[message.stream].messages and not self.fair:
             self.offered(message, delivery)
 
-    def say(self, message: Message, task: TaskPayload, answer: str) -> None:
+    def say(self, message: Message, task: TaskPayload, answer: str, delivery: int = 1) -> None:
         if task.step_type == "agent_loop" and answer in (OUTPUT, OTHER_OUTPUT) and task.iteration < CONTINUES:
             answer = "continue"
         worker = names.sticky_of(message.subject)[1] if message.stream == names.STICKY else None
         command = DispatchTask(task.step_id, "", task.attempt, task.iteration, task.input, {}, None, worker, task.step_type)
-        event = said(command, answer, True, self._world.server.wall, f"w{task.attempt % 2}")
+        event = said(command, answer, True, self._world.server.wall, f"w{task.attempt % 2}", delivery)
         event = replace(event, run_id=task.run_id)
         self.all_said.append(event)
         self._publish(event)

@@ -55,6 +55,7 @@ STORIES = {
             Move(9.583, "crash"),
         ),
     ),
+    "has_pauses_run_down_timeouts": Plan(305, (200,), 0.004, 0.2, 6.0, (Move(1.99, "start"),)),
     "goes_by_the_clock_of_its_host": Plan(1, (1,), 0.004, 0.5, 6.0, (Move(0.1, "clock", 1, 300.0), Move(0.5, "start"))),
     "tries_only_once_to_hand_a_timer_over": Plan(
         4953,
