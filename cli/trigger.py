@@ -45,17 +45,21 @@ def trigger() -> None:
 @click.option("--name", metavar="N", help="Default: WORKFLOW for a webhook, WORKFLOW-cron and so on for others.")
 @documents.given_option("The input of every run, in place of what came:")
 @click.option("--disabled", is_flag=True, help="Make it, but do not listen yet.")
+@click.option("--replace", is_flag=True, help="Also in place of a trigger of this name that is of another kind.")
 @click.pass_obj
-def create(session: Session, /, workflow: str, name: str | None, given: str | None, disabled: bool, **options: Any) -> None:
+def create(session: Session, /, workflow: str, name: str | None, given: str | None, disabled: bool, replace: bool, **options: Any) -> None:
     """Make a trigger that starts runs of WORKFLOW, or replace the one of its name. One of --webhook, --cron, --subject, --event."""
     kind, what = _source(options)
+    name = name or (workflow if kind == "webhook" else f"{workflow}-{kind}")
     document = {
-        "name": name or (workflow if kind == "webhook" else f"{workflow}-{kind}"),
+        "name": name,
         "workflow": workflow,
         "enabled": not disabled,
         kind: what,
         **({} if given is None else {"input": orjson.Fragment(documents.run_input(given))}),
     }
+    if not replace:
+        _check_kind(session, name, kind)
     made = session.client().put_trigger(orjson.dumps(document))
     output.show(made, lambda: _say_created(session, made))
 
@@ -133,6 +137,18 @@ def _source(options: Mapping[str, Any]) -> tuple[str, dict[str, str]]:
     for stray in (name for kind in SOURCES for name in SOURCES[kind].values() if options[name] and name not in fields.values()):
         raise click.UsageError(f"--{stray.replace('_', '-')} is not for --{kinds[0]}")
     return kinds[0], {field: options[name] for field, name in fields.items() if options[name] is not None}
+
+
+def _check_kind(session: Session, name: str, kind: str) -> None:
+    """Raises Conflict when the name is that of a trigger of another kind: what it listens to would silently be no more."""
+    from penstock.engine.errors import Conflict, NotFound
+
+    try:
+        found, _ = _kind(session.client().trigger(name))
+    except NotFound:
+        return
+    if found != kind:
+        raise Conflict(f'trigger "{name}" is there and of another kind ({found}): give another --name, or --replace it')
 
 
 def _set_enabled(session: Session, name: str, enabled: bool) -> None:

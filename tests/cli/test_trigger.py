@@ -40,6 +40,18 @@ def test_create_sends_the_document_that_its_options_mean(
     assert [{"workflow": "w", "enabled": True, **document}] == service.bodies("POST /triggers")
 
 
+def test_a_trigger_of_another_kind_is_replaced_only_when_that_is_said(penstock: Penstock, service: Service) -> None:
+    service.on("GET /triggers/c", CRON)
+    service.on("POST /triggers", {**HOOK, "name": "c"})
+    code, out, err = penstock("trigger", "create", "w", "--webhook", "--name", "c")
+    assert (1, "") == (code, out)
+    assert 'trigger "c" is there and of another kind (cron): give another --name, or --replace it' in err
+    assert [] == service.bodies("POST /triggers")
+    assert 0 == penstock("trigger", "create", "w", "--webhook", "--name", "c", "--replace")[0]
+    assert 0 == penstock("trigger", "create", "w", "--cron", "0 9 * * *", "--name", "c")[0], "one of its own kind is"
+    assert ["webhook", "cron"] == [next(key for key in body if key in ("webhook", "cron")) for body in service.bodies("POST /triggers")]
+
+
 def test_create_says_where_a_webhook_is_sent(penstock: Penstock, service: Service) -> None:
     service.on("POST /triggers", HOOK)
     assert f"created w\nsend signed requests to {service.url}/v1/webhooks/w\n" == penstock("trigger", "create", "w", "--webhook").out
