@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from msgspec import Raw
 
-from penstock.actors import bulk, control
+from penstock.actors import bulk, control, rerunning
 from penstock.actors.run_index import Page
 from penstock.broker.store import Store
 from penstock.engine.errors import Conflict, NotFound, Unavailable
@@ -107,7 +107,7 @@ class Front:
             case "replay many":
                 return bulk.replay(store, self._all(), dry_run=False)
             case "rerun":
-                return bulk.rerun(store, [run_id], _latest(known), dry_run=False)
+                return rerunning.rerun(store, rerunning.Plan([run_id]), _latest(known), dry_run=False)
             case "signal":
                 return control.signal(store, run_id, "go", b"1")
             case _:
@@ -182,5 +182,5 @@ class Front:
         return [run.run_id for run in self._world.watch.runs.values() if bytes(run.input) == wanted and run.rerun_of is None]
 
 
-def _latest(known: Known) -> bulk.Latest:
-    return bulk.Latest(known.definition, known.digest, None)
+def _latest(known: Known) -> rerunning.Latest:
+    return rerunning.Latest(known.definition, known.digest, None)
