@@ -305,6 +305,20 @@ async def test_what_a_dead_front_end_had_told_is_not_told_again(store: Store, ht
     await resolve(http, task_id, "complete")
 
 
+async def test_a_delivery_after_a_pause_is_told_though_an_earlier_one_was(store: Store, http: httpx2.AsyncClient, task: str) -> None:
+    run_id = await dispatch(store, task)
+    async with taking(store, task) as taken:
+        await (await asyncio.wait_for(taken.get(), 10)).give_back()
+        delivery = await asyncio.wait_for(taken.get(), 10)
+    lease = Lease(run_id, "s", 1, 0, delivery.reply, "w-1", time.time(), holder="0" * 32)
+    await store.history.append(facts.started(lease, "w-1"))
+    await store.leases.send(lease)
+    assert 200 == (await resolve(http, lease.task_id, "heartbeat")).status_code
+    begun = [event for event in await all_told(store, lease.task_id) if isinstance(event, StepStarted)]
+    assert [1, 2] == [event.delivery for event in begun]
+    await resolve(http, lease.task_id, "complete")
+
+
 async def test_a_sign_of_life_hands_the_task_of_a_dead_front_end_to_another(
     store: Store, http: httpx2.AsyncClient, other: httpx2.AsyncClient, task: str
 ) -> None:
