@@ -24,7 +24,7 @@ from penstock.http import errors, openapi, openapi_page
 from penstock.http.approvals import Approval, Approvals, OperatorApproval
 from penstock.http.auth import Auth
 from penstock.http.backend import Backend
-from penstock.http.bridge import ConnectedWorker, Poll, Resolution, RunSignal
+from penstock.http.bridge import ConnectedWorker, Poll, Resolution, RunSignal, TaskExchange
 from penstock.http.bridge_auth import BridgeAuth
 from penstock.http.browsers import Cors, ForeignPages
 from penstock.http.bulk import BulkCancel, BulkRetry, BulkRuns
@@ -103,6 +103,7 @@ def create_app(settings: Settings) -> Application:
     app.add_route("/workers", Workers(backend))
     app.add_route("/v1/workers/connect", ConnectedWorker(backend))
     app.add_route("/v1/tasks/poll", Poll(backend))
+    app.add_route("/v1/tasks/exchange", TaskExchange(backend))
     app.add_route("/v1/tasks/{task_id}/resolve", Resolution(backend))
     app.add_route("/v1/runs/{run_id}/signals/{name}", RunSignal(backend))
     storage = StorageHealth(backend, notice)

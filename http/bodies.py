@@ -85,6 +85,17 @@ def decode(body: bytes, kind: type[T]) -> T:
         raise Invalid(*(_problems(kind, value) or [shown(str(error))])) from error
 
 
+def decode_part(part: Raw, kind: type[T], name: str) -> T:
+    """As `decode`, of a value in a body that has been parsed as a whole; `name` is what to call it."""
+    decoder: msgspec.json.Decoder[T] = _decoder(kind)
+    try:
+        return decoder.decode(part)
+    except msgspec.ValidationError as error:
+        value = orjson.loads(bytes(part))
+        problems = _problems(kind, value) if isinstance(value, dict) else [f"{name} must be an object, not {json_type(value)}"]
+        raise Invalid(*(problems or [shown(str(error))])) from error
+
+
 def check_payload(name: str, payload: Raw) -> None:
     """Raises TooLarge for a payload over its limit. Protocol: Names and limits."""
     size = memoryview(payload).nbytes

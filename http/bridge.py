@@ -3,7 +3,7 @@
 Here: what may be asked (bridge_requests.py, bridge_auth.py) and a responder for each path. What carries it out is the process's
 Bridge (bridge_service.py): which poll gets which task (bridge_queues.py, bridge_queue.py; bridge_in_hand.py), how a task is handed out
 (bridge_handing.py) and stays with its worker (bridge_leases.py) unless that has gone (bridge_departures.py), and what its answer does
-(bridge_resolving.py); bridge_connection.py is the stream of connect.
+(bridge_resolving.py), also together with the next poll (bridge_exchange.py); bridge_connection.py is the stream of connect.
 Spec: Worker bridge; Protocol: HTTP answers.
 """
 
@@ -24,12 +24,16 @@ from penstock.broker.registrations import WorkerRegistration, register
 from penstock.config.background import start
 from penstock.config.crash_points import reached
 from penstock.config.limits import SIGNAL_BYTES_MAX
-from penstock.engine.errors import Invalid, PenstockError
+from penstock.engine.errors import Invalid, PenstockError, Unavailable
 from penstock.engine.identifiers import problem_with
-from penstock.http import answers, bodies, bridge_requests, params
+from penstock.http import answers, bodies, bridge_exchange, bridge_requests, params
 from penstock.http.backend import Backend
 from penstock.http.bridge_connection import signs_of_life
 from penstock.http.bridge_departures import Departures
+from penstock.http.bridge_handing import PolledTask
+from penstock.http.bridge_requests import PollTasks
+from penstock.http.bridge_service import Bridge
+from penstock.http.presence import Presence
 
 STREAM_HEADERS = {"Content-Type": "text/event-stream", "Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
 
@@ -90,6 +94,19 @@ class Resolution:
         answers.ok(resp, Resolved())
 
 
+class TaskExchange:
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+
+    async def on_post(self, req: Request, resp: Response) -> None:
+        """Answer polled tasks and get the next ones, in one request; each answer stands for itself."""
+        request, bridge = await bridge_exchange.read(req), self._backend.bridge
+        async with self._backend.audience.presence(req) as client:
+            resolved = await bridge_exchange.resolve_all(bridge.resolving, request.answers)
+            tasks = await _next(bridge, request.poll, client, answered=bool(resolved))
+            answers.ok(resp, bridge_exchange.Exchanged(resolved, tasks))
+
+
 class RunSignal:
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
@@ -111,6 +128,16 @@ class RunSignal:
         store, found = self._backend.store, _target(run_id, name)
         await control.signal(store, found, name, await bodies.read(req, SIGNAL_BYTES_MAX))
         answers.ok(resp, SentSignal(found, name))
+
+
+async def _next(bridge: Bridge, poll: PollTasks | None, client: Presence, *, answered: bool) -> list[PolledTask]:
+    """None without a poll, or with one that finds no service: what became of the answers is more than that."""
+    try:
+        return [] if poll is None else await bridge.poll(poll, client)
+    except Unavailable:
+        if not answered:
+            raise
+        return []
 
 
 async def _within(seconds: float, wait: Coroutine[None, None, bytes], over: asyncio.Event) -> bytes | None:

@@ -115,11 +115,16 @@ async def connection(req: Request) -> WorkerRegistration:
 
 async def poll(req: Request) -> PollTasks:
     request = bodies.decode(await bodies.read(req), PollTasks)
+    return check_poll(request, 1 if request.worker_id is None else 0)
+
+
+def check_poll(request: PollTasks, least: int = 1) -> PollTasks:
+    """The poll, if it asks for at least so many tasks, and all else is right."""
     report = Report()
     _check_types(report, request.task_types)
     _check_name(report, "worker_id", request.worker_id)
     _check_name(report, "worker_group", request.worker_group)
-    _check_number(report, "max_tasks", request.max_tasks, 1 if request.worker_id is None else 0, POLL_TASKS_MAX)
+    _check_number(report, "max_tasks", request.max_tasks, least, POLL_TASKS_MAX)
     _check_number(report, "timeout_ms", request.timeout_ms, 0, POLL_MS_MAX)
     _raise(report)
     return request
@@ -127,7 +132,10 @@ async def poll(req: Request) -> PollTasks:
 
 def action_in(body: bytes) -> Action:
     """What a worker wants to be done with its task."""
-    request = bodies.decode(body, ResolveTask)
+    return action_of(bodies.decode(body, ResolveTask))
+
+
+def action_of(request: ResolveTask) -> Action:
     report = Report()
     action = _ACTIONS[request.action](request, report) if request.action in _ACTIONS else None
     if action is None:

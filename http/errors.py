@@ -91,6 +91,11 @@ class Problem(Struct, frozen=True):
     problems: list[str]
 
 
+def status_of(error: PenstockError) -> int:
+    """The status with which a request ends that raises this."""
+    return (_kind(error) or INTERNAL).status.value
+
+
 def register(app: App[Request, Response]) -> None:
     """Have every exception of the application answered here; HTTPError is named because the framework has a handler of its own."""
     app.add_error_handler((Exception, HTTPError), _answer)

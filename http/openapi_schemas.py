@@ -20,6 +20,7 @@ from penstock.config.limits import (
 from penstock.engine.state import RunStatus, StepStatus
 from penstock.http import bulk
 from penstock.http.approvals import Choice, Decided
+from penstock.http.bridge_exchange import ExchangeTasks, NextPoll, ResolvedTask, TaskAnswer
 from penstock.http.bridge_requests import ACTIONS, PID_MAX, RETRY_AFTER_MS_MAX, ConnectWorker, PollTasks, ResolveTask
 from penstock.http.client_views import EventView, WorkerView
 from penstock.http.openapi_documents import Schema, array, default_in_words, one_of, ref, whole
@@ -35,6 +36,24 @@ BOUNDS: Mapping[str, Schema] = {
     "before": {"format": "date-time", "description": "Created at this time or earlier."},
     "limit": whole(1, MATCHING_RUNS_MAX, description="At most so many, the newest, however many match."),
     "cursor": {"description": "With limit: continues an earlier request; out of its next."},
+}
+POLL: Mapping[str, Schema] = {
+    "task_types": array(ref("Name"), minItems=1, maxItems=TASK_TYPES_MAX),
+    "max_tasks": whole(0, POLL_TASKS_MAX),
+    "timeout_ms": whole(0, POLL_MS_MAX),
+    "worker_group": ref("Name"),
+}
+RESOLUTION: Mapping[str, Schema] = {
+    "action": one_of(*ACTIONS),
+    "output": {"description": "complete, continue: any JSON."},
+    "error": {"description": "fail: required, 8 KiB of it are kept; complete: empty, if given."},
+    "failure_type": {"description": "fail: retriable (also any unknown word), non_retriable or retry_after."},
+    "retry_after_ms": whole(0, RETRY_AFTER_MS_MAX, description="fail: when to try again, for retry_after."),
+    "name": {"maxLength": NAME_CHARS_MAX, "description": "pause: a label."},
+    "duration_ms": whole(0, PAUSE_MS_MAX, description="pause: required."),
+    "checkpoint": {"description": "pause: any JSON."},
+    "data": {"description": "checkpoint: any JSON, required."},
+    "traceback": {"description": "fail: where the error came from; its last 8 KiB are kept."},
 }
 
 # What is checked beyond the types of the structs: by the readers of requests, and by who makes the answers.
@@ -54,24 +73,14 @@ RULES: Mapping[type[Struct], Mapping[str, Schema]] = {
         "pid": whole(0, PID_MAX),
         "worker_group": ref("Name"),
     },
-    PollTasks: {
-        "task_types": array(ref("Name"), minItems=1, maxItems=TASK_TYPES_MAX),
-        "max_tasks": whole(0, POLL_TASKS_MAX),
-        "timeout_ms": whole(0, POLL_MS_MAX),
-        "worker_id": ref("Name"),
-        "worker_group": ref("Name"),
-    },
-    ResolveTask: {
-        "action": one_of(*ACTIONS),
-        "output": {"description": "complete, continue: any JSON."},
-        "error": {"description": "fail: required, 8 KiB of it are kept; complete: empty, if given."},
-        "failure_type": {"description": "fail: retriable (also any unknown word), non_retriable or retry_after."},
-        "retry_after_ms": whole(0, RETRY_AFTER_MS_MAX, description="fail: when to try again, for retry_after."),
-        "name": {"maxLength": NAME_CHARS_MAX, "description": "pause: a label."},
-        "duration_ms": whole(0, PAUSE_MS_MAX, description="pause: required."),
-        "checkpoint": {"description": "pause: any JSON."},
-        "data": {"description": "checkpoint: any JSON, required."},
-        "traceback": {"description": "fail: where the error came from; its last 8 KiB are kept."},
+    PollTasks: {**POLL, "worker_id": ref("Name")},
+    NextPoll: {**POLL, "max_tasks": whole(1, POLL_TASKS_MAX)},
+    ResolveTask: RESOLUTION,
+    TaskAnswer: {**RESOLUTION, "task_id": {"description": "As it was polled."}},
+    ExchangeTasks: {"resolve": {"maxItems": POLL_TASKS_MAX}, "worker_id": ref("Name")},
+    ResolvedTask: {
+        "status": one_of("ok", "error"),
+        "code": {"description": "The status with which /v1/tasks/{task_id}/resolve would have refused it."},
     },
     RunView: {
         "status": one_of(*RunStatus),

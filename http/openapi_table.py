@@ -19,7 +19,8 @@ from penstock.config import limits
 from penstock.engine.state import RunStatus
 from penstock.http import answers, bulk, client_views, dead_letters, health, params, runs, scheduled, triggers, workflows
 from penstock.http.approvals import Approval, Approvals, Choice, Decided, OperatorApproval, Opinion
-from penstock.http.bridge import ConnectedWorker, Poll, Resolution, Resolved, RunSignal, SentSignal
+from penstock.http.bridge import ConnectedWorker, Poll, Resolution, Resolved, RunSignal, SentSignal, TaskExchange
+from penstock.http.bridge_exchange import Exchanged, ExchangeTasks
 from penstock.http.bridge_handing import PolledTask
 from penstock.http.bridge_requests import ConnectWorker, PollTasks, ResolveTask
 from penstock.http.events import Events
@@ -414,6 +415,22 @@ OPERATIONS: tuple[Operation, ...] = (
         {200: Answer(list[PolledTask])},
         access=Access.BRIDGE,
         body=Body(PollTasks, {"task_types": ["hello"], "max_tasks": 1, "timeout_ms": 100}),
+    ),
+    Operation(
+        "exchangeTasks",
+        "/v1/tasks/exchange",
+        TaskExchange.on_post,
+        "Worker bridge",
+        {200: Answer(Exchanged)},
+        access=Access.BRIDGE,
+        body=Body(
+            ExchangeTasks,
+            {
+                "worker_id": "w1",
+                "resolve": [{"task_id": f"{RUN_ID}.hello", "action": "complete", "output": {"greeting": "Hello, Ada!"}}],
+                "poll": {"task_types": ["hello"], "max_tasks": 1, "timeout_ms": 100},
+            },
+        ),
     ),
     Operation(
         "resolveTask",

@@ -92,13 +92,17 @@ TEXTS: Mapping[str, str] = {
     "listWorkers": ("What workers say of themselves. A registration lives for 60 s and is renewed while the worker does."),
     "listTasks": "Task types and groups with a consumer, or with tasks that nobody has asked for: a type without workers goes on waiting.",
     "connectWorker": (
-        "A heartbeat comes every 25 s, and a comment every 5 s. When the stream ends, the registration is removed. "
-        "Polling works without it."
+        "A heartbeat comes every 25 s, and a comment every 5 s. When the stream ends, the registration is removed; 10 s "
+        "later the worker's tasks are delivered again, unless it is back. Polling works without it."
     ),
     "pollTasks": (
         "Answers as soon as there is a task of any of the types, at the latest after `timeout_ms`. A task belongs "
-        "to its worker until it is resolved, or 5 minutes after the worker's last sign of life. A client that has "
-        "gone loses none."
+        "to its worker until it is resolved, or 5 minutes after the worker's last sign of life (connectWorker says what is sooner). A "
+        "client that has gone loses none."
+    ),
+    "exchangeTasks": (
+        "As many resolveTask as there are entries in `resolve`, then pollTasks, with one request. Each entry stands for itself: what "
+        "is wrong with one is told in its place in `resolved`. The answer comes when the poll has ended."
     ),
     "resolveTask": (
         "`complete` and `fail` end it; `pause` gives it back for a while; `checkpoint` and `heartbeat` keep it; "

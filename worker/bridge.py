@@ -22,7 +22,7 @@ from penstock.worker.bridge_client import BridgeClient, PolledTask, Resolution, 
 from penstock.worker.functions import TaskFunction
 from penstock.worker.outcomes import Completed, Continued, Outcome, Paused
 from penstock.worker.patience import patiently
-from penstock.worker.polling import Polling, open_polling
+from penstock.worker.polling import Polling, Resolve, open_polling
 from penstock.worker.transport import Bounds, Handle
 
 RECONNECT_S = 0.5
@@ -35,8 +35,9 @@ log = get_logger()
 class BridgeTask:
     """One polled task. Owned by its execution."""
 
-    def __init__(self, client: BridgeClient, task: PolledTask) -> None:
-        self._client, self._task = client, task
+    def __init__(self, client: BridgeClient, task: PolledTask, resolve: Resolve) -> None:
+        """`resolve` is how answers leave."""
+        self._client, self._task, self._leave = client, task, resolve
         self._checkpoint = None if isinstance(task.checkpoint, UnsetType) else bytes(task.checkpoint)
 
     @property
@@ -53,7 +54,7 @@ class BridgeTask:
         except NotFound:
             log.info("answer_too_late", task_id=self._task.task_id, attempt=self._task.attempt)
         except (Invalid, TooLarge) as error:  # it would be no better the next time
-            await self._resolve(_resolution(non_retriable(f"the service refused the answer: {error}")))
+            await self._leave_with(_resolution(non_retriable(f"the service refused the answer: {error}")))
 
     async def give_back(self, delay_s: float = 0.0) -> None:
         with suppress(PenstockError):  # then the service misses its signs of life
@@ -81,11 +82,14 @@ class BridgeTask:
 
     async def _answer(self, resolution: Resolution) -> None:
         try:
-            await self._resolve(resolution)
+            await self._leave_with(resolution)
         except Invalid:
             if resolution.traceback is None:
                 raise
-            await self._resolve(replace(resolution, traceback=None))  # a service of an older version does not know that field
+            await self._leave_with(replace(resolution, traceback=None))  # a service of an older version does not know that field
+
+    async def _leave_with(self, resolution: Resolution) -> None:
+        await persistently(lambda: self._leave(self._task.task_id, resolution))
 
     async def _resolve(self, resolution: Resolution) -> None:
         await persistently(lambda: self._client.resolve(self._task.task_id, resolution))
@@ -110,8 +114,8 @@ class Bridge:
     def receiving(self, functions: Sequence[TaskFunction], handle: Handle, bounds: Bounds) -> AbstractAsyncContextManager[Polling]:
         return open_polling(self._client, functions, self._held, handle, bounds, self._worker_id)
 
-    def _held(self, task: PolledTask) -> BridgeTask:
-        return BridgeTask(self._client, task)
+    def _held(self, task: PolledTask, resolve: Resolve) -> BridgeTask:
+        return BridgeTask(self._client, task, resolve)
 
     async def _stay_connected(self, entry: WorkerRegistration, first: asyncio.Future[None]) -> None:
         """The first connection's failure is told, later ones are only logged."""

@@ -66,6 +66,39 @@ class Resolution(Struct, frozen=True, omit_defaults=True):
     traceback: str | None = None
 
 
+class TaskAnswer(Resolution, frozen=True, omit_defaults=True, kw_only=True):
+    """A resolution in an exchange."""
+
+    task_id: str
+
+
+class NextPoll(Struct, frozen=True, omit_defaults=True):
+    task_types: Sequence[str]
+    max_tasks: int
+    timeout_ms: int
+    worker_group: str | None = None
+
+
+class Exchange(Struct, frozen=True):
+    worker_id: str
+    resolve: Sequence[TaskAnswer]
+    poll: NextPoll
+
+
+class ResolvedTask(Struct, frozen=True):
+    """`code` and `error` are there when it was refused."""
+
+    task_id: str
+    code: int = 0
+    error: str = ""
+
+
+class Exchanged(Struct, frozen=True):
+    resolved: list[ResolvedTask]
+    tasks: list[PolledTask]
+
+
+_EXCHANGED = msgspec.json.Decoder(Exchanged)
 _TASKS = msgspec.json.Decoder(list[PolledTask])
 
 
@@ -85,6 +118,15 @@ class BridgeClient:
 
     async def resolve(self, task_id: str, resolution: Resolution) -> None:
         await self._ask("POST", f"/v1/tasks/{task_id}/resolve", content=msgspec.json.encode(resolution))
+
+    async def exchange(self, request: Exchange) -> Exchanged:
+        """Answers, and the next poll. Raises NotFound by a service of an older version, which does not have it."""
+        timeout_s = request.poll.timeout_ms / 1000 + ANSWER_S_MAX
+        answer = await self._ask("POST", "/v1/tasks/exchange", content=msgspec.json.encode(request), timeout=timeout_s)
+        try:
+            return _EXCHANGED.decode(answer.content)
+        except msgspec.MsgspecError as error:
+            raise errors.Unavailable(f"the service answered an exchange with what is none: {error}") from error
 
     async def signal(self, run_id: str, name: str, timeout_ms: int) -> bytes | None:
         """The payload of a run's signal; None when there was none for that long."""
@@ -131,6 +173,11 @@ async def open_client(url: str, token: str | None) -> AsyncIterator[BridgeClient
         trust_env=base.host not in ("localhost", "127.0.0.1", "::1"),  # no proxy to ourselves
     ) as http:
         yield BridgeClient(http)
+
+
+def refusal_of(resolved: ResolvedTask) -> errors.PenstockError | None:
+    """What `BridgeClient.resolve` would have raised."""
+    return ERRORS.get(resolved.code, errors.Unavailable)(resolved.error) if resolved.code else None
 
 
 def _announced(entry: WorkerRegistration) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import Any, Protocol
 
@@ -11,7 +11,8 @@ from penstock.config.background import all_of, background, end, start
 from penstock.config.limits import ACK_WAIT_S, POLL_MS_MAX, POLL_TASKS_MAX, TASKS_BYTES_MAX
 from penstock.config.logging import get_logger
 from penstock.engine.errors import PenstockError
-from penstock.worker.bridge_client import BridgeClient, PolledTask, PollTasks
+from penstock.worker.bridge_client import BridgeClient, PolledTask, PollTasks, Resolution
+from penstock.worker.exchanging import Exchanging
 from penstock.worker.functions import TaskFunction
 from penstock.worker.transport import Bounds, Handle, Held
 
@@ -20,6 +21,8 @@ AGAIN_S, AGAIN_S_MAX = 0.1, 2.0  # after an error
 RELEASE_S_MAX = 2.0  # what the last poll may take to end when the worker stops
 KEEP_ALIVE_S = ACK_WAIT_S / 3
 KEEP_ALIVE_AT_ONCE = 16
+
+Resolve = Callable[[str, Resolution], Awaitable[None]]
 
 log = get_logger()
 
@@ -36,7 +39,7 @@ class Polling:
         self,
         client: BridgeClient,
         functions: Sequence[TaskFunction],
-        held: Callable[[PolledTask], Polled],
+        held: Callable[[PolledTask, Resolve], Polled],
         handle: Handle,
         bounds: Bounds,
         worker_id: str,
@@ -45,7 +48,8 @@ class Polling:
         self._functions = {function.name: function for function in functions}
         self._running: dict[Polled, asyncio.Task[None]] = {}
         self._bytes = 0
-        self._freed = asyncio.Event()
+        self._exchanging = Exchanging(client)
+        self._freed = self._exchanging.room
         self._polling: asyncio.Task[Any] | None = None
         self._stopping = False
         self._again_s = AGAIN_S
@@ -72,13 +76,22 @@ class Polling:
     async def poll(self) -> None:
         """Ask for tasks, as long as the worker runs and whenever it has room."""
         self._polling = asyncio.current_task()
-        while not self._stopping:
-            if self._room > 0:
-                for task in await self._asked():
-                    await self._take(task)
-            else:
-                self._freed.clear()
-                await self._freed.wait()
+        try:
+            while not self._stopping:
+                if self._room > 0:
+                    for task in await self._asked():
+                        await self._take(task)
+                else:
+                    await self._until_freed()
+        finally:
+            self._exchanging.close()
+
+    async def _until_freed(self) -> None:
+        """A task has ended, or only its answer is still to leave: with the next poll, unless room is wanting in bytes."""
+        self._freed.clear()
+        self._exchanging.open = self._bytes < TASKS_BYTES_MAX
+        await self._freed.wait()
+        self._exchanging.open = False
 
     async def keep_alive(self) -> None:
         """Tell the service of every task held that its answer will come: then it stays with this worker, whichever front end dies."""
@@ -97,7 +110,7 @@ class Polling:
     @property
     def _room(self) -> int:
         """Tasks to ask for: none while the inputs of those that run are large."""
-        return self._bounds.max_tasks - len(self._running) if self._bytes < TASKS_BYTES_MAX else 0
+        return self._bounds.max_tasks - len(self._running) + self._exchanging.leaving if self._bytes < TASKS_BYTES_MAX else 0
 
     async def _end(self, poll: asyncio.Task[Any]) -> None:
         """The last poll is ended by the service: were it cut off, what is on its way would be missed only minutes later."""
@@ -109,7 +122,7 @@ class Polling:
 
     async def _asked(self) -> list[PolledTask]:
         try:
-            tasks = await self._client.poll(self._request(min(self._room, POLL_TASKS_MAX)))
+            tasks = await self._exchanging.poll(self._request(min(self._room, POLL_TASKS_MAX)))
             self._again_s = AGAIN_S
             return tasks
         except PenstockError as error:
@@ -122,7 +135,7 @@ class Polling:
         return PollTasks(tuple(self._functions), max_tasks, POLL_MS, self._worker_id, self._bounds.group)
 
     async def _take(self, task: PolledTask) -> None:
-        polled = self._held(task)
+        polled = self._held(task, self._exchanging.resolve)
         function = self._functions.get(task.task)
         if self._stopping or function is None:
             await polled.give_back()
@@ -144,7 +157,7 @@ class Polling:
 async def open_polling(
     client: BridgeClient,
     functions: Sequence[TaskFunction],
-    held: Callable[[PolledTask], Polled],
+    held: Callable[[PolledTask, Resolve], Polled],
     handle: Handle,
     bounds: Bounds,
     worker_id: str,

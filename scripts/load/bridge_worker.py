@@ -19,9 +19,12 @@ from .client import address
 from .connection import LostError, Pool
 
 MAX_TASKS = 100
-POLL = b'{"task_types":["%b"],"max_tasks":%d,"timeout_ms":30000,"worker_id":"load"}' % (TASK.encode(), MAX_TASKS)
+EXCHANGE = b'{"worker_id":"load","resolve":[%%b],"poll":{"task_types":["%b"],"max_tasks":%d,"timeout_ms":30000}}' % (
+    TASK.encode(),
+    MAX_TASKS,
+)
 AGAIN_S = 0.1
-AT_ONCE_MAX = 500
+LOOPS = 2  # while the answers of one are being stored, the other one waits for tasks
 
 
 class _Task(Struct, frozen=True):
@@ -29,40 +32,35 @@ class _Task(Struct, frozen=True):
     input: Raw
 
 
-_TASKS = msgspec.json.Decoder(list[_Task])
+class _Exchanged(Struct, frozen=True):
+    tasks: list[_Task]
+
+
+_EXCHANGED = msgspec.json.Decoder(_Exchanged)
 
 
 async def work(pool: Pool) -> None:
-    """Poll for ever; answers leave while the next poll waits already."""
-    slots = asyncio.Semaphore(AT_ONCE_MAX)
-    answers: set[asyncio.Task[None]] = set()
+    """For ever: the answers to all tasks that came leave together with the next poll."""
+    answers: list[bytes] = []
     while True:
         try:
-            answer = await pool.request("POST", "/v1/tasks/poll", POLL)
+            answer = await pool.request("POST", "/v1/tasks/exchange", EXCHANGE % b",".join(answers))
         except LostError:
             await asyncio.sleep(AGAIN_S)
             continue
         if answer.status != 200:
             await asyncio.sleep(AGAIN_S)
             continue
-        for task in _TASKS.decode(answer.body):
-            await slots.acquire()
-            resolving = asyncio.create_task(_resolve(pool, task, slots))
-            answers.add(resolving)
-            resolving.add_done_callback(answers.discard)
-        await asyncio.sleep(0)  # the answers leave first
+        answers = [_answer(task) for task in _EXCHANGED.decode(answer.body).tasks]
 
 
-async def _resolve(pool: Pool, task: _Task, slots: asyncio.Semaphore) -> None:
-    body = b'{"action":"complete","output":%b}' % bytes(task.input)
-    try:
-        await pool.request("POST", f"/v1/tasks/{task.task_id}/resolve", body)
-    finally:
-        slots.release()
+def _answer(task: _Task) -> bytes:
+    return b'{"task_id":"%b","action":"complete","output":%b}' % (task.task_id.encode(), bytes(task.input))
 
 
 async def _until_terminated(url: str, token: str) -> None:
-    working = asyncio.create_task(work(Pool(*address(url), token)))
+    pool = Pool(*address(url), token)
+    working = asyncio.gather(*(work(pool) for _ in range(LOOPS)))
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, working.cancel)
     with suppress(asyncio.CancelledError):
         await working

@@ -23,6 +23,7 @@ from tests.support.waiting import until
 PATHS = (
     ("POST", "/v1/workers/connect"),
     ("POST", "/v1/tasks/poll"),
+    ("POST", "/v1/tasks/exchange"),
     ("POST", "/v1/tasks/x/resolve"),
     ("GET", f"/v1/runs/{'0' * 32}/signals/go"),
     ("POST", f"/v1/runs/{'0' * 32}/signals/go"),

@@ -24,7 +24,13 @@ METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
 LATER = "2099-01-01T00:00:00Z"
 JSON, TEXT = "application/json", "text/plain; charset=utf-8"
 PLACES = {"run_id": "0" * 32, "step_id": "a", "task_id": "0" * 32 + ".a", "name": "a", "seq": "1"}
-OF_WORKERS = ("/v1/workers/connect", "/v1/tasks/poll", "/v1/tasks/{task_id}/resolve", "/v1/runs/{run_id}/signals/{name}")
+OF_WORKERS = (
+    "/v1/workers/connect",
+    "/v1/tasks/poll",
+    "/v1/tasks/exchange",
+    "/v1/tasks/{task_id}/resolve",
+    "/v1/runs/{run_id}/signals/{name}",
+)
 
 # What is no JSON: pages for people, numbers for Prometheus, the stream of a connected worker.
 OTHER_FORMS = {("GET", "/metrics"), ("HEAD", "/metrics"), ("GET", "/docs"), ("HEAD", "/docs"), ("POST", "/v1/workers/connect")}
@@ -152,6 +158,7 @@ class Story:
         await self.of_triggers()
         await self.of_dead_letters()
         await self.ask("POST", "/v1/tasks/poll", {"task_types": ["t"], "max_tasks": 0, "timeout_ms": 0, "worker_id": "w"})
+        await self.ask("POST", "/v1/tasks/exchange", {"resolve": []})
         for path in ("/approvals", "/tasks", "/workers", "/health", "/health/telemetry", "/openapi.json"):
             await self.ask("GET", path)
 

@@ -83,6 +83,12 @@ BODIES: Mapping[str, Sequence[object]] = {
         {"worker_id": "w2", "task_types": ["t"], "language": "x", "metadata": {"k": "v"}, "hostname": "h", "pid": 1, "version": "1"},
     ),
     "pollTasks": ({"task_types": ["t", "fuzzed"], "max_tasks": 2, "timeout_ms": 10, "worker_id": "w1", "worker_group": "g"},),
+    "exchangeTasks": (
+        {
+            "resolve": [{"task_id": f"{'0' * 32}.s", "action": "heartbeat"}, {"task_id": "x", "action": "fail", "error": "no"}],
+            "poll": {"task_types": ["t"], "max_tasks": 1, "timeout_ms": 10, "worker_group": "g"},
+        },
+    ),
     "resolveTask": (
         {"action": "fail", "error": "no", "failure_type": "retry_after", "retry_after_ms": 5},
         {"action": "pause", "duration_ms": 10, "checkpoint": {"at": 1}, "name": "lunch"},

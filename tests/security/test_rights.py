@@ -63,6 +63,7 @@ RIGHTS: Mapping[str, Access] = {
     "GET /metrics": API,
     "POST /v1/workers/connect": BRIDGE,
     "POST /v1/tasks/poll": BRIDGE,
+    "POST /v1/tasks/exchange": BRIDGE,
     "POST /v1/tasks/{task_id}/resolve": BRIDGE,
     "GET /v1/runs/{run_id}/signals/{name}": BRIDGE,
     "POST /v1/runs/{run_id}/signals/{name}": BRIDGE,
