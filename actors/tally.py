@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 from penstock.actors.spans import is_sampled, spans
@@ -53,6 +54,9 @@ STEP_EVENTS: Mapping[type[Event], str] = {
     ApprovalRejected: "rejected",
     ApprovalExpired: "expired",
 }
+ENDS = frozenset({WorkflowCompleted, WorkflowFailed, WorkflowCancelled})
+ANSWERS = frozenset({StepCompleted, StepFailed, StepContinue})
+MINUTE = len("2026-11-22T06:03:")
 APPROVAL = "approval"  # stands for the task type of steps that have none
 
 
@@ -68,6 +72,9 @@ class Tally:
         self.buried = 0
         meters.reading("penstock_events_ignored_total", lambda: self._ignored)
         meters.reading("penstock_events_buried_total", lambda: self.buried)
+        self._run_durations = meters.histograms("penstock_run_duration_seconds")
+        self._step_durations = meters.histograms("penstock_step_duration_seconds")
+        self._queue_waits = meters.histograms("penstock_queue_wait_seconds")
         self.handling = meters.histogram("penstock_event_handling_seconds")
         self.commit = meters.histogram("penstock_event_commit_seconds")
 
@@ -88,14 +95,47 @@ class Tally:
             self._steps.add(task, STEP_EVENTS[kind])
             if kind is StepFailed and run.steps[step_id].status is StepStatus.QUEUED:
                 self._steps.add(task, "retried")
+            if before is not None:
+                if kind is StepStarted:
+                    self._observe_wait(workflow, before, step_id, task, event.timestamp)
+                elif kind in ANSWERS and (begun := before.steps[step_id].started_at) and before.steps[step_id].status is StepStatus.RUNNING:
+                    self._step_durations.observe(seconds(begun, event.timestamp), task)
         elif kind in RUN_EVENTS:
             self._runs.add(workflow.name, RUN_EVENTS[kind])
+            if kind in ENDS and run.started_at and run.finished_at:
+                self._run_durations.observe(seconds(run.started_at, run.finished_at), workflow.name, run.status)
         if traced and before is not None:
             self._trace(workflow, before, run, record)
+
+    def _observe_wait(self, workflow: Workflow, before: Run, step_id: str, task: str, begun: str) -> None:
+        """Of a step's first execution: for later ones, nobody has kept when they were ordered."""
+        step = before.steps[step_id]
+        if step.attempts == 1 and not step.iteration:
+            dependencies = workflow.steps[step_id].depends_on
+            since = before.started_at if not dependencies else _last_done(before, dependencies)
+            if since:
+                self._queue_waits.observe(seconds(since, begun), task)
 
     def _trace(self, workflow: Workflow, before: Run, run: Run, record: Record) -> None:
         for span in spans(workflow, before, run, record):
             self._telemetry.offer(span)
+
+
+def _last_done(run: Run, dependencies: tuple[str, ...]) -> str | None:
+    if len(dependencies) == 1:
+        return run.steps[dependencies[0]].finished_at
+    return max(run.steps[other].finished_at or "" for other in dependencies)
+
+
+def seconds(begin: str, end: str) -> float:
+    """Between two moments in RFC 3339, not less than 0, for they may be of different clocks. Most are of the same minute."""
+    try:
+        if begin[:MINUTE] == end[:MINUTE] and begin[-1] == end[-1] == "Z":
+            passed = float(end[MINUTE:-1]) - float(begin[MINUTE:-1])
+            return passed if passed > 0 else 0.0
+        return max(0.0, (datetime.fromisoformat(end) - datetime.fromisoformat(begin)).total_seconds())
+    except (ValueError, TypeError, IndexError):  # written before moments were checked
+        return 0.0
 
 
 def read_shard(shard: Shard) -> None:

@@ -126,6 +126,11 @@ class DirectReader:
             found += page
         return found
 
+    async def count(self, stream: str, subject: str) -> int:
+        """How many messages there are under a subject (or wildcard), as a copy has it."""
+        found, left = await self._ask(stream, {"seq": 1, "batch": 1, "next_by_subj": subject})
+        return len(found) + left
+
     async def one(self, stream: str, subject: str) -> Stored | None:
         """The last message of a literal subject, or None."""
         if await self.leaders.needed(stream):

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from datetime import datetime
-from typing import Any
+from typing import Any, TypeAlias
 
 from msgspec import Struct
 
 from penstock.broker import names
 from penstock.broker.connection import Broker
+from penstock.broker.direct import DirectReader
 from penstock.config.background import all_of
 from penstock.config.metrics import LABELS_MAX, OTHER
 from penstock.engine.errors import PenstockError
+
+Kind: TypeAlias = tuple[str, str | None]
+"""Task type and worker group."""
 
 CONSUMERS_MAX = 2_000  # task types that are looked at; the broker lists 256 at a time
 AT_ONCE = 16
@@ -37,10 +41,11 @@ class Queue(Struct, frozen=True):
 
 
 class Queues(Struct, frozen=True):
-    """`unclaimed` are tasks of types that have no consumer, for no worker has asked for them so far."""
+    """`unclaimed` are tasks of types (and groups) that have no consumer, for no worker has asked for them so far: those of the types that
+    were asked about, and of all others together as OTHER."""
 
     by_task: dict[str, Queue]
-    unclaimed: int
+    unclaimed: dict[str, int]
 
 
 async def streams(broker: Broker, wanted: Iterable[str]) -> dict[str, Stream]:
@@ -63,8 +68,11 @@ async def _stream(broker: Broker, name: str) -> Stream | None:
     return Stream(state["messages"], state["bytes"], state["last_seq"])
 
 
-async def queues(broker: Broker) -> Queues:
-    """The types with the most tasks, the rest together as OTHER. Raises Unavailable, ApiError."""
+async def queues(broker: Broker, reader: DirectReader, known: Callable[[], Awaitable[Iterable[Kind]]]) -> Queues:
+    """The types with the most tasks, the rest together as OTHER. Raises Unavailable, ApiError.
+
+    `known` are types that may have tasks without a consumer; they are asked for only if there are such tasks.
+    """
     stored = await _stream(broker, names.TASKS)
     consumers = sorted(await _consumers(broker), key=_tasks, reverse=True)
     told, rest = consumers[:LABELS_MAX], consumers[LABELS_MAX:]
@@ -77,7 +85,20 @@ async def queues(broker: Broker) -> Queues:
     found = dict(zip(map(_task, told), await all_of(map(one, told)), strict=True))
     if rest:
         found[OTHER] = Queue(sum(info["num_pending"] for info in rest), sum(info["num_ack_pending"] for info in rest))
-    return Queues(found, max(0, (stored.messages if stored else 0) - sum(map(_tasks, consumers))))
+    unclaimed = max(0, (stored.messages if stored else 0) - sum(map(_tasks, consumers)))
+    claimed = {names.task_of(info["config"]["filter_subject"]) for info in consumers}
+    by_type = await _unclaimed(reader, sorted(set(await known()) - claimed, key=str)[:LABELS_MAX]) if unclaimed else {}
+    return Queues(found, {**by_type, OTHER: max(0, unclaimed - sum(by_type.values()))})
+
+
+async def _unclaimed(reader: DirectReader, kinds: Iterable[Kind]) -> dict[str, int]:
+    """How many tasks of each there are, of those that have any. A list of their subjects would tell, too, but have one for each run."""
+    found = {}
+    for kind in kinds:
+        count = await reader.count(names.TASKS, names.task_filter(*kind))
+        if count:
+            found[_name(*kind)] = count
+    return found
 
 
 async def _consumers(broker: Broker) -> list[dict[str, Any]]:
@@ -96,7 +117,10 @@ def _tasks(info: dict[str, Any]) -> int:
 
 def _task(info: dict[str, Any]) -> str:
     """The type (and group) that a consumer's filter is for."""
-    task, group = names.task_of(info["config"]["filter_subject"])
+    return _name(*names.task_of(info["config"]["filter_subject"]))
+
+
+def _name(task: str, group: str | None) -> str:
     return task if group is None else f"{task}:{group}"
 
 

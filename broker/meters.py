@@ -63,12 +63,36 @@ class Histogram:
         self.sum += value
 
 
+class Histograms(dict[Labels, Histogram]):
+    """Histograms of one name, by labels, bounded as a Counter's."""
+
+    def __init__(self, metric: Metric) -> None:
+        super().__init__()
+        self._bounds = metric.bounds
+        self._seen: set[str] = set()
+
+    def observe(self, value: float, *labels: str) -> None:
+        """One more."""
+        found = self.get(labels) or self._new(labels)
+        found.counts[bisect_left(self._bounds, value)] += 1
+        found.sum += value
+
+    def _new(self, labels: Labels) -> Histogram:
+        if labels[0] not in self._seen:
+            if len(self._seen) < LABELS_MAX:
+                self._seen.add(labels[0])
+            else:
+                labels = (OTHER, *labels[1:])
+        return self.setdefault(labels, Histogram(self._bounds))
+
+
 class Meters:
     """All numbers of one process. One for each Store, as long as the process lives."""
 
     def __init__(self) -> None:
         self._counters: dict[str, Counter] = {}
         self._histograms: dict[tuple[str, Labels], Histogram] = {}
+        self._open_histograms: dict[str, Histograms] = {}
         self._readings: dict[tuple[str, Labels], Callable[[], float]] = {}
         self._labelled: dict[str, Callable[[], Mapping[Labels, float]]] = {}
 
@@ -85,6 +109,12 @@ class Meters:
             self._histograms[key] = Histogram(METRICS[name].bounds)
         return self._histograms[key]
 
+    def histograms(self, name: str) -> Histograms:
+        """All histograms of this name, the same ones every time, for labels that have no bound of their own."""
+        if name not in self._open_histograms:
+            self._open_histograms[name] = Histograms(METRICS[name])
+        return self._open_histograms[name]
+
     def reading(self, name: str, read: Callable[[], float], *labels: str) -> None:
         """Have `read` called when somebody asks; a later one of the same name and labels takes its place."""
         self._readings[name, labels] = read
@@ -95,7 +125,9 @@ class Meters:
 
     def samples(self) -> list[Sample]:
         """All numbers, as of now."""
-        return [*self._plain(), *(_histogram(name, labels, one) for (name, labels), one in self._histograms.items())]
+        found = [_histogram(name, labels, one) for (name, labels), one in self._histograms.items()]
+        found += [_histogram(name, labels, one) for name, many in self._open_histograms.items() for labels, one in many.items()]
+        return [*self._plain(), *found]
 
     def _plain(self) -> Iterator[Sample]:
         for name, counter in self._counters.items():

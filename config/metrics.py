@@ -15,6 +15,7 @@ OTHER = "other"
 OPEN_LABELS = frozenset({"workflow", "task"})  # always a metric's first label
 
 LATENCY_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+DURATION_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0, 7200.0, 28800.0, 86400.0)
 REQUEST_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 
 
@@ -45,6 +46,27 @@ METRICS: Mapping[str, Metric] = {
             "Events that moved a step: started, completed, failed (one attempt), retried (it will be tried again), skipped, continued "
             "(next iteration), requested, granted, rejected, expired (approvals).",
             ("task", "event"),
+        ),
+        Metric(
+            "penstock_run_duration_seconds",
+            "histogram",
+            "From a run's start to its end: completed, failed or cancelled.",
+            ("workflow", "status"),
+            DURATION_S,
+        ),
+        Metric(
+            "penstock_step_duration_seconds",
+            "histogram",
+            "One execution of a step, from its start to its answer, whatever that is.",
+            ("task",),
+            DURATION_S,
+        ),
+        Metric(
+            "penstock_queue_wait_seconds",
+            "histogram",
+            "From when a step could begin, for the run had started and its last dependency was done, to the start of its first execution.",
+            ("task",),
+            DURATION_S,
         ),
         Metric("penstock_events_ignored_total", "counter", "Events of the history that changed nothing: repeats and late ones."),
         Metric("penstock_events_buried_total", "counter", "History messages that became dead letters."),
@@ -77,7 +99,13 @@ METRICS: Mapping[str, Metric] = {
             of="service",
         ),
         Metric("penstock_queue_oldest_seconds", "gauge", "Age of the oldest task of a type, delivered or not.", ("task",), of="service"),
-        Metric("penstock_queue_unclaimed_tasks", "gauge", "Tasks of types that no worker has asked for yet.", of="service"),
+        Metric(
+            "penstock_queue_unclaimed_tasks",
+            "gauge",
+            "Tasks of a type that no worker has asked for yet; `other` are those whose type no latest definition names.",
+            ("task",),
+            of="service",
+        ),
         Metric("penstock_stream_messages", "gauge", "Messages in a stream or bucket.", ("stream",), of="service"),
         Metric("penstock_stream_bytes", "gauge", "Size of a stream or bucket.", ("stream",), of="service"),
         Metric("penstock_storage_bytes", "gauge", "Storage that the broker uses.", of="service"),
@@ -91,7 +119,7 @@ METRICS: Mapping[str, Metric] = {
         Metric(
             "penstock_http_request_seconds",
             "histogram",
-            "From a request's arrival to its answer, for streams to their beginning.",
+            "From when a request's body was there to its answer, for streams to their beginning.",
             ("route", "method"),
             REQUEST_S,
         ),

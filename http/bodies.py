@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import Any, TypeVar
@@ -55,6 +56,7 @@ async def read(req: Request, bytes_max: int = BODY_BYTES_MAX) -> bytes:
     assert isinstance(req, PatientRequest)
     if req.incoming.cut_short:  # to the framework, that is an end like any other
         raise Invalid("the body ended before its last chunk")
+    req.context.began = time.perf_counter()  # what the client took for it is none of the service's time
     return body
 
 

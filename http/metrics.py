@@ -7,14 +7,13 @@ left out; an answer there is always, also without a broker.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from itertools import accumulate
 
 from falcon.asgi import Request, Response
-from prometheus_client import CONTENT_TYPE_LATEST
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.core import Metric as Family
-from prometheus_client.exposition import generate_latest
+from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, choose_encoder, generate_latest
 from prometheus_client.registry import Collector
 
 from penstock.broker import figures, names
@@ -38,10 +37,17 @@ class Metrics:
         self._backend = backend
 
     async def on_get(self, req: Request, resp: Response) -> None:
-        """The numbers of the whole service in Prometheus' text format."""
+        """The numbers of the whole service in Prometheus' text format, or as OpenMetrics if that is asked for."""
         (reports, about), samples = await both(_answers(self._backend), _samples(self._backend))
-        resp.content_type = CONTENT_TYPE_LATEST
-        resp.data = exposition(reports, [*samples, *about])
+        write, resp.content_type = _format(req.get_header("Accept") or "")
+        resp.set_header("Vary", "Accept")
+        resp.data = exposition(reports, [*samples, *about], write)
+
+
+def _format(accept: str) -> tuple[Callable[[Collector], bytes], str]:
+    """Who asks for nothing in particular gets what every scraper reads."""
+    write, content_type = choose_encoder(accept)
+    return (write, content_type) if "openmetrics" in content_type else (generate_latest, CONTENT_TYPE_PLAIN_0_0_4)
 
 
 async def _answers(backend: Backend) -> tuple[list[Report], list[Sample]]:
@@ -98,8 +104,11 @@ async def _streams(backend: Backend, store: Store) -> list[Sample]:
 
 
 async def _queues(store: Store) -> list[Sample]:
-    found = await figures.queues(store.broker)
-    samples = [Sample("penstock_queue_unclaimed_tasks", found.unclaimed)]
+    async def types() -> set[tuple[str, str | None]]:
+        return {(step.task, step.worker_group) for one in await store.definitions.all() for step in one.steps if step.task}
+
+    found = await figures.queues(store.broker, store.reader, types)
+    samples = [Sample("penstock_queue_unclaimed_tasks", count, {"task": task}) for task, count in found.unclaimed.items()]
     for task, queue in found.by_task.items():
         samples.append(Sample("penstock_queue_tasks", queue.waiting, {"task": task, "state": "waiting"}))
         samples.append(Sample("penstock_queue_tasks", queue.delivered, {"task": task, "state": "delivered"}))
@@ -114,7 +123,7 @@ def _about(reports: Collection[Report]) -> list[Sample]:
     return [Sample("penstock_processes", len(reports)), Sample("penstock_partitions_unowned", PARTITIONS - len(owned))]
 
 
-def exposition(reports: Iterable[Report], samples: Iterable[Sample]) -> bytes:
+def exposition(reports: Iterable[Report], samples: Iterable[Sample], write: Callable[[Collector], bytes] = generate_latest) -> bytes:
     """The page: each process's numbers under its name and host, and those of the service. Equal labels are added up."""
     sums: dict[str, dict[tuple[str, ...], Sample]] = {name: {} for name in METRICS}
     for sample in samples:
@@ -122,7 +131,7 @@ def exposition(reports: Iterable[Report], samples: Iterable[Sample]) -> bytes:
     for report in reports:
         for sample in report.metrics:
             _add(sums, sample, (report.host, report.process))
-    return generate_latest(_Page(sums))
+    return write(_Page(sums))
 
 
 def _add(sums: dict[str, dict[tuple[str, ...], Sample]], sample: Sample, owner: tuple[str, ...]) -> None:

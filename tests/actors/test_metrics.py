@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from datetime import datetime
 
 import pytest
 from msgspec import Raw
@@ -15,15 +16,19 @@ from penstock.actors.ownership import open_shard
 from penstock.actors.run_actor import RunActor
 from penstock.actors.shard import Shard
 from penstock.actors.starting import Starter
+from penstock.actors.tally import seconds
 from penstock.broker import names
 from penstock.broker.meters import Histogram
 from penstock.broker.store import Store, open_store
 from penstock.broker.tasks import TaskPayload
 from penstock.config.settings import BrokerSettings
-from penstock.engine.events import StepCompleted
+from penstock.engine.events import StepCompleted, StepStarted
+from penstock.engine.times import rfc3339
 from penstock.engine.trigger import parse as parse_trigger
 from tests.support.waiting import until, until_true
 from tests.support.world import Echo, chain, echo, ended, register, start
+
+AT = 1_900_000_000.0  # of workers whose clocks are far ahead; only the differences count
 
 
 @asynccontextmanager
@@ -92,6 +97,56 @@ async def test_retries_failures_and_skips_are_told_apart(store: Store, shard: Sh
     assert {"skipped": 1} == steps(shard, "again.more")
     assert {"started": 1, "failed": 1} == steps(shard, "never.echo")
     assert {"started": 1, "failed": 1} == runs(shard, "never")
+
+
+def durations(shard: Shard, name: str, *labels: str) -> tuple[int, float]:
+    """How many were observed, and their sum in s."""
+    found = shard.store.meters.histograms(name)[labels]
+    return observed(found), found.sum
+
+
+async def test_runs_steps_and_waits_are_timed_by_what_their_events_say(store: Store, shard: Shard) -> None:
+    run_id = await start(store, chain("timed", 2))
+    for step_id, begun, done in (("s0", 10.0, 10.25), ("s1", 13.0, 13.5)):
+        await store.history.append(StepStarted(run_id=run_id, step_id=step_id, timestamp=rfc3339(AT + begun)))
+        await store.history.append(StepCompleted(run_id=run_id, step_id=step_id, timestamp=rfc3339(AT + done), payload=Raw(b"1")))
+    await ended(store, run_id)
+    await all_counted(shard, "timed", 1)
+    assert (2, 0.75) == durations(shard, "penstock_step_duration_seconds", "timed.echo")
+    waits, waited_s = durations(shard, "penstock_queue_wait_seconds", "timed.echo")
+    run = await ended(store, run_id)
+    first_s = AT + 10.0 - datetime.fromisoformat(run.started_at or "").timestamp()
+    assert (2, pytest.approx(first_s + 2.75)) == (waits, waited_s)
+    assert 1 == durations(shard, "penstock_run_duration_seconds", "timed", "completed")[0]
+
+
+async def test_a_retried_step_waits_once_and_every_execution_is_timed(store: Store, shard: Shard) -> None:
+    async def second_time(worker: Echo, task: TaskPayload) -> None:
+        await (worker.complete(task) if task.attempt == 2 else worker.fail(task, "not yet"))
+
+    retry = {"max_attempts": 3, "strategy": "fixed", "initial_delay": "10ms"}
+    async with echo(store, "retried.echo", second_time):
+        await ended(store, await start(store, chain("retried", 1, retry=retry)))
+        await all_counted(shard, "retried", 1)
+    assert 2 == durations(shard, "penstock_step_duration_seconds", "retried.echo")[0]
+    assert 1 == durations(shard, "penstock_queue_wait_seconds", "retried.echo")[0]
+
+
+@pytest.mark.parametrize(
+    ("begin", "end", "expected"),
+    [
+        ("2026-11-22T06:03:46.375758Z", "2026-11-22T06:03:46.875758Z", 0.5),
+        ("2026-11-22T06:03:59.9Z", "2026-11-22T06:04:00.1Z", 0.2),
+        ("2026-11-22T23:59:59Z", "2026-11-23T00:00:01Z", 2.0),
+        ("2026-11-22T06:03:46.5Z", "2026-11-22T06:03:46Z", 0.0),
+        ("2026-11-22T06:03:46+02:00", "2026-11-22T06:03:46Z", 7200.0),
+        ("yesterday", "2026-11-22T06:03:46Z", 0.0),
+        ("", "", 0.0),
+        ("2026-11-22T06:03:46", "2026-11-22T06:03:46Z", 0.0),
+    ],
+)
+def test_the_time_between_two_moments_is_never_negative_and_never_an_error(begin: str, end: str, expected: float) -> None:
+    assert expected == pytest.approx(seconds(begin, end))
 
 
 async def test_repeats_and_late_events_change_no_total(store: Store, shard: Shard) -> None:

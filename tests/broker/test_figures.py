@@ -25,6 +25,13 @@ async def clean(store: Store) -> AsyncIterator[Store]:
         await store.broker.api(f"CONSUMER.DELETE.{names.TASKS}.{info['name']}")
 
 
+async def queues(store: Store, *known: figures.Kind) -> figures.Queues:
+    async def types() -> tuple[figures.Kind, ...]:
+        return known
+
+    return await figures.queues(store.broker, store.reader, types)
+
+
 async def dispatch(store: Store, task: str, count: int, group: str | None = None) -> None:
     for _ in range(count):
         await store.tasks.send(new_run_id(), "w", DispatchTask("a", task, 1, 0, Raw(b"1"), {}, group))
@@ -37,7 +44,7 @@ async def test_waiting_and_delivered_tasks_are_told_apart(clean: Store) -> None:
         await until_true(lambda: len(taken) == 2)
 
         async def settled() -> bool:
-            queue = (await figures.queues(clean.broker)).by_task["mail"]
+            queue = (await queues(clean)).by_task["mail"]
             return (queue.waiting, queue.delivered) == (3, 2)
 
         await until(settled)
@@ -45,7 +52,7 @@ async def test_waiting_and_delivered_tasks_are_told_apart(clean: Store) -> None:
             await delivery.ack()
 
         async def answered() -> bool:
-            return (await figures.queues(clean.broker)).by_task["mail"].delivered == 0
+            return (await queues(clean)).by_task["mail"].delivered == 0
 
         await until(answered)
 
@@ -57,13 +64,13 @@ async def test_the_oldest_task_is_the_oldest_without_an_answer(clean: Store) -> 
         await until_true(lambda: len(taken) == 1)
         first_at = taken[0].at
         await dispatch(clean, "old", 1)
-        held = (await figures.queues(clean.broker)).by_task["old"].oldest_s
+        held = (await queues(clean)).by_task["old"].oldest_s
         assert held is not None
         assert abs(held - (time.time() - first_at)) < 1
         await taken[0].ack()
 
         async def younger() -> bool:
-            queue = (await figures.queues(clean.broker)).by_task["old"]
+            queue = (await queues(clean)).by_task["old"]
             return queue.delivered == 0 and queue.oldest_s is not None and queue.oldest_s < time.time() - first_at
 
         await until(younger)
@@ -75,17 +82,19 @@ async def test_an_empty_queue_has_no_age_and_groups_stand_apart(clean: Store) ->
             await stack.enter_async_context(clean.tasks.consume(task, lambda delivery: None, batch=1, room=lambda: 0, group=group))
         await dispatch(clean, "mail.send", 1)
         await dispatch(clean, "mail", 2, "eu")
-        found = (await figures.queues(clean.broker)).by_task
+        found = (await queues(clean)).by_task
     assert {"mail.send": 1, "mail:eu": 2, "idle": 0} == {task: queue.waiting for task, queue in found.items()}
     assert figures.Queue(0, 0, 0.0) == found["idle"]
 
 
-async def test_tasks_that_no_worker_ever_asked_for_are_counted(clean: Store) -> None:
+async def test_tasks_that_no_worker_ever_asked_for_are_counted_by_type(clean: Store) -> None:
     await dispatch(clean, "nobody", 4)
+    await dispatch(clean, "nobody", 2, "eu")
+    await dispatch(clean, "forgotten", 1)
     async with clean.tasks.consume("somebody", lambda delivery: None, batch=1, room=lambda: 0):
         await dispatch(clean, "somebody", 3)
-        found = await figures.queues(clean.broker)
-    assert 4 == found.unclaimed
+        found = await queues(clean, ("nobody", None), ("nobody", "eu"), ("somebody", None), ("idle", None))
+    assert {"nobody": 4, "nobody:eu": 2, "other": 1} == found.unclaimed
     assert 3 == found.by_task["somebody"].waiting
     assert "nobody" not in found.by_task
 
@@ -96,7 +105,7 @@ async def test_types_beyond_the_bound_are_summed(clean: Store, monkeypatch: pyte
         for number in range(4):
             await stack.enter_async_context(clean.tasks.consume(f"t{number}", lambda delivery: None, batch=1, room=lambda: 0))
             await dispatch(clean, f"t{number}", number + 1)
-        found = (await figures.queues(clean.broker)).by_task
+        found = (await queues(clean)).by_task
     assert {"t3": 4, "t2": 3, "other": 3} == {task: queue.waiting for task, queue in found.items()}
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from penstock.broker.meters import Histogram, Meters, Sample
-from penstock.config.metrics import LABELS_MAX, METRICS, OPEN_LABELS
+from penstock.config.metrics import LABELS_MAX, METRICS, OPEN_LABELS, OTHER
 
 
 def test_a_counter_counts_by_labels() -> None:
@@ -38,6 +38,21 @@ def test_a_histograms_bounds_belong_to_the_bucket_below() -> None:
         histogram.observe(value)
     assert [2, 2, 1] == histogram.counts
     assert 6.35 == round(histogram.sum, 9)
+
+
+def test_histograms_of_open_labels_are_bounded_and_the_rest_is_counted_together() -> None:
+    meters = Meters()
+    waits = meters.histograms("penstock_queue_wait_seconds")
+    for number in range(LABELS_MAX + 50):
+        waits.observe(0.01, f"t{number}")
+        waits.observe(3.0, f"t{number}")
+    assert waits is meters.histograms("penstock_queue_wait_seconds")
+    assert LABELS_MAX + 1 == len(waits)
+    assert 2 == sum(waits["t0",].counts)
+    assert 100 == sum(waits[OTHER,].counts)
+    found = [sample for sample in meters.samples() if sample.name == "penstock_queue_wait_seconds"]
+    assert LABELS_MAX + 1 == len(found)
+    assert {"task": "t7"} in [sample.labels for sample in found]
 
 
 def test_samples_are_all_numbers_as_of_now() -> None:

@@ -9,8 +9,9 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
-from falcon.testing import ASGIConductor
+from falcon.testing import ASGIConductor, create_scope
 from msgspec import Raw
+from prometheus_client.openmetrics.parser import text_string_to_metric_families as openmetrics_families
 from prometheus_client.parser import text_string_to_metric_families
 
 from penstock.actors import control
@@ -27,7 +28,7 @@ from penstock.http.app import create_app
 from penstock.http.metrics import exposition
 from tests.conftest import free_port
 from tests.http.bridge import TOKEN, client, poll
-from tests.support.conductor import Conductor
+from tests.support.conductor import LOOPBACK, Conductor
 from tests.support.frontends import front_ends
 from tests.support.own_broker import OwnBroker, own_broker
 from tests.support.waiting import until, until_true
@@ -56,6 +57,51 @@ async def scraped(http: ASGIConductor) -> Page:
     assert 200 == answer.status_code
     assert answer.headers["content-type"].startswith("text/plain; version=")
     return parsed(answer.text)
+
+
+UPLOAD_S = 1.0
+COUNT_AND_SUM = ("penstock_http_request_seconds_count", "penstock_http_request_seconds_sum")
+PROMETHEUS = "application/openmetrics-text;version=1.0.0;q=0.6,text/plain;version=0.0.4;q=0.5,*/*;q=0.1"
+
+
+@pytest.mark.parametrize(
+    ("accept", "content_type"),
+    [
+        (None, "text/plain; version=0.0.4; charset=utf-8"),
+        ("*/*", "text/plain; version=0.0.4; charset=utf-8"),
+        ("text/plain", "text/plain; version=0.0.4; charset=utf-8"),
+        ("application/openmetrics-text", "application/openmetrics-text; version=1.0.0; charset=utf-8"),
+        (
+            "application/openmetrics-text;version=1.0.0,text/plain;version=0.0.4;q=0.5,*/*;q=0.1",
+            "application/openmetrics-text; version=1.0.0",
+        ),
+    ],
+)
+async def test_a_scraper_gets_the_format_that_it_asks_for(http: ASGIConductor, accept: str | None, content_type: str) -> None:
+    answer = await http.simulate_get("/metrics", headers={} if accept is None else {"Accept": accept})
+    assert answer.headers["content-type"].startswith(content_type)
+    families = openmetrics_families if "openmetrics" in content_type else text_string_to_metric_families
+    assert "penstock_process_start_time_seconds" in {family.name for family in families(answer.text)}
+    assert ("# EOF" in answer.text) == ("openmetrics" in content_type)
+
+
+async def test_the_time_that_a_client_takes_for_its_body_is_none_of_the_request(http: ASGIConductor) -> None:
+    route = "/workflows"
+    before = parsed((await http.simulate_get("/metrics")).text)
+
+    async def receive() -> dict[str, object]:
+        await asyncio.sleep(UPLOAD_S)  # the client's doing, that is measured
+        return {"type": "http.request", "body": b"no JSON", "more_body": False}
+
+    async def send(event: dict[str, object]) -> None:
+        pass
+
+    headers = {"content-length": "7"}
+    await http.app(create_scope(route, method="POST", headers=headers, host=LOOPBACK, remote_addr=LOOPBACK), receive, send)
+    after = parsed((await http.simulate_get("/metrics")).text)
+    count, took = (total(after, name, route=route) - total(before, name, route=route) for name in COUNT_AND_SUM)
+    assert count == 1
+    assert 0 <= took < UPLOAD_S
 
 
 @pytest.fixture
