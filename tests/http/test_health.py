@@ -10,6 +10,7 @@ import msgspec
 import orjson
 import pytest
 from falcon.testing import ASGIConductor
+from nats.aio.msg import Msg
 
 from penstock.actors.triggers import open_triggers
 from penstock.broker import names
@@ -149,7 +150,7 @@ NO_SHARDS = [*NO_OBJECTS, b"{}", b'{"partitions":5}', b'{"partitions":["x"]}', b
 async def test_junk_that_answers_pings_is_nobody(http: ASGIConductor, store: Store) -> None:
     for subject, bodies in ((names.ENGINE_PING, NO_SHARDS), (names.TRIGGERS_PING, NO_OBJECTS), (names.METRICS_PING, NO_SHARDS)):
         for body in bodies:
-            await store.broker.answer(subject, body)
+            await _answer(store, subject, body)
     await store.broker.flush()
     answer = await http.simulate_get("/ready")
     assert (503, ["no engine has the partitions 0-31", "no engine runs the triggers"]) == (answer.status_code, answer.text.splitlines()[:2])
@@ -248,9 +249,18 @@ async def _unhealthy(http: ASGIConductor) -> str | None:
     return answer.text if answer.status_code == 503 else None
 
 
+async def _answer(store: Store, subject: str, body: bytes) -> None:
+    """To everyone who asks, as long as the connection lives."""
+
+    async def reply(msg: Msg) -> None:
+        await store.broker.publish(msg.reply, body)
+
+    await store.broker.subscribe(subject, reply)
+
+
 async def _own(store: Store, shard: int, partitions: list[int]) -> None:
     """Answer pings as a shard does."""
-    await store.broker.answer(names.ENGINE_PING, msgspec.json.encode({"shard": shard, "partitions": partitions}))
+    await _answer(store, names.ENGINE_PING, msgspec.json.encode({"shard": shard, "partitions": partitions}))
     await store.broker.flush()  # from here on, others are answered
     await store.broker.flush()
 
