@@ -18,7 +18,7 @@ from penstock.broker.direct import Stored
 from penstock.broker.former_names import AMBIGUOUS
 from penstock.broker.reception import return_unworked
 from penstock.broker.store import Store
-from penstock.broker.tasks import TaskPayload, decode
+from penstock.broker.worker_protocol import TaskPayload, decode
 from penstock.config.logging import get_logger
 from penstock.engine.errors import NotFound
 from penstock.engine.state import STEP_OUT, Run

@@ -15,7 +15,7 @@ from penstock.actors.loading import load_many, snapshots
 from penstock.actors.rounds import PAGE, Rest, at_once, rounds
 from penstock.broker.pull import Delivery
 from penstock.broker.store import Store
-from penstock.broker.tasks import decode
+from penstock.broker.worker_protocol import decode
 from penstock.config.logging import get_logger
 from penstock.engine.errors import NotFound
 from penstock.engine.events import TimerFired, TimerRef

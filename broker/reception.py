@@ -11,7 +11,7 @@ from msgspec import Raw, Struct
 from penstock.broker import facts
 from penstock.broker.pull import Delivery
 from penstock.broker.store import Store
-from penstock.broker.tasks import TaskPayload, decode
+from penstock.broker.worker_protocol import NON_RETRIABLE, TaskPayload, decode
 from penstock.config.limits import DELIVERIES_MAX, PAYLOAD_BYTES_MAX
 from penstock.config.logging import get_logger
 from penstock.engine.commands import DeadLetterTask
@@ -19,7 +19,6 @@ from penstock.engine.events import Failure
 from penstock.engine.identifiers import is_run_id, problem_with, shown
 from penstock.engine.texts import shortened
 
-NON_RETRIABLE = "non_retriable"
 NEVER_ANSWERED = f"delivered {DELIVERIES_MAX} times without an answer"
 
 log = get_logger()

@@ -3,36 +3,19 @@ one has left with tasks in its hands. The engine never reads it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 import msgspec
-from msgspec import UNSET, Struct, UnsetType
+from msgspec import Struct
 from nats.aio.msg import Msg
 
 from penstock.broker import names
 from penstock.broker.buckets import Bucket
 from penstock.broker.connection import Broker
 from penstock.broker.facts import now
-from penstock.config.limits import WORKER_TASKS_DEFAULT
+from penstock.broker.worker_protocol import WorkerRegistration
 from penstock.engine.errors import Conflict, Unavailable
-
-
-class WorkerRegistration(Struct, frozen=True, kw_only=True):
-    """As stored. Workers in other languages may leave out everything but the first two. `worker_group`: it takes only tasks of
-    steps with this group."""
-
-    worker_id: str
-    task_types: tuple[str, ...]
-    language: str = ""
-    transport: str = ""
-    max_tasks: int = WORKER_TASKS_DEFAULT
-    metadata: Mapping[str, str] = {}
-    hostname: str = ""
-    pid: int = 0
-    version: str = ""
-    last_seen: str = ""
-    worker_group: str | UnsetType = UNSET
 
 
 class Departure(Struct, frozen=True):

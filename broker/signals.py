@@ -9,29 +9,10 @@ from penstock.broker import names
 from penstock.broker.facts import now
 from penstock.broker.store import Store
 from penstock.config.crash_points import reached
-from penstock.config.limits import SIGNAL_BYTES_MAX
-from penstock.engine.errors import Invalid, TooLarge
 from penstock.engine.events import SignalReceived, SignalRef
-from penstock.engine.identifiers import is_run_id, problem_with, quoted
 
 POLL_S = 5.0  # the doorbell may miss a ring
 SOON_S = 0.02  # or ring before what it rings for can be read
-
-
-def check_target(run_id: str, name: str) -> None:
-    """Raises Invalid for what can be no run id or no signal name."""
-    found = (
-        problem_with("signal name", name),
-        None if is_run_id(run_id) else f"run id {quoted(run_id)} is not 32 lowercase hex characters",
-    )
-    if problems := [problem for problem in found if problem]:
-        raise Invalid(*problems)
-
-
-def check_size(payload: bytes) -> None:
-    """Raises TooLarge over 1 MiB."""
-    if len(payload) > SIGNAL_BYTES_MAX:
-        raise TooLarge(f"the signal has {len(payload)} bytes, {SIGNAL_BYTES_MAX} is the most")
 
 
 async def get(store: Store, run_id: str, name: str) -> bytes | None:

@@ -7,44 +7,19 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 import msgspec
-import orjson
-from msgspec import Raw, Struct
+from msgspec import Raw
 
 from penstock.broker import names
 from penstock.broker.connection import Broker
 from penstock.broker.direct import DirectReader, Stored
 from penstock.broker.publisher import Publisher
 from penstock.broker.pull import EXPIRES_S, Delivery, Pull, open_pull
+from penstock.broker.worker_protocol import decode
 from penstock.config.limits import ACK_WAIT_S
 from penstock.engine.commands import DispatchTask, WithdrawSticky
 from penstock.engine.errors import Conflict, PenstockError
-from penstock.engine.events import NULL
-
-
-class TaskPayload(Struct, frozen=True, omit_defaults=True):
-    """What a worker receives. `attempt` counts from 1, `iteration` from 0; `metadata` is the step's own.
-
-    `step_type` is agent_loop for a step that may go on with another iteration.
-    """
-
-    task_id: str
-    run_id: str
-    step_id: str
-    iteration: int = 0
-    attempt: int = 1
-    input: Raw = NULL
-    workflow_name: str = ""
-    metadata: dict[str, str] = {}
-    step_type: str = "normal"
-
 
 _ENCODER = msgspec.json.Encoder()
-_DECODER = msgspec.json.Decoder(TaskPayload)
-
-
-def decode(body: bytes) -> TaskPayload:
-    """Raises msgspec.MsgspecError for what is no task."""
-    return _DECODER.decode(body)
 
 
 def payload(run_id: str, workflow: str, command: DispatchTask) -> bytes:
@@ -189,8 +164,3 @@ def covers(wide: str, narrow: str) -> bool:
         if at >= len(ours) or ours[at] == ">" or (part != "*" and part != ours[at]):
             return False
     return len(theirs) == len(ours)
-
-
-def decode_input(task: TaskPayload) -> object:
-    """The task's input as Python values."""
-    return orjson.loads(bytes(task.input))

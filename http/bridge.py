@@ -20,7 +20,8 @@ from msgspec import Struct
 
 from penstock.actors import control
 from penstock.broker import signals
-from penstock.broker.registrations import WorkerRegistration, register
+from penstock.broker.registrations import register
+from penstock.broker.worker_protocol import WorkerRegistration
 from penstock.config.background import start
 from penstock.config.crash_points import reached
 from penstock.config.limits import SIGNAL_BYTES_MAX

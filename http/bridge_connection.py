@@ -10,7 +10,8 @@ import orjson
 
 from penstock.broker.buckets import Bucket
 from penstock.broker.facts import now
-from penstock.broker.registrations import WorkerRegistration, deregister, register
+from penstock.broker.registrations import deregister, register
+from penstock.broker.worker_protocol import WorkerRegistration
 from penstock.config.limits import BRIDGE_COMMENT_S, BRIDGE_HEARTBEAT_S
 from penstock.config.logging import get_logger
 from penstock.engine.errors import Unavailable

@@ -12,8 +12,9 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 
-from penstock.broker.registrations import Departure, WorkerRegistration, on_left, registered, tell_left
+from penstock.broker.registrations import Departure, on_left, registered, tell_left
 from penstock.broker.store import Store
+from penstock.broker.worker_protocol import WorkerRegistration
 from penstock.config.background import start
 from penstock.config.logging import get_logger
 from penstock.engine.errors import PenstockError, Unavailable

@@ -14,7 +14,7 @@ from penstock.broker import facts, names
 from penstock.broker.leases import Lease
 from penstock.broker.reception import Unreadable, given_up, refuse, return_unworked, task_in
 from penstock.broker.store import Store
-from penstock.broker.tasks import TaskPayload
+from penstock.broker.worker_protocol import TaskPayload
 from penstock.config.background import all_of
 from penstock.config.crash_points import reached
 from penstock.engine.errors import PenstockError, Unavailable

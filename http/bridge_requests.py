@@ -8,7 +8,7 @@ from typing import NamedTuple, TypeAlias
 from falcon.asgi import Request
 from msgspec import UNSET, Raw, Struct, UnsetType
 
-from penstock.broker.registrations import WorkerRegistration
+from penstock.broker.worker_protocol import WorkerRegistration
 from penstock.config.limits import NAME_CHARS_MAX, PAUSE_MS_MAX, POLL_MS_MAX, POLL_TASKS_MAX, TASK_TYPES_MAX, WORKER_TASKS_DEFAULT
 from penstock.engine.errors import Invalid
 from penstock.engine.events import Failure

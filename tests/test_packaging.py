@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import configparser
+import json
+import os
 import re
 import shutil
 import subprocess
 import sys
+import sysconfig
 import tarfile
 import zipfile
 from pathlib import Path
@@ -14,12 +17,13 @@ from pathlib import Path
 import pytest
 
 import penstock
+from penstock import worker
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = ("package", "engine", "broker", "actors", "http", "worker", "cli", "config", "demo")
 SHIPPED = (*PACKAGES, "docs", "examples", "scripts", "tests", ".ci")
 PAGES = "https://github.com/penstock-workflows/penstock/blob/main/"
-HEAVY = ("rich", "jsonschema_rs", "structlog", "falcon", "gunicorn", "httpx2", "uvloop")
+HEAVY = ("rich", "jsonschema_rs", "structlog", "falcon", "gunicorn", "httpx2", "uvloop", "nats")
 
 
 def metadata() -> configparser.SectionProxy:
@@ -107,3 +111,27 @@ def test_a_worker_imports_nothing_that_only_others_need() -> None:
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
 
     assert [] == ran.stdout.split()
+
+
+def test_pyright_knows_the_type_of_everything_that_a_worker_uses(built: Path, tmp_path: Path) -> None:
+    """From the wheel, as in the project of somebody who has installed it."""
+    [wheel] = built.glob("*.whl")
+    zipfile.ZipFile(wheel).extractall(tmp_path)
+    pyright = Path(sys.executable).with_name("pyright")
+    paths = os.pathsep.join((str(tmp_path), sysconfig.get_path("purelib")))
+    ran = subprocess.run(
+        [pyright, "--pythonpath", sys.executable, "--verifytypes", "penstock.worker", "--outputjson"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": paths},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    found = json.loads(ran.stdout[ran.stdout.index("{") :])["typeCompleteness"]
+
+    assert f"{tmp_path}/penstock/worker/py.typed" == found["pyTypedPath"]
+    public = [one for one in found["symbols"] if one["name"].startswith("penstock.worker.") and one["name"].split(".")[2] in worker.__all__]
+    assert {f"penstock.worker.{name}" for name in worker.__all__} <= {one["name"] for one in public}
+    kinds = {getattr(worker, name).__module__ + "." + name for name in worker.__all__}
+    theirs = [one for one in found["symbols"] if one["name"].startswith(tuple(kinds))]
+    assert [] == [one["name"] for one in (*public, *theirs) if not one["isTypeKnown"] and not one["name"].endswith("__init__")]

@@ -7,7 +7,7 @@ from collections.abc import Coroutine
 from concurrent.futures import Future
 from typing import Any
 
-from penstock.broker.tasks import TaskPayload
+from penstock.broker.worker_protocol import TaskPayload
 from penstock.engine.errors import Unavailable
 from penstock.worker.context import Context, TaskFacts
 

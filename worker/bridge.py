@@ -11,8 +11,7 @@ from msgspec import UNSET, Raw, UnsetType
 from msgspec.structs import replace
 
 from penstock.broker.reception import non_retriable
-from penstock.broker.registrations import WorkerRegistration
-from penstock.broker.tasks import TaskPayload
+from penstock.broker.worker_protocol import TaskPayload, WorkerRegistration
 from penstock.config.background import background
 from penstock.config.limits import POLL_MS_MAX
 from penstock.config.logging import get_logger

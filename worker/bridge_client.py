@@ -14,8 +14,7 @@ import httpx2
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
-from penstock.broker.registrations import WorkerRegistration
-from penstock.broker.tasks import TaskPayload
+from penstock.broker.worker_protocol import TaskPayload, WorkerRegistration
 from penstock.engine import errors
 from penstock.engine.identifiers import shown
 

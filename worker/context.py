@@ -8,10 +8,10 @@ from typing import Any
 
 import orjson
 
-from penstock.broker.signals import check_size, check_target
-from penstock.broker.tasks import TaskPayload
+from penstock.broker.worker_protocol import TaskPayload
 from penstock.config.limits import PAYLOAD_BYTES_MAX
 from penstock.engine.errors import TooLarge
+from penstock.engine.signals import check_size, check_target
 from penstock.worker.payloads import as_json
 from penstock.worker.transport import Held
 
@@ -21,9 +21,13 @@ class TaskFacts:
     broker has handed out this very attempt; `metadata` is the step's own, `workflow` the workflow's name."""
 
     def __init__(self, task: TaskPayload, deliveries: int) -> None:
-        self.run_id, self.step_id, self.task_id = task.run_id, task.step_id, task.task_id
-        self.attempt, self.iteration, self.deliveries = task.attempt, task.iteration, deliveries
-        self.workflow = task.workflow_name
+        self.run_id: str = task.run_id
+        self.step_id: str = task.step_id
+        self.task_id: str = task.task_id
+        self.attempt: int = task.attempt
+        self.iteration: int = task.iteration
+        self.deliveries: int = deliveries
+        self.workflow: str = task.workflow_name
         self.metadata: Mapping[str, str] = task.metadata
 
 

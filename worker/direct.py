@@ -10,9 +10,9 @@ from typing import assert_never
 from penstock.broker import facts, names, reception, signals
 from penstock.broker.pull import Delivery
 from penstock.broker.reception import Unreadable, given_up, refuse
-from penstock.broker.registrations import WorkerRegistration, register
+from penstock.broker.registrations import register
 from penstock.broker.store import Store, open_store
-from penstock.broker.tasks import TaskPayload
+from penstock.broker.worker_protocol import TaskPayload, WorkerRegistration
 from penstock.config.background import background
 from penstock.config.crash_points import reached
 from penstock.config.limits import DELIVERIES_MAX, WORKER_HEARTBEAT_S

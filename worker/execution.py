@@ -8,7 +8,7 @@ from typing import Any
 
 import orjson
 
-from penstock.broker.tasks import TaskPayload, decode_input
+from penstock.broker.worker_protocol import TaskPayload, decode_input
 from penstock.config.limits import PAYLOAD_BYTES_MAX
 from penstock.config.logging import get_logger
 from penstock.engine.errors import PenstockError

@@ -6,7 +6,7 @@ import math
 from pathlib import Path
 from traceback import TracebackException
 
-from penstock.broker.reception import NON_RETRIABLE
+from penstock.broker.worker_protocol import NON_RETRIABLE
 from penstock.engine.events import Failure
 from penstock.engine.texts import last_part, shortened
 
@@ -28,7 +28,7 @@ class RetryAfter(Exception):
         if not (math.isfinite(delay_s) and delay_s >= 0):
             raise ValueError(f"a delay of {delay_s} s is not possible")
         super().__init__(text or f"try again in {delay_s:g} s")
-        self.delay_s = delay_s
+        self.delay_s: float = delay_s
 
 
 def failure(error: BaseException) -> Failure:

@@ -13,7 +13,7 @@ class Continue:
     """Returned by the function of an agent_loop step: go on with another iteration, whose input is `value`."""
 
     def __init__(self, value: Any = None) -> None:
-        self.value = value
+        self.value: Any = value
 
 
 class Pause(Exception):
@@ -28,7 +28,9 @@ class Pause(Exception):
         if name is not None and len(name) > NAME_CHARS_MAX:
             raise ValueError(f"the name of a pause has {len(name)} characters, {NAME_CHARS_MAX} is the most")
         super().__init__(f"paused for {delay_s:g} s")
-        self.delay_s, self.checkpoint, self.name = delay_s, checkpoint, name
+        self.delay_s: float = delay_s
+        self.checkpoint: Any = checkpoint
+        self.name: str | None = name
 
 
 class Completed(NamedTuple):

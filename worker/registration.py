@@ -9,7 +9,7 @@ from importlib.metadata import version
 
 from msgspec import UNSET
 
-from penstock.broker.registrations import WorkerRegistration
+from penstock.broker.worker_protocol import WorkerRegistration
 
 
 def registration(

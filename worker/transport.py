@@ -6,8 +6,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import NamedTuple, Protocol
 
-from penstock.broker.registrations import WorkerRegistration
-from penstock.broker.tasks import TaskPayload
+from penstock.broker.worker_protocol import TaskPayload, WorkerRegistration
 from penstock.worker.functions import TaskFunction
 from penstock.worker.outcomes import Outcome
 

@@ -14,12 +14,10 @@ from typing import Any, Literal, TypeVar
 
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception, wait_fixed
 
-from penstock.broker.connection import STREAM_NOT_FOUND, ApiError
 from penstock.config.logging import get_logger, is_configured
 from penstock.config.settings import LogSettings, Settings, SettingsError, load
 from penstock.engine.errors import Conflict, Invalid, PenstockError, Unavailable
 from penstock.engine.identifiers import problem_with
-from penstock.worker.direct import open_direct
 from penstock.worker.execution import Execution
 from penstock.worker.functions import TaskFunction, task_function
 from penstock.worker.registration import registration
@@ -62,7 +60,7 @@ class Worker:
         url: str | None = None,
         bridge_token: str | None = None,
     ) -> None:
-        self.worker_id = _new_id() if worker_id is None else worker_id
+        self.worker_id: str = _new_id() if worker_id is None else worker_id
         self._bounds, self._metadata = Bounds(max_tasks, group, grace_s), dict(metadata)
         self._transport, self._broker_url, self._url, self._bridge_token = transport, broker_url, url, bridge_token
         self._functions: dict[str, TaskFunction] = {}
@@ -154,9 +152,12 @@ class Worker:
 
     def _opened(self) -> AbstractAsyncContextManager[Transport]:
         settings = self._settings()
+        # Each transport's client is imported by who uses it: so `import penstock.worker` takes a third of the time.
         if self._transport == "nats":
+            from penstock.worker.direct import open_direct
+
             return open_direct(settings.broker, self.worker_id)
-        from penstock.worker.bridge import open_bridge  # only who needs it pays for an HTTP client
+        from penstock.worker.bridge import open_bridge
 
         url = self._url or os.environ.get(URL_VARIABLE) or URL_DEFAULT
         return open_bridge(url, self._bridge_token or settings.http.bridge_token, self.worker_id)
@@ -202,6 +203,8 @@ def _new_id() -> str:
 
 def _not_ready(error: BaseException) -> bool:
     """Whether the service may still be starting: no broker yet, or none of its streams."""
+    from penstock.broker.connection import STREAM_NOT_FOUND, ApiError  # as in `_opened`
+
     return isinstance(error, Unavailable) or (isinstance(error, ApiError) and error.err_code == STREAM_NOT_FOUND)
 
 

@@ -17,7 +17,7 @@ from penstock.actors.ownership import open_shard
 from penstock.actors.shard import Shard
 from penstock.broker import names
 from penstock.broker.store import Store, open_store
-from penstock.broker.tasks import TaskPayload
+from penstock.broker.worker_protocol import TaskPayload
 from penstock.config.limits import KIB, MIB, PAYLOAD_BYTES_MAX
 from penstock.config.settings import BrokerSettings
 from penstock.engine.errors import NotFound

@@ -20,7 +20,7 @@ from penstock.actors.tally import seconds
 from penstock.broker import names
 from penstock.broker.meters import Histogram
 from penstock.broker.store import Store, open_store
-from penstock.broker.tasks import TaskPayload
+from penstock.broker.worker_protocol import TaskPayload
 from penstock.config.settings import BrokerSettings
 from penstock.engine.events import StepCompleted, StepStarted
 from penstock.engine.times import rfc3339

@@ -26,7 +26,7 @@ from penstock.actors.timers import Timers
 from penstock.broker import names
 from penstock.broker.owners import Member
 from penstock.broker.store import Store, open_store
-from penstock.broker.tasks import TaskPayload
+from penstock.broker.worker_protocol import TaskPayload
 from penstock.config.limits import LEASE_S, PARTITIONS
 from penstock.config.settings import BrokerSettings
 from penstock.engine.commands import SetTimer

@@ -18,7 +18,7 @@ from penstock.actors.shard import Shard
 from penstock.broker import names, publisher
 from penstock.broker.pull import Delivery
 from penstock.broker.store import Store, open_store
-from penstock.broker.tasks import TaskPayload
+from penstock.broker.worker_protocol import TaskPayload
 from penstock.config.limits import BODY_BYTES_MAX, MIB, PAYLOAD_BYTES_MAX
 from penstock.config.settings import BrokerSettings
 from penstock.engine.state import RunStatus

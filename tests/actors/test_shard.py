@@ -16,7 +16,7 @@ from penstock.actors.ownership import open_shard
 from penstock.actors.shard import Shard
 from penstock.broker import names
 from penstock.broker.store import Store, open_store
-from penstock.broker.tasks import TaskPayload
+from penstock.broker.worker_protocol import TaskPayload
 from penstock.config.limits import SCHEDULE_AHEAD_MIN_S
 from penstock.config.settings import BrokerSettings
 from penstock.engine.advance import fold

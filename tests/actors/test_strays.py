@@ -16,7 +16,7 @@ from penstock.actors.strays import return_strays
 from penstock.broker import names
 from penstock.broker.pull import Delivery, open_pull
 from penstock.broker.store import Store, open_store
-from penstock.broker.tasks import decode
+from penstock.broker.worker_protocol import decode
 from penstock.config.settings import BrokerSettings
 from penstock.engine.events import StepCompleted, StepStarted
 from penstock.engine.state import RunStatus, StepStatus

@@ -12,7 +12,7 @@ from uuid_utils import uuid7
 from penstock.broker import sticky
 from penstock.broker.pull import Delivery
 from penstock.broker.store import Store
-from penstock.broker.tasks import decode
+from penstock.broker.worker_protocol import decode
 from penstock.engine.commands import DispatchTask, WithdrawSticky
 
 

@@ -13,7 +13,8 @@ from uuid_utils import uuid7
 from penstock.broker import names
 from penstock.broker.pull import Delivery
 from penstock.broker.store import Store
-from penstock.broker.tasks import TaskPayload, covers, decode
+from penstock.broker.tasks import covers
+from penstock.broker.worker_protocol import TaskPayload, decode
 from penstock.config.limits import ACK_WAIT_S
 from penstock.engine.commands import DispatchTask
 from penstock.engine.errors import Conflict

@@ -10,8 +10,9 @@ import httpx2
 import orjson
 import pytest
 
-from penstock.broker.registrations import WorkerRegistration, register
+from penstock.broker.registrations import register
 from penstock.broker.store import Store
+from penstock.broker.worker_protocol import WorkerRegistration
 from penstock.config.settings import BrokerSettings, HttpSettings, Settings
 from penstock.http.app import create_app
 from penstock.http.bridge_connection import signs_of_life

@@ -10,8 +10,9 @@ from typing import NamedTuple
 
 import pytest
 
-from penstock.broker.registrations import WorkerRegistration, register
+from penstock.broker.registrations import register
 from penstock.broker.store import Store
+from penstock.broker.worker_protocol import WorkerRegistration
 from penstock.config.settings import BrokerSettings
 from penstock.http import bridge_departures, bridge_service
 from penstock.http.bridge_connection import signs_of_life

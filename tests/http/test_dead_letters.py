@@ -17,7 +17,7 @@ from penstock.actors.ownership import open_shard
 from penstock.actors.shard import Shard
 from penstock.broker import dead_letters, names
 from penstock.broker.store import Store, open_store
-from penstock.broker.tasks import TaskPayload
+from penstock.broker.worker_protocol import TaskPayload
 from penstock.config.settings import BrokerSettings
 from penstock.engine.state import RunStatus
 from tests.support.world import Echo, chain, echo, ended, start

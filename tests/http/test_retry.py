@@ -19,7 +19,7 @@ from penstock.actors.performing import perform
 from penstock.actors.shard import Shard
 from penstock.broker import names
 from penstock.broker.store import Store, open_store
-from penstock.broker.tasks import TaskPayload
+from penstock.broker.worker_protocol import TaskPayload
 from penstock.config.limits import BATCH_BYTES_MAX, PAYLOAD_BYTES_MAX
 from penstock.config.settings import BrokerSettings
 from penstock.engine.advance import still_due

@@ -18,9 +18,8 @@ import pytest
 
 from penstock.broker.leases import Lease
 from penstock.broker.owners import Claim, Member
-from penstock.broker.registrations import WorkerRegistration
-from penstock.broker.tasks import TaskPayload
 from penstock.broker.triggers import Kept, Progress
+from penstock.broker.worker_protocol import TaskPayload, WorkerRegistration
 from penstock.engine.definitions import WorkflowDef, from_json, to_json
 from penstock.engine.state import from_snapshot, to_snapshot
 from tests.properties.recorded import (

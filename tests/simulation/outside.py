@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from penstock.actors import approvals
 from penstock.broker import names
-from penstock.broker.tasks import TaskPayload, decode
+from penstock.broker.worker_protocol import TaskPayload, decode
 from penstock.engine.commands import DispatchTask
 from penstock.engine.errors import Conflict, Denied, NotFound, Unavailable
 from penstock.engine.events import ApprovalRequested, Decision, Event, encode

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from penstock.broker import names
-from penstock.broker.tasks import decode as decode_task
+from penstock.broker.worker_protocol import decode as decode_task
 from penstock.engine.commands import Command
 from penstock.engine.events import Event, Record, TimerFired, WorkflowScheduled, WorkflowStarted, decode
 from penstock.engine.state import STEP_DONE, Run, from_snapshot, to_snapshot

@@ -14,7 +14,7 @@ from penstock.actors import control
 from penstock.actors.loading import load
 from penstock.broker.pull import Delivery
 from penstock.broker.store import Store
-from penstock.broker.tasks import TaskPayload, decode
+from penstock.broker.worker_protocol import TaskPayload, decode
 from penstock.engine.definitions import WorkflowDef
 from penstock.engine.events import Event, Failure, StepCompleted, StepFailed, StepStarted
 from penstock.engine.state import Run
