@@ -119,10 +119,8 @@ class RunActor:
 
     async def _turn(self) -> None:
         self._shard.lease.check()
-        mail, self._looked_at = (
-            self._mail[:],
-            len(self._mail),
-        )  # it stays in the mailbox until it is carried out: an error puts nothing aside
+        mail = self._mail[:]  # it stays in the mailbox until it is carried out: an error puts nothing aside
+        self._looked_at = len(mail)
         if self._workflow is None and not await self._open(mail):
             self._nothing_here()
             return

@@ -69,8 +69,11 @@ class Shard:
         return not self.is_repeat(delivery) and is_young(run_id, delivery.at)
 
     def is_repeat(self, delivery: Delivery) -> bool:
-        """Whether another owner, or a former life of this one, may have seen it."""
-        return _is_repeat(self._lanes[_partition(delivery)], delivery)
+        """Whether another owner, or a former life of this one, may have seen it. Raises LeaseLost when its partition was given up."""
+        lane = self._lanes.get(_partition(delivery))
+        if lane is None:
+            raise LeaseLost("the partition is another's by now")
+        return _is_repeat(lane, delivery)
 
     def bury(self, run_id: str, delivery: Delivery, error: str) -> None:
         """Keep an event that cannot be applied as a dead letter. Until that is stored, the event is not acknowledged."""

@@ -10,11 +10,13 @@ import pytest
 from msgspec import Raw
 
 from penstock.actors import control
+from penstock.actors.lease import LeaseLost
 from penstock.actors.loading import load
 from penstock.actors.membership import new_member
 from penstock.actors.ownership import open_shard
 from penstock.actors.shard import Shard
 from penstock.broker import names
+from penstock.broker.pull import Delivery
 from penstock.broker.store import Store, open_store
 from penstock.broker.worker_protocol import TaskPayload
 from penstock.config.limits import SCHEDULE_AHEAD_MIN_S
@@ -84,6 +86,19 @@ async def test_five_hundred_runs_started_together_all_complete_once(store: Store
     assert {run.status for run in runs} == {RunStatus.COMPLETED}
     assert set(worker.seen.values()) == {1}
     assert len(worker.seen) == 1500
+
+
+async def test_an_event_of_a_partition_that_was_given_up_is_the_next_owners_business(shard: Shard) -> None:
+    run_id = control.new_run_id()
+    reply = f"$JS.ACK.{names.HISTORY}.c.1.900000.7.1790000000000000000.0"
+    delivery = Delivery(shard.store.broker, names.stored_subject(run_id), reply, b"{}")
+    await until_true(lambda: names.partition(run_id) in shard.partitions)
+    assert not shard.is_repeat(delivery)
+
+    await shard.give_up(names.partition(run_id))
+
+    with pytest.raises(LeaseLost):
+        shard.is_repeat(delivery)
 
 
 async def test_failing_step_is_tried_again_and_then_dead_lettered_before_the_run_fails(store: Store, shard: Shard) -> None:
