@@ -26,7 +26,7 @@ from penstock.actors.index_rows import TO_BE_CONFIRMED, News, Row, fold
 from penstock.config.crash_points import reached
 from penstock.engine import formats
 from penstock.engine.errors import Conflict
-from penstock.engine.state import RunStatus
+from penstock.engine.state import RUN_ENDED, RunStatus
 
 FORM = 2
 VERSION = FORM * 1000 + formats.VERSION  # events that a former version had to pass by are read by one that knows them, in a new file
@@ -35,6 +35,8 @@ READER_PATIENCE_S = 0.1  # readers never wait for the writer, only for a file th
 WAL_PAGES = 4000
 INSTANT_US_MAX = 2**63 - 1
 AFTER_ANY_ID = "\U0010ffff"
+GOING_MAX = 20_000  # rows that the writer keeps beside the file, 10 MB or so
+STATUS = {str(status): status for status in RunStatus}
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 # Created_us and run_id end both indexes: each status is one sorted list, and a page merges the lists that it needs.
@@ -203,7 +205,11 @@ class Reading:
 
 
 class IndexFile:
-    """The writer's end. Owned by the follower that holds the lock."""
+    """The writer's end. Owned by the follower that holds the lock.
+
+    Rows of runs that news is still to come of are kept beside the file, as they are there: most news is of such a run, and reading
+    its row costs more than all else. Nobody else changes a row that is kept: `forget` is for runs that are over.
+    """
 
     def __init__(self, path: Path) -> None:
         self._path, self._identity = path, identity(path)
@@ -211,6 +217,7 @@ class IndexFile:
         self._db.execute("PRAGMA synchronous = OFF")
         self._db.execute(f"PRAGMA wal_autocheckpoint = {WAL_PAGES}")
         self.at = _progress(self._db)
+        self._going: dict[str, Row] = {}
 
     def close(self) -> None:
         self._db.close()
@@ -230,12 +237,14 @@ class IndexFile:
                 reached("index.folded")
         reached("index.written")
         self.at = at
+        self._keep(changed)
         return changed
 
     def unknown(self, run_ids: Collection[str]) -> list[str]:
         """Those of these runs that have no row."""
-        known = self._rows(run_ids)
-        return [run_id for run_id in run_ids if run_id not in known]
+        asked = [run_id for run_id in run_ids if run_id not in self._going]
+        known = self._rows(asked) if asked else {}
+        return [run_id for run_id in asked if run_id not in known]
 
     def forget(self, run_ids: Collection[str]) -> None:
         """Drop runs that are not in the log any more; unknown ones are fine. Any process of the host may do this."""
@@ -264,7 +273,9 @@ class IndexFile:
             raise Conflict("another process has written to the run index")
 
     def _fold(self, news: Sequence[News]) -> dict[str, Row]:
-        before = self._rows({one.run_id for one in news})
+        run_ids = {one.run_id for one in news}
+        before = {run_id: self._going[run_id] for run_id in run_ids & self._going.keys()}
+        before |= self._rows(run_ids - before.keys())
         after = fold(before, news)
         totals = Counter[tuple[str, RunStatus]]()
         for run_id, row in after.items():
@@ -283,7 +294,16 @@ class IndexFile:
 
     def _rows(self, run_ids: Collection[str]) -> dict[str, Row]:
         found = self._db.execute(ROWS, (orjson.dumps(list(run_ids)).decode(),))
-        return {row[0]: Row(row[0], row[1], RunStatus(row[2]), *row[3:]) for row in found}
+        return {row[0]: Row(row[0], row[1], STATUS[row[2]], *row[3:]) for row in found}
+
+    def _keep(self, changed: Mapping[str, Row]) -> None:
+        for run_id, row in changed.items():
+            if row.status in RUN_ENDED and not row.unconfirmed:
+                self._going.pop(run_id, None)
+            else:
+                self._going[run_id] = row
+        for run_id in list(islice(self._going, max(0, len(self._going) - GOING_MAX))):
+            del self._going[run_id]
 
 
 def _shares(totals: Mapping[tuple[str, RunStatus], int]) -> list[tuple[int, str, RunStatus]]:

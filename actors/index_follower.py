@@ -33,7 +33,7 @@ REST_S_PER_MESSAGE, REST_S_MAX = 0.003, 0.05  # after a write, so that a busy lo
 AGAIN_S = 0.5
 RENEW_S = 0.05
 SOON_S = 0.1  # so long after a write the next one is near, while the log is busy
-CONFIRM_AFTER_S = 0.5  # an owner that is up has written its snapshot long before
+CONFIRM_AFTER_S = 2.0  # an owner that is up has written its snapshot long before, and it was read; in a burst, too
 CONFIRMED_AT_ONCE = 20  # an engine that is far behind must not be slowed down by being read
 CALM_S = 10.0  # without it, the same trouble is another one
 

@@ -103,6 +103,8 @@ def _confirmed(row: Row | None, state: State | Row) -> Row | None:
         state = State(state.run_id, state.status, state.confirmed, state.confirmed)
     if row is None or state.upto < row.confirmed:
         return None
+    if row.status is state.status and not row.unconfirmed:  # most snapshots are of runs that go on: not worth a write each
+        return None
     later = row.told > state.upto and row.status in RUN_MOVES[state.status]  # an event that its owner has not come to yet
     found = row._replace(status=row.status if later else state.status, confirmed=max(row.confirmed, state.seq))
     return None if found == row else found

@@ -18,7 +18,7 @@ from penstock.actors.mailbox import Lane, Mail, observe
 from penstock.actors.performing import perform
 from penstock.broker import names
 from penstock.broker.publisher import ack_seq
-from penstock.config.background import start
+from penstock.config.background import begin
 from penstock.config.crash_points import reached
 from penstock.config.limits import EVENT_FAILURES_MAX, UPGRADE_LOOK_S
 from penstock.config.logging import get_logger
@@ -100,7 +100,7 @@ class RunActor:
 
     def _begin(self) -> None:
         if self.task is None:
-            self.task = start(self._work(), name="run")
+            self.task = begin(self._work(), name="run")
 
     async def _work(self) -> None:
         """Turn after turn until nothing waits. An error here never touches another run."""

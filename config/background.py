@@ -1,6 +1,7 @@
 """Work that runs beside other work. Tasks are started here and nowhere else: so none dies unseen, and none is collected while it runs.
 
     start        one task; its owner keeps it, awaits it or cancels it
+    begin        the same for thousands a second
     background   a loop beside a block: when it dies, the block ends with its error
     restarting   a loop beside a block: when it dies, it is begun again
     all_of       several at once: an error ends the others (`both`: of two kinds)
@@ -46,6 +47,13 @@ def start(work: Work[T], *, name: str, over: Callable[[], None] | None = None, e
     task = asyncio.get_running_loop().create_task(work)
     _running.add(task)
     task.add_done_callback(partial(_ended, name, over, expected))
+    return task
+
+
+def begin(work: Work[None], *, name: str) -> asyncio.Task[None]:
+    """As `start`, at half the price, for work whose owner keeps the task: for what begins thousands of times a second."""
+    task = asyncio.get_running_loop().create_task(work, name=name)
+    task.add_done_callback(_begun_ended)
     return task
 
 
@@ -157,6 +165,11 @@ def _ended(name: str, over: Callable[[], None] | None, expected: Errors, task: a
         report(name, error)
     if over is not None:
         over()
+
+
+def _begun_ended(task: asyncio.Task[None]) -> None:
+    if not task.cancelled() and (error := task.exception()) is not None:
+        report(task.get_name(), error)
 
 
 async def _caught(work: Work[T]) -> T | Exception:
