@@ -60,7 +60,7 @@ class Look:
     async def move(self, stored_before: float) -> int:
         """Move what was stored before this time (the broker's) under another name; returns how many. Raises Unavailable."""
         moved = 0
-        for stream, from_seq in self._from.items():
+        for stream, from_seq in list(self._from.items()):
             page = await self._store.former_names.ambiguous(stream, from_seq)
             old = [one for one in page[:LOOKED_AT_MAX] if one.at < stored_before]
             if old:

@@ -63,7 +63,7 @@ class Look:
         error = f'worker "{worker_id}", to which the run is bound (sticky: hard), takes other tasks, but none of type "{task}"'
         for run in await load_many(self._store, sorted(run_ids)[:RUNS_MAX]):
             workflow = await self._workflow(run)
-            for step_id, step in run.steps.items():
+            for step_id, step in list(run.steps.items()):
                 if workflow is None or workflow.steps[step_id].task != task:
                     continue
                 waits = step.status in STEP_OUT and not run.ended

@@ -9,7 +9,7 @@ import orjson
 import pytest
 from msgspec import Raw
 
-from penstock.actors import bulk, control
+from penstock.actors import control, rerunning
 from penstock.actors.loading import load
 from penstock.actors.membership import new_member
 from penstock.actors.outputs import input_of, output_of, shown
@@ -183,17 +183,17 @@ async def test_a_failed_run_goes_on_with_the_large_outputs_that_it_had(store: St
 async def test_a_rerun_has_the_large_input_of_the_run_before_or_says_that_it_is_gone(store: Store, shard: Shard) -> None:
     document = {**chain("again", 1), "timeout": "20ms"}
     definition, digest = await register(store, document)
-    latest = bulk.Latest(definition, digest, None)
+    latest = rerunning.Latest(definition, digest, None)
     run_id = await start(store, document, output("input"))
     first = await ended(store, run_id)
-    done = await bulk.rerun(store, [run_id], latest, dry_run=False)
+    done = await rerunning.rerun(store, rerunning.Plan([run_id]), latest, dry_run=False)
     [again] = [retry.new_run_id for retry in done.retried]
     assert again is not None
     assert bytes(await input_of(store, await control.get(store, again))) == output("input")
     assert first.input_at is not None
     await until(lambda: store.runs.get(run_id))
     await store.broker.api(f"STREAM.MSG.DELETE.{names.HISTORY}", {"seq": first.input_at.seq})
-    gone = await bulk.rerun(store, [run_id], latest, dry_run=False)
+    gone = await rerunning.rerun(store, rerunning.Plan([run_id]), latest, dry_run=False)
     assert (gone.retried, [skipped.run_id for skipped in gone.skipped]) == ([], [run_id])
     assert gone.skipped[0].reason == f"event {first.input_at.seq} of the history, with {PAYLOAD_BYTES_MAX} bytes, is not there any more"
 

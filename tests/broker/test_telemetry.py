@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 import orjson
@@ -134,14 +135,15 @@ async def test_the_state_says_how_much_of_the_limit_is_used(own: tuple[OwnBroker
 async def test_everyone_who_answers_is_heard_and_nonsense_is_not(store: Store) -> None:
     for name in ("one", "two"):
         await store.telemetry.answer(lambda name=name: [report(name)])  # type: ignore[misc]
-    for body in (b"{}", b"not json", b'[{"process":1}]'):
-        await store.broker.answer(names.METRICS_PING, body)
 
     async def heard() -> set[str]:
         found = await store.telemetry.ask(0.3)
         return {one.process for one in found} if len(found) == 2 else set()
 
-    assert {"one", "two"} == await until(heard)
+    async with AsyncExitStack() as strangers:
+        for body in (b"{}", b"not json", b'[{"process":1}]'):
+            await strangers.enter_async_context(store.broker.answering(names.METRICS_PING, body))
+        assert {"one", "two"} == await until(heard)
 
 
 async def until_state(store: Store, messages: int) -> None:

@@ -104,9 +104,14 @@ def test_every_answer_is_as_the_document_says(api: Any, service: Service, world:
     def ask(case: Case) -> None:
         _aim(case, known)
         params = {"token": "0" * 64} if operation.access is Access.APPROVAL else {}
-        case.call_and_validate(service.url, headers=_headers(operation), params=params, checks=KEPT, timeout=ANSWER_S_MAX)
+        case.call_and_validate(service.url, headers=_headers(operation), params=params, checks=_checks(operation), timeout=ANSWER_S_MAX)
 
     ask()
+
+
+def _checks(operation: Operation) -> list[Any]:
+    """In an exchange each answer stands for itself: a wrong one is told in its place, and the others are taken all the same."""
+    return [check for check in KEPT if operation.name != "exchangeTasks" or check.__name__ != "negative_data_rejection"]
 
 
 def test_every_answer_to_a_worker_that_connects_is_as_the_document_says(api: Any, service: Service) -> None:
@@ -144,6 +149,7 @@ def test_every_command_of_the_page_works_in_a_shell(service: Service, world: Wor
     commands = re.findall(r"<pre><code>(.*?)</code></pre>", render().decode(), re.DOTALL)
 
     assert len(OPERATIONS) == len(commands)
+    world.define_webhook()
     for command in map(unescape, commands):
         absent = 400 if "/scheduled" in command else 404  # Spec: Scheduled runs, DELETE
         assert _status(service, command) in {200, 201, 202, 204, absent, 404}, command

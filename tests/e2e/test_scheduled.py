@@ -113,7 +113,7 @@ async def test_the_command_line_schedules_shows_and_takes_back(service: Service)
     with service.client() as client:
         client.register(orjson.dumps(chain(WORKFLOW, 1)))
     run_id = service.penstock("run", "start", WORKFLOW, "--at", "2099-01-01T00:00:00Z").stdout.strip()
-    assert "2099-01-01T00:00:00.000000Z" in service.penstock("run", "scheduled", run_id).stdout
+    assert "2099-01-01T00:00:00Z" in service.penstock("run", "scheduled", run_id).stdout
     assert f"{run_id} cancelled\n" == service.penstock("run", "unschedule", run_id).stdout
     assert 1 == service.penstock("run", "scheduled", run_id).returncode
 
