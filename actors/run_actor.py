@@ -132,6 +132,7 @@ class RunActor:
         reached("shard.published")
         observe(self._shard.tally.handling, mail)
         del self._mail[: len(mail)]
+        self._looked_at = 0  # what waits now came meanwhile: an error from here on is not its doing
         self._shard.carried_out(mail)
         self._unsaved += mail
         await self._settle()
