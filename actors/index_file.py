@@ -22,13 +22,13 @@ from typing import NamedTuple
 import msgspec
 import orjson
 
-from penstock.actors.index_rows import TO_BE_CONFIRMED, News, Row, fold
+from penstock.actors.index_rows import News, Row, fold
 from penstock.config.crash_points import reached
 from penstock.engine import formats
 from penstock.engine.errors import Conflict
 from penstock.engine.state import RUN_ENDED, RunStatus
 
-FORM = 2
+FORM = 3
 VERSION = FORM * 1000 + formats.VERSION  # events that a former version had to pass by are read by one that knows them, in a new file
 WRITER_PATIENCE_S = 5.0
 READER_PATIENCE_S = 0.1  # readers never wait for the writer, only for a file that is being opened or mended
@@ -52,7 +52,7 @@ CREATE TABLE totals (
     workflow TEXT NOT NULL, status TEXT NOT NULL, runs INTEGER NOT NULL, PRIMARY KEY (workflow, status)
 ) WITHOUT ROWID;
 CREATE TABLE progress (
-    stream TEXT NOT NULL, seq INTEGER NOT NULL, beat REAL NOT NULL, as_of REAL NOT NULL, snapshots INTEGER NOT NULL
+    stream TEXT NOT NULL, seq INTEGER NOT NULL, beat REAL NOT NULL, as_of REAL NOT NULL, whole INTEGER NOT NULL
 );
 """
 
@@ -75,7 +75,7 @@ AND (created_us, run_id) < (:last, :last_id)
 """
 STATUSES = "SELECT run_id, status FROM json_each(?) CROSS JOIN runs ON run_id = json_each.value"
 ROWS = "SELECT runs.* FROM json_each(?) CROSS JOIN runs ON run_id = json_each.value"
-UNCONFIRMED = "SELECT run_id FROM runs WHERE told > confirmed AND status IN (SELECT value FROM json_each(?))"
+UNCONFIRMED = "SELECT run_id FROM runs WHERE told > confirmed"
 RERUNS = """
 SELECT rerun_of, run_id FROM json_each(?) CROSS JOIN runs ON rerun_of = json_each.value ORDER BY created_us, run_id
 """
@@ -86,14 +86,15 @@ Place = tuple[int, str]
 
 
 class Progress(NamedTuple):
-    """How far the index is: the log's sequence, the broker's time then (s), and the last revision of a snapshot that it has taken.
+    """How far the index is: the log's sequence, and the broker's time then (s).
 
-    `beat` is when its writer last showed itself, by that one's clock.
+    `whole` says that it also has the runs whose beginning was removed from the log before it was read. `beat` is when its writer
+    last showed itself, by that one's clock.
     """
 
     seq: int = 0
     as_of: float = 0.0
-    snapshots: int = 0
+    whole: bool = False
     beat: float = 0.0
 
 
@@ -142,10 +143,9 @@ def instant_us(text: str) -> int | None:
 
 
 def ends_to_confirm(path: Path) -> list[str]:
-    """Runs whose end only the log tells of. It looks at every run."""
+    """Runs that must be looked up. It looks at every row."""
     with closing(_connect(path, "rw")) as db:
-        found = db.execute(UNCONFIRMED, (orjson.dumps(sorted(TO_BE_CONFIRMED)).decode(),))
-        return [run_id for (run_id,) in found]
+        return [run_id for (run_id,) in db.execute(UNCONFIRMED)]
 
 
 class Reading:
@@ -266,8 +266,8 @@ class IndexFile:
     def _advance(self, at: Progress) -> None:
         """A writer that lost its lock without knowing finds the progress moved, and stops."""
         moved = self._db.execute(
-            "UPDATE progress SET seq = ?, as_of = ?, snapshots = ?, beat = ? WHERE seq = ? AND snapshots = ?",
-            (*at, self.at.seq, self.at.snapshots),
+            "UPDATE progress SET seq = ?, as_of = ?, whole = ?, beat = ? WHERE seq = ? AND whole = ?",
+            (*at, self.at.seq, self.at.whole),
         )
         if moved.rowcount != 1:
             raise Conflict("another process has written to the run index")
@@ -311,8 +311,8 @@ def _shares(totals: Mapping[tuple[str, RunStatus], int]) -> list[tuple[int, str,
 
 
 def _progress(db: sqlite3.Connection) -> Progress:
-    found = db.execute("SELECT seq, as_of, snapshots, beat FROM progress").fetchone()
-    return Progress(*found) if found else Progress()
+    found = db.execute("SELECT seq, as_of, whole, beat FROM progress").fetchone()
+    return Progress(found[0], found[1], bool(found[2]), found[3]) if found else Progress()
 
 
 def _connect(path: Path, mode: str, patience_s: float = WRITER_PATIENCE_S) -> sqlite3.Connection:

@@ -14,14 +14,14 @@ from pathlib import Path
 from typing import NoReturn
 
 from penstock.actors.index_file import IndexFile, Progress, Unfit, ends_to_confirm, instant_us, prepare, remove
+from penstock.actors.index_lost import lost_beginnings
 from penstock.actors.index_rows import MOVES, Change, News, State
-from penstock.actors.index_states import Snapshots
 from penstock.actors.loading import load_many
+from penstock.broker import names
 from penstock.broker.history import Tip
 from penstock.broker.pull import Delivery
 from penstock.broker.store import Store
 from penstock.broker.tail import Gulp, Lost, Tail
-from penstock.config.background import both
 from penstock.config.logging import get_logger
 from penstock.engine.errors import Conflict, NeedsUpgrade, PenstockError, Unavailable
 from penstock.engine.events import IN_BETWEEN, Malformed, WorkflowScheduled, WorkflowStarted, decode
@@ -32,8 +32,7 @@ BEAT_S = 1.0
 REST_S_PER_MESSAGE, REST_S_MAX = 0.003, 0.05  # after a write, so that a busy log is read in a few large gulps
 AGAIN_S = 0.5
 RENEW_S = 0.05
-SOON_S = 0.1  # so long after a write the next one is near, while the log is busy
-CONFIRM_AFTER_S = 2.0  # an owner that is up has written its snapshot long before, and it was read; in a burst, too
+CONFIRM_AFTER_S = 2.0  # so that what goes on in quick succession is looked up once
 CONFIRMED_AT_ONCE = 20  # an engine that is far behind must not be slowed down by being read
 CALM_S = 10.0  # without it, the same trouble is another one
 
@@ -95,39 +94,43 @@ async def _follow_stream(store: Store, path: Path) -> NoReturn:
     with closing(IndexFile(path)) as file:
         while True:
             try:
-                await _Follower(store, file, tip.created).run(await asyncio.to_thread(ends_to_confirm, path))
+                await _Follower(store, file, await _start(store, file)).run(await asyncio.to_thread(ends_to_confirm, path))
             except Lost as error:
                 log.info("run_index_consumer_renewed", after=file.at.seq, reason=str(error))
                 await asyncio.sleep(RENEW_S)
 
 
-class _Follower:
-    """Two readers' life: one of the log, one of the snapshots that runs' owners write; each writes what it has read in one transaction."""
+async def _start(store: Store, file: IndexFile) -> Tip:
+    """The log as it is now. Raises Unfit when something was removed from it that the file should have seen; a new file sees that
+    it has not `whole` runs."""
+    tip = await store.history.tip()
+    if file.at.seq and tip.first > file.at.seq + 1:
+        raise Unfit("the log has lost what was not read")
+    return tip
 
-    def __init__(self, store: Store, file: IndexFile, stream: str) -> None:
-        self._store, self._file, self._stream = store, file, stream
+
+class _Follower:
+    """A reader's life: what it has read of the log goes to the file in one transaction."""
+
+    def __init__(self, store: Store, file: IndexFile, tip: Tip) -> None:
+        self._store, self._file, self._tip = store, file, tip
         self._missing: int | None = None
-        self._snapshots = Snapshots(store, file.at.snapshots)
         self._unconfirmed: dict[str, float] = {}
-        self._written_at = 0.0
 
     async def run(self, to_confirm: Sequence[str]) -> NoReturn:
         """Raises Lost, Unfit, Unavailable, sqlite3.DatabaseError; the file then stands at the last whole gulp."""
         self._unconfirmed = dict.fromkeys(to_confirm, time.monotonic())
-        await both(self._follow_log(), self._follow_snapshots())
-        raise AssertionError("both follow for ever")
-
-    async def _follow_log(self) -> NoReturn:
         await self._look()
         async with self._store.history.tail(self._file.at.seq, IN_BETWEEN) as tail:
             while True:
                 gulp = await tail.next(LOOK_S)
                 if gulp.last is None:
-                    self._write_states()
                     await self._look()
                 else:
                     await asyncio.sleep(await self._read_on(tail, gulp, gulp.last))
                 await self._confirm()
+                if not self._file.at.whole and self._file.at.seq >= self._tip.seq:
+                    await self._make_whole()
 
     async def _read_on(self, tail: Tail, gulp: Gulp, last: Delivery) -> float:
         """Take all that waits behind the first message, and write it. Returns how long to rest: after much, more may gather."""
@@ -135,37 +138,27 @@ class _Follower:
             gulp += await tail.waiting(GULP)
             last = gulp.last or last
         changes = list(_changes(gulp.kept))
-        self._write(changes, seq=last.seq, as_of=last.at)
+        self._write(changes, self._file.at._replace(seq=last.seq, as_of=last.at))
         return 0.0 if gulp.messages > GULP else min(REST_S_MAX, gulp.messages * REST_S_PER_MESSAGE)
 
-    async def _follow_snapshots(self) -> None:
-        async for _ in self._snapshots.read(LOOK_S):
-            if time.monotonic() - self._written_at > SOON_S:  # or else whoever follows the log writes them with the next gulp
-                self._write_states()
-            if rows := await self._snapshots.rows():
-                self._write(rows)
+    async def _make_whole(self) -> None:
+        """Now that the log's beginnings are known, add the runs that it had lost before."""
+        async for rows in lost_beginnings(self._store, self._file.unknown):
+            self._write(rows)
+        self._write((), self._file.at._replace(whole=True))
 
-    def _write_states(self) -> None:
-        if self._snapshots.ready(self._file.at.seq):
-            self._write()
-
-    def _write(self, news: Sequence[News] = (), seq: int | None = None, as_of: float | None = None) -> None:
-        """These news, and after them the states of runs that the log has told of up to here."""
-        at = self._file.at
-        seq = at.seq if seq is None else seq
-        states = self._snapshots.take(seq)
-        at = Progress(seq, at.as_of if as_of is None else as_of, self._snapshots.taken, time.time())
-        changed = self._file.write([*news, *states], at)
-        self._snapshots.miss(self._file.unknown([state.run_id for state in states if state.run_id not in changed]))
-        self._written_at = now = time.monotonic()
-        for run_id, row in changed.items():
+    def _write(self, news: Sequence[News] = (), at: Progress | None = None) -> None:
+        """Fold these news in, and move the progress to `at`, or leave it."""
+        at = (at or self._file.at)._replace(beat=time.time())
+        now = time.monotonic()
+        for run_id, row in self._file.write(news, at).items():
             if row.unconfirmed:
                 self._unconfirmed.setdefault(run_id, now)
             else:
                 self._unconfirmed.pop(run_id, None)
 
     async def _confirm(self) -> None:
-        """Look up some of the runs whose end no owner has confirmed: somebody else may have told of it, or no owner is up."""
+        """Look up some of the runs whose rows say what may not be so: somebody else than the owner told of an end, or it was resumed."""
         before = time.monotonic() - CONFIRM_AFTER_S
         due = [run_id for run_id, since in islice(self._unconfirmed.items(), CONFIRMED_AT_ONCE) if since < before]
         if not due:
@@ -180,20 +173,20 @@ class _Follower:
     async def _look(self) -> None:
         """Nothing has come for a while: go over what was removed from the log, or find out that something was lost."""
         tip = await self._store.history.tip()
-        if tip.created != self._stream:
+        if tip.created != self._tip.created:
             raise Unfit("the log is another one")
         if tip.seq < self._file.at.seq:
             raise Unfit("the log has lost its end")
         if tip.seq > self._file.at.seq:
             await self._reach(tip)
         elif abs(time.time() - self._file.at.beat) >= BEAT_S:  # the clock may have been set back
-            self._write(as_of=tip.at)
+            self._write((), self._file.at._replace(as_of=tip.at))
 
     async def _reach(self, tip: Tip) -> None:
         """Advance to a former end of the log, if all that is stored up to there is in the index."""
         following = await self._store.history.seq_after(self._file.at.seq)
         if following is None or following > tip.seq:
-            self._write(seq=tip.seq, as_of=tip.at)
+            self._write((), self._file.at._replace(seq=tip.seq, as_of=tip.at))
         elif following == self._missing:
             raise Lost(f"message {following} did not arrive")
         else:
@@ -223,4 +216,5 @@ def _change(delivery: Delivery) -> Change | None:
         created_us = int(delivery.at * 1e6) if created_us is None else created_us
         rerun_of = event.payload.rerun_of if isinstance(event, WorkflowStarted) else None
         return Change(run_id, type(event), delivery.seq, event.payload.workflow, created_us, rerun_of)
-    return Change(run_id, type(event), delivery.seq)
+    folded = names.owner_seq(delivery.headers) if delivery.headers else None
+    return Change(run_id, type(event), delivery.seq, folded=folded)

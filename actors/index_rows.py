@@ -1,8 +1,8 @@
 """The rows of the run index, and what makes one of another: pure, and the same for a file that is kept up and one that is made anew.
 
-Two things tell of a run. The log's events come first, and are believed as far as a row can tell whether they apply: so what was
-written is seen at once, whoever is up. Then come the states that the run's owner has folded (its snapshots), by the rules of
-`engine.advance`: what they say wins. An end that no state confirms is looked up by the follower.
+The log's events are believed as far as a row can tell whether they apply: so what was written is seen at once, whoever is up.
+An end that the run's owner tells, and says of which event it had folded the run by then, is one. Any other end, and a run that goes on
+after one, is looked up by the follower: it folds the run by the rules of `engine.advance`, and what that state says wins.
 """
 
 from __future__ import annotations
@@ -30,12 +30,13 @@ MOVES: Mapping[type[Event], Mapping[RunStatus | None, RunStatus]] = {
     WorkflowFailed: {RunStatus.RUNNING: RunStatus.FAILED},
     WorkflowResumed: {RunStatus.FAILED: RunStatus.RUNNING},
 }
-# Whether these apply depends on more than a row has: the steps, and how often the run was resumed.
-TO_BE_CONFIRMED = frozenset({RunStatus.COMPLETED, RunStatus.FAILED})
+# Whether any other applies depends on more than a row has: the steps, and how often the run was resumed.
+ALWAYS_APPLY = frozenset({WorkflowScheduled, WorkflowStarted, WorkflowCancelled})
 
 
 class Change(NamedTuple):
-    """One event of the log, as far as the index cares. What follows `seq` is set for the events that begin a run."""
+    """One event of the log, as far as the index cares. `workflow` and what follows it are set for the events that begin a run,
+    `folded` for an end that the run's owner tells: the sequence of the last event that it had folded."""
 
     run_id: str
     kind: type[Event]
@@ -43,6 +44,7 @@ class Change(NamedTuple):
     workflow: str = ""
     created_us: int = 0
     rerun_of: str | None = None
+    folded: int | None = None
 
 
 class State(NamedTuple):
@@ -55,7 +57,7 @@ class State(NamedTuple):
 
 
 class Row(NamedTuple):
-    """`told` is the sequence of the last event that made its status, `confirmed` that of the last state."""
+    """`told` is the sequence of the last event that made its status; up to `confirmed` that status is sure."""
 
     run_id: str
     workflow: str
@@ -67,7 +69,8 @@ class Row(NamedTuple):
 
     @property
     def unconfirmed(self) -> bool:
-        return self.status in TO_BE_CONFIRMED and self.told > self.confirmed
+        """Whether the run must be looked up."""
+        return self.told > self.confirmed
 
 
 News = Change | State | Row
@@ -90,10 +93,18 @@ def _told(row: Row | None, change: Change) -> Row | None:
     if status is None:
         return None
     if row is None:
-        return Row(change.run_id, change.workflow, status, change.created_us, told=change.seq, rerun_of=change.rerun_of)
+        return Row(change.run_id, change.workflow, status, change.created_us, change.seq, change.seq, change.rerun_of)
     if change.seq <= max(row.told, row.confirmed):  # a state that was read before the log came so far has it already
         return None
-    return row._replace(status=status, told=change.seq)
+    sure = change.seq if _is_sure(row, change) else row.confirmed
+    return row._replace(status=status, told=change.seq, confirmed=sure)
+
+
+def _is_sure(row: Row, change: Change) -> bool:
+    """An owner that had folded all that the row knows is right in any case."""
+    if change.folded is not None and change.folded >= max(row.told, row.confirmed):
+        return True
+    return change.kind in ALWAYS_APPLY and not row.unconfirmed
 
 
 def _confirmed(row: Row | None, state: State | Row) -> Row | None:
@@ -103,8 +114,6 @@ def _confirmed(row: Row | None, state: State | Row) -> Row | None:
         state = State(state.run_id, state.status, state.confirmed, state.confirmed)
     if row is None or state.upto < row.confirmed:
         return None
-    if row.status is state.status and not row.unconfirmed:  # most snapshots are of runs that go on: not worth a write each
-        return None
     later = row.told > state.upto and row.status in RUN_MOVES[state.status]  # an event that its owner has not come to yet
-    found = row._replace(status=row.status if later else state.status, confirmed=max(row.confirmed, state.seq))
+    found = row._replace(status=row.status if later else state.status, confirmed=state.upto)
     return None if found == row else found

@@ -32,7 +32,7 @@ from penstock.engine.commands import (
     WithdrawTimer,
 )
 from penstock.engine.errors import Conflict, Invalid, NotFound, PenstockError, TooLarge, Unavailable
-from penstock.engine.events import NULL, RunFailure, WorkflowFailed
+from penstock.engine.events import NULL, RunFailure, WorkflowCompleted, WorkflowFailed
 from penstock.engine.payloads import Value
 from penstock.engine.state import Run
 from penstock.engine.times import rfc3339
@@ -74,7 +74,8 @@ async def perform(shard: Shard, run: Run, commands: list[Command], since: float,
     except (TooLarge, NotFound, Invalid) as error:
         log.error("command_refused", run_id=run.run_id, error=str(error))
         refused = RunFailure(error=f"the run cannot go on: {error}", resumes=run.resumes)
-        await shard.store.history.send(WorkflowFailed(run_id=run.run_id, timestamp=rfc3339(time.time()), payload=refused))
+        failed = WorkflowFailed(run_id=run.run_id, timestamp=rfc3339(time.time()), payload=refused)
+        await _send_end(shard, run, failed)
     except PenstockError as error:  # of a removal, say: that is the broker's trouble, and no fault of the run's
         raise Unavailable(f"the broker refuses what the run needs: {error}") from error
 
@@ -98,7 +99,9 @@ async def _order(shard: Shard, run: Run, command: Command, since: float, outputs
                 return shard.store.tasks.send(run.run_id, run.workflow_id, command)
             await _dispatch(shard, run, command, outputs)
         case CompleteRun():
-            await _complete(shard, command, outputs)
+            await _complete(shard, run, command, outputs)
+        case AppendEvent(event=WorkflowCompleted() | WorkflowFailed() as event):
+            return _send_end(shard, run, event)
         case AppendEvent():
             return shard.store.history.send(command.event)
         case SetTimer():
@@ -150,11 +153,18 @@ async def _dispatch(shard: Shard, run: Run, command: DispatchTask, outputs: Outp
             raise type(error)(f'step "{command.step_id}" cannot be given its input: {error}') from error
 
 
-async def _complete(shard: Shard, command: CompleteRun, outputs: Outputs) -> None:
+async def _complete(shard: Shard, run: Run, command: CompleteRun, outputs: Outputs) -> None:
     async with shard.heavy:
         value = await outputs.whole(command.output, shard.store.publisher.body_bytes_max)
         shard.lease.check()
-        await shard.store.history.send(replace(command.event, payload=replace(command.event.payload, output=value)))
+        completed = replace(command.event, payload=replace(command.event.payload, output=value))
+        await _send_end(shard, run, completed)
+
+
+def _send_end(shard: Shard, run: Run, event: WorkflowCompleted | WorkflowFailed) -> asyncio.Future[bytes]:
+    """Readers may believe an end of the run as it is now. One of before its last resumption is for `advance` to refuse."""
+    history = shard.store.history
+    return history.send_end(event, run.seq) if event.payload.resumes == run.resumes else history.send(event)
 
 
 async def _bury(shard: Shard, run: Run, command: DeadLetterTask, outputs: Outputs) -> None:

@@ -16,7 +16,6 @@ from penstock.actors.lease import LeaseLost
 from penstock.actors.loading import FAILED, Loaded, advance_safely, load, waited_for_its_time
 from penstock.actors.mailbox import Lane, Mail, observe
 from penstock.actors.performing import perform
-from penstock.broker import names
 from penstock.broker.publisher import ack_seq
 from penstock.config.background import begin
 from penstock.config.crash_points import reached
@@ -185,8 +184,7 @@ class RunActor:
         body = to_snapshot(run)
         self._shard.lease.check()
         try:
-            state = names.run_state_header(run.status, run.seq)
-            self._revision = ack_seq(await self._shard.store.runs.send(self.run_id, body, self._revision, state))
+            self._revision = ack_seq(await self._shard.store.runs.send(self.run_id, body, self._revision))
             reached("shard.snapshot_written")
         except Conflict:
             if not await self._settle_conflict(body):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
 import nats.errors
@@ -14,7 +14,6 @@ from penstock.broker import names
 from penstock.broker.connection import REQUEST_TIMEOUT_S, Broker
 from penstock.broker.direct import DirectReader
 from penstock.broker.publisher import Publisher, ack_seq
-from penstock.broker.tail import Tail, open_tail
 from penstock.engine.errors import Unavailable
 
 KEYS_PAGE = 100_000
@@ -73,9 +72,9 @@ class Bucket:
         changed = {one.subject[cut:]: None if one.removed else Entry(one.subject[cut:], one.data, one.seq) for one in found}
         return changed, found[-1].seq if found else revision
 
-    def send(self, key: str, value: bytes, expect: int | None = None, headers: Mapping[str, str] = {}) -> asyncio.Future[bytes]:
+    def send(self, key: str, value: bytes, expect: int | None = None) -> asyncio.Future[bytes]:
         """Write without waiting; `expect` is the key's revision (0: none yet), else the future raises Conflict."""
-        return self._publisher.send(self._prefix + key, value, {**(_expecting(expect) or {}), **headers} or None)
+        return self._publisher.send(self._prefix + key, value, _expecting(expect))
 
     async def put(self, key: str, value: bytes, expect: int | None = None) -> int:
         """Write and return the new revision. Raises Conflict if `expect` is stale, Unavailable if the outcome is unknown."""
@@ -109,18 +108,6 @@ class Bucket:
             await callback(msg.subject[cut:])
 
         await self._broker.subscribe(self._prefix + under, ring)
-
-    def key(self, subject: str) -> str:
-        """The key that a message of the bucket's stream is about."""
-        return subject[len(self._prefix) :]
-
-    def tail(self, after: int) -> AbstractAsyncContextManager[Tail]:
-        """The headers of every write after a revision, the last one of each key, and of those that come, for the time of the block."""
-        return open_tail(self._broker, self._stream, after, headers_only=True)
-
-    async def last_revision(self) -> int:
-        """The revision of the last write to any key."""
-        return int((await self._broker.api(f"STREAM.INFO.{self._stream}"))["state"]["last_seq"])
 
     def ringing(self, under: str, callback: Callable[[str], None]) -> AbstractAsyncContextManager[None]:
         """As `on_change`, for the time of the block."""

@@ -18,7 +18,7 @@ from penstock.broker.pull import Delivery, Pull, open_pull
 from penstock.broker.tail import Tail, open_tail
 from penstock.broker.watch import Rings, gulps, watch
 from penstock.engine.errors import Conflict, Unavailable
-from penstock.engine.events import Event, WorkflowCancelled, WorkflowScheduled, WorkflowStarted, encode
+from penstock.engine.events import Event, WorkflowCancelled, WorkflowCompleted, WorkflowFailed, WorkflowScheduled, WorkflowStarted, encode
 
 PUBLISH_DEADLINE_S = 5.0
 FOLLOW_HEARTBEAT_S = 2
@@ -27,11 +27,13 @@ LEADER_S = 2.5  # what is asked while a cluster has no leader is never answered:
 
 
 class Tip(NamedTuple):
-    """`created` tells this stream from any other of its name; `seq` is its last sequence, and `at` was the broker's time then, in s."""
+    """`created` tells this stream from any other of its name; `seq` is its last sequence, `first` the first that is still stored,
+    and `at` was the broker's time then, in s."""
 
     created: str
     seq: int
     at: float
+    first: int = 1
 
 
 class History:
@@ -45,7 +47,13 @@ class History:
     def send(self, event: Event, message_id: str | None = None, *, patient: bool = True) -> asyncio.Future[bytes]:
         """Append without waiting; the future ends when the event is stored. A repeat within 5 s is stored once. `patient` as in
         `Publisher.send`."""
-        headers = {names.MSG_ID: message_id or names.message_id(event)}
+        return self._send(event, {names.MSG_ID: message_id or names.message_id(event)}, patient)
+
+    def send_end(self, event: WorkflowCompleted | WorkflowFailed, folded_seq: int) -> asyncio.Future[bytes]:
+        """As `send`, by the run's owner, which has folded the run's events up to `folded_seq`: readers need not fold them again."""
+        return self._send(event, {names.MSG_ID: names.message_id(event), names.OWNER_SEQ: str(folded_seq)})
+
+    def _send(self, event: Event, headers: dict[str, str], patient: bool = True) -> asyncio.Future[bytes]:
         return self._publisher.send(names.history_subject(event.run_id), encode(event), headers, patient=patient)
 
     async def append(self, event: Event, *, expect_seq: int | None = None, message_id: str | None = None) -> int:
@@ -178,7 +186,8 @@ class History:
     async def tip(self) -> Tip:
         """Which stream this is, and how far it goes now."""
         info = await self._broker.api(f"STREAM.INFO.{names.HISTORY}", timeout_s=LEADER_S)
-        return Tip(info["created"], int(info["state"]["last_seq"]), datetime.fromisoformat(info["ts"]).timestamp())
+        state = info["state"]
+        return Tip(info["created"], int(state["last_seq"]), datetime.fromisoformat(info["ts"]).timestamp(), int(state["first_seq"]))
 
     async def now(self) -> float:
         """The broker's clock, s since the epoch: what is stored from here on carries no earlier time."""

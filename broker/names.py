@@ -55,7 +55,7 @@ MSG_ID = "Nats-Msg-Id"
 EXPECT_SEQ = "Nats-Expected-Last-Subject-Sequence"
 TTL = "Nats-TTL"
 KV_OPERATION = "KV-Operation"
-RUN_STATE = "Run-State"  # of a snapshot: the run's status, and the sequence of its last event; for readers that need no more
+OWNER_SEQ = "Owner-Seq"  # of an end that the run's owner tells: the last event of the run that it had folded
 SCHEDULE = "Nats-Schedule"
 SCHEDULE_TARGET = "Nats-Schedule-Target"
 SCHEDULE_NEXT = "Nats-Schedule-Next"
@@ -63,7 +63,7 @@ SCHEDULER = "Nats-Scheduler"
 EVENT_HEADERS = "Event-Headers"  # of a webhook: what its sender told in headers, as a JSON object of strings
 EVENT_ID = "Event-Id"  # of an event that may be published more than once, and is one occurrence all the same
 
-_RUN_STATE = re.compile(rb"\r\n%b: (\w+) (\d{1,18})\r\n" % RUN_STATE.encode())
+_OWNER_SEQ = re.compile(rb"\r\n%b: (\d{1,18})\r\n" % OWNER_SEQ.encode())
 
 RESTORED = "restored"  # in the metadata of a stream that was made anew
 BRIDGE_FORWARD = "penstock.bridge.forward"  # with a front-end process's id: answers to the tasks that it has handed out
@@ -301,14 +301,10 @@ def rerun_key(workflow: str, key: str) -> str:
     return sha256(f"{workflow}\n{key}".encode()).hexdigest()
 
 
-def run_state_header(status: str, seq: int) -> dict[str, str]:
-    return {RUN_STATE: f"{status} {seq}"}
-
-
-def run_state(headers: bytes) -> tuple[str, int] | None:
-    """Status and sequence out of a snapshot's headers; None when they do not say."""
-    found = _RUN_STATE.search(headers)
-    return None if found is None else (found[1].decode(), int(found[2]))
+def owner_seq(headers: bytes) -> int | None:
+    """What OWNER_SEQ says in a message's raw headers; None without it."""
+    found = _OWNER_SEQ.search(headers)
+    return None if found is None else int(found[1])
 
 
 def definition_key(name: str, digest: str) -> str:

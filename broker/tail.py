@@ -96,12 +96,10 @@ class Tail:
 
 
 @asynccontextmanager
-async def open_tail(
-    broker: Broker, stream: str, after: int, *, unwanted: tuple[bytes, ...] = (), headers_only: bool = False
-) -> AsyncIterator[Tail]:
+async def open_tail(broker: Broker, stream: str, after: int, *, unwanted: tuple[bytes, ...] = ()) -> AsyncIterator[Tail]:
     """A reader of everything after this sequence, for the time of the block, by a consumer that the broker forgets soon after.
 
-    Bodies that begin as one of `unwanted` are counted and not kept; with `headers_only` none is sent.
+    Bodies that begin as one of `unwanted` are counted and not kept.
     """
     config: dict[str, Any] = {
         "deliver_policy": "by_start_sequence",
@@ -110,7 +108,6 @@ async def open_tail(
         "mem_storage": True,
         "num_replicas": 1,
         "inactive_threshold": FORGOTTEN_S * 10**9,
-        "headers_only": headers_only,
     }
     made = await broker.api(f"CONSUMER.CREATE.{stream}", {"stream_name": stream, "config": config})
     tail = Tail(broker, f"$JS.API.CONSUMER.MSG.NEXT.{stream}.{made['name']}", broker.new_inbox(), unwanted)

@@ -10,7 +10,7 @@ from uuid_utils import uuid7
 
 from penstock.actors import control, index_follower
 from penstock.actors.index_file import index_path
-from penstock.actors.loading import load
+from penstock.actors.loading import load, load_many
 from penstock.actors.membership import new_member
 from penstock.actors.ownership import open_shard
 from penstock.actors.run_index import RunIndex
@@ -19,8 +19,10 @@ from penstock.broker.store import Store, open_store
 from penstock.config.settings import BrokerSettings
 from penstock.engine.errors import Unavailable
 from penstock.engine.events import (
+    Failure,
     RunFailure,
     StepCompleted,
+    StepFailed,
     WorkflowCancelled,
     WorkflowCompleted,
     WorkflowFailed,
@@ -111,22 +113,30 @@ async def test_an_event_that_names_another_run_is_of_none(
         assert ("running", "running") == (status(index, parked), status(index, other))
 
 
-async def test_an_end_is_confirmed_by_the_owners_snapshot(
+async def test_an_end_that_the_owner_tells_is_believed(
     store: Store, index: RunIndex, broker_settings: BrokerSettings, engine: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """And the log is not read again for it."""
-    monkeypatch.setattr(index_follower, "load_many", None)
+    """And the log is not read again for it: neither for a completion nor for a failure."""
+    looked_up: list[str] = []  # among them what other tests have left
+
+    async def look_up(store: Store, run_ids: list[str]) -> list[Run]:
+        looked_up.extend(run_ids)
+        return await load_many(store, run_ids)
+
+    monkeypatch.setattr(index_follower, "load_many", look_up)
+    monkeypatch.setattr(index_follower, "CONFIRM_AFTER_S", 0.0)
     name = f"w{uuid7().hex}"
-    async with following(store, broker_settings), echo(store, f"{name}.echo"):
-        run_ids = [await start(store, chain(name, 2)) for _ in range(20)]
-        for run_id in run_ids:
+    async with following(store, broker_settings) as seen, echo(store, f"{name}.echo"):
+        completed = [await start(store, chain(name, 2)) for _ in range(20)]
+        for run_id in completed:
             await ended(store, run_id)
-
-        async def all_completed() -> bool:
-            return index.count(name) == {"completed": 20}
-
-        await until(all_completed)
-        assert {"completed"} == set(index.statuses(run_ids).values())
+        failed = await start(store, chain(f"{name}-fails", 1))
+        await store.history.append(StepFailed(run_id=failed, step_id="s0", payload=Failure(error="no paper", failure_type="non_retriable")))
+        await ended(store, failed)
+        await seen()
+        assert {"completed": 20} == index.count(name)
+        assert {"failed": 1} == index.count(f"{name}-fails")
+    assert set() == {*completed, failed} & set(looked_up)
 
 
 async def test_an_end_that_the_last_follower_could_not_confirm_is_confirmed_by_the_next(
@@ -142,19 +152,34 @@ async def test_an_end_that_the_last_follower_could_not_confirm_is_confirmed_by_t
         await shown(index, parked, "running")
 
 
-@pytest.mark.parametrize("header", [True, False])
 async def test_runs_whose_beginning_is_not_in_the_log_any_more_come_from_their_snapshots(
-    store: Store, index: RunIndex, broker_settings: BrokerSettings, parked: str, header: bool
+    store: Store, index: RunIndex, broker_settings: BrokerSettings, parked: str
 ) -> None:
-    """Also from those of a version that did not tell the state in a header."""
+    """Once, when the file is made; what the log says of them later is followed as of any other."""
     run = await _run(store, parked)
-    headers = names.run_state_header(run.status, run.seq) if header else {}
-    await store.runs.send(parked, to_snapshot(run), 0, headers)
+    await store.runs.send(parked, to_snapshot(run), 0)
     await store.history.remove(parked)
     index_path(broker_settings.data_dir).unlink(missing_ok=True)
-    async with following(store, broker_settings):
+    async with following(store, broker_settings) as seen:
         await shown(index, parked, "running")
-    assert [parked] == index.query(run.workflow_id, after=run.created_at, before=run.created_at).run_ids
+        assert [parked] == index.query(run.workflow_id, after=run.created_at, before=run.created_at).run_ids
+        await store.history.append(WorkflowCancelled(run_id=parked))
+        await seen()
+        assert "cancelled" == status(index, parked)
+
+
+async def test_a_file_that_missed_what_was_removed_is_made_anew(
+    store: Store, index: RunIndex, broker_settings: BrokerSettings, parked: str
+) -> None:
+    async with following(store, broker_settings) as seen:
+        await seen()
+    other = await start(store, chain(f"w{uuid7().hex}", 1))
+    run = await _run(store, other)
+    await store.runs.send(other, to_snapshot(run), 0)
+    last = await store.history.append(WorkflowCancelled(run_id=parked))
+    await store.broker.remove(f"STREAM.PURGE.{names.HISTORY}", {"seq": last})
+    async with following(store, broker_settings):
+        await shown(index, other, "running")
 
 
 async def test_what_was_rerun_is_known_with_and_without_the_log(
