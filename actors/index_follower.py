@@ -27,7 +27,7 @@ from penstock.engine.errors import Conflict, NeedsUpgrade, PenstockError, Unavai
 from penstock.engine.events import IN_BETWEEN, Malformed, WorkflowScheduled, WorkflowStarted, decode
 
 GULP = 2000
-LOOK_S = 0.25  # as long without anything new: see whether something should have come
+LOOK_S = 1.0  # as long without anything new: see whether something should have come
 BEAT_S = 1.0
 REST_S_PER_MESSAGE, REST_S_MAX = 0.003, 0.05  # after a write, so that a busy log is read in a few large gulps
 AGAIN_S = 0.5

@@ -114,6 +114,8 @@ def _confirmed(row: Row | None, state: State | Row) -> Row | None:
         state = State(state.run_id, state.status, state.confirmed, state.confirmed)
     if row is None or state.upto < row.confirmed:
         return None
+    if row.status is state.status and not row.unconfirmed:
+        return None
     later = row.told > state.upto and row.status in RUN_MOVES[state.status]  # an event that its owner has not come to yet
     found = row._replace(status=row.status if later else state.status, confirmed=state.upto)
     return None if found == row else found

@@ -17,7 +17,7 @@ from penstock.config.notice import Notice
 from penstock.config.settings import BrokerSettings
 from penstock.engine.errors import PenstockError
 
-LOOK_S = 2.0
+LOOK_S = 5.0
 TROUBLED_S = 0.5
 SETTLED_S = 1.0  # that the disk must take bytes again: one that is full but for moments would stop the next broker, too
 GONE_S = 3.0  # until what was moved away by mistake counts as removed

@@ -288,7 +288,7 @@ class TestStatus:
 
     def test_only_rows_that_change_are_written(self) -> None:
         changes = [Change("a", WorkflowCompleted, 1), Change("b", WorkflowStarted, 2, "w", 1), Change("b", WorkflowStarted, 3, "v", 2)]
-        assert [Row("b", "w", RunStatus.RUNNING, 1, told=2)] == list(fold({}, changes).values())
+        assert [Row("b", "w", RunStatus.RUNNING, 1, told=2, confirmed=2)] == list(fold({}, changes).values())
 
     @pytest.mark.parametrize(("text", "expected"), [("1970-01-01T00:00:00.0000019Z", 2), ("1969-12-31T23:59:59Z", -1_000_000), ("", None)])
     def test_instants_are_whole_microseconds(self, text: str, expected: int | None) -> None:
