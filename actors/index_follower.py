@@ -30,6 +30,7 @@ GULP = 2000
 LOOK_S = 1.0  # as long without anything new: see whether something should have come
 BEAT_S = 1.0
 REST_S_PER_MESSAGE, REST_S_MAX = 0.003, 0.05  # after a write, so that a busy log is read in a few large gulps
+BURST, BURST_REST_S = 500, 0.1  # messages at once: while so much comes, a list is not the fresher for many small writes
 AGAIN_S = 0.5
 RENEW_S = 0.05
 CONFIRM_AFTER_S = 2.0  # so that what goes on in quick succession is looked up once
@@ -139,7 +140,9 @@ class _Follower:
             last = gulp.last or last
         changes = list(_changes(gulp.kept))
         self._write(changes, self._file.at._replace(seq=last.seq, as_of=last.at))
-        return 0.0 if gulp.messages > GULP else min(REST_S_MAX, gulp.messages * REST_S_PER_MESSAGE)
+        if gulp.messages > GULP:
+            return 0.0
+        return BURST_REST_S if gulp.messages > BURST else min(REST_S_MAX, gulp.messages * REST_S_PER_MESSAGE)
 
     async def _make_whole(self) -> None:
         """Now that the log's beginnings are known, add the runs that it had lost before."""

@@ -8,15 +8,15 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 import nats.errors
 import orjson
 
-from penstock.broker.client import message_bytes
+from penstock.broker.client import message_bytes, publish_command
 from penstock.broker.connection import Broker, refusal
 from penstock.broker.meters import Meters
-from penstock.config.background import restarting, start
+from penstock.config.background import begin, restarting
 from penstock.config.logging import get_logger
 from penstock.config.sparing import sparingly
 from penstock.engine.errors import Full, TooLarge, Unavailable
@@ -25,6 +25,7 @@ RESEND_S = 2.0
 WRITTEN_S_MAX = 5.0
 IN_FLIGHT_MAX = 20_000  # messages without an answer; who can wait does so beyond them, or beyond their bytes
 IN_FLIGHT_BYTES_MAX = 64 << 20
+TOGETHER_BYTES = 256 << 10
 HEADER_BYTES_MAX = 4096  # room for them: they count too, and for a message over its limit the broker cuts the connection at each repeat
 HEADERS_COUNTED = 64 << 10  # no message has so many bytes of them: of a body that leaves more room they need not be counted
 
@@ -108,19 +109,37 @@ class Publisher:
 
     async def _flush(self) -> None:
         queue, self._queue = self._queue, {}
-        publish, prefix, waiting = self._broker.client.publish, self._prefix, self._waiting
-        headers_matter = self._broker.max_payload - HEADERS_COUNTED
+        together: list[bytes] = []
+        size = 0
         for key in queue:
-            sent = waiting.get(key)
+            sent = self._waiting.get(key)
             if sent is None:
                 continue
-            if len(sent.data) > headers_matter and self._is_too_large(sent):
-                self._too_large(key, sent)
-                continue
-            try:
-                await publish(sent.subject, sent.data, prefix + key, sent.headers)
-            except (nats.errors.Error, OSError):
-                continue  # the client's buffer is full: the sweep sends again
+            command = self._command(key, sent)
+            if command is not None:
+                together.append(command)
+                size += len(command)
+            if command is None or size > TOGETHER_BYTES:
+                await self._broker.client.write(together)
+                together, size = [], 0
+            if command is None:
+                await self._publish(key, sent)
+        await self._broker.client.write(together)
+
+    def _command(self, key: str, sent: _Sent) -> bytes | None:
+        """The message as it is written; None: it must go the client's own way."""
+        fits = len(sent.data) <= self._broker.max_payload - HEADERS_COUNTED
+        if not fits or not sent.headers or not self._broker.client.is_connected:
+            return None
+        return publish_command(sent.subject, self._prefix + key, sent.data, sent.headers)
+
+    async def _publish(self, key: str, sent: _Sent) -> None:
+        """On the client's own way: it refuses what it cannot keep."""
+        if len(sent.data) > self._broker.max_payload - HEADERS_COUNTED and self._is_too_large(sent):
+            self._too_large(key, sent)
+            return
+        with suppress(nats.errors.Error, OSError):  # the client's buffer is full: the sweep sends again
+            await self._broker.client.publish(sent.subject, sent.data, self._prefix + key, sent.headers)
 
     def _is_too_large(self, sent: _Sent) -> bool:
         """Also one whose few headers would fit: what is stored must be able to go on with those of a dead letter."""
@@ -186,7 +205,7 @@ class Publisher:
             self._flush_soon()
 
     def _flush_soon(self) -> None:
-        task = start(self._flush(), name="publisher_flush")
+        task = begin(self._flush(), name="publisher_flush")
         self._flushes.add(task)
         task.add_done_callback(self._flushes.discard)
 

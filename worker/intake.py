@@ -18,7 +18,7 @@ from functools import partial
 from penstock.broker.pull import Delivery, Pull
 from penstock.broker.reception import return_unworked
 from penstock.broker.store import Store
-from penstock.config.background import all_of, background, start
+from penstock.config.background import all_of, background, begin
 from penstock.config.limits import TASKS_BYTES_MAX
 from penstock.config.logging import get_logger
 from penstock.engine.errors import Unavailable
@@ -112,7 +112,7 @@ class Intake:
         self._take(source, delivery)
 
     def _begin(self, delivery: Delivery, function: TaskFunction) -> None:
-        self._running[delivery] = start(self._run(delivery, function), name="task")
+        self._running[delivery] = begin(self._run(delivery, function), name="task")
 
     async def _run(self, delivery: Delivery, function: TaskFunction) -> None:
         try:

@@ -43,6 +43,33 @@ async def test_a_repeated_message_id_is_stored_once_and_answered_with_the_first_
     assert [b"x"] == await stored(store, "dead.once")
 
 
+async def test_messages_are_stored_in_the_order_in_which_they_were_sent(store: Store) -> None:
+    """With and without headers, small and large: not all of them are written in the same way."""
+    large = bytes(store.broker.max_payload - 60_000)
+    bodies = [large if n % 50 == 49 else b"%d" % n for n in range(200)]
+    sent = [store.publisher.send("dead.mixed", body, {names.MSG_ID: f"mixed-{n}"} if n % 3 else None) for n, body in enumerate(bodies)]
+    seqs = [ack_seq(answer) for answer in await asyncio.gather(*sent)]
+    assert sorted(seqs) == seqs
+    assert bodies == await stored(store, "dead.mixed")
+
+
+@pytest.mark.parametrize("value", ["one\r\nNats-Rollup: all", "one\ntwo", "one\rtwo", "one\x85two\u2028", "", "  "])
+async def test_a_header_of_a_stranger_begins_no_other_header(store: Store, value: str) -> None:
+    await store.publisher.send("dead.header", b"before")
+    await store.publisher.send("dead.header", b"x", {"Dead-Error": value, names.MSG_ID: f"header-{value!r}".replace("\\", "/")})
+    found = await store.reader.subject(names.DEAD, "dead.header")
+    assert b"before" in [one.data for one in found]
+    assert b"\r\nNats-Rollup" not in found[-1].headers
+
+
+async def test_a_subject_that_is_two_is_never_sent(store: Store) -> None:
+    sent = store.publisher.send("dead.two words", b"x", {names.MSG_ID: "two"})
+    await store.publisher.send("dead.word", b"x", {names.MSG_ID: "one"})
+    assert not sent.done()
+    assert 0 == store.broker.reconnects
+    sent.cancel()
+
+
 async def test_a_stale_expectation_is_a_conflict(store: Store) -> None:
     await store.publisher.send("dead.cas", b"1", {names.EXPECT_SEQ: "0"})
     with pytest.raises(Conflict, match="wrong last sequence"):
