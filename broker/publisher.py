@@ -109,29 +109,25 @@ class Publisher:
 
     async def _flush(self) -> None:
         queue, self._queue = self._queue, {}
+        prefix, client = self._prefix, self._broker.client
         together: list[bytes] = []
-        size = 0
+        size, small = 0, self._broker.max_payload - HEADERS_COUNTED if client.is_connected else -1
         for key in queue:
             sent = self._waiting.get(key)
             if sent is None:
                 continue
-            command = self._command(key, sent)
+            command = None
+            if sent.headers and len(sent.data) <= small:
+                command = publish_command(sent.subject, prefix + key, sent.data, sent.headers)
             if command is not None:
                 together.append(command)
                 size += len(command)
             if command is None or size > TOGETHER_BYTES:
-                await self._broker.client.write(together)
+                await client.write(together)
                 together, size = [], 0
             if command is None:
                 await self._publish(key, sent)
-        await self._broker.client.write(together)
-
-    def _command(self, key: str, sent: _Sent) -> bytes | None:
-        """The message as it is written; None: it must go the client's own way."""
-        fits = len(sent.data) <= self._broker.max_payload - HEADERS_COUNTED
-        if not fits or not sent.headers or not self._broker.client.is_connected:
-            return None
-        return publish_command(sent.subject, self._prefix + key, sent.data, sent.headers)
+        await client.write(together)
 
     async def _publish(self, key: str, sent: _Sent) -> None:
         """On the client's own way: it refuses what it cannot keep."""

@@ -73,7 +73,10 @@ StepEvent = (
 
 def advance(workflow: Workflow, run: Run | None, record: Record) -> tuple[Run | None, list[Command]]:
     """Fold one record into the run (None: nothing of it has been seen yet) and say what must be done because of it."""
-    record = _timed_in_utc(record)
+    told = record.event.timestamp
+    instant = utc(told, record.at)  # judged here and by the record alone, so that each fold of it says the same
+    if instant is not told:
+        record = Record(record.seq, record.at, replace(record.event, timestamp=instant))
     event = record.event
     if run is None:
         match event:
@@ -112,13 +115,6 @@ def advance(workflow: Workflow, run: Run | None, record: Record) -> tuple[Run | 
             return run, []
         case _:
             assert_never(event)
-
-
-def _timed_in_utc(record: Record) -> Record:
-    """Its event with a timestamp that is an instant in UTC. Judged here and by the record alone, so that each fold of it says the same."""
-    told, event = record.event.timestamp, record.event
-    instant = utc(told, record.at)
-    return record if instant is told else Record(record.seq, record.at, replace(event, timestamp=instant))
 
 
 def fold(workflow: Workflow, run: Run | None, records: Iterable[Record]) -> Run | None:

@@ -280,7 +280,10 @@ def decode(body: bytes) -> Event:
     try:
         if not body.isascii():
             body.decode()  # the decoder passes payloads by unread, and a snapshot must stay UTF-8
-        event = _decoded(body)
+        try:
+            event = _DECODER.decode(body)
+        except msgspec.ValidationError:
+            event = _without_nulls(body)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         formats.check(body)
         raise Malformed(str(error)) from error
@@ -289,15 +292,10 @@ def decode(body: bytes) -> Event:
     return event
 
 
-def _decoded(body: bytes) -> Event:
-    """Looks for nulls only in what cannot be read as it is: hardly any writer sends them."""
-    try:
-        return _DECODER.decode(body)
-    except msgspec.ValidationError:
-        kind = _KINDS.get(_TYPE.decode(body).type)
-        if kind is None:
-            raise
-        return _DECODER.decode(without_nulls(body, kind))
+def _without_nulls(body: bytes) -> Event:
+    """For what cannot be read as it is: hardly any writer sends nulls, so they are only looked for here."""
+    kind = _KINDS.get(_TYPE.decode(body).type)
+    return _DECODER.decode(body if kind is None else without_nulls(body, kind))
 
 
 def encode(event: Event) -> bytes:

@@ -24,7 +24,7 @@ EXCHANGE = b'{"worker_id":"load","resolve":[%%b],"poll":{"task_types":["%b"],"ma
     MAX_TASKS,
 )
 AGAIN_S = 0.1
-LOOPS = 2  # while the answers of one are being stored, the other one waits for tasks
+LOOPS = 4  # while the answers of one are being stored, the others wait for tasks
 
 
 class _Task(Struct, frozen=True):
