@@ -11,6 +11,7 @@ import heapq
 import itertools
 import time
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 
 from msgspec import Struct
 
@@ -38,6 +39,7 @@ class _Armed(Struct):
     """A timer in memory. `since` is when the event that set it was received (monotonic). `withdrawn`: it shall not fire at all."""
 
     run_id: str
+    partition: int
     command: SetTimer
     since: float
     live: bool = True
@@ -67,8 +69,8 @@ class Timers:
     def arm(self, run_id: str, command: SetTimer, since: float) -> None:
         """Set a timer; one of the same run and name is replaced. It never fires early, by the broker's clock."""
         self._forget(run_id, command.timer)
-        armed = self._armed[run_id, command.timer] = _Armed(run_id, command, since)
-        self._held.setdefault(names.partition(run_id), {})[id(armed)] = armed
+        armed = self._armed[run_id, command.timer] = _Armed(run_id, names.partition(run_id), command, since)
+        self._held.setdefault(armed.partition, {})[id(armed)] = armed
         wait_s = command.due - self._clock.now()
         act = self._fire if wait_s <= TIMER_DURABLE_AFTER_S else self._hand_over
         self._push(time.monotonic() + min(wait_s, TIMER_DURABLE_AFTER_S), armed, act)
@@ -107,14 +109,15 @@ class Timers:
         """Fire and hand over, each at its time, for ever."""
         while True:
             self._wake.clear()
+            self._start_due(time.monotonic())
             wait_s = self._heap[0][0] - time.monotonic() if self._heap else None
-            if wait_s is None or wait_s > 0:
-                try:
-                    async with asyncio.timeout(wait_s):
-                        await self._wake.wait()
-                except TimeoutError:
-                    pass
-                continue
+            with suppress(TimeoutError):
+                async with asyncio.timeout(wait_s):
+                    await self._wake.wait()
+
+    def _start_due(self, now: float) -> None:
+        """What was withdrawn goes when it comes to the front: most timers are, long before they are due."""
+        while self._heap and (self._heap[0][0] <= now or not self._heap[0][2].live):
             _, _, armed, act = heapq.heappop(self._heap)
             if armed.live:
                 self._start(armed, act)
@@ -131,7 +134,7 @@ class Timers:
     async def _hand_over(self, armed: _Armed) -> None:
         """The broker fires it from here on; until it has said yes, the event that set the timer stays unacknowledged."""
         seq = await self._schedule(armed)
-        self.learn(names.partition(armed.run_id), seq)
+        self.learn(armed.partition, seq)
         reached("timer.stored")
         if armed.withdrawn:  # while it was on its way; one of its name that was set since, here or there, stays
             await self._take_back(armed.run_id, armed.command.timer, seq)
@@ -194,7 +197,7 @@ class Timers:
         armed.live = False
         if self._armed.get((armed.run_id, armed.command.timer)) is armed:
             del self._armed[armed.run_id, armed.command.timer]
-        self._held.get(names.partition(armed.run_id), {}).pop(id(armed), None)
+        self._held.get(armed.partition, {}).pop(id(armed), None)
 
 
 def _body(armed: _Armed) -> bytes:

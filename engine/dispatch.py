@@ -30,7 +30,7 @@ def order(workflow: Workflow, run: Run, record: Record, plan: StepPlan, step: St
         step = replace(step, sticky=run.bound)
         return step, [_task(run, plan, step)]
     step = replace(step, sticky=run.bound, fallback=record.at + STICKY_FALLBACK_S)
-    return step, [replace(_task(run, plan, step), or_anyone=True), *step_timers(run, plan.id, step)[-1:]]
+    return step, [_task(run, plan, step, or_anyone=True), *step_timers(run, plan.id, step)[-1:]]
 
 
 def fall_back(run: Run, plan: StepPlan, step: StepState) -> Ordered:
@@ -49,7 +49,7 @@ def withdrawal(workflow: Workflow, plan: StepPlan, step: StepState) -> list[With
     return queued if step.sticky is None else [*queued, WithdrawTask(plan.task, worker=step.sticky)]
 
 
-def _task(run: Run, plan: StepPlan, step: StepState) -> DispatchTask:
+def _task(run: Run, plan: StepPlan, step: StepState, or_anyone: bool = False) -> DispatchTask:
     value = step_input(run, plan, step)
     kind = StepType.NORMAL if plan.loop is None else StepType.AGENT_LOOP
-    return DispatchTask(plan.id, plan.task, step.attempts, step.iteration, value, plan.metadata, plan.group, step.sticky, kind)
+    return DispatchTask(plan.id, plan.task, step.attempts, step.iteration, value, plan.metadata, plan.group, step.sticky, kind, or_anyone)

@@ -200,7 +200,10 @@ def go_on(workflow: Workflow, run: Run, record: Record, done: str) -> Advance:
 
 
 def is_ready(run: Run, plan: StepPlan) -> bool:
-    return all(run.steps[step_id].status in STEP_DONE for step_id in plan.depends_on)
+    for step_id in plan.depends_on:  # noqa: SIM110 - asked after each step: a generator takes three times as long
+        if run.steps[step_id].status not in STEP_DONE:
+            return False
+    return True
 
 
 def all_done(run: Run) -> bool:

@@ -46,8 +46,10 @@ def lost_timer(step_id: str, step: StepState) -> str:
 
 def retimed(run: Run, step_id: str, before: StepState, after: StepState) -> list[Command]:
     """What leads from the timers of one state of a step to those of the next."""
-    if not (_timed(before) or _timed(after)):
-        return []
+    if not _timed(before):
+        return [*step_timers(run, step_id, after)] if _timed(after) else []
+    if not _timed(after):
+        return [WithdrawTimer(timer.timer, timer.due) for timer in step_timers(run, step_id, before)]
     old = {timer.timer: timer for timer in step_timers(run, step_id, before)}
     new = {timer.timer: timer for timer in step_timers(run, step_id, after)}
     withdrawn = [WithdrawTimer(timer.timer, timer.due) for timer in old.values() if timer.timer not in new]

@@ -13,6 +13,7 @@ from .connection import Answer
 
 NAME = "loadtest-burst"
 STEPS = 11
+EVENTS = 2 + 2 * STEPS  # of each run, at least
 LOOK_S = 1.0
 DRAIN_S_MAX = 900.0
 OK = 200
@@ -26,9 +27,9 @@ class Look(NamedTuple):
     lag_s: float | None
 
 
-async def register(client: Client, sticky: str) -> None:
-    """`sticky` is soft or hard."""
-    await client.register(definition(STEPS, NAME, TASK, sticky=sticky))
+async def register(client: Client, sticky: str | None) -> None:
+    """`sticky` is soft or hard; None: its steps are anybody's."""
+    await client.register(definition(STEPS, NAME, TASK, **({} if sticky is None else {"sticky": sticky})))
 
 
 async def looks(client: Client, begun: Callable[[], bool]) -> AsyncIterator[Look]:

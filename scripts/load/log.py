@@ -81,6 +81,17 @@ class Log:
             raise StalledError(f"{len(run_ids) - len(found)} of {len(run_ids)} runs have not completed")
         return float(max(found))
 
+    async def all_completed_at(self, run_ids: Sequence[str]) -> float:
+        """As `completed_at`, for runs with timers, whose messages cannot be counted beforehand: asked again until all have completed."""
+        begin = time.monotonic()
+        while True:
+            try:
+                return await self.completed_at(run_ids)
+            except StalledError:
+                if time.monotonic() - begin > STALLED_S:
+                    raise
+            await asyncio.sleep(LOOK_S)
+
     async def moved_on_at(self, run_ids: Sequence[str], since: float) -> list[float]:
         """When each of these runs had its first event after `since` (s since the epoch), in ascending order; without those that had
         ended by then."""

@@ -51,6 +51,7 @@ ROWS: Mapping[str, Row] = {
     "bridge-16-log": Row("over the bridge: 16 at a time, ends seen in the log instead of over HTTP", "runs/s"),
     "two-shards": Row("bulk with two shards, to bulk with one", "ratio", 1.0),
     "burst": Row("5,000 eleven-step sticky runs by /runs/bulk, until none is open", "runs/s"),
+    "sticky": Row("the same, to the same for any worker: time of the drain", "ratio", 1.1, more=False),
     "burst-answered": Row("GET /runs?limit=1 asked every second meanwhile: answered with 200", "%", 100),
     "burst-slowest": Row("the same, the slowest answer", "ms", 200, more=False),
     "burst-lag": Row("the same, how far behind its index said to be at most", "s", 2, more=False),

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from penstock.broker import names
 
+from .burst import EVENTS as BURST_EVENTS
 from .burst import NAME as BURST
 from .burst import OK, looks, register
 from .chain import NAME, inputs
@@ -175,6 +176,21 @@ async def burst(setup: Setup) -> Sample:
     return Sample(rows, costs)
 
 
+async def sticky(setup: Setup) -> Sample:
+    """The same burst twice, its steps for the worker that began their run, and for anybody: how much longer the first one takes."""
+    runs, took_s, costs = setup.sizes.burst, {}, {}
+    for name, kind in (("anybody", None), ("sticky", "soft")):
+        async with stage(setup) as on:
+            await register(on.client, kind)
+            with on.measured(name, runs) as cost:
+                begin = time.time()
+                run_ids, _ = await on.start_all(runs, BURST)
+                await on.log.until(runs * BURST_EVENTS)
+                took_s[name] = await on.log.all_completed_at(run_ids) - begin
+            costs |= cost
+    return Sample({"sticky": took_s["sticky"] / took_s["anybody"]}, costs)
+
+
 async def killed(setup: Setup) -> Sample:
     """The worker lives on. Nothing is lost: in the end all runs must have completed."""
     runs = setup.sizes.killed
@@ -232,6 +248,7 @@ WORKLOADS: Mapping[str, Workload] = {
     "killed": Workload(killed),
     "scheduled": Workload(scheduled),
     "burst": Workload(burst),
+    "sticky": Workload(sticky),
 }
 
 
