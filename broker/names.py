@@ -6,8 +6,32 @@ import re
 from functools import lru_cache
 from hashlib import sha256
 
+from penstock.broker.nats.headers import (
+    EXPECT_SEQ as EXPECT_SEQ,
+)
+from penstock.broker.nats.headers import (
+    KV_OPERATION as KV_OPERATION,
+)
+from penstock.broker.nats.headers import (
+    MSG_ID as MSG_ID,
+)
+from penstock.broker.nats.headers import (
+    SCHEDULE as SCHEDULE,
+)
+from penstock.broker.nats.headers import (
+    SCHEDULE_NEXT as SCHEDULE_NEXT,
+)
+from penstock.broker.nats.headers import (
+    SCHEDULE_TARGET as SCHEDULE_TARGET,
+)
+from penstock.broker.nats.headers import (
+    SCHEDULER as SCHEDULER,
+)
+from penstock.broker.nats.headers import (
+    TTL as TTL,
+)
 from penstock.config.limits import PARTITIONS
-from penstock.engine.events import (
+from penstock.engine.run.events import (
     ApprovalExpired,
     ApprovalGranted,
     ApprovalRejected,
@@ -52,15 +76,7 @@ PROBE = "probe"  # nothing: it is written to see whether that is possible
 CAPTURE_PREFIX = "TRIGGER-"
 CAPTURES_KEY = "/captures"  # in the bucket of triggers: which of those streams are there, and for whom
 
-MSG_ID = "Nats-Msg-Id"
-EXPECT_SEQ = "Nats-Expected-Last-Subject-Sequence"
-TTL = "Nats-TTL"
-KV_OPERATION = "KV-Operation"
 OWNER_SEQ = "Owner-Seq"  # of an end that the run's owner tells: the last event of the run that it had folded
-SCHEDULE = "Nats-Schedule"
-SCHEDULE_TARGET = "Nats-Schedule-Target"
-SCHEDULE_NEXT = "Nats-Schedule-Next"
-SCHEDULER = "Nats-Scheduler"
 EVENT_HEADERS = "Event-Headers"  # of a webhook: what its sender told in headers, as a JSON object of strings
 EVENT_ID = "Event-Id"  # of an event that may be published more than once, and is one occurrence all the same
 
@@ -76,8 +92,6 @@ TRIGGERS_PING = "penstock.triggers.ping"  # every process that runs triggers ans
 METRICS_PING = "penstock.metrics.ping"  # every process answers with its numbers
 
 NO_SUBJECT = "=none"  # of no stream
-INBOX = "_INBOX"  # answers to one connection; with a user's name behind it, they can be kept from other users
-
 _STEP_EVENTS = (
     StepStarted,
     StepPaused,
@@ -90,11 +104,6 @@ _STEP_EVENTS = (
     ApprovalRejected,
     ApprovalExpired,
 )
-
-
-def inbox_prefix(user: str) -> str:
-    """Under which a user's connections take answers: its permissions need not cover those to others."""
-    return f"{INBOX}.{user}"
 
 
 def history_subject(run_id: str) -> str:

@@ -6,28 +6,28 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from penstock.broker import names
-from penstock.broker.buckets import Bucket
-from penstock.broker.captures import Captures
-from penstock.broker.connection import Broker, connect
-from penstock.broker.consumers import Consumers
-from penstock.broker.dead_letters import DeadLetters
-from penstock.broker.definitions import Definitions
-from penstock.broker.direct import DirectReader, open_reader
-from penstock.broker.events import Events
-from penstock.broker.former_names import FormerNames
-from penstock.broker.history import History
-from penstock.broker.leases import Leases
-from penstock.broker.meters import Meters
-from penstock.broker.owners import Owners
-from penstock.broker.pauses import Pauses
-from penstock.broker.publisher import Publisher, open_publisher
-from penstock.broker.schedules import Schedules
-from penstock.broker.sources import Sources
-from penstock.broker.sticky import StickyTasks
-from penstock.broker.tasks import Tasks
-from penstock.broker.telemetry import Telemetry
-from penstock.broker.triggers import Triggers
+from penstock.broker.nats.buckets import Bucket
+from penstock.broker.nats.connection import Broker, connect
+from penstock.broker.nats.direct import DirectReader, open_reader
+from penstock.broker.nats.publisher import Publisher, open_publisher
+from penstock.broker.records.definitions import Definitions
+from penstock.broker.records.leases import Leases
+from penstock.broker.records.owners import Owners
+from penstock.broker.records.pauses import Pauses
+from penstock.broker.streams.consumers import Consumers
+from penstock.broker.streams.dead_letters import DeadLetters
+from penstock.broker.streams.events import Events
+from penstock.broker.streams.former_names import FormerNames
+from penstock.broker.streams.history import History
+from penstock.broker.streams.schedules import Schedules
+from penstock.broker.streams.sticky_tasks import StickyTasks
+from penstock.broker.streams.tasks import Tasks
+from penstock.broker.streams.telemetry import Telemetry
+from penstock.broker.triggers.captures import Captures
+from penstock.broker.triggers.sources import Sources
+from penstock.broker.triggers.triggers import Triggers
 from penstock.config.settings import BrokerSettings
+from penstock.telemetry.meters import Meters
 
 
 class Store:
@@ -68,7 +68,7 @@ class Store:
         await self.history.remove(run_id)
 
     def bucket(self, name: str) -> Bucket:
-        return Bucket(name, self.broker, self.publisher, self.reader)
+        return Bucket(names.bucket_stream(name), names.key_subject(name, ""), self.broker, self.publisher, self.reader)
 
 
 @asynccontextmanager

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 
 import click
 
-from penstock.cli.session import INTERRUPTED, OK, REFUSED, UNAVAILABLE, USAGE, Group, Lazy, Session
+from penstock.cli.terminal.session import INTERRUPTED, OK, REFUSED, UNAVAILABLE, USAGE, Group, Lazy, Session
 from penstock.config.errors import SettingsError
 from penstock.engine.errors import Denied, PenstockError, Unavailable
 
@@ -20,19 +20,19 @@ URL_DEFAULT = "http://127.0.0.1:8080"
 EXIT_CODES: Mapping[type[Exception], int] = {Unavailable: UNAVAILABLE, SettingsError: USAGE, PenstockError: REFUSED}
 
 COMMANDS: Mapping[str, Lazy] = {
-    "serve": Lazy("penstock.cli.serve:serve", "Run the whole service in one go: broker, engine, HTTP."),
-    "engine": Lazy("penstock.cli.serve:engine", "Run engine shards against an external broker."),
-    "api": Lazy("penstock.cli.serve:api", "Run the HTTP front end against an external broker."),
-    "drain": Lazy("penstock.cli.drain:drain", "Hand over the runs of an engine's host before it goes away."),
-    "workflow": Lazy("penstock.cli.workflow:workflow", "Register, list, show and check workflows."),
-    "run": Lazy("penstock.cli.run:run", "Start, follow, list, cancel and retry runs."),
-    "approval": Lazy("penstock.cli.approval:approval", "List the steps that wait for an approval; approve or reject them."),
-    "dlq": Lazy("penstock.cli.dlq:dlq", "Look at dead letters; replay or discard them."),
-    "trigger": Lazy("penstock.cli.trigger:trigger", "Start runs by webhooks, events, subjects and cron."),
-    "task": Lazy("penstock.cli.task:task", "List what waits for workers."),
-    "worker": Lazy("penstock.cli.worker:worker", "List the workers."),
-    "config": Lazy("penstock.cli.config:config", "Show the effective settings and where each came from."),
-    "demo": Lazy("penstock.cli.demo:demo", "Run a demonstration workflow from start to end."),
+    "serve": Lazy("penstock.cli.commands.serve:serve", "Run the whole service in one go: broker, engine, HTTP."),
+    "engine": Lazy("penstock.cli.commands.serve:engine", "Run engine shards against an external broker."),
+    "api": Lazy("penstock.cli.commands.serve:api", "Run the HTTP front end against an external broker."),
+    "drain": Lazy("penstock.cli.commands.drain:drain", "Hand over the runs of an engine's host before it goes away."),
+    "workflow": Lazy("penstock.cli.commands.workflow:workflow", "Register, list, show and check workflows."),
+    "run": Lazy("penstock.cli.commands.run:run", "Start, follow, list, cancel and retry runs."),
+    "approval": Lazy("penstock.cli.commands.approval:approval", "List the steps that wait for an approval; approve or reject them."),
+    "dlq": Lazy("penstock.cli.commands.dlq:dlq", "Look at dead letters; replay or discard them."),
+    "trigger": Lazy("penstock.cli.commands.trigger:trigger", "Start runs by webhooks, events, subjects and cron."),
+    "task": Lazy("penstock.cli.commands.task:task", "List what waits for workers."),
+    "worker": Lazy("penstock.cli.commands.worker:worker", "List the workers."),
+    "config": Lazy("penstock.cli.commands.config:config", "Show the effective settings and where each came from."),
+    "demo": Lazy("penstock.cli.commands.demo:demo", "Run a demonstration workflow from start to end."),
 }
 
 
@@ -66,7 +66,7 @@ def call(args: Sequence[str]) -> int:
 
 
 def _say(error: Exception) -> int:
-    from penstock.cli.output import printable
+    from penstock.cli.terminal.output import printable
 
     click.echo("Error: " + "\n".join(printable(line) for line in str(error).splitlines()), err=True)
     if hint := _hint(error):
@@ -79,7 +79,7 @@ def _hint(error: Exception) -> str | None:
     if isinstance(error, Denied) and "bearer token" in str(error):  # not that of an approval
         return "Give the service's token by --token or SERVICE_API_TOKEN."
     if isinstance(error, Unavailable):
-        from penstock.http.client_connection import Unreachable
+        from penstock.client.connection import Unreachable
 
         if isinstance(error, Unreachable):
             return "Is it running? `penstock serve` starts it; --url or SERVICE_URL say where it is."

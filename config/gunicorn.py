@@ -17,14 +17,15 @@ from gunicorn import glogging
 from gunicorn.asgi.protocol import ASGIProtocol
 from gunicorn.workers import gasgi
 
-from penstock.config import limits, sparing
-from penstock.config.background import FAILURES
+from penstock.config import limits
 from penstock.config.log_setup import configure
 from penstock.config.logging import get_logger
-from penstock.config.ports import trouble
+from penstock.config.process import sparing
+from penstock.config.process.background import FAILURES
+from penstock.config.process.ports import trouble
+from penstock.config.process.stopping import ON_STOP
 from penstock.config.settings import Settings, SettingsError, load
-from penstock.config.stopping import ON_STOP
-from penstock.config.warnings import WARNINGS
+from penstock.telemetry.warnings import WARNINGS
 
 ANSWERS = {
     "token": "who bears api_token",

@@ -18,7 +18,7 @@ import structlog
 from structlog.typing import EventDict, ExcInfo, Processor, WrappedLogger
 
 from penstock.config.settings import LogSettings
-from penstock.config.warnings import WARNINGS
+from penstock.telemetry.warnings import WARNINGS
 
 # The broker's client reports every reconnect attempt; what matters of it is logged by broker/.
 QUIET = ("nats", "asyncio", "httpx2", "httpcore2")

@@ -17,40 +17,42 @@ from typing import TypeAlias
 
 from falcon.asgi import App, Request, Response
 
-from penstock.actors.telemetry import secret_values
-from penstock.config.notice import Reading
+from penstock.actors.telemetry.telemetry import secret_values
+from penstock.config.process.notice import Reading
 from penstock.config.settings import Settings, load
-from penstock.http import errors, openapi, openapi_page
-from penstock.http.approvals import Approval, Approvals, OperatorApproval
-from penstock.http.auth import Auth
 from penstock.http.backend import Backend
-from penstock.http.bridge import ConnectedWorker, Poll, Resolution, RunSignal, TaskExchange
-from penstock.http.bridge_auth import BridgeAuth
-from penstock.http.browsers import Cors, ForeignPages
-from penstock.http.bulk import BulkCancel, BulkRetry, BulkRuns
-from penstock.http.counting import Counting
-from penstock.http.dead_letters import DeadLetter, DeadLetters, Replay
-from penstock.http.events import Events
-from penstock.http.health import Health, Ready, TelemetryHealth
-from penstock.http.methods import HeadingApp, Methods
-from penstock.http.metrics import Metrics
-from penstock.http.openapi_style import STYLE
-from penstock.http.openapi_table import OPERATIONS
-from penstock.http.outputs import StepOutput
-from penstock.http.paths import Paths
-from penstock.http.presence import PatientRequest
-from penstock.http.protection import Protection
-from penstock.http.queries import Queries
-from penstock.http.reference import Document, Reference
-from penstock.http.retry import RunRetry
-from penstock.http.runs import Cancellation, Run, Runs, Signal
-from penstock.http.scheduled import Scheduled
-from penstock.http.storage import Changes, StorageHealth
-from penstock.http.tasks import Tasks
-from penstock.http.triggers import Fire, Trial, Trigger, Triggers
-from penstock.http.webhooks import Webhook
-from penstock.http.workers import Workers
-from penstock.http.workflows import Workflow, Workflows
+from penstock.http.bridge.auth import BridgeAuth
+from penstock.http.bridge.routes import ConnectedWorker, Poll, Resolution, RunSignal, TaskExchange
+from penstock.http.bridge.service import OpenBridge
+from penstock.http.messages import errors
+from penstock.http.messages.presence import PatientRequest
+from penstock.http.middleware.auth import Auth
+from penstock.http.middleware.browsers import Cors, ForeignPages
+from penstock.http.middleware.counting import Counting
+from penstock.http.middleware.methods import HeadingApp, Methods
+from penstock.http.middleware.paths import Paths
+from penstock.http.middleware.protection import Protection
+from penstock.http.middleware.queries import Queries
+from penstock.http.openapi import document, page
+from penstock.http.openapi.reference import Document, Reference
+from penstock.http.openapi.style import STYLE
+from penstock.http.openapi.table import WITHOUT_QUERY
+from penstock.http.resources.approvals import Approval, Approvals, OperatorApproval
+from penstock.http.resources.bulk import BulkCancel, BulkRetry, BulkRuns
+from penstock.http.resources.dead_letters import DeadLetter, DeadLetters, Replay
+from penstock.http.resources.events import Events
+from penstock.http.resources.outputs import StepOutput
+from penstock.http.resources.retry import RunRetry
+from penstock.http.resources.runs import Cancellation, Run, Runs, Signal
+from penstock.http.resources.scheduled import Scheduled
+from penstock.http.resources.tasks import Tasks
+from penstock.http.resources.triggers import Fire, Trial, Trigger, Triggers
+from penstock.http.resources.webhooks import Webhook
+from penstock.http.resources.workers import Workers
+from penstock.http.resources.workflows import Workflow, Workflows
+from penstock.http.system.health import Health, Ready, TelemetryHealth
+from penstock.http.system.metrics import Metrics
+from penstock.http.system.storage import Changes, StorageHealth
 
 Application: TypeAlias = App[Request, Response]
 
@@ -71,7 +73,7 @@ def create_app(settings: Settings) -> Application:
         app.add_middleware(Protection())
     app.add_middleware(ForeignPages(settings.http.cors_origins))
     app.add_middleware(BridgeAuth(settings.http.bridge_token))
-    app.add_middleware(Queries(OPERATIONS))
+    app.add_middleware(Queries(WITHOUT_QUERY))
     notice = Reading()
     app.add_middleware(Changes(notice))
     errors.register(app)
@@ -101,18 +103,19 @@ def create_app(settings: Settings) -> Application:
     app.add_route("/dead-letters/{seq}/replay", Replay(backend))
     app.add_route("/tasks", Tasks(backend))
     app.add_route("/workers", Workers(backend))
-    app.add_route("/v1/workers/connect", ConnectedWorker(backend))
-    app.add_route("/v1/tasks/poll", Poll(backend))
-    app.add_route("/v1/tasks/exchange", TaskExchange(backend))
-    app.add_route("/v1/tasks/{task_id}/resolve", Resolution(backend))
+    bridge = OpenBridge(backend)
+    app.add_route("/v1/workers/connect", ConnectedWorker(backend, bridge))
+    app.add_route("/v1/tasks/poll", Poll(backend, bridge))
+    app.add_route("/v1/tasks/exchange", TaskExchange(backend, bridge))
+    app.add_route("/v1/tasks/{task_id}/resolve", Resolution(bridge))
     app.add_route("/v1/runs/{run_id}/signals/{name}", RunSignal(backend))
     storage = StorageHealth(backend, notice)
     app.add_route("/health", Health(backend, storage))
     app.add_route("/health/telemetry", TelemetryHealth(backend))
     app.add_route("/metrics", Metrics(backend))
     app.add_route("/ready", Ready(backend, storage))
-    app.add_route("/openapi.json", Document(openapi.to_json))
-    app.add_route("/docs", Reference(openapi_page.render, STYLE))
+    app.add_route("/openapi.json", Document(document.to_json))
+    app.add_route("/docs", Reference(page.render, STYLE))
     return app
 
 

@@ -3,26 +3,26 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Callable, Mapping
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, suppress
 from functools import partial
 from typing import Any, NoReturn
 
-from penstock.actors.index_file import index_path
-from penstock.actors.index_follower import follow_when_free
-from penstock.actors.run_index import RunIndex
-from penstock.actors.telemetry import Numbers, reporting
-from penstock.broker.meters import Meters
+from penstock.actors.index.file import index_path
+from penstock.actors.index.follower import follow_when_free
+from penstock.actors.index.run_index import RunIndex
+from penstock.actors.runs.loading import load_many
+from penstock.actors.telemetry.telemetry import Numbers, reporting
 from penstock.broker.store import Store, open_store
-from penstock.config.background import again_and_again, end, restarting, start
 from penstock.config.log_setup import process_name
 from penstock.config.logging import get_logger
+from penstock.config.process.background import again_and_again, end, restarting, start
+from penstock.config.process.stopping import ON_STOP
 from penstock.config.settings import BrokerSettings
-from penstock.config.stopping import ON_STOP
 from penstock.engine.errors import Denied, PenstockError, Unavailable
-from penstock.http.bridge_service import Bridge, open_bridge
 from penstock.http.catalog import Catalog
-from penstock.http.presence import Audience
+from penstock.http.messages.presence import Audience
+from penstock.telemetry.meters import Meters
 
 STARTUP_S_MAX = 2.0
 PATIENCE_S = 10.0
@@ -46,7 +46,7 @@ class Backend:
         self.audience = Audience()
         self._store: Store | None = None
         self._catalog: Catalog | None = None
-        self._bridge: Bridge | None = None
+        self.beside: list[Callable[[Store], AbstractAsyncContextManager[object]]] = []  # open as long as the store is
         self._task: asyncio.Task[None] | None = None
         self._problem = ""
 
@@ -65,13 +65,6 @@ class Backend:
         assert self.store
         assert self._catalog
         return self._catalog
-
-    @property
-    def bridge(self) -> Bridge:
-        """Raises Unavailable as `store` does."""
-        assert self.store
-        assert self._bridge
-        return self._bridge
 
     async def process_startup(self, scope: Mapping[str, Any], event: Mapping[str, Any]) -> None:
         """Return when the store is open, or after a while without: requests are answered 503 until it is."""
@@ -95,10 +88,12 @@ class Backend:
                 async with (
                     open_store(self.settings, "http", PATIENCE_S, self.meters) as store,
                     reporting(store, self.numbers, self._secrets),
-                    open_bridge(store, self.settings) as bridge,
+                    AsyncExitStack() as stack,
                     restarting(partial(self._follow_in_need, store), name="run_index", again_s=FOLLOW_AFTER_S),
                 ):
-                    await self._use(store, bridge)
+                    for opened in self.beside:
+                        await stack.enter_async_context(opened(store))
+                    await self._use(store)
                     connected.set()
                     await asyncio.Event().wait()  # until cancelled
             except PenstockError as error:
@@ -112,10 +107,10 @@ class Backend:
         while True:
             await asyncio.sleep(FOLLOW_AFTER_S)
             if not self.index.alive():
-                await follow_when_free(store, index_path(self.settings.data_dir))
+                await follow_when_free(store, index_path(self.settings.data_dir), load_many)
 
-    async def _use(self, store: Store, bridge: Bridge) -> None:
+    async def _use(self, store: Store) -> None:
         catalog = Catalog(store.definitions)
         await catalog.watch()
         store.broker.on_reconnect.append(catalog.forget_all)
-        self._store, self._catalog, self._bridge = store, catalog, bridge
+        self._store, self._catalog = store, catalog

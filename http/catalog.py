@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from msgspec import UNSET, Struct
 
-from penstock.broker.definitions import Definitions
-from penstock.engine.definitions import WorkflowDef
+from penstock.broker.records.definitions import Definitions
+from penstock.engine.definition.definitions import WorkflowDef
+from penstock.engine.definition.identifiers import problem_with
+from penstock.engine.definition.schema import Schema
 from penstock.engine.errors import Invalid, NotFound
-from penstock.engine.identifiers import problem_with
-from penstock.engine.schema import Schema
 
 NAMES_MAX = 1000
 

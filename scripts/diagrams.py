@@ -7,7 +7,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TypeVar
 
-from penstock.engine.state import RUN_MOVES, STEP_MOVES
+from penstock.engine.run.state import RUN_MOVES, STEP_MOVES
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "states.md"
 
@@ -20,7 +20,7 @@ def page() -> str:
         [
             "# States",
             "",
-            "Written by `python scripts/diagrams.py` out of `engine/state.py`; a test compares the two.",
+            "Written by `python scripts/diagrams.py` out of `engine/run/state.py`; a test compares the two.",
             "",
             "## Run",
             "",

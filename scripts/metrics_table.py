@@ -1,13 +1,13 @@
-"""Writes the table of metrics in docs/operations.md out of config/metrics.py."""
+"""Writes the table of metrics in docs/operations.md out of telemetry/metrics.py."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from penstock.config.metrics import METRICS, Metric
+from penstock.telemetry.metrics import METRICS, Metric
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "operations.md"
-BEGIN = "<!-- metrics: written by scripts/metrics_table.py out of config/metrics.py; a test compares the two -->\n"
+BEGIN = "<!-- metrics: written by scripts/metrics_table.py out of telemetry/metrics.py; a test compares the two -->\n"
 END = "<!-- end of metrics -->\n"
 HEAD = "| metric | kind | labels | meaning |\n|---|---|---|---|\n"
 

@@ -30,18 +30,18 @@ from load.processes import descendants
 from load.service import free_ports
 from msgspec import Raw
 
-from penstock.actors import control
-from penstock.actors.loading import load
+from penstock.actors.control import verbs
+from penstock.actors.runs.loading import load
 from penstock.broker import names
-from penstock.broker.owners import Member
-from penstock.broker.provisioning import provision
-from penstock.broker.pull import Delivery
-from penstock.broker.server import EmbeddedBroker
+from penstock.broker.embedded.server import EmbeddedBroker
+from penstock.broker.nats.pull import Delivery
+from penstock.broker.records.owners import Member
 from penstock.broker.store import Store, open_store
+from penstock.broker.streams.provisioning import provision
 from penstock.config.limits import PARTITIONS
 from penstock.config.settings import BrokerSettings
-from penstock.engine.events import StepCompleted
-from penstock.engine.validation import parse
+from penstock.engine.definition.validation import parse
+from penstock.engine.run.events import StepCompleted
 
 PENSTOCK = str(Path(sys.executable).with_name("penstock"))
 PROBES = 300
@@ -124,7 +124,7 @@ async def _measured(scene: Scene, times: int) -> list[float]:
             await asyncio.sleep(LIVED_S / scene.shards / scene.hosts)
             began = time.monotonic()
             scene.end(engine, victim)
-            run_ids = await control.start_all(store, definition, digest, [Raw(b"null")] * PROBES)
+            run_ids = await verbs.start_all(store, definition, digest, [Raw(b"null")] * PROBES)
             async with asyncio.timeout(ENDED_S_MAX):
                 await asyncio.gather(*(_ended(store, run_id) for run_id in run_ids if names.partition(run_id) in owned[victim]))
             found.append(time.monotonic() - began)

@@ -12,9 +12,9 @@ import msgspec
 import pytest
 import structlog
 
-from penstock.broker.provisioning import provision
-from penstock.broker.server import EmbeddedBroker
+from penstock.broker.embedded.server import EmbeddedBroker
 from penstock.broker.store import Store, open_store
+from penstock.broker.streams.provisioning import provision
 from penstock.config.settings import BrokerSettings
 
 _configure = structlog.configure

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import yaml
 
-from penstock.broker.server import find_binary
+from penstock.broker.embedded.server import find_binary
 from penstock.config.keys import KEYS
 from penstock.config.limits import BODY_BYTES_MAX, BRIDGE_COMMENT_S, MIB, POLL_MS_MAX, SHUTDOWN_S, WAIT_MS_MAX
 from penstock.config.settings import load

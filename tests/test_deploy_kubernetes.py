@@ -14,9 +14,9 @@ import yaml
 
 from penstock.config.keys import KEYS
 from penstock.config.limits import SHUTDOWN_S
-from penstock.config.metrics import METRICS
 from penstock.config.settings import load
 from penstock.http.app import create_app
+from penstock.telemetry.metrics import METRICS
 from tests.support.tools import NODE, NODE_FOLDER
 
 ROOT = Path(__file__).parents[1]

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
-from penstock.config.metrics import METRICS, Metric
+from penstock.telemetry.metrics import METRICS, Metric
 from tests.support.tools import PROMTOOL
 
 ROOT = Path(__file__).parents[1]

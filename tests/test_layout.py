@@ -12,8 +12,11 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-FOLDERS = ("engine", "broker", "actors", "http", "worker", "cli", "config", "demo")
+FOLDERS = ("engine", "broker", "actors", "http", "client", "worker", "cli", "config", "telemetry", "demo")
 PACKAGES = {"penstock": "package", **{f"penstock.{folder}": folder for folder in FOLDERS}}
+ROOMS = sorted(path.parent.relative_to(ROOT).as_posix() for folder in FOLDERS for path in (ROOT / folder).glob("*/**/*.py"))
+ROOMS = list(dict.fromkeys(ROOMS))
+MODULES_MAX = 14
 MAP_LINES_MAX = 20
 PAGES = sorted(path.relative_to(ROOT).as_posix() for path in (*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")))
 HOME_PATH = re.compile(r"(?<![\w.}-])/(?:root|home|work|Users)/", re.ASCII)
@@ -25,7 +28,7 @@ def test_http_has_no_init() -> None:
 
 
 def test_the_standard_librarys_http_wins_in_the_checkout() -> None:
-    code = "import http.client, penstock.http.client; print(http.client.__file__, penstock.http.client.__file__)"
+    code = "import http.client, penstock.client.client; print(http.client.__file__, penstock.client.client.__file__)"
 
     ran = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
 
@@ -49,7 +52,7 @@ def test_setup_lists_every_package() -> None:
     packages = setup["options"]["packages"].split()
 
     assert [f"{name} = {folder}" for name, folder in PACKAGES.items()] == lines
-    assert list(PACKAGES) == packages
+    assert sorted([*PACKAGES, *(f"penstock.{room.replace('/', '.')}" for room in ROOMS)]) == sorted(packages)
 
 
 def test_every_package_of_the_checkout_is_known() -> None:
@@ -72,11 +75,21 @@ def test_a_package_is_typed_and_opens_with_its_map(folder: str) -> None:
     assert len(text.splitlines()) <= MAP_LINES_MAX
 
 
-def test_no_package_has_a_package_inside() -> None:
-    """setup.cfg maps folders one by one: a folder in a folder would be left out of the wheel."""
-    nested = [path for folder in PACKAGES.values() for path in (ROOT / folder).glob("*/**/*.py")]
+@pytest.mark.parametrize("room", ROOMS)
+def test_a_room_opens_with_its_map(room: str) -> None:
+    text = ast.get_docstring(ast.parse((ROOT / room / "__init__.py").read_text()))
 
-    assert nested == []
+    assert text is not None
+    assert "Not here" in text
+    assert "Start reading at" in text
+    assert len(text.splitlines()) <= MAP_LINES_MAX
+
+
+@pytest.mark.parametrize("folder", [*FOLDERS, *ROOMS])
+def test_a_folder_is_about_one_thing(folder: str) -> None:
+    modules = [path.name for path in (ROOT / folder).glob("*.py") if path.name != "__init__.py"]
+
+    assert len(modules) <= MODULES_MAX, modules
 
 
 @pytest.mark.parametrize("page", PAGES)

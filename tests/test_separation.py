@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-SERVICE = ("penstock.cli.serve", "penstock.actors.processes", "penstock.http.app")
+SERVICE = ("penstock.cli.commands.serve", "penstock.actors.processes.children", "penstock.http.app")
 
 # Loads a process of the service, and tells which modules of the SDK came with it.
 LOADS = "import importlib, sys; importlib.import_module(sys.argv[1]); print([n for n in sys.modules if n.startswith('penstock.worker')])"
@@ -28,7 +28,7 @@ def test_nothing_that_runs_workflows_reads_who_is_registered_to_work() -> None:
     users = {
         f"{folder}/{path.name}" for folder in ("engine", "actors", "http", "worker") for path in (ROOT / folder).glob("*.py") if _uses(path)
     }
-    assert {"http/bridge.py", "http/bridge_departures.py", "http/workers.py", "worker/direct.py"} == users
+    assert {"http/bridge/routes.py", "http/bridge/departures.py", "http/resources/workers.py", "worker/transports/direct.py"} == users
     in_broker = {path.name for path in (ROOT / "broker").glob("*.py") if _names(path)}
     assert {"names.py", "provisioning.py", "store.py"} == in_broker
 

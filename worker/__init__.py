@@ -17,10 +17,10 @@ Not here: what becomes of an answer. A worker reports facts; retries and the run
 Start reading at execution.py: one task from the moment that it is held to its answer, in one screen.
 """
 
-from penstock.worker.blocking import BlockingContext
-from penstock.worker.context import Context
-from penstock.worker.failures import NonRetriable, RetryAfter
 from penstock.worker.outcomes import Continue, Pause
+from penstock.worker.tasks.blocking import BlockingContext
+from penstock.worker.tasks.context import Context
+from penstock.worker.tasks.failures import NonRetriable, RetryAfter
 from penstock.worker.worker import Worker
 
 __all__ = ["BlockingContext", "Context", "Continue", "NonRetriable", "Pause", "RetryAfter", "Worker"]

@@ -6,8 +6,8 @@ import inspect
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from penstock.engine.definition.identifiers import problem_with
 from penstock.engine.errors import Invalid
-from penstock.engine.identifiers import problem_with
 
 POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 ARGUMENTS_MAX = 2

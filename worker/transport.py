@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import NamedTuple, Protocol
 
-from penstock.broker.worker_protocol import TaskPayload, WorkerRegistration
+from penstock.broker.worker_messages import TaskPayload, WorkerRegistration
 from penstock.worker.functions import TaskFunction
 from penstock.worker.outcomes import Outcome
 

@@ -16,13 +16,13 @@ from tenacity import AsyncRetrying, RetryCallState, retry_if_exception, wait_fix
 
 from penstock.config.logging import get_logger, is_configured
 from penstock.config.settings import LogSettings, Settings, SettingsError, load
+from penstock.engine.definition.identifiers import problem_with
 from penstock.engine.errors import Conflict, Invalid, PenstockError, Unavailable
-from penstock.engine.identifiers import problem_with
-from penstock.worker.execution import Execution
 from penstock.worker.functions import TaskFunction, task_function
-from penstock.worker.registration import registration
-from penstock.worker.threads import Threads
+from penstock.worker.tasks.execution import Execution
+from penstock.worker.tasks.threads import Threads
 from penstock.worker.transport import Bounds, Intake, Transport
+from penstock.worker.transports.registration import registration
 
 MAX_TASKS_DEFAULT = 100
 TRANSPORTS = ("nats", "bridge")
@@ -154,10 +154,10 @@ class Worker:
         settings = self._settings()
         # Each transport's client is imported by who uses it: so `import penstock.worker` takes a third of the time.
         if self._transport == "nats":
-            from penstock.worker.direct import open_direct
+            from penstock.worker.transports.direct import open_direct
 
             return open_direct(settings.broker, self.worker_id)
-        from penstock.worker.bridge import open_bridge
+        from penstock.worker.transports.bridge import open_bridge
 
         url = self._url or os.environ.get(URL_VARIABLE) or URL_DEFAULT
         return open_bridge(url, self._bridge_token or settings.http.bridge_token, self.worker_id)
@@ -203,7 +203,7 @@ def _new_id() -> str:
 
 def _not_ready(error: BaseException) -> bool:
     """Whether the service may still be starting: no broker yet, or none of its streams."""
-    from penstock.broker.connection import STREAM_NOT_FOUND, ApiError  # as in `_opened`
+    from penstock.broker.nats.connection import STREAM_NOT_FOUND, ApiError  # as in `_opened`
 
     return isinstance(error, Unavailable) or (isinstance(error, ApiError) and error.err_code == STREAM_NOT_FOUND)
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from msgspec import Struct, field, json
 
-from penstock.engine.workflow import StepPlan, Workflow
+from penstock.engine.run.workflow import StepPlan, Workflow
 
 ENDS = {"workflow.completed": "completed", "workflow.failed": "failed", "workflow.cancelled": "cancelled"}
 ANSWERS = ("step.started", "step.completed", "step.failed", "step.continue")

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from penstock.config.limits import STICKY_FALLBACK_S
-from penstock.engine.events import Failure
-from penstock.engine.retry import delay_s, retry_after_s
-from penstock.engine.workflow import Workflow
+from penstock.engine.run.events import Failure
+from penstock.engine.run.retry import delay_s, retry_after_s
+from penstock.engine.run.workflow import Workflow
 
 from .account import Account, Seen
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from penstock.engine.workflow import Workflow
+from penstock.engine.run.workflow import Workflow
 
 from .account import Account, Seen
 from .executions import Execution, digest

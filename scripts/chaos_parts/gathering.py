@@ -9,13 +9,13 @@ from itertools import pairwise
 
 import orjson
 
-from penstock.actors.loading import advance_safely
+from penstock.actors.runs.loading import advance_safely
 from penstock.broker import names
-from penstock.broker.direct import Stored
+from penstock.broker.nats.direct import Stored
 from penstock.broker.store import Store
-from penstock.engine.events import Malformed, Record, decode
-from penstock.engine.state import Run, to_snapshot
-from penstock.engine.workflow import Workflow
+from penstock.engine.run.events import Malformed, Record, decode
+from penstock.engine.run.state import Run, to_snapshot
+from penstock.engine.run.workflow import Workflow
 
 from .account import Account, Seen, wire_event
 from .api import Api

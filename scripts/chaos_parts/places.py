@@ -13,7 +13,7 @@ from pathlib import Path
 
 from load.processes import descendants
 
-from penstock.broker.command import Command
+from penstock.broker.embedded.command import Command
 
 PR_SET_CHILD_SUBREAPER = 36
 LOOK_S = 0.1

@@ -6,7 +6,7 @@ import asyncio
 import os
 from contextlib import suppress
 
-from penstock.broker.connection import ApiError, Broker, connect
+from penstock.broker.nats.connection import ApiError, Broker, connect
 from penstock.config.settings import BrokerSettings
 from penstock.engine.errors import PenstockError
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 
-from penstock.broker.command import Command
+from penstock.broker.embedded.command import Command
 
 NAME = "loadtest-chain"
 TASK = "loadtest.echo"

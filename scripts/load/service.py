@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import orjson
 
-from penstock.broker.command import Command
+from penstock.broker.embedded.command import Command
 
 from .client import Client
 from .connection import LostError

@@ -6,11 +6,11 @@ import asyncio
 
 import pytest
 
-from penstock.actors import control
+from penstock.actors.control import verbs
 from penstock.broker.store import Store
 from penstock.engine.errors import Conflict, Unavailable
-from penstock.engine.events import Event, Resumed, RunFailure, StepCompleted, WorkflowCompleted, WorkflowFailed, WorkflowResumed
-from penstock.engine.state import Run, RunStatus
+from penstock.engine.run.events import Event, Resumed, RunFailure, StepCompleted, WorkflowCompleted, WorkflowFailed, WorkflowResumed
+from penstock.engine.run.state import Run, RunStatus
 from tests.support.world import chain, start
 
 
@@ -32,16 +32,16 @@ async def test_a_run_that_completes_between_the_look_and_the_cancellation_is_a_c
     run_id = await start(store, chain("brief", 1))
     interpose(store, monkeypatch, StepCompleted(run_id=run_id, step_id="s0", attempt_number=1), WorkflowCompleted(run_id=run_id))
     with pytest.raises(Conflict, match="is completed already"):
-        await control.cancel(store, run_id)
-    assert RunStatus.COMPLETED is (await control.get(store, run_id)).status
+        await verbs.cancel(store, run_id)
+    assert RunStatus.COMPLETED is (await verbs.get(store, run_id)).status
 
 
 async def test_a_run_that_fails_between_the_look_and_the_cancellation_is_a_conflict(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     run_id = await start(store, chain("brief", 1))
     interpose(store, monkeypatch, WorkflowFailed(run_id=run_id, payload=RunFailure(error="no luck")))
     with pytest.raises(Conflict, match="is failed already"):
-        await control.cancel(store, run_id)
-    assert RunStatus.FAILED is (await control.get(store, run_id)).status
+        await verbs.cancel(store, run_id)
+    assert RunStatus.FAILED is (await verbs.get(store, run_id)).status
 
 
 async def test_a_run_that_fails_and_is_resumed_meanwhile_is_cancelled_after_all(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -58,25 +58,25 @@ async def test_a_run_that_fails_and_is_resumed_meanwhile_is_cancelled_after_all(
         return seq
 
     monkeypatch.setattr(store.history, "append", between)
-    await control.cancel(store, run_id)
-    assert RunStatus.CANCELLED is (await control.get(store, run_id)).status
+    await verbs.cancel(store, run_id)
+    assert RunStatus.CANCELLED is (await verbs.get(store, run_id)).status
 
 
 async def test_cancelling_twice_is_cancelling_once(store: Store) -> None:
     run_id = await start(store, chain("brief", 1))
-    await control.cancel(store, run_id)
-    await control.cancel(store, run_id)
+    await verbs.cancel(store, run_id)
+    await verbs.cancel(store, run_id)
     assert 2 == len(await store.history.read(run_id))
 
 
 async def test_a_cancellation_that_others_overtake_for_ever_comes_to_an_end(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     run_id = await start(store, chain("resumed.for.ever", 1))
-    running = await control.get(store, run_id)
+    running = await verbs.get(store, run_id)
 
     async def get(_: Store, __: str) -> Run:
         return running
 
-    monkeypatch.setattr(control, "get", get)
+    monkeypatch.setattr(verbs, "get", get)
     async with asyncio.timeout(10):
         with pytest.raises(Unavailable, match="though it was cancelled 10 times"):
-            await control.cancel(store, run_id)
+            await verbs.cancel(store, run_id)

@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 from msgspec import Raw
 
-from penstock.actors import control
-from penstock.broker.provisioning import provision
+from penstock.actors.control import verbs
 from penstock.broker.store import Store, open_store
+from penstock.broker.streams.provisioning import provision
 from penstock.config.settings import BrokerSettings
 from penstock.engine.errors import Conflict, NotFound
-from penstock.engine.events import WorkflowCancelled, WorkflowStarted, decode
-from penstock.engine.state import RunStatus
+from penstock.engine.run.events import WorkflowCancelled, WorkflowStarted, decode
+from penstock.engine.run.state import RunStatus
 from tests.support.server import NODES, cluster
 from tests.support.waiting import until
 from tests.support.world import chain, register
@@ -42,7 +42,7 @@ async def test_in_a_cluster_a_scheduled_run_either_starts_or_is_cancelled(stores
     definition, digest = await register(stores[0], chain("later", 1))
     first = datetime.now(UTC) + timedelta(seconds=5)
     begun = await asyncio.gather(
-        *(control.schedule(stores[n % NODES], definition, digest, Raw(b"1"), first + timedelta(milliseconds=2 * n)) for n in range(300))
+        *(verbs.schedule(stores[n % NODES], definition, digest, Raw(b"1"), first + timedelta(milliseconds=2 * n)) for n in range(300))
     )
     run_ids = [one.run_id for one in begun]
     assert datetime.now(UTC) < first, "the machine is too slow for this test"
@@ -55,7 +55,7 @@ async def test_in_a_cluster_a_scheduled_run_either_starts_or_is_cancelled(stores
             first, *rest = await _later_events(stores[1], run_id)
             assert first is WorkflowCancelled
             assert rest in ([], [WorkflowStarted])  # it may have been on its way; of a run that has ended it changes nothing
-            run = await control.get(stores[2], run_id)
+            run = await verbs.get(stores[2], run_id)
             assert (RunStatus.CANCELLED, 0) == (run.status, sum(step.attempts for step in run.steps.values()))
         else:
             await until(lambda: _has_started(stores[1], run_id))  # noqa: B023 - awaited at once
@@ -65,15 +65,15 @@ async def test_in_a_cluster_a_scheduled_run_either_starts_or_is_cancelled(stores
 async def test_in_a_cluster_a_key_means_one_run_for_all_that_use_it(stores: list[Store]) -> None:
     definition, digest = await register(stores[0], chain("later", 1))
     at = datetime.now(UTC) + timedelta(days=1)
-    begun = await asyncio.gather(*(control.schedule(store, definition, digest, Raw(b"1"), at, "key") for store in stores * 10))
+    begun = await asyncio.gather(*(verbs.schedule(store, definition, digest, Raw(b"1"), at, "key") for store in stores * 10))
     [run_id] = {one.run_id for one in begun}
     assert all(one.scheduled for one in begun)
     assert 1 == len(await stores[0].history.read(run_id))
-    found = await asyncio.gather(*(control.unschedule(store, run_id) for store in stores * 10), return_exceptions=True)
+    found = await asyncio.gather(*(verbs.unschedule(store, run_id) for store in stores * 10), return_exceptions=True)
     assert 1 == found.count(None)
     assert {NotFound, type(None)} == {type(one) for one in found}
     with pytest.raises(Conflict):
-        await control.replay(stores[0], run_id)
+        await verbs.replay(stores[0], run_id)
 
 
 async def _take_back(stores: Sequence[Store], run_ids: Sequence[str]) -> set[str]:
@@ -83,7 +83,7 @@ async def _take_back(stores: Sequence[Store], run_ids: Sequence[str]) -> set[str
     async def one(store: Store) -> None:
         for run_id in waiting:
             try:
-                await control.unschedule(store, run_id)
+                await verbs.unschedule(store, run_id)
                 taken.add(run_id)
             except NotFound:
                 pass

@@ -8,15 +8,15 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from penstock.actors import trigger_control
-from penstock.actors.occurrences import Occurrences
-from penstock.actors.settling import prepare
+from penstock.actors.control import triggers
+from penstock.actors.triggers.reconcile import prepare
+from penstock.actors.triggers.trigger_events import Occurrences
 from penstock.broker import names
-from penstock.broker.events import Tick, text_of
-from penstock.broker.provisioning import provision
-from penstock.broker.pull import Delivery
+from penstock.broker.nats.pull import Delivery
 from penstock.broker.store import Store, open_store
-from penstock.broker.triggers import Kept, Progress
+from penstock.broker.streams.events import Tick, text_of
+from penstock.broker.streams.provisioning import provision
+from penstock.broker.triggers.triggers import Kept, Progress
 from penstock.config.settings import BrokerSettings
 from penstock.engine.times import rfc3339
 from tests.support.clocks import set_clock
@@ -32,8 +32,8 @@ SECONDLY = {"expression": "* * * * * *"}
 @pytest.fixture
 async def store(store: Store) -> Store:
     """Without the triggers of earlier tests."""
-    for kept in await trigger_control.get_all(store):
-        await trigger_control.delete(store, kept.trigger.name)
+    for kept in await triggers.get_all(store):
+        await triggers.delete(store, kept.trigger.name)
     return store
 
 

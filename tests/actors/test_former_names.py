@@ -8,16 +8,16 @@ from typing import Any
 
 import pytest
 
-from penstock.actors import control
-from penstock.actors.former_names import Look
-from penstock.actors.membership import new_member
-from penstock.actors.ownership import open_shard
+from penstock.actors.control import verbs
+from penstock.actors.maintenance.former_names import Look
+from penstock.actors.ownership.membership import new_member
+from penstock.actors.ownership.ownership import open_shard
 from penstock.broker import names
-from penstock.broker.pull import Delivery, open_pull
+from penstock.broker.nats.pull import Delivery, open_pull
 from penstock.broker.store import Store, open_store
 from penstock.config.settings import BrokerSettings
-from penstock.engine.events import StepCompleted
-from penstock.engine.state import RunStatus
+from penstock.engine.run.events import StepCompleted
+from penstock.engine.run.state import RunStatus
 from tests.support.waiting import until, until_true
 from tests.support.world import chain, echo, ended, start
 
@@ -122,7 +122,7 @@ async def test_a_task_for_a_worker_with_dots_in_its_id_waits_for_it_under_its_na
 
 async def test_a_task_of_a_run_that_has_ended_is_taken_back_under_either_name(store: Store) -> None:
     run_id = await queued(store, "ended")
-    await control.cancel(store, run_id)
+    await verbs.cancel(store, run_id)
     await ended(store, run_id)
     subject = f"task.ended.echo.g.{run_id}"
 

@@ -12,15 +12,15 @@ import pytest
 from msgspec import Raw
 from structlog.testing import capture_logs
 
-from penstock.actors import control
-from penstock.actors.membership import new_member
-from penstock.actors.ownership import open_shard
-from penstock.broker.provisioning import provision
+from penstock.actors.control import verbs
+from penstock.actors.ownership.membership import new_member
+from penstock.actors.ownership.ownership import open_shard
 from penstock.broker.store import Store, open_store
+from penstock.broker.streams.provisioning import provision
 from penstock.config.limits import MIB
-from penstock.engine.definitions import WorkflowDef
+from penstock.engine.definition.definitions import WorkflowDef
 from penstock.engine.errors import Full
-from penstock.engine.state import RunStatus
+from penstock.engine.run.state import RunStatus
 from tests.support.little_room import FULL, fill, make_room, small_broker
 from tests.support.own_broker import OwnBroker
 from tests.support.waiting import until_true
@@ -42,10 +42,10 @@ async def refused(store: Store, definition: WorkflowDef, digest: str) -> list[st
     """What is said to each kind of start."""
     later = datetime.now(UTC) + timedelta(hours=1)
     tries = (
-        control.start(store, definition, digest, Raw(b"1")),
-        control.start(store, definition, digest, Raw(b"1"), "key"),
-        control.start_all(store, definition, digest, [Raw(b"1"), Raw(b"2")]),
-        control.schedule(store, definition, digest, Raw(b"1"), later),
+        verbs.start(store, definition, digest, Raw(b"1")),
+        verbs.start(store, definition, digest, Raw(b"1"), "key"),
+        verbs.start_all(store, definition, digest, [Raw(b"1"), Raw(b"2")]),
+        verbs.schedule(store, definition, digest, Raw(b"1"), later),
         store.signals.put("r.more", b"1"),
     )
     found = await asyncio.gather(*tries, return_exceptions=True)
@@ -57,7 +57,7 @@ async def test_runs_in_flight_wait_for_room_and_complete_when_there_is_some(smal
     broker, store = small
     definition, digest = await register(store, chain("full"))
     async with open_store(broker.settings, "shard") as own, open_shard(own, new_member("shard")):
-        run_ids = await control.start_all(store, definition, digest, [Raw(b"%d" % n) for n in range(RUNS)])
+        run_ids = await verbs.start_all(store, definition, digest, [Raw(b"%d" % n) for n in range(RUNS)])
         await until_true(lambda: own.publisher.in_flight == 0)
         await fill(store)
         with capture_logs() as logs:
@@ -66,7 +66,7 @@ async def test_runs_in_flight_wait_for_room_and_complete_when_there_is_some(smal
                 await until_true(lambda: len(worker.seen) == RUNS and store.publisher.in_flight > 0)
                 await make_room(store)
                 runs = [await ended(store, run_id) for run_id in run_ids]
-        assert await control.start(store, definition, digest, Raw(b"1"))
+        assert await verbs.start(store, definition, digest, Raw(b"1"))
     assert {run.status for run in runs} == {RunStatus.COMPLETED}
     assert len(worker.seen) == 3 * RUNS
     assert sum(line["event"] == "broker_refused" for line in logs) <= 2
@@ -76,7 +76,7 @@ async def test_a_larger_store_after_a_restart_lets_everything_go_on(small: tuple
     broker, store = small
     definition, digest = await register(store, chain("larger"))
     async with open_store(broker.settings, "shard") as own, open_shard(own, new_member("shard")):
-        run_ids = await control.start_all(store, definition, digest, [Raw(b"%d" % n) for n in range(RUNS)])
+        run_ids = await verbs.start_all(store, definition, digest, [Raw(b"%d" % n) for n in range(RUNS)])
         await fill(store)
         await refused(store, definition, digest)
         broker.stop()

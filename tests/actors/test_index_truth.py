@@ -8,17 +8,18 @@ import pytest
 from msgspec import Raw
 from uuid_utils import uuid7
 
-from penstock.actors import control, index_follower
-from penstock.actors.index_file import index_path
-from penstock.actors.loading import load, load_many
-from penstock.actors.membership import new_member
-from penstock.actors.ownership import open_shard
-from penstock.actors.run_index import RunIndex
+from penstock.actors.control import verbs
+from penstock.actors.index import follower
+from penstock.actors.index.file import index_path
+from penstock.actors.index.run_index import RunIndex
+from penstock.actors.ownership.membership import new_member
+from penstock.actors.ownership.ownership import open_shard
+from penstock.actors.runs.loading import load, load_many
 from penstock.broker import names
 from penstock.broker.store import Store, open_store
 from penstock.config.settings import BrokerSettings
 from penstock.engine.errors import Unavailable
-from penstock.engine.events import (
+from penstock.engine.run.events import (
     Failure,
     RunFailure,
     StepCompleted,
@@ -29,7 +30,7 @@ from penstock.engine.events import (
     WorkflowResumed,
     encode,
 )
-from penstock.engine.state import Run, to_snapshot
+from penstock.engine.run.state import Run, to_snapshot
 from tests.support.own_follower import following
 from tests.support.waiting import until
 from tests.support.world import chain, echo, ended, start
@@ -106,7 +107,7 @@ async def test_a_failure_that_comes_after_the_run_was_resumed_is_none(
 async def test_an_event_that_names_another_run_is_of_none(
     store: Store, index: RunIndex, broker_settings: BrokerSettings, parked: str
 ) -> None:
-    other = await control.start(store, *await store.definitions.latest((await _run(store, parked)).workflow_id), Raw(b"1"))
+    other = await verbs.start(store, *await store.definitions.latest((await _run(store, parked)).workflow_id), Raw(b"1"))
     async with following(store, broker_settings) as seen:
         await store.publisher.send(names.history_subject(parked), encode(WorkflowCancelled(run_id=other)))
         await seen()
@@ -123,8 +124,8 @@ async def test_an_end_that_the_owner_tells_is_believed(
         looked_up.extend(run_ids)
         return await load_many(store, run_ids)
 
-    monkeypatch.setattr(index_follower, "load_many", look_up)
-    monkeypatch.setattr(index_follower, "CONFIRM_AFTER_S", 0.0)
+    monkeypatch.setattr(follower, "load_many", look_up)
+    monkeypatch.setattr(follower, "CONFIRM_AFTER_S", 0.0)
     name = f"w{uuid7().hex}"
     async with following(store, broker_settings) as seen, echo(store, f"{name}.echo"):
         completed = [await start(store, chain(name, 2)) for _ in range(20)]
@@ -143,7 +144,7 @@ async def test_an_end_that_the_last_follower_could_not_confirm_is_confirmed_by_t
     store: Store, index: RunIndex, broker_settings: BrokerSettings, parked: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patience:
-        patience.setattr(index_follower, "CONFIRM_AFTER_S", 1e9)
+        patience.setattr(follower, "CONFIRM_AFTER_S", 1e9)
         async with following(store, broker_settings) as seen:
             await store.history.append(WorkflowCompleted(run_id=parked))
             await seen()
@@ -186,7 +187,7 @@ async def test_what_was_rerun_is_known_with_and_without_the_log(
     store: Store, index: RunIndex, broker_settings: BrokerSettings, parked: str
 ) -> None:
     definition, digest = await store.definitions.latest((await _run(store, parked)).workflow_id)
-    again = control.started(control.new_run_id(), definition, digest, Raw(b"1"), control.now(), rerun_of=parked)
+    again = verbs.started(verbs.new_run_id(), definition, digest, Raw(b"1"), verbs.now(), rerun_of=parked)
     await store.history.append(again)
     async with following(store, broker_settings) as seen:
         await seen()

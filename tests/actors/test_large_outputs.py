@@ -9,21 +9,21 @@ import orjson
 import pytest
 from msgspec import Raw
 
-from penstock.actors import control, rerunning
-from penstock.actors.loading import load
-from penstock.actors.membership import new_member
-from penstock.actors.outputs import input_of, output_of, shown
-from penstock.actors.ownership import open_shard
-from penstock.actors.shard import Shard
+from penstock.actors.control import retry, verbs
+from penstock.actors.ownership.membership import new_member
+from penstock.actors.ownership.ownership import open_shard
+from penstock.actors.runs.loading import load
+from penstock.actors.runs.outputs import input_of, output_of, shown
+from penstock.actors.runs.shard import Shard
 from penstock.broker import names
 from penstock.broker.store import Store, open_store
-from penstock.broker.worker_protocol import TaskPayload
+from penstock.broker.worker_messages import TaskPayload
 from penstock.config.limits import KIB, MIB, PAYLOAD_BYTES_MAX
 from penstock.config.settings import BrokerSettings
 from penstock.engine.errors import NotFound
-from penstock.engine.events import WorkflowCompleted, decode
-from penstock.engine.payloads import Kept
-from penstock.engine.state import Run, RunStatus, from_snapshot, to_snapshot
+from penstock.engine.run.events import WorkflowCompleted, decode
+from penstock.engine.run.payloads import Kept
+from penstock.engine.run.state import Run, RunStatus, from_snapshot, to_snapshot
 from tests.support.waiting import until, until_true
 from tests.support.world import Echo, chain, echo, ended, register, start
 
@@ -174,7 +174,7 @@ async def test_a_failed_run_goes_on_with_the_large_outputs_that_it_had(store: St
     async with echo(store, "first", large), echo(store, "once", fail_once):
         run_id = await start(store, document)
         await ended(store, run_id)
-        await control.replay(store, run_id)
+        await verbs.replay(store, run_id)
         run = await completed(store, run_id)
     assert run.status is RunStatus.COMPLETED
     assert [bytes(one) for one in failed] == [output("a")] * 2
@@ -183,17 +183,17 @@ async def test_a_failed_run_goes_on_with_the_large_outputs_that_it_had(store: St
 async def test_a_rerun_has_the_large_input_of_the_run_before_or_says_that_it_is_gone(store: Store, shard: Shard) -> None:
     document = {**chain("again", 1), "timeout": "20ms"}
     definition, digest = await register(store, document)
-    latest = rerunning.Latest(definition, digest, None)
+    latest = retry.Latest(definition, digest, None)
     run_id = await start(store, document, output("input"))
     first = await ended(store, run_id)
-    done = await rerunning.rerun(store, rerunning.Plan([run_id]), latest, dry_run=False)
+    done = await retry.rerun(store, retry.Plan([run_id]), latest, dry_run=False)
     [again] = [retry.new_run_id for retry in done.retried]
     assert again is not None
-    assert bytes(await input_of(store, await control.get(store, again))) == output("input")
+    assert bytes(await input_of(store, await verbs.get(store, again))) == output("input")
     assert first.input_at is not None
     await until(lambda: store.runs.get(run_id))
     await store.broker.api(f"STREAM.MSG.DELETE.{names.HISTORY}", {"seq": first.input_at.seq})
-    gone = await rerunning.rerun(store, rerunning.Plan([run_id]), latest, dry_run=False)
+    gone = await retry.rerun(store, retry.Plan([run_id]), latest, dry_run=False)
     assert (gone.retried, [skipped.run_id for skipped in gone.skipped]) == ([], [run_id])
     assert gone.skipped[0].reason == f"event {first.input_at.seq} of the history, with {PAYLOAD_BYTES_MAX} bytes, is not there any more"
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from penstock.actors.loading import load
-from penstock.actors.membership import new_member
-from penstock.actors.ownership import open_shard
+from penstock.actors.ownership.membership import new_member
+from penstock.actors.ownership.ownership import open_shard
+from penstock.actors.runs.loading import load
 from penstock.broker import names
 from penstock.broker.store import Store
-from penstock.engine.events import StepCompleted
-from penstock.engine.state import RunStatus
+from penstock.engine.run.events import StepCompleted
+from penstock.engine.run.state import RunStatus
 from tests.support.waiting import until
 from tests.support.world import chain, echo, ended, start
 

@@ -10,21 +10,21 @@ from datetime import datetime
 import pytest
 from msgspec import Raw
 
-from penstock.actors import control
-from penstock.actors.membership import new_member
-from penstock.actors.ownership import open_shard
-from penstock.actors.run_actor import RunActor
-from penstock.actors.shard import Shard
-from penstock.actors.starting import Starter
-from penstock.actors.tally import seconds
+from penstock.actors.control import verbs
+from penstock.actors.ownership.membership import new_member
+from penstock.actors.ownership.ownership import open_shard
+from penstock.actors.runs.run_actor import RunActor
+from penstock.actors.runs.run_metrics import seconds
+from penstock.actors.runs.shard import Shard
+from penstock.actors.triggers.starting import Starter
 from penstock.broker import names
-from penstock.broker.meters import Histogram
 from penstock.broker.store import Store, open_store
-from penstock.broker.worker_protocol import TaskPayload
+from penstock.broker.worker_messages import TaskPayload
 from penstock.config.settings import BrokerSettings
-from penstock.engine.events import StepCompleted, StepStarted
+from penstock.engine.run.events import StepCompleted, StepStarted
 from penstock.engine.times import rfc3339
-from penstock.engine.trigger import parse as parse_trigger
+from penstock.engine.trigger.trigger import parse as parse_trigger
+from penstock.telemetry.meters import Histogram
 from tests.support.waiting import until, until_true
 from tests.support.world import Echo, chain, echo, ended, register, start
 
@@ -68,7 +68,7 @@ async def all_counted(shard: Shard, workflow: str, count: int) -> None:
 async def test_runs_and_steps_are_counted_exactly(store: Store, shard: Shard) -> None:
     definition, digest = await register(store, chain("exact"))
     async with echo(store, "exact.echo"):
-        run_ids = await control.start_all(store, definition, digest, [Raw(b"%d" % n) for n in range(200)])
+        run_ids = await verbs.start_all(store, definition, digest, [Raw(b"%d" % n) for n in range(200)])
         for run_id in run_ids:
             await ended(store, run_id)
         await all_counted(shard, "exact", 200)
@@ -195,7 +195,7 @@ async def test_an_actor_that_starts_over_counts_nothing_twice(store: Store, shar
 
 
 async def test_buried_events_are_counted(store: Store, shard: Shard) -> None:
-    await store.publisher.send(names.history_subject(control.new_run_id()), b"not json")
+    await store.publisher.send(names.history_subject(verbs.new_run_id()), b"not json")
     await until_true(lambda: reading(shard, "penstock_events_buried_total") == 1)
 
 
@@ -242,7 +242,7 @@ async def test_spans_are_made_of_a_traced_run_and_of_no_other(store: Store, brok
 async def test_a_run_that_a_trigger_starts_is_counted_once(store: Store) -> None:
     await register(store, chain("fired", 1))
     trigger = parse_trigger({"name": "t", "workflow": "fired", "subject": {"subject": "orders.*"}})
-    starter, run_id = Starter(store), control.new_run_id()
+    starter, run_id = Starter(store), verbs.new_run_id()
     for _ in range(2):
-        await starter.start(trigger, run_id, Raw(b"1"), control.now())
+        await starter.start(trigger, run_id, Raw(b"1"), verbs.now())
     assert {("subject",): 1} == store.meters.counter("penstock_trigger_fires_total")

@@ -6,15 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from penstock.actors import ownership
-from penstock.actors.membership import new_member
-from penstock.actors.ownership import open_shard
+from penstock.actors.ownership import ownership
+from penstock.actors.ownership.membership import new_member
+from penstock.actors.ownership.ownership import open_shard
 from penstock.broker import names
-from penstock.broker.owners import Claim
-from penstock.broker.provisioning import provision
+from penstock.broker.records.owners import Claim
 from penstock.broker.store import Store, open_store
+from penstock.broker.streams.provisioning import provision
 from penstock.config.settings import BrokerSettings
-from penstock.engine.state import RunStatus
+from penstock.engine.run.state import RunStatus
 from tests.support.server import server
 from tests.support.waiting import until, until_true
 from tests.support.world import chain, echo, ended, start

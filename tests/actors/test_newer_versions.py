@@ -6,17 +6,18 @@ import pytest
 from msgspec import Raw
 from structlog.testing import capture_logs
 
-from penstock.actors import control, run_actor
-from penstock.actors.loading import load, load_many
-from penstock.actors.membership import new_member
-from penstock.actors.ownership import open_shard
+from penstock.actors.control import verbs
+from penstock.actors.ownership.membership import new_member
+from penstock.actors.ownership.ownership import open_shard
+from penstock.actors.runs import run_actor
+from penstock.actors.runs.loading import load, load_many
 from penstock.broker import names
-from penstock.broker.direct import Stored
+from penstock.broker.nats.direct import Stored
 from penstock.broker.store import Store
 from penstock.engine import formats
 from penstock.engine.errors import NeedsUpgrade
-from penstock.engine.events import StepCompleted
-from penstock.engine.state import Run, RunStatus, to_snapshot
+from penstock.engine.run.events import StepCompleted
+from penstock.engine.run.state import Run, RunStatus, to_snapshot
 from tests.support.waiting import until
 from tests.support.world import chain, echo, ended, register, start
 
@@ -86,7 +87,7 @@ async def test_a_run_whose_definition_needs_a_newer_version_waits_for_it(store: 
     assert entry is not None
     await bucket.put(key, formats.stamped(entry.value, NEWER))
     async with open_shard(store, new_member("shard")):
-        run_id = await control.start(store, definition, digest, Raw(b"null"))
+        run_id = await verbs.start(store, definition, digest, Raw(b"null"))
         await waits(store, run_id)
         monkeypatch.setattr(formats, "VERSION", NEWER)
         async with echo(store, "later.echo"):

@@ -13,26 +13,26 @@ import pytest
 from msgspec import Raw
 from msgspec.structs import replace
 
-from penstock.actors import control
-from penstock.actors.broker_clock import BrokerClock
-from penstock.actors.draining import drain
-from penstock.actors.lease import Lease, LeaseLost, now
-from penstock.actors.loading import load
-from penstock.actors.membership import Membership, new_member
-from penstock.actors.ownership import open_shard
-from penstock.actors.places import free_places, occupied
-from penstock.actors.shard import Shard
-from penstock.actors.timers import Timers
+from penstock.actors.control import verbs
+from penstock.actors.control.drain import drain
+from penstock.actors.ownership.membership import Membership, new_member
+from penstock.actors.ownership.ownership import open_shard
+from penstock.actors.ownership.places import free_places, occupied
+from penstock.actors.runs.broker_clock import BrokerClock
+from penstock.actors.runs.lease import Lease, LeaseLost, now
+from penstock.actors.runs.loading import load
+from penstock.actors.runs.shard import Shard
+from penstock.actors.runs.timers import Timers
 from penstock.broker import names
-from penstock.broker.owners import Member
+from penstock.broker.records.owners import Member
 from penstock.broker.store import Store, open_store
-from penstock.broker.worker_protocol import TaskPayload
+from penstock.broker.worker_messages import TaskPayload
 from penstock.config.limits import LEASE_S, PARTITIONS
 from penstock.config.settings import BrokerSettings
-from penstock.engine.commands import SetTimer
 from penstock.engine.errors import Conflict, Full, NotFound
-from penstock.engine.events import StepCompleted
-from penstock.engine.state import RunStatus
+from penstock.engine.run.commands import SetTimer
+from penstock.engine.run.events import StepCompleted
+from penstock.engine.run.state import RunStatus
 from tests.support.line import line
 from tests.support.waiting import until, until_true
 from tests.support.world import Echo, chain, echo, ended, register, start
@@ -63,10 +63,10 @@ async def test_a_shard_that_joins_gets_its_share_and_gives_it_back_when_it_leave
     definition, digest = await register(store, chain("moving"))
     async with echo(store, "moving.echo") as worker, opened(broker_settings, "a") as one:
         assert ALL == one.partitions
-        first = await control.start_all(store, definition, digest, [Raw(b"1")] * 200)
+        first = await verbs.start_all(store, definition, digest, [Raw(b"1")] * 200)
         async with opened(broker_settings, "b") as other:
             await share(one, other)
-            second = await control.start_all(store, definition, digest, [Raw(b"1")] * 200)
+            second = await verbs.start_all(store, definition, digest, [Raw(b"1")] * 200)
             await until_true(lambda: worker.seen.total() > 900)
         await share(one)
         runs = [await ended(store, run_id) for run_id in [*first, *second]]
@@ -100,10 +100,10 @@ async def test_the_runs_of_a_shard_that_is_cut_off_go_on_at_another_and_what_it_
         opened(msgspec.structs.replace(broker_settings, url=wire.url), "b") as other,
     ):
         await share(one, other)
-        run_ids = await control.start_all(store, definition, digest, [Raw(b"1")] * 200)
+        run_ids = await verbs.start_all(store, definition, digest, [Raw(b"1")] * 200)
         await until_true(lambda: worker.seen.total() > 100)
         wire.cut()
-        run_ids += await control.start_all(store, definition, digest, [Raw(b"1")] * 100)
+        run_ids += await verbs.start_all(store, definition, digest, [Raw(b"1")] * 100)
         runs = [await ended(store, run_id) for run_id in run_ids]
         assert ALL == one.partitions
         assert not other.lease.good
@@ -176,7 +176,7 @@ async def test_the_consumer_of_a_former_owner_is_gone_and_with_it_its_requests_a
 
 
 async def test_a_timer_that_a_later_owner_has_set_is_neither_replaced_nor_withdrawn(store: Store) -> None:
-    run_id = control.new_run_id()
+    run_id = verbs.new_run_id()
     subject = names.schedule_subject(run_id, "late")
     lease, renewed = Lease(), Lease()
     renewed.renewed(now())
@@ -198,7 +198,7 @@ async def test_a_timer_that_a_later_owner_has_set_is_neither_replaced_nor_withdr
 
 
 async def test_a_timer_that_stands_still_on_its_way_does_not_replace_a_later_owners(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    run_id = control.new_run_id()
+    run_id = verbs.new_run_id()
     subject, partition = names.schedule_subject(run_id, "slow"), names.partition(run_id)
     headers = {names.SCHEDULE: "@at 2126-01-01T00:00:00Z", names.SCHEDULE_TARGET: names.history_subject(run_id)}
     lease = Lease()
@@ -222,7 +222,7 @@ async def test_a_timer_that_stands_still_on_its_way_does_not_replace_a_later_own
 
 
 async def test_tasks_that_a_later_owner_has_queued_are_not_withdrawn(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    run_id = control.new_run_id()
+    run_id = verbs.new_run_id()
     subject = names.task_subject("spared.echo", run_id)
     await store.publisher.send(subject, b"ours")
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.actors.placement import placed
+from penstock.actors.ownership.placement import placed
 from penstock.config.limits import PARTITIONS
 
 PLACES = st.sets(st.text(min_size=1, max_size=20), min_size=1, max_size=2 * PARTITIONS)

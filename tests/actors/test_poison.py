@@ -10,23 +10,24 @@ from typing import Any
 import pytest
 from msgspec import Raw
 
-from penstock.actors import control, loading, run_actor
-from penstock.actors.loading import Loaded, load_many
-from penstock.actors.membership import new_member
-from penstock.actors.ownership import open_shard
-from penstock.actors.shard import Shard
+from penstock.actors.control import verbs
+from penstock.actors.ownership.membership import new_member
+from penstock.actors.ownership.ownership import open_shard
+from penstock.actors.runs import loading, run_actor
+from penstock.actors.runs.loading import Loaded, load_many
+from penstock.actors.runs.shard import Shard
 from penstock.broker import names
-from penstock.broker.provisioning import provision
-from penstock.broker.publisher import ack_seq
+from penstock.broker.nats.publisher import ack_seq
 from penstock.broker.store import Store, open_store
+from penstock.broker.streams.provisioning import provision
 from penstock.config.limits import EVENT_FAILURES_MAX
 from penstock.config.settings import BrokerSettings
-from penstock.engine.commands import Command
 from penstock.engine.errors import Conflict
-from penstock.engine.events import Record, StepCompleted, WorkflowFailed, decode
-from penstock.engine.state import Run, RunStatus, StepStatus
+from penstock.engine.run.commands import Command
+from penstock.engine.run.events import Record, StepCompleted, WorkflowFailed, decode
+from penstock.engine.run.state import Run, RunStatus, StepStatus
+from penstock.engine.run.workflow import Workflow
 from penstock.engine.times import rfc3339
-from penstock.engine.workflow import Workflow
 from tests.support.waiting import until, until_true
 from tests.support.world import chain, echo, ended, register, start
 
@@ -151,7 +152,7 @@ async def test_an_event_at_which_the_engine_fails_is_a_dead_letter_and_changes_n
     await store.history.append(poison, message_id="poison")
     [letter] = await buried(store, run_id, 1)
     assert b"poison" in letter
-    before = await control.get(store, run_id)
+    before = await verbs.get(store, run_id)
     assert (before.status, before.steps["s0"].status) == (RunStatus.RUNNING, StepStatus.QUEUED)
     async with echo(store, "bug.echo"):
         runs = [await ended(store, one) for one in (run_id, other)]
@@ -192,7 +193,7 @@ async def test_a_failed_run_without_its_definition_cannot_go_on_and_says_so(stor
     await store.bucket(names.DEFINITIONS).delete(names.definition_key("late", digest))
     async with open_store(broker_settings, "second") as own:
         with pytest.raises(Conflict, match=f"run {run_id} cannot go on, its definition is not in the store"):
-            await control.replay(own, run_id)
+            await verbs.replay(own, run_id)
 
 
 @pytest.mark.parametrize("fails", [False, True])
@@ -200,7 +201,7 @@ async def test_a_start_that_comes_while_its_actor_gives_up_is_not_given_up(
     store: Store, shard: Shard, monkeypatch: pytest.MonkeyPatch, fails: bool
 ) -> None:
     definition, digest = await register(store, chain("late", 1))
-    run_id, tries = control.new_run_id(), 0
+    run_id, tries = verbs.new_run_id(), 0
     last_look, go_on = asyncio.Event(), asyncio.Event()
     read = run_actor.load
 
@@ -218,7 +219,7 @@ async def test_a_start_that_comes_while_its_actor_gives_up_is_not_given_up(
     early = StepCompleted(run_id=run_id, step_id="another", attempt_number=1, worker_id="w")
     await store.history.append(early)
     await last_look.wait()
-    await store.history.append(control.started(run_id, definition, digest, Raw(b"1"), rfc3339(time.time())))
+    await store.history.append(verbs.started(run_id, definition, digest, Raw(b"1"), rfc3339(time.time())))
     await until_true(lambda: len(shard.actors[run_id]._mail) == 2)
     go_on.set()
     async with echo(store, "late.echo"):

@@ -8,20 +8,22 @@ from collections.abc import AsyncIterator
 import pytest
 from msgspec import Raw
 
-from penstock.actors import control, run_actor
-from penstock.actors import shard as shards
-from penstock.actors.loading import Loaded
-from penstock.actors.mailbox import Lane
-from penstock.actors.membership import new_member
-from penstock.actors.ownership import open_shard
-from penstock.actors.shard import Shard
-from penstock.broker import names, publisher
-from penstock.broker.pull import Delivery
+from penstock.actors.control import verbs
+from penstock.actors.ownership.membership import new_member
+from penstock.actors.ownership.ownership import open_shard
+from penstock.actors.runs import run_actor
+from penstock.actors.runs import shard as shards
+from penstock.actors.runs.loading import Loaded
+from penstock.actors.runs.mailbox import Lane
+from penstock.actors.runs.shard import Shard
+from penstock.broker import names
+from penstock.broker.nats import publisher
+from penstock.broker.nats.pull import Delivery
 from penstock.broker.store import Store, open_store
-from penstock.broker.worker_protocol import TaskPayload
+from penstock.broker.worker_messages import TaskPayload
 from penstock.config.limits import BODY_BYTES_MAX, MIB, PAYLOAD_BYTES_MAX
 from penstock.config.settings import BrokerSettings
-from penstock.engine.state import RunStatus
+from penstock.engine.run.state import RunStatus
 from tests.support.waiting import until_true
 from tests.support.world import Echo, chain, echo, ended, register, start
 
@@ -44,9 +46,9 @@ async def started_in_one_partition(store: Store, name: str, count: int) -> list[
     definition, digest = await register(store, chain(name, 1))
     found: list[str] = []
     while len(found) < count:
-        run_id = control.new_run_id()
+        run_id = verbs.new_run_id()
         if names.partition(run_id) == 0:
-            await store.history.append(control.started(run_id, definition, digest, LARGE, control.now()))
+            await store.history.append(verbs.started(run_id, definition, digest, LARGE, verbs.now()))
             found.append(run_id)
     return found
 
@@ -136,7 +138,7 @@ async def test_a_backlog_is_read_few_runs_at_a_time(store: Store, broker_setting
 
     monkeypatch.setattr(run_actor, "load", counted)
     definition, digest = await register(store, chain("behind", 1))
-    run_ids = await control.start_all(store, definition, digest, [Raw(b"1")] * 500)
+    run_ids = await verbs.start_all(store, definition, digest, [Raw(b"1")] * 500)
     async with open_store(broker_settings, "late") as own, open_shard(own, new_member("late")), echo(own, "behind.echo"):
         runs = [await ended(store, run_id) for run_id in run_ids]
     assert {run.status for run in runs} == {RunStatus.COMPLETED}

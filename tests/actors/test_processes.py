@@ -16,7 +16,7 @@ TOGETHER = """
 """
 PROGRAM = """
 import asyncio, os
-from penstock.actors.processes import _main
+from penstock.actors.processes.children import _main
 from penstock.config.settings import Settings
 from penstock.engine.errors import Unavailable
 

@@ -7,8 +7,8 @@ import sqlite3
 
 import pytest
 
-from penstock.actors import rounds
-from penstock.config.background import FAILURES, end, start
+from penstock.actors.maintenance import rounds
+from penstock.config.process.background import FAILURES, end, start
 from penstock.engine.errors import Unavailable
 
 WAIT_S = 5.0
@@ -45,8 +45,8 @@ async def test_long_work_rests_for_many_times_as_long(monkeypatch: pytest.Monkey
         slept.append(seconds)
         now += seconds
 
-    monkeypatch.setattr("penstock.actors.rounds.time.monotonic", lambda: now)
-    monkeypatch.setattr("penstock.actors.rounds.asyncio.sleep", sleep)
+    monkeypatch.setattr("penstock.actors.maintenance.rounds.time.monotonic", lambda: now)
+    monkeypatch.setattr("penstock.actors.maintenance.rounds.asyncio.sleep", sleep)
     pace = rounds._Pace(10.0)
     for _ in range(100):
         now += 0.02

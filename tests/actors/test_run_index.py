@@ -14,17 +14,18 @@ from pathlib import Path
 import pytest
 from uuid_utils import uuid7
 
-from penstock.actors import index_follower
-from penstock.actors.index_file import IndexFile, Progress, identity, index_path, instant_us, prepare
-from penstock.actors.index_follower import exclusively, follow, follow_when_free
-from penstock.actors.index_rows import Change, Row, fold
-from penstock.actors.run_index import RunIndex
+from penstock.actors.index import follower
+from penstock.actors.index.file import IndexFile, Progress, identity, index_path, instant_us, prepare
+from penstock.actors.index.follower import exclusively, follow, follow_when_free
+from penstock.actors.index.rows import Change, Row, fold
+from penstock.actors.index.run_index import RunIndex
+from penstock.actors.runs.loading import load_many
 from penstock.broker import names
-from penstock.broker.provisioning import provision
-from penstock.broker.publisher import ack_seq
+from penstock.broker.nats.publisher import ack_seq
 from penstock.broker.store import Store, open_store
+from penstock.broker.streams.provisioning import provision
 from penstock.engine.errors import Conflict, Invalid, Unavailable
-from penstock.engine.events import (
+from penstock.engine.run.events import (
     Event,
     Scheduled,
     Started,
@@ -36,7 +37,7 @@ from penstock.engine.events import (
     WorkflowScheduled,
     WorkflowStarted,
 )
-from penstock.engine.state import RunStatus
+from penstock.engine.run.state import RunStatus
 from tests.support.clocks import set_clock
 from tests.support.own_broker import OwnBroker, own_broker
 
@@ -45,7 +46,7 @@ NOON = "2026-01-01T12:00:00Z"
 HOLDER = """
 import sys, time
 from pathlib import Path
-from penstock.actors.index_follower import exclusively
+from penstock.actors.index.follower import exclusively
 with exclusively(Path(sys.argv[1])):
     print("held", flush=True)
     time.sleep(60)
@@ -66,7 +67,7 @@ def index(path: Path) -> Iterator[RunIndex]:
 
 @pytest.fixture
 async def followed(store: Store, path: Path) -> AsyncIterator[None]:
-    async with running(follow(store, path)):
+    async with running(follow(store, path, load_many)):
         yield
 
 
@@ -325,12 +326,12 @@ class TestKeepingUp:
         assert not index.alive()
         with pytest.raises(Unavailable, match="not there yet"):
             index.query()
-        async with running(seen(index, store)) as waiting, running(follow(store, path)):
+        async with running(seen(index, store)) as waiting, running(follow(store, path, load_many)):
             await asyncio.wait_for(asyncio.shield(waiting), SECONDS)
             assert [workflow] == index.query(workflow).run_ids
 
     async def test_the_index_is_alive_as_long_as_somebody_follows(self, store: Store, index: RunIndex, path: Path) -> None:
-        async with running(follow(store, path)):
+        async with running(follow(store, path, load_many)):
             await until(index.alive)
         with IndexFileAt(path) as file:
             file.write((), file.at._replace(beat=time.time() - 10))
@@ -339,7 +340,7 @@ class TestKeepingUp:
     async def test_the_index_is_alive_although_the_clock_was_set_back(
         self, store: Store, index: RunIndex, path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        async with running(follow(store, path)):
+        async with running(follow(store, path, load_many)):
             await until(index.alive)
             set_clock(monkeypatch, -3600.0)
             await until(index.alive)
@@ -347,19 +348,19 @@ class TestKeepingUp:
     async def test_a_gulp_may_be_larger_than_one_fetch(
         self, store: Store, index: RunIndex, path: Path, workflow: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(index_follower, "GULP", 10)
+        monkeypatch.setattr(follower, "GULP", 10)
         await start_many(store, workflow, 50)
-        async with running(follow(store, path)):
+        async with running(follow(store, path, load_many)):
             await seen(index, store)
         assert {"running": 50} == index.count(workflow)
 
     async def test_a_new_follower_goes_on_where_the_last_one_ended(self, store: Store, index: RunIndex, path: Path, workflow: str) -> None:
-        async with running(follow(store, path)):
+        async with running(follow(store, path, load_many)):
             await append(store, started(f"{workflow}-1", workflow))
             await seen(index, store)
         before = identity(path)
         await append(store, started(f"{workflow}-2", workflow), WorkflowCompleted(run_id=f"{workflow}-1"))
-        async with running(follow(store, path)):
+        async with running(follow(store, path, load_many)):
             await seen(index, store)
         assert {"running": 1, "completed": 1} == index.count(workflow)
         assert before == identity(path)
@@ -369,12 +370,12 @@ class TestOneFollower:
     async def test_a_second_follower_is_refused(self, store: Store, path: Path, followed: None) -> None:
         await until(lambda: bool(identity(path)))
         with pytest.raises(Conflict, match="another process keeps the run index"):
-            await follow(store, path)
+            await follow(store, path, load_many)
 
     async def test_a_follower_takes_over_when_the_holder_dies(self, store: Store, index: RunIndex, path: Path, workflow: str) -> None:
         await append(store, started(workflow, workflow))
         with lock_holder(path) as holder:
-            async with running(follow_when_free(store, path, retry_s=0.02)):
+            async with running(follow_when_free(store, path, load_many, retry_s=0.02)):
                 assert not identity(path)
                 holder.kill()
                 await seen(index, store)
@@ -411,11 +412,11 @@ class TestRebuilding:
         self, store: Store, index: RunIndex, path: Path, workflow: str, damage: bytes | None
     ) -> None:
         await append(store, started(workflow, workflow))
-        async with running(follow(store, path)):
+        async with running(follow(store, path, load_many)):
             await seen(index, store)
         index.close()
         spoil(path, damage)
-        async with running(follow(store, path)):
+        async with running(follow(store, path, load_many)):
             await append(store, WorkflowCompleted(run_id=workflow))  # nothing that is left of the old file knows of it
             await until(lambda: workflow in shown(index, "completed"))
         assert {"completed": 1} == index.count(workflow)
@@ -425,7 +426,7 @@ class TestRebuilding:
     ) -> None:
         leave_log_behind(path)
         await append(store, started(workflow, workflow))
-        async with running(follow(store, path)):
+        async with running(follow(store, path, load_many)):
             await seen(index, store)
         assert [workflow] == index.query(workflow).run_ids
 
@@ -436,7 +437,7 @@ class TestRebuilding:
             file.write([Change(f"{workflow}-old", WorkflowStarted, tip.seq, workflow, 1)], Progress(tip.seq))
             file._db.execute("PRAGMA user_version = 99")
         await append(store, started(workflow, workflow))
-        async with running(follow(store, path)):
+        async with running(follow(store, path, load_many)):
             await until(index.alive)
             await seen(index, store)
         assert [workflow] == index.query(workflow).run_ids
@@ -444,7 +445,7 @@ class TestRebuilding:
     async def test_another_log_makes_another_index(self, restartable: OwnBroker, index: RunIndex, path: Path) -> None:
         async with open_store(restartable.settings, "test") as store:
             await provision(store.broker, restartable.settings)
-            async with running(follow(store, path)):
+            async with running(follow(store, path, load_many)):
                 await append(store, started("old", "w"), started("older", "w"))
                 await seen(index, store)
                 await store.broker.api(f"STREAM.DELETE.{names.HISTORY}")
@@ -457,13 +458,13 @@ class TestRebuilding:
         prepare(path, tip.created)
         with IndexFileAt(path) as file:
             file.write([Change(workflow, WorkflowStarted, tip.seq, workflow, 1)], Progress(tip.seq + 1000, beat=time.time()))
-        async with running(follow(store, path)):
+        async with running(follow(store, path, load_many)):
             await until(lambda: index.alive() and not index.count(workflow))
 
     async def test_it_survives_a_restart_of_the_broker(self, restartable: OwnBroker, index: RunIndex, path: Path) -> None:
         async with open_store(restartable.settings, "test") as store:
             await provision(store.broker, restartable.settings)
-            async with running(follow(store, path)):
+            async with running(follow(store, path, load_many)):
                 await append(store, started("a", "w"))
                 await seen(index, store)
                 before = identity(path)

@@ -8,14 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.actors.spans import is_sampled, spans
-from penstock.broker.telemetry import Span
-from penstock.engine.advance import advance
-from penstock.engine.definitions import digest, to_json
-from penstock.engine.events import Event, Failure, Record, StepCompleted, StepFailed, StepStarted, WorkflowCancelled, decode
-from penstock.engine.state import Run
-from penstock.engine.validation import parse
-from penstock.engine.workflow import Workflow, compile_workflow
+from penstock.actors.runs.spans import is_sampled, spans
+from penstock.broker.streams.telemetry import Span
+from penstock.engine.definition.definitions import digest, to_json
+from penstock.engine.definition.validation import parse
+from penstock.engine.run.advance import advance
+from penstock.engine.run.events import Event, Failure, Record, StepCompleted, StepFailed, StepStarted, WorkflowCancelled, decode
+from penstock.engine.run.state import Run
+from penstock.engine.run.workflow import Workflow, compile_workflow
 from tests.support.world import chain
 
 RUN = "0192aabbccdd7eeff00112233445566a"

@@ -9,17 +9,17 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from penstock.actors import control
-from penstock.actors.membership import new_member
-from penstock.actors.ownership import open_shard
-from penstock.actors.strays import return_strays
-from penstock.actors.unserved import PATIENCE_S, Look
+from penstock.actors.control import verbs
+from penstock.actors.maintenance.lost_tasks import return_strays
+from penstock.actors.maintenance.unserved import PATIENCE_S, Look
+from penstock.actors.ownership.membership import new_member
+from penstock.actors.ownership.ownership import open_shard
 from penstock.broker import names
-from penstock.broker.pull import Delivery
+from penstock.broker.nats.pull import Delivery
 from penstock.broker.store import Store, open_store
 from penstock.config.settings import BrokerSettings
-from penstock.engine.events import StepCompleted, StepStarted
-from penstock.engine.state import RunStatus
+from penstock.engine.run.events import StepCompleted, StepStarted
+from penstock.engine.run.state import RunStatus
 from tests.support.waiting import until
 from tests.support.world import ended, start
 
@@ -87,7 +87,7 @@ async def test_a_step_of_another_group_goes_to_its_group_at_once(store: Store, s
 async def test_the_end_of_a_run_takes_its_task_back_wherever_it_went(store: Store) -> None:
     run_id = await bound(store, "taken-back", "soft", "w1")
     await is_queued(store, "taken-back.b", run_id)
-    await control.cancel(store, run_id)
+    await verbs.cancel(store, run_id)
     await until(lambda: gone(store, names.task_subject("taken-back.b", run_id)))
 
 

@@ -7,19 +7,19 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from penstock.actors import control
-from penstock.actors import shard as shard_module
-from penstock.actors.loading import snapshots
-from penstock.actors.membership import new_member
-from penstock.actors.ownership import open_shard
-from penstock.actors.strays import return_strays
+from penstock.actors.control import verbs
+from penstock.actors.maintenance.lost_tasks import return_strays
+from penstock.actors.ownership.membership import new_member
+from penstock.actors.ownership.ownership import open_shard
+from penstock.actors.runs import shard as shard_module
+from penstock.actors.runs.loading import snapshots
 from penstock.broker import names
-from penstock.broker.pull import Delivery, open_pull
+from penstock.broker.nats.pull import Delivery, open_pull
 from penstock.broker.store import Store, open_store
-from penstock.broker.worker_protocol import decode
+from penstock.broker.worker_messages import decode
 from penstock.config.settings import BrokerSettings
-from penstock.engine.events import StepCompleted, StepStarted
-from penstock.engine.state import RunStatus, StepStatus
+from penstock.engine.run.events import StepCompleted, StepStarted
+from penstock.engine.run.state import RunStatus, StepStatus
 from tests.support.waiting import until
 from tests.support.world import chain, echo, ended, start
 
@@ -99,10 +99,10 @@ async def test_a_task_that_is_kept_alive_stays_where_it_is(store: Store) -> None
         return await return_strays(store) == 1
 
     await until(other_is_returned)
-    assert (await control.get(store, run_id)).steps["s1"].sticky == WORKER
-    assert (await control.get(store, other)).steps["s1"].sticky is None
+    assert (await verbs.get(store, run_id)).steps["s1"].sticky == WORKER
+    assert (await verbs.get(store, other)).steps["s1"].sticky is None
     for one in (run_id, other):
-        await control.cancel(store, one)
+        await verbs.cancel(store, one)
         await ended(store, one)
 
 
@@ -115,7 +115,7 @@ async def test_a_task_whose_worker_asks_for_more_stays_where_it_is(store: Store)
         assert 0 == await return_strays(store)
         await (await queue.get()).ack()  # and again, a second later: nobody else had it meanwhile
     assert queue.empty()
-    await control.cancel(store, run_id)
+    await verbs.cancel(store, run_id)
     await ended(store, run_id)
 
 
@@ -123,5 +123,5 @@ async def test_a_hard_run_waits_for_its_worker(store: Store) -> None:
     run_id, delivery = await begun(store, "hard", "hard")
     await delivery.give_back()
     assert 0 == await return_strays(store)
-    run = await control.get(store, run_id)
+    run = await verbs.get(store, run_id)
     assert (StepStatus.RUNNING, WORKER) == (run.steps["s1"].status, run.steps["s1"].sticky)

@@ -14,15 +14,15 @@ import orjson
 import pytest
 import structlog
 
-from penstock.actors.relay import PIPE_BYTES, Relay
-from penstock.actors.telemetry import LOGS_PER_TICK_MAX, Numbers, Reporter, reporting, scrubbed, secret_values
+from penstock.actors.telemetry.relay import PIPE_BYTES, Relay
+from penstock.actors.telemetry.telemetry import LOGS_PER_TICK_MAX, Numbers, Reporter, reporting, scrubbed, secret_values
 from penstock.broker import names
-from penstock.broker.provisioning import provision
 from penstock.broker.store import Store, open_store
-from penstock.broker.telemetry import Span
+from penstock.broker.streams.provisioning import provision
+from penstock.broker.streams.telemetry import Span
 from penstock.config.log_setup import configure, process_name
 from penstock.config.settings import BrokerSettings, HttpSettings, LogSettings, Settings
-from penstock.config.warnings import WAITING_MAX, WARNINGS
+from penstock.telemetry.warnings import WAITING_MAX, WARNINGS
 from tests.support.own_broker import own_broker
 from tests.support.waiting import until, until_true
 

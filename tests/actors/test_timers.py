@@ -10,16 +10,16 @@ from typing import Any
 
 import pytest
 
-from penstock.actors import timers
-from penstock.actors.broker_clock import BrokerClock
-from penstock.actors.membership import new_member
-from penstock.actors.ownership import open_shard
-from penstock.actors.timers import Timers
+from penstock.actors.ownership.membership import new_member
+from penstock.actors.ownership.ownership import open_shard
+from penstock.actors.runs import timers
+from penstock.actors.runs.broker_clock import BrokerClock
+from penstock.actors.runs.timers import Timers
 from penstock.broker import names
-from penstock.broker.direct import Stored
+from penstock.broker.nats.direct import Stored
 from penstock.broker.store import Store, open_store
 from penstock.config.settings import BrokerSettings
-from penstock.engine.events import TimerFired, WorkflowStarted, decode
+from penstock.engine.run.events import TimerFired, WorkflowStarted, decode
 from tests.support.clocks import set_clock
 from tests.support.waiting import until, until_true
 from tests.support.world import chain, ended, start

@@ -12,16 +12,17 @@ import msgspec
 import orjson
 import pytest
 
-from penstock.actors import trigger_control, triggers
-from penstock.actors.occurrences import Occurrences
-from penstock.actors.settling import prepare, settle
+from penstock.actors.control import triggers
+from penstock.actors.triggers import triggers as running
+from penstock.actors.triggers.reconcile import prepare, settle
+from penstock.actors.triggers.trigger_events import Occurrences
 from penstock.broker import names
-from penstock.broker.events import Tick, text_of
-from penstock.broker.pull import Delivery
+from penstock.broker.nats.pull import Delivery
 from penstock.broker.store import Store
+from penstock.broker.streams.events import Tick, text_of
 from penstock.config.settings import BrokerSettings
 from penstock.engine.errors import Conflict, Invalid, NotFound
-from penstock.engine.trigger import Trigger
+from penstock.engine.trigger.trigger import Trigger
 from tests.support.occasions import engine, gone, inputs, make, nothing_left, publish, started, until_started
 from tests.support.waiting import until, until_true
 from tests.support.world import chain, register
@@ -37,8 +38,8 @@ SUBJECTS = {"subject": "orders.new", "event": "event.orders.new", "webhook": "ev
 @pytest.fixture
 async def store(store: Store) -> Store:
     """Without the triggers of earlier tests."""
-    for kept in await trigger_control.get_all(store):
-        await trigger_control.delete(store, kept.trigger.name)
+    for kept in await triggers.get_all(store):
+        await triggers.delete(store, kept.trigger.name)
     return store
 
 
@@ -54,7 +55,7 @@ async def test_each_occurrence_starts_one_run_in_one_of_two_engines(store: Store
     async with engine(broker_settings), engine(broker_settings):
         await publish(store, SUBJECTS[kind], *(b"%d" % n for n in range(300)))
         await until_started(store, name, 300)
-        await nothing_left(store, await trigger_control.get(store, kind))
+        await nothing_left(store, await triggers.get(store, kind))
     assert await inputs(store, name) == sorted(map(str, range(300)))
     assert {(one.trigger.name, one.trigger.kind) for one in await started(store, name) if one.trigger} == {(kind, kind)}
     assert kept.trigger.name == kind
@@ -70,7 +71,7 @@ async def test_what_comes_while_no_engine_is_there_waits(store: Store, broker_se
     await publish(store, SUBJECTS[kind], b"3")
     async with engine(broker_settings):
         await until_started(store, name, 3)
-        await nothing_left(store, await trigger_control.get(store, kind))
+        await nothing_left(store, await triggers.get(store, kind))
     assert await inputs(store, name) == ["1", "2", "3"]
 
 
@@ -89,7 +90,7 @@ async def test_what_came_before_the_trigger_or_while_it_was_disabled_is_not_its_
         await make(store, kind, name, **KINDS[kind])
         await publish(store, SUBJECTS[kind], b"3")
         await until_started(store, name, 2)
-        await nothing_left(store, await trigger_control.get(store, kind))
+        await nothing_left(store, await triggers.get(store, kind))
     assert await inputs(store, name) == ["1", "3"]
 
 
@@ -106,9 +107,9 @@ async def test_a_trigger_that_is_over_leaves_nothing_and_starts_nothing(
     else:
         await store.events.schedule(Tick(kind, kept.generation, text_of(datetime.now(UTC))))
     if how == "deleted":
-        await trigger_control.delete(store, kind)
+        await triggers.delete(store, kind)
         with pytest.raises(NotFound):
-            await trigger_control.get(store, kind)
+            await triggers.get(store, kind)
     else:
         await make(store, kind, name, **source, enabled=False)
     assert await gone(store, kept.generation)
@@ -125,8 +126,8 @@ async def test_a_trigger_that_is_over_leaves_nothing_and_starts_nothing(
 @pytest.mark.parametrize("source", [KINDS["event"], {"cron": {"expression": "0 0 1 1 *", "timezone": "UTC"}}], ids=["event", "cron"])
 async def test_an_engine_that_was_slow_leaves_nothing_of_a_trigger_that_is_over(store: Store, source: dict[str, object]) -> None:
     await make(store, "slow", await workflow(store, "slow"), **source)
-    seen = await trigger_control.get(store, "slow")
-    await trigger_control.delete(store, "slow")
+    seen = await triggers.get(store, "slow")
+    await triggers.delete(store, "slow")
     await prepare(store, seen)
     assert await gone(store, seen.generation)
 
@@ -135,12 +136,12 @@ async def test_a_message_on_its_way_when_its_trigger_goes_starts_nothing(store: 
     """Handed to an engine that has not heard of the deletion."""
     name = await workflow(store, "onitsway")
     await make(store, "onitsway", name, **KINDS["event"])
-    kept = await trigger_control.get(store, "onitsway")
+    kept = await triggers.get(store, "onitsway")
     arrived = []
     async with store.sources.consume(kept, arrived.append, lambda: 10):
         await publish(store, SUBJECTS["event"], b"1")
         await until_true(lambda: bool(arrived))
-        await trigger_control.delete(store, "onitsway")
+        await triggers.delete(store, "onitsway")
         await Occurrences(store).handle("onitsway", kept.generation, arrived[0])
         await make(store, "onitsway", name, **KINDS["event"])
         await Occurrences(store).handle("onitsway", kept.generation, arrived[0])
@@ -154,7 +155,7 @@ async def test_a_delivery_that_comes_again_starts_nothing_more(store: Store, kin
     monkeypatch.setattr(names, "message_id", lambda event: uuid4().hex)
     name = await workflow(store, f"again.{kind}")
     await make(store, kind, name, **KINDS[kind])
-    kept = await trigger_control.get(store, kind)
+    kept = await triggers.get(store, kind)
     arrived = []
     async with store.sources.consume(kept, arrived.append, lambda: 10):
         await publish(store, SUBJECTS[kind], b"1")
@@ -173,7 +174,7 @@ async def test_an_event_that_its_publisher_names_is_one_occurrence_however_often
         for event_id in ("a", "a", "b"):
             # No message id: as if the broker's own window were over.
             await store.publisher.send("event.orders.new", orjson.dumps(event_id), {names.EVENT_ID: event_id})
-        await nothing_left(store, await trigger_control.get(store, "named"))
+        await nothing_left(store, await triggers.get(store, "named"))
     assert await inputs(store, name) == ['"a"', '"b"']
 
 
@@ -185,7 +186,7 @@ async def test_a_trigger_made_anew_under_a_name_hears_its_own_occurrences(store:
             await make(store, "anew", name, **KINDS["subject"])
             await publish(store, SUBJECTS["subject"], b"%d" % count)
             await until_started(store, name, count)
-            await trigger_control.delete(store, "anew")
+            await triggers.delete(store, "anew")
     assert await inputs(store, name) == ["1", "2"]
 
 
@@ -196,7 +197,7 @@ async def test_a_changed_workflow_or_filter_loses_nothing_of_what_waits(store: S
     await make(store, "change", other, event={"subject": "event.change", "field": "n", "value": "2"})
     async with engine(broker_settings):
         await until_started(store, other, 1)
-        await nothing_left(store, await trigger_control.get(store, "change"))
+        await nothing_left(store, await triggers.get(store, "change"))
     assert await inputs(store, other) == ['{"n": 2}']
     assert await started(store, name) == []
 
@@ -220,7 +221,7 @@ async def test_what_can_start_no_run_is_kept_and_holds_nothing_up(store: Store, 
     async with engine(broker_settings):
         await publish(store, "event.strict", b'{"m": 1}', b'{"n": 1}')
         await until_started(store, name, 1)
-        await nothing_left(store, await trigger_control.get(store, "strict.one"))
+        await nothing_left(store, await triggers.get(store, "strict.one"))
     assert await inputs(store, name) == ['{"n": 1}']
     (dead,) = await store.reader.subject(names.DEAD, names.dead_trigger_subject("strict.one"))
     found = await store.broker.api(f"STREAM.MSG.GET.{names.DEAD}", {"seq": dead.seq})
@@ -252,12 +253,12 @@ async def test_a_subject_within_anothers_shares_its_stream_for_as_long_as_one_ne
         await publish(store, "parts.us.1", b"2")
         await until_started(store, wide, 2)
         await until_started(store, narrow, 1)
-        await trigger_control.delete(store, "wide")
+        await triggers.delete(store, "wide")
         await publish(store, "parts.eu.1", b"3")
         await until_started(store, narrow, 2)
         assert await inputs(store, narrow) == ["1", "3"]
         assert stream in await streams(store)
-        await trigger_control.delete(store, "narrow")
+        await triggers.delete(store, "narrow")
     assert stream not in await streams(store)
     assert await inputs(store, wide) == ["1", "2"]
 
@@ -268,9 +269,9 @@ async def test_a_wider_subject_is_refused_while_a_trigger_needs_a_part_of_it(sto
     with pytest.raises(Invalid, match=r'"goods.\*" overlaps with "goods.eu" of another trigger'):
         await make(store, "whole", name, subject={"subject": "goods.*"})
     with pytest.raises(NotFound):
-        await trigger_control.get(store, "whole")
+        await triggers.get(store, "whole")
     await make(store, "part", name, subject={"subject": "goods.*"})  # its own part is no obstacle
-    assert (await trigger_control.get(store, "part")).active
+    assert (await triggers.get(store, "part")).active
 
 
 async def test_a_stream_of_a_users_own_is_used_and_left_alone(store: Store, broker_settings: BrokerSettings) -> None:
@@ -278,11 +279,11 @@ async def test_a_stream_of_a_users_own_is_used_and_left_alone(store: Store, brok
     name = await workflow(store, "sales")
     await publish(store, "sales.eu", b"0")
     kept = await make(store, "sales", name, subject={"subject": "sales.eu"})
-    assert (await trigger_control.get(store, "sales")).stream == "SALES"
+    assert (await triggers.get(store, "sales")).stream == "SALES"
     async with engine(broker_settings):
         await publish(store, "sales.eu", b"1")
         await until_started(store, name, 1)
-    await trigger_control.delete(store, "sales")
+    await triggers.delete(store, "sales")
     assert await gone(store, kept.generation)
     assert "SALES" in await streams(store)
     assert await inputs(store, name) == ["1"]
@@ -304,7 +305,7 @@ async def test_a_stream_that_somebody_removed_is_replaced(store: Store, broker_s
     await make(store, "removed", name, subject={"subject": "loaned.a"})
     await store.broker.api("STREAM.DELETE.LOANED")
     async with engine(broker_settings):
-        kept = await trigger_control.get(store, "removed")
+        kept = await triggers.get(store, "removed")
         assert kept.stream.startswith(names.CAPTURE_PREFIX)
         await publish(store, "loaned.a", b"1")
         await until_started(store, name, 1)
@@ -315,17 +316,17 @@ async def test_what_an_interrupted_change_left_is_done_by_the_engine(store: Stor
     """A front end that died right after it had written the trigger: nobody but the engine knows."""
     name = await workflow(store, f"left.{kind}")
     kept = await make(store, kind, name, **KINDS[kind])
-    former = await trigger_control.get(store, kind)
+    former = await triggers.get(store, kind)
     async with engine(broker_settings):
         await half_change(store, msgspec.structs.replace(kept.trigger, enabled=False))
         await until(lambda: gone(store, former.generation))
         await half_change(store, kept.trigger)
 
         async def active() -> bool:
-            return (await trigger_control.get(store, kind)).active
+            return (await triggers.get(store, kind)).active
 
         await until(active)
-        await nothing_left(store, await trigger_control.get(store, kind))
+        await nothing_left(store, await triggers.get(store, kind))
         await publish(store, SUBJECTS[kind], b"1")
         await until_started(store, name, 1)
 
@@ -335,7 +336,7 @@ async def half_change(store: Store, trigger: Trigger) -> None:
     while True:
         found = await store.triggers.find(trigger.name)
         with suppress(Conflict):
-            await store.triggers.write(found, await trigger_control._changed(store, trigger, found))
+            await store.triggers.write(found, await triggers._changed(store, trigger, found))
             return
 
 
@@ -343,7 +344,7 @@ async def test_many_that_change_and_settle_one_trigger_at_once_leave_one_generat
     name = await workflow(store, "many")
     await asyncio.gather(*(make(store, "many", name, subject={"subject": f"many.{n % 3}"}, enabled=n % 4 != 0) for n in range(12)))
     await asyncio.gather(*(settle(store, "many") for _ in range(5)))
-    kept = await trigger_control.get(store, "many")
+    kept = await triggers.get(store, "many")
     ours = [stream for stream in await streams(store) if stream.startswith(names.CAPTURE_PREFIX + "many")]
     assert ours == ([kept.stream] if kept.trigger.enabled else [])
     assert kept.settled
@@ -356,7 +357,7 @@ async def test_what_somebody_else_writes_into_the_bucket_stops_nothing(store: St
     async with engine(broker_settings):
         await publish(store, SUBJECTS["event"], b"1")
         await until_started(store, name, 1)
-    assert [kept.trigger.name for kept in await trigger_control.get_all(store)] == ["sound"]
+    assert [kept.trigger.name for kept in await triggers.get_all(store)] == ["sound"]
     await store.bucket(names.TRIGGERS).delete("garbage")
 
 
@@ -380,7 +381,7 @@ async def test_an_event_that_cannot_be_handled_becomes_a_dead_letter_after_three
         await handle(self, trigger, generation, delivery)
 
     monkeypatch.setattr(Occurrences, "handle", failing)
-    monkeypatch.setattr(triggers, "AGAIN_S", 0.01)
+    monkeypatch.setattr(running, "AGAIN_S", 0.01)
     async with engine(broker_settings):
         if kind in SUBJECTS:
             await publish(store, SUBJECTS[kind], b"1", b"2")
@@ -389,7 +390,7 @@ async def test_an_event_that_cannot_be_handled_becomes_a_dead_letter_after_three
             await store.events.withdraw(kind, kept.generation)
             assert await store.events.schedule(Tick(kind, kept.generation, text_of(datetime.now(UTC))))
         await until(lambda: _letter_after(store, before))
-        await nothing_left(store, await trigger_control.get(store, kind))
+        await nothing_left(store, await triggers.get(store, kind))
         letter, body = await store.dead_letters.get(before + 1)
     assert seen == [1, 2, 3]
     assert (letter.kind, letter.trigger, letter.error) == ("trigger", kind, "ZeroDivisionError: a bug")

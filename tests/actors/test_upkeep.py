@@ -12,20 +12,21 @@ from pathlib import Path
 import pytest
 from msgspec import Raw
 
-from penstock.actors import control, rounds, upkeep
-from penstock.actors.index_file import index_path
-from penstock.actors.index_follower import follow
-from penstock.actors.loading import load, load_many
-from penstock.actors.membership import new_member
-from penstock.actors.ownership import open_shard
-from penstock.actors.run_index import RunIndex
-from penstock.actors.upkeep import remove_aids, remove_old_runs
+from penstock.actors.control import verbs
+from penstock.actors.index.file import index_path
+from penstock.actors.index.follower import follow
+from penstock.actors.index.run_index import RunIndex
+from penstock.actors.maintenance import retention, rounds
+from penstock.actors.maintenance.retention import remove_aids, remove_old_runs
+from penstock.actors.ownership.membership import new_member
+from penstock.actors.ownership.ownership import open_shard
+from penstock.actors.runs.loading import load, load_many
 from penstock.broker import names
 from penstock.broker.store import Store, open_store
-from penstock.config import background
+from penstock.config.process import background
 from penstock.config.settings import BrokerSettings
-from penstock.engine.events import WorkflowCancelled
-from penstock.engine.state import Run
+from penstock.engine.run.events import WorkflowCancelled
+from penstock.engine.run.state import Run
 from tests.support.clocks import set_clock
 from tests.support.waiting import until
 from tests.support.world import chain, echo, ended, register, start
@@ -50,11 +51,11 @@ async def caught_up(store: Store, index: Path) -> RunIndex:
 async def test_runs_that_ended_long_ago_are_removed_and_others_stay(store: Store, index: Path) -> None:
     definition, digest = await register(store, chain("old", 1))
     async with echo(store, "old.echo"):
-        old = await control.start_all(store, definition, digest, [Raw(b"1")] * 3)
+        old = await verbs.start_all(store, definition, digest, [Raw(b"1")] * 3)
         for run_id in old:
             await ended(store, run_id)
         between = time.time()
-        young = await control.start(store, definition, digest, Raw(b"2"))
+        young = await verbs.start(store, definition, digest, Raw(b"2"))
         await ended(store, young)
     parked = await start(store, chain("parked", 1))
     with closing(await caught_up(store, index)) as reader:
@@ -79,8 +80,8 @@ async def test_removing_twice_removes_nothing_more(store: Store, index: Path) ->
 
 async def test_a_run_that_ended_just_now_stays_whatever_the_clocks_of_those_who_told_of_it_said(store: Store, index: Path) -> None:
     definition, digest = await register(store, chain("dated", 1))
-    run_id, long_ago = control.new_run_id(), "2001-01-01T00:00:00.000000Z"
-    await store.history.append(control.started(run_id, definition, digest, Raw(b"1"), long_ago))
+    run_id, long_ago = verbs.new_run_id(), "2001-01-01T00:00:00.000000Z"
+    await store.history.append(verbs.started(run_id, definition, digest, Raw(b"1"), long_ago))
     await store.history.append(WorkflowCancelled(run_id=run_id, timestamp=long_ago))
     assert (await ended(store, run_id)).finished_at == long_ago
     (await caught_up(store, index)).close()
@@ -97,9 +98,9 @@ async def test_upkeep_on_a_host_whose_clock_is_ahead_removes_no_run_too_soon(
         await ended(store, run_id)
     (await caught_up(store, index)).close()
     set_clock(monkeypatch, 10 * 24 * 3600.0)
-    monkeypatch.setattr(upkeep, "EVERY_S", 0.01)
+    monkeypatch.setattr(retention, "EVERY_S", 0.01)
     monkeypatch.setattr(rounds, "SHARE_MAX", 1.0)
-    keeping = asyncio.create_task(upkeep.keep_up(store, index, 24 * 3600.0))
+    keeping = asyncio.create_task(retention.keep_up(store, index, 24 * 3600.0))
     for _ in range(2):  # each time, what is put there goes in the beginning of a round: so one round was whole
         await store.checkpoints.put(names.step_key(run_id, "s0"), b"1")
         await until(lambda: _is_gone(store, names.step_key(run_id, "s0")))
@@ -142,14 +143,14 @@ async def test_a_parked_run_is_looked_at_in_its_snapshot_alone(store: Store, ind
         loaded.extend(run_ids)
         return []
 
-    monkeypatch.setattr(upkeep, "load_many", load_many)
+    monkeypatch.setattr(retention, "load_many", load_many)
     await remove_aids(store)
     assert parked not in loaded
     assert await store.checkpoints.get(names.step_key(parked, "s0")) is not None
 
 
 async def test_upkeep_goes_on_after_an_error_of_the_index(store: Store, index: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(upkeep, "EVERY_S", 0.001)
+    monkeypatch.setattr(retention, "EVERY_S", 0.001)
     monkeypatch.setattr(rounds, "SHARE_MAX", 1.0)
     begun = 0
     again = asyncio.Event()
@@ -162,8 +163,8 @@ async def test_upkeep_goes_on_after_an_error_of_the_index(store: Store, index: P
         again.set()
         return 0
 
-    monkeypatch.setattr(upkeep, "remove_old_runs", remove)
-    keeping = background.start(upkeep.keep_up(store, index, 3600.0), name="upkeep")
+    monkeypatch.setattr(retention, "remove_old_runs", remove)
+    keeping = background.start(retention.keep_up(store, index, 3600.0), name="upkeep")
     async with asyncio.timeout(5):
         await again.wait()
     assert not keeping.done()

@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from penstock.actors.membership import new_member
-from penstock.actors.ownership import open_shard
+from penstock.actors.ownership.membership import new_member
+from penstock.actors.ownership.ownership import open_shard
 from penstock.broker import names
-from penstock.broker.provisioning import provision
 from penstock.broker.store import Store, open_store
+from penstock.broker.streams.provisioning import provision
 from penstock.config.settings import BrokerSettings
-from penstock.engine.events import StepCompleted, TimerFired, TimerRef, WorkflowCancelled
-from penstock.engine.state import RunStatus, from_snapshot
+from penstock.engine.run.events import StepCompleted, TimerFired, TimerRef, WorkflowCancelled
+from penstock.engine.run.state import RunStatus, from_snapshot
 from tests.support.own_broker import OwnBroker, own_broker
 from tests.support.waiting import until, until_true
 from tests.support.world import chain, echo, ended, start

@@ -11,8 +11,8 @@ import pytest
 import structlog
 import trustme
 
-from penstock.broker.connection import connect
-from penstock.broker.credentials import credentials
+from penstock.broker.nats.connection import connect
+from penstock.broker.nats.credentials import credentials
 from penstock.config.settings import BrokerSettings
 from penstock.engine.errors import Denied, Invalid, Unavailable
 from tests.support.jwt_operator import Key, Operator

@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from penstock.broker import names
-from penstock.broker.batch import Batches, Message, publish_batch
-from penstock.broker.provisioning import provision
+from penstock.broker.nats.batch import Batches, Message, publish_batch
 from penstock.broker.store import Store, open_store
-from penstock.config.background import each_of
+from penstock.broker.streams.provisioning import provision
 from penstock.config.limits import BULK_RUNS_MAX
+from penstock.config.process.background import each_of
 from penstock.engine.errors import Conflict, PenstockError, Unavailable
 from tests.support.own_broker import own_broker
 

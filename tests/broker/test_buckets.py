@@ -9,10 +9,10 @@ import pytest
 from uuid_utils import uuid7
 
 from penstock.broker import names
-from penstock.broker.buckets import Bucket, Entry
-from penstock.broker.direct import KEYS_MAX
-from penstock.broker.provisioning import provision
+from penstock.broker.nats.buckets import Bucket, Entry
+from penstock.broker.nats.direct import KEYS_MAX
 from penstock.broker.store import Store, open_store
+from penstock.broker.streams.provisioning import provision
 from penstock.config.limits import PAYLOAD_BYTES_MAX
 from penstock.engine.errors import Conflict, PenstockError, Unavailable
 from tests.support.own_broker import own_broker

@@ -7,10 +7,10 @@ import asyncio
 import orjson
 from nats.aio.msg import Msg
 
-from penstock.actors.control import new_run_id
+from penstock.actors.control.verbs import new_run_id
 from penstock.broker import names
 from penstock.broker.store import Store
-from penstock.engine.events import StepStarted
+from penstock.engine.run.events import StepStarted
 
 
 async def appended(store: Store, run_id: str, count: int) -> list[int]:

@@ -13,19 +13,19 @@ import msgspec
 import pytest
 from msgspec import Raw
 
-from penstock.actors import control
-from penstock.actors.broker_clock import BrokerClock
-from penstock.actors.lease import Lease
-from penstock.actors.lease import now as lease_now
-from penstock.actors.timers import Timers
+from penstock.actors.control import verbs
+from penstock.actors.runs.broker_clock import BrokerClock
+from penstock.actors.runs.lease import Lease
+from penstock.actors.runs.lease import now as lease_now
+from penstock.actors.runs.timers import Timers
 from penstock.broker import names
-from penstock.broker.provisioning import provision, streams
 from penstock.broker.store import Store, open_store
+from penstock.broker.streams.provisioning import provision, streams
 from penstock.config.limits import PARTITIONS, TIMER_DURABLE_AFTER_S
 from penstock.config.settings import BrokerSettings
-from penstock.engine.commands import SetTimer
 from penstock.engine.errors import Conflict, Unavailable
-from penstock.engine.state import RunStatus
+from penstock.engine.run.commands import SetTimer
+from penstock.engine.run.state import RunStatus
 from penstock.http.catalog import Catalog
 from tests.support.server import NODES, Cluster, cluster, server
 from tests.support.waiting import until, until_true
@@ -93,10 +93,10 @@ async def test_a_run_that_was_answered_for_is_there_on_every_node_and_can_be_can
     definition, digest = await register(stores[0], chain("copies"))
     for number in range(ROUNDS // 3):
         writer, reader = stores[number % NODES], stores[(number + 1) % NODES]
-        run_id = await control.start(writer, definition, digest, Raw(b"null"))
-        assert run_id == (await control.get(reader, run_id)).run_id  # raises NotFound from a copy that is behind
-        await control.cancel(reader, run_id)
-        assert RunStatus.CANCELLED is (await control.get(writer, run_id)).status
+        run_id = await verbs.start(writer, definition, digest, Raw(b"null"))
+        assert run_id == (await verbs.get(reader, run_id)).run_id  # raises NotFound from a copy that is behind
+        await verbs.cancel(reader, run_id)
+        assert RunStatus.CANCELLED is (await verbs.get(writer, run_id)).status
 
 
 async def test_what_a_copy_lacks_is_read_from_the_leader_in_order(stores: list[Store]) -> None:
@@ -168,7 +168,7 @@ async def test_a_timer_fires_once_although_the_leader_that_held_it_dies(tmp_path
         await own.formed()
         async with open_store(own.settings, "test") as store:
             await provision(store.broker, own.settings)
-            run_id, timer = control.new_run_id(), SetTimer(timer="late", due=time.time() + TIMER_DURABLE_AFTER_S + 2)
+            run_id, timer = verbs.new_run_id(), SetTimer(timer="late", due=time.time() + TIMER_DURABLE_AFTER_S + 2)
             schedule = names.schedule_subject(run_id, timer.timer)
             await handed_over(store, run_id, timer, schedule)
             (await own.leader(names.HISTORY)).kill()

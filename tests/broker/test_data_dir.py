@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.broker.data_dir import ROOM_BYTES, DataDir
+from penstock.broker.embedded.data_dir import ROOM_BYTES, DataDir
 from penstock.engine.errors import Conflict, Unavailable
 from tests.support.file_limits import limited
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.broker import definitions
+from penstock.broker.records import definitions
 from penstock.broker.store import Store
-from penstock.engine.validation import parse
+from penstock.engine.definition.validation import parse
 
 
 async def test_compiled_versions_are_bounded_by_their_steps_and_loaded_again(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:

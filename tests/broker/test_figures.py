@@ -9,11 +9,12 @@ from contextlib import AsyncExitStack
 import pytest
 from msgspec import Raw
 
-from penstock.actors.control import new_run_id
-from penstock.broker import figures, names
-from penstock.broker.pull import Delivery
+from penstock.actors.control.verbs import new_run_id
+from penstock.broker import names
+from penstock.broker.nats.pull import Delivery
 from penstock.broker.store import Store
-from penstock.engine.commands import DispatchTask
+from penstock.broker.streams import stats
+from penstock.engine.run.commands import DispatchTask
 from tests.support.waiting import until, until_true
 
 
@@ -25,17 +26,17 @@ async def clean(store: Store) -> AsyncIterator[Store]:
         await store.broker.api(f"CONSUMER.DELETE.{names.TASKS}.{info['name']}")
 
 
-async def queues(store: Store, *known: figures.Kind) -> figures.Queues:
-    async def types() -> tuple[figures.Kind, ...]:
+async def queues(store: Store, *known: stats.Kind) -> stats.Queues:
+    async def types() -> tuple[stats.Kind, ...]:
         return known
 
-    return await figures.queues(store.broker, store.reader, types)
+    return await stats.queues(store.broker, store.reader, types)
 
 
-async def counted(store: Store, waiting: dict[str, int], *known: figures.Kind) -> figures.Queues:
+async def counted(store: Store, waiting: dict[str, int], *known: stats.Kind) -> stats.Queues:
     """The figures, once the broker's count of what waits has come up with what it has stored: no other queue has a row."""
 
-    async def as_waiting() -> figures.Queues | None:
+    async def as_waiting() -> stats.Queues | None:
         now = await queues(store, *known)
         return now if waiting == {task: queue.waiting for task, queue in now.by_task.items()} else None
 
@@ -95,7 +96,7 @@ async def test_an_empty_queue_has_no_age_and_groups_stand_apart(clean: Store) ->
         await dispatch(clean, "mail.send", 1)
         await dispatch(clean, "mail", 2, "eu")
         found = await counted(clean, {"mail.send": 1, "mail:eu": 2, "idle": 0})
-    assert figures.Queue(0, 0, 0.0) == found.by_task["idle"]
+    assert stats.Queue(0, 0, 0.0) == found.by_task["idle"]
 
 
 async def test_tasks_that_no_worker_ever_asked_for_are_counted_by_type(clean: Store) -> None:
@@ -109,7 +110,7 @@ async def test_tasks_that_no_worker_ever_asked_for_are_counted_by_type(clean: St
 
 
 async def test_types_beyond_the_bound_are_summed(clean: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(figures, "LABELS_MAX", 2)
+    monkeypatch.setattr(stats, "LABELS_MAX", 2)
     async with AsyncExitStack() as stack:
         for number in range(4):
             await stack.enter_async_context(clean.tasks.consume(f"t{number}", lambda delivery: None, batch=1, room=lambda: 0))
@@ -118,5 +119,5 @@ async def test_types_beyond_the_bound_are_summed(clean: Store, monkeypatch: pyte
 
 
 async def test_streams_that_are_not_there_are_left_out(store: Store) -> None:
-    found = await figures.streams(store.broker, [names.HISTORY, "NO_SUCH_STREAM"])
+    found = await stats.streams(store.broker, [names.HISTORY, "NO_SUCH_STREAM"])
     assert {names.HISTORY} == found.keys()

@@ -12,14 +12,14 @@ import pytest
 from uuid_utils import uuid7
 
 from penstock.broker import names
-from penstock.broker.direct import PAGE
-from penstock.broker.provisioning import provision
-from penstock.broker.publisher import ack_seq
-from penstock.broker.pull import Delivery
+from penstock.broker.nats.direct import PAGE
+from penstock.broker.nats.publisher import ack_seq
+from penstock.broker.nats.pull import Delivery
 from penstock.broker.store import Store, open_store
+from penstock.broker.streams.provisioning import provision
 from penstock.config.limits import PARTITIONS
 from penstock.engine.errors import Conflict, Unavailable
-from penstock.engine.events import Event, SignalReceived, SignalRef, StepCompleted, StepStarted, decode
+from penstock.engine.run.events import Event, SignalReceived, SignalRef, StepCompleted, StepStarted, decode
 from tests.support.own_broker import own_broker
 
 

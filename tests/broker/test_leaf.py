@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from penstock.broker.leaf import NOT_YET, UNSEEN, Link, leave, look, recall
-from penstock.broker.server import EmbeddedBroker, monitor_port
+from penstock.broker.embedded.leaf import NOT_YET, UNSEEN, Link, leave, look, recall
+from penstock.broker.embedded.server import EmbeddedBroker, monitor_port
 from penstock.config.limits import LEAF_REMOTES_MAX
 from penstock.config.settings import BrokerSettings, SettingsError, load
 from penstock.engine.errors import Invalid, Unavailable

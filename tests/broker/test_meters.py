@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from penstock.broker.meters import Histogram, Meters, Sample
-from penstock.config.metrics import LABELS_MAX, METRICS, OPEN_LABELS, OTHER
+from penstock.telemetry.meters import Histogram, Meters, Sample
+from penstock.telemetry.metrics import LABELS_MAX, METRICS, OPEN_LABELS, OTHER
 
 
 def test_a_counter_counts_by_labels() -> None:

@@ -23,9 +23,9 @@ from penstock.broker.names import (
     task_subject,
     timer_message_id,
 )
-from penstock.broker.tasks import covers
-from penstock.engine.commands import AppendEvent, Command, DispatchTask, SetTimer
-from penstock.engine.events import (
+from penstock.broker.streams.tasks import covers
+from penstock.engine.run.commands import AppendEvent, Command, DispatchTask, SetTimer
+from penstock.engine.run.events import (
     ApprovalExpired,
     ApprovalGranted,
     ApprovalRejected,

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from penstock.broker.owners import Claim, Claimed, Listed, Member
+from penstock.broker.records.owners import Claim, Claimed, Listed, Member
 from penstock.broker.store import Store
 from penstock.engine.errors import Conflict
 

@@ -15,8 +15,8 @@ import orjson
 import pytest
 
 from penstock.broker import names
-from penstock.broker.provisioning import provision
 from penstock.broker.store import Store, open_store
+from penstock.broker.streams.provisioning import provision
 from penstock.config.settings import BrokerSettings
 from tests.support.server import Server, server
 from tests.support.tools import NODE, NODE_FOLDER

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from penstock.broker import names
-from penstock.broker.connection import Broker, connect
-from penstock.broker.provisioning import provision, streams
+from penstock.broker.nats.connection import Broker, connect
+from penstock.broker.streams.provisioning import provision, streams
 from penstock.config.limits import DEDUP_WINDOW_S
 from penstock.config.settings import BrokerSettings
 from penstock.engine.errors import Conflict

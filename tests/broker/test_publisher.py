@@ -10,9 +10,9 @@ import msgspec
 import pytest
 
 from penstock.broker import names
-from penstock.broker.provisioning import provision
-from penstock.broker.publisher import ack_seq
+from penstock.broker.nats.publisher import ack_seq
 from penstock.broker.store import Store, open_store
+from penstock.broker.streams.provisioning import provision
 from penstock.config.settings import BrokerSettings
 from penstock.engine.errors import Conflict, Invalid, PenstockError, TooLarge
 from tests.support.line import line
@@ -139,8 +139,8 @@ async def test_a_restart_loses_nothing_and_stores_nothing_twice(restartable: Own
 
 
 async def test_a_full_publisher_has_room_again_as_answers_come(restartable: OwnBroker, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("penstock.broker.publisher.IN_FLIGHT_MAX", 10)
-    monkeypatch.setattr("penstock.broker.publisher.IN_FLIGHT_BYTES_MAX", 1000)
+    monkeypatch.setattr("penstock.broker.nats.publisher.IN_FLIGHT_MAX", 10)
+    monkeypatch.setattr("penstock.broker.nats.publisher.IN_FLIGHT_BYTES_MAX", 1000)
     async with (
         line(restartable.settings.port) as wire,
         open_store(msgspec.structs.replace(restartable.settings, url=wire.url), "test") as store,

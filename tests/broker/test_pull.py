@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from penstock.broker import names
-from penstock.broker import pull as pulls
-from penstock.broker.connection import Broker
-from penstock.broker.provisioning import provision
-from penstock.broker.publisher import ack_seq
-from penstock.broker.pull import Delivery, open_pull
+from penstock.broker.nats import pull as pulls
+from penstock.broker.nats.connection import Broker
+from penstock.broker.nats.publisher import ack_seq
+from penstock.broker.nats.pull import Delivery, open_pull
 from penstock.broker.store import Store, open_store
+from penstock.broker.streams.provisioning import provision
 from penstock.config.limits import KIB, MIB
 from tests.support.own_broker import own_broker
 

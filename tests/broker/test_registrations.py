@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from penstock.broker.worker_protocol import WorkerRegistration
+from penstock.broker.worker_messages import WorkerRegistration
 
 
 def read(body: bytes) -> WorkerRegistration:

@@ -11,10 +11,10 @@ from msgspec import Raw
 from uuid_utils import uuid7
 
 from penstock.broker import names
-from penstock.broker.connection import ApiError
-from penstock.broker.publisher import ack_seq
+from penstock.broker.nats.connection import ApiError
+from penstock.broker.nats.publisher import ack_seq
 from penstock.broker.store import Store
-from penstock.engine.commands import DispatchTask, WithdrawSticky
+from penstock.engine.run.commands import DispatchTask, WithdrawSticky
 
 FOLDERS = ("actors", "broker", "http", "worker", "cli")
 ROOT = Path(__file__).parents[2]

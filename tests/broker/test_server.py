@@ -13,10 +13,10 @@ import httpx2
 import msgspec
 import pytest
 
-from penstock.broker.connection import connect
-from penstock.broker.provisioning import provision
-from penstock.broker.server import EmbeddedBroker, find_binary, render
+from penstock.broker.embedded.server import EmbeddedBroker, find_binary, render
+from penstock.broker.nats.connection import connect
 from penstock.broker.store import open_store
+from penstock.broker.streams.provisioning import provision
 from penstock.config.limits import GIB, MIB
 from penstock.config.settings import BrokerSettings
 from penstock.engine.errors import Conflict, Denied, Unavailable
@@ -25,7 +25,7 @@ from tests.support.own_broker import own_broker
 
 PARENT = """
 import sys, time
-from penstock.broker.server import EmbeddedBroker
+from penstock.broker.embedded.server import EmbeddedBroker
 from penstock.config.settings import BrokerSettings
 EmbeddedBroker(BrokerSettings(port=int(sys.argv[1]), data_dir=sys.argv[2])).start()
 print("ready", flush=True)

@@ -9,11 +9,11 @@ import pytest
 from msgspec import Raw
 from uuid_utils import uuid7
 
-from penstock.broker import sticky
-from penstock.broker.pull import Delivery
+from penstock.broker.nats.pull import Delivery
 from penstock.broker.store import Store
-from penstock.broker.worker_protocol import decode
-from penstock.engine.commands import DispatchTask, WithdrawSticky
+from penstock.broker.streams import sticky_tasks
+from penstock.broker.worker_messages import decode
+from penstock.engine.run.commands import DispatchTask, WithdrawSticky
 
 
 def order(task: str, worker: str | None, step_id: str = "s", attempt: int = 1) -> DispatchTask:
@@ -100,7 +100,7 @@ async def test_who_takes_a_type_is_what_the_broker_says_and_remembered_for_a_mom
         assert (False, None) == (tasks.known_to_take(task, "w1"), tasks.known_to_take(task, "w2"))
         assert [True, True, False] == await asyncio.gather(tasks.takes(task, "w1"), tasks.takes(task, "w1"), tasks.takes(task, "w2"))
         assert (True, False) == (tasks.known_to_take(task, "w1"), tasks.known_to_take(task, "w2"))
-        with patch.object(sticky, "REMEMBERED_S", 0.0):
+        with patch.object(sticky_tasks, "REMEMBERED_S", 0.0):
             assert (None, None) == (tasks.known_to_take(task, "w1"), tasks.known_to_take(task, "w2"))
 
 

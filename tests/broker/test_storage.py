@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from penstock.broker import names
-from penstock.broker.provisioning import provision
-from penstock.broker.storage import check_writes, stopped
 from penstock.broker.store import open_store
+from penstock.broker.streams.provisioning import provision
+from penstock.broker.streams.storage import check_writes, stopped
 from penstock.engine.errors import Full, Unavailable
 from tests.support.file_limits import limited
 from tests.support.little_room import fill, small_broker

@@ -7,11 +7,11 @@ from contextlib import AsyncExitStack, aclosing
 from pathlib import Path
 
 from penstock.broker import names
-from penstock.broker.direct import open_reader
-from penstock.broker.provisioning import provision
-from penstock.broker.publisher import open_publisher
-from penstock.broker.pull import open_pull
+from penstock.broker.nats.direct import open_reader
+from penstock.broker.nats.publisher import open_publisher
+from penstock.broker.nats.pull import open_pull
 from penstock.broker.store import open_store
+from penstock.broker.streams.provisioning import provision
 from tests.support.own_broker import own_broker
 from tests.support.waiting import until_true
 

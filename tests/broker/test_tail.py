@@ -9,10 +9,10 @@ import pytest
 from uuid_utils import uuid7
 
 from penstock.broker import names
-from penstock.broker.provisioning import provision
+from penstock.broker.nats.tail import Gulp, Lost
 from penstock.broker.store import Store, open_store
-from penstock.broker.tail import Gulp, Lost
-from penstock.engine.events import SignalReceived, SignalRef
+from penstock.broker.streams.provisioning import provision
+from penstock.engine.run.events import SignalReceived, SignalRef
 from tests.support.own_broker import own_broker
 
 

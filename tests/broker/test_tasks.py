@@ -11,13 +11,13 @@ from msgspec import Raw
 from uuid_utils import uuid7
 
 from penstock.broker import names
-from penstock.broker.pull import Delivery
+from penstock.broker.nats.pull import Delivery
 from penstock.broker.store import Store
-from penstock.broker.tasks import covers
-from penstock.broker.worker_protocol import TaskPayload, decode
+from penstock.broker.streams.tasks import covers
+from penstock.broker.worker_messages import TaskPayload, decode
 from penstock.config.limits import ACK_WAIT_S
-from penstock.engine.commands import DispatchTask
 from penstock.engine.errors import Conflict
+from penstock.engine.run.commands import DispatchTask
 from tests.support.waiting import until_true
 
 

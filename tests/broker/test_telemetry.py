@@ -12,10 +12,10 @@ import orjson
 import pytest
 
 from penstock.broker import names
-from penstock.broker.meters import Meters
-from penstock.broker.provisioning import provision
 from penstock.broker.store import Store, open_store
-from penstock.broker.telemetry import BEHIND_BYTES, SPANS_WAITING_MAX, Report, Span, StreamState
+from penstock.broker.streams.provisioning import provision
+from penstock.broker.streams.telemetry import BEHIND_BYTES, SPANS_WAITING_MAX, Report, Span, StreamState
+from penstock.telemetry.meters import Meters
 from tests.support.own_broker import OwnBroker, own_broker
 from tests.support.waiting import until, until_true
 

@@ -6,9 +6,10 @@ from contextlib import aclosing
 
 import pytest
 
-from penstock.broker import names, watch
+from penstock.broker import names
 from penstock.broker.store import Store
-from penstock.config.background import all_of
+from penstock.broker.streams import watch
+from penstock.config.process.background import all_of
 
 RUN_ID = "1" * 32
 BODY = b'{"n":%d}'

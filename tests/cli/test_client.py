@@ -6,9 +6,9 @@ import json
 
 import pytest
 
+from penstock.client import client as client_module
+from penstock.client.client import Client
 from penstock.engine import errors
-from penstock.http import client as client_module
-from penstock.http.client import Client
 from tests.cli.conftest import Answer, Service, stream
 
 RUN = {"run_id": "r", "workflow_id": "w", "status": "completed", "created_at": "2026-01-01T00:00:00Z", "steps": {}}

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 import pytest
 
-from penstock.cli import documents
+from penstock.cli.terminal import documents
 from penstock.config.limits import BODY_BYTES_MAX
 
 

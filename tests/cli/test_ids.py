@@ -8,7 +8,7 @@ import click
 import pytest
 
 from penstock.cli import main
-from penstock.cli.ids import RunId
+from penstock.cli.terminal.ids import RunId
 from tests.cli.conftest import Penstock, Service
 
 ID = "01a1fbd4e22e73c2b60e9754e7b7a067"

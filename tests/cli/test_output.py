@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec import UNSET, Raw
 
-from penstock.cli import output
+from penstock.cli.terminal import output
 
 
 def test_columns_are_aligned_and_lines_have_no_space_at_their_end() -> None:

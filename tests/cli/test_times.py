@@ -8,7 +8,7 @@ import click
 import pytest
 from msgspec import UNSET
 
-from penstock.cli import times
+from penstock.cli.terminal import times
 from tests.cli.conftest import Penstock, Service
 
 NOW = datetime(2026, 1, 1, 0, 3, 5, tzinfo=UTC)

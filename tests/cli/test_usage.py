@@ -41,7 +41,7 @@ def test_help_imports_neither_client_nor_rich_nor_settings() -> None:
     code = "import sys; from penstock.cli.main import call; call(['--help']); print(sorted(sys.modules))"
     modules = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert "penstock.cli.main" in modules
-    assert not [name for name in ("httpx2", "rich", "msgspec", "orjson", "penstock.cli.run") if f"'{name}'" in modules]
+    assert not [name for name in ("httpx2", "rich", "msgspec", "orjson", "penstock.cli.commands.run") if f"'{name}'" in modules]
 
 
 @pytest.mark.parametrize(
@@ -96,7 +96,7 @@ def test_interrupt_is_130(penstock: Penstock, monkeypatch: pytest.MonkeyPatch) -
     def interrupted(*args: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("penstock.http.client.Client.workers", interrupted)
+    monkeypatch.setattr("penstock.client.client.Client.workers", interrupted)
     assert 130 == penstock("worker", "list").code
 
 

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 import pytest
 from structlog.testing import capture_logs
 
-from penstock.config import sparing
-from penstock.config.background import FAILURES, again_and_again, all_of, background, each_of, end, restarting, start
+from penstock.config.process import sparing
+from penstock.config.process.background import FAILURES, again_and_again, all_of, background, each_of, end, restarting, start
 
 WAIT_S = 5.0
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from penstock.config.ports import trouble
+from penstock.config.process.ports import trouble
 from tests.support.service import free_port
 
 

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 import pytest
 from structlog.testing import capture_logs
 
-from penstock.config import sparing
 from penstock.config.logging import get_logger
-from penstock.config.sparing import EVERY_S, sparingly
+from penstock.config.process import sparing
+from penstock.config.process.sparing import EVERY_S, sparingly
 
 log = get_logger()
 
@@ -23,7 +23,7 @@ def _begin_anew() -> Iterator[None]:
 
 def test_of_many_at_once_one_is_told_and_the_next_one_says_how_many_were_not(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 100.0
-    monkeypatch.setattr("penstock.config.sparing.time.monotonic", lambda: now)
+    monkeypatch.setattr("penstock.config.process.sparing.time.monotonic", lambda: now)
     with capture_logs() as told:
         for number in range(5000):
             sparingly(log, "run_waits_for_broker", run_id=f"r{number}")

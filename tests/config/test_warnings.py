@@ -11,7 +11,7 @@ import structlog
 
 from penstock.config.log_setup import configure, process_name
 from penstock.config.settings import LogSettings
-from penstock.config.warnings import FIELDS_MAX, TEXT_CHARS_MAX, WAITING_MAX, WARNINGS
+from penstock.telemetry.warnings import FIELDS_MAX, TEXT_CHARS_MAX, WAITING_MAX, WARNINGS
 
 
 @pytest.fixture(autouse=True)

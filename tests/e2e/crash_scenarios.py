@@ -14,11 +14,11 @@ from typing import Any, TypeAlias
 
 import orjson
 
-from penstock.actors.loading import records
+from penstock.actors.runs.loading import records
 from penstock.broker import names
 from penstock.broker.store import Store
-from penstock.engine.events import ApprovalRequested, StepStarted
-from penstock.engine.state import RunStatus
+from penstock.engine.run.events import ApprovalRequested, StepStarted
+from penstock.engine.run.state import RunStatus
 from tests.support.crashing import World
 from tests.support.waiting import until, until_true
 from tests.support.world import ended

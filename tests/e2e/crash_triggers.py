@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from penstock.broker import names
-from penstock.broker.triggers import Kept
+from penstock.broker.triggers.triggers import Kept
 from tests.e2e.crash_scenarios import UNANSWERED_S, all_ended, registered, step
 from tests.support.crashing import SECRET, World
 from tests.support.occasions import gone, nothing_left

@@ -17,11 +17,11 @@ from typing import TypeVar
 import httpx2
 import orjson
 
-from penstock.actors.loading import load_many
+from penstock.actors.runs.loading import load_many
 from penstock.broker.store import Store
+from penstock.client.client import Client
 from penstock.engine.errors import PenstockError, Unavailable
-from penstock.engine.state import Run, RunStatus
-from penstock.http.client import Client
+from penstock.engine.run.state import Run, RunStatus
 from tests.support.service import PENSTOCK, _descendants, clean_environ, free_port
 from tests.support.waiting import until
 from tests.support.world import chain

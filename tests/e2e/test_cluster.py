@@ -12,8 +12,8 @@ import pytest
 
 from penstock.broker import names
 from penstock.broker.store import Store, open_store
+from penstock.client.client import Client
 from penstock.engine.errors import PenstockError
-from penstock.http.client import Client
 from tests.e2e.parts import Parts, all_completed, define, in_the_middle, parts
 from tests.support.server import NODES, Cluster, Server, cluster
 from tests.support.waiting import until, until_true

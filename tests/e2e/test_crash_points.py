@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import pytest
 
-from penstock.config.crash_points import POINTS, Point
+from penstock.config.process.crash_points import POINTS, Point
 from tests.e2e import crash_bridge, crash_triggers
 from tests.e2e import crash_scenarios as scenarios
 from tests.e2e.crash_scenarios import UNANSWERED_S, Scenario, approval, timeout

@@ -14,12 +14,12 @@ from pathlib import Path
 import orjson
 import pytest
 
-from penstock.actors.loading import advance_safely, load_many, records
+from penstock.actors.runs.loading import advance_safely, load_many, records
 from penstock.broker import names
 from penstock.broker.store import Store, open_store
 from penstock.config.settings import BrokerSettings
 from penstock.engine.errors import PenstockError, Unavailable
-from penstock.engine.state import Run, RunStatus, from_snapshot, to_snapshot
+from penstock.engine.run.state import Run, RunStatus, from_snapshot, to_snapshot
 from tests.support.service import Service
 from tests.support.waiting import until, until_true
 from tests.support.world import chain

@@ -15,12 +15,12 @@ import orjson
 import pytest
 
 from penstock.broker import names
-from penstock.broker.server import EmbeddedBroker
+from penstock.broker.embedded.server import EmbeddedBroker
 from penstock.broker.store import Store, open_store
+from penstock.client.client import Client
 from penstock.config.limits import PARTITIONS
 from penstock.config.settings import BrokerSettings
 from penstock.engine.errors import PenstockError
-from penstock.http.client import Client
 from tests.support.service import PENSTOCK, Service, free_port
 from tests.support.waiting import until
 from tests.support.world import chain

@@ -13,7 +13,7 @@ from pathlib import Path
 import orjson
 import pytest
 
-from penstock.actors.loading import load_many
+from penstock.actors.runs.loading import load_many
 from penstock.broker import names
 from penstock.broker.store import Store, open_store
 from penstock.config.limits import LEASE_S, PARTITIONS

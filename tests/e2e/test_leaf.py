@@ -15,8 +15,8 @@ import orjson
 import pytest
 
 from penstock.broker import names
-from penstock.broker.connection import connect
-from penstock.broker.leaf import NOT_YET, UNSEEN
+from penstock.broker.embedded.leaf import NOT_YET, UNSEEN
+from penstock.broker.nats.connection import connect
 from penstock.broker.store import open_store
 from penstock.config.settings import BrokerSettings
 from tests.support.server import Server, server

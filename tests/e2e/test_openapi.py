@@ -20,9 +20,9 @@ from schemathesis.checks import CHECKS, load_all_checks
 from schemathesis.core.parameters import ParameterLocation
 
 from penstock.config.limits import POLL_MS_MAX
-from penstock.http.openapi import refused
-from penstock.http.openapi_page import SERVICE, render
-from penstock.http.openapi_table import OPERATIONS, STREAM, Access, Operation
+from penstock.http.openapi.document import refused
+from penstock.http.openapi.page import SERVICE, render
+from penstock.http.openapi.table import OPERATIONS, STREAM, Access, Operation
 from tests.support.reachable import API_TOKEN, BRIDGE_TOKEN, HEADERS, SECRET, Found, World
 from tests.support.service import Service
 

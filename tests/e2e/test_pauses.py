@@ -10,7 +10,7 @@ import pytest
 
 from penstock.broker.store import Store, open_store
 from penstock.config.settings import BrokerSettings
-from penstock.engine.events import Event, StepPaused, WorkflowCompleted, WorkflowFailed
+from penstock.engine.run.events import Event, StepPaused, WorkflowCompleted, WorkflowFailed
 from penstock.worker import Context, Pause, Worker
 from tests.e2e.conftest import StartService
 from tests.http.bridge import TOKEN

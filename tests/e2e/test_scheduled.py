@@ -13,8 +13,8 @@ import orjson
 import pytest
 
 from penstock.broker.store import Store, open_store
+from penstock.client.client import Client
 from penstock.config.settings import BrokerSettings
-from penstock.http.client import Client
 from tests.e2e.conftest import StartService
 from tests.support.own_broker import own_broker
 from tests.support.service import Service

@@ -18,7 +18,7 @@ from typing import Any
 import orjson
 import pytest
 
-from penstock.broker.connection import ApiError
+from penstock.broker.nats.connection import ApiError
 from penstock.broker.store import Store, open_store
 from penstock.config.settings import BrokerSettings
 from tests.support.jwt_operator import Operator

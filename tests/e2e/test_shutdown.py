@@ -17,13 +17,13 @@ import httpx2
 import orjson
 import pytest
 
-from penstock.actors.loading import load
+from penstock.actors.runs.loading import load
 from penstock.broker import names
-from penstock.broker.server import EmbeddedBroker
+from penstock.broker.embedded.server import EmbeddedBroker
 from penstock.broker.store import Store, open_store
 from penstock.config.limits import PARTITIONS
 from penstock.config.settings import BrokerSettings
-from penstock.engine.state import from_snapshot
+from penstock.engine.run.state import from_snapshot
 from tests.e2e.conftest import StartService
 from tests.e2e.parts import all_completed
 from tests.http.bridge import TOKEN, client

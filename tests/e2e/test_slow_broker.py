@@ -13,14 +13,14 @@ import msgspec
 import pytest
 from falcon.testing import ASGIConductor, Result
 
-from penstock.actors.membership import new_member
-from penstock.actors.ownership import open_shard
-from penstock.broker.provisioning import provision
+from penstock.actors.ownership.membership import new_member
+from penstock.actors.ownership.ownership import open_shard
 from penstock.broker.store import Store, open_store
+from penstock.broker.streams.provisioning import provision
 from penstock.config.settings import BrokerSettings, Settings
 from penstock.engine.errors import Unavailable
-from penstock.engine.events import decode, event_type
-from penstock.engine.state import RunStatus
+from penstock.engine.run.events import decode, event_type
+from penstock.engine.run.state import RunStatus
 from penstock.http.app import create_app
 from tests.support.conductor import Conductor
 from tests.support.line import Line, line

@@ -14,12 +14,12 @@ import httpx2
 import orjson
 import pytest
 
-from penstock.actors.loading import load_many
+from penstock.actors.runs.loading import load_many
 from penstock.broker import names
 from penstock.broker.store import Store, open_store
 from penstock.config.settings import BrokerSettings
-from penstock.engine.events import WorkflowStarted, decode
-from penstock.engine.state import RunStatus
+from penstock.engine.run.events import WorkflowStarted, decode
+from penstock.engine.run.state import RunStatus
 from tests.support.occasions import publish, started
 from tests.support.service import Service
 from tests.support.waiting import until

@@ -18,7 +18,7 @@ import pytest
 from penstock.broker import names
 from penstock.broker.store import Store, open_store
 from penstock.config.settings import BrokerSettings
-from penstock.engine.events import WorkflowCompleted, decode
+from penstock.engine.run.events import WorkflowCompleted, decode
 from tests.e2e.parts import Parts, all_completed
 from tests.http.bridge import TOKEN, client
 from tests.support.server import Server, server

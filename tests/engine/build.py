@@ -11,9 +11,10 @@ from typing import Any, TypeVar
 import orjson
 from msgspec import UNSET, Raw, UnsetType
 
-from penstock.engine.advance import advance
-from penstock.engine.commands import AppendEvent, Command, DispatchTask
-from penstock.engine.events import (
+from penstock.engine.definition.validation import parse
+from penstock.engine.run.advance import advance
+from penstock.engine.run.commands import AppendEvent, Command, DispatchTask
+from penstock.engine.run.events import (
     ApprovalExpired,
     ApprovalGranted,
     ApprovalRejected,
@@ -41,10 +42,9 @@ from penstock.engine.events import (
     WorkflowStarted,
     event_type,
 )
-from penstock.engine.state import Run, StepState
+from penstock.engine.run.state import Run, StepState
+from penstock.engine.run.workflow import Workflow, compile_workflow
 from penstock.engine.times import rfc3339
-from penstock.engine.validation import parse
-from penstock.engine.workflow import Workflow, compile_workflow
 
 RUN_ID = "0198c0de" * 4
 DIGEST = "d19e57" * 5

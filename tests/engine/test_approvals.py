@@ -7,9 +7,9 @@ from hashlib import sha256
 
 import pytest
 
-from penstock.engine.advance import still_due
-from penstock.engine.approvals import has_expired, token_hash
-from penstock.engine.commands import (
+from penstock.engine.run.advance import still_due
+from penstock.engine.run.approvals import has_expired, token_hash
+from penstock.engine.run.commands import (
     AppendEvent,
     Command,
     DeadLetterTask,
@@ -20,9 +20,9 @@ from penstock.engine.commands import (
     WithdrawTask,
     WithdrawTimer,
 )
-from penstock.engine.events import ApprovalExpired, ApprovalRequest, WorkflowFailed
-from penstock.engine.state import RunStatus, from_snapshot, to_snapshot
-from penstock.engine.timers import live_timers
+from penstock.engine.run.events import ApprovalExpired, ApprovalRequest, WorkflowFailed
+from penstock.engine.run.state import RunStatus, from_snapshot, to_snapshot
+from penstock.engine.run.timers import live_timers
 from tests.engine.build import EPOCH, Play, appended, approval, dispatched, inputs, only, skip_if, started, step, value, workflow
 
 DAY_S = 86_400.0

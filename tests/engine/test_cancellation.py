@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from penstock.engine.advance import still_due
-from penstock.engine.commands import AppendEvent, Command, DeadLetterTask, DispatchTask, SetTimer, WithdrawTask, WithdrawTimer
-from penstock.engine.events import NULL, Reason, WorkflowCancelled, WorkflowFailed
-from penstock.engine.state import RunStatus
+from penstock.engine.run.advance import still_due
+from penstock.engine.run.commands import AppendEvent, Command, DeadLetterTask, DispatchTask, SetTimer, WithdrawTask, WithdrawTimer
+from penstock.engine.run.events import NULL, Reason, WorkflowCancelled, WorkflowFailed
+from penstock.engine.run.state import RunStatus
 from tests.engine.build import EPOCH, Play, started, step, workflow
 
 MIXED = workflow(

@@ -5,10 +5,10 @@ from __future__ import annotations
 import time
 from itertools import pairwise
 
-from penstock.engine.advance import WORKFLOW_TIMER
-from penstock.engine.commands import AppendEvent, WithdrawTimer
-from penstock.engine.events import WorkflowCompleted
-from penstock.engine.state import RunStatus
+from penstock.engine.run.advance import WORKFLOW_TIMER
+from penstock.engine.run.commands import AppendEvent, WithdrawTimer
+from penstock.engine.run.events import WorkflowCompleted
+from penstock.engine.run.state import RunStatus
 from tests.engine.build import EPOCH, Play, appended, dispatched, only, started, step, value, workflow
 
 DIAMOND = workflow(step("a"), step("b", "a"), step("c", "a"), step("d", "b", "c"))

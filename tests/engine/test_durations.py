@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.engine.durations import NS_MAX, SECOND_NS, parse, text
+from penstock.engine.definition.durations import NS_MAX, SECOND_NS, parse, text
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.engine.events import Event, Failure, Malformed, StepCompleted, StepFailed, decode, encode, event_type
+from penstock.engine.run.events import Event, Failure, Malformed, StepCompleted, StepFailed, decode, encode, event_type
 
 REF = {"workflow": "w", "version": "1", "digest": "d"}
 STEP = {"step_id": "a", "worker_id": "w1", "attempt_number": 2, "iteration": 1}

@@ -12,10 +12,10 @@ from msgspec import Raw
 from msgspec.structs import replace
 
 from penstock.config.limits import ERROR_BYTES_MAX, PAYLOAD_BYTES_MAX
-from penstock.engine.advance import advance
-from penstock.engine.commands import DeadLetterTask
-from penstock.engine.events import Event, Failure, Malformed, Reason, StepCompleted, StepFailed, WorkflowCancelled, decode
-from penstock.engine.state import from_snapshot, to_snapshot
+from penstock.engine.run.advance import advance
+from penstock.engine.run.commands import DeadLetterTask
+from penstock.engine.run.events import Event, Failure, Malformed, Reason, StepCompleted, StepFailed, WorkflowCancelled, decode
+from penstock.engine.run.state import from_snapshot, to_snapshot
 from penstock.engine.times import rfc3339, utc
 from tests.engine.build import EPOCH, RUN_ID, Play, appended, loop, only, started, step, workflow
 from tests.engine.test_events import BY_TYPE, body

@@ -6,10 +6,10 @@ import msgspec
 import pytest
 
 from penstock.engine import formats
-from penstock.engine.definitions import from_json
+from penstock.engine.definition.definitions import from_json
 from penstock.engine.errors import NeedsUpgrade
-from penstock.engine.events import Malformed, StepStarted, decode, encode
-from penstock.engine.state import Run, RunStatus, from_snapshot, to_snapshot
+from penstock.engine.run.events import Malformed, StepStarted, decode, encode
+from penstock.engine.run.state import Run, RunStatus, from_snapshot, to_snapshot
 
 RUN = "01999999000070008000000000000000"
 NEWER = formats.VERSION + 1

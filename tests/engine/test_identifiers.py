@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.engine.identifiers import is_run_id, problem_with, quoted, shown
+from penstock.engine.definition.identifiers import is_run_id, problem_with, quoted, shown
 
 
 @pytest.mark.parametrize("name", ["a", "A-Z_09", "orders.v2.eu", "-", "_", "0", "a" * 128, ".".join("a" * 64)])

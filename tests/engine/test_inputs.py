@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from penstock.engine.advance import fold
-from penstock.engine.commands import AppendEvent
-from penstock.engine.events import Record, StepCompleted, WorkflowCompleted, WorkflowStarted, decode
+from penstock.engine.run.advance import fold
+from penstock.engine.run.commands import AppendEvent
+from penstock.engine.run.events import Record, StepCompleted, WorkflowCompleted, WorkflowStarted, decode
 from tests.engine.build import EPOCH, Play, inputs, only, skip_if, started, step, value, workflow
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.engine.advance import still_due
-from penstock.engine.commands import AppendEvent, Command, DeadLetterTask, SetTimer, WithdrawTask, WithdrawTimer
-from penstock.engine.events import StepFailed, WorkflowFailed
-from penstock.engine.state import RunStatus
-from penstock.engine.timers import live_timers
+from penstock.engine.run.advance import still_due
+from penstock.engine.run.commands import AppendEvent, Command, DeadLetterTask, SetTimer, WithdrawTask, WithdrawTimer
+from penstock.engine.run.events import StepFailed, WorkflowFailed
+from penstock.engine.run.state import RunStatus
+from penstock.engine.run.timers import live_timers
 from tests.engine.build import (
     EPOCH,
     Play,

@@ -6,11 +6,11 @@ import sys
 
 import pytest
 
-from penstock.engine.advance import still_due
-from penstock.engine.commands import AppendEvent, DeadLetterTask, DispatchTask, SetTimer, WithdrawTask, WithdrawTimer
-from penstock.engine.events import StepContinue, decode
-from penstock.engine.state import RunStatus, from_snapshot, to_snapshot
-from penstock.engine.timers import live_timers
+from penstock.engine.run.advance import still_due
+from penstock.engine.run.commands import AppendEvent, DeadLetterTask, DispatchTask, SetTimer, WithdrawTask, WithdrawTimer
+from penstock.engine.run.events import StepContinue, decode
+from penstock.engine.run.state import RunStatus, from_snapshot, to_snapshot
+from penstock.engine.run.timers import live_timers
 from tests.engine.build import (
     EPOCH,
     Play,

@@ -6,10 +6,10 @@ import orjson
 import pytest
 
 from penstock.config.limits import PAYLOAD_BYTES_MAX
+from penstock.engine.definition.identifiers import is_run_id
 from penstock.engine.errors import Invalid, TooLarge
-from penstock.engine.identifiers import is_run_id
-from penstock.engine.occurrences import matches, run_id, run_input
-from penstock.engine.trigger import EventSource, parse
+from penstock.engine.trigger.trigger import EventSource, parse
+from penstock.engine.trigger.trigger_events import matches, run_id, run_input
 
 
 def event(**fields: Any) -> EventSource:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.engine.advance import advance, live_timers
-from penstock.engine.commands import Command, SetTimer, WithdrawTimer
-from penstock.engine.events import PauseRef, StepPaused, StepStarted
-from penstock.engine.state import from_snapshot, to_snapshot
+from penstock.engine.run.advance import advance, live_timers
+from penstock.engine.run.commands import Command, SetTimer, WithdrawTimer
+from penstock.engine.run.events import PauseRef, StepPaused, StepStarted
+from penstock.engine.run.state import from_snapshot, to_snapshot
 from tests.engine.build import EPOCH, RUN_ID, Play, appended, dispatched, loop, only, started, step, workflow
 
 SLOW = workflow(step("a", timeout="10s", retry={"max_attempts": 1}))

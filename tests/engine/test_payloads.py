@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from penstock.config.limits import BODY_BYTES_MAX, OUTPUT_INLINE_BYTES_MAX, PAYLOAD_BYTES_MAX, STEPS_MAX
-from penstock.engine.advance import fold
-from penstock.engine.commands import AppendEvent, CompleteRun, DeadLetterTask, DispatchTask
-from penstock.engine.events import NULL, Completed, WorkflowCompleted
-from penstock.engine.payloads import Kept, Value, joined, size_of
-from penstock.engine.state import from_snapshot, to_snapshot
+from penstock.engine.run.advance import fold
+from penstock.engine.run.commands import AppendEvent, CompleteRun, DeadLetterTask, DispatchTask
+from penstock.engine.run.events import NULL, Completed, WorkflowCompleted
+from penstock.engine.run.payloads import Kept, Value, joined, size_of
+from penstock.engine.run.state import from_snapshot, to_snapshot
 from tests.engine.build import Play, approval, inputs, loop, only, raw, skip_if, started, step, workflow
 
 LARGE = "x" * OUTPUT_INLINE_BYTES_MAX

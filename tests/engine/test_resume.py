@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from penstock.engine.advance import still_due
-from penstock.engine.commands import (
+from penstock.engine.run.advance import still_due
+from penstock.engine.run.commands import (
     AppendEvent,
     Command,
     RemoveLetters,
@@ -15,9 +15,9 @@ from penstock.engine.commands import (
     WithdrawTask,
     WithdrawTimer,
 )
-from penstock.engine.events import StepSkipped, WorkflowCompleted, WorkflowFailed
-from penstock.engine.state import RunStatus, from_snapshot, to_snapshot
-from penstock.engine.timers import live_timers
+from penstock.engine.run.events import StepSkipped, WorkflowCompleted, WorkflowFailed
+from penstock.engine.run.state import RunStatus, from_snapshot, to_snapshot
+from penstock.engine.run.timers import live_timers
 from tests.engine.build import (
     EPOCH,
     Play,

@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 import pytest
 
-from penstock.engine.advance import still_due
-from penstock.engine.approvals import token_hash
-from penstock.engine.commands import (
+from penstock.engine.run.advance import still_due
+from penstock.engine.run.approvals import token_hash
+from penstock.engine.run.commands import (
     AppendEvent,
     Command,
     DeadLetterTask,
@@ -19,8 +19,8 @@ from penstock.engine.commands import (
     WithdrawTask,
     WithdrawTimer,
 )
-from penstock.engine.events import WorkflowFailed
-from penstock.engine.state import RunStatus
+from penstock.engine.run.events import WorkflowFailed
+from penstock.engine.run.state import RunStatus
 from tests.engine.build import (
     EPOCH,
     Play,

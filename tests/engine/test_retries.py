@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.engine.commands import AppendEvent, Command, DeadLetterTask, DispatchTask, SetTimer, WithdrawTask, WithdrawTimer
-from penstock.engine.events import Failure, WorkflowFailed
-from penstock.engine.retry import DELAY_S_MAX, delay_s, retry_after_s
-from penstock.engine.state import RunStatus
-from penstock.engine.workflow import RetryPolicy
+from penstock.engine.run.commands import AppendEvent, Command, DeadLetterTask, DispatchTask, SetTimer, WithdrawTask, WithdrawTimer
+from penstock.engine.run.events import Failure, WorkflowFailed
+from penstock.engine.run.retry import DELAY_S_MAX, delay_s, retry_after_s
+from penstock.engine.run.state import RunStatus
+from penstock.engine.run.workflow import RetryPolicy
 from tests.engine.build import EPOCH, RUN_ID, Play, appended, dispatched, only, started, step, value, workflow
 
 TWICE = {"max_attempts": 2, "initial_delay": "10s"}

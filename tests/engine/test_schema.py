@@ -5,8 +5,8 @@ from __future__ import annotations
 import orjson
 import pytest
 
+from penstock.engine.definition.schema import LISTED_BYTES_MAX, PROBLEMS_MAX, SCHEMA_BYTES_MAX, Schema
 from penstock.engine.errors import Invalid
-from penstock.engine.schema import LISTED_BYTES_MAX, PROBLEMS_MAX, SCHEMA_BYTES_MAX, Schema
 
 
 def schema(document: object) -> Schema:

@@ -9,7 +9,7 @@ import hmac
 import pytest
 
 from penstock.config.limits import WEBHOOK_AGE_S_MAX
-from penstock.engine.signatures import PLAIN, SLACK, STANDARD, STRIPE, SVIX, Header, Signed, delivery_id, signed_by
+from penstock.engine.trigger.signatures import PLAIN, SLACK, STANDARD, STRIPE, SVIX, Header, Signed, delivery_id, signed_by
 
 BODY = b'{"a": 1}\n'
 NOW = 1_800_000_000.0

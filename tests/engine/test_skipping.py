@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Raw
 
-from penstock.engine.commands import AppendEvent, DispatchTask
-from penstock.engine.events import StepCompleted, StepSkipped
-from penstock.engine.state import RunStatus
+from penstock.engine.run.commands import AppendEvent, DispatchTask
+from penstock.engine.run.events import StepCompleted, StepSkipped
+from penstock.engine.run.state import RunStatus
 from tests.engine.build import Play, appended, dispatched, skip_if, started, step, workflow
 
 JSON = st.recursive(

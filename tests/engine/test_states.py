@@ -6,7 +6,7 @@ import msgspec
 import orjson
 import pytest
 
-from penstock.engine.state import (
+from penstock.engine.run.state import (
     RUN_ENDED,
     RUN_MOVES,
     STEP_DONE,

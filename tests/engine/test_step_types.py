@@ -5,9 +5,9 @@ from __future__ import annotations
 import orjson
 import pytest
 
-from penstock.engine.definitions import Config, StepType, from_json, to_json
-from penstock.engine.validation import parse, problems
-from penstock.engine.workflow import Approval, Loop, compile_workflow
+from penstock.engine.definition.definitions import Config, StepType, from_json, to_json
+from penstock.engine.definition.validation import parse, problems
+from penstock.engine.run.workflow import Approval, Loop, compile_workflow
 from tests.engine.build import DIGEST
 from tests.engine.test_validation import only, step, workflow
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.engine.advance import still_due
-from penstock.engine.commands import (
+from penstock.engine.run.advance import still_due
+from penstock.engine.run.commands import (
     AppendEvent,
     BindWorker,
     Command,
@@ -17,9 +17,9 @@ from penstock.engine.commands import (
     WithdrawTask,
     WithdrawTimer,
 )
-from penstock.engine.state import from_snapshot, to_snapshot
-from penstock.engine.timers import live_timers
-from penstock.engine.workflow import Workflow
+from penstock.engine.run.state import from_snapshot, to_snapshot
+from penstock.engine.run.timers import live_timers
+from penstock.engine.run.workflow import Workflow
 from tests.engine.build import EPOCH, Play, approval, inputs, loop, only, skip_if, started, step, workflow
 
 CHAIN = tuple(step(one, *before, worker_group="gpu", **more) for one, before, more in (

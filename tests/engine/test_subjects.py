@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.engine.subjects import RESERVED, SUBJECT_CHARS_MAX, problem_with_subject
+from penstock.engine.definition.subjects import RESERVED, SUBJECT_CHARS_MAX, problem_with_subject
 
 
 @pytest.mark.parametrize("subject", ["a", "a.b.c", "event.x", "Ünï-_/~", "histories.x", "History.x", "x.history", "x.$JS", "a" * 255])

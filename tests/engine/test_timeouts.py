@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from penstock.engine.advance import WORKFLOW_TIMER, live_timers
-from penstock.engine.commands import AppendEvent, SetTimer, WithdrawTimer
-from penstock.engine.events import StepFailed, WorkflowFailed
-from penstock.engine.state import RunStatus
+from penstock.engine.run.advance import WORKFLOW_TIMER, live_timers
+from penstock.engine.run.commands import AppendEvent, SetTimer, WithdrawTimer
+from penstock.engine.run.events import StepFailed, WorkflowFailed
+from penstock.engine.run.state import RunStatus
 from tests.engine.build import EPOCH, Play, appended, dispatched, only, started, step, workflow
 
 SLOW = workflow(step("a", timeout="1m", retry={"max_attempts": 1, "initial_delay": "5s"}))

@@ -6,7 +6,7 @@ import pytest
 from msgspec import Raw
 
 from penstock.engine.errors import Invalid
-from penstock.engine.trigger import CronSource, EventSource, Kind, Trigger, parse
+from penstock.engine.trigger.trigger import CronSource, EventSource, Kind, Trigger, parse
 
 BASE = {"name": "t", "workflow": "w"}
 

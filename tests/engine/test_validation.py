@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.engine.definitions import Retry, StepType, from_json, to_json
+from penstock.engine.definition.definitions import Retry, StepType, from_json, to_json
+from penstock.engine.definition.validation import parse, problems
 from penstock.engine.errors import Invalid
-from penstock.engine.validation import parse, problems
-from penstock.engine.workflow import compile_workflow
+from penstock.engine.run.workflow import compile_workflow
 
 
 def step(step_id: str, **fields: object) -> dict[str, object]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.engine.workflow import NO_RETRY, RetryPolicy
+from penstock.engine.run.workflow import NO_RETRY, RetryPolicy
 from tests.engine.build import DIGEST, step, workflow
 
 OWN = {"max_attempts": 1, "initial_delay": "1s"}

@@ -9,8 +9,8 @@ from typing import Any
 import httpx2
 
 from penstock.broker import names
-from penstock.broker.connection import CONSUMER_NOT_FOUND, ApiError
-from penstock.broker.leases import Kept
+from penstock.broker.nats.connection import CONSUMER_NOT_FOUND, ApiError
+from penstock.broker.records.leases import Kept
 from penstock.broker.store import Store
 from tests.support.waiting import until
 

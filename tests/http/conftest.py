@@ -15,11 +15,11 @@ import httpx2
 import pytest
 from falcon.testing import ASGIConductor
 
-from penstock.actors.index_file import index_path
-from penstock.actors.index_follower import follow
+from penstock.actors.index.file import index_path
+from penstock.actors.index.follower import follow
 from penstock.broker.store import Store
 from penstock.config.settings import Address, BrokerSettings, HttpSettings, Settings, to_environ
-from penstock.engine.validation import parse
+from penstock.engine.definition.validation import parse
 from penstock.http.app import create_app
 from tests.conftest import free_port
 from tests.support.conductor import Conductor

@@ -12,13 +12,13 @@ import pytest
 from falcon.testing import ASGIConductor, Result
 from nats.aio.msg import Msg
 
-from penstock.actors import approvals
-from penstock.actors.control import new_run_id, now
-from penstock.actors.membership import new_member
-from penstock.actors.ownership import open_shard
+from penstock.actors.control import approvals
+from penstock.actors.control.verbs import new_run_id, now
+from penstock.actors.ownership.membership import new_member
+from penstock.actors.ownership.ownership import open_shard
 from penstock.broker import names
 from penstock.broker.store import Store
-from penstock.engine.events import ApprovalGranted, ApprovalRejected, ApprovalRequested, Decision, Event, decode
+from penstock.engine.run.events import ApprovalGranted, ApprovalRejected, ApprovalRequested, Decision, Event, decode
 from tests.support.clocks import set_clock
 from tests.support.waiting import until
 from tests.support.world import ended, register, start

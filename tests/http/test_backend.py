@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from penstock.actors.index_file import index_path
-from penstock.actors.run_index import RunIndex
-from penstock.config.background import FAILURES
+from penstock.actors.index.file import index_path
+from penstock.actors.index.run_index import RunIndex
+from penstock.config.process.background import FAILURES
 from penstock.config.settings import BrokerSettings, Settings
 from penstock.http import backend
 from penstock.http.app import create_app

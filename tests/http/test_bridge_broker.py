@@ -11,9 +11,10 @@ from typing import Any
 import httpx2
 import pytest
 
-from penstock.broker import history, names
-from penstock.broker.provisioning import provision
+from penstock.broker import names
 from penstock.broker.store import Store, open_store
+from penstock.broker.streams import history
+from penstock.broker.streams.provisioning import provision
 from penstock.config.settings import HttpSettings, Settings
 from penstock.engine.errors import Unavailable
 from penstock.http.app import create_app

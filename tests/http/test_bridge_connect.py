@@ -10,12 +10,12 @@ import httpx2
 import orjson
 import pytest
 
-from penstock.broker.registrations import register
 from penstock.broker.store import Store
-from penstock.broker.worker_protocol import WorkerRegistration
+from penstock.broker.worker_messages import WorkerRegistration
+from penstock.broker.worker_protocol.registrations import register
 from penstock.config.settings import BrokerSettings, HttpSettings, Settings
 from penstock.http.app import create_app
-from penstock.http.bridge_connection import signs_of_life
+from penstock.http.bridge.connection import signs_of_life
 from tests.http.bridge import TOKEN, client
 from tests.support.conductor import Conductor
 from tests.support.frontends import FrontEnd, front_ends

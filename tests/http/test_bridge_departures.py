@@ -10,15 +10,15 @@ from typing import NamedTuple
 
 import pytest
 
-from penstock.broker.registrations import register
 from penstock.broker.store import Store
-from penstock.broker.worker_protocol import WorkerRegistration
+from penstock.broker.worker_messages import WorkerRegistration
+from penstock.broker.worker_protocol.registrations import register
 from penstock.config.settings import BrokerSettings
-from penstock.http import bridge_departures, bridge_service
-from penstock.http.bridge_connection import signs_of_life
-from penstock.http.bridge_requests import Heartbeat, PollTasks
-from penstock.http.bridge_service import Bridge, open_bridge
-from penstock.http.presence import Presence
+from penstock.http.bridge import departures, service
+from penstock.http.bridge.connection import signs_of_life
+from penstock.http.bridge.requests import Heartbeat, PollTasks
+from penstock.http.bridge.service import Bridge, open_bridge
+from penstock.http.messages.presence import Presence
 from tests.support.waiting import until, until_true
 from tests.worker.desk import dispatch
 
@@ -28,8 +28,8 @@ AWAY_S = 0.3
 @pytest.fixture
 async def bridges(store: Store, broker_settings: BrokerSettings, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[list[Bridge]]:
     """Those of two front-end processes, for which a worker is away after less than ten seconds."""
-    monkeypatch.setattr(bridge_departures, "SAME_MOMENT_S", 0.0)
-    monkeypatch.setattr(bridge_service, "BRIDGE_AWAY_S", AWAY_S)
+    monkeypatch.setattr(departures, "SAME_MOMENT_S", 0.0)
+    monkeypatch.setattr(service, "BRIDGE_AWAY_S", AWAY_S)
     async with AsyncExitStack() as stack:
         yield [await stack.enter_async_context(open_bridge(store, broker_settings)) for _ in range(2)]
 

@@ -11,7 +11,7 @@ import pytest
 from penstock.broker.store import Store
 from penstock.config.limits import PAYLOAD_BYTES_MAX, POLL_TASKS_MAX
 from penstock.config.settings import BrokerSettings
-from penstock.engine.events import StepFailed
+from penstock.engine.run.events import StepFailed
 from tests.http.bridge import TOKEN, client, poll, polled, resolve
 from tests.support.frontends import FrontEnd, front_ends
 from tests.worker.desk import answer, dispatch, output_of

@@ -16,8 +16,8 @@ from msgspec import Raw
 from penstock.broker import names
 from penstock.broker.store import Store
 from penstock.config.settings import BrokerSettings
-from penstock.engine.commands import DispatchTask
-from penstock.engine.events import StepFailed
+from penstock.engine.run.commands import DispatchTask
+from penstock.engine.run.events import StepFailed
 from tests.http.bridge import TOKEN, client, frames, is_polled, leased, poll, polled, requests_waiting, resolve
 from tests.support.frontends import FrontEnd, front_ends
 from tests.support.waiting import until, until_true

@@ -7,14 +7,14 @@ import asyncio
 import pytest
 
 from penstock.broker import names
-from penstock.broker.pull import Delivery, Pull
+from penstock.broker.nats.pull import Delivery, Pull
 from penstock.broker.store import Store
 from penstock.config.limits import MIB, POLL_BYTES_MAX
 from penstock.engine.errors import Unavailable
-from penstock.http import bridge_in_hand
-from penstock.http.bridge_in_hand import InHand
-from penstock.http.bridge_queue import Poller, Queue, QueueName, Taken
-from penstock.http.bridge_queues import Queues
+from penstock.http.bridge import in_hand
+from penstock.http.bridge.in_hand import InHand
+from penstock.http.bridge.queue import Poller, Queue, QueueName, Taken
+from penstock.http.bridge.queues import Queues
 from tests.http.bridge import is_polled
 from tests.support.waiting import until_true
 from tests.worker.desk import dispatch, durable
@@ -29,7 +29,7 @@ async def test_pollers_with_large_tasks_wait_while_the_process_has_enough_in_han
     store: Store, task: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each request that is out when it becomes too much may still bring 8 MiB; without a bound, all would come."""
-    monkeypatch.setattr(bridge_in_hand, "TASKS_BYTES_MAX", 2 * MIB)
+    monkeypatch.setattr(in_hand, "TASKS_BYTES_MAX", 2 * MIB)
     await durable(store, task, 60)
     await asyncio.gather(*(dispatch(store, task, LARGE) for _ in range(POLLERS)))
     pausing = f"CONSUMER.PAUSE.{names.TASKS}.{names.task_consumer(task)}"

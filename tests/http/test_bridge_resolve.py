@@ -13,12 +13,12 @@ import orjson
 import pytest
 from msgspec import UNSET
 
-from penstock.broker import facts
-from penstock.broker.leases import Lease
+from penstock.broker.records.leases import Lease
 from penstock.broker.store import Store
+from penstock.broker.worker_protocol import reports
 from penstock.config.limits import PAUSE_MS_MAX, PAYLOAD_BYTES_MAX
 from penstock.config.settings import BrokerSettings
-from penstock.engine.events import Event, StepCompleted, StepContinue, StepFailed, StepStarted, decode
+from penstock.engine.run.events import Event, StepCompleted, StepContinue, StepFailed, StepStarted, decode
 from penstock.engine.times import rfc3339
 from tests.http.bridge import TOKEN, client, frames, leased, poll, polled, resolve
 from tests.support.frontends import FrontEnd, front_ends
@@ -277,7 +277,7 @@ async def handed_out_by_the_dead(store: Store, task: str, at: float, *, told: bo
         delivery = await asyncio.wait_for(taken.get(), 10)
     lease = Lease(run_id, "s", 1, 0, delivery.reply, "w-1", at, holder="0" * 32)
     if told:  # under an id of its own, so that the broker does not drop what is told again
-        await store.history.append(facts.started(lease, "w-1"), message_id=f"told-{run_id}")
+        await store.history.append(reports.started(lease, "w-1"), message_id=f"told-{run_id}")
     await store.leases.send(lease)
     return lease.task_id
 
@@ -311,7 +311,7 @@ async def test_a_delivery_after_a_pause_is_told_though_an_earlier_one_was(store:
         await (await asyncio.wait_for(taken.get(), 10)).give_back()
         delivery = await asyncio.wait_for(taken.get(), 10)
     lease = Lease(run_id, "s", 1, 0, delivery.reply, "w-1", time.time(), holder="0" * 32)
-    await store.history.append(facts.started(lease, "w-1"))
+    await store.history.append(reports.started(lease, "w-1"))
     await store.leases.send(lease)
     assert 200 == (await resolve(http, lease.task_id, "heartbeat")).status_code
     begun = [event for event in await all_told(store, lease.task_id) if isinstance(event, StepStarted)]

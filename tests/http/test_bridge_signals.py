@@ -13,7 +13,7 @@ from penstock.broker import names
 from penstock.broker.store import Store
 from penstock.config.limits import SIGNAL_BYTES_MAX
 from penstock.config.settings import BrokerSettings
-from penstock.engine.events import SignalReceived
+from penstock.engine.run.events import SignalReceived
 from tests.http.bridge import TOKEN, client
 from tests.support.frontends import FrontEnd, front_ends
 from tests.support.world import chain, start

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from penstock.actors import trigger_control
+from penstock.actors.control import triggers
 from penstock.broker.store import Store
 from penstock.config.settings import BrokerSettings, HttpSettings, Settings
 from penstock.http.app import create_app
-from penstock.http.openapi_table import OPERATIONS, Access
+from penstock.http.openapi.table import OPERATIONS, Access
 from tests.http.test_protected_mode import PLACES
 from tests.http.test_webhooks import signed
 from tests.support.conductor import Conductor
@@ -99,7 +99,7 @@ async def test_no_foreign_page_changes_anything_of_the_control_plane(services: d
 
 async def test_what_carries_its_own_proof_is_not_asked_for_its_origin(services: dict[str, Conductor], store: Store) -> None:
     """A signature, a worker's or an approval's token is nothing that a browser adds by itself."""
-    await trigger_control.put(store, {"name": "hook", "workflow": "one", "webhook": {"secret": "s"}})
+    await triggers.put(store, {"name": "hook", "workflow": "one", "webhook": {"secret": "s"}})
     answer = await services["plain"].simulate_post("/v1/webhooks/hook", body=b"1", headers={**signed("s", b"1"), "Origin": EVIL})
     assert 202 == answer.status_code
     path, query = f"/runs/{'0' * 32}/approval/a", {"action": "approve", "token": "x"}

@@ -12,14 +12,14 @@ import pytest
 from falcon.testing import ASGIConductor, Result
 from uuid_utils import uuid4
 
-from penstock.actors.membership import new_member
-from penstock.actors.ownership import open_shard
-from penstock.actors.shard import Shard
+from penstock.actors.ownership.membership import new_member
+from penstock.actors.ownership.ownership import open_shard
+from penstock.actors.runs.shard import Shard
 from penstock.broker import names
 from penstock.broker.store import Store, open_store
 from penstock.config.settings import BrokerSettings
-from penstock.engine.events import Completed, StepCompleted, WorkflowCancelled, WorkflowCompleted
-from penstock.engine.validation import parse
+from penstock.engine.definition.validation import parse
+from penstock.engine.run.events import Completed, StepCompleted, WorkflowCancelled, WorkflowCompleted
 from tests.http.conftest import ONE_STEP
 from tests.support.waiting import until
 

@@ -12,14 +12,15 @@ import pytest
 from falcon.testing import ASGIConductor
 from uuid_utils import uuid4, uuid7
 
-from penstock.actors.membership import new_member
-from penstock.actors.ownership import open_shard
-from penstock.actors.shard import Shard
-from penstock.broker import dead_letters, names
+from penstock.actors.ownership.membership import new_member
+from penstock.actors.ownership.ownership import open_shard
+from penstock.actors.runs.shard import Shard
+from penstock.broker import names
 from penstock.broker.store import Store, open_store
-from penstock.broker.worker_protocol import TaskPayload
+from penstock.broker.streams import dead_letters
+from penstock.broker.worker_messages import TaskPayload
 from penstock.config.settings import BrokerSettings
-from penstock.engine.state import RunStatus
+from penstock.engine.run.state import RunStatus
 from tests.support.world import Echo, chain, echo, ended, start
 
 

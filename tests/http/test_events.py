@@ -11,11 +11,11 @@ import pytest
 from falcon.testing import ASGIConductor
 from msgspec import Raw
 
-from penstock.actors import control
-from penstock.actors.control import now
+from penstock.actors.control import verbs
+from penstock.actors.control.verbs import now
 from penstock.broker import names
 from penstock.broker.store import Store
-from penstock.engine.events import (
+from penstock.engine.run.events import (
     Completed,
     Event,
     StepCompleted,
@@ -121,7 +121,7 @@ async def test_an_event_that_did_not_end_the_run_does_not_end_the_stream(http: A
     await store.history.append(WorkflowCompleted(run_id=run_id, timestamp=now()))  # too early: a step is open
     stream = _stream(served, run_id)
     assert ["workflow.started", "workflow.completed"] == [(await anext(stream)).event for _ in range(2)]
-    await control.cancel(store, run_id)
+    await verbs.cancel(store, run_id)
     assert ["workflow.cancelled"] == [one.event async for one in stream]
 
 

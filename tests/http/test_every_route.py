@@ -14,7 +14,7 @@ from msgspec import Raw
 from penstock.broker import names
 from penstock.broker.store import Store
 from penstock.config.settings import BrokerSettings, HttpSettings, Settings
-from penstock.engine.events import StepCompleted
+from penstock.engine.run.events import StepCompleted
 from penstock.http.app import Application, create_app
 from tests.support.conductor import Conductor
 

@@ -22,14 +22,14 @@ import pytest
 from falcon.testing import ASGIConductor
 from msgspec import Raw, Struct
 
-from penstock.actors.control import new_run_id
+from penstock.actors.control.verbs import new_run_id
 from penstock.broker.store import Store
 from penstock.config.settings import BrokerSettings, HttpSettings, Settings
-from penstock.engine.events import StepCompleted
-from penstock.engine.validation import parse
+from penstock.engine.definition.validation import parse
+from penstock.engine.run.events import StepCompleted
 from penstock.http.app import create_app
-from penstock.http.openapi import path_parameters, refused
-from penstock.http.openapi_table import GREET, NIGHTLY, OPERATIONS, Access, Operation
+from penstock.http.openapi.document import path_parameters, refused
+from penstock.http.openapi.table import GREET, NIGHTLY, OPERATIONS, Access, Operation
 from tests.http.conftest import ONE_STEP, TYPED
 from tests.support.conductor import Conductor
 from tests.support.mutation import Request, mutate, quote

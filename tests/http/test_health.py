@@ -12,20 +12,20 @@ import pytest
 from falcon.testing import ASGIConductor
 from nats.aio.msg import Msg
 
-from penstock.actors.triggers import open_triggers
+from penstock.actors.triggers.triggers import open_triggers
 from penstock.broker import names
-from penstock.broker.provisioning import provision
-from penstock.broker.server import EmbeddedBroker
+from penstock.broker.embedded.server import EmbeddedBroker
 from penstock.broker.store import Store, open_store
-from penstock.config.background import all_of
+from penstock.broker.streams.provisioning import provision
 from penstock.config.limits import MIB, PARTITIONS
-from penstock.config.notice import Notice
+from penstock.config.process.background import all_of
+from penstock.config.process.notice import Notice
 from penstock.config.settings import BrokerSettings, Settings
 from penstock.engine import errors
 from penstock.engine.errors import PenstockError
 from penstock.http.app import create_app
-from penstock.http.errors import KINDS
-from penstock.http.storage import KNOWN_S
+from penstock.http.messages.errors import KINDS
+from penstock.http.system.storage import KNOWN_S
 from tests.conftest import free_port
 from tests.support.conductor import Conductor
 from tests.support.file_limits import limited

@@ -12,11 +12,12 @@ import pytest
 from falcon.testing import ASGIConductor, Result
 from msgspec import Raw
 
-from penstock.actors import control, freshness
-from penstock.actors.index_file import IndexFile, Progress, index_path, prepare
+from penstock.actors.control import verbs
+from penstock.actors.index import freshness
+from penstock.actors.index.file import IndexFile, Progress, index_path, prepare
 from penstock.broker.store import Store
 from penstock.config.settings import BrokerSettings
-from penstock.engine.validation import parse
+from penstock.engine.definition.validation import parse
 from tests.http.conftest import ONE_STEP
 from tests.support.own_follower import following
 
@@ -129,7 +130,7 @@ async def test_every_start_tells_where_the_log_has_it(http: ASGIConductor, store
 
 async def _start(store: Store, workflow: str = "one") -> str:
     """By somebody else: over another connection than the front end's."""
-    return await control.start(store, *await store.definitions.latest(workflow), Raw(orjson.dumps(None)))
+    return await verbs.start(store, *await store.definitions.latest(workflow), Raw(orjson.dumps(None)))
 
 
 def _lag(answer: Result) -> tuple[int, float]:

@@ -13,13 +13,13 @@ import orjson
 import pytest
 from falcon.testing import ASGIConductor, Result
 
-from penstock.actors import trigger_control
-from penstock.broker.provisioning import provision
+from penstock.actors.control import triggers
 from penstock.broker.store import Store, open_store
+from penstock.broker.streams.provisioning import provision
 from penstock.config import limits
 from penstock.config.settings import BrokerSettings, HttpSettings, Settings, SettingsError, load
 from penstock.http.app import create_app
-from penstock.http.bridge_connection import signs_of_life
+from penstock.http.bridge.connection import signs_of_life
 from tests.support.conductor import Conductor
 from tests.support.little_room import FULL, fill, make_room, small_broker
 from tests.support.own_broker import OwnBroker
@@ -130,7 +130,7 @@ async def limited(broker_settings: BrokerSettings, definitions: None) -> AsyncIt
 @pytest.fixture
 async def run_id(limited: ASGIConductor, store: Store) -> str:
     """A run that has ended, with a signal that was told."""
-    await trigger_control.put(store, {"name": "limits", "workflow": "one", "webhook": {}})
+    await triggers.put(store, {"name": "limits", "workflow": "one", "webhook": {}})
     found = str((await limited.simulate_post("/runs", body=b'{"workflow":"one"}')).json["run_id"])
     await limited.simulate_post(f"/runs/{found}/signal/told", body=b"1")
     await limited.simulate_post(f"/runs/{found}/cancel")

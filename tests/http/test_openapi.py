@@ -15,14 +15,15 @@ from openapi_spec_validator import OpenAPIV31SpecValidator
 
 from penstock.broker.store import Store
 from penstock.config.settings import BrokerSettings, HttpSettings, Settings
-from penstock.engine import trigger, validation
-from penstock.engine.validation import parse
+from penstock.engine.definition import validation
+from penstock.engine.definition.validation import parse
+from penstock.engine.trigger import trigger
 from penstock.http.app import create_app
-from penstock.http.openapi import document, path_parameters, refused
-from penstock.http.openapi_documents import DOCUMENTS
-from penstock.http.openapi_schemas import RULES
-from penstock.http.openapi_table import GREET, OPERATIONS, Access, Operation
-from penstock.http.openapi_texts import TEXTS
+from penstock.http.openapi.definitions import DOCUMENTS
+from penstock.http.openapi.document import document, path_parameters, refused
+from penstock.http.openapi.schemas import RULES
+from penstock.http.openapi.table import GREET, OPERATIONS, Access, Operation
+from penstock.http.openapi.texts import TEXTS
 from tests.http.test_bad_input import CASES
 from tests.support.conductor import Conductor
 

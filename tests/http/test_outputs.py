@@ -9,14 +9,14 @@ import pytest
 from falcon.testing import ASGIConductor
 from msgspec import Raw
 
-from penstock.actors.loading import load
+from penstock.actors.runs.loading import load
 from penstock.broker import names
 from penstock.broker.store import Store
 from penstock.config.limits import EVENTS_BYTES_MAX, KIB, OUTPUTS_SHOWN_BYTES_MAX, PAYLOAD_BYTES_MAX
-from penstock.engine.events import StepCompleted
-from penstock.engine.state import to_snapshot
-from penstock.engine.validation import parse
-from penstock.http import listing
+from penstock.engine.definition.validation import parse
+from penstock.engine.run.events import StepCompleted
+from penstock.engine.run.state import to_snapshot
+from penstock.http.resources import listing
 
 WIDE = {"name": "wide", "steps": [{"id": f"s{n}", "task": "work"} for n in range(10)]}
 LARGE = b'"' + b"x" * (PAYLOAD_BYTES_MAX - 2) + b'"'

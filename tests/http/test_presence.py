@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from penstock.http.presence import Audience, PatientRequest
+from penstock.http.messages.presence import Audience, PatientRequest
 
 
 def request(receive: Any) -> PatientRequest:

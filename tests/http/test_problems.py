@@ -11,12 +11,12 @@ import orjson
 import pytest
 from falcon.testing import ASGIConductor, Result
 
-from penstock.actors import trigger_control
+from penstock.actors.control import triggers
 from penstock.broker import names
 from penstock.broker.store import Store
 from penstock.config.settings import BrokerSettings, HttpSettings, Settings
 from penstock.http.app import create_app
-from penstock.http.errors import KINDS, OF_THE_FRAMEWORK, PROBLEM, TYPE
+from penstock.http.messages.errors import KINDS, OF_THE_FRAMEWORK, PROBLEM, TYPE
 from tests.support.conductor import LOOPBACK, Conductor
 
 PAGE = Path(__file__).parents[2] / "docs" / "http.md"
@@ -64,7 +64,7 @@ CASES = [
 
 @pytest.fixture
 async def app(broker_settings: BrokerSettings, definitions: None, store: Store) -> AsyncIterator[ASGIConductor]:
-    await trigger_control.put(store, {"name": "hook", "workflow": "one", "webhook": {"secret": "s"}})
+    await triggers.put(store, {"name": "hook", "workflow": "one", "webhook": {"secret": "s"}})
     await store.bucket(names.DEFINITIONS).put("unreadable", b"no definition")
     async with Conductor(create_app(Settings(broker=broker_settings, http=HttpSettings(bridge_token="b")))) as conductor:
         yield conductor

@@ -10,12 +10,12 @@ import pytest
 from falcon.testing import ASGIConductor, Result
 from uuid_utils import uuid4
 
-from penstock.actors.control import now
-from penstock.actors.loading import load_many
-from penstock.actors.rerunning import Latest, Plan, keep, rerun
+from penstock.actors.control.retry import Latest, Plan, keep, rerun
+from penstock.actors.control.verbs import now
+from penstock.actors.runs.loading import load_many
 from penstock.broker.store import Store
-from penstock.engine.events import RunFailure, WorkflowFailed
-from penstock.engine.validation import parse
+from penstock.engine.definition.validation import parse
+from penstock.engine.run.events import RunFailure, WorkflowFailed
 from tests.http.conftest import ONE_STEP
 
 pytestmark = pytest.mark.usefixtures("index")

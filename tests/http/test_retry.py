@@ -11,21 +11,21 @@ import pytest
 from falcon.testing import ASGIConductor, Result
 from uuid_utils import uuid4
 
-from penstock.actors import control
-from penstock.actors.control import now
-from penstock.actors.membership import new_member
-from penstock.actors.ownership import open_shard
-from penstock.actors.performing import perform
-from penstock.actors.shard import Shard
+from penstock.actors.control import verbs
+from penstock.actors.control.verbs import now
+from penstock.actors.ownership.membership import new_member
+from penstock.actors.ownership.ownership import open_shard
+from penstock.actors.runs.effects import perform
+from penstock.actors.runs.shard import Shard
 from penstock.broker import names
 from penstock.broker.store import Store, open_store
-from penstock.broker.worker_protocol import TaskPayload
+from penstock.broker.worker_messages import TaskPayload
 from penstock.config.limits import BATCH_BYTES_MAX, PAYLOAD_BYTES_MAX
 from penstock.config.settings import BrokerSettings
-from penstock.engine.advance import still_due
-from penstock.engine.commands import RemoveLetters
-from penstock.engine.events import Event, Failure, Resumed, RunFailure, StepFailed, WorkflowFailed, WorkflowResumed, decode
-from penstock.engine.state import RunStatus
+from penstock.engine.run.advance import still_due
+from penstock.engine.run.commands import RemoveLetters
+from penstock.engine.run.events import Event, Failure, Resumed, RunFailure, StepFailed, WorkflowFailed, WorkflowResumed, decode
+from penstock.engine.run.state import RunStatus
 from tests.support.world import Echo, chain, echo, ended, register
 
 pytestmark = pytest.mark.usefixtures("index")
@@ -201,7 +201,7 @@ async def test_a_run_that_failed_by_its_time_goes_on_with_what_was_cancelled(htt
     assert ([{"original_run_id": run_id}], []) == (retried, skipped)
     run = (await http.simulate_get(f"/runs/{run_id}")).json
     assert ("running", "queued", 0) == (run["status"], run["steps"]["s0"]["status"], run["steps"]["s0"]["attempts"])
-    assert 2 == (await control.get(store, run_id)).steps["s0"].attempts, "its second task is out, and nobody has begun one"
+    assert 2 == (await verbs.get(store, run_id)).steps["s0"].attempts, "its second task is out, and nobody has begun one"
 
 
 @pytest.mark.parametrize("mode", ["rerun", "replay"])

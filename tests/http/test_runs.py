@@ -8,11 +8,11 @@ import pytest
 from falcon.testing import ASGIConductor, Result
 from msgspec import Raw
 
-from penstock.actors.control import now
-from penstock.actors.watching import wait_for_end
+from penstock.actors.control.verbs import now
+from penstock.actors.control.watch import wait_for_end
 from penstock.broker.store import Store
 from penstock.engine.errors import NotFound
-from penstock.engine.events import (
+from penstock.engine.run.events import (
     Completed,
     Failure,
     RunFailure,

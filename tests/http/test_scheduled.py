@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from penstock.broker import names
 from penstock.broker.store import Store
 from penstock.config.settings import BrokerSettings, Settings
-from penstock.engine.events import Event, WorkflowCancelled, WorkflowStarted, decode
+from penstock.engine.run.events import Event, WorkflowCancelled, WorkflowStarted, decode
 from penstock.http.app import create_app
 from tests.support.clocks import set_clock
 from tests.support.conductor import Conductor

@@ -5,10 +5,11 @@ import asyncio
 import pytest
 from falcon.testing import ASGIConductor
 
-from penstock.broker import names, signals
+from penstock.broker import names
 from penstock.broker.store import Store
+from penstock.broker.worker_protocol import signals
 from penstock.config.limits import SIGNAL_BYTES_MAX
-from penstock.engine.events import SignalReceived, SignalRef, decode
+from penstock.engine.run.events import SignalReceived, SignalRef, decode
 
 
 @pytest.fixture

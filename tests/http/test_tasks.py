@@ -10,7 +10,7 @@ import orjson
 from falcon.testing import ASGIConductor
 
 from penstock.broker import names
-from penstock.broker.pull import Delivery
+from penstock.broker.nats.pull import Delivery
 from penstock.broker.store import Store
 from penstock.engine.times import rfc3339
 from tests.support.waiting import until

@@ -7,7 +7,7 @@ import orjson
 import pytest
 from falcon.testing import ASGIConductor
 
-from penstock.actors import control, trigger_control
+from penstock.actors.control import triggers, verbs
 from penstock.broker.store import Store
 from penstock.config.limits import PAYLOAD_BYTES_MAX, TRIGGERS_MAX
 
@@ -17,8 +17,8 @@ CRON = {"name": "nightly", "workflow": "one", "cron": {"expression": "0 3 * * *"
 
 @pytest.fixture(autouse=True)
 async def _no_triggers(http: ASGIConductor, store: Store) -> None:
-    for kept in await trigger_control.get_all(store):
-        await trigger_control.delete(store, kept.trigger.name)
+    for kept in await triggers.get_all(store):
+        await triggers.delete(store, kept.trigger.name)
 
 
 async def post(http: ASGIConductor, path: str, document: Any) -> Any:
@@ -53,11 +53,11 @@ async def test_the_secret_is_in_no_answer_and_survives_a_put_of_what_get_gave(
     answers.append(await post(http, "/triggers", {**WEBHOOK, "workflow": "unknown"}))
     assert [201, 200, 200, 200, 400, 400] == [answer.status_code for answer in answers]
     assert not [answer.text for answer in answers if "hush" in answer.text]
-    kept = await trigger_control.get(store, "hook")
+    kept = await triggers.get(store, "hook")
     assert (False, "hush-hush") == (kept.trigger.enabled, kept.trigger.secret)
     without = await http.simulate_put("/triggers/hook", body=orjson.dumps({"workflow": "one", "webhook": {}}))
     assert {} == without.json["webhook"]
-    assert (await trigger_control.get(store, "hook")).trigger.secret is None
+    assert (await triggers.get(store, "hook")).trigger.secret is None
     assert "hush" not in "".join(capfd.readouterr())
 
 
@@ -108,7 +108,7 @@ async def test_fire_starts_a_run_with_the_body_or_the_triggers_own_input(http: A
     for body, expected in ((b"", b'{"own":1}'), (b'{"given": 2}', b'{"given": 2}')):
         fired = await http.simulate_post("/triggers/nightly/fire", body=body)
         assert 201 == fired.status_code
-        run = await control.get(store, fired.json["run_id"])
+        run = await verbs.get(store, fired.json["run_id"])
         assert (expected, "one") == (bytes(run.input), run.workflow_id)
     assert (400, True) == ((bad := await http.simulate_post("/triggers/nightly/fire", body=b"{")).status_code, "JSON" in bad.text)
     large = b'"' + b"x" * (PAYLOAD_BYTES_MAX - 1) + b'"'
@@ -148,7 +148,7 @@ async def test_there_is_a_most_of_triggers(http: ASGIConductor, store: Store) ->
     async def one(number: int) -> None:
         async with slots:
             document = {"name": f"t{number}", "workflow": "one", "webhook": {}, "enabled": False}
-            await trigger_control.put(store, document)
+            await triggers.put(store, document)
 
     await asyncio.gather(*(one(number) for number in range(TRIGGERS_MAX)))
     answer = await post(http, "/triggers", WEBHOOK)

@@ -7,7 +7,7 @@ import hmac
 import orjson
 from falcon.testing import ASGIConductor
 
-from penstock.actors import trigger_control
+from penstock.actors.control import triggers
 from penstock.broker.store import Store
 from penstock.config.settings import BrokerSettings
 from tests.support.occasions import engine, inputs, make, nothing_left, until_started
@@ -35,7 +35,7 @@ async def test_one_webhook_starts_runs_of_every_event_trigger_that_lets_it_throu
             assert 202 == answer.status_code
         await until_started(store, "shop.any", 3)
         for name in ("shop", "paid", "large"):
-            await nothing_left(store, await trigger_control.get(store, name))
+            await nothing_left(store, await triggers.get(store, name))
     assert [body.decode() for body in bodies] == await inputs(store, "shop.any")
     assert [bodies[0].decode(), bodies[2].decode()] == await inputs(store, "shop.paid")
     assert [bodies[2].decode()] == await inputs(store, "shop.large")

@@ -18,14 +18,14 @@ import orjson
 import pytest
 from falcon.testing import ASGIConductor, Result
 
-from penstock.actors import trigger_control
+from penstock.actors.control import triggers
 from penstock.broker import names
-from penstock.broker.direct import Stored
+from penstock.broker.nats.direct import Stored
 from penstock.broker.store import Store
 from penstock.config.limits import WEBHOOK_AGE_S_MAX, WEBHOOK_BYTES_MAX
 from penstock.config.settings import BrokerSettings
-from penstock.engine.events import WorkflowStarted, decode
-from penstock.http.webhooks import HEADER_CHARS_MAX
+from penstock.engine.run.events import WorkflowStarted, decode
+from penstock.http.resources.webhooks import HEADER_CHARS_MAX
 from tests.support.occasions import engine, make, until_started
 from tests.support.world import chain, register
 
@@ -66,7 +66,7 @@ async def hook(http: ASGIConductor, store: Store, task: str) -> AsyncIterator[st
     await register(store, chain(task, 1))
     await make(store, task, task, webhook={"secret": SECRET})
     yield task
-    await trigger_control.delete(store, task)
+    await triggers.delete(store, task)
 
 
 async def send(http: ASGIConductor, hook: str, body: bytes, headers: dict[str, str]) -> Result:
@@ -113,7 +113,7 @@ async def test_the_run_keeps_the_headers_that_its_sender_defines_and_no_signatur
         assert run.trigger is not None
         assert {name.lower(): headers[name] for name in kept} == run.trigger.headers
     assert [True] * 2 * len(SENT) == [run.trigger is not None and run.trigger.kind in ("webhook", "event") for run in runs]
-    await trigger_control.delete(store, f"{hook}.event")
+    await triggers.delete(store, f"{hook}.event")
 
 
 async def test_a_run_shows_them_and_one_without_any_has_no_field_for_them(
@@ -247,7 +247,7 @@ async def test_what_the_page_shows_is_so(served: str, definitions: None, store: 
     expected = [line for line in block.splitlines() if not line.startswith(("$ ", "  "))]
     assert expected == ran.stdout.splitlines()
     assert len([line for line in expected if "accepted" in line]) == len(await events(store, name))
-    await trigger_control.delete(store, name)
+    await triggers.delete(store, name)
 
 
 def test_every_dialect_has_an_example() -> None:

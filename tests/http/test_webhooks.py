@@ -12,9 +12,9 @@ from typing import Any, TypeAlias
 import pytest
 from falcon.testing import ASGIConductor
 
-from penstock.actors import trigger_control
+from penstock.actors.control import triggers
 from penstock.broker import names
-from penstock.broker.direct import Stored
+from penstock.broker.nats.direct import Stored
 from penstock.broker.store import Store
 from penstock.config.limits import WEBHOOK_BYTES_MAX
 from penstock.config.settings import BrokerSettings, HttpSettings, Settings
@@ -30,8 +30,8 @@ ENCODED = "whsec_" + base64.b64encode(b"standard").decode()
 
 @pytest.fixture(autouse=True)
 async def _triggers(http: ASGIConductor, store: Store) -> None:
-    for kept in await trigger_control.get_all(store):
-        await trigger_control.delete(store, kept.trigger.name)
+    for kept in await triggers.get_all(store):
+        await triggers.delete(store, kept.trigger.name)
     await make(store, "own", secret="mine")
     await make(store, "default")
     await make(store, "off", secret="mine", enabled=False)
@@ -47,7 +47,7 @@ async def guarded(broker_settings: BrokerSettings) -> AsyncIterator[ASGIConducto
 
 
 async def make(store: Store, name: str, workflow: str = "typed", secret: str | None = None, **more: Any) -> None:
-    await trigger_control.put(store, {"name": name, "workflow": workflow, "webhook": {"secret": secret}, **more})
+    await triggers.put(store, {"name": name, "workflow": workflow, "webhook": {"secret": secret}, **more})
 
 
 def signed(secret: str, body: bytes = BODY, header: str = "X-Signature-256", **more: str) -> dict[str, str]:
@@ -120,7 +120,7 @@ async def test_without_any_secret_every_signature_is_wrong(http: ASGIConductor) 
 
 @pytest.mark.parametrize("name", ["unknown", "off", "a b", "..", "*", ">", "x" * 200, "nightly"])
 async def test_an_unknown_or_disabled_webhook_is_404_signed_or_not(guarded: ASGIConductor, store: Store, name: str) -> None:
-    await trigger_control.put(store, {"name": "nightly", "workflow": "one", "cron": {"expression": "0 0 1 1 *"}})
+    await triggers.put(store, {"name": "nightly", "workflow": "one", "cron": {"expression": "0 0 1 1 *"}})
     for headers in ({}, signed("mine"), signed("everybodys")):
         assert 404 == (await send(guarded, name, headers))[0]
 
@@ -180,12 +180,12 @@ async def test_a_redelivered_webhook_is_one_event_and_one_run(
     await store.publisher.send(names.webhook_subject(name), BODY, {names.EVENT_ID: event_id})
     async with engine(broker_settings):
         await until_started(store, workflow, 2)
-        await nothing_left(store, await trigger_control.get(store, name))
+        await nothing_left(store, await triggers.get(store, name))
     assert [BODY.decode()] * 2 == await inputs(store, workflow)
 
 
 async def test_a_broker_that_is_away_is_503(guarded: ASGIConductor, monkeypatch: pytest.MonkeyPatch, store: Store) -> None:
-    monkeypatch.setattr("penstock.broker.events.PUBLISH_DEADLINE_S", 0.05)
+    monkeypatch.setattr("penstock.broker.streams.events.PUBLISH_DEADLINE_S", 0.05)
     await store.broker.api(f"STREAM.DELETE.{names.EVENTS}")
     assert 503 == (await send(guarded, "own", signed("mine")))[0]
 

@@ -7,9 +7,10 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from penstock.config.limits import PAYLOAD_BYTES_MAX
-from penstock.engine.advance import advance, still_due
-from penstock.engine.commands import AppendEvent, Command, DispatchTask, RequestApproval, SetTimer, WithdrawTimer
-from penstock.engine.events import (
+from penstock.engine.definition.validation import parse
+from penstock.engine.run.advance import advance, still_due
+from penstock.engine.run.commands import AppendEvent, Command, DispatchTask, RequestApproval, SetTimer, WithdrawTimer
+from penstock.engine.run.events import (
     ApprovalExpired,
     ApprovalGranted,
     ApprovalRejected,
@@ -24,10 +25,9 @@ from penstock.engine.events import (
     WorkflowCompleted,
     WorkflowFailed,
 )
-from penstock.engine.state import RUN_MOVES, STEP_DONE, STEP_ENDED, STEP_MOVES, STEP_OUT, Run, RunStatus, StepState, StepStatus
-from penstock.engine.timers import live_timers
-from penstock.engine.validation import parse
-from penstock.engine.workflow import StepPlan, Workflow, compile_workflow
+from penstock.engine.run.state import RUN_MOVES, STEP_DONE, STEP_ENDED, STEP_MOVES, STEP_OUT, Run, RunStatus, StepState, StepStatus
+from penstock.engine.run.timers import live_timers
+from penstock.engine.run.workflow import StepPlan, Workflow, compile_workflow
 
 STEPS_MAX = 7
 PERSON = "a person"

@@ -18,11 +18,11 @@ import msgspec
 import orjson
 from msgspec import Raw, Struct
 
-from penstock.engine.advance import fold
-from penstock.engine.events import Record, decode
-from penstock.engine.state import Run, to_snapshot
-from penstock.engine.validation import parse
-from penstock.engine.workflow import compile_workflow
+from penstock.engine.definition.validation import parse
+from penstock.engine.run.advance import fold
+from penstock.engine.run.events import Record, decode
+from penstock.engine.run.state import Run, to_snapshot
+from penstock.engine.run.workflow import compile_workflow
 
 FOLDER = Path(__file__).parent / "golden"
 DOCUMENTS = "documents.json"

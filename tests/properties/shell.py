@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from penstock.broker.names import timer_message_id
-from penstock.engine.advance import still_due
-from penstock.engine.commands import Command, SetTimer
-from penstock.engine.events import Event, Record, RunFailure, TimerFired, TimerRef, WorkflowFailed
-from penstock.engine.state import Run, from_snapshot, to_snapshot
-from penstock.engine.timers import live_timers
+from penstock.engine.run.advance import still_due
+from penstock.engine.run.commands import Command, SetTimer
+from penstock.engine.run.events import Event, Record, RunFailure, TimerFired, TimerRef, WorkflowFailed
+from penstock.engine.run.state import Run, from_snapshot, to_snapshot
+from penstock.engine.run.timers import live_timers
+from penstock.engine.run.workflow import Workflow
 from penstock.engine.times import rfc3339
-from penstock.engine.workflow import Workflow
 from tests.properties.laws import Result, lawful, result
 from tests.properties.world import RUN_ID, Broker, id_of, some
 

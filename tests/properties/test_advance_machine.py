@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 from msgspec import Raw
 
-from penstock.engine.advance import fold
-from penstock.engine.approvals import token_hash
-from penstock.engine.commands import DispatchTask, WithdrawSticky
-from penstock.engine.events import (
+from penstock.engine.run.advance import fold
+from penstock.engine.run.approvals import token_hash
+from penstock.engine.run.commands import DispatchTask, WithdrawSticky
+from penstock.engine.run.events import (
     ApprovalGranted,
     ApprovalRejected,
     ApprovalRequested,
@@ -31,9 +31,9 @@ from penstock.engine.events import (
     WorkflowScheduled,
     WorkflowStarted,
 )
-from penstock.engine.state import STEP_OUT, RunStatus, StepState, StepStatus, from_snapshot, to_snapshot
-from penstock.engine.steps import is_ready
-from penstock.engine.timers import live_timers
+from penstock.engine.run.state import STEP_OUT, RunStatus, StepState, StepStatus, from_snapshot, to_snapshot
+from penstock.engine.run.steps import is_ready
+from penstock.engine.run.timers import live_timers
 from tests.properties.laws import Execution, compiled, definitions, ends, executions
 from tests.properties.shell import Shell
 from tests.properties.world import FAILURES, OUTPUTS, RUN_ID, TOO_MUCH, is_numbered, said, some

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import UNSET, Raw
 
-from penstock.engine.commands import Command
-from penstock.engine.events import (
+from penstock.engine.run.commands import Command
+from penstock.engine.run.events import (
     ApprovalExpired,
     ApprovalGranted,
     ApprovalRejected,
@@ -41,7 +41,7 @@ from penstock.engine.events import (
     WorkflowScheduled,
     WorkflowStarted,
 )
-from penstock.engine.state import Run, from_snapshot, to_snapshot
+from penstock.engine.run.state import Run, from_snapshot, to_snapshot
 from tests.properties.laws import STEPS_MAX, Result, compiled, definitions, ends, executions, lawful, result
 
 EXAMPLES = int(os.environ.get("PROPERTY_EXAMPLES", "0"))

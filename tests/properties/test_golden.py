@@ -16,12 +16,12 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from penstock.broker.leases import Lease
-from penstock.broker.owners import Claim, Member
-from penstock.broker.triggers import Kept, Progress
-from penstock.broker.worker_protocol import TaskPayload, WorkerRegistration
-from penstock.engine.definitions import WorkflowDef, from_json, to_json
-from penstock.engine.state import from_snapshot, to_snapshot
+from penstock.broker.records.leases import Lease
+from penstock.broker.records.owners import Claim, Member
+from penstock.broker.triggers.triggers import Kept, Progress
+from penstock.broker.worker_messages import TaskPayload, WorkerRegistration
+from penstock.engine.definition.definitions import WorkflowDef, from_json, to_json
+from penstock.engine.run.state import from_snapshot, to_snapshot
 from tests.properties.recorded import (
     DOCUMENTS,
     FOLDER,

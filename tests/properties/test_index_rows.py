@@ -7,10 +7,10 @@ import os
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from penstock.actors.index_rows import MOVES, Change, Row, State, fold
-from penstock.engine.advance import advance
-from penstock.engine.commands import AppendEvent, Command, CompleteRun
-from penstock.engine.events import (
+from penstock.actors.index.rows import MOVES, Change, Row, State, fold
+from penstock.engine.run.advance import advance
+from penstock.engine.run.commands import AppendEvent, Command, CompleteRun
+from penstock.engine.run.events import (
     Event,
     Failure,
     Record,
@@ -26,7 +26,7 @@ from penstock.engine.events import (
     WorkflowScheduled,
     WorkflowStarted,
 )
-from penstock.engine.state import RUN_MOVES, Run, RunStatus
+from penstock.engine.run.state import RUN_MOVES, Run, RunStatus
 from tests.engine.build import DIGEST, EPOCH, RUN_ID, step, workflow
 
 EXAMPLES = int(os.environ.get("PROPERTY_EXAMPLES", "0"))

@@ -9,7 +9,7 @@ from msgspec import Raw
 
 from penstock.broker.names import message_id, task_message_id
 from penstock.config.limits import PAYLOAD_BYTES_MAX
-from penstock.engine.commands import (
+from penstock.engine.run.commands import (
     AppendEvent,
     BindWorker,
     Command,
@@ -23,7 +23,7 @@ from penstock.engine.commands import (
     WithdrawTask,
     WithdrawTimer,
 )
-from penstock.engine.events import (
+from penstock.engine.run.events import (
     ApprovalRequest,
     ApprovalRequested,
     Event,

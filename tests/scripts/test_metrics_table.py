@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from penstock.config.metrics import METRICS
+from penstock.telemetry.metrics import METRICS
 from scripts.metrics_table import PAGE, page
 
 

@@ -15,21 +15,21 @@ import pytest
 from falcon.testing import ASGIConductor, Result
 from prometheus_client.parser import text_string_to_metric_families
 
-from penstock.actors.control import new_run_id
+from penstock.actors.control.verbs import new_run_id
 from penstock.broker import names
-from penstock.broker.direct import Stored
-from penstock.broker.meters import Sample
+from penstock.broker.nats.direct import Stored
 from penstock.broker.store import Store
-from penstock.broker.telemetry import Report
-from penstock.config.metrics import METRICS
+from penstock.broker.streams.telemetry import Report
 from penstock.config.settings import BrokerSettings, HttpSettings, Settings
+from penstock.engine.definition.subjects import RESERVED
+from penstock.engine.definition.validation import parse
 from penstock.engine.errors import Unavailable
-from penstock.engine.events import StepCompleted, encode
-from penstock.engine.subjects import RESERVED
-from penstock.engine.validation import parse
+from penstock.engine.run.events import StepCompleted, encode
 from penstock.http.app import create_app
-from penstock.http.events import _message
-from penstock.http.metrics import exposition
+from penstock.http.resources.events import _message
+from penstock.http.system.metrics import exposition
+from penstock.telemetry.meters import Sample
+from penstock.telemetry.metrics import METRICS
 from tests.http.conftest import ONE_STEP
 from tests.support.conductor import Conductor
 from tests.support.waiting import until_true

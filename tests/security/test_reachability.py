@@ -15,11 +15,11 @@ import msgspec
 import pytest
 import structlog
 
-from penstock.actors.index_file import index_path
-from penstock.actors.index_follower import exclusively
-from penstock.broker.connection import connect
-from penstock.broker.server import EmbeddedBroker, monitor_port
-from penstock.cli.serve import _warn_if_open
+from penstock.actors.index.file import index_path
+from penstock.actors.index.follower import exclusively
+from penstock.broker.embedded.server import EmbeddedBroker, monitor_port
+from penstock.broker.nats.connection import connect
+from penstock.cli.commands.serve import _warn_if_open
 from penstock.config.settings import BrokerSettings
 from penstock.engine.errors import Denied
 from tests.support.listening import listening

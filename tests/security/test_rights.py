@@ -16,14 +16,14 @@ from falcon.asgi import Response
 from falcon.inspect import inspect_routes
 from falcon.testing import ASGIConductor, create_asgi_req
 
-from penstock.actors import trigger_control
+from penstock.actors.control import triggers
 from penstock.broker.store import Store
 from penstock.config.settings import BrokerSettings, HttpSettings, Settings
+from penstock.engine.definition.validation import parse
 from penstock.engine.errors import Denied
-from penstock.engine.validation import parse
 from penstock.http.app import create_app
-from penstock.http.bridge_auth import BridgeAuth
-from penstock.http.openapi_table import OPERATIONS, Access
+from penstock.http.bridge.auth import BridgeAuth
+from penstock.http.openapi.table import OPERATIONS, Access
 from tests.support.conductor import Conductor
 
 API, BRIDGE, OPEN, APPROVAL, SIGNATURE = Access.API, Access.BRIDGE, Access.OPEN, Access.APPROVAL, Access.SIGNATURE
@@ -172,7 +172,7 @@ async def test_who_has_no_token_is_not_told_what_there_is(services: dict[str, AS
 
 async def test_a_webhook_is_let_in_by_its_signature_alone(services: dict[str, ASGIConductor], store: Store) -> None:
     await store.definitions.register(parse({"name": "hooked", "steps": [{"id": "a", "task": "t"}]}))
-    await trigger_control.put(store, {"name": "nobody", "workflow": "hooked", "webhook": {"secret": "its-own"}})
+    await triggers.put(store, {"name": "nobody", "workflow": "hooked", "webhook": {"secret": "its-own"}})
     http, right = services["both tokens"], "POST /v1/webhooks/{name}"
 
     async def sent(secret: str, shown: str | None = None) -> int:

@@ -11,9 +11,10 @@ import orjson
 import pytest
 
 from penstock.broker import names
-from penstock.broker.connection import ApiError
-from penstock.broker.provisioning import provision
+from penstock.broker.nats.connection import ApiError
+from penstock.broker.nats.credentials import inbox_prefix
 from penstock.broker.store import Store, open_store
+from penstock.broker.streams.provisioning import provision
 from penstock.config.settings import BrokerSettings
 from penstock.worker import Context, Worker
 from tests.support.server import Server, server
@@ -90,7 +91,7 @@ WRITES = (
     f"$JS.API.CONSUMER.DELETE.{names.TASKS}.{names.task_consumer(TASK)}",
     f"$JS.API.CONSUMER.CREATE.{names.HISTORY}.mine.history.>",
 )
-READS = (">", "_INBOX.>", f"{names.inbox_prefix('penstock')}.>", "history.>", "task.>", "watch.>", "event.>", "people.ask")
+READS = (">", "_INBOX.>", f"{inbox_prefix('penstock')}.>", "history.>", "task.>", "watch.>", "event.>", "people.ask")
 READS_OF_OURS = ("$KV.>", "$KV.triggers.>", "$JS.>", "penstock.>")
 
 

@@ -1,4 +1,4 @@
-"""A connection to the simulated broker, with the face of broker/client.py: in the place of its QuickClient.
+"""A connection to the simulated broker, with the face of broker/nats/client.py: in the place of its QuickClient.
 
 What is written for one part of the broker stays in order, as does what one part of the broker writes; nothing else does.
 """

@@ -20,7 +20,7 @@ import tenacity
 import tenacity.wait
 import uuid_utils
 
-from penstock.config import crash_points
+from penstock.config.process import crash_points
 from tests.simulation.loop import LIFE, Loop
 
 EPOCH = 1_790_000_000.0

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from penstock.broker import names
-from penstock.broker.dead_letters import HEADER
-from penstock.broker.owners import Claim
-from penstock.engine.commands import SetTimer
-from penstock.engine.events import TimerFired, decode
-from penstock.engine.state import RunStatus, StepStatus, to_snapshot
-from penstock.engine.timers import live_timers
+from penstock.broker.records.owners import Claim
+from penstock.broker.streams.dead_letters import HEADER
+from penstock.engine.run.commands import SetTimer
+from penstock.engine.run.events import TimerFired, decode
+from penstock.engine.run.state import RunStatus, StepStatus, to_snapshot
+from penstock.engine.run.timers import live_timers
 from penstock.engine.times import rfc3339
 from tests.simulation.clock import PARTITIONS
 from tests.simulation.watch import Broken

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from msgspec import Raw
 
-from penstock.actors import bulk, control, rerunning
-from penstock.actors.run_index import Page
+from penstock.actors.control import bulk, retry, verbs
+from penstock.actors.index.run_index import Page
 from penstock.broker.store import Store
 from penstock.engine.errors import Conflict, NotFound, Unavailable
-from penstock.engine.state import RunStatus
+from penstock.engine.run.state import RunStatus
 from tests.simulation.clock import TIME
 from tests.simulation.watch import Broken
 
@@ -86,30 +86,30 @@ class Front:
         value = Raw(b'{"m":"%b"}' % marker.encode())
         match move.act:
             case "start":
-                return control.start(store, known.definition, known.digest, value)
+                return verbs.start(store, known.definition, known.digest, value)
             case "start keyed":
-                return control.start(store, known.definition, known.digest, value, marker)
+                return verbs.start(store, known.definition, known.digest, value, marker)
             case "start many":
-                return control.start_all(store, known.definition, known.digest, [value] * MANY)
+                return verbs.start_all(store, known.definition, known.digest, [value] * MANY)
             case "schedule":
                 run_at = datetime.fromtimestamp(TIME.time() + AHEAD_S + move.more, UTC)
-                return control.schedule(store, known.definition, known.digest, value, run_at)
+                return verbs.schedule(store, known.definition, known.digest, value, run_at)
             case _ if not run_id:
                 return None
             case "unschedule":
-                return control.unschedule(store, run_id)
+                return verbs.unschedule(store, run_id)
             case "cancel":
-                return control.cancel(store, run_id)
+                return verbs.cancel(store, run_id)
             case "cancel many":
                 return bulk.cancel(store, self._all())
             case "replay":
-                return control.replay(store, run_id)
+                return verbs.replay(store, run_id)
             case "replay many":
                 return bulk.replay(store, self._all(), dry_run=False)
             case "rerun":
-                return rerunning.rerun(store, rerunning.Plan([run_id]), _latest(known), dry_run=False)
+                return retry.rerun(store, retry.Plan([run_id]), _latest(known), dry_run=False)
             case "signal":
-                return control.signal(store, run_id, "go", b"1")
+                return verbs.signal(store, run_id, "go", b"1")
             case _:
                 raise AssertionError(move.act)
 
@@ -135,8 +135,8 @@ class Front:
                 case "cancel many" if isinstance(said.answer, bulk.Cancelled):
                     self._check_cancelled(said.answer.cancelled)
                 case "rerun" if isinstance(said.answer, bulk.Retried):
-                    for retry in said.answer.retried:
-                        self._is_there(str(retry.new_run_id), "a rerun")
+                    for rerun in said.answer.retried:
+                        self._is_there(str(rerun.new_run_id), "a rerun")
         for marker in {said.marker for said in self.said if said.move.act == "start many"}:
             self._check_bulk(marker)
         self._check_unscheduled()
@@ -148,7 +148,7 @@ class Front:
             raise Broken(f"one key has started {len(found)} runs", found[0])
 
     def _check_scheduled(self, said: Said) -> None:
-        if isinstance(said.answer, control.Begun):
+        if isinstance(said.answer, verbs.Begun):
             self._is_there(said.answer.run_id, "a scheduled run")
 
     def _check_bulk(self, marker: str) -> None:
@@ -182,5 +182,5 @@ class Front:
         return [run.run_id for run in self._world.watch.runs.values() if bytes(run.input) == wanted and run.rerun_of is None]
 
 
-def _latest(known: Known) -> rerunning.Latest:
-    return rerunning.Latest(known.definition, known.digest, None)
+def _latest(known: Known) -> retry.Latest:
+    return retry.Latest(known.definition, known.digest, None)

@@ -10,27 +10,27 @@ from unittest.mock import patch
 
 from msgspec.structs import replace
 
-from penstock.actors import performing, run_actor, timers
-from penstock.actors.broker_clock import BrokerClock
-from penstock.actors.lease import Lease
-from penstock.actors.loading import Loaded, load
-from penstock.actors.mailbox import Lane, Mail
-from penstock.actors.ownership import Ownership
-from penstock.actors.run_actor import RunActor
-from penstock.actors.shard import Shard
-from penstock.actors.timers import Timers
+from penstock.actors.ownership.ownership import Ownership
+from penstock.actors.runs import effects, run_actor, timers
+from penstock.actors.runs.broker_clock import BrokerClock
+from penstock.actors.runs.lease import Lease
+from penstock.actors.runs.loading import Loaded, load
+from penstock.actors.runs.mailbox import Lane, Mail
+from penstock.actors.runs.run_actor import RunActor
+from penstock.actors.runs.shard import Shard
+from penstock.actors.runs.timers import Timers
 from penstock.broker import names
-from penstock.broker.batch import Batches, Message
-from penstock.broker.buckets import Bucket
-from penstock.broker.history import History
-from penstock.broker.owners import Claimed
-from penstock.broker.publisher import ack_seq
-from penstock.broker.pull import Pull
+from penstock.broker.nats.batch import Batches, Message
+from penstock.broker.nats.buckets import Bucket
+from penstock.broker.nats.publisher import ack_seq
+from penstock.broker.nats.pull import Pull
+from penstock.broker.records.owners import Claimed
 from penstock.broker.store import Store
-from penstock.engine import advance, steps
-from penstock.engine.commands import Command, DeadLetterTask, SetTimer
+from penstock.broker.streams.history import History
 from penstock.engine.errors import PenstockError
-from penstock.engine.events import Event
+from penstock.engine.run import advance, steps
+from penstock.engine.run.commands import Command, DeadLetterTask, SetTimer
+from penstock.engine.run.events import Event
 from penstock.engine.times import rfc3339
 from tests.simulation.clock import TIME
 
@@ -51,7 +51,7 @@ def _takes_every_worker_for_one_that_takes_all_types() -> Patch:
     async def taken(shard: Shard, command: Any) -> bool:
         return True
 
-    return performing, "_is_taken", taken
+    return effects, "_is_taken", taken
 
 
 def _forgets_what_was_ordered() -> Patch:
@@ -137,7 +137,7 @@ def _pulls_on_after_its_end() -> Patch:
 
 def _starts_many_one_by_one() -> Patch:
     async def publish(batches: Batches, messages: Sequence[Message]) -> None:
-        from penstock.broker.batch import publish_batch
+        from penstock.broker.nats.batch import publish_batch
 
         for message in messages:
             await publish_batch(batches._broker, [message])
@@ -154,7 +154,7 @@ def _decides_whatever_has_happened() -> Patch:
 
 
 def _keeps_no_dead_letters() -> Patch:
-    perform = performing.perform
+    perform = effects.perform
 
     async def careless(shard: Shard, run: Any, commands: list[Command], *rest: Any) -> None:
         await perform(shard, run, [command for command in commands if not isinstance(command, DeadLetterTask)], *rest)

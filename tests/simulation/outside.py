@@ -8,12 +8,12 @@ from zlib import crc32
 
 from msgspec.structs import replace
 
-from penstock.actors import approvals
+from penstock.actors.control import approvals
 from penstock.broker import names
-from penstock.broker.worker_protocol import TaskPayload, decode
-from penstock.engine.commands import DispatchTask
+from penstock.broker.worker_messages import TaskPayload, decode
 from penstock.engine.errors import Conflict, Denied, NotFound, Unavailable
-from penstock.engine.events import ApprovalRequested, Decision, Event, encode
+from penstock.engine.run.commands import DispatchTask
+from penstock.engine.run.events import ApprovalRequested, Decision, Event, encode
 from tests.properties.world import TOO_MUCH, said
 from tests.simulation.streams import Message
 from tests.simulation.watch import Broken

@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 
 from msgspec import Raw
 
-from penstock.engine.definitions import WorkflowDef, digest, from_json, to_json
-from penstock.engine.validation import parse
-from penstock.engine.workflow import Workflow, compile_workflow
+from penstock.engine.definition.definitions import WorkflowDef, digest, from_json, to_json
+from penstock.engine.definition.validation import parse
+from penstock.engine.run.workflow import Workflow, compile_workflow
 
 CHAOS_S = 15.0  # how long things go wrong
 POOL = 256  # workflows that there are

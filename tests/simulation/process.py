@@ -7,15 +7,15 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
-from penstock.actors.ownership import open_shard
-from penstock.actors.shard import Shard
-from penstock.broker.connection import Broker
-from penstock.broker.direct import open_reader
-from penstock.broker.meters import Meters
-from penstock.broker.owners import Member
-from penstock.broker.publisher import open_publisher
+from penstock.actors.ownership.ownership import open_shard
+from penstock.actors.runs.shard import Shard
+from penstock.broker.nats.connection import Broker
+from penstock.broker.nats.direct import open_reader
+from penstock.broker.nats.publisher import open_publisher
+from penstock.broker.records.owners import Member
 from penstock.broker.store import Store
-from penstock.engine.workflow import Workflow
+from penstock.engine.run.workflow import Workflow
+from penstock.telemetry.meters import Meters
 from tests.simulation.client import Client
 from tests.simulation.loop import Life
 from tests.simulation.server import Server
@@ -24,7 +24,7 @@ from tests.simulation.server import Server
 class Process:
     """`kind` is engine or front. `store` is there once it has started, and `shard` when it is at work.
 
-    At most one process of a place is alive at a time, and whoever has the place knows that: as with the locks of actors/places.py.
+    At most one process of a place is alive at a time, and whoever has the place knows that: as with the locks of actors/ownership/places.py.
     """
 
     def __init__(self, server: Server, name: str, kind: str, place: str, compiled: Mapping[str, Workflow]) -> None:

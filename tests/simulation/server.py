@@ -15,8 +15,9 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from penstock.broker import batch, names
-from penstock.broker.provisioning import streams
+from penstock.broker import names
+from penstock.broker.nats import batch
+from penstock.broker.streams.provisioning import streams
 from penstock.config.settings import BrokerSettings
 from tests.simulation.api import answer_of, read_directly
 from tests.simulation.client import Client, Item, Subscription, Written

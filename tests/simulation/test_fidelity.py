@@ -11,14 +11,14 @@ from typing import Any, TypeAlias
 import pytest
 
 from penstock.broker import names
-from penstock.broker.batch import Message, publish_batch
-from penstock.broker.connection import Broker
-from penstock.broker.direct import open_reader
-from penstock.broker.meters import Meters
-from penstock.broker.publisher import open_publisher
-from penstock.broker.pull import Delivery
+from penstock.broker.nats.batch import Message, publish_batch
+from penstock.broker.nats.connection import Broker
+from penstock.broker.nats.direct import open_reader
+from penstock.broker.nats.publisher import open_publisher
+from penstock.broker.nats.pull import Delivery
 from penstock.broker.store import Store, open_store
 from penstock.engine.errors import PenstockError
+from penstock.telemetry.meters import Meters
 from tests.simulation.client import Client
 from tests.simulation.clock import PARTITIONS, TIME, simulated
 from tests.simulation.loop import Life, Loop
@@ -290,7 +290,7 @@ def _simulated(talk: Conversation) -> list[Any]:
 
 
 async def _real(talk: Conversation, broker: OwnBroker, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    from penstock.broker import provisioning
+    from penstock.broker.streams import provisioning
 
     monkeypatch.setattr(provisioning.limits, "PARTITIONS", PARTITIONS)
     monkeypatch.setattr(names, "PARTITIONS", PARTITIONS)

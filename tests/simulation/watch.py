@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from penstock.broker import names
-from penstock.broker.worker_protocol import decode as decode_task
-from penstock.engine.commands import Command
-from penstock.engine.events import Event, Record, TimerFired, WorkflowScheduled, WorkflowStarted, decode
-from penstock.engine.state import STEP_DONE, Run, from_snapshot, to_snapshot
-from penstock.engine.timers import live_timers
+from penstock.broker.worker_messages import decode as decode_task
+from penstock.engine.run.commands import Command
+from penstock.engine.run.events import Event, Record, TimerFired, WorkflowScheduled, WorkflowStarted, decode
+from penstock.engine.run.state import STEP_DONE, Run, from_snapshot, to_snapshot
+from penstock.engine.run.timers import live_timers
 from tests.properties.laws import ends, executions, lawful, result
 from tests.simulation.plan import Known
 from tests.simulation.streams import Message

@@ -12,15 +12,16 @@ from types import ModuleType
 
 from msgspec import Struct
 
-from penstock.actors import lease, membership, ownership
-from penstock.actors import shard as shard_module
+from penstock.actors.ownership import membership, ownership
+from penstock.actors.runs import lease
+from penstock.actors.runs import shard as shard_module
 from penstock.broker import names
 from penstock.config import limits
-from penstock.engine.commands import SetTimer
 from penstock.engine.errors import PenstockError
-from penstock.engine.events import ApprovalRequested, Event, decode
-from penstock.engine.state import Run, StepStatus
-from penstock.engine.timers import live_timers
+from penstock.engine.run.commands import SetTimer
+from penstock.engine.run.events import ApprovalRequested, Event, decode
+from penstock.engine.run.state import Run, StepStatus
+from penstock.engine.run.timers import live_timers
 from tests.simulation.client import Client
 from tests.simulation.clock import TIME
 from tests.simulation.ending import astray, check_records, rest

@@ -14,11 +14,11 @@ from typing import Any, NamedTuple
 import httpx2
 from msgspec import Raw
 
-from penstock.actors.loading import advance_safely, records
+from penstock.actors.runs.loading import advance_safely, records
 from penstock.broker.store import Store, open_store
-from penstock.config.crash_points import VARIABLE, Point
+from penstock.config.process.crash_points import VARIABLE, Point
 from penstock.config.settings import BrokerSettings
-from penstock.engine.state import STEP_ENDED, Run, StepState, from_snapshot, to_snapshot
+from penstock.engine.run.state import STEP_ENDED, Run, StepState, from_snapshot, to_snapshot
 from tests.http.bridge import TOKEN, client
 from tests.support.service import Service
 from tests.support.waiting import until, until_true

@@ -9,21 +9,21 @@ from typing import Any
 
 import msgspec
 
-from penstock.actors import trigger_control
-from penstock.actors.triggers import open_triggers
+from penstock.actors.control import triggers
+from penstock.actors.triggers.triggers import open_triggers
 from penstock.broker import names
-from penstock.broker.connection import ApiError
-from penstock.broker.leader import MESSAGE_NOT_FOUND
+from penstock.broker.nats.connection import ApiError
+from penstock.broker.nats.leader import MESSAGE_NOT_FOUND
 from penstock.broker.store import Store, open_store
-from penstock.broker.triggers import Kept
+from penstock.broker.triggers.triggers import Kept
 from penstock.config.settings import BrokerSettings
-from penstock.engine.events import Started, WorkflowStarted, decode
+from penstock.engine.run.events import Started, WorkflowStarted, decode
 from tests.support.waiting import until
 
 
 async def make(store: Store, name: str, workflow: str, **more: Any) -> Kept:
     """Make or replace a trigger; `more` is the rest of its document."""
-    return await trigger_control.put(store, {"name": name, "workflow": workflow, **more})
+    return await triggers.put(store, {"name": name, "workflow": workflow, **more})
 
 
 @asynccontextmanager

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 
-from penstock.broker.server import EmbeddedBroker
+from penstock.broker.embedded.server import EmbeddedBroker
 from penstock.config.settings import BrokerSettings
 from tests.conftest import free_port
 

@@ -6,9 +6,10 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, closing, suppress
 
-from penstock.actors.index_file import index_path
-from penstock.actors.index_follower import follow
-from penstock.actors.run_index import RunIndex
+from penstock.actors.index.file import index_path
+from penstock.actors.index.follower import follow
+from penstock.actors.index.run_index import RunIndex
+from penstock.actors.runs.loading import load_many
 from penstock.broker.store import Store
 from penstock.config.settings import BrokerSettings
 
@@ -19,7 +20,7 @@ SECONDS = 10.0
 async def following(store: Store, settings: BrokerSettings) -> AsyncIterator[Callable[[], Awaitable[None]]]:
     """Keep the index up; what it yields waits until it has everything that is in the log now."""
     path = index_path(settings.data_dir)
-    task = asyncio.create_task(follow(store, path))
+    task = asyncio.create_task(follow(store, path, load_many))
 
     async def seen() -> None:
         with closing(RunIndex(path)) as index:

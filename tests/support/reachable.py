@@ -13,8 +13,8 @@ import httpx2
 import orjson
 from msgspec import Struct
 
-from penstock.http.openapi import path_parameters
-from penstock.http.openapi_table import GREET, Access, Operation
+from penstock.http.openapi.document import path_parameters
+from penstock.http.openapi.table import GREET, Access, Operation
 from tests.support.waiting import until
 
 API_TOKEN, BRIDGE_TOKEN, SECRET = "s3cret", "br1dge", "shared"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from penstock.actors import supervisor
+from penstock.actors.processes import supervisor
 from penstock.cli.main import main
 
 if __name__ == "__main__":

@@ -10,9 +10,9 @@ from pathlib import Path
 import httpx2
 import orjson
 
-from penstock.broker.command import Command
-from penstock.broker.connection import connect
-from penstock.broker.server import find_binary
+from penstock.broker.embedded.command import Command
+from penstock.broker.embedded.server import find_binary
+from penstock.broker.nats.connection import connect
 from penstock.config.settings import BrokerSettings
 from penstock.engine.errors import PenstockError
 from tests.support.service import free_port

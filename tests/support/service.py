@@ -16,9 +16,9 @@ from typing import Self, TypeVar
 
 import orjson
 
+from penstock.client.client import Client
 from penstock.config.keys import KEYS
 from penstock.engine.errors import Unavailable
-from penstock.http.client import Client
 
 READY_S_MAX = 30.0
 RESTART_S_MAX = 30.0

@@ -10,15 +10,15 @@ from typing import Any
 
 from msgspec import Raw
 
-from penstock.actors import control
-from penstock.actors.loading import load
-from penstock.broker.pull import Delivery
+from penstock.actors.control import verbs
+from penstock.actors.runs.loading import load
+from penstock.broker.nats.pull import Delivery
 from penstock.broker.store import Store
-from penstock.broker.worker_protocol import TaskPayload, decode
-from penstock.engine.definitions import WorkflowDef
-from penstock.engine.events import Event, Failure, StepCompleted, StepFailed, StepStarted
-from penstock.engine.state import Run
-from penstock.engine.validation import parse
+from penstock.broker.worker_messages import TaskPayload, decode
+from penstock.engine.definition.definitions import WorkflowDef
+from penstock.engine.definition.validation import parse
+from penstock.engine.run.events import Event, Failure, StepCompleted, StepFailed, StepStarted
+from penstock.engine.run.state import Run
 
 Answer = Callable[["Echo", TaskPayload], Awaitable[None]]
 
@@ -37,7 +37,7 @@ async def register(store: Store, document: dict[str, Any]) -> tuple[WorkflowDef,
 
 
 async def start(store: Store, document: dict[str, Any], value: bytes = b"null") -> str:
-    return await control.start(store, *await register(store, document), Raw(value))
+    return await verbs.start(store, *await register(store, document), Raw(value))
 
 
 async def ended(store: Store, run_id: str, timeout_s: float = 20) -> Run:

@@ -12,10 +12,10 @@ from msgspec import Raw
 from uuid_utils import uuid7
 
 from penstock.broker import names
-from penstock.broker.pull import Delivery
+from penstock.broker.nats.pull import Delivery
 from penstock.broker.store import Store
-from penstock.engine.commands import DispatchTask
-from penstock.engine.events import Event, StepCompleted, StepFailed, decode
+from penstock.engine.run.commands import DispatchTask
+from penstock.engine.run.events import Event, StepCompleted, StepFailed, decode
 from penstock.worker import Worker
 
 PATIENCE_S = 10

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 
 from penstock.broker import names
-from penstock.broker.server import EmbeddedBroker
+from penstock.broker.embedded.server import EmbeddedBroker
 from penstock.broker.store import Store
-from penstock.engine.events import StepCompleted
+from penstock.engine.run.events import StepCompleted
 from penstock.worker import Context, Worker
 from tests.worker.desk import acknowledged, answer, dispatch, output_of, until
 

@@ -22,10 +22,11 @@ from penstock.broker import names
 from penstock.broker.store import Store
 from penstock.config.limits import ERROR_BYTES_MAX, MIB, PAYLOAD_BYTES_MAX
 from penstock.config.settings import BrokerSettings
-from penstock.engine.commands import DispatchTask
 from penstock.engine.errors import Denied, Unavailable
-from penstock.engine.events import Event, SignalReceived, StepCompleted, StepContinue, StepFailed, StepStarted
-from penstock.worker import BlockingContext, Context, Continue, NonRetriable, Pause, RetryAfter, Worker, intake, polling
+from penstock.engine.run.commands import DispatchTask
+from penstock.engine.run.events import Event, SignalReceived, StepCompleted, StepContinue, StepFailed, StepStarted
+from penstock.worker import BlockingContext, Context, Continue, NonRetriable, Pause, RetryAfter, Worker
+from penstock.worker.transports import intake, polling
 from tests.http.bridge import frames, requests_waiting
 from tests.support.frontends import FrontEnd, front_ends
 from tests.support.waiting import until, until_true

@@ -11,7 +11,7 @@ from msgspec import UNSET
 from penstock.broker import names
 from penstock.broker.store import Store
 from penstock.config.limits import PAYLOAD_BYTES_MAX
-from penstock.engine.events import SignalReceived, StepCompleted, StepFailed
+from penstock.engine.run.events import SignalReceived, StepCompleted, StepFailed
 from penstock.worker import BlockingContext, Context, Worker
 from tests.worker.desk import answer, dispatch, new_run_id, outcome, output_of, reported
 

@@ -6,10 +6,10 @@ import asyncio
 
 import pytest
 
-from penstock.broker.pull import Delivery
+from penstock.broker.nats.pull import Delivery
 from penstock.broker.store import Store
-from penstock.broker.tasks import Tasks
-from penstock.config.background import FAILURES
+from penstock.broker.streams.tasks import Tasks
+from penstock.config.process.background import FAILURES
 from penstock.worker import Worker
 from tests.worker.desk import dispatch, taking
 

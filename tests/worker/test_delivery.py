@@ -12,7 +12,7 @@ import pytest
 
 from penstock.broker import names
 from penstock.broker.store import Store
-from penstock.engine.events import StepCompleted, StepFailed, StepStarted, decode
+from penstock.engine.run.events import StepCompleted, StepFailed, StepStarted, decode
 from penstock.worker import Context, Worker
 from tests.worker.conftest import NewWorker
 from tests.worker.desk import acknowledged, answer, dispatch, durable, new_run_id, output_of, put_raw, taking, until, waiting

@@ -13,7 +13,7 @@ from penstock.broker.store import Store
 from penstock.config.settings import BrokerSettings
 from penstock.engine.errors import NotFound, Unavailable
 from penstock.worker import Worker
-from penstock.worker.bridge_client import BridgeClient, Exchange, Exchanged
+from penstock.worker.transports.bridge_client import BridgeClient, Exchange, Exchanged
 from tests.support.frontends import FrontEnd, front_ends
 from tests.support.waiting import until_true
 from tests.worker.desk import acknowledged, answer, dispatch, output_of

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 import orjson
 import pytest
 
-from penstock.broker.buckets import Entry
+from penstock.broker.nats.buckets import Entry
 from penstock.broker.store import Store
 from tests.support.waiting import until
 from tests.worker.conftest import NewWorker
@@ -19,7 +19,7 @@ WORKER_ID = "beating"
 @pytest.fixture
 async def beating(monkeypatch: pytest.MonkeyPatch, store: Store, new_worker: NewWorker, task: str) -> AsyncIterator[None]:
     """A worker whose 30 s are short."""
-    monkeypatch.setattr("penstock.worker.direct.WORKER_HEARTBEAT_S", 0.05)
+    monkeypatch.setattr("penstock.worker.transports.direct.WORKER_HEARTBEAT_S", 0.05)
     worker = new_worker(worker_id=WORKER_ID)
     worker.task(task)(lambda: None)
     async with worker.running():

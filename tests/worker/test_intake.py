@@ -7,13 +7,13 @@ import asyncio
 import pytest
 from msgspec import Raw
 
-from penstock.broker.pull import Delivery, Pull
+from penstock.broker.nats.pull import Delivery, Pull
 from penstock.broker.store import Store
-from penstock.engine.commands import DispatchTask
 from penstock.engine.errors import Unavailable
+from penstock.engine.run.commands import DispatchTask
 from penstock.worker.functions import TaskFunction
-from penstock.worker.intake import open_intake
 from penstock.worker.transport import Bounds
+from penstock.worker.transports.intake import open_intake
 from tests.worker.desk import PATIENCE_S, dispatch, new_run_id
 
 

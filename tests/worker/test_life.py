@@ -18,7 +18,7 @@ import pytest
 from penstock.broker import names
 from penstock.broker.store import Store
 from penstock.engine.errors import Conflict
-from penstock.engine.events import StepCompleted, StepStarted
+from penstock.engine.run.events import StepCompleted, StepStarted
 from penstock.worker import BlockingContext, Context, Worker
 from tests.worker.conftest import NewWorker
 from tests.worker.desk import acknowledged, answer, dispatch, reported, taking

@@ -14,7 +14,7 @@ import pytest
 
 from penstock.broker.store import Store
 from penstock.config.settings import BrokerSettings
-from penstock.engine.events import StepFailed
+from penstock.engine.run.events import StepFailed
 from tests.support.frontends import FrontEnd, front_ends
 from tests.support.waiting import until
 from tests.worker.desk import acknowledged, answer, dispatch, output_of

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from penstock.broker.store import Store
-from penstock.engine.events import StepCompleted
+from penstock.engine.run.events import StepCompleted
 from penstock.worker import Worker
 from tests.worker.desk import acknowledged, answer, dispatch, waiting
 

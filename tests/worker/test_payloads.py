@@ -11,7 +11,7 @@ import msgspec
 import orjson
 import pytest
 
-from penstock.worker.payloads import NoJson, as_json
+from penstock.worker.tasks.payloads import NoJson, as_json
 
 
 class Point(msgspec.Struct, rename="camel", omit_defaults=True):

@@ -6,7 +6,7 @@ import asyncio
 import threading
 from contextlib import suppress
 
-from penstock.worker.threads import Threads
+from penstock.worker.tasks.threads import Threads
 
 
 async def test_a_job_whose_caller_was_cancelled_before_it_began_is_never_run() -> None:

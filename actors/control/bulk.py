@@ -1,0 +1,160 @@
+"""The verbs of the control plane on many runs: which of them match, and what is done with each.
+
+The run index says which runs match; the log decides what became of each. So a run that has ended, or was resumed, between the
+two is named among those that were skipped, and a batch never fails because of one run.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Sequence
+
+from msgspec import Struct
+
+from penstock.actors.control import verbs
+from penstock.actors.index.run_index import RunIndex
+from penstock.actors.runs.loading import load, load_many
+from penstock.broker.nats.buckets import Entry
+from penstock.broker.store import Store
+from penstock.config.limits import MATCHING_RUNS_MAX
+from penstock.config.process.background import all_of
+from penstock.config.process.crash_points import reached
+from penstock.engine.errors import Conflict, Invalid, NotFound, Unavailable
+from penstock.engine.run.events import WorkflowCancelled
+from penstock.engine.run.state import RunStatus
+
+CHUNK = 50  # runs that are in memory at a time: each may have several MiB
+AT_ONCE = 16
+
+
+class Wanted(Struct, frozen=True):
+    """Which runs: of a workflow, in one of these statuses, created within these bounds (RFC 3339, they belong to the range).
+
+    With `limit`, the newest so many of those beyond `cursor`, however many there are.
+    """
+
+    workflow: str
+    statuses: frozenset[str]
+    after: str | None = None
+    before: str | None = None
+    limit: int | None = None
+    cursor: str | None = None
+
+
+class Matching(Struct, frozen=True):
+    """Newest first. `next` is the cursor of what follows, None at the end; `remaining` is how many follow."""
+
+    run_ids: list[str]
+    next: str | None = None
+    remaining: int = 0
+
+
+class Skipped(Struct, frozen=True):
+    run_id: str
+    reason: str
+
+
+class Cancelled(Struct, frozen=True):
+    """All matching runs are in one of the two lists."""
+
+    cancelled: list[str]
+    skipped: list[Skipped]
+
+
+class Retry(Struct, frozen=True, omit_defaults=True):
+    """`new_run_id` is there when a new run was started."""
+
+    original_run_id: str
+    new_run_id: str | None = None
+
+
+class Retried(Struct, frozen=True):
+    """All matching runs are in one of the two lists, those that were created first come about first."""
+
+    retried: list[Retry]
+    skipped: list[Skipped]
+
+
+def matching(index: RunIndex, wanted: Wanted) -> Matching:
+    """The runs that match by the index as it is. Raises Invalid when they are more than 1,000 and there is no limit, or for a bad bound
+    or cursor; Unavailable without an index."""
+    chosen = (wanted.workflow, wanted.statuses, wanted.after, wanted.before)
+    page = index.query(*chosen, wanted.limit or MATCHING_RUNS_MAX, wanted.cursor)
+    if page.next is None:
+        return Matching(page.run_ids)
+    if wanted.limit is None:
+        most = f"more than {MATCHING_RUNS_MAX} runs match, {MATCHING_RUNS_MAX} is the most"
+        raise Invalid(f"{most}: narrow after and before, or take them in parts, with limit and cursor")
+    return Matching(page.run_ids, page.next, index.count_matching(*chosen, page.next))
+
+
+async def cancel(store: Store, run_ids: Sequence[str]) -> Cancelled:
+    """Cancel these runs, at most 1,000, in one batch, whatever has become of them meanwhile. Raises Unavailable (outcome unknown)."""
+    if not run_ids:
+        return Cancelled([], [])
+    at = verbs.now()
+    await store.history.cancel_all([WorkflowCancelled(run_id=run_id, timestamp=at) for run_id in run_ids])
+    reached("runs.cancelled")
+    statuses: dict[str, str] = {}
+    for chunk in chunks(run_ids):
+        statuses.update((run.run_id, run.status) for run in await load_many(store, chunk))
+    done = [run_id for run_id in run_ids if statuses.get(run_id) == RunStatus.CANCELLED]
+    others = [run_id for run_id in run_ids if statuses.get(run_id) != RunStatus.CANCELLED]
+    return Cancelled(done, [_skipped(run_id, statuses.get(run_id)) for run_id in others])
+
+
+async def replay(store: Store, run_ids: Sequence[str], *, dry_run: bool) -> Retried:
+    """Have each of these runs (newest first) that has failed go on at what failed; with `dry_run`, only say which.
+
+    Raises Unavailable when nobody knows whether any of them does; once some do, the others are told as skipped.
+    """
+    done = Retried([], [])
+    for chunk in chunks(run_ids[::-1]):
+        try:
+            await _replay(store, chunk, done, dry_run=dry_run)
+        except Unavailable as error:
+            give_up(done, chunk, error)
+    return done
+
+
+async def _replay(store: Store, run_ids: Sequence[str], done: Retried, *, dry_run: bool) -> None:
+    snapshots = await store.runs.get_many(run_ids)
+    gate = asyncio.Semaphore(AT_ONCE)
+
+    async def one(run_id: str) -> Unavailable | None:
+        async with gate:
+            try:
+                await _replay_one(store, run_id, snapshots.get(run_id), dry_run=dry_run)
+                done.retried.append(Retry(run_id))
+            except (Conflict, NotFound) as error:
+                done.skipped.append(Skipped(run_id, str(error)))
+            except Unavailable as error:  # the others shall be told all the same
+                return error
+        return None
+
+    for failed in filter(None, await all_of(map(one, run_ids))):
+        raise failed
+
+
+async def _replay_one(store: Store, run_id: str, snapshot: Entry | None, *, dry_run: bool) -> None:
+    if dry_run:
+        verbs.resumable(run_id, await load(store, run_id, snapshot))
+    else:
+        await verbs.replay(store, run_id, snapshot)
+
+
+def give_up(done: Retried, run_ids: Sequence[str], error: Unavailable) -> None:
+    """What has been done is told, and of these runs, as far as they are not told yet, that nobody knows."""
+    if not done.retried:
+        raise error
+    told = {retry.original_run_id for retry in done.retried} | {skipped.run_id for skipped in done.skipped}
+    done.skipped.extend(Skipped(run_id, f"whether it was retried is unknown: {error}") for run_id in run_ids if run_id not in told)
+
+
+def _skipped(run_id: str, status: str | None) -> Skipped:
+    return Skipped(run_id, "it is not there any more" if status is None else f"it is {status}")
+
+
+def chunks(run_ids: Sequence[str]) -> Iterator[Sequence[str]]:
+    for at in range(0, len(run_ids), CHUNK):
+        yield run_ids[at : at + CHUNK]

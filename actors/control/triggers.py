@@ -1,0 +1,181 @@
+"""The verbs on triggers: make or replace one, look at one, delete one, fire one, see what one would do."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from msgspec import Raw, Struct
+from msgspec.structs import replace
+
+from penstock.actors.control.verbs import new_run_id, now
+from penstock.actors.triggers.reconcile import TRIES_MAX, cron_of, new_generation, settle
+from penstock.actors.triggers.starting import Starter
+from penstock.broker import names
+from penstock.broker.store import Store
+from penstock.broker.streams.events import text_of
+from penstock.broker.triggers.triggers import Found, Kept, Retired
+from penstock.config.limits import TRIGGERS_MAX
+from penstock.config.process.crash_points import reached
+from penstock.engine.definition.identifiers import problem_with
+from penstock.engine.errors import Conflict, NotFound, PenstockError, Unavailable
+from penstock.engine.run.events import NULL
+from penstock.engine.times import rfc3339
+from penstock.engine.trigger.trigger import Trigger, parse
+from penstock.engine.trigger.trigger_events import matches, run_input
+
+SHOWN_INSTANTS = 5
+
+
+class Trial(Struct, frozen=True, omit_defaults=True):
+    """What an occurrence would lead to. `problems` say why it would start nothing; `next` are the next instants of a cron trigger."""
+
+    would_start: bool
+    workflow: str
+    version: str | None = None
+    input: Raw | None = None
+    problems: list[str] = []
+    next: list[str] = []
+
+
+async def put(store: Store, document: object) -> Kept:
+    """Make the trigger in an untyped document, or replace the one of its name; what it listens to is kept from now on.
+
+    Occurrences that an earlier one of the name has not dealt with are dealt with by this one if both listen to the same, and
+    dropped otherwise. Raises Invalid with all problems, Conflict when there are too many, Unavailable (repeat it).
+    """
+    for _ in range(TRIES_MAX):
+        found = await store.triggers.find(_name(document))
+        trigger = parse(document, found.kept.trigger.secret if found.kept and not found.kept.deleted else None)
+        await _check(store, trigger, found)
+        kept = await _changed(store, trigger, found)
+        try:
+            await store.triggers.write(found, kept)
+        except Conflict:
+            continue
+        reached("trigger.written")
+        await settle(store, trigger.name)
+        return kept
+    raise Unavailable("the trigger is being changed by too many at once")
+
+
+async def get(store: Store, name: str) -> Kept:
+    """Raises NotFound."""
+    kept = (await store.triggers.find(name)).kept
+    if kept is None or kept.deleted:
+        raise NotFound(f'trigger "{name}" does not exist')
+    return kept
+
+
+async def get_all(store: Store) -> list[Kept]:
+    """By name."""
+    return [kept for kept in await store.triggers.all() if not kept.deleted]
+
+
+async def delete(store: Store, name: str) -> None:
+    """Remove it and all that it has at the broker. Raises NotFound, Unavailable."""
+    for _ in range(TRIES_MAX):
+        found = await store.triggers.find(name)
+        if found.kept is None or found.kept.deleted:
+            raise NotFound(f'trigger "{name}" does not exist')
+        gone = replace(found.kept, deleted=True, generation="", stream="", retired=_retired(found.kept))
+        try:
+            await store.triggers.write(found, gone)
+        except Conflict:
+            continue
+        reached("trigger.deleted")
+        await settle(store, name)
+        return
+    raise Unavailable(f'trigger "{name}" is being changed by too many at once')
+
+
+async def fire(store: Store, name: str, payload: bytes | None) -> str:
+    """Start a run as if something had just come, also when the trigger is disabled; returns its id.
+
+    The input is the payload; without one, the trigger's own or null. Raises NotFound, Invalid, TooLarge, Unavailable.
+    """
+    trigger = (await get(store, name)).trigger
+    run_id = new_run_id()
+    await Starter(store).start(trigger, run_id, _fired_input(trigger, payload), now())
+    return run_id
+
+
+async def try_out(store: Store, name: str, payload: bytes | None) -> Trial:
+    """What would happen if this came now. Nothing is started. Raises NotFound, Unavailable."""
+    trigger = (await get(store, name)).trigger
+    problems = [] if trigger.enabled else ["the trigger is disabled"]
+    if trigger.event is not None and payload is not None and not matches(trigger.event, payload):
+        problems.append("the filter does not let it through")
+    value, version = NULL, None
+    try:
+        value = _tried_input(trigger, payload)
+        version = (await Starter(store).checked(trigger, value))[0].version
+    except Unavailable:
+        raise
+    except PenstockError as error:
+        problems += str(error).splitlines()
+    return Trial(not problems, trigger.workflow, version, value, problems, next_instants(trigger, SHOWN_INSTANTS))
+
+
+def next_instants(trigger: Trigger, count: int) -> list[str]:
+    """The next instants of an enabled cron trigger; nothing for any other."""
+    if trigger.cron is None or not trigger.enabled:
+        return []
+    cron, found = cron_of(trigger), [datetime.now(UTC)]
+    while len(found) <= count and (following := cron.next(found[-1])) is not None:
+        found.append(following)
+    return [text_of(instant) for instant in found[1:]]
+
+
+def _name(document: object) -> str:
+    """The name in a document, before anything else is known of it. Raises Invalid with all problems of one that has no right name."""
+    match document:
+        case {"name": str(name)} if problem_with("name", name) is None:
+            return name
+        case _:
+            return parse(document).name
+
+
+async def _check(store: Store, trigger: Trigger, found: Found) -> None:
+    starter = Starter(store)
+    if isinstance(trigger.input, Raw):
+        await starter.checked(trigger, trigger.input)
+    else:
+        await starter.definition(trigger)
+    if trigger.enabled:
+        await store.sources.check(trigger, [one.generation for one in _retired(found.kept)] if found.kept else [])
+    if found.kept is None and len(await store.triggers.all()) >= TRIGGERS_MAX:
+        raise Conflict(f"there are {TRIGGERS_MAX} triggers already, which is the most")
+
+
+async def _changed(store: Store, trigger: Trigger, found: Found) -> Kept:
+    """The record after the change: a trigger that goes on listening to the same keeps its generation."""
+    old = found.kept
+    if old is not None and old.generation and trigger.enabled and old.trigger.same_source(trigger):
+        return replace(old, trigger=trigger)
+    kept = Kept(
+        trigger=trigger,
+        created_at=old.created_at if old is not None and not old.deleted else now(),
+        since=rfc3339(await store.history.now()),  # the broker fires its instants: none is left out, and none caught up, by another clock
+        retired=_retired(old) if old is not None else (),
+    )
+    if not trigger.enabled:
+        return kept
+    if trigger.subject is not None:
+        return replace(kept, generation=new_generation())
+    return replace(kept, generation=new_generation(), stream=names.EVENTS, after_seq=await store.events.last_seq())
+
+
+def _retired(kept: Kept) -> tuple[Retired, ...]:
+    """All generations that are to go when this one does."""
+    current = (Retired(kept.generation, kept.stream),) if kept.generation else ()
+    return (*kept.retired, *current)
+
+
+def _fired_input(trigger: Trigger, payload: bytes | None) -> Raw:
+    if payload is not None:
+        return Raw(payload)
+    return trigger.input if isinstance(trigger.input, Raw) else NULL
+
+
+def _tried_input(trigger: Trigger, payload: bytes | None) -> Raw:
+    return run_input(trigger, b"null" if payload is None or trigger.cron else payload)

@@ -1,0 +1,264 @@
+"""The verbs of the control plane on one run. Each one appends to the run's history and changes nothing else."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from datetime import datetime
+from hashlib import sha256
+
+from msgspec import Raw, Struct
+from uuid_utils import uuid7
+
+from penstock.actors.runs.loading import Loaded, load
+from penstock.broker import names
+from penstock.broker.nats.buckets import Entry
+from penstock.broker.store import Store
+from penstock.broker.streams.dead_letters import Letter
+from penstock.broker.worker_protocol import signals
+from penstock.config.process.crash_points import reached
+from penstock.engine.definition.definitions import WorkflowDef
+from penstock.engine.errors import Conflict, NotFound, Unavailable
+from penstock.engine.run.events import (
+    Reason,
+    Resumed,
+    Scheduled,
+    Started,
+    WorkflowCancelled,
+    WorkflowResumed,
+    WorkflowScheduled,
+    WorkflowStarted,
+)
+from penstock.engine.run.state import Run, RunStatus, StepStatus
+from penstock.engine.times import rfc3339
+
+CANCEL_TRIES_MAX = 10  # each of them overtaken by somebody who resumed the run
+
+
+class Begun(Struct, frozen=True):
+    """`scheduled`: the run was made to start later, not at once. `seq` is where the log tells of it first."""
+
+    run_id: str
+    scheduled: bool = False
+    seq: int = 0
+
+
+class BegunAll(Struct, frozen=True):
+    """Ids in the order of the inputs; `seq` is where the log tells of the last of them."""
+
+    run_ids: list[str]
+    seq: int
+
+
+def now() -> str:
+    """This moment, RFC 3339, UTC."""
+    return rfc3339(time.time())
+
+
+def new_run_id() -> str:
+    """32 hex characters, time-ordered."""
+    return uuid7().hex
+
+
+def keyed_run_id(workflow: str, key: str) -> str:
+    """The run id that an idempotency key stands for, for ever."""
+    return sha256(f"{workflow}\n{key}".encode()).hexdigest()[:32]
+
+
+async def start(store: Store, definition: WorkflowDef, digest: str, value: Raw, key: str | None = None) -> str:
+    """As `begin`, for whoever needs the id alone."""
+    return (await begin(store, definition, digest, value, key)).run_id
+
+
+async def begin(store: Store, definition: WorkflowDef, digest: str, value: Raw, key: str | None = None) -> Begun:
+    """Start one run. With a key, a second start is the first one. Raises Unavailable (outcome unknown)."""
+    run_id = new_run_id() if key is None else keyed_run_id(definition.name, key)
+    event = started(run_id, definition, digest, value, now())
+    if key is None:
+        return Begun(run_id, seq=await store.history.append(event))
+    try:
+        seq = await store.history.append(event, expect_seq=0)
+    except Conflict:  # it was started before, perhaps by a request whose answer got lost
+        return Begun(run_id, seq=await store.history.first_seq(run_id))
+    reached("run.started")
+    return Begun(run_id, seq=seq)
+
+
+async def start_all(store: Store, definition: WorkflowDef, digest: str, values: Sequence[Raw]) -> list[str]:
+    """As `begin_all`, for whoever needs the ids alone."""
+    return (await begin_all(store, definition, digest, values)).run_ids
+
+
+async def begin_all(store: Store, definition: WorkflowDef, digest: str, values: Sequence[Raw], key: str | None = None) -> BegunAll:
+    """Start up to 1,000 runs, all or none. With a key, a second call is the first one.
+
+    Raises Conflict for a key that was used for another number of inputs, Unavailable (outcome unknown).
+    """
+    at, many = now(), range(len(values))
+    run_ids = [new_run_id() if key is None else _one_of_keyed(definition.name, key, number) for number in many]
+    events = [started(run_id, definition, digest, value, at) for run_id, value in zip(run_ids, values, strict=True)]
+    if key is None:
+        seq = await store.history.append_all(events)
+    else:
+        try:
+            seq = await store.history.append_first(events)
+        except Conflict:  # as in begin
+            return await _begun_before(store, definition.name, key, run_ids)
+    reached("runs.started")
+    return BegunAll(run_ids, seq)
+
+
+async def schedule(store: Store, definition: WorkflowDef, digest: str, value: Raw, run_at: datetime, key: str | None = None) -> Begun:
+    """Have one run start at `run_at`, whatever of ours is up then. With a key, a second call is the first one, or the first start.
+
+    Raises Unavailable (outcome unknown).
+    """
+    run_id = new_run_id() if key is None else keyed_run_id(definition.name, key)
+    at = rfc3339(run_at.timestamp())
+    payload = Scheduled(workflow=definition.name, version=definition.version, digest=digest, input=value, run_at=at)
+    event = WorkflowScheduled(run_id=run_id, timestamp=now(), payload=payload)
+    try:
+        seq = await store.history.schedule(event, started(run_id, definition, digest, value, at))
+        reached("run.scheduled")
+        return Begun(run_id, scheduled=True, seq=seq)
+    except Conflict:  # as in begin
+        first = await store.history.first_seq(run_id)
+        return Begun(run_id, scheduled=(await get(store, run_id)).run_at is not None, seq=first)
+
+
+async def cancel(store: Store, run_id: str, reason: str | None = None) -> None:
+    """Cancel a run; a cancelled one is fine. Raises NotFound, Conflict for a run that has ended otherwise, Unavailable."""
+    run = await get(store, run_id)
+    event = WorkflowCancelled(run_id=run_id, timestamp=now(), payload=Reason(reason=reason))
+    if run.status is RunStatus.SCHEDULED:
+        if await store.history.append_unless_started(event):
+            return
+        run = await get(store, run_id)  # it has just started, or somebody else was first
+    for _ in range(CANCEL_TRIES_MAX):
+        if run.status is RunStatus.CANCELLED:
+            return
+        if run.ended:
+            raise Conflict(f"run {run_id} is {run.status} already")
+        await store.history.append(event, message_id=names.cancel_message_id(run_id, run.resumes))
+        reached("run.cancelled")
+        run = await get(store, run_id)  # another end may have come into the log before this one
+    if run.status is not RunStatus.CANCELLED:
+        raise Unavailable(f"run {run_id} is {run.status}, though it was cancelled {CANCEL_TRIES_MAX} times: others resume it meanwhile")
+
+
+async def unschedule(store: Store, run_id: str) -> None:
+    """Cancel a scheduled run before it starts: exactly one of many that try succeeds, or none when it starts.
+
+    Raises NotFound for a run that is not scheduled (any more), Unavailable (outcome unknown).
+    """
+    await get_scheduled(store, run_id)
+    event = WorkflowCancelled(run_id=run_id, timestamp=now())
+    if not await store.history.append_unless_started(event):
+        raise _not_scheduled(await get(store, run_id))
+    reached("run.unscheduled")
+
+
+async def signal(store: Store, run_id: str, name: str, payload: bytes) -> None:
+    """Send a signal to a run, whatever its status. Raises NotFound, Unavailable (outcome unknown: it may be sent again)."""
+    await get(store, run_id)
+    await signals.send(store, run_id, name, payload)
+
+
+async def replay(store: Store, run_id: str, snapshot: Entry | None = None) -> None:
+    """Have a failed run go on at what failed, and remove its dead letters.
+
+    Raises NotFound, Conflict for a run that has not failed (any more), Unavailable (outcome unknown). `snapshot` saves a read.
+    """
+    loaded = await load(store, run_id, snapshot)
+    steps = resumable(run_id, loaded)
+    letters = await store.dead_letters.last_seq()  # what comes later tells of a later failure
+    event = WorkflowResumed(run_id=run_id, timestamp=now(), payload=Resumed(steps=steps, letters=letters))
+    if not await store.history.append_next(event, loaded.last_seq):
+        raise Conflict(f"run {run_id} has just changed, look at it again")
+    reached("run.resumed")
+    assert loaded.workflow is not None
+    # The run's engine does it as well. Here, it is done with the answer; there, it is done whoever dies.
+    for step_id in steps:
+        await store.dead_letters.remove_task(run_id, step_id, loaded.workflow.steps[step_id].task, letters)
+
+
+async def replay_letter(store: Store, seq: int) -> str:
+    """Replay the run that a dead letter tells of, and return its id; one that was replayed, and left behind, is removed.
+
+    Raises NotFound, Conflict with the reason, Unavailable.
+    """
+    letter, _ = await store.dead_letters.get(seq)
+    if letter.kind != "task" or letter.run_id is None:
+        raise Conflict(f"dead letter {seq} is of a {letter.kind}, only those of tasks can be replayed")
+    try:
+        await replay(store, letter.run_id)
+    except NotFound as error:
+        raise Conflict(f"dead letter {seq} cannot be replayed: {error}") from error
+    except Conflict:
+        if not await _was_replayed(store, letter):
+            raise
+    return letter.run_id
+
+
+async def get(store: Store, run_id: str) -> Run:
+    """The run as its log says now. Raises NotFound, Unavailable."""
+    return found(run_id, (await load(store, run_id)).run)
+
+
+async def get_scheduled(store: Store, run_id: str) -> Run:
+    """The run, if it waits for its time. Raises NotFound, also for one that has started or was cancelled; Unavailable."""
+    run = await get(store, run_id)
+    if run.status is not RunStatus.SCHEDULED:
+        raise _not_scheduled(run)
+    return run
+
+
+def found(run_id: str, run: Run | None) -> Run:
+    """Raises NotFound without a run."""
+    if run is None:
+        raise NotFound(f"run {run_id} does not exist")
+    return run
+
+
+def resumable(run_id: str, loaded: Loaded) -> tuple[str, ...]:
+    """The steps at which a failed run goes on. Raises NotFound, Conflict for a run that has not failed."""
+    run = found(run_id, loaded.run)
+    if run.status is not RunStatus.FAILED:
+        raise Conflict(f"run {run_id} is {run.status}, only a failed one can be resumed")
+    if loaded.workflow is None:
+        raise Conflict(f"run {run_id} cannot go on, its definition is not in the store")
+    return tuple(step_id for step_id, step in run.steps.items() if step.status is StepStatus.FAILED)
+
+
+def started(run_id: str, definition: WorkflowDef, digest: str, value: Raw, at: str, rerun_of: str | None = None) -> WorkflowStarted:
+    """The event that begins a run."""
+    payload = Started(workflow=definition.name, version=definition.version, digest=digest, input=value, rerun_of=rerun_of)
+    return WorkflowStarted(run_id=run_id, timestamp=at, payload=payload)
+
+
+def _one_of_keyed(workflow: str, key: str, number: int) -> str:
+    """No key has a line break: so no run that was started alone has this id."""
+    return keyed_run_id(workflow, f"{key}\n{number}")
+
+
+async def _begun_before(store: Store, workflow: str, key: str, run_ids: list[str]) -> BegunAll:
+    """What the key stands for. They came all together: so the last of them is there, and none after it."""
+    last_seq = await store.history.first_seq(run_ids[-1])
+    if not last_seq or await store.history.first_seq(_one_of_keyed(workflow, key, len(run_ids))):
+        raise Conflict(f"this Idempotency-Key was used for another number of inputs, not for {len(run_ids)}")
+    return BegunAll(run_ids, last_seq)
+
+
+async def _was_replayed(store: Store, letter: Letter) -> bool:
+    """Whether the run has gone on since; then the letter, left behind by a process that died over it, is removed."""
+    run_id, step_id, task = letter.run_id, letter.step_id, letter.task
+    assert run_id and step_id and task  # noqa: PT018 - a letter of a task has them
+    step = (await get(store, run_id)).steps.get(step_id)
+    if step is None or letter.attempts is None or letter.attempts > step.base:
+        return False
+    await store.dead_letters.remove_task(run_id, step_id, task, letter.seq)
+    return True
+
+
+def _not_scheduled(run: Run) -> NotFound:
+    return NotFound(f"run {run.run_id} is not scheduled: it is {run.status}")

@@ -1,0 +1,85 @@
+"""Watching a run from outside: its events as they are stored, until it has ended."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import AbstractAsyncContextManager, aclosing
+
+from penstock.actors.control import verbs
+from penstock.actors.runs.loading import advance_safely, records, workflow_of
+from penstock.broker.nats.direct import Stored
+from penstock.broker.store import Store
+from penstock.engine.errors import NotFound, Unavailable
+from penstock.engine.run.events import IN_BETWEEN
+from penstock.engine.run.state import Run
+from penstock.engine.run.workflow import Workflow
+
+
+class Watched:
+    """A run folded event by event beside its shard. Owned by one watcher; `run` is as fresh as the last event that came."""
+
+    def __init__(self, store: Store, run_id: str) -> None:
+        self._store, self._run_id = store, run_id
+        self._workflow: Workflow | None = None
+        self.run: Run | None = None
+
+    async def events(self) -> AsyncGenerator[Stored | None, None]:
+        """All events until the run has ended: not just the first that says so, for it may not have applied.
+
+        None when there is nothing more for the moment. Raises NotFound for a run that nobody started, at the first None,
+        and Unavailable when the broker goes away.
+        """
+        past = True
+        async with aclosing(self._store.history.follow(self._run_id)) as following:
+            async for stored in following:
+                if stored is not None:
+                    await self._fold([stored])
+                    yield stored
+                past = past and stored is not None
+                if not past:
+                    if self._known().ended:
+                        return
+                    if stored is None:
+                        yield None
+
+    async def end(self) -> None:
+        """Return once the run has ended. Raises as `events`."""
+        past = True
+        async with aclosing(self._store.history.gulps(self._run_id, _may_end)) as coming:
+            async for gulp in coming:
+                await self._fold(gulp)
+                past = past and len(gulp) > 0
+                if not past and self._known().ended:
+                    return
+
+    def _known(self) -> Run:
+        if not self._store.broker.connected:
+            raise Unavailable("the broker is not connected")
+        if self.run is None:
+            raise NotFound(f"run {self._run_id} does not exist")
+        return self.run
+
+    async def _fold(self, stored: Sequence[Stored]) -> None:
+        """What is no event changes nothing."""
+        found = records(stored)
+        if self._workflow is None:
+            self._workflow = await workflow_of(self._store, None, found)
+        if self._workflow is not None:
+            for record in found:
+                self.run, _ = advance_safely(self._workflow, self.run, record)
+
+
+async def wait_for_end(store: Store, run_id: str, limit: AbstractAsyncContextManager[object]) -> Run:
+    """The run once it has ended, or as it is when the time limit is over. Raises NotFound, Unavailable."""
+    watched = Watched(store, run_id)
+    try:
+        async with limit:
+            await watched.end()
+    except TimeoutError:
+        return await verbs.get(store, run_id)  # what was folded so far may be any part of what has happened
+    assert watched.run
+    return watched.run
+
+
+def _may_end(body: bytes) -> bool:
+    return not body.startswith(IN_BETWEEN)

@@ -1,0 +1,226 @@
+"""Keeping the run index up with the log: one process of a host does it, behind a lock beside the file."""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import os
+import sqlite3
+import time
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
+from itertools import islice
+from pathlib import Path
+from typing import NoReturn
+
+from penstock.actors.index.file import IndexFile, Progress, Unfit, ends_to_confirm, instant_us, prepare, remove
+from penstock.actors.index.lost_beginnings import lost_beginnings
+from penstock.actors.index.rows import MOVES, Change, News, State
+from penstock.broker import names
+from penstock.broker.nats.pull import Delivery
+from penstock.broker.nats.tail import Gulp, Lost, Tail
+from penstock.broker.store import Store
+from penstock.broker.streams.history import Tip
+from penstock.config.logging import get_logger
+from penstock.engine.errors import Conflict, NeedsUpgrade, PenstockError, Unavailable
+from penstock.engine.run.events import IN_BETWEEN, Malformed, WorkflowScheduled, WorkflowStarted, decode
+from penstock.engine.run.state import Run
+
+GULP = 2000
+LOOK_S = 1.0  # as long without anything new: see whether something should have come
+BEAT_S = 1.0
+REST_S_PER_MESSAGE, REST_S_MAX = 0.003, 0.05  # after a write, so that a busy log is read in a few large gulps
+BURST, BURST_REST_S = 500, 0.1  # messages at once: while so much comes, a list is not the fresher for many small writes
+AGAIN_S = 0.5
+RENEW_S = 0.05
+CONFIRM_AFTER_S = 2.0  # so that what goes on in quick succession is looked up once
+CONFIRMED_AT_ONCE = 20  # an engine that is far behind must not be slowed down by being read
+CALM_S = 10.0  # without it, the same trouble is another one
+
+Fold = Callable[[Store, Sequence[str]], Awaitable[list[Run]]]
+"""The runs of these ids as their logs say, those that exist. Raises Unavailable."""
+
+log = get_logger()
+
+
+async def follow(store: Store, path: Path, fold: Fold) -> NoReturn:
+    """Keep the index at `path` up with the log until cancelled; runs that must be looked up are given by `fold`. Raises Conflict when another process does that already."""
+    with exclusively(path):
+        log.info("run_index_followed", path=str(path))
+        trouble, troubled_at = "", 0.0
+        while True:
+            try:
+                await _follow_stream(store, path, fold)
+            except Conflict:
+                raise
+            except Unavailable:
+                pass  # the connection tells when the broker goes and comes
+            except PenstockError as error:
+                log.warning("run_index_waits", reason=str(error))
+            except Unfit as error:
+                log.warning("run_index_rebuilt", reason=str(error))
+                remove(path)
+            except sqlite3.DatabaseError as error:
+                if str(error) != trouble or time.monotonic() - troubled_at > CALM_S:
+                    log.error("run_index_broken", error=str(error))
+                trouble, troubled_at = str(error), time.monotonic()
+                if not isinstance(error, sqlite3.OperationalError):  # which also says that the disk is full
+                    remove(path)
+            await asyncio.sleep(AGAIN_S)
+
+
+async def follow_when_free(store: Store, path: Path, fold: Fold, retry_s: float = 1.0) -> NoReturn:
+    """Follow as soon as nobody else does, until cancelled."""
+    while True:
+        try:
+            await follow(store, path, fold)
+        except Conflict:
+            await asyncio.sleep(retry_s)
+
+
+@contextmanager
+def exclusively(path: Path) -> Iterator[None]:
+    """Hold the lock beside the index for the time of the block; it also goes when the process dies. Raises Conflict."""
+    path.parent.mkdir(0o700, parents=True, exist_ok=True)
+    handle = os.open(f"{path}.lock", os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    except BlockingIOError as error:
+        raise Conflict(f"another process keeps the run index {path}") from error
+    finally:
+        os.close(handle)
+
+
+async def _follow_stream(store: Store, path: Path, fold: Fold) -> NoReturn:
+    tip = await store.history.tip()
+    await asyncio.to_thread(prepare, path, tip.created)
+    with closing(IndexFile(path)) as file:
+        while True:
+            try:
+                await _Follower(store, file, await _start(store, file), fold).run(await asyncio.to_thread(ends_to_confirm, path))
+            except Lost as error:
+                log.info("run_index_consumer_renewed", after=file.at.seq, reason=str(error))
+                await asyncio.sleep(RENEW_S)
+
+
+async def _start(store: Store, file: IndexFile) -> Tip:
+    """The log as it is now. Raises Unfit when something was removed from it that the file should have seen; a new file sees that
+    it has not `whole` runs."""
+    tip = await store.history.tip()
+    if file.at.seq and tip.first > file.at.seq + 1:
+        raise Unfit("the log has lost what was not read")
+    return tip
+
+
+class _Follower:
+    """A reader's life: what it has read of the log goes to the file in one transaction."""
+
+    def __init__(self, store: Store, file: IndexFile, tip: Tip, fold: Fold) -> None:
+        self._store, self._file, self._tip, self._fold = store, file, tip, fold
+        self._missing: int | None = None
+        self._unconfirmed: dict[str, float] = {}
+
+    async def run(self, to_confirm: Sequence[str]) -> NoReturn:
+        """Raises Lost, Unfit, Unavailable, sqlite3.DatabaseError; the file then stands at the last whole gulp."""
+        self._unconfirmed = dict.fromkeys(to_confirm, time.monotonic())
+        await self._look()
+        async with self._store.history.tail(self._file.at.seq, IN_BETWEEN) as tail:
+            while True:
+                gulp = await tail.next(LOOK_S)
+                if gulp.last is None:
+                    await self._look()
+                else:
+                    await asyncio.sleep(await self._read_on(tail, gulp, gulp.last))
+                await self._confirm()
+                if not self._file.at.whole and self._file.at.seq >= self._tip.seq:
+                    await self._make_whole()
+
+    async def _read_on(self, tail: Tail, gulp: Gulp, last: Delivery) -> float:
+        """Take all that waits behind the first message, and write it. Returns how long to rest: after much, more may gather."""
+        if last.pending:
+            gulp += await tail.waiting(GULP)
+            last = gulp.last or last
+        changes = list(_changes(gulp.kept))
+        self._write(changes, self._file.at._replace(seq=last.seq, as_of=last.at))
+        if gulp.messages > GULP:
+            return 0.0
+        return BURST_REST_S if gulp.messages > BURST else min(REST_S_MAX, gulp.messages * REST_S_PER_MESSAGE)
+
+    async def _make_whole(self) -> None:
+        """Now that the log's beginnings are known, add the runs that it had lost before."""
+        async for rows in lost_beginnings(self._store, self._file.unknown):
+            self._write(rows)
+        self._write((), self._file.at._replace(whole=True))
+
+    def _write(self, news: Sequence[News] = (), at: Progress | None = None) -> None:
+        """Fold these news in, and move the progress to `at`, or leave it."""
+        at = (at or self._file.at)._replace(beat=time.time())
+        now = time.monotonic()
+        for run_id, row in self._file.write(news, at).items():
+            if row.unconfirmed:
+                self._unconfirmed.setdefault(run_id, now)
+            else:
+                self._unconfirmed.pop(run_id, None)
+
+    async def _confirm(self) -> None:
+        """Look up some of the runs whose rows say what may not be so: somebody else than the owner told of an end, or it was resumed."""
+        before = time.monotonic() - CONFIRM_AFTER_S
+        due = [run_id for run_id, since in islice(self._unconfirmed.items(), CONFIRMED_AT_ONCE) if since < before]
+        if not due:
+            return
+        upto = self._file.at.seq
+        states = [State(run.run_id, run.status, run.seq, upto) for run in await self._fold(self._store, due)]
+        for run_id in due:
+            self._unconfirmed.pop(run_id, None)
+        if states:
+            self._write(states)
+
+    async def _look(self) -> None:
+        """Nothing has come for a while: go over what was removed from the log, or find out that something was lost."""
+        tip = await self._store.history.tip()
+        if tip.created != self._tip.created:
+            raise Unfit("the log is another one")
+        if tip.seq < self._file.at.seq:
+            raise Unfit("the log has lost its end")
+        if tip.seq > self._file.at.seq:
+            await self._reach(tip)
+        elif abs(time.time() - self._file.at.beat) >= BEAT_S:  # the clock may have been set back
+            self._write((), self._file.at._replace(as_of=tip.at))
+
+    async def _reach(self, tip: Tip) -> None:
+        """Advance to a former end of the log, if all that is stored up to there is in the index."""
+        following = await self._store.history.seq_after(self._file.at.seq)
+        if following is None or following > tip.seq:
+            self._write((), self._file.at._replace(seq=tip.seq, as_of=tip.at))
+        elif following == self._missing:
+            raise Lost(f"message {following} did not arrive")
+        else:
+            self._missing = following
+
+
+def _changes(kept: Sequence[Delivery]) -> Iterator[Change]:
+    for delivery in kept:
+        if (change := _change(delivery)) is not None:
+            yield change
+
+
+def _change(delivery: Delivery) -> Change | None:
+    """What a message of the log means here. What no shard can read changes nothing here either; what a newer version can read is
+    read by it: it makes the index anew."""
+    if not delivery.subject.startswith("history."):
+        return None
+    try:
+        event = decode(delivery.data)
+    except (Malformed, NeedsUpgrade):
+        return None
+    run_id = delivery.subject.rpartition(".")[2]
+    if event.run_id != run_id or type(event) not in MOVES:
+        return None
+    if isinstance(event, WorkflowStarted | WorkflowScheduled):
+        created_us = instant_us(event.timestamp)
+        created_us = int(delivery.at * 1e6) if created_us is None else created_us
+        rerun_of = event.payload.rerun_of if isinstance(event, WorkflowStarted) else None
+        return Change(run_id, type(event), delivery.seq, event.payload.workflow, created_us, rerun_of)
+    folded = names.owner_seq(delivery.headers) if delivery.headers else None
+    return Change(run_id, type(event), delivery.seq, folded=folded)

@@ -1,0 +1,139 @@
+"""After an upgrade: what waits under a name of a former version goes to where it is looked for today.
+
+That version queued the tasks of type `a` with group `b` with those of type `a.b`, and left the dots in worker ids. Which is meant, only the
+run's definition says. Looking for them is done by every engine, and may be done twice: what is moved twice is carried out twice at most.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple, NoReturn
+
+from msgspec import MsgspecError
+
+from penstock.actors.maintenance.rounds import Rest, rounds
+from penstock.actors.runs.loading import load_many
+from penstock.broker import names
+from penstock.broker.nats.direct import Stored
+from penstock.broker.store import Store
+from penstock.broker.streams.former_names import AMBIGUOUS
+from penstock.broker.worker_messages import TaskPayload, decode
+from penstock.broker.worker_protocol.receiving import return_unworked
+from penstock.config.logging import get_logger
+from penstock.engine.errors import NotFound
+from penstock.engine.run.state import STEP_OUT, Run
+
+EVERY_S = 10.0
+OLD_S = 60.0  # what is younger is looked at later: nearly all of it has been carried out by then
+LOOKED_AT_MAX = 200  # tasks whose runs are read at a time
+
+log = get_logger()
+
+
+class _Misnamed(NamedTuple):
+    """A task, and the subject where it belongs; None: nowhere, nobody waits for it."""
+
+    stored: Stored
+    task: TaskPayload
+    subject: str | None
+    type: str
+    worker_id: str | None
+
+
+async def keep_names(store: Store) -> NoReturn:
+    """Look for misnamed tasks, for ever."""
+    known = Look(store)
+
+    async def look(rest: Rest) -> None:
+        await known.move(await store.history.now() - OLD_S)
+
+    await rounds("former_names", look, EVERY_S)
+
+
+class Look:
+    """Remembers up to where everything has its name of today: each task is looked at once."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._from = dict.fromkeys(AMBIGUOUS, 1)
+
+    async def move(self, stored_before: float) -> int:
+        """Move what was stored before this time (the broker's) under another name; returns how many. Raises Unavailable."""
+        moved = 0
+        for stream, from_seq in list(self._from.items()):
+            page = await self._store.former_names.ambiguous(stream, from_seq)
+            old = [one for one in page[:LOOKED_AT_MAX] if one.at < stored_before]
+            if old:
+                misnamed = await self._misnamed(stream, old)
+                done = await (self._move_queued(misnamed) if stream == names.TASKS else self._move_bound(misnamed))
+                self._from[stream] = min((one.stored.seq for one in misnamed if one.stored.seq not in done), default=old[-1].seq + 1)
+                moved += len(done)
+        return moved
+
+    async def _misnamed(self, stream: str, stored: Sequence[Stored]) -> list[_Misnamed]:
+        tasks = [(one, task) for one in stored if (task := _readable(one)) is not None]
+        runs = {run.run_id: run for run in await load_many(self._store, sorted({task.run_id for _, task in tasks}))}
+        found = []
+        for one, task in tasks:
+            run = runs.get(task.run_id)
+            if run is not None and (belongs := await self._belongs(stream, one, task, run)) is not None:
+                found.append(belongs)
+        return found
+
+    async def _belongs(self, stream: str, stored: Stored, task: TaskPayload, run: Run) -> _Misnamed | None:
+        """Where the task belongs, if that is elsewhere."""
+        try:
+            plan = (await self._store.definitions.load(run.workflow_id, run.digest)).steps.get(task.step_id)
+        except NotFound:
+            return None
+        if plan is None:
+            return None
+        step = run.steps[task.step_id]
+        wanted = step.status in STEP_OUT and (step.attempts, step.iteration) == (task.attempt, task.iteration)
+        if stream == names.TASKS:
+            subject = names.task_subject(plan.task, run.run_id, plan.group)
+            return None if subject == stored.subject else _Misnamed(stored, task, subject if wanted else None, plan.task, None)
+        worker_id = step.sticky or run.bound
+        if worker_id is None or names.sticky_subject(plan.task, worker_id, run.run_id) == stored.subject:
+            return None
+        wanted = wanted and step.sticky is not None
+        subject = names.sticky_subject(plan.task, worker_id, run.run_id)
+        return _Misnamed(stored, task, subject if wanted else None, plan.task, worker_id)
+
+    async def _move_queued(self, misnamed: Sequence[_Misnamed]) -> set[int]:
+        """Those that nobody holds or asks for where they are; the sequences of what was moved."""
+        moved: set[int] = set()
+        queues: dict[str, list[_Misnamed]] = {}
+        for one in misnamed:
+            queues.setdefault(names.task_of(one.stored.subject)[0], []).append(one)
+        for queue in queues.values():
+            free = await self._store.former_names.free(queue[0].stored)
+            seqs = {one.stored.seq for one in queue} if free is None else {delivery.seq for delivery in free}
+            for delivery in free or ():
+                if delivery.seq not in {one.stored.seq for one in queue}:
+                    await return_unworked(self._store, delivery)
+            moved |= {await self._move(names.TASKS, one) for one in queue if one.stored.seq in seqs}
+        return moved
+
+    async def _move_bound(self, misnamed: Sequence[_Misnamed]) -> set[int]:
+        moved: set[int] = set()
+        for one in misnamed:
+            assert one.worker_id is not None
+            if not await self._store.former_names.is_bound(one.stored, one.type, one.worker_id):
+                moved.add(await self._move(names.STICKY, one))
+        return moved
+
+    async def _move(self, stream: str, one: _Misnamed) -> int:
+        task = one.task
+        log.info("task_moved", run_id=task.run_id, step_id=task.step_id, subject=one.stored.subject, to=one.subject)
+        message_id = names.task_message_id(task.run_id, task.step_id, task.iteration, task.attempt)
+        await self._store.former_names.move(stream, one.stored, one.subject, message_id)
+        return one.stored.seq
+
+
+def _readable(stored: Stored) -> TaskPayload | None:
+    """What is no task stays where it is: whoever receives it keeps it as a dead letter."""
+    try:
+        return decode(stored.data)
+    except MsgspecError:
+        return None

@@ -1,0 +1,95 @@
+"""Strays: tasks that a worker had begun for a run bound to it, and does not hold any more. The run's engine gives them to others.
+
+Nobody but that worker asks for its tasks. So one that died after it had begun would never be missed; and it seldom comes back under the
+same id. Looking for them is done by every engine, and may be done twice: a task goes to one of those who look.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import NoReturn, TypeAlias
+
+from penstock.actors.maintenance.rounds import PAGE, Rest, at_once, rounds
+from penstock.actors.runs.loading import load_many, snapshots
+from penstock.broker.nats.pull import Delivery
+from penstock.broker.store import Store
+from penstock.broker.worker_messages import decode
+from penstock.config.logging import get_logger
+from penstock.engine.errors import NotFound
+from penstock.engine.run.events import TimerFired, TimerRef
+from penstock.engine.run.state import Run, StepState, StepStatus
+from penstock.engine.run.timers import lost_timer
+from penstock.engine.times import rfc3339
+
+EVERY_S = 10.0
+
+Execution: TypeAlias = tuple[str, str, int, int]
+"""Run, step, attempt, iteration."""
+
+log = get_logger()
+
+
+async def keep_from_straying(store: Store) -> NoReturn:
+    """Look for strays, for ever."""
+
+    async def look(rest: Rest) -> None:
+        await return_strays(store, rest)
+
+    await rounds("lost_tasks", look, EVERY_S)
+
+
+async def return_strays(store: Store, rest: Rest = at_once) -> int:
+    """Have every stray carried out by whoever is free; returns how many those were. Raises Unavailable."""
+    begun: dict[tuple[str, str], dict[Execution, str]] = defaultdict(dict)
+    run_ids = sorted(await store.sticky_tasks.runs())
+    for at in range(0, len(run_ids), PAGE):
+        await rest()
+        for run in await load_many(store, await _may_have_begun(store, run_ids[at : at + PAGE])):
+            for queue, execution, timer in await _begun(store, run):
+                begun[queue][execution] = timer
+    return sum([await _return(store, *queue, executions) for queue, executions in begun.items()])
+
+
+async def _may_have_begun(store: Store, run_ids: Sequence[str]) -> list[str]:
+    """Those of the runs of which a bound worker has begun something by their snapshots, or which have none: the others only wait."""
+    found = await snapshots(store, run_ids)
+    return [run_id for run_id in run_ids if (run := found.get(run_id)) is None or any(map(_is_begun, run.steps.values()))]
+
+
+def _is_begun(step: StepState) -> bool:
+    return step.status is StepStatus.RUNNING and step.sticky is not None
+
+
+async def _begun(store: Store, run: Run) -> list[tuple[tuple[str, str], Execution, str]]:
+    """What the worker of a softly bound run has begun: task type and worker, execution, and what is to be said if it is lost."""
+    try:
+        workflow = await store.definitions.load(run.workflow_id, run.digest)
+    except NotFound:
+        return []
+    if workflow.sticky != "soft" or run.ended:
+        return []
+    return [
+        ((workflow.steps[step_id].task, step.sticky), (run.run_id, step_id, step.attempts, step.iteration), lost_timer(step_id, step))
+        for step_id, step in run.steps.items()
+        if step.sticky is not None and _is_begun(step)
+    ]
+
+
+async def _return(store: Store, task: str, worker_id: str, begun: Mapping[Execution, str]) -> int:
+    async with store.sticky_tasks.unheld(task, worker_id) as unheld:
+        return sum([await _returned(store, worker_id, begun, delivery) for delivery in unheld])
+
+
+async def _returned(store: Store, worker_id: str, begun: Mapping[Execution, str], delivery: Delivery) -> bool:
+    found = decode(delivery.data)
+    timer = begun.get((found.run_id, found.step_id, found.attempt, found.iteration))
+    if timer is None:  # not begun: the run's own timer gives it to others
+        await delivery.give_back()
+        return False
+    log.warning("worker_lost_task", run_id=found.run_id, step_id=found.step_id, worker_id=worker_id)
+    ref = TimerRef(timer=timer, step_id=found.step_id, attempt=found.attempt)
+    await store.history.append(TimerFired(run_id=found.run_id, timestamp=rfc3339(time.time()), payload=ref))
+    await delivery.ack()  # last: a crash before this line brings it to the next look, and the run knows what it has heard
+    return True

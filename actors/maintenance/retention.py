@@ -1,0 +1,85 @@
+"""Upkeep: what nobody waits for. What helped runs that have ended is removed, and runs that ended long ago."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import closing
+from datetime import datetime
+from pathlib import Path
+
+from penstock.actors.index.file import IndexFile
+from penstock.actors.index.run_index import RunIndex
+from penstock.actors.maintenance.rounds import PAGE, Rest, at_once, rounds
+from penstock.actors.runs.loading import load_many, snapshots
+from penstock.broker.store import Store
+from penstock.config.logging import get_logger
+from penstock.engine.run.state import RUN_ENDED, Run
+from penstock.engine.times import rfc3339
+
+EVERY_S = 10.0
+
+log = get_logger()
+
+
+async def keep_up(store: Store, index: Path, runs_max_age_s: float | None) -> None:
+    """Look after the store, for ever. `index` is the run index's file; without an age, runs stay."""
+
+    async def look(rest: Rest) -> None:
+        await remove_aids(store, rest)
+        if runs_max_age_s is not None:
+            await remove_old_runs(store, index, await store.history.now() - runs_max_age_s, rest)
+
+    await rounds("upkeep", look, EVERY_S)
+
+
+async def remove_aids(store: Store, rest: Rest = at_once) -> None:
+    """Delete the checkpoints and the sticky bindings of every run that has ended."""
+    keys = [*await store.checkpoints.keys(), *await store.sticky_bindings.keys()]
+    run_ids = sorted({key.partition(".")[0] for key in keys})
+    for at in range(0, len(run_ids), PAGE):
+        await rest()
+        for run in await load_many(store, await _seem_ended(store, run_ids[at : at + PAGE])):
+            if run.ended:
+                await store.checkpoints.purge(f"{run.run_id}.>")
+                await store.sticky_bindings.purge(run.run_id)
+
+
+async def _seem_ended(store: Store, run_ids: Sequence[str]) -> list[str]:
+    """Those of the runs that have ended by their snapshots, which are written at that moment, or have none: the others only wait."""
+    found = await snapshots(store, run_ids)
+    return [run_id for run_id in run_ids if (run := found.get(run_id)) is None or run.ended]
+
+
+async def remove_old_runs(store: Store, index: Path, ended_before: float, rest: Rest = at_once) -> int:
+    """Delete all that is kept of runs that ended before this time (the broker's, s since the epoch); returns how many those were."""
+    removed, cursor = 0, None
+    with closing(RunIndex(index)) as reader:
+        while True:
+            await rest()
+            page = reader.query(status=frozenset(RUN_ENDED), before=rfc3339(ended_before), limit=PAGE, cursor=cursor)
+            removed += await _remove(store, index, page.run_ids, ended_before)
+            cursor = page.next
+            if cursor is None:
+                return removed
+
+
+async def _remove(store: Store, index: Path, run_ids: list[str], ended_before: float) -> int:
+    runs = await load_many(store, run_ids)
+    old = [run.run_id for run in runs if _ended_before(run, ended_before) and await _ends_before(store, run, ended_before)]
+    for run_id in old:
+        await store.remove_run(run_id)
+    gone = [*old, *(set(run_ids) - {run.run_id for run in runs})]
+    if gone:
+        with closing(IndexFile(index)) as file:
+            file.forget(gone)
+    return len(old)
+
+
+def _ended_before(run: Run, at: float) -> bool:
+    return run.ended and datetime.fromisoformat(run.finished_at or run.created_at).timestamp() < at
+
+
+async def _ends_before(store: Store, run: Run, at: float) -> bool:
+    """Whether the broker says so, too: the times in a run are those of whoever reported them, and that host's clock may be wrong."""
+    last = await store.history.at(run.run_id, run.seq)
+    return last is None or last.at < at  # its log may be gone before it

@@ -1,0 +1,95 @@
+"""Tasks of hard sticky runs whose worker takes tasks of other types and none of theirs: their steps fail, for they would wait for ever.
+
+A worker that is away takes none at all, and is waited for. One that starts or stops has some of its consumers for a moment: so it is looked
+at for a while. Looking is done by every engine, and may be done twice: a step fails once.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import NoReturn
+
+from penstock.actors.maintenance.rounds import Rest, rounds
+from penstock.actors.runs.loading import load_many
+from penstock.broker.store import Store
+from penstock.config.logging import get_logger
+from penstock.engine.errors import NotFound
+from penstock.engine.run.commands import WithdrawSticky
+from penstock.engine.run.events import Failure, StepFailed
+from penstock.engine.run.state import STEP_OUT, Run, StepState
+from penstock.engine.run.workflow import Workflow
+from penstock.engine.times import rfc3339
+
+EVERY_S = 1.0
+PATIENCE_S = 3.0
+RUNS_MAX = 500  # that are read at a time, of one type and worker
+
+log = get_logger()
+
+
+async def keep_from_waiting_in_vain(store: Store) -> NoReturn:
+    """Look for such tasks, for ever."""
+    known = Look(store)
+
+    async def look(rest: Rest) -> None:
+        await known.fail(time.monotonic())
+
+    await rounds("unserved_tasks", look, EVERY_S)
+
+
+class Look:
+    """Remembers since when a worker takes none of a type for which it has tasks."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._since: dict[tuple[str, str], float] = {}
+
+    async def fail(self, now: float) -> int:
+        """Fail the steps that have waited in vain for PATIENCE_S at `now` (s, of any clock); returns how many. Raises Unavailable."""
+        waiting = await self._store.sticky_tasks.waiting()
+        if not waiting:
+            self._since = {}
+            return 0
+        taken = await self._store.sticky_tasks.taken()
+        workers = taken.workers()
+        vain = [(task, worker_id) for task, worker_id in waiting if worker_id in workers and not taken.has(task, worker_id)]
+        self._since = {queue: self._since.get(queue, now) for queue in vain}
+        due = [queue for queue, since in self._since.items() if now - since >= PATIENCE_S]
+        return sum([await self._fail(*queue, waiting[queue]) for queue in due])
+
+    async def _fail(self, task: str, worker_id: str, run_ids: Sequence[str]) -> int:
+        failed = 0
+        error = f'worker "{worker_id}", to which the run is bound (sticky: hard), takes other tasks, but none of type "{task}"'
+        for run in await load_many(self._store, sorted(run_ids)[:RUNS_MAX]):
+            workflow = await self._workflow(run)
+            for step_id, step in list(run.steps.items()):
+                if workflow is None or workflow.steps[step_id].task != task:
+                    continue
+                waits = step.status in STEP_OUT and not run.ended
+                if waits and workflow.sticky == "hard" and step.sticky == worker_id:
+                    log.warning("worker_takes_no_such_task", run_id=run.run_id, step_id=step_id, worker_id=worker_id, task=task)
+                    await self._store.history.append(_failure(run, step_id, step, error))
+                    failed += 1
+                elif waits:  # a soft one, which does not wait for long
+                    continue
+                taken_back = WithdrawSticky(step_id, task, step.attempts, step.iteration, worker_id)
+                await self._store.tasks.withdraw_sticky(run.run_id, taken_back, lambda: None)
+        return failed
+
+    async def _workflow(self, run: Run) -> Workflow | None:
+        try:
+            return await self._store.definitions.load(run.workflow_id, run.digest)
+        except NotFound:
+            return None
+
+
+def _failure(run: Run, step_id: str, step: StepState, error: str) -> StepFailed:
+    return StepFailed(
+        run_id=run.run_id,
+        step_id=step_id,
+        timestamp=rfc3339(time.time()),
+        attempt_number=step.attempts,
+        iteration=step.iteration or None,
+        payload=Failure(error=error, failure_type="non_retriable"),
+    )

@@ -1,0 +1,155 @@
+"""Who is there: this shard tells that it is alive, and judges from what it sees which others are.
+
+No clock of another machine is trusted. A shard may act for LEASE_S from the sending of its last sign of life that the broker has stored;
+others take it for dead after they have seen no new one for SILENCE_S, which is longer and begins later. They count only time in which
+their own signs of life were stored: while the broker is away, nobody can tell.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from collections.abc import Callable, Collection
+from contextlib import suppress
+from uuid import uuid4
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from penstock.actors.runs.lease import Lease, now
+from penstock.broker.records.owners import Member, Owners, View
+from penstock.config.limits import LEASE_RENEW_S, SILENCE_S
+from penstock.config.logging import get_logger
+from penstock.config.process.crash_points import reached
+from penstock.config.process.sparing import sparingly
+from penstock.engine.errors import Conflict, Full, Unavailable
+
+log = get_logger()
+
+
+def new_member(place: str, shard: int = 0, engine: str = "") -> Member:
+    """A new life of the shard that has this place."""
+    return Member(uuid4().hex, place, shard, engine, socket.gethostname(), os.getpid())
+
+
+class _Heard(Struct):
+    """The last sign of life of another shard: since when it is known, and for how long none has followed, in s."""
+
+    revision: int
+    since: float
+    silent_s: float = 0.0
+
+
+class Membership:
+    """Owned by one life of a shard."""
+
+    def __init__(self, owners: Owners, me: Member, lease: Lease, dead: Callable[[], Collection[str]]) -> None:
+        """`dead` says which places nobody has at this moment: whoever was there before has ended."""
+        self.me, self.lease = me, lease
+        self._owners, self._dead = owners, dead
+        self._revision = 0
+        self._renewals = 0
+        self._counted, self._counted_at = 0, now()
+        self._heard: dict[str, _Heard] = {}
+        self._writing = asyncio.Lock()
+
+    async def join(self) -> None:
+        """Be listed. The former shard of this place need not fall silent first. Raises Unavailable."""
+        view = await self._owners.read()
+        for member_id in self._ended(view, {self.me.place}):
+            await self._remove(view, member_id)
+        await self._renew()
+        reached("member.joined")
+        await self._owners.ring()
+
+    async def keep(self) -> None:
+        """Renew the lease for as long as it is good; then end it and return."""
+        while self.lease.good:
+            await asyncio.sleep(LEASE_RENEW_S)
+            if self.lease.good:
+                await self._try_to_renew()
+        self.lease.end()
+
+    async def withdraw(self) -> None:
+        """Want no partitions any more. Raises Unavailable."""
+        if not self.me.draining:
+            self.me = replace(self.me, draining=True)
+            await self._renew()
+
+    async def leave(self) -> None:
+        """Be listed no more. Raises Unavailable."""
+        async with self._writing:
+            await self._owners.remove(self.me.id, self._revision)
+        self.lease.end()
+
+    async def living(self, view: View) -> list[Member]:
+        """Those of the view that are alive, this shard among them. Who has been silent for too long is removed. Raises Unavailable."""
+        self._count(view)
+        silent = {member_id for member_id, heard in self._heard.items() if heard.silent_s >= SILENCE_S}
+        for member_id in silent | self._ended(view, ()):
+            listed = view.members[member_id].member
+            log.warning("shard_gone", shard=listed.shard, host=listed.host, member=member_id, silent=member_id in silent)
+            await self._remove(view, member_id)
+        others = [listed.member for member_id, listed in view.members.items() if member_id != self.me.id]
+        return [self.me, *others]
+
+    def _ended(self, view: View, places: Collection[str]) -> set[str]:
+        """Those whose place is known to be empty. Asked after they were listed: who has left its place since will not come back."""
+        empty = {*places, *self._dead()}
+        return {member_id for member_id, listed in view.members.items() if listed.member.place in empty and member_id != self.me.id}
+
+    def _count(self, view: View) -> None:
+        """Add the time since the last count to the silence of those who did not speak; if this shard itself could, meanwhile."""
+        at, heard = now(), self._heard
+        counts = self._renewals > self._counted
+        for member_id in heard.keys() - view.members.keys():
+            del heard[member_id]
+        for member_id, listed in view.members.items():
+            known = heard.get(member_id)
+            if member_id == self.me.id:
+                continue
+            if known is None or known.revision != listed.revision:
+                heard[member_id] = _Heard(listed.revision, at)
+            elif counts:
+                known.silent_s += min(at - max(self._counted_at, known.since), 2 * LEASE_RENEW_S)
+        if counts:
+            self._counted, self._counted_at = self._renewals, at
+
+    async def _remove(self, view: View, member_id: str) -> None:
+        """Take it off the list, and out of the view; unless it is alive after all, or another shard was faster."""
+        listed = view.members.pop(member_id)
+        self._heard.pop(member_id, None)
+        with suppress(Conflict):
+            await self._owners.remove(member_id, listed.revision)
+
+    async def _try_to_renew(self) -> None:
+        try:
+            await self._renew()
+        except Conflict:
+            await self._find_out()
+        except Unavailable as error:
+            sparingly(log, "lease_not_renewed", shard=self.me.shard, error=str(error))
+
+    async def _find_out(self) -> None:
+        """Somebody wrote before us: we ourselves, when an answer got lost, or others who took us for dead."""
+        try:
+            listed = await self._owners.find(self.me.id)
+            if listed is None:
+                self.lease.end()
+                return
+            self._revision = listed.revision
+            await self._renew()
+        except (Conflict, Unavailable) as error:
+            sparingly(log, "lease_not_renewed", shard=self.me.shard, error=str(error))
+
+    async def _renew(self) -> None:
+        async with self._writing:
+            asked_at = now()
+            try:
+                self._revision = await self._owners.renew(self.me, self._revision)
+                self._renewals += 1
+            except Full:  # nobody can write, so nobody can take anything over
+                if not self._revision:
+                    raise
+            self.lease.renewed(asked_at)

@@ -1,0 +1,179 @@
+"""What runs in the engine's child processes: a shard, or the follower of the run index. Each ends in peace on SIGTERM."""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import gc
+import os
+import signal
+import sys
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
+from contextlib import AsyncExitStack
+from functools import partial
+from typing import Any
+
+import uvloop
+
+from penstock.actors.index.file import index_path
+from penstock.actors.index.follower import follow_when_free
+from penstock.actors.maintenance.former_names import keep_names
+from penstock.actors.maintenance.lost_tasks import keep_from_straying
+from penstock.actors.maintenance.overdue import keep_on_time
+from penstock.actors.maintenance.retention import keep_up
+from penstock.actors.maintenance.unserved import keep_from_waiting_in_vain
+from penstock.actors.ownership.membership import new_member
+from penstock.actors.ownership.ownership import open_shard
+from penstock.actors.ownership.places import free_places, occupied
+from penstock.actors.processes.leaf_watch import watch_links
+from penstock.actors.runs.loading import load_many
+from penstock.actors.telemetry.relay import Relay
+from penstock.actors.telemetry.telemetry import Numbers, reporting, secret_values
+from penstock.actors.triggers.triggers import keep_triggers
+from penstock.broker.records.owners import Member
+from penstock.broker.store import Store, open_store
+from penstock.config.log_setup import configure
+from penstock.config.logging import get_logger
+from penstock.config.process.background import first_of, restarting
+from penstock.config.settings import Settings
+from penstock.engine.errors import Conflict, Denied, Invalid, Unavailable
+
+PR_SET_PDEATHSIG = 1
+BROKER_PATIENCE_S = 60.0
+RETURN_PATIENCE_S = 5.0  # of one attempt, for a broker that was there before; there is always another
+RETURN_AGAIN_S = 0.5
+INDEX_NICENESS = 5  # at 10, a machine that has more to do than it can leaves the index seconds behind
+ENGINE_WIDE = {
+    "triggers": keep_triggers,
+    "lost_tasks": keep_from_straying,
+    "overdue_schedules": keep_on_time,
+    "former_names": keep_names,
+    "unserved_tasks": keep_from_waiting_in_vain,
+}
+
+Loop = Callable[[], Coroutine[Any, Any, object]]
+
+log = get_logger()
+
+
+def run_shard(settings: Settings, number: int, engine: str, relay: Relay | None, parent: int) -> None:
+    """One shard of this engine: the actors of the runs in its partitions. With a `relay` it reports for the supervisor, too."""
+    # Hundreds of thousands of live objects: the collector's full passes would cost more than they find.
+    gc.set_threshold(100_000, 50, 100)
+    _main(settings, f"shard-{number}", parent, lambda stop: _shard(settings, number, engine, relay, stop))
+
+
+def run_services(settings: Settings, relay: Relay, triggers: bool, parent: int) -> None:
+    """The run index's follower, upkeep, and perhaps the triggers. It yields to the processes that move runs: readers wait for it,
+    runs do not."""
+    os.nice(INDEX_NICENESS)
+    _main(settings, "services", parent, lambda stop: _services(settings, relay, triggers, stop))
+
+
+def run_triggers(settings: Settings, parent: int) -> None:
+    """The triggers alone, where no other services run."""
+    _main(settings, "triggers", parent, lambda stop: _triggers(settings, stop))
+
+
+async def _shard(settings: Settings, number: int, engine: str, relay: Relay | None, stop: asyncio.Event) -> None:
+    """Life after life, each with a connection of its own: what a life whose lease is over had under way ends with it."""
+    with occupied(settings.broker.data_dir) as place:
+        patience_s, told = BROKER_PATIENCE_S, False
+        while not stop.is_set():
+            try:
+                await _life(settings, new_member(place, number, engine), relay, stop, patience_s)
+                told = False
+            except Unavailable as error:
+                if patience_s == BROKER_PATIENCE_S:  # it has never been there
+                    raise
+                if not told:  # each attempt names another life, and there is one a second
+                    log.warning("shard_waits_for_broker", shard=number, error=str(error))
+                told = True
+                await asyncio.sleep(RETURN_AGAIN_S)
+            patience_s = RETURN_PATIENCE_S
+
+
+async def _life(settings: Settings, me: Member, relay: Relay | None, stop: asyncio.Event, patience_s: float) -> None:
+    """Until the shard is to stop, or has lost its lease. Raises Unavailable."""
+    process = f"shard-{me.shard}"
+    engine, data_dir = settings.engine, settings.broker.data_dir
+    async with (
+        open_store(settings.broker, process, patience_s) as store,
+        reporting(store, Numbers(process, store.meters, relay), secret_values(settings)),
+        open_shard(store, me, settings.telemetry.sample_ratio, siblings=engine.shards, dead=lambda: free_places(data_dir)) as shard,
+    ):
+        await first_of(stop.wait(), shard.lease.over.wait(), name="shard_life")
+
+
+async def _services(settings: Settings, relay: Relay, triggers: bool, stop: asyncio.Event) -> None:
+    index = index_path(settings.broker.data_dir)
+    async with (
+        open_store(settings.broker, "services", BROKER_PATIENCE_S) as store,
+        reporting(store, Numbers("services", store.meters, relay), secret_values(settings)),
+        AsyncExitStack() as stack,
+    ):
+        loops: dict[str, Loop] = {
+            "run_index": lambda: follow_when_free(store, index, load_many),
+            "upkeep": lambda: keep_up(store, index, settings.broker.runs_max_age),
+        }
+        if settings.broker.embedded and settings.broker.leaf_remotes:
+            loops["leaf_links"] = lambda: watch_links(settings.broker)
+        await _keep(stack, loops | (_engine_wide(store) if triggers else {}))
+        await stop.wait()
+
+
+async def _triggers(settings: Settings, stop: asyncio.Event) -> None:
+    async with (
+        open_store(settings.broker, "triggers", BROKER_PATIENCE_S) as store,
+        reporting(store, Numbers("triggers", store.meters, None), secret_values(settings)),
+        AsyncExitStack() as stack,
+    ):
+        await _keep(stack, _engine_wide(store))
+        await stop.wait()
+
+
+def _engine_wide(store: Store) -> dict[str, Loop]:
+    return {name: partial(work, store) for name, work in ENGINE_WIDE.items()}
+
+
+async def _keep(stack: AsyncExitStack, loops: Mapping[str, Loop]) -> None:
+    """All of them run until the stack is left; the trouble of one is not the others'."""
+    for name, loop in loops.items():
+        await stack.enter_async_context(restarting(loop, name=name))
+
+
+def _main(settings: Settings, name: str, parent: int, work: Callable[[asyncio.Event], Awaitable[None]]) -> None:
+    _die_with(parent)
+    configure(settings.log, name)
+    os.setpgid(0, 0)  # Ctrl-C goes to the whole group; the supervisor decides the order
+    reasons: list[str] = []
+    try:
+        uvloop.run(_until_stopped(work))
+    except* (Unavailable, Conflict, Denied, Invalid) as group:  # several jobs of one process raise a group
+        reasons = list(_reasons(group))
+    for reason in reasons:
+        log.error("process_gave_up", error=reason)
+    if reasons:
+        sys.exit(1)
+
+
+def _reasons(error: BaseException) -> Iterator[str]:
+    """What went wrong, also deep inside groups of errors."""
+    if isinstance(error, BaseExceptionGroup):
+        for one in error.exceptions:
+            yield from _reasons(one)
+    else:
+        yield str(error)
+
+
+async def _until_stopped(work: Callable[[asyncio.Event], Awaitable[None]]) -> None:
+    stop = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
+    await work(stop)
+
+
+def _die_with(parent: int) -> None:
+    """End when the supervisor does, however it ends."""
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+    if os.getppid() != parent:
+        sys.exit(1)

@@ -1,0 +1,118 @@
+"""Payloads that a run has left in its history, read back for who needs their bytes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Sequence
+
+from msgspec import Raw, UnsetType
+
+from penstock.actors.runs.mailbox import Mail
+from penstock.broker.store import Store
+from penstock.config.limits import OUTPUTS_SHOWN_BYTES_MAX
+from penstock.config.process.background import all_of
+from penstock.engine.errors import NotFound, TooLarge
+from penstock.engine.run.events import Malformed, decode
+from penstock.engine.run.payloads import Kept, Value, given, joined, size_of
+from penstock.engine.run.state import Run
+
+READS_AT_ONCE = 16
+
+
+class Outputs:
+    """For one turn of a run: what its mail has brought is not read again, nor what was read last. One value is in memory at a time."""
+
+    def __init__(self, store: Store, run_id: str, mail: Sequence[Mail] = ()) -> None:
+        self._store, self._run_id, self._mail = store, run_id, mail
+        self._last: tuple[int, Raw] | None = None
+
+    async def whole(self, value: Value, most: int) -> Raw:
+        """The value as one JSON text. Raises TooLarge for more than `most` bytes, NotFound when some is gone, Unavailable."""
+        size = size_of(value)
+        if size > most:
+            raise TooLarge(f"{size} bytes are more than the broker takes in a message ({most})")
+        if isinstance(value, Raw):
+            return value
+        if isinstance(value, Kept):
+            return await self._kept(value)
+        return joined({key: part if isinstance(part, Raw) else await self._kept(part) for key, part in value.items()})
+
+    async def _kept(self, kept: Kept) -> Raw:
+        if self._last is None or self._last[0] != kept.seq:
+            body = next((mail.delivery.data for mail in self._mail if mail.delivery.seq == kept.seq), None)
+            self._last = kept.seq, await read_back(self._store, self._run_id, kept) if body is None else _payload(body, kept)
+        return self._last[1]
+
+
+async def read_back(store: Store, run_id: str, kept: Kept) -> Raw:
+    """The payload that the run's history keeps there. Raises NotFound when it is gone, Unavailable."""
+    stored = await store.history.at(run_id, kept.seq)
+    if stored is None:
+        raise _gone(kept)
+    return _payload(stored.data, kept)
+
+
+async def input_of(store: Store, run: Run) -> Raw:
+    """What the run was given. Raises NotFound when it is gone, Unavailable."""
+    return run.input if run.input_at is None else await read_back(store, run.run_id, run.input_at)
+
+
+async def output_of(store: Store, run: Run, step_id: str) -> Raw:
+    """What the step gave back. Raises NotFound for a step that the run does not have, or without an output; Unavailable."""
+    step = run.steps.get(step_id)
+    if step is None:
+        raise NotFound(f'run {run.run_id} has no step "{step_id}"')
+    if step.output_at is not None:
+        return await read_back(store, run.run_id, step.output_at)
+    if isinstance(step.output, UnsetType):
+        raise NotFound(f'step "{step_id}" of run {run.run_id} has no output: it is {step.status}')
+    return step.output
+
+
+def left_behind(run: Run) -> Iterator[Kept]:
+    """The input and the outputs that the run has left in its history, in the order of its steps."""
+    if run.input_at is not None:
+        yield run.input_at
+    for step in run.steps.values():
+        if step.output_at is not None:
+            yield step.output_at
+
+
+async def shown(store: Store, runs: Sequence[Run], most: int = OUTPUTS_SHOWN_BYTES_MAX) -> dict[int, Raw]:
+    """Inputs and outputs that these runs have left in the history, by sequence: in the order of the runs, as many as fit into `most`
+    bytes. Those that are gone are missing, too. Raises Unavailable.
+    """
+    gate = asyncio.Semaphore(READS_AT_ONCE)
+
+    async def one(run_id: str, kept: Kept) -> tuple[int, Raw] | None:
+        async with gate:
+            try:
+                return kept.seq, await read_back(store, run_id, kept)
+            except NotFound:
+                return None
+
+    found = await all_of(one(run_id, kept) for run_id, kept in _fitting(runs, most))
+    return dict(filter(None, found))
+
+
+def _fitting(runs: Sequence[Run], most: int) -> Iterator[tuple[str, Kept]]:
+    for run in runs:
+        for kept in left_behind(run):
+            if kept.size <= most:
+                most -= kept.size
+                yield run.run_id, kept
+
+
+def _payload(body: bytes, kept: Kept) -> Raw:
+    """Another event in that place, as of a stream that was made anew, is as good as none."""
+    try:
+        payload = given(decode(body))
+    except Malformed as error:
+        raise _gone(kept) from error
+    if isinstance(payload, UnsetType) or memoryview(payload).nbytes != kept.size:
+        raise _gone(kept)
+    return payload
+
+
+def _gone(kept: Kept) -> NotFound:
+    return NotFound(f"event {kept.seq} of the history, with {kept.size} bytes, is not there any more")

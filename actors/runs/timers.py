@@ -1,0 +1,206 @@
+"""Timers: in memory while they are young, a schedule of the broker's once they have lived for a while.
+
+A fast step thus pays nothing for its timeout, a slow one a single publish. No timer is lost: the event that set it stays
+unacknowledged (see `holds_from`) until the timer has fired, was withdrawn, or is the broker's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import itertools
+import time
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
+
+from msgspec import Struct
+
+from penstock.actors.runs.broker_clock import BrokerClock
+from penstock.actors.runs.lease import Lease, LeaseLost
+from penstock.broker import names
+from penstock.broker.nats.publisher import ack_seq
+from penstock.broker.store import Store
+from penstock.config.limits import TIMER_DURABLE_AFTER_S
+from penstock.config.logging import get_logger
+from penstock.config.process.background import all_of, report, start
+from penstock.config.process.crash_points import reached
+from penstock.config.process.sparing import sparingly
+from penstock.engine.errors import Conflict, PenstockError
+from penstock.engine.run.commands import SetTimer
+from penstock.engine.run.events import TimerFired, TimerRef, encode
+from penstock.engine.times import rfc3339
+
+AGAIN_S = 0.5
+
+log = get_logger()
+
+
+class _Armed(Struct):
+    """A timer in memory. `since` is when the event that set it was received (monotonic). `withdrawn`: it shall not fire at all."""
+
+    run_id: str
+    partition: int
+    command: SetTimer
+    since: float
+    live: bool = True
+    withdrawn: bool = False
+
+
+_Act = Callable[[_Armed], Coroutine[None, None, None]]
+
+
+class Timers:
+    """Owned by one shard, as long as it lives. All times of `SetTimer` are the broker's, in s since the epoch, and so is `clock`."""
+
+    def __init__(self, store: Store, lease: Lease, clock: BrokerClock) -> None:
+        self._store, self._lease, self._clock = store, lease, clock
+        self._known: dict[int, int] = {}
+        self._armed: dict[tuple[str, str], _Armed] = {}
+        self._held: dict[int, dict[int, _Armed]] = {}
+        self._heap: list[tuple[float, int, _Armed, _Act]] = []
+        self._numbers = itertools.count()
+        self._wake = asyncio.Event()
+
+    @property
+    def in_memory(self) -> int:
+        """Timers that have not fired, were not withdrawn, and are not the broker's."""
+        return len(self._armed)
+
+    def arm(self, run_id: str, command: SetTimer, since: float) -> None:
+        """Set a timer; one of the same run and name is replaced. It never fires early, by the broker's clock."""
+        self._forget(run_id, command.timer)
+        armed = self._armed[run_id, command.timer] = _Armed(run_id, names.partition(run_id), command, since)
+        self._held.setdefault(armed.partition, {})[id(armed)] = armed
+        wait_s = command.due - self._clock.now()
+        act = self._fire if wait_s <= TIMER_DURABLE_AFTER_S else self._hand_over
+        self._push(time.monotonic() + min(wait_s, TIMER_DURABLE_AFTER_S), armed, act)
+
+    def learn(self, partition: int, seq: int) -> None:
+        """Every timer that was handed over to the broker for a run of the partition has a sequence up to this one, so far."""
+        self._known[partition] = max(seq, self._known.get(partition, 0))
+
+    async def withdraw(self, run_id: str, timer: str) -> None:
+        """The timer shall not fire; one that is on its way all the same is ignored by the run.
+
+        However late the removal arrives, it leaves alone what a later owner of the run has set.
+        """
+        if not self._forget(run_id, timer):
+            await self._take_back(run_id, timer, self._known.get(names.partition(run_id), 0))
+
+    def forget(self, partition: int) -> None:
+        """Drop what is in memory for the runs of a partition that this shard does not own any more."""
+        for armed in list(self._held.pop(partition, {}).values()):
+            self._release(armed)
+        self._known.pop(partition, None)
+
+    async def settle(self, partition: int) -> None:
+        """Give the broker every timer that is in memory for the partition: no event needs to come again for its sake.
+
+        Raises Unavailable.
+        """
+        await all_of(map(self._hand_over, list(self._held.get(partition, {}).values())))
+
+    def holds_from(self, partition: int) -> float:
+        """Events of the partition that were received from this moment on must stay unacknowledged (infinity: none)."""
+        held = self._held.get(partition)
+        return next(iter(held.values())).since if held else float("inf")
+
+    async def run(self) -> None:
+        """Fire and hand over, each at its time, for ever."""
+        while True:
+            self._wake.clear()
+            self._start_due(time.monotonic())
+            wait_s = self._heap[0][0] - time.monotonic() if self._heap else None
+            with suppress(TimeoutError):
+                async with asyncio.timeout(wait_s):
+                    await self._wake.wait()
+
+    def _start_due(self, now: float) -> None:
+        """What was withdrawn goes when it comes to the front: most timers are, long before they are due."""
+        while self._heap and (self._heap[0][0] <= now or not self._heap[0][2].live):
+            _, _, armed, act = heapq.heappop(self._heap)
+            if armed.live:
+                self._start(armed, act)
+
+    async def _fire(self, armed: _Armed) -> None:
+        command, run_id = armed.command, armed.run_id
+        message_id = names.timer_message_id(run_id, command.timer, command.attempt)
+        reached("timer.due")
+        self._lease.check()
+        await self._store.publisher.send(names.history_subject(run_id), _body(armed), {names.MSG_ID: message_id})
+        reached("timer.fired")
+        self._release(armed)
+
+    async def _hand_over(self, armed: _Armed) -> None:
+        """The broker fires it from here on; until it has said yes, the event that set the timer stays unacknowledged."""
+        seq = await self._schedule(armed)
+        self.learn(armed.partition, seq)
+        reached("timer.stored")
+        if armed.withdrawn:  # while it was on its way; one of its name that was set since, here or there, stays
+            await self._take_back(armed.run_id, armed.command.timer, seq)
+        elif armed.live:
+            self._release(armed)
+
+    async def _schedule(self, armed: _Armed) -> int:
+        """Store it in the place of exactly that timer of its name which was there when the lease was good: a later owner's stays."""
+        subject = names.schedule_subject(armed.run_id, armed.command.timer)
+        headers = {
+            names.SCHEDULE: f"@at {rfc3339(armed.command.due)}",
+            names.SCHEDULE_TARGET: names.history_subject(armed.run_id),
+        }
+        there = 0  # as nearly always
+        while True:
+            self._lease.check()
+            try:
+                return ack_seq(await self._store.publisher.send(subject, _body(armed), {**headers, names.EXPECT_SEQ: str(there)}))
+            except Conflict:
+                found = await self._store.reader.one(names.HISTORY, subject)
+                there = 0 if found is None else found.seq
+
+    async def _take_back(self, run_id: str, timer: str, seq: int) -> None:
+        """Have the broker forget the timers of this name that it got up to this sequence."""
+        self._lease.check()
+        request = {"filter": names.schedule_subject(run_id, timer), "seq": seq + 1}
+        await self._store.broker.remove(f"STREAM.PURGE.{names.HISTORY}", request)
+        reached("timer.withdrawn")
+
+    def _start(self, armed: _Armed, act: _Act) -> None:
+        start(self._tried(armed, act), name="timer")
+
+    async def _tried(self, armed: _Armed, act: _Act) -> None:
+        """Once more after an error: until it is done, the timer would be lost, and hold the acknowledgements of its partition for good."""
+        try:
+            await act(armed)
+        except LeaseLost:
+            pass  # the next owner of its run arms it again
+        except Exception as error:
+            if not isinstance(error, PenstockError):
+                report("timer", error)
+            sparingly(log, "timer_failed", run_id=armed.run_id, timer=armed.command.timer, error=str(error))
+            if armed.live:
+                self._push(time.monotonic() + AGAIN_S, armed, act)
+
+    def _push(self, at: float, armed: _Armed, act: _Act) -> None:
+        heapq.heappush(self._heap, (at, next(self._numbers), armed, act))
+        if self._heap[0][2] is armed:
+            self._wake.set()
+
+    def _forget(self, run_id: str, timer: str) -> bool:
+        armed = self._armed.get((run_id, timer))
+        if armed is None:
+            return False
+        armed.withdrawn = True
+        self._release(armed)
+        return True
+
+    def _release(self, armed: _Armed) -> None:
+        armed.live = False
+        if self._armed.get((armed.run_id, armed.command.timer)) is armed:
+            del self._armed[armed.run_id, armed.command.timer]
+        self._held.get(armed.partition, {}).pop(id(armed), None)
+
+
+def _body(armed: _Armed) -> bytes:
+    command = armed.command
+    ref = TimerRef(timer=command.timer, step_id=command.step_id, attempt=command.attempt)
+    return encode(TimerFired(run_id=armed.run_id, timestamp=rfc3339(command.due), payload=ref))

@@ -1,0 +1,75 @@
+"""Starting a run for a trigger: the latest definition, its input checked, and one run for one occurrence."""
+
+from __future__ import annotations
+
+import time
+from contextlib import suppress
+
+from msgspec import UNSET, Raw
+
+from penstock.broker.store import Store
+from penstock.config.limits import PAYLOAD_BYTES_MAX
+from penstock.engine.definition.definitions import WorkflowDef
+from penstock.engine.definition.schema import Schema
+from penstock.engine.errors import Conflict, Invalid, NotFound, TooLarge
+from penstock.engine.run.events import Started, TriggerRef, WorkflowStarted
+from penstock.engine.times import rfc3339
+from penstock.engine.trigger.trigger import Trigger
+
+SCHEMAS_MAX = 100
+
+
+class Starter:
+    """Owned by whoever starts runs for triggers; compiled schemas are kept, for a digest never changes its meaning."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._fires = store.meters.counter("penstock_trigger_fires_total")
+        self._schemas: dict[str, Schema] = {}
+
+    async def start(self, trigger: Trigger, run_id: str, value: Raw, at: str, headers: dict[str, str] | None = None) -> None:
+        """Start the trigger's workflow under this id; a run that is there already is the same one. `at` is when it occurred.
+
+        `headers` are those of the webhook that it came by.
+
+        Raises Invalid for an input that breaks the workflow's schema and for a workflow that is not registered, TooLarge, and
+        Unavailable (outcome unknown: start it again).
+        """
+        definition, digest = await self.checked(trigger, value)
+        started = Started(
+            workflow=definition.name,
+            version=definition.version,
+            digest=digest,
+            input=value,
+            trigger=TriggerRef(name=trigger.name, kind=trigger.kind, at=at, headers=headers or {}),
+        )
+        with suppress(Conflict):
+            await self._store.history.append(WorkflowStarted(run_id=run_id, timestamp=rfc3339(time.time()), payload=started), expect_seq=0)
+            self._fires.add(trigger.kind)
+
+    async def checked(self, trigger: Trigger, value: Raw) -> tuple[WorkflowDef, str]:
+        """The definition that a run of the trigger would have now, and its digest. Raises as `start`."""
+        size = memoryview(value).nbytes
+        if size > PAYLOAD_BYTES_MAX:
+            raise TooLarge(f"the input has {size} bytes, {PAYLOAD_BYTES_MAX} is the most")
+        definition, digest = await self.definition(trigger)
+        schema = self._schema(definition, digest)
+        if schema is not None and (problems := schema.check(bytes(value), "input")):
+            raise Invalid(*problems)
+        return definition, digest
+
+    async def definition(self, trigger: Trigger) -> tuple[WorkflowDef, str]:
+        """The latest one of the trigger's workflow. Raises Invalid when there is none: the trigger is at fault."""
+        try:
+            return await self._store.definitions.latest(trigger.workflow)
+        except NotFound as error:
+            raise Invalid(str(error)) from error
+
+    def _schema(self, definition: WorkflowDef, digest: str) -> Schema | None:
+        if definition.input_schema is UNSET:
+            return None
+        if digest not in self._schemas:
+            if len(self._schemas) >= SCHEMAS_MAX:
+                self._schemas.clear()
+            self._schemas[digest] = Schema(definition.input_schema)
+        return self._schemas[digest]

@@ -1,0 +1,120 @@
+"""What comes to a trigger, one delivery at a time: it starts a run, or is kept as a dead letter, and only then is acknowledged.
+
+A delivery that comes again, here or in another engine, derives the same run id, and that run is there already.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from msgspec import Raw, UnsetType
+
+from penstock.actors.triggers.reconcile import cron_of, schedule_after
+from penstock.actors.triggers.starting import Starter
+from penstock.broker.nats.pull import Delivery
+from penstock.broker.store import Store
+from penstock.broker.streams.events import decode_tick, event_id, headers_of, text_of
+from penstock.broker.triggers.triggers import Kept, Progress
+from penstock.config.logging import get_logger
+from penstock.config.process.crash_points import reached
+from penstock.engine.errors import Invalid, TooLarge
+from penstock.engine.run.events import NULL
+from penstock.engine.times import rfc3339
+from penstock.engine.trigger.trigger import Trigger
+from penstock.engine.trigger.trigger_events import matches, run_id, run_input
+
+CAUGHT_UP_MAX = 100  # instants of one delivery; what is due beyond them is scheduled, and comes at once
+
+log = get_logger()
+
+
+class Occurrences:
+    """Owned by the process that runs triggers."""
+
+    def __init__(self, store: Store) -> None:
+        self._store, self._starter = store, Starter(store)
+
+    async def handle(self, name: str, generation: str, delivery: Delivery) -> None:
+        """Deal with one delivery of a trigger's consumer; it may be acknowledged when this returns. Raises Unavailable.
+
+        What came to a generation that is over is dropped: its trigger was deleted, disabled or given another source.
+        """
+        kept = (await self._store.triggers.find(name)).kept
+        if kept is None or kept.generation != generation:
+            return
+        if kept.trigger.cron is not None:
+            await self._tick(kept, delivery)
+        elif kept.trigger.event is None or matches(kept.trigger.event, delivery.data):
+            await self._start(kept.trigger, _occurrence(generation, delivery), delivery, rfc3339(delivery.at))
+
+    async def give_up(self, name: str, generation: str, delivery: Delivery, error: str) -> None:
+        """Keep a delivery that cannot be dealt with as a dead letter; an instant's trigger waits for its next one. Raises Unavailable."""
+        kept = (await self._store.triggers.find(name)).kept
+        if kept is None or kept.generation != generation:
+            return
+        run = run_id(name, _occurrence(generation, delivery))
+        await self._store.dead_letters.keep_occurrence(name, delivery.subject, delivery.data, run, error)
+        tick = decode_tick(delivery.data) if kept.trigger.cron is not None else None
+        if tick is not None and tick.generation == generation:
+            await self._wait_for_next(kept, tick.instant)
+
+    async def _tick(self, kept: Kept, delivery: Delivery) -> None:
+        """Start a run for the instant, and for those that have passed since; then wait for the next one.
+
+        A crash between any two lines brings the delivery again, and everything before the crash is found done. The next instant
+        is scheduled before this one is acknowledged: so there is always one of the two.
+        """
+        tick = decode_tick(delivery.data)
+        if tick is None or tick.generation != kept.generation:
+            return
+        last = tick.instant
+        for instant in _due(kept.trigger, last, delivery.at):
+            at = text_of(instant)
+            await self._start(kept.trigger, f"at {at}", delivery, at)
+            last = instant
+        await self._wait_for_next(kept, last)
+
+    async def _wait_for_next(self, kept: Kept, last: datetime) -> None:
+        """Nothing up to this instant is left to do."""
+        await self._store.triggers.set_progress(kept.trigger.name, Progress(kept.generation, text_of(last)))
+        reached("cron.progressed")
+        await schedule_after(self._store, kept, last)
+        reached("cron.scheduled")
+
+    async def _start(self, trigger: Trigger, occurrence: str, delivery: Delivery, at: str) -> None:
+        run = run_id(trigger.name, occurrence)
+        try:
+            value = _own_input(trigger) if trigger.cron is not None else run_input(trigger, delivery.data)
+            await self._starter.start(trigger, run, value, at, headers_of(delivery))
+            reached("occurrence.started")
+        except (Invalid, TooLarge) as error:
+            await self._store.dead_letters.keep_occurrence(trigger.name, delivery.subject, delivery.data, run, str(error))
+            reached("occurrence.letter_stored")
+            log.error("trigger_could_not_start", trigger=trigger.name, workflow=trigger.workflow, at=at, error=_first_line(error))
+        else:
+            log.debug("trigger_fired", trigger=trigger.name, kind=trigger.kind, run_id=run, at=at)
+
+
+def _occurrence(generation: str, delivery: Delivery) -> str:
+    """What names an occurrence for ever: the publisher's own id, else its place in the stream."""
+    named = event_id(delivery)
+    return f"event {named}" if named else f"message {generation} {delivery.seq}"
+
+
+def _due(trigger: Trigger, first: datetime, until: float) -> list[datetime]:
+    """The instant and those after it that had passed when the broker published it (s since the epoch), in their order."""
+    cron, found = cron_of(trigger), [first]
+    while len(found) < CAUGHT_UP_MAX:
+        following = cron.next(found[-1])
+        if following is None or following.timestamp() > until:
+            break
+        found.append(following)
+    return found
+
+
+def _own_input(trigger: Trigger) -> Raw:
+    return NULL if isinstance(trigger.input, UnsetType) else trigger.input
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).splitlines()[0]

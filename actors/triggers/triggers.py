@@ -1,0 +1,213 @@
+"""Running triggers: every engine consumes what all of them listen to, and follows each change of them.
+
+Several may do so at once: they share each trigger's consumer, so an occurrence goes to one of them, and to another when that one
+dies. Nothing here is the only copy of anything.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from typing import NoReturn
+
+from penstock.actors.triggers.reconcile import prepare, settle
+from penstock.actors.triggers.trigger_events import Occurrences
+from penstock.broker import names
+from penstock.broker.nats.pull import Delivery, Pull
+from penstock.broker.store import Store
+from penstock.broker.triggers.sources import BATCH
+from penstock.broker.triggers.triggers import Kept
+from penstock.config.limits import EVENT_FAILURES_MAX
+from penstock.config.logging import get_logger
+from penstock.config.process.background import background, report
+from penstock.config.process.sparing import sparingly
+from penstock.engine.errors import NotFound, PenstockError, Unavailable
+
+HANDLERS = 16
+LOOK_S = 10.0  # a change that rang no bell is seen this late
+CHECK_S = 30.0  # what was lost at the broker is made again this late
+AGAIN_S = 1.0
+
+log = get_logger()
+
+
+class Listener:
+    """One generation of a trigger, heard by this process. `waiting` deliveries are in the queue or being dealt with."""
+
+    def __init__(self, name: str, generation: str) -> None:
+        self.name, self.generation = name, generation
+        self.waiting = 0
+        self.checked_at = time.monotonic()
+        self.closed = False
+        self.pull: Pull | None = None
+        self.stack = AsyncExitStack()
+
+    def is_fresh(self) -> bool:
+        """Whether what it needs at the broker was seen a short while ago."""
+        return time.monotonic() - self.checked_at < CHECK_S
+
+    def room(self) -> int:
+        return 0 if self.closed else BATCH - self.waiting
+
+
+class Triggers:
+    """Lives as long as `open_triggers` holds it."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._occurrences = Occurrences(store)
+        self._listeners: dict[str, Listener] = {}
+        self._queue: asyncio.Queue[tuple[Listener, Delivery]] = asyncio.Queue()  # bounded by the listeners' rooms
+        self._changed = asyncio.Event()
+        self.followed = asyncio.Event()
+
+    def ring(self) -> None:
+        self._changed.set()
+
+    async def reconnected(self) -> None:
+        self.ring()
+
+    async def follow(self) -> None:
+        """Listen to what the triggers say, whenever they change, for ever."""
+        while True:
+            self._changed.clear()
+            try:
+                await self._look()
+                self.followed.set()
+            except Exception as error:
+                if isinstance(error, PenstockError):
+                    log.warning("triggers_wait", error=str(error))
+                else:
+                    report("triggers", error)
+                await asyncio.sleep(AGAIN_S)
+                continue
+            with suppress(TimeoutError):
+                async with asyncio.timeout(LOOK_S):
+                    await self._changed.wait()
+
+    async def handle(self) -> None:
+        """Deal with deliveries, for ever."""
+        while True:
+            listener, delivery = await self._queue.get()
+            if not listener.closed:  # else what is not acknowledged is over, or comes again
+                await self._deal(listener, delivery)
+            listener.waiting -= 1
+            if listener.pull is not None and not listener.closed:
+                with suppress(Unavailable):
+                    await listener.pull.top_up()
+
+    async def close(self) -> None:
+        """What nobody has begun to deal with goes back, so that another engine need not wait for it."""
+        for listener in list(self._listeners.values()):
+            await self._stop(listener)
+        while not self._queue.empty():
+            await _give_back(self._queue.get_nowait()[1])
+
+    async def _look(self) -> None:
+        """Begin and end listening, so that it is as the store says; one trigger's trouble is not the others'."""
+        kept = await self._store.triggers.all()
+        wanted = {one.generation for one in kept}
+        for listener in [listener for generation, listener in self._listeners.items() if generation not in wanted]:
+            await self._stop(listener)
+        for one in kept:
+            try:
+                await self._listen(one)
+            except Unavailable:
+                raise
+            except Exception as error:
+                log.error("trigger_cannot_listen", trigger=one.trigger.name, error=f"{type(error).__name__}: {error}")
+
+    async def _listen(self, kept: Kept) -> None:
+        """Also for one that is being listened to, now and then: its consumer and its schedule are made again if they are gone."""
+        listener = self._listeners.get(kept.generation)
+        if kept.settled and (listener.is_fresh() if listener else not kept.active):
+            return
+        current: Kept | None = kept
+        try:
+            if kept.settled:
+                await prepare(self._store, kept)
+            else:
+                current = await settle(self._store, kept.trigger.name)
+        except NotFound:
+            current = await settle(self._store, kept.trigger.name)
+        if listener is not None:
+            listener.checked_at = time.monotonic()
+        if current is not None and current.active and current.generation not in self._listeners:
+            await self._begin(current)
+
+    async def _begin(self, kept: Kept) -> None:
+        listener = Listener(kept.trigger.name, kept.generation)
+
+        def take(delivery: Delivery) -> None:
+            listener.waiting += 1
+            self._queue.put_nowait((listener, delivery))
+
+        listener.pull = await listener.stack.enter_async_context(self._store.sources.consume(kept, take, listener.room))
+        self._listeners[kept.generation] = listener
+        log.info("trigger_heard", trigger=kept.trigger.name, kind=kept.trigger.kind)
+
+    async def _stop(self, listener: Listener) -> None:
+        listener.closed = True
+        self._listeners.pop(listener.generation, None)
+        await listener.stack.aclose()
+        log.info("trigger_not_heard", trigger=listener.name)
+
+    async def _deal(self, listener: Listener, delivery: Delivery) -> None:
+        try:
+            await self._occurrences.handle(listener.name, listener.generation, delivery)
+            await delivery.ack()  # last: a crash before this line brings it again
+        except PenstockError as error:
+            sparingly(log, "trigger_waits", trigger=listener.name, error=str(error))
+            await _give_back(delivery, AGAIN_S)
+        except asyncio.CancelledError:
+            await _give_back(delivery)
+            raise
+        except Exception as error:
+            await self._failed(listener, delivery, error)
+
+    async def _failed(self, listener: Listener, delivery: Delivery, error: Exception) -> None:
+        """An event whose handling fails again and again is kept as a dead letter; the others of its trigger are not held up."""
+        log.error("trigger_event_failed", trigger=listener.name, deliveries=delivery.deliveries, exc_info=error)
+        if delivery.deliveries < EVENT_FAILURES_MAX:
+            await _give_back(delivery, AGAIN_S)
+            return
+        try:
+            await self._occurrences.give_up(listener.name, listener.generation, delivery, f"{type(error).__name__}: {error}")
+            await delivery.ack()
+        except Exception as still:
+            log.error("trigger_event_not_kept", trigger=listener.name, exc_info=still)
+            await _give_back(delivery, AGAIN_S)
+
+
+async def _give_back(delivery: Delivery, delay_s: float = 0.0) -> None:
+    with suppress(PenstockError):  # then it comes again when the broker has waited long enough for an answer
+        await delivery.give_back(delay_s)
+
+
+@asynccontextmanager
+async def open_triggers(store: Store) -> AsyncIterator[Triggers]:
+    """All triggers are listened to for the time of the block; when it begins, they are."""
+    triggers = Triggers(store)
+    store.broker.on_reconnect.append(triggers.reconnected)
+    try:
+        async with AsyncExitStack() as stack:
+            await stack.enter_async_context(store.triggers.ringing(triggers.ring))
+            await stack.enter_async_context(background(triggers.follow(), name="triggers"))
+            for _ in range(HANDLERS):
+                await stack.enter_async_context(background(triggers.handle(), name="trigger_events"))
+            await triggers.followed.wait()
+            await stack.enter_async_context(store.broker.answering(names.TRIGGERS_PING, b"{}"))
+            log.info("triggers_ready")
+            yield triggers
+    finally:
+        store.broker.on_reconnect.remove(triggers.reconnected)
+        await triggers.close()
+
+
+async def keep_triggers(store: Store) -> NoReturn:
+    """Run the triggers until cancelled."""
+    async with open_triggers(store):
+        await asyncio.Event().wait()
+    raise AssertionError("nobody sets it")

@@ -1,0 +1,149 @@
+"""The links of the embedded broker to its hubs: which of them stand, and what keeps the others from it.
+
+The broker tells nobody but its own log why a hub cannot be joined, and its monitoring endpoint only which links there are.
+One process of the service looks at both, and leaves what it found in a file for the others.
+"""
+
+from __future__ import annotations
+
+import re
+import socket
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from http.client import HTTPConnection, HTTPException
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import msgspec
+import orjson
+from msgspec import Struct
+
+from penstock.broker.embedded.server import LOCAL, log_path, monitor_port
+from penstock.config.keys import hide_passwords
+from penstock.config.settings import BrokerSettings
+from penstock.engine.errors import Unavailable
+
+LEAF_PORT = 7422
+MONITOR_S_MAX = 1.0
+STALE_S = 15.0
+LOG_TAIL_BYTES = 64 << 10
+NOT_YET = "not connected yet"
+UNSEEN = "nobody has looked at the link lately"
+ERROR_LINE = re.compile(r"\[ERR\] (.+)$", re.MULTILINE)
+PREFIX = re.compile(r"^.*?(?:\(attempt \d+\): | - lid:\d+ - )")
+QUOTED = re.compile(r"^Leafnode Error '(.*)'$")
+
+Place = tuple[str, int]
+"""Host or IP address, and port."""
+
+
+class Link(Struct, frozen=True, omit_defaults=True):
+    """`address` is the hub's, as it was set, without passwords. `problem` is there as long as the link is not."""
+
+    address: str
+    connected: bool
+    problem: str | None = None
+
+
+class Found(Struct, frozen=True):
+    """`at` is when somebody looked, in s since the epoch."""
+
+    at: float
+    links: tuple[Link, ...]
+
+
+def look(settings: BrokerSettings) -> tuple[Link, ...]:
+    """The links as they are now, in the order of the settings. Blocks. Raises Unavailable without an answer of the broker."""
+    connected = _connected(settings)
+    places = [_places(remote) for remote in settings.leaf_remotes]
+    joined = [_take(connected, of_one) for of_one in places]
+    for number, of_one in enumerate(joined):  # another node of the hub's cluster, whose address we do not know
+        if not of_one and connected:
+            connected.pop()
+            joined[number] = True
+    errors = [] if all(joined) else _errors(settings)
+    return tuple(
+        Link(hide_passwords(remote), stands, None if stands else _problem(errors, of_one))
+        for remote, of_one, stands in zip(settings.leaf_remotes, places, joined, strict=True)
+    )
+
+
+def leave(settings: BrokerSettings, links: Sequence[Link]) -> None:
+    """Write what was found, for `recall`."""
+    path = _path(settings)
+    fresh = path.with_suffix(".new")
+    fresh.write_bytes(msgspec.json.encode(Found(time.time(), tuple(links))))
+    fresh.replace(path)
+
+
+def recall(settings: BrokerSettings) -> tuple[Link, ...]:
+    """The links as somebody found them a moment ago; all of them down when nobody has looked lately."""
+    with suppress(OSError, msgspec.MsgspecError):
+        found = msgspec.json.decode(_path(settings).read_bytes(), type=Found)
+        if abs(time.time() - found.at) < STALE_S:
+            return found.links
+    return all_down(settings, UNSEEN)
+
+
+def all_down(settings: BrokerSettings, problem: str) -> tuple[Link, ...]:
+    return tuple(Link(hide_passwords(remote), False, problem) for remote in settings.leaf_remotes)
+
+
+def _path(settings: BrokerSettings) -> Path:
+    return Path(settings.data_dir).absolute() / "leaf.json"
+
+
+def _connected(settings: BrokerSettings) -> list[Place]:
+    """The far ends of the links that stand."""
+    port = monitor_port(settings)
+    if port is None:
+        raise Unavailable("the broker's monitoring is not up")
+    connection = HTTPConnection(LOCAL, port, timeout=MONITOR_S_MAX)
+    try:
+        connection.request("GET", "/leafz")
+        leaves = orjson.loads(connection.getresponse().read()).get("leafs") or []
+    except (OSError, HTTPException, ValueError) as error:
+        raise Unavailable(f"the broker's monitoring does not answer: {error}") from error
+    finally:
+        connection.close()
+    return [(leaf["ip"], leaf["port"]) for leaf in leaves]
+
+
+def _places(remote: str) -> set[Place]:
+    """Where this address may lead: its host as written, and what that resolves to."""
+    parts = urlsplit(remote if "://" in remote else f"nats-leaf://{remote}")
+    host, port = parts.hostname or "", parts.port or LEAF_PORT
+    places = {(host, port)}
+    with suppress(OSError):
+        places |= {(str(found[4][0]), port) for found in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)}
+    return places
+
+
+def _take(connected: list[Place], places: set[Place]) -> bool:
+    """Whether one of the links leads there; it then counts for nobody else."""
+    for place in connected:
+        if place in places:
+            connected.remove(place)
+            return True
+    return False
+
+
+def _errors(settings: BrokerSettings) -> list[str]:
+    """What the broker has complained about lately, newest first."""
+    with suppress(OSError), log_path(settings).open("rb") as log:
+        log.seek(max(0, log.seek(0, 2) - LOG_TAIL_BYTES))
+        return ERROR_LINE.findall(log.read().decode(errors="replace"))[::-1]
+    return []
+
+
+def _problem(errors: Sequence[str], places: set[Place]) -> str:
+    return next(_about(errors, places), NOT_YET)
+
+
+def _about(errors: Sequence[str], places: set[Place]) -> Iterator[str]:
+    """`… remote server "hub:7422" (attempt 3): dial tcp …` and `10.0.0.1:7422 - lid:8 - Leafnode Error 'Authorization Violation'`."""
+    names = {f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host, port in places}
+    for line in errors:
+        if any(name in line for name in names):
+            yield QUOTED.sub(r"\1", PREFIX.sub("", line))

@@ -1,0 +1,305 @@
+"""One connection to the broker: requests, plain publishes and subscriptions, with errors translated in this one place."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from typing import Any
+
+import nats
+import nats.errors
+import orjson
+from nats.aio.msg import Msg
+from nats.aio.subscription import Subscription
+
+from penstock.broker.nats.client import QuickClient, message_bytes
+from penstock.broker.nats.credentials import credentials, needs_tls
+from penstock.config.keys import hide_passwords
+from penstock.config.logging import get_logger
+from penstock.config.settings import BrokerSettings
+from penstock.engine.errors import Conflict, Denied, Full, Invalid, NotFound, PenstockError, TooLarge, Unavailable
+
+REQUEST_TIMEOUT_S = 5.0
+CONNECT_TIMEOUT_S = 5.0
+PENDING_BYTES = 64 << 20
+
+# The broker's own error codes.
+WRONG_LAST_SEQUENCE = (10071, 10164)
+STREAM_NOT_FOUND = 10059
+CONSUMER_NOT_FOUND = 10014
+SEQUENCE_NOT_FOUND = 10043
+MESSAGE_NOT_FOUND = 10037
+NOT_REMOVED = 10057  # for any reason: what it says tells which
+DUPLICATE_IN_BATCH = 10201
+TOO_LARGE = 10054  # for its stream
+NO_ROOM = (10002, 10023, 10047)  # for the account, on the server, for a new stream
+
+# What a removal is answered with when there is nothing to remove; a message that is gone, in three ways more.
+GONE = (STREAM_NOT_FOUND, CONSUMER_NOT_FOUND, SEQUENCE_NOT_FOUND, MESSAGE_NOT_FOUND)
+GONE_TEXTS = ("no message found", "deleted message", "stream store EOF")
+
+# What the broker says to who may not come in (any more); its permissions are told otherwise.
+REFUSAL = re.compile(r"authorization violation|authentication (?:expired|revoked)", re.IGNORECASE)
+
+log = get_logger()
+
+
+class ApiError(PenstockError):
+    """The broker's refusal, with its own numbers."""
+
+    def __init__(self, code: int, err_code: int, description: str) -> None:
+        super().__init__(f"{description} ({code}/{err_code})")
+        self.code, self.err_code, self.description = code, err_code, description
+
+
+def refusal(error: dict[str, Any]) -> PenstockError:
+    """The broker's error object as one of ours: a stale expectation is a Conflict, trouble of its own is Unavailable (Full)."""
+    code, err_code, text = error.get("code", 500), error.get("err_code", 0), error.get("description", "unknown error")
+    if err_code in WRONG_LAST_SEQUENCE:
+        return Conflict(f"broker: {text}")
+    if err_code in NO_ROOM:
+        return Full(f"the broker's storage is full, nothing was stored ({text})")
+    if err_code == TOO_LARGE:
+        return TooLarge(f"broker: {text}")
+    if err_code == NOT_REMOVED and text in GONE_TEXTS:  # told as trouble of its own, which it is not
+        return ApiError(404, SEQUENCE_NOT_FOUND, text)
+    if code in (429, 503) or code == 500:
+        return Unavailable(f"broker: {text} ({err_code})")
+    return ApiError(code, err_code, text)
+
+
+class Broker:
+    """A live connection. It reconnects for ever; what is asked of it meanwhile raises Unavailable."""
+
+    def __init__(self, client: QuickClient) -> None:
+        self.client = client
+        self.on_reconnect: list[Callable[[], Awaitable[None]]] = []
+        self.reconnects = 0
+        self._deadlines: dict[asyncio.Timeout, None] = {}  # in the order of their beginning: a simulated world must replay exactly
+        self._closing = False
+        self._opened = False
+        self._last_error = ""
+
+    @property
+    def connected(self) -> bool:
+        return bool(self.client.is_connected)
+
+    @property
+    def clustered(self) -> bool:
+        """Whether this broker is one node of several, which may keep copies of each other's streams."""
+        return "cluster" in self.client._server_info
+
+    @property
+    def max_payload(self) -> int:
+        """Bytes that one message may have, as the broker told at the start."""
+        return int(self.client.max_payload)
+
+    @property
+    def unwritten(self) -> int:
+        """Bytes that were published and have not left this process."""
+        return int(self.client.pending_data_size)
+
+    def forget_unwritten(self) -> None:
+        """What was published and has not left this process never does: its time is over."""
+        self.client.forget_unwritten()
+
+    def new_inbox(self) -> str:
+        return self.client.new_inbox()
+
+    async def publish(self, subject: str, data: bytes, reply: str = "", headers: dict[str, str] | None = None) -> None:
+        """Write one message out; nothing is known about its arrival. Raises Unavailable, or Invalid when it is too large."""
+        if (size := message_bytes(data, headers)) > self.max_payload:  # the client counts no headers, and the broker cuts the connection
+            raise Invalid(f"a message of {size} bytes is more than the broker takes ({self.max_payload})")
+        try:
+            await self.client.publish(subject, data, reply=reply, headers=headers)
+        except (nats.errors.Error, OSError) as error:
+            raise Unavailable(f"broker: {error}") from error
+
+    async def flush(self) -> None:
+        """Return once the broker has read all that was published before."""
+        try:
+            await self.client.flush()
+        except (nats.errors.Error, OSError, TimeoutError) as error:
+            raise Unavailable(f"broker: {error or 'no answer to a ping'}") from error
+
+    async def request(
+        self, subject: str, data: bytes = b"", timeout_s: float = REQUEST_TIMEOUT_S, headers: dict[str, str] | None = None
+    ) -> Msg:
+        """One question, one answer. Raises NotFound when nobody listens on the subject, Unavailable without an answer."""
+        if not self.connected:
+            raise Unavailable("broker: not connected")
+        try:
+            async with self.deadline(timeout_s):
+                # The client's own way to time out can swallow a cancellation that comes together with the answer.
+                return await self.client.request(subject, data, timeout=None, headers=headers)  # type: ignore[arg-type]
+        except nats.errors.NoRespondersError as error:
+            raise NotFound(f"nobody answers on {subject}") from error
+        except (nats.errors.Error, OSError, TimeoutError) as error:
+            raise Unavailable(f"broker: no answer on {subject}") from error
+
+    async def api(self, verb: str, request: dict[str, Any] | None = None, timeout_s: float = REQUEST_TIMEOUT_S) -> dict[str, Any]:
+        """One call of the broker's stream API. Raises ApiError, Conflict or Unavailable."""
+        body = b"" if request is None else orjson.dumps(request)
+        try:
+            answer: dict[str, Any] = orjson.loads((await self.request("$JS.API." + verb, body, timeout_s)).data)
+        except NotFound as error:
+            raise Unavailable("broker: its stream storage is not available") from error
+        if "error" in answer:
+            raise refusal(answer["error"])
+        return answer
+
+    async def remove(self, verb: str, request: dict[str, Any] | None = None, timeout_s: float = REQUEST_TIMEOUT_S) -> int:
+        """As `api`, for a verb that deletes or purges; every removal is made by this. How many went: 0 when all is gone already."""
+        try:
+            return int((await self.api(verb, request, timeout_s)).get("purged", 1))
+        except ApiError as error:
+            if error.err_code not in GONE:
+                raise
+            return 0
+
+    async def subscribe(self, subject: str, callback: Callable[[Msg], Awaitable[None]], queue: str = "") -> Subscription:
+        """Callbacks of one subscription run one after the other: enqueue in them, never wait."""
+        return await self.client.subscribe(subject, queue=queue, cb=callback, pending_msgs_limit=-1, pending_bytes_limit=-1)
+
+    @asynccontextmanager
+    async def listening(self, subject: str, callback: Callable[[Msg], Awaitable[None]]) -> AsyncIterator[None]:
+        """As `subscribe`, for the time of the block."""
+        subscription = await self.subscribe(subject, callback)
+        try:
+            yield
+        finally:
+            await self.client.end(subscription)
+
+    def answering(self, subject: str, body: bytes) -> AbstractAsyncContextManager[None]:
+        """Give this answer to everyone who asks on the subject, for the time of the block."""
+
+        async def reply(msg: Msg) -> None:
+            await self.client.publish(msg.reply, body)
+
+        return self.listening(subject, reply)
+
+    async def ask_all(self, subject: str, enough: Callable[[list[bytes]], bool], timeout_s: float) -> list[bytes]:
+        """All answers on the subject, until they are enough or the time is over. Raises Unavailable when not connected."""
+        answers: list[bytes] = []
+        done = asyncio.Event()
+
+        async def collect(msg: Msg) -> None:
+            if msg.data:
+                answers.append(msg.data)
+            if not msg.data or enough(answers):  # no data: the broker says that nobody listens
+                done.set()
+
+        inbox = self.new_inbox()
+        subscription = await self.subscribe(inbox, collect)
+        try:
+            await self.publish(subject, b"", reply=inbox)
+            async with asyncio.timeout(timeout_s):
+                await done.wait()
+        except TimeoutError:
+            pass  # what has come is all there is
+        finally:
+            await self.client.end(subscription)
+        return answers
+
+    async def close(self) -> None:
+        self._closing = True
+        with suppress(OSError):  # the connection may be lost already
+            await self.client.close()
+
+    @asynccontextmanager
+    async def deadline(self, timeout_s: float) -> AsyncIterator[None]:
+        """A time limit for the block that also ends with the connection. Raises TimeoutError."""
+        async with asyncio.timeout(timeout_s) as deadline:
+            self._deadlines[deadline] = None
+            try:
+                yield
+            finally:
+                del self._deadlines[deadline]
+
+    async def _disconnected(self) -> None:
+        """What was asked over the connection that is gone will never be answered."""
+        for deadline in self._deadlines:
+            if not deadline.expired():
+                deadline.reschedule(0)
+        if not self._closing:
+            log.warning("broker_disconnected")
+
+    async def _failed(self, error: Exception) -> None:
+        """An attempt to connect failed, or the broker complains: each trouble is told once until it changes or is over.
+
+        Raises Denied when the very first connection is refused for its credentials; later the client goes on trying, for they
+        may have been changed on the broker's side by mistake.
+        """
+        text = str(error) or type(error).__name__
+        refused = REFUSAL.search(text)
+        if refused and not self._opened:
+            raise Denied(refused[0].lower())
+        if isinstance(error, ConnectionRefusedError | ConnectionResetError) or text == self._last_error:
+            return  # a broker that is away is told once, by _disconnected
+        self._last_error = text
+        if refused:
+            log.error("broker_refuses_credentials", reason=refused[0].lower())
+        else:
+            log.warning("broker_error", error=text)
+
+    async def _reconnected(self) -> None:
+        self._last_error = ""
+        log.info("broker_reconnected")
+        self.reconnects += 1
+        for callback in list(self.on_reconnect):
+            await callback()
+
+
+@asynccontextmanager
+async def connect(settings: BrokerSettings, name: str, patience_s: float = 10.0) -> AsyncIterator[Broker]:
+    """A connection for the time of the block. Raises Unavailable when the broker does not answer within `patience_s`, Denied
+    as soon as it refuses our credentials, Invalid for credentials that cannot be read."""
+    given = credentials(settings)
+    broker, where = Broker(QuickClient(tls=needs_tls(settings))), address(settings)
+    try:
+        async with asyncio.timeout(patience_s):
+            await _open(broker, settings, name, given)
+    except Denied as error:
+        await broker.close()
+        raise Denied(f"the broker at {where} refuses our credentials: {error}") from error
+    except (nats.errors.Error, OSError, TimeoutError) as error:
+        await broker.close()
+        raise Unavailable(f"cannot connect to the broker at {where}: {str(error) or broker._last_error or 'no answer'}") from error
+    broker._opened, broker._last_error = True, ""
+    try:
+        yield broker
+    finally:
+        await broker.close()
+
+
+def address(settings: BrokerSettings) -> str:
+    """Where the broker is, for people: without the passwords that stand in it."""
+    return hide_passwords(_url(settings))
+
+
+def _url(settings: BrokerSettings) -> str:
+    return settings.url or settings.own_url
+
+
+async def _open(broker: Broker, settings: BrokerSettings, name: str, given: dict[str, Any]) -> None:
+    while True:
+        try:
+            await broker.client.connect(
+                servers=_url(settings).split(","),
+                name=name,
+                error_cb=broker._failed,
+                disconnected_cb=broker._disconnected,
+                reconnected_cb=broker._reconnected,
+                max_reconnect_attempts=-1,
+                reconnect_time_wait=0.1,  # type: ignore[arg-type]
+                connect_timeout=CONNECT_TIMEOUT_S,  # type: ignore[arg-type]
+                ping_interval=5,
+                max_outstanding_pings=2,
+                pending_size=PENDING_BYTES,
+                **given,
+            )
+            return
+        except nats.errors.NoServersError:
+            await asyncio.sleep(0.05)

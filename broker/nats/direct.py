@@ -1,0 +1,205 @@
+"""Reading stored messages without a consumer: one request, a stream of answers on an inbox that all requests share.
+
+Where a stream has copies, any of them may answer, and may not have the newest message yet. So there the leader is asked, too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from datetime import datetime
+from typing import Any
+
+import orjson
+
+from penstock.broker.nats.connection import REQUEST_TIMEOUT_S, Broker
+from penstock.broker.nats.leader import Leaders
+from penstock.broker.nats.leader import Stored as Stored
+from penstock.config.process.background import both
+from penstock.engine.errors import Unavailable
+
+PAGE = 1000
+PAGE_BYTES = 4 << 20
+KEYS_MAX = 1000  # the broker answers at most 1,024 subjects a request
+
+# The broker appends its own headers in this order, after those that the message has.
+PLACE = re.compile(rb"\r\nNats-Subject: (\S+)\r\nNats-Sequence: (\d+)\r\nNats-Time-Stamp: (\S+)\r\n")
+LEFT = re.compile(rb"\r\nNats-Num-Pending: (\d+)")
+
+
+class _Answers:
+    __slots__ = ("alone", "done", "found", "stream")
+
+    def __init__(self, stream: str, alone: bool) -> None:
+        self.stream, self.alone = stream, alone
+        self.found: list[Stored] = []
+        self.done: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+
+
+class DirectReader:
+    """Owned by whoever opened it (`open_reader`). What was acknowledged to anybody before a read is in its answer."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self.leaders = Leaders(broker)
+        self._prefix = broker.new_inbox() + "."
+        self._cut = len(self._prefix)
+        self._count = 0
+        self._waiting: dict[bytes, _Answers] = {}
+
+    async def subject(self, stream: str, subject: str, from_seq: int = 1) -> list[Stored]:
+        """All that is stored under one literal subject (or wildcard) from `from_seq` on, in order."""
+        if not await self.leaders.needed(stream):
+            return await self._pages(stream, subject, from_seq)
+        found, newest = await both(self._pages(stream, subject, from_seq), self.leaders.last(stream, subject))
+        return found + await self._missing(stream, subject, found[-1].seq + 1 if found else from_seq, newest)
+
+    async def _pages(self, stream: str, subject: str, from_seq: int) -> list[Stored]:
+        found: list[Stored] = []
+        while True:
+            page, left = await self._ask(stream, {"seq": from_seq, "batch": PAGE, "next_by_subj": subject})
+            found += page
+            if not left or not page:
+                return found
+            from_seq = page[-1].seq + 1
+
+    async def pages(self, stream: str, subject: str, from_seq: int = 1) -> AsyncGenerator[list[Stored]]:
+        """As `subject`, with little of it in memory at a time."""
+        newest = await self.leaders.last(stream, subject) if await self.leaders.needed(stream) else None
+        left = 1
+        while left:
+            request = {"seq": from_seq, "batch": PAGE, "max_bytes": PAGE_BYTES, "next_by_subj": subject}
+            page, left = await self._ask(stream, request)
+            if not page:
+                break
+            yield page
+            from_seq = page[-1].seq + 1
+        if missing := await self._missing(stream, subject, from_seq, newest):
+            yield missing
+
+    async def _missing(self, stream: str, subject: str, from_seq: int, newest: Stored | None) -> list[Stored]:
+        """What the copy did not have yet. Copies store in order: nothing is missing but the end."""
+        found: list[Stored] = []
+        while newest is not None and newest.seq >= from_seq:
+            following = await self.leaders.next(stream, subject, from_seq)
+            if following is None:
+                break  # removed meanwhile
+            found.append(following)
+            from_seq = following.seq + 1
+        return found
+
+    async def between(self, stream: str, subject: str, from_seq: int, to_seq: int) -> AsyncIterator[Stored]:
+        """What is stored under a literal subject (or wildcard) from one sequence to another, both included, in order.
+
+        Little of it is in memory at a time. From a stream with copies each message is a request: for streams that are read seldom.
+        """
+        copied = await self.leaders.needed(stream)
+        while from_seq <= to_seq:
+            page = await self._page(stream, subject, from_seq, to_seq) if not copied else await self._next(stream, subject, from_seq)
+            for one in page:
+                if one.seq > to_seq:
+                    return
+                yield one
+            if not page:
+                return
+            from_seq = page[-1].seq + 1
+
+    async def _page(self, stream: str, subject: str, from_seq: int, to_seq: int) -> list[Stored]:
+        most = min(PAGE, to_seq - from_seq + 1)
+        page, _ = await self._ask(stream, {"seq": from_seq, "batch": most, "max_bytes": PAGE_BYTES, "next_by_subj": subject})
+        return page
+
+    async def _next(self, stream: str, subject: str, from_seq: int) -> list[Stored]:
+        following = await self.leaders.next(stream, subject, from_seq)
+        return [] if following is None else [following]
+
+    async def last(self, stream: str, subjects: Sequence[str]) -> list[Stored]:
+        """The last message of each of these literal subjects; those that have none are left out.
+
+        Of a stream with copies it may be one from a moment ago: for who checks by other means.
+        """
+        found: list[Stored] = []
+        for at in range(0, len(subjects), KEYS_MAX):
+            page, _ = await self._ask(stream, {"multi_last": list(subjects[at : at + KEYS_MAX])})
+            found += page
+        return found
+
+    async def count(self, stream: str, subject: str) -> int:
+        """How many messages there are under a subject (or wildcard), as a copy has it."""
+        found, left = await self._ask(stream, {"seq": 1, "batch": 1, "next_by_subj": subject})
+        return len(found) + left
+
+    async def one(self, stream: str, subject: str) -> Stored | None:
+        """The last message of a literal subject, or None."""
+        if await self.leaders.needed(stream):
+            return await self.leaders.last(stream, subject)
+        found, _ = await self._ask(stream, {"last_by_subj": subject}, alone=True)
+        return found[0] if found else None
+
+    async def at(self, stream: str, seq: int) -> Stored | None:
+        """The message with this sequence, or None."""
+        found, _ = await self._ask(stream, {"seq": seq}, alone=True)
+        if not found and await self.leaders.needed(stream):
+            return await self.leaders.at(stream, seq)
+        return found[0] if found else None
+
+    async def _ask(self, stream: str, request: dict[str, Any], alone: bool = False) -> tuple[list[Stored], int]:
+        """What the broker answers, and how much is left beyond it; `alone` says that no end follows the one message."""
+        if not self._broker.connected:
+            raise Unavailable("broker: not connected")
+        self._count += 1
+        key = b"%d" % self._count
+        answers = self._waiting[key] = _Answers(stream, alone)
+        try:
+            reply = self._prefix + key.decode()
+            await self._broker.publish(f"$JS.API.DIRECT.GET.{stream}", orjson.dumps(request), reply=reply)
+            async with self._broker.deadline(REQUEST_TIMEOUT_S):
+                return answers.found, await answers.done
+        except TimeoutError as error:
+            raise Unavailable(f"broker: no answer to a read of {stream}") from error
+        finally:
+            del self._waiting[key]
+
+    async def _answered(self, subject: bytes, reply: bytes, data: bytes, headers: bytes | None) -> None:
+        answers = self._waiting.get(subject[self._cut :])
+        if answers is None or answers.done.done():
+            return
+        status = _status(headers or b"")
+        if status == b"":
+            answers.found.append(stored(headers or b"", data))
+            if answers.alone:
+                answers.done.set_result(0)
+        elif status in (b"204", b"404"):
+            left = LEFT.search(headers or b"")
+            answers.done.set_result(int(left[1]) if left else 0)
+        else:
+            line = (headers or b"")[: (headers or b"").find(b"\r\n")].decode(errors="replace")
+            answers.done.set_exception(Unavailable(f"broker: a read of {answers.stream} was answered {line}"))
+
+
+def stored(headers: bytes, data: bytes) -> Stored:
+    """A message out of the headers that a direct read answers with."""
+    found = PLACE.search(headers)
+    assert found is not None, headers
+    at = datetime.fromisoformat(found[3][:26].rstrip(b"Z").decode() + "+00:00").timestamp()
+    removed = b"\r\nKV-Operation:" in headers or b"\r\nNats-Marker-Reason:" in headers
+    return Stored(found[1].decode(), int(found[2]), at, data, removed, headers)
+
+
+def _status(headers: bytes) -> bytes:
+    """The three digits of a line such as `NATS/1.0 204 EOB`; nothing for a message."""
+    return headers[9:12] if headers[8:9] == b" " else b""
+
+
+@asynccontextmanager
+async def open_reader(broker: Broker) -> AsyncIterator[DirectReader]:
+    """A reader for the time of the block."""
+    reader = DirectReader(broker)
+    subscription = await broker.client.receive(reader._prefix + "*", reader._answered)
+    try:
+        yield reader
+    finally:
+        reader.leaders.close()
+        await broker.client.stop_receiving(subscription)

@@ -1,0 +1,85 @@
+"""Reading from a stream's leader, which has all that was acknowledged. Any other copy may lag behind it by a moment."""
+
+from __future__ import annotations
+
+import base64
+from datetime import datetime
+from typing import Any
+
+from msgspec import Struct
+
+from penstock.broker.nats.connection import MESSAGE_NOT_FOUND, ApiError, Broker
+from penstock.engine.errors import Unavailable
+
+REMOVED = (b"KV-Operation:", b"Nats-Marker-Reason:")
+
+
+class Stored(Struct, frozen=True):
+    """One message of a stream. `at` is the broker's time of storing it, in s; `removed` marks a deleted key.
+
+    `headers` as they stand on the wire, perhaps with the broker's own behind them.
+    """
+
+    subject: str
+    seq: int
+    at: float
+    data: bytes
+    removed: bool = False
+    headers: bytes = b""
+
+
+class Leaders:
+    """Owned by a reader, for the life of its connection. It knows which streams have copies at all."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._copied: dict[str, bool] = {}
+        broker.on_reconnect.append(self._forget)
+
+    def close(self) -> None:
+        self._broker.on_reconnect.remove(self._forget)
+
+    async def needed(self, stream: str) -> bool:
+        """Whether an answer may come from a copy that is not up to date. Asked once a stream, and never of a broker alone."""
+        if not self._broker.clustered:
+            return False
+        if stream not in self._copied:
+            self._copied[stream] = (await self._ask(f"STREAM.INFO.{stream}"))["config"]["num_replicas"] > 1
+        return self._copied[stream]
+
+    async def last(self, stream: str, subject: str) -> Stored | None:
+        """The last message of a subject (or wildcard), or None."""
+        return await self._get(stream, {"last_by_subj": subject})
+
+    async def next(self, stream: str, subject: str, from_seq: int) -> Stored | None:
+        """The first message of a subject (or wildcard) from this sequence on, or None."""
+        return await self._get(stream, {"seq": from_seq, "next_by_subj": subject})
+
+    async def at(self, stream: str, seq: int) -> Stored | None:
+        """The message with this sequence, or None."""
+        return await self._get(stream, {"seq": seq})
+
+    async def _get(self, stream: str, request: dict[str, Any]) -> Stored | None:
+        try:
+            return _stored((await self._broker.api(f"STREAM.MSG.GET.{stream}", request))["message"])
+        except ApiError as error:
+            if error.err_code == MESSAGE_NOT_FOUND:
+                return None
+            raise Unavailable(f"broker: a read of {stream} was refused: {error}") from error
+
+    async def _ask(self, verb: str) -> dict[str, Any]:
+        try:
+            return await self._broker.api(verb)
+        except ApiError as error:
+            raise Unavailable(f"broker: {verb} was refused: {error}") from error
+
+    async def _forget(self) -> None:
+        """The other node that answers now may know better."""
+        self._copied.clear()
+
+
+def _stored(message: dict[str, Any]) -> Stored:
+    headers = base64.b64decode(message.get("hdrs", ""))
+    at = datetime.fromisoformat(message["time"][:26].rstrip("Z") + "+00:00").timestamp()
+    removed = any(name in headers for name in REMOVED)
+    return Stored(message["subject"], message["seq"], at, base64.b64decode(message.get("data", "")), removed, headers)

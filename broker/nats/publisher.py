@@ -1,0 +1,230 @@
+"""Pipelined publishing: many messages on their way at once, one future each, sent again until the broker has answered.
+
+The client's own publish_async is not used: its future never ends when the broker answers with an error.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+
+import nats.errors
+import orjson
+
+from penstock.broker.nats.client import message_bytes, publish_command
+from penstock.broker.nats.connection import Broker, refusal
+from penstock.config.logging import get_logger
+from penstock.config.process.background import begin, restarting
+from penstock.config.process.sparing import sparingly
+from penstock.engine.errors import Full, TooLarge, Unavailable
+from penstock.telemetry.meters import Meters
+
+RESEND_S = 2.0
+WRITTEN_S_MAX = 5.0
+IN_FLIGHT_MAX = 20_000  # messages without an answer; who can wait does so beyond them, or beyond their bytes
+IN_FLIGHT_BYTES_MAX = 64 << 20
+TOGETHER_BYTES = 256 << 10
+HEADER_BYTES_MAX = 4096  # room for them: they count too, and for a message over its limit the broker cuts the connection at each repeat
+HEADERS_COUNTED = 64 << 10  # no message has so many bytes of them: of a body that leaves more room they need not be counted
+
+log = get_logger()
+
+
+class _Sent:
+    """One message on its way."""
+
+    __slots__ = ("data", "future", "headers", "patient", "sent_at", "since", "subject")
+
+    def __init__(self, subject: str, data: bytes, headers: dict[str, str] | None, patient: bool, future: asyncio.Future[bytes]) -> None:
+        self.subject, self.data, self.headers, self.patient, self.future = subject, data, headers, patient, future
+        self.since = self.sent_at = time.monotonic()
+
+
+class Publisher:
+    """Owned by whoever opened it (`open_publisher`); one inbox takes all the broker's answers."""
+
+    def __init__(self, broker: Broker, meters: Meters) -> None:
+        self._broker = broker
+        self._latency = meters.histogram("penstock_publish_seconds")
+        meters.reading("penstock_publishes_in_flight", lambda: self.in_flight)
+        self._prefix = broker.new_inbox() + "."
+        self._cut = len(self._prefix)
+        self._count = 0
+        self._waiting: dict[str, _Sent] = {}
+        self._queue: dict[str, None] = {}
+        self._bytes = 0
+        self._roomy = asyncio.Event()
+        self._loop = asyncio.get_running_loop()
+        self._flushes: set[asyncio.Task[None]] = set()
+
+    @property
+    def in_flight(self) -> int:
+        """Messages without an answer so far."""
+        return len(self._waiting)
+
+    @property
+    def full(self) -> bool:
+        """So much is without an answer that no more should be sent; see `room`."""
+        return len(self._waiting) >= IN_FLIGHT_MAX or self._bytes >= IN_FLIGHT_BYTES_MAX
+
+    @property
+    def body_bytes_max(self) -> int:
+        """What a message may have beside its headers, however long these are: `send` counts what it really has."""
+        return self._broker.max_payload - HEADER_BYTES_MAX
+
+    def send(self, subject: str, data: bytes, headers: dict[str, str] | None = None, *, patient: bool = True) -> asyncio.Future[bytes]:
+        """Queue one message; the future gives the broker's answer (see `ack_seq`).
+
+        It is sent again with the same headers until answered: give a message id. The future raises Conflict for a stale
+        expectation, TooLarge, and ApiError for another refusal. It never ends while the broker is away: the caller sets the deadline, and
+        cancelling the future stops the repeats. Nor does it while the storage is full, unless it is not to be `patient`: then Full.
+        """
+        self._count += 1
+        key = str(self._count)
+        future: asyncio.Future[bytes] = self._loop.create_future()
+        self._waiting[key] = _Sent(subject, data, headers, patient, future)
+        self._bytes += len(data)
+        self._queue[key] = None
+        if len(self._queue) == 1:
+            self._flush_soon()
+        return future
+
+    async def room(self) -> None:
+        """Return once it is not `full`. Who sends many messages at once for one cause waits here between them."""
+        while self.full:
+            self._roomy.clear()
+            await self._roomy.wait()
+
+    async def written(self) -> None:
+        """Return once all that was sent so far has left for the broker; for its answers, wait for the futures. Raises Unavailable."""
+        try:
+            async with self._broker.deadline(WRITTEN_S_MAX):
+                if self._flushes:
+                    await asyncio.wait(self._flushes)
+                await self._broker.client.written()
+        except TimeoutError as error:
+            raise Unavailable("broker: the connection does not take what is sent") from error
+
+    async def _flush(self) -> None:
+        queue, self._queue = self._queue, {}
+        prefix, client = self._prefix, self._broker.client
+        together: list[bytes] = []
+        size, small = 0, self._broker.max_payload - HEADERS_COUNTED if client.is_connected else -1
+        for key in queue:
+            sent = self._waiting.get(key)
+            if sent is None:
+                continue
+            command = None
+            if sent.headers and len(sent.data) <= small:
+                command = publish_command(sent.subject, prefix + key, sent.data, sent.headers)
+            if command is not None:
+                together.append(command)
+                size += len(command)
+            if command is None or size > TOGETHER_BYTES:
+                await client.write(together)
+                together, size = [], 0
+            if command is None:
+                await self._publish(key, sent)
+        await client.write(together)
+
+    async def _publish(self, key: str, sent: _Sent) -> None:
+        """On the client's own way: it refuses what it cannot keep."""
+        if len(sent.data) > self._broker.max_payload - HEADERS_COUNTED and self._is_too_large(sent):
+            self._too_large(key, sent)
+            return
+        with suppress(nats.errors.Error, OSError):  # the client's buffer is full: the sweep sends again
+            await self._broker.client.publish(sent.subject, sent.data, self._prefix + key, sent.headers)
+
+    def _is_too_large(self, sent: _Sent) -> bool:
+        """Also one whose few headers would fit: what is stored must be able to go on with those of a dead letter."""
+        return max(len(sent.data) + HEADER_BYTES_MAX, message_bytes(sent.data, sent.headers)) > self._broker.max_payload
+
+    def _too_large(self, key: str, sent: _Sent) -> None:
+        self._forget(key)
+        if not sent.future.done():
+            size = message_bytes(sent.data, sent.headers)
+            sent.future.set_exception(TooLarge(f"a message of {size} bytes is more than the broker takes"))
+
+    async def _answered(self, subject: bytes, _reply: bytes, data: bytes, _headers: bytes) -> None:
+        if not data:  # no stream listens at this moment: the sweep sends again
+            return
+        key = subject[self._cut :].decode()
+        if b'"error"' in data:
+            self._refused(key, data)
+            return
+        sent = self._forget(key)
+        if sent is not None and not sent.future.done():
+            self._latency.observe(time.monotonic() - sent.since)
+            sent.future.set_result(data)
+
+    def _refused(self, key: str, data: bytes) -> None:
+        error = refusal(orjson.loads(data)["error"])
+        sent = self._waiting.get(key)
+        if sent is None:
+            return
+        if isinstance(error, Unavailable) and (sent.patient or not isinstance(error, Full)):
+            self._complain(error)  # full, busy or starting: the sweep sends again
+            return
+        self._forget(key)
+        if not sent.future.done():
+            sent.future.set_exception(error)
+
+    def _forget(self, key: str) -> _Sent | None:
+        """It is not in flight any more, if it was."""
+        sent = self._waiting.pop(key, None)
+        if sent is not None:
+            self._bytes -= len(sent.data)
+            if not self._roomy.is_set():
+                self._roomy.set()
+        return sent
+
+    def _complain(self, error: Unavailable) -> None:
+        """Thousands of messages may be refused every few seconds: that is told now and then."""
+        sparingly(log, "broker_refused", error=str(error), waiting=len(self._waiting))
+
+    async def _sweep(self) -> None:
+        while True:
+            await asyncio.sleep(RESEND_S / 2)
+            self._resend(time.monotonic() - RESEND_S)
+
+    def _resend(self, sent_before: float) -> None:
+        """Queue again what was sent too long ago; forget what nobody waits for any more."""
+        for key, sent in list(self._waiting.items()):
+            if sent.future.done():
+                self._forget(key)
+            elif sent.sent_at < sent_before and self._broker.connected and key not in self._queue:
+                sent.sent_at = time.monotonic()
+                self._queue[key] = None
+        if self._queue:
+            self._flush_soon()
+
+    def _flush_soon(self) -> None:
+        task = begin(self._flush(), name="publisher_flush")
+        self._flushes.add(task)
+        task.add_done_callback(self._flushes.discard)
+
+    async def _reconnected(self) -> None:
+        self._resend(time.monotonic())
+
+
+@asynccontextmanager
+async def open_publisher(broker: Broker, meters: Meters | None = None) -> AsyncIterator[Publisher]:
+    """A publisher for the time of the block; what is unanswered at its end stays unknown."""
+    publisher = Publisher(broker, meters or Meters())
+    subscription = await broker.client.receive(publisher._prefix + "*", publisher._answered)
+    broker.on_reconnect.append(publisher._reconnected)
+    try:
+        async with restarting(publisher._sweep, name="publisher_resend"):
+            yield publisher
+    finally:
+        broker.on_reconnect.remove(publisher._reconnected)
+        await broker.client.stop_receiving(subscription)
+
+
+def ack_seq(answer: bytes) -> int:
+    """The stream sequence in a publish answer; a duplicate's is the first one's."""
+    seq = orjson.loads(answer)["seq"]
+    assert isinstance(seq, int)
+    return seq

@@ -1,0 +1,258 @@
+"""Continuous pulling: overlapping requests, topped up at half, asked again after a reconnect and when the broker goes quiet."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import orjson
+from nats.aio.subscription import Subscription
+
+from penstock.broker.nats.connection import Broker
+from penstock.config.logging import get_logger
+from penstock.config.process.background import restarting
+from penstock.config.process.sparing import sparingly
+from penstock.engine.errors import PenstockError
+
+EXPIRES_S = 30
+BRIEF_S = 0.1
+HEARTBEAT_S = 2
+QUIET_S = 2 * HEARTBEAT_S
+RECALL_S_MAX = 5.0
+UNHELD_MAX = 100  # that are taken together
+BESIDE_BYTES_MAX = 64 << 10  # what a message may have in the broker's count beside its payload
+PENDING = re.compile(rb"Nats-Pending-Messages: (\d+)")
+UNUSED = re.compile(rb"MaxBytes\r\n(?s:.*)Nats-Pending-Bytes: (\d+)")
+
+log = get_logger()
+
+
+class Delivery:
+    """One message of a consumer. `at` is the broker's time of storing it, in s; `deliveries` counts from 1.
+
+    `number` counts everything that its consumer has delivered, from 1: a gap means that something was lost on the way.
+    `pending` is how many messages the consumer had not delivered yet when it sent this one. `headers` are as they came.
+    """
+
+    __slots__ = ("_broker", "at", "data", "deliveries", "headers", "number", "pending", "reply", "seq", "subject")
+    deliveries: int
+    seq: int
+    number: int
+    at: float
+    pending: int
+
+    def __init__(self, broker: Broker, subject: str, reply: str, data: bytes, headers: bytes = b"") -> None:
+        self._broker, self.subject, self.reply, self.data, self.headers = broker, subject, reply, data, headers
+
+    def __getattr__(self, name: str) -> Any:
+        """The numbers are read when one of them is asked for: who looks only at the body pays nothing."""
+        tokens = self.reply.split(".")  # as `_numbers`, which costs a call more for each delivery
+        first = 4 if len(tokens) == 9 else 6
+        self.deliveries, self.seq, self.number, at_ns, self.pending = map(int, tokens[first : first + 5])
+        self.at = at_ns // 1000 / 1e6  # whole microseconds, as in every other read: a replay gives the very same state
+        return object.__getattribute__(self, name)
+
+    async def ack(self) -> None:
+        await self._broker.publish(self.reply, b"+ACK")
+
+    async def give_back(self, delay_s: float = 0.0) -> None:
+        """Let the broker deliver it again, after `delay_s`."""
+        body = b'-NAK {"delay": %d}' % int(delay_s * 1e9) if delay_s else b"-NAK"
+        await self._broker.publish(self.reply, body)
+
+    async def in_progress(self) -> None:
+        """Push the deadline for its acknowledgement away by the consumer's whole wait."""
+        await self._broker.publish(self.reply, b"+WPI")
+
+
+def deliveries_in(reply: str) -> int:
+    """How often a message was delivered, out of the subject for its acknowledgement."""
+    return int(_numbers(reply)[0])
+
+
+def _numbers(reply: str) -> list[str]:
+    tokens = reply.split(".")  # $JS.ACK[.<domain>.<account>].<stream>.<consumer>.<deliveries>.<seq>.<number>.<time>.<pending>
+    first = 4 if len(tokens) == 9 else 6
+    return tokens[first : first + 5]
+
+
+class Pull:
+    """One consumer's stream of deliveries, for as long as `open_pull` holds it.
+
+    `batch` bounds what is on its way unasked for. Of large messages fewer come: what one request brings is no more than the largest
+    message may have. `room` (messages that the owner can take now) holds the next request back: when it says 0, `top_up` must be
+    called once there is room again. `before` is awaited before each beginning on a new inbox, the first one included: nothing is
+    delivered while it runs.
+    """
+
+    def __init__(
+        self,
+        broker: Broker,
+        stream: str,
+        consumer: str,
+        take: Callable[[Delivery], None],
+        batch: int,
+        room: Callable[[], int] | None,
+        before: Callable[[], Awaitable[None]] | None,
+        expires_s: int,
+    ) -> None:
+        self._broker, self._take, self._batch, self._room, self._before = broker, take, batch, room, before
+        self._terms = {"expires": expires_s * 10**9, "idle_heartbeat": HEARTBEAT_S * 10**9}
+        self._bytes_max = broker.max_payload + BESIDE_BYTES_MAX
+        self._outsized = False
+        self._stream, self._consumer = stream, consumer
+        self._subject = f"$JS.API.CONSUMER.MSG.NEXT.{stream}.{consumer}"
+        self._subscription: Subscription | None = None
+        self._inbox = ""
+        self._left = 0
+        self._heard = time.monotonic()
+        self._broken = self._closed = False
+        self._renewing = asyncio.Lock()
+
+    async def top_up(self) -> None:
+        """Ask for more if less than half of what may be on its way is left of the last requests."""
+        if self._broken:
+            return
+        room = self._batch if self._room is None else min(self._batch, self._room())
+        if self._left <= room // 2 and room - self._left > 0:
+            await self._ask(room - self._left)
+
+    async def ask_briefly(self, count: int) -> None:
+        """Ask for messages that are there now: what has not come in a moment is not waited for. Raises Unavailable."""
+        if not self._broken:
+            self._left += count
+            request = {"batch": count, "expires": int(BRIEF_S * 10**9), "max_bytes": self._bytes_max}
+            await self._broker.publish(self._subject, orjson.dumps(request), reply=self._inbox)
+
+    @property
+    def left(self) -> int:
+        """Deliveries that were asked for and have not come."""
+        return self._left
+
+    async def recall(self) -> None:
+        """Take back what was asked for. All that was on its way has been given to `take` when this returns: nothing is lost.
+
+        Meanwhile `room` must say 0; `top_up` asks anew. Without a connection there is nothing to take back.
+        """
+        old = self._subscription
+        if old is None or not self._broker.connected:
+            return
+        self._subscription = None
+        await self._broker.client.drain_receiving(old, RECALL_S_MAX)
+        await self._renew()
+
+    async def _renew(self) -> None:
+        """Begin afresh on a new inbox: requests made before are void, what they still bring is redelivered."""
+        async with self._renewing:  # a reconnect and the watch may both want it
+            self._broken = True
+            await self._stop()
+            if self._before is not None and not self._closed:
+                await self._before()
+            if self._closed:  # meanwhile: what we asked for now would never reach who comes after us
+                return
+            self._inbox, self._left = self._broker.new_inbox(), 0
+            self._subscription = await self._broker.client.receive(self._inbox, self._receive)
+            if self._closed:
+                await self._stop()
+                return
+            self._heard, self._broken = time.monotonic(), False
+            await self.top_up()
+
+    async def _stop(self) -> None:
+        subscription, self._subscription = self._subscription, None
+        if subscription is not None:
+            await self._broker.client.stop_receiving(subscription)
+
+    async def _close(self) -> None:
+        """Take and ask for nothing more, also when a new beginning is under way."""
+        self._closed = self._broken = True
+        await self._stop()
+
+    async def _ask(self, count: int) -> None:
+        if self._outsized:  # the next message was stored when the broker took larger ones: let it pass, alone
+            request, self._outsized = {"batch": 1, **self._terms}, False
+        else:
+            request = {"batch": count, "max_bytes": self._bytes_max, **self._terms}
+        self._left += request["batch"]
+        await self._broker.publish(self._subject, orjson.dumps(request), reply=self._inbox)
+
+    async def _receive(self, subject: bytes, reply: bytes, data: bytes, headers: bytes) -> None:
+        self._heard = time.monotonic()
+        if reply:
+            self._left -= 1
+            self._take(Delivery(self._broker, subject.decode(), reply.decode(), data, headers))
+        else:
+            self._status(headers)
+        if self._left <= self._batch // 2:
+            await self.top_up()
+
+    def _status(self, headers: bytes) -> None:
+        """A line such as `NATS/1.0 408 Request Timeout`, and how many messages of the request are still open."""
+        status = headers[9:12]
+        if status == b"503":
+            self._heard = 0.0  # the consumer is away: the watch asks again
+        elif status != b"100":
+            found, unused = PENDING.search(headers), UNUSED.search(headers)
+            self._left = max(0, self._left - int(found[1])) if found else 0
+            self._outsized = unused is not None and int(unused[1]) == self._bytes_max
+
+    async def _watch(self) -> None:
+        while True:
+            begin = time.monotonic()
+            await asyncio.sleep(HEARTBEAT_S)
+            now = time.monotonic()
+            if now - begin > 2 * HEARTBEAT_S:  # this process was stopped: what came meanwhile is still to be read
+                self._heard = now
+            if not self._broker.connected:
+                continue
+            if self._broken or (self._left and now - self._heard > QUIET_S):
+                sparingly(log, "pull_quiet", stream=self._stream, consumer=self._consumer)
+                await self._safely_renew()
+            elif not self._left:
+                await self.top_up()
+
+    async def _safely_renew(self) -> None:
+        try:
+            await self._renew()
+        except PenstockError as error:
+            sparingly(log, "pull_not_renewed", consumer=self._consumer, error=str(error))
+
+
+@asynccontextmanager
+async def open_pull(
+    broker: Broker,
+    stream: str,
+    consumer: str,
+    take: Callable[[Delivery], None],
+    *,
+    batch: int,
+    room: Callable[[], int] | None = None,
+    before: Callable[[], Awaitable[None]] | None = None,
+    expires_s: int = EXPIRES_S,
+) -> AsyncIterator[Pull]:
+    """Deliveries of the consumer go to `take` (which must not wait) for the time of the block.
+
+    `expires_s` is how long the broker waits behind one request: at least 5, for its heartbeats.
+    """
+    pull = Pull(broker, stream, consumer, take, batch, room, before, expires_s)
+    await pull._renew()
+    broker.on_reconnect.append(pull._safely_renew)
+    async with restarting(pull._watch, name="pull_watch"):
+        try:
+            yield pull
+        finally:  # at once, before the watch has ended: what comes meanwhile would be lost to others
+            broker.on_reconnect.remove(pull._safely_renew)
+            await pull._close()
+
+
+async def take_unheld(broker: Broker, stream: str, consumer: str) -> list[Delivery]:
+    """Some messages that are there and that nobody holds: from now on the caller has them."""
+    found: list[Delivery] = []
+    async with open_pull(broker, stream, consumer, found.append, batch=UNHELD_MAX, room=lambda: 0) as pull:
+        await pull.ask_briefly(UNHELD_MAX)
+        await asyncio.sleep(2 * BRIEF_S)  # until the request is over for certain
+    return found

@@ -1,0 +1,120 @@
+"""Reading a whole stream in gulps: what a projection does. Its reader says when it wants more, so under load it wakes seldom."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any, NamedTuple
+
+import orjson
+
+from penstock.broker.nats.connection import Broker
+from penstock.broker.nats.pull import BESIDE_BYTES_MAX, Delivery
+
+FORGOTTEN_S = 10
+GRACE_S = 2.0
+
+
+class Lost(Exception):
+    """Something did not arrive, or the consumer is gone: begin anew after the last message that was read."""
+
+
+class Gulp(NamedTuple):
+    """So many messages in the order of the stream: `kept` are those that the reader wants, `last` is the last of all, without its body."""
+
+    messages: int
+    kept: list[Delivery]
+    last: Delivery | None
+
+    def __add__(self, more: Gulp) -> Gulp:  # type: ignore[override]
+        return Gulp(self.messages + more.messages, self.kept + more.kept, more.last or self.last)
+
+
+class Tail:
+    """Owned by whoever opened it (`open_tail`). One fetch at a time."""
+
+    def __init__(self, broker: Broker, subject: str, inbox: str, unwanted: tuple[bytes, ...]) -> None:
+        self._broker, self._subject, self._inbox, self._unwanted = broker, subject, inbox, unwanted
+        self._bytes_max = broker.max_payload + BESIDE_BYTES_MAX
+        self._received = 0
+        self._kept: list[Delivery] = []
+        self._count = self._wanted = 0
+        self._last = b"", b""
+        self._done = asyncio.Event()
+
+    async def waiting(self, most: int) -> Gulp:
+        """What the stream holds beyond the last delivery, fewer where they are large; nothing when there is nothing.
+
+        Raises Lost, Unavailable.
+        """
+        return await self._fetch({"batch": most, "no_wait": True, "max_bytes": self._bytes_max}, GRACE_S)
+
+    async def next(self, wait_s: float) -> Gulp:
+        """The next message as soon as there is one, or nothing. Raises Lost, Unavailable."""
+        return await self._fetch({"batch": 1, "expires": int(wait_s * 1e9)}, wait_s + GRACE_S)
+
+    async def _fetch(self, request: dict[str, Any], patience_s: float) -> Gulp:
+        self._kept, self._count, self._wanted = [], 0, request["batch"]
+        self._done.clear()
+        await self._broker.publish(self._subject, orjson.dumps(request), reply=self._inbox)
+        try:
+            async with asyncio.timeout(patience_s):
+                await self._done.wait()
+        except TimeoutError as error:
+            raise Lost("no answer") from error
+        return self._complete()
+
+    def _complete(self) -> Gulp:
+        if self._wanted < 0:
+            raise Lost("the consumer is gone")
+        if not self._count:
+            return Gulp(0, [], None)
+        self._received += self._count
+        last = Delivery(self._broker, self._last[0].decode(), self._last[1].decode(), b"")
+        if last.number != self._received:
+            raise Lost(f"{last.number - self._received} deliveries did not arrive")
+        return Gulp(self._count, self._kept, last)
+
+    async def _receive(self, subject: bytes, reply: bytes, data: bytes, headers: bytes) -> None:
+        """Called for every message of the stream: what is not wanted must cost next to nothing here."""
+        if reply:
+            self._count += 1
+            self._last = subject, reply
+            if not data.startswith(self._unwanted):
+                self._kept.append(Delivery(self._broker, subject.decode(), reply.decode(), data, headers))
+            if self._count == self._wanted:
+                self._done.set()
+        elif headers[9:12] in (b"404", b"408") or b"MaxBytes" in headers:
+            self._done.set()
+        elif not headers[13:].startswith(b"Batch Completed"):  # which comes after the last message that was asked for
+            await self._give_up()
+
+    async def _give_up(self) -> None:
+        self._wanted = -1
+        self._done.set()
+
+
+@asynccontextmanager
+async def open_tail(broker: Broker, stream: str, after: int, *, unwanted: tuple[bytes, ...] = ()) -> AsyncIterator[Tail]:
+    """A reader of everything after this sequence, for the time of the block, by a consumer that the broker forgets soon after.
+
+    Bodies that begin as one of `unwanted` are counted and not kept.
+    """
+    config: dict[str, Any] = {
+        "deliver_policy": "by_start_sequence",
+        "opt_start_seq": after + 1,
+        "ack_policy": "none",
+        "mem_storage": True,
+        "num_replicas": 1,
+        "inactive_threshold": FORGOTTEN_S * 10**9,
+    }
+    made = await broker.api(f"CONSUMER.CREATE.{stream}", {"stream_name": stream, "config": config})
+    tail = Tail(broker, f"$JS.API.CONSUMER.MSG.NEXT.{stream}.{made['name']}", broker.new_inbox(), unwanted)
+    subscription = await broker.client.receive(tail._inbox, tail._receive)
+    broker.on_reconnect.append(tail._give_up)
+    try:
+        yield tail
+    finally:
+        broker.on_reconnect.remove(tail._give_up)
+        await broker.client.stop_receiving(subscription)

@@ -1,0 +1,173 @@
+"""Who owns which partitions, across all engines: the shards that are alive, and the claims that they hold.
+
+Every change is a compare-and-swap. A claim is good as long as its owner is listed as a member; what that takes in time is decided in
+actors/ownership/membership.py, by the clocks of those who look.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from typing import NamedTuple
+
+import msgspec
+import orjson
+from msgspec import Struct
+from nats.aio.msg import Msg
+
+from penstock.broker import names
+from penstock.broker.nats.buckets import Bucket, Entry
+from penstock.broker.nats.connection import Broker, refusal
+from penstock.config.limits import DRAINED_TTL_S, MEMBER_TTL_S
+from penstock.engine.errors import NotFound, Unavailable
+
+WRITE_S_MAX = 1.5
+WHOLE_S = 5.0
+
+
+class Member(Struct, frozen=True):
+    """One life of a shard. `place` is the same for all lives of which at most one can be alive; `engine` for all shards of one
+    supervisor. One that is `draining` wants no partitions."""
+
+    id: str
+    place: str
+    shard: int = 0
+    engine: str = ""
+    host: str = ""
+    pid: int = 0
+    draining: bool = False
+
+
+class Claim(Struct, frozen=True, omit_defaults=True):
+    """Without an owner the partition was handed over, and `consumer` waits for the next one. All before the sequence `start` of the
+    history that was made at `log` is handled."""
+
+    owner: str = ""
+    consumer: str = ""
+    start: int = 1
+    log: str = ""
+
+
+class Listed(NamedTuple):
+    member: Member
+    revision: int
+
+
+class Claimed(NamedTuple):
+    """`revision` 0: nobody has ever claimed it."""
+
+    claim: Claim
+    revision: int
+
+
+class View(NamedTuple):
+    """Everything at about one moment: members by id, claims by partition, and the engines that shall own nothing."""
+
+    members: dict[str, Listed]
+    claims: dict[int, Claimed]
+    drained: frozenset[str]
+
+
+_ENCODER = msgspec.json.Encoder()
+_MEMBER = msgspec.json.Decoder(Member)
+_CLAIM = msgspec.json.Decoder(Claim)
+
+
+class Owners:
+    """A small face over the bucket."""
+
+    def __init__(self, bucket: Bucket, broker: Broker) -> None:
+        self._bucket, self._broker = bucket, broker
+        self._entries: dict[str, Entry | None] = {}
+        self._revision = 0
+        self._whole_at = 0.0
+        self._reading = asyncio.Lock()
+
+    async def read(self) -> View:
+        """Best effort while things change: before acting on an absence, `find`. Raises Unavailable.
+
+        Only what has changed since the last time is asked for; all of it every WHOLE_S, since what the broker removes by itself is not
+        told, nor that the bucket was made anew.
+        """
+        async with self._reading:
+            if time.monotonic() >= self._whole_at:
+                self._whole_at, self._entries, self._revision = time.monotonic() + WHOLE_S, {}, 0
+            changed, self._revision = await self._bucket.since(self._revision)
+            self._entries.update(changed)
+            return self._view()
+
+    def _view(self) -> View:
+        """A new one for each caller, who may change it."""
+        view = View({}, {}, frozenset())
+        drained = set()
+        for entry in self._entries.values():
+            if entry is None:
+                continue
+            kind, _, about = entry.key.partition(".")
+            if kind == names.MEMBER:
+                view.members[about] = Listed(_MEMBER.decode(entry.value), entry.revision)
+            elif kind == names.CLAIM:
+                view.claims[int(about)] = Claimed(_CLAIM.decode(entry.value), entry.revision)
+            elif kind == names.DRAINED:
+                drained.add(about)
+        return view._replace(drained=frozenset(drained))
+
+    async def find(self, member_id: str) -> Listed | None:
+        """The member as it is listed now, or None. Raises Unavailable."""
+        entry = await self._bucket.get(names.member_key(member_id))
+        return None if entry is None else Listed(_MEMBER.decode(entry.value), entry.revision)
+
+    async def renew(self, member: Member, expect: int) -> int:
+        """List the member (again) and return the revision. Raises Conflict: it was removed, or an earlier write did happen after
+        all; Full: nobody can write anything; Unavailable (outcome unknown)."""
+        ttl = {names.TTL: f"{MEMBER_TTL_S:.0f}"}  # the broker itself forgets whom nobody is there to remove
+        return await self._write(names.member_key(member.id), _ENCODER.encode(member), expect, ttl)
+
+    async def remove(self, member_id: str, expect: int) -> None:
+        """From here on, its claims are nobody's. Raises Conflict: it is alive, or removed; Unavailable (outcome unknown)."""
+        headers = {names.KV_OPERATION: "DEL", names.TTL: f"{MEMBER_TTL_S:.0f}"}
+        await self._write(names.member_key(member_id), b"", expect, headers)
+
+    async def claim(self, number: int, claim: Claim, expect: int) -> int:
+        """Write the claim and return its revision. Raises Conflict: another was faster; Unavailable (outcome unknown)."""
+        return await self._write(names.claim_key(number), _ENCODER.encode(claim), expect, {})
+
+    async def drain(self, engine: str) -> None:
+        """Have all shards of the engine hand over what they own and take nothing more, as long as it lives. Raises Unavailable."""
+        await self._sent(names.drained_key(engine), b"", {names.TTL: f"{DRAINED_TTL_S:.0f}"})
+        await self.ring()
+
+    async def ring(self) -> None:
+        """Tell every shard that something has changed. It may miss that; each looks twice a second anyway. Raises Unavailable."""
+        await self._broker.publish(names.ENGINE_RING, b"")
+
+    async def on_ring(self, rung: asyncio.Event) -> None:
+        """Set the event whenever somebody rings, as long as the connection lives."""
+
+        async def set_it(_: Msg) -> None:
+            rung.set()
+
+        await self._broker.subscribe(names.ENGINE_RING, set_it)
+
+    async def answer(self, body: Callable[[], bytes]) -> None:
+        """Give what this says to everyone who asks who owns what, as long as the connection lives."""
+
+        async def reply(msg: Msg) -> None:
+            await self._broker.publish(msg.reply, body())
+
+        await self._broker.subscribe(names.ENGINE_PING, reply)
+
+    async def _write(self, key: str, value: bytes, expect: int, headers: dict[str, str]) -> int:
+        """Once, and not again: what expects a revision and is sent twice refuses itself."""
+        return await self._sent(key, value, {names.EXPECT_SEQ: str(expect), **headers})
+
+    async def _sent(self, key: str, value: bytes, headers: dict[str, str]) -> int:
+        try:
+            answer = await self._broker.request(names.key_subject(names.ENGINES, key), value, WRITE_S_MAX, headers)
+        except NotFound as error:
+            raise Unavailable("broker: its stream storage is not available") from error
+        found = orjson.loads(answer.data)
+        if "error" in found:
+            raise refusal(found["error"])
+        return int(found["seq"])

@@ -1,0 +1,83 @@
+"""Deliveries of a task that were given back on purpose: they say nothing about whether it can be done."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import msgspec
+from msgspec import Struct
+
+from penstock.broker import names
+from penstock.broker.nats.buckets import Bucket
+from penstock.broker.nats.pull import Delivery
+from penstock.engine.errors import Conflict
+
+FREE_DELIVERIES = 5  # what is given back earlier is not counted: that would be a write for a count that nobody may ever look at
+
+
+class Execution(Protocol):
+    """One execution of a step: a task, or its lease."""
+
+    @property
+    def run_id(self) -> str: ...
+    @property
+    def step_id(self) -> str: ...
+    @property
+    def attempt(self) -> int: ...
+    @property
+    def iteration(self) -> int: ...
+
+
+class Pause(Struct, frozen=True, omit_defaults=True):
+    """Stored beside the step's checkpoint. `pauses` counts those of one execution; `name` is the label of the last."""
+
+    pauses: int = 0
+    name: str | None = None
+    attempt: int = 1
+    iteration: int = 0
+
+
+_DECODER = msgspec.json.Decoder(Pause)
+
+
+class Pauses:
+    """A small face over the pause entries in the bucket of checkpoints."""
+
+    def __init__(self, checkpoints: Bucket) -> None:
+        self._bucket = checkpoints
+
+    async def count(self, execution: Execution) -> int:
+        """How many deliveries of this execution were given back on purpose."""
+        found, _ = await self._read(execution)
+        return found.pauses
+
+    async def add(self, execution: Execution, name: str | None = None) -> None:
+        """Count one more; another label than None replaces the last one's. Raises Unavailable."""
+        while True:
+            found, revision = await self._read(execution)
+            entry = Pause(found.pauses + 1, found.name if name is None else name, execution.attempt, execution.iteration)
+            try:
+                await self._bucket.put(_key(execution), msgspec.json.encode(entry), revision)
+                return
+            except Conflict:  # two at once: the other one counted
+                continue
+
+    async def give_back(self, execution: Execution, delivery: Delivery, delay_s: float = 0.0) -> None:
+        """Let the broker deliver the task again, without this delivery counting against it."""
+        if delivery.deliveries >= FREE_DELIVERIES:
+            await self.add(execution)
+        await delivery.give_back(delay_s)
+
+    async def _read(self, execution: Execution) -> tuple[Pause, int]:
+        """The entry, begun anew for another execution than it was made for, and its revision."""
+        entry = await self._bucket.get(_key(execution))
+        if entry is None:
+            return Pause(), 0
+        found = _DECODER.decode(entry.value)
+        if (found.attempt, found.iteration) != (execution.attempt, execution.iteration):
+            found = Pause(0, found.name)
+        return found, entry.revision
+
+
+def _key(execution: Execution) -> str:
+    return names.pause_key(execution.run_id, execution.step_id)

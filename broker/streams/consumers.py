@@ -1,0 +1,120 @@
+"""The consumers of the history's partitions. Each owner of a partition that was not handed over to it gets a consumer of its own.
+
+So a former owner that lives on, or what it sent and is still on its way, has nothing to pull from or to acknowledge: its requests go
+to a consumer that is not there any more. Asked to begin again, a consumer keeps the requests that wait at it, and would go on to
+deliver to the former owner.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from penstock.broker import names
+from penstock.broker.nats.connection import CONSUMER_NOT_FOUND, ApiError, Broker
+from penstock.config.limits import ACK_WAIT_S
+from penstock.engine.errors import Unavailable
+
+LEADER_S = 2.5  # what is asked while a cluster has no leader is never answered: better to ask again soon
+ANSWERS_S = 0.5  # a new consumer may not hear yet what is asked of it
+ANSWERS_TRIED_MAX = 10
+CONSUMER_EXISTS = 10148
+
+
+class Consumers:
+    """A small face over the consumers of partitions. It owns only what it remembers of their silence."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._silent_since: dict[str, float] = {}
+
+    def silent_s(self, consumer: str) -> float:
+        """For how long nothing that was asked of it has been answered; 0: the last answer came, or nothing was asked."""
+        now = time.monotonic()
+        return now - self._silent_since.get(consumer, now)
+
+    async def open(self, consumer: str, partition: int, start: int) -> None:
+        """Make it, to deliver what was stored from the sequence `start` on; one that is there stays as it is.
+
+        When this returns, it answers. Raises Unavailable.
+        """
+        config = {
+            "name": consumer,
+            "durable_name": consumer,
+            "ack_policy": "all",
+            "ack_wait": int(ACK_WAIT_S * 10**9),
+            "max_ack_pending": -1,
+            "filter_subject": names.partition_filter(partition),
+            "deliver_policy": "by_start_sequence",
+            "opt_start_seq": start,
+        }
+        request = {"stream_name": names.HISTORY, "config": config, "action": "create"}
+        try:
+            await self._api("CREATE", consumer, request)
+        except ApiError as error:
+            if error.err_code != CONSUMER_EXISTS:
+                raise
+        await self._answers(consumer)
+
+    async def _answers(self, consumer: str) -> None:
+        """In a cluster, a consumer that was just made loses what is asked of it for a moment."""
+        for tried in range(ANSWERS_TRIED_MAX):
+            try:
+                await self._api("INFO", consumer, timeout_s=ANSWERS_S)
+                return
+            except Unavailable:
+                if tried == ANSWERS_TRIED_MAX - 1 or not self._broker.connected:
+                    raise
+
+    async def floor(self, consumer: str) -> int | None:
+        """The sequence up to which everything is acknowledged; None: there is no such consumer. Raises Unavailable."""
+        try:
+            return int((await self._api("INFO", consumer))["ack_floor"]["stream_seq"])
+        except ApiError as error:
+            if error.err_code != CONSUMER_NOT_FOUND:
+                raise
+            return None
+
+    async def reset(self, consumer: str) -> bool:
+        """Have everything that is not acknowledged delivered again, at once and in order; False: it is not there. Raises Unavailable."""
+        try:
+            await self._api("RESET", consumer)
+        except Unavailable:  # the broker does not answer for one that is not there
+            if await self.floor(consumer) is not None:
+                raise
+            return False
+        return True
+
+    async def latest(self) -> dict[int, str]:
+        """The newest consumer of each partition that has any. Raises Unavailable."""
+        listed = sorted((names.engine_consumer_parts(consumer), consumer) for consumer in await self._listed())
+        return {partition: consumer for (partition, _), consumer in listed if partition >= 0}
+
+    async def remove_former(self, current: Mapping[int, str]) -> None:
+        """Remove the consumers of former owners of these partitions. Raises Unavailable."""
+        for consumer in await self._listed():
+            partition, epoch = names.engine_consumer_parts(consumer)
+            if partition in current and epoch < names.engine_consumer_parts(current[partition])[1]:
+                await self._broker.remove(f"CONSUMER.DELETE.{names.HISTORY}.{consumer}", timeout_s=LEADER_S)
+
+    async def _listed(self) -> list[str]:
+        found: list[str] = []
+        while True:
+            answer = await self._broker.api(f"CONSUMER.NAMES.{names.HISTORY}", {"offset": len(found)}, timeout_s=LEADER_S)
+            page = answer.get("consumers") or []
+            found += page
+            if not page or len(found) >= answer["total"]:
+                return found
+
+    async def _api(self, verb: str, consumer: str, request: dict[str, Any] | None = None, timeout_s: float = LEADER_S) -> dict[str, Any]:
+        try:
+            answer = await self._broker.api(f"CONSUMER.{verb}.{names.HISTORY}.{consumer}", request, timeout_s=timeout_s)
+        except Unavailable:
+            self._silent_since.setdefault(consumer, time.monotonic())
+            raise
+        except ApiError:
+            self._silent_since.pop(consumer, None)
+            raise
+        self._silent_since.pop(consumer, None)
+        return answer

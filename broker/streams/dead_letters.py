@@ -1,0 +1,170 @@
+"""Dead letters: tasks that failed for good, history messages that nobody could read, and what could start no run for a trigger."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Callable
+
+from msgspec import Struct
+
+from penstock.broker import names
+from penstock.broker.nats.connection import ApiError, Broker
+from penstock.broker.nats.direct import DirectReader, Stored
+from penstock.broker.nats.publisher import Publisher
+from penstock.broker.streams.tasks import payload
+from penstock.config.limits import KIB, PAYLOAD_BYTES_MAX
+from penstock.engine.errors import NotFound, Unavailable
+from penstock.engine.run.commands import DeadLetterTask, DispatchTask
+
+TEXT_BYTES_MAX = 2000
+KEEP_S_MAX = 5.0
+OCCURRENCE_BYTES_MAX = PAYLOAD_BYTES_MAX - 8 * KIB  # what every broker takes, headers included
+LOOKED_AT_MAX = 20_000  # letters that one page may cost, when few of them match
+
+HEADER = re.compile(rb"\r\n(Dead-[A-Za-z]+): ?([^\r]*)")
+
+
+class Letter(Struct, frozen=True, omit_defaults=True):
+    """One dead letter, by its place in the stream. `kind` is task, history or trigger, and decides what else is there.
+
+    `at` is when it was stored, in s since the epoch; `subject` what its headers say it was under; `attempts` counts executions.
+    """
+
+    seq: int
+    at: float
+    kind: str
+    error: str
+    subject: str | None = None
+    run_id: str | None = None
+    step_id: str | None = None
+    task: str | None = None
+    attempts: int | None = None
+    trigger: str | None = None
+
+
+class Page(Struct, frozen=True):
+    """Letters, newest first, perhaps none; `next` is what to list before for more, None at the end."""
+
+    letters: list[Letter]
+    next: int | None
+
+
+class DeadLetters:
+    """A small face over the DEAD_LETTERS stream."""
+
+    def __init__(self, broker: Broker, publisher: Publisher, reader: DirectReader) -> None:
+        self._broker, self._publisher, self._reader = broker, publisher, reader
+
+    async def page(self, run_id: str | None = None, task: str | None = None, limit: int = 100, before: int | None = None) -> Page:
+        """Up to `limit` letters, of one run, of one task type, with a sequence below `before`. Raises Unavailable.
+
+        A page costs no more than LOOKED_AT_MAX letters: it may be short, or empty, and have a next one all the same.
+        """
+        first, last = await self._ends()
+        high = last if before is None else min(last, before - 1)
+        found: list[Letter] = []
+        window, left = limit, LOOKED_AT_MAX
+        while high >= first and left > 0 and len(found) < limit:
+            low = max(first, high - min(window, left) + 1)
+            found += await self._matching(low, high, task, lambda letter: run_id in (None, letter.run_id) and task in (None, letter.task))
+            left -= high - low + 1
+            high, window = low - 1, window * 2
+        if len(found) > limit:
+            found, high = found[:limit], found[limit - 1].seq - 1
+        return Page(found, high + 1 if high >= first else None)
+
+    async def get(self, seq: int) -> tuple[Letter, bytes]:
+        """The letter with this sequence, and its body. Raises NotFound, Unavailable."""
+        stored = await self._reader.leaders.at(names.DEAD, seq)
+        if stored is None:
+            raise NotFound(f"dead letter {seq} does not exist")
+        return _letter(stored), stored.data
+
+    async def discard(self, seq: int) -> None:
+        """Remove the letter with this sequence, for good. Raises NotFound, Unavailable."""
+        try:
+            there = await self._broker.remove(f"STREAM.MSG.DELETE.{names.DEAD}", {"seq": seq, "no_erase": True})
+        except ApiError as error:
+            raise Unavailable(f"broker: dead letter {seq} could not be removed: {error}") from error
+        if not there:
+            raise NotFound(f"dead letter {seq} does not exist")
+
+    async def last_seq(self) -> int:
+        """The sequence of the newest letter that there was so far."""
+        return (await self._ends())[1]
+
+    async def remove_task(self, run_id: str, step_id: str, task: str, up_to_seq: int) -> None:
+        """Remove the letters of a step, but for those with a larger sequence. None is fine."""
+        subject = names.dead_subject(task, run_id, step_id)
+        await self._broker.remove(f"STREAM.PURGE.{names.DEAD}", {"filter": subject, "seq": up_to_seq + 1})
+
+    async def _ends(self) -> tuple[int, int]:
+        state = (await self._broker.api(f"STREAM.INFO.{names.DEAD}"))["state"]
+        return int(state["first_seq"]), int(state["last_seq"])
+
+    async def _matching(self, low: int, high: int, task: str | None, matches: Callable[[Letter], bool]) -> list[Letter]:
+        stored = self._reader.between(names.DEAD, names.dead_filter(task), low, high)
+        found = [letter async for one in stored if matches(letter := _letter(one))]
+        return found[::-1]
+
+    def send_task(self, run_id: str, workflow: str, command: DeadLetterTask) -> asyncio.Future[bytes]:
+        """Keep a failed task with its error; the future ends when it is stored. A repeat within 2 min is stored once."""
+        task = DispatchTask(
+            command.step_id, command.task, command.attempt, command.iteration, command.input, command.metadata, command.group
+        )
+        headers = {
+            names.MSG_ID: "dead." + names.task_message_id(run_id, command.step_id, command.iteration, command.attempt),
+            "Dead-Error": _line(command.error),
+            "Dead-Attempts": str(command.attempt),
+            "Dead-Subject": names.task_subject(command.task, run_id, command.group),
+            "Dead-Run": run_id,
+            "Dead-Step": command.step_id,
+        }
+        subject = names.dead_subject(command.task, run_id, command.step_id)
+        return self._publisher.send(subject, payload(run_id, workflow, task), headers)
+
+    def send_history(self, run_id: str, seq: int, body: bytes, error: str) -> asyncio.Future[bytes]:
+        """Keep a history message that is malformed, or that failed again and again; `seq` is its place in the stream. Of one that
+        leaves no room for a letter's headers, the end is cut off."""
+        most = self._publisher.body_bytes_max
+        if len(body) > most:
+            body, error = body[:most], f"{error} (of its {len(body)} bytes, the first {most} are kept here)"
+        headers = {names.MSG_ID: f"dead.history.{seq}", "Dead-Error": _line(error), "Dead-Run": run_id}
+        return self._publisher.send(names.dead_history_subject(run_id), body, headers)
+
+    async def keep_occurrence(self, trigger: str, subject: str, body: bytes, occurrence: str, error: str) -> None:
+        """Keep what came to a trigger and could start no run; stored when this returns. A repeat within 2 min is stored once.
+
+        `occurrence` names it for ever. Of a body that is larger than any run's input, the end is cut off. Raises Unavailable.
+        """
+        headers = {
+            names.MSG_ID: f"dead.trigger.{occurrence}",
+            "Dead-Error": _line(error),
+            "Dead-Subject": subject,
+            "Dead-Trigger": trigger,
+        }
+        try:
+            async with asyncio.timeout(KEEP_S_MAX):
+                await self._publisher.send(names.dead_trigger_subject(trigger), body[:OCCURRENCE_BYTES_MAX], headers, patient=False)
+        except TimeoutError as late:
+            raise Unavailable("the broker gave no answer in time; whether the dead letter was stored is unknown") from late
+
+
+def _line(text: str) -> str:
+    """One line of printable text: what a header may carry, and no more bytes than there is room for in one."""
+    line = "".join(c if c.isprintable() else " " for c in text[:TEXT_BYTES_MAX])
+    return line.encode()[:TEXT_BYTES_MAX].decode(errors="ignore").strip() or "no text"
+
+
+def _letter(stored: Stored) -> Letter:
+    """What the headers tell; a letter that somebody else has put there may lack some of them."""
+    told = {name.decode(): value.decode(errors="replace") for name, value in HEADER.findall(stored.headers)}
+    error, subject, run_id = told.get("Dead-Error", ""), told.get("Dead-Subject"), told.get("Dead-Run")
+    if "Dead-Trigger" in told:
+        return Letter(stored.seq, stored.at, "trigger", error, subject, trigger=told["Dead-Trigger"])
+    if run_id is None or "Dead-Step" not in told:
+        return Letter(stored.seq, stored.at, "history", error, subject, run_id)
+    step_id, attempts = told["Dead-Step"], told.get("Dead-Attempts", "")
+    task = stored.subject.removeprefix("dead.").removesuffix(f".{run_id}.{step_id}")
+    return Letter(stored.seq, stored.at, "task", error, subject, run_id, step_id, task, int(attempts) if attempts.isdigit() else None)

@@ -1,0 +1,129 @@
+"""The EVENTS stream: what happened outside of runs. Webhooks are published there, and the instants of cron triggers."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from uuid import uuid4
+
+import msgspec
+from msgspec import Struct
+
+from penstock.broker import names
+from penstock.broker.nats.connection import Broker
+from penstock.broker.nats.direct import DirectReader
+from penstock.broker.nats.publisher import Publisher
+from penstock.broker.nats.pull import Delivery
+from penstock.engine.errors import Conflict, Unavailable
+
+PUBLISH_DEADLINE_S = 5.0
+EVENT_ID, EVENT_HEADERS = (re.compile(rb"\r\n%b: ?([^\r\n]+)\r\n" % name.encode()) for name in (names.EVENT_ID, names.EVENT_HEADERS))
+
+
+class Tick(Struct, frozen=True):
+    """The body of a cron trigger's event: `at` is the instant, RFC 3339."""
+
+    trigger: str
+    generation: str
+    at: str
+
+    @property
+    def instant(self) -> datetime:
+        """Raises ValueError for what is no time."""
+        return datetime.fromisoformat(self.at)
+
+
+_TICKS = msgspec.json.Decoder(Tick)
+_TOLD = msgspec.json.Decoder(dict[str, str])
+
+
+class Events:
+    """A small face over the EVENTS stream."""
+
+    def __init__(self, broker: Broker, publisher: Publisher, reader: DirectReader) -> None:
+        self._broker, self._publisher, self._reader = broker, publisher, reader
+
+    async def publish(self, subject: str, body: bytes, event_id: str | None = None, told: Mapping[str, str] = {}) -> None:
+        """Keep an event; it is stored when this returns. Raises Unavailable (outcome unknown).
+
+        With an `event_id` (characters that a header can carry), a repeat is one occurrence for every trigger; one within 2 min is
+        not even stored. `told` is what its sender said beside the body, for the record of the runs that it starts.
+        """
+        headers = {names.MSG_ID: event_id or uuid4().hex}
+        if event_id:
+            headers[names.EVENT_ID] = event_id
+        if told:
+            headers[names.EVENT_HEADERS] = json.dumps(told)  # in ASCII, whatever they hold
+        await self._send(subject, body, headers)
+
+    async def last_seq(self) -> int:
+        """The sequence of the last event until now."""
+        info = await self._broker.api(f"STREAM.INFO.{names.EVENTS}")
+        return int(info["state"]["last_seq"])
+
+    async def schedule(self, tick: Tick) -> bool:
+        """Have the broker publish the tick when its instant has come, at once if it is over. False: another one is scheduled already.
+
+        No message id: within 2 min the broker would refuse the same one again, also after it was withdrawn.
+        """
+        headers = {
+            names.SCHEDULE: f"@at {tick.at}",
+            names.SCHEDULE_TARGET: names.cron_target(tick.trigger),
+            names.EXPECT_SEQ: "0",
+        }
+        try:
+            await self._send(names.cron_subject(tick.trigger, tick.generation), msgspec.json.encode(tick), headers)
+        except Conflict:
+            return False
+        return True
+
+    async def scheduled(self, trigger: str, generation: str) -> Tick | None:
+        """The tick that the broker holds back for a trigger."""
+        found = await self._reader.one(names.EVENTS, names.cron_subject(trigger, generation))
+        return None if found is None else decode_tick(found.data)
+
+    async def withdraw(self, trigger: str, generation: str) -> None:
+        """Nothing is scheduled for it any more."""
+        await self._broker.remove(f"STREAM.PURGE.{names.EVENTS}", {"filter": names.cron_subject(trigger, generation)})
+
+    async def _send(self, subject: str, body: bytes, headers: dict[str, str]) -> None:
+        if not self._broker.connected:
+            raise Unavailable("broker: not connected")
+        sent = self._publisher.send(subject, body, headers, patient=False)
+        try:
+            async with asyncio.timeout(PUBLISH_DEADLINE_S):
+                await sent
+        except TimeoutError as error:
+            raise Unavailable("the broker gave no answer in time; whether the event was stored is unknown") from error
+
+
+def decode_tick(body: bytes) -> Tick | None:
+    """None for what is no tick: everybody may publish events."""
+    try:
+        tick = _TICKS.decode(body)
+        return tick if tick.instant.tzinfo is not None else None
+    except (msgspec.MsgspecError, ValueError):
+        return None
+
+
+def text_of(instant: datetime) -> str:
+    """A whole second, as ticks carry it."""
+    return instant.astimezone(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+
+
+def event_id(delivery: Delivery) -> str | None:
+    """What makes a repeated event the same occurrence, if it says so."""
+    found = EVENT_ID.search(delivery.headers)
+    return found[1].decode(errors="replace").strip() if found else None
+
+
+def headers_of(delivery: Delivery) -> dict[str, str]:
+    """What the sender of a webhook said in headers; nothing for other events, and for what is no JSON object of strings."""
+    found = EVENT_HEADERS.search(delivery.headers)
+    try:
+        return _TOLD.decode(found[1]) if found else {}
+    except msgspec.MsgspecError:
+        return {}

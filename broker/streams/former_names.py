@@ -1,0 +1,59 @@
+"""Tasks that a former version has queued under a name that means another type, group or worker today: found, and moved.
+
+Each stays where it is as long as somebody asks for it there, or holds it: a worker of that version, say.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from penstock.broker import names
+from penstock.broker.nats.connection import CONSUMER_NOT_FOUND, ApiError, Broker
+from penstock.broker.nats.direct import DirectReader, Stored
+from penstock.broker.nats.publisher import Publisher
+from penstock.broker.nats.pull import Delivery, take_unheld
+from penstock.broker.streams.tasks import covers
+
+# Under which subjects there may be such: of types with dots, as a group or a worker's dots looked like them.
+AMBIGUOUS = {names.TASKS: "task.*.*.>", names.STICKY: "sticky.*.*.*.>"}
+
+
+class FormerNames:
+    """A small face over both streams of tasks. It owns nothing."""
+
+    def __init__(self, broker: Broker, publisher: Publisher, reader: DirectReader) -> None:
+        self._broker, self._publisher, self._reader = broker, publisher, reader
+
+    async def ambiguous(self, stream: str, from_seq: int) -> list[Stored]:
+        """The first tasks from there on whose subjects a former version may have meant otherwise. Raises Unavailable."""
+        async for page in self._reader.pages(stream, AMBIGUOUS[stream], from_seq):
+            return page
+        return []
+
+    async def free(self, stored: Stored) -> list[Delivery] | None:
+        """What nobody holds of the queue that this task is in, if nobody asks for it either; None: it is in nobody's queue."""
+        task, _ = names.task_of(stored.subject)
+        for consumer in (names.former_task_consumer(task), names.task_consumer(task)):
+            info = await self._info(names.TASKS, consumer)
+            if info is not None and covers(str(info["config"].get("filter_subject", ">")), stored.subject):
+                return [] if info["num_waiting"] else await take_unheld(self._broker, names.TASKS, consumer)
+        return None
+
+    async def is_bound(self, stored: Stored, task: str, worker_id: str) -> bool:
+        """Whether the worker takes this very subject: one of a former version."""
+        info = await self._info(names.STICKY, names.sticky_consumer(task, worker_id))
+        return info is not None and covers(str(info["config"].get("filter_subject", ">")), stored.subject)
+
+    async def move(self, stream: str, stored: Stored, subject: str | None, message_id: str) -> None:
+        """Queue the task under this subject, and remove it where it was; None: only that. Twice is harmless. Raises Unavailable."""
+        if subject is not None:
+            await self._publisher.send(subject, stored.data, {names.MSG_ID: f"{message_id}.moved"})
+        await self._broker.remove(f"STREAM.MSG.DELETE.{stream}", {"seq": stored.seq, "no_erase": True})
+
+    async def _info(self, stream: str, consumer: str) -> dict[str, Any] | None:
+        try:
+            return await self._broker.api(f"CONSUMER.INFO.{stream}.{consumer}")
+        except ApiError as error:
+            if error.err_code != CONSUMER_NOT_FOUND:
+                raise
+            return None

@@ -1,0 +1,265 @@
+"""The history of runs: append events, read them back, follow them live, consume a partition of them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, suppress
+from datetime import datetime
+from typing import NamedTuple
+from uuid import uuid4
+
+from penstock.broker import names
+from penstock.broker.nats.batch import Batches, Message
+from penstock.broker.nats.connection import MESSAGE_NOT_FOUND, ApiError, Broker
+from penstock.broker.nats.direct import DirectReader, Stored
+from penstock.broker.nats.publisher import Publisher, ack_seq
+from penstock.broker.nats.pull import Delivery, Pull, open_pull
+from penstock.broker.nats.tail import Tail, open_tail
+from penstock.broker.streams.watch import Rings, gulps, watch
+from penstock.engine.errors import Conflict, Unavailable
+from penstock.engine.run.events import (
+    Event,
+    WorkflowCancelled,
+    WorkflowCompleted,
+    WorkflowFailed,
+    WorkflowScheduled,
+    WorkflowStarted,
+    encode,
+)
+
+PUBLISH_DEADLINE_S = 5.0
+FOLLOW_HEARTBEAT_S = 2
+FOLLOW_AGAIN_S = 0.1
+LEADER_S = 2.5  # what is asked while a cluster has no leader is never answered: better to ask again soon
+
+
+class Tip(NamedTuple):
+    """`created` tells this stream from any other of its name; `seq` is its last sequence, `first` the first that is still stored,
+    and `at` was the broker's time then, in s."""
+
+    created: str
+    seq: int
+    at: float
+    first: int = 1
+
+
+class History:
+    """A small face over the WORKFLOW_HISTORY stream. It owns nothing: connection, publisher and reader are the caller's."""
+
+    def __init__(self, broker: Broker, publisher: Publisher, reader: DirectReader) -> None:
+        self._broker, self._publisher, self._reader = broker, publisher, reader
+        self._batches = Batches(broker)
+        self.stored = 0  # the last sequence that was waited for here: who reads its own writes must see as far
+
+    def send(self, event: Event, message_id: str | None = None, *, patient: bool = True) -> asyncio.Future[bytes]:
+        """Append without waiting; the future ends when the event is stored. A repeat within 5 s is stored once. `patient` as in
+        `Publisher.send`."""
+        return self._send(event, {names.MSG_ID: message_id or names.message_id(event)}, patient)
+
+    def send_end(self, event: WorkflowCompleted | WorkflowFailed, folded_seq: int) -> asyncio.Future[bytes]:
+        """As `send`, by the run's owner, which has folded the run's events up to `folded_seq`: readers need not fold them again."""
+        return self._send(event, {names.MSG_ID: names.message_id(event), names.OWNER_SEQ: str(folded_seq)})
+
+    def _send(self, event: Event, headers: dict[str, str], patient: bool = True) -> asyncio.Future[bytes]:
+        return self._publisher.send(names.history_subject(event.run_id), encode(event), headers, patient=patient)
+
+    async def append(self, event: Event, *, expect_seq: int | None = None, message_id: str | None = None) -> int:
+        """Publish `event` to its run's history and return the stream sequence. `message_id` stands in for its usual one.
+
+        A duplicate within the 5 s window returns the first sequence. Raises Conflict if `expect_seq` (the run's last sequence,
+        0: none) is stale, perhaps by this very event whose answer got lost: the broker looks at it before ids. Raises
+        Unavailable if no answer came in 5 s (outcome unknown: retry with the same event).
+        """
+        if expect_seq is not None:
+            return await self._append(event, {names.EXPECT_SEQ: str(expect_seq)})
+        return await self._append(event, {names.MSG_ID: message_id or names.message_id(event)})
+
+    async def append_next(self, event: Event, last_seq: int) -> bool:
+        """Append if the run's history still ends with the sequence `last_seq`; False, and nothing is done: something else came first.
+
+        Of several that try the same at once, exactly one is told True. Raises Unavailable (outcome unknown).
+        """
+        mark = uuid4().hex
+        try:
+            await self._append(event, {names.MSG_ID: mark, names.EXPECT_SEQ: str(last_seq)})
+            return True
+        except Conflict:  # perhaps by this very event, whose answer got lost
+            return _is_among(mark, await self.read(event.run_id, last_seq))
+
+    async def append_all(self, events: Sequence[Event]) -> int:
+        """Append up to 1,000 events of any runs, all or none, and return the last sequence. Raises as `publish_batch`."""
+        return await self._store_all([_message(event) for event in events])
+
+    async def append_first(self, events: Sequence[Event]) -> int:
+        """As `append_all`, where no history of these runs has anything yet.
+
+        Raises Conflict, and nothing is done, when one of them has; Unavailable (outcome unknown).
+        """
+        mark = uuid4().hex
+        try:
+            return await self._store_all([_message(event, mark, {names.EXPECT_SEQ: "0"}) for event in events])
+        except Conflict:
+            stored = await self.read(events[-1].run_id)
+            if not _is_among(mark, stored):
+                raise
+            return self._saw(stored[0].seq)  # it was this very batch, whose answer got lost
+
+    async def begun(self, run_ids: Sequence[str]) -> set[str]:
+        """Those of these runs that have a history."""
+        found = await self._reader.last(names.HISTORY, [names.stored_subject(run_id) for run_id in run_ids])
+        return {one.subject.rpartition(".")[2] for one in found}
+
+    async def first_seq(self, run_id: str) -> int:
+        """The sequence of the run's first event; 0: it has none."""
+        async for page in self.pages(run_id, 0):
+            return page[0].seq
+        return 0
+
+    async def _store_all(self, messages: Sequence[Message]) -> int:
+        seq = await self._batches.publish(messages)
+        return self._saw(seq or await self.last_seq())
+
+    def _saw(self, seq: int) -> int:
+        self.stored = max(self.stored, seq)
+        return seq
+
+    async def schedule(self, scheduled: WorkflowScheduled, started: WorkflowStarted) -> int:
+        """Append `scheduled` to a history that is empty, and have the broker append `started` when its time has come: both or none.
+        Returns the sequence of `scheduled`, or a later one.
+
+        Raises Conflict for a history that is not empty, perhaps by this very call; Unavailable (outcome unknown).
+        """
+        at = {names.SCHEDULE: f"@at {scheduled.payload.run_at}", names.SCHEDULE_TARGET: names.history_subject(started.run_id)}
+        first = _message(scheduled, uuid4().hex, {names.EXPECT_SEQ: "0"})
+        later = _message(started, uuid4().hex, at)._replace(subject=names.start_subject(started.run_id))
+        seq = await self._batches.join([first, later]) or await self.last_seq() + 1
+        return self._saw(seq - 1)  # the later one is no event yet
+
+    async def append_unless_started(self, event: WorkflowCancelled) -> bool:
+        """Append to the history of a scheduled run and take its start back, in one; False, and nothing is done: it has started.
+
+        What is expected is the end of the run's own history, not its schedule: there, a broker of several nodes knows of a start
+        that is still on its way to being stored. A signal that comes in between only means another look. Raises Unavailable
+        (outcome unknown).
+        """
+        mark = uuid4().hex
+        while True:
+            stored = await self.read(event.run_id)
+            if _is_among(mark, stored):  # the answer to an earlier try got lost
+                return True
+            if await self._reader.one(names.HISTORY, names.start_subject(event.run_id)) is None:
+                return False
+            expected = {names.MSG_ID: mark, names.EXPECT_SEQ: str(stored[-1].seq if stored else 0)}
+            with suppress(Conflict):
+                await self._append(event, {**_taking_back(event.run_id), **expected})
+                return True
+
+    async def cancel_all(self, events: Sequence[WorkflowCancelled]) -> None:
+        """Append up to 1,000 events, and take back the starts of those runs that are scheduled, all or none. Raises Unavailable."""
+        batch = uuid4().hex  # a cancellation of one of the runs alone must not pass for a repeat of this batch
+        await self._store_all([_message(event, batch, _taking_back(event.run_id)) for event in events])
+
+    async def _append(self, event: Event, headers: dict[str, str]) -> int:
+        if not self._broker.connected:
+            raise Unavailable("broker: not connected")
+        sent = self._publisher.send(names.history_subject(event.run_id), encode(event), headers, patient=False)
+        try:
+            async with asyncio.timeout(PUBLISH_DEADLINE_S):
+                return self._saw(ack_seq(await sent))
+        except TimeoutError as error:
+            raise Unavailable("the broker gave no answer in time; whether the event was stored is unknown") from error
+
+    async def read(self, run_id: str, after: int = 0) -> list[Stored]:
+        """The run's stored events after a sequence, in order. An unknown run has none."""
+        return await self._reader.subject(names.HISTORY, names.stored_subject(run_id), after + 1)
+
+    def pages(self, run_id: str, after: int = 0) -> AsyncGenerator[list[Stored]]:
+        """As `read`, with little of it in memory at a time."""
+        return self._reader.pages(names.HISTORY, names.stored_subject(run_id), after + 1)
+
+    async def at(self, run_id: str, seq: int) -> Stored | None:
+        """The run's event with this stream sequence, or None."""
+        found = await self._reader.at(names.HISTORY, seq)
+        return found if found is not None and found.subject == names.stored_subject(run_id) else None
+
+    async def remove(self, run_id: str) -> None:
+        """Delete the run's whole history, for good."""
+        await self._broker.remove(f"STREAM.PURGE.{names.HISTORY}", {"filter": names.stored_subject(run_id)})
+
+    async def last_seq(self) -> int:
+        """The stream's last sequence now, over all runs."""
+        return (await self.tip()).seq
+
+    async def tip(self) -> Tip:
+        """Which stream this is, and how far it goes now."""
+        info = await self._broker.api(f"STREAM.INFO.{names.HISTORY}", timeout_s=LEADER_S)
+        state = info["state"]
+        return Tip(info["created"], int(state["last_seq"]), datetime.fromisoformat(info["ts"]).timestamp(), int(state["first_seq"]))
+
+    async def now(self) -> float:
+        """The broker's clock, s since the epoch: what is stored from here on carries no earlier time."""
+        return (await self.tip()).at
+
+    async def seq_after(self, seq: int) -> int | None:
+        """The sequence of the first message that is stored after `seq`; None: there is none, or it was removed."""
+        try:
+            found = await self._broker.api(f"STREAM.MSG.GET.{names.HISTORY}", {"seq": seq + 1, "next_by_subj": ">"})
+        except ApiError as error:
+            if error.err_code != MESSAGE_NOT_FOUND:
+                raise
+            return None
+        return int(found["message"]["seq"])
+
+    def consume(
+        self,
+        consumer: str,
+        take: Callable[[Delivery], None],
+        *,
+        batch: int,
+        room: Callable[[], int],
+        before: Callable[[], Awaitable[None]],
+    ) -> AbstractAsyncContextManager[Pull]:
+        """Deliveries of one partition's consumer, for the time of the block. Acknowledging one acknowledges all before it.
+
+        `before` is awaited at the beginning and again whenever deliveries may have been lost on the way (a reconnect). Of large
+        events fewer than `batch` come at a time.
+        """
+        return open_pull(self._broker, names.HISTORY, consumer, take, batch=batch, room=room, before=before)
+
+    def tail(self, after: int, unwanted: tuple[bytes, ...] = ()) -> AbstractAsyncContextManager[Tail]:
+        """Everything that the stream holds after a sequence and what comes, for the time of the block; `unwanted` as in `open_tail`.
+
+        Timers are among it, under subjects of their own: so the sequence of the last delivery says how far the reader is.
+        """
+        return open_tail(self._broker, names.HISTORY, after, unwanted=unwanted)
+
+    def follow(self, run_id: str, after: int = 0) -> AsyncGenerator[Stored | None, None]:
+        """The run's events after a sequence, then each new one as it is stored. Ends never.
+
+        None when there is nothing more for the moment: once the past has been read, and after every quiet 2 s.
+        """
+        return watch(self._broker, self._reader, run_id, after)
+
+    def gulps(self, run_id: str, rings: Rings) -> AsyncGenerator[Sequence[Stored], None]:
+        """As `follow` from the beginning, many events at a time; an empty gulp when there is nothing more for the moment.
+
+        New ones come when `rings` says so of one of them, or after the quiet time: who waits for the end sleeps through the rest.
+        """
+        return gulps(self._broker, self._reader, run_id, 0, rings)
+
+
+def _is_among(mark: str, stored: Sequence[Stored]) -> bool:
+    """Whether one of these messages was sent with this id. What it says may be the same as what somebody else said."""
+    return any(mark.encode() in one.headers for one in stored)
+
+
+def _message(event: Event, batch: str | None = None, headers: Mapping[str, str] = {}) -> Message:
+    """`batch` makes an id of its own for an event that is kept from being repeated by other means."""
+    message_id = names.message_id(event) if batch is None else f"{names.message_id(event)}.{batch}"
+    return Message(names.history_subject(event.run_id), encode(event), message_id, headers)
+
+
+def _taking_back(run_id: str) -> dict[str, str]:
+    """Headers of an event with which the broker removes the run's schedule, if there is one, as it does when that fires."""
+    return {names.SCHEDULER: names.start_subject(run_id), names.SCHEDULE_NEXT: "purge"}

@@ -1,0 +1,169 @@
+"""Every stream and bucket, from one table. Making them is idempotent; one that is there and does not fit is an error, never changed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from penstock.broker import names
+from penstock.broker.nats.connection import ApiError, Broker, address
+from penstock.config import limits
+from penstock.config.logging import get_logger
+from penstock.config.process.background import all_of
+from penstock.config.settings import BrokerSettings
+from penstock.engine.errors import Conflict, Unavailable
+
+NS = 10**9
+NAME_IN_USE = 10058
+TOO_FEW_NODES = 10005
+
+# Buckets whose entries stay until somebody removes them.
+LASTING = (
+    names.DEFINITIONS,
+    names.RUNS,
+    names.SIGNALS,
+    names.CHECKPOINTS,
+    names.STICKY_BINDINGS,
+    names.APPROVAL_TOKENS,
+    names.TRIGGERS,
+    names.ENGINES,
+)
+
+# Buckets into which workers of any make write: the broker itself refuses what is larger than this.
+PAYLOADS = {names.CHECKPOINTS: limits.PAYLOAD_BYTES_MAX, names.SIGNALS: limits.SIGNAL_BYTES_MAX}
+VALUE_HEADERS_BYTES_MAX = 1024  # they count too: an expected revision, an id
+
+log = get_logger()
+
+# What makes a stream another stream. Retention by age and size may be set otherwise by an operator: that is no conflict.
+IDENTITY = (
+    "subjects",
+    "retention",
+    "storage",
+    "subject_transform",
+    "republish",
+    "max_msgs_per_subject",
+    "allow_atomic",
+    "allow_msg_schedules",
+)
+
+
+def streams(settings: BrokerSettings) -> list[dict[str, Any]]:
+    """The whole table, as the broker wants it: streams first, then buckets."""
+    history = {
+        "subjects": ["history.*", "schedule.>"],
+        "subject_transform": {"src": "history.*", "dest": f"history.{{{{partition({limits.PARTITIONS},1)}}}}.{{{{wildcard(1)}}}}"},
+        "duplicate_window": int(limits.DEDUP_WINDOW_S * NS),
+        "republish": {"src": "history.*.*", "dest": "watch.{{wildcard(2)}}"},
+        "allow_atomic": True,
+        "allow_msg_schedules": True,
+        "max_age": int((settings.history_max_age or 0) * NS),
+        "max_bytes": settings.history_max_bytes or -1,
+    }
+    telemetry = {
+        "subjects": ["telemetry.>"],
+        "duplicate_window": int(limits.DEDUP_WINDOW_S * NS),
+        "max_age": int(limits.TELEMETRY_AGE_S_MAX * NS),
+        "max_bytes": _telemetry_bytes(settings),
+    }
+    events = {"subjects": ["event.>", "cron.>"], "allow_msg_schedules": True}
+    dead = {"subjects": ["dead.>"], "max_age": int(limits.DEAD_LETTERS_AGE_S_MAX * NS)}
+    return [
+        _stream(settings, names.HISTORY, history),
+        _stream(settings, names.TASKS, {"subjects": ["task.>"], "retention": "workqueue"}),
+        _stream(settings, names.STICKY, {"subjects": ["sticky.>"], "retention": "workqueue"}),
+        _stream(settings, names.DEAD, dead),
+        _stream(settings, names.EVENTS, events),
+        _stream(settings, names.TELEMETRY, telemetry),
+        *(_bucket(settings, name) for name in LASTING),
+        _bucket(settings, names.WORKERS, ttl_s=limits.WORKER_TTL_S),
+        _bucket(settings, names.RERUN_KEYS, ttl_s=limits.RERUN_KEY_TTL_S),
+        _leases(settings),
+    ]
+
+
+def _telemetry_bytes(settings: BrokerSettings) -> int:
+    """The broker sets a stream's limit aside: in a small store of our own, telemetry must leave room for the rest."""
+    share = settings.max_store_bytes // 10 if settings.embedded else limits.TELEMETRY_BYTES_MAX
+    return min(limits.TELEMETRY_BYTES_MAX, share)
+
+
+async def provision(broker: Broker, settings: BrokerSettings) -> None:
+    """Make what is missing. Raises Conflict that names every stream which is there in another form, Unavailable as long as a
+    cluster has too few nodes up."""
+    if settings.replicas > 1 and not broker.clustered:
+        raise Conflict(f"replicas = {settings.replicas} needs a cluster: the broker at {address(settings)} is a server alone")
+    if broker.max_payload < limits.BODY_BYTES_MAX:
+        log.warning("broker_takes_small_messages_only", max_payload=broker.max_payload, wanted=limits.BODY_BYTES_MAX)
+    wanted = streams(settings)
+    problems = [problem for found in await all_of(_create(broker, one) for one in wanted) for problem in found]
+    if problems:
+        raise Conflict("\n".join(problems))
+
+
+async def restore_leases(broker: Broker, settings: BrokerSettings) -> None:
+    """Make the bucket of leases anew if it went with the broker's memory: a server alone forgets even that it was there."""
+    await _create(broker, {**_leases(settings), "metadata": {names.RESTORED: "true"}})
+
+
+def _leases(settings: BrokerSettings) -> dict[str, Any]:
+    return {**_bucket(settings, names.BRIDGE_LEASES, ttl_s=limits.BRIDGE_LEASE_TTL_S), "storage": "memory"}
+
+
+def _stream(settings: BrokerSettings, name: str, more: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "name": name,
+        "retention": "limits",
+        "storage": "file",
+        "num_replicas": settings.replicas,
+        "duplicate_window": int(limits.DEDUP_WINDOW_BROKER_S * NS),
+        "max_age": 0,
+        "max_bytes": -1,
+        "max_msgs_per_subject": -1,
+        "allow_direct": True,
+        "allow_msg_ttl": True,
+        **more,
+    }
+
+
+def _bucket(settings: BrokerSettings, name: str, ttl_s: float = 0) -> dict[str, Any]:
+    window_s = min(limits.DEDUP_WINDOW_BROKER_S, ttl_s or limits.DEDUP_WINDOW_BROKER_S)
+    return {
+        **_stream(settings, names.bucket_stream(name), {"subjects": [names.key_subject(name, ">")]}),
+        "max_msgs_per_subject": 1,
+        "max_age": int(ttl_s * NS),
+        "duplicate_window": int(window_s * NS),
+        "discard": "new",
+        "allow_rollup_hdrs": True,
+        "deny_delete": True,
+        **({"max_msg_size": PAYLOADS[name] + VALUE_HEADERS_BYTES_MAX} if name in PAYLOADS else {}),
+    }
+
+
+async def _create(broker: Broker, wanted: dict[str, Any]) -> list[str]:
+    """Make one stream; the problems with one that is there already."""
+    try:
+        await broker.api(f"STREAM.CREATE.{wanted['name']}", wanted, timeout_s=10)
+        return []
+    except ApiError as error:
+        if error.err_code == TOO_FEW_NODES:
+            raise Unavailable(f"cannot make the stream {wanted['name']}: {error}") from error
+        if error.err_code != NAME_IN_USE:
+            raise Conflict(f"cannot make the stream {wanted['name']}: {error}") from error
+    found = (await broker.api(f"STREAM.INFO.{wanted['name']}"))["config"]
+    return differences(wanted, found)
+
+
+def differences(wanted: dict[str, Any], found: dict[str, Any]) -> list[str]:
+    """What keeps an existing stream from being used, one sentence each."""
+    name = wanted["name"]
+    problems = [
+        f"the stream {name} exists with {field} = {found.get(field)!r}, expected {wanted[field]!r}"
+        for field in IDENTITY
+        if field in wanted and found.get(field) != wanted[field]
+    ]
+    if found.get("num_replicas", 1) < wanted["num_replicas"]:
+        problems.append(f"the stream {name} exists with {found['num_replicas']} replica(s), at least {wanted['num_replicas']} wanted")
+    window = found.get("duplicate_window", 0)
+    if window < limits.DEDUP_WINDOW_S * NS:
+        problems.append(f"the stream {name} exists with duplicate_window = {window / NS:g} s, at least {limits.DEDUP_WINDOW_S:g} s needed")
+    return problems

@@ -1,0 +1,64 @@
+"""What the broker is to publish at a later time: starts and timers of runs, instants of cron triggers. And what it still owes then.
+
+A broker whose storage is full at that time stores nothing, and does not try again until its next start.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator
+from datetime import datetime
+
+from penstock.broker import names
+from penstock.broker.nats.direct import DirectReader, Stored
+from penstock.broker.nats.publisher import Publisher
+from penstock.engine.errors import Conflict
+
+KEPT_IN = ((names.HISTORY, "schedule.>"), (names.EVENTS, "cron.>"))
+SCHEDULED = re.compile(rb"\r\n%s: (@at (\S+))\r\n" % names.SCHEDULE.encode())
+TARGET = re.compile(rb"\r\n%s: (\S+)\r\n" % names.SCHEDULE_TARGET.encode())
+
+
+class Schedules:
+    """A small face over the schedules of both streams. It owns nothing."""
+
+    def __init__(self, publisher: Publisher, reader: DirectReader) -> None:
+        self._publisher, self._reader = publisher, reader
+
+    async def due_before(self, at: float) -> AsyncIterator[Stored]:
+        """Those that are there though their time was before this one (the broker's clock, s since the epoch). Raises Unavailable."""
+        for stream, subjects in KEPT_IN:
+            async for page in self._reader.pages(stream, subjects):
+                for one in page:
+                    due = _due(one)
+                    if due is not None and due < at:
+                        yield one
+
+    async def repeat(self, schedule: Stored) -> bool:
+        """Put it in its own place again: the broker publishes at once what is over. False: it was published or taken back meanwhile,
+        or is no such schedule.
+
+        Raises Unavailable (outcome unknown; to do it again is safe).
+        """
+        scheduled, target = SCHEDULED.search(schedule.headers), TARGET.search(schedule.headers)
+        if scheduled is None or target is None:
+            return False
+        headers = {
+            names.SCHEDULE: scheduled[1].decode(),
+            names.SCHEDULE_TARGET: target[1].decode(),
+            names.EXPECT_SEQ: str(schedule.seq),
+        }
+        try:
+            await self._publisher.send(schedule.subject, schedule.data, headers, patient=False)
+        except Conflict:
+            return False
+        return True
+
+
+def _due(schedule: Stored) -> float | None:
+    """None for what comes again and again, and for a time that is none here: whoever may publish events may schedule some."""
+    found = SCHEDULED.search(schedule.headers)
+    try:
+        return None if found is None else datetime.fromisoformat(found[2].decode()).timestamp()
+    except (ValueError, OverflowError):
+        return None

@@ -1,0 +1,174 @@
+"""The tasks of runs that are bound to one worker: that worker's own consumers on the STICKY_TASKS stream."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+
+from msgspec import Struct
+
+from penstock.broker import names
+from penstock.broker.nats.connection import CONSUMER_NOT_FOUND, ApiError, Broker
+from penstock.broker.nats.pull import EXPIRES_S, Delivery, Pull, open_pull, take_unheld
+from penstock.broker.streams.tasks import covers
+from penstock.config.limits import ACK_WAIT_S, STICKY_CONSUMER_S
+from penstock.engine.errors import PenstockError
+
+REMEMBERED_S = 2.0  # what the broker said of a worker's consumers
+
+
+class Taken(Struct, frozen=True):
+    """Task types and worker ids of the consumers that are named by our rule, and the filters of the others."""
+
+    pairs: frozenset[tuple[str, str]] = frozenset()
+    filters: tuple[str, ...] = ()
+
+    def has(self, task: str, worker_id: str) -> bool:
+        """Whether one takes this worker's tasks of this type."""
+        if (task, worker_id) in self.pairs:
+            return True
+        wanted = names.sticky_filter(task, worker_id)
+        return any(covers(wide, wanted) for wide in self.filters)
+
+    def workers(self) -> frozenset[str]:
+        """Those who take tasks of any type."""
+        others = {names.sticky_of(one)[1] for one in self.filters if one.count(".") > 2}
+        return frozenset(worker_id for _, worker_id in self.pairs) | others
+
+
+class StickyTasks:
+    """A small face over the STICKY_TASKS stream, for those who receive from it."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._taken = Taken()
+        self._asked_at = float("-inf")
+        self._missing: dict[tuple[str, str], float] = {}
+        self._asking = asyncio.Lock()
+        self._filters: dict[str, str] = {}
+
+    def known_to_take(self, task: str, worker_id: str) -> bool | None:
+        """Whether the worker has a consumer for the type, as the broker said of it not long ago; None: it has to be asked, see `takes`.
+
+        What others asked for says nothing of one that is not there: a worker that has just come would be passed by.
+        """
+        now = time.monotonic()
+        if now - self._asked_at < REMEMBERED_S and self._taken.has(task, worker_id):
+            return True
+        return False if now - self._missing.get((task, worker_id), float("-inf")) < REMEMBERED_S else None
+
+    async def takes(self, task: str, worker_id: str) -> bool:
+        """Whether the worker has a consumer for the type now. Many who ask at once are one request. Raises Unavailable."""
+        since = time.monotonic()
+        async with self._asking:
+            if self._asked_at < since:
+                asked_at = time.monotonic()
+                self._taken, self._asked_at = await self.taken(), asked_at
+                self._missing = {pair: at for pair, at in self._missing.items() if asked_at - at < REMEMBERED_S}
+        there = self._taken.has(task, worker_id)
+        if there:
+            self._missing.pop((task, worker_id), None)
+        else:
+            self._missing[task, worker_id] = since
+        return there
+
+    async def taken(self) -> Taken:
+        """What the consumers that there are take. Raises Unavailable."""
+        listed = {name: names.sticky_consumer_parts(name) for name in await self._consumers()}
+        others = [name for name, parts in listed.items() if parts is None]
+        self._filters = {name: await self._filter(name) for name in others}
+        return Taken(frozenset(parts for parts in listed.values() if parts is not None), tuple(self._filters.values()))
+
+    async def _consumers(self) -> list[str]:
+        found: list[str] = []
+        while True:
+            answer = await self._broker.api(f"CONSUMER.NAMES.{names.STICKY}", {"offset": len(found)})
+            found += (page := answer.get("consumers") or [])
+            if not page or len(found) >= answer["total"]:
+                return found
+
+    async def _filter(self, consumer: str) -> str:
+        """Of one that somebody has named otherwise: asked once, as long as it is there."""
+        if consumer in self._filters:
+            return self._filters[consumer]
+        try:
+            config = (await self._broker.api(f"CONSUMER.INFO.{names.STICKY}.{consumer}"))["config"]
+        except ApiError:
+            return ""  # it has gone meanwhile
+        return str(config.get("filter_subject", ">"))
+
+    @asynccontextmanager
+    async def consume(
+        self,
+        task: str,
+        worker_id: str,
+        take: Callable[[Delivery], None],
+        *,
+        batch: int,
+        room: Callable[[], int],
+        expires_s: int = EXPIRES_S,
+    ) -> AsyncIterator[Pull]:
+        """Deliveries of one task type that are for this worker alone, for the time of the block."""
+
+        async def ensure() -> None:
+            await self._durable(task, worker_id)
+
+        name = names.sticky_consumer(task, worker_id)
+        more = {"batch": batch, "expires_s": expires_s}
+        async with open_pull(self._broker, names.STICKY, name, take, room=room, before=ensure, **more) as pull:
+            yield pull
+
+    async def runs(self) -> set[str]:
+        """The runs that have tasks in the stream."""
+        state = (await self._broker.api(f"STREAM.INFO.{names.STICKY}", {"subjects_filter": "sticky.>"}))["state"]
+        return {subject.rpartition(".")[2] for subject in state.get("subjects") or {}}
+
+    async def waiting(self) -> dict[tuple[str, str], list[str]]:
+        """The runs that have tasks in the stream, by task type and worker id. Raises Unavailable."""
+        found: dict[tuple[str, str], list[str]] = {}
+        if (await self._broker.api(f"STREAM.INFO.{names.STICKY}"))["state"]["messages"]:
+            state = (await self._broker.api(f"STREAM.INFO.{names.STICKY}", {"subjects_filter": "sticky.*.*.>"}))["state"]
+            for subject in state.get("subjects") or {}:
+                found.setdefault(names.sticky_of(subject), []).append(subject.rpartition(".")[2])
+        return found
+
+    @asynccontextmanager
+    async def unheld(self, task: str, worker_id: str) -> AsyncIterator[list[Delivery]]:
+        """Some tasks of this worker's that nobody holds, if nobody asks for them either: for the time of the block the caller has them.
+
+        Who does not keep a task that it has begun alive at the broker for 30 s does not hold it any more. Raises Unavailable.
+        """
+        name = names.sticky_consumer(task, worker_id)
+        try:
+            there, asked = True, (await self._broker.api(f"CONSUMER.INFO.{names.STICKY}.{name}"))["num_waiting"]
+        except ApiError as error:
+            if error.err_code != CONSUMER_NOT_FOUND:
+                raise
+            there, asked = False, 0
+            await self._durable(task, worker_id)
+        try:
+            yield [] if asked else await take_unheld(self._broker, names.STICKY, name)
+        finally:
+            if not there:  # else it would look as if the worker took such tasks
+                await self.forget(task, worker_id)
+
+    async def forget(self, task: str, worker_id: str) -> None:
+        """Remove the worker's consumer; its tasks stay, for when it comes back."""
+        with suppress(PenstockError):  # then it goes by itself
+            await self._broker.remove(f"CONSUMER.DELETE.{names.STICKY}.{names.sticky_consumer(task, worker_id)}")
+
+    async def _durable(self, task: str, worker_id: str) -> None:
+        """Made before each beginning on a new inbox: it may have gone while nobody asked."""
+        name, filter_subject = names.sticky_consumer(task, worker_id), names.sticky_filter(task, worker_id)
+        config = {
+            "name": name,
+            "durable_name": name,
+            "ack_policy": "explicit",
+            "ack_wait": int(ACK_WAIT_S * 10**9),
+            "max_ack_pending": -1,
+            "filter_subject": filter_subject,
+            "inactive_threshold": int(STICKY_CONSUMER_S * 10**9),
+        }
+        await self._broker.api(f"CONSUMER.CREATE.{names.STICKY}.{name}.{filter_subject}", {"stream_name": names.STICKY, "config": config})

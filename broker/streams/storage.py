@@ -1,0 +1,65 @@
+"""Whether the broker stores what is published: asked of the broker, stream by stream, and tried out.
+
+A server alone whose write fails, be it once, gives no answer to what is published to that stream from then on, until it is started
+again; everything else goes on, its API and its own health check among it. What it has acknowledged is in its files.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import orjson
+
+from penstock.broker import names
+from penstock.broker.nats.connection import NO_ROOM, Broker, connect
+from penstock.broker.streams.provisioning import streams
+from penstock.config.settings import BrokerSettings
+from penstock.engine.errors import Full, NotFound, Unavailable
+
+LOOK_S_MAX = 1.0
+WRITE_S_MAX = 1.5
+FAILED = (10051, 10057, 10110)  # a purge, a removal of a message, a purge
+NO_SUCH_MESSAGE = ("stream store EOF", "no message found")
+SEQ_NEVER = 2**63 - 1
+PROBE_TTL_S = 60
+
+
+async def stopped(settings: BrokerSettings) -> str | None:
+    """The error for which a stream of ours takes no messages any more; None: all of them do. Raises Unavailable, Denied."""
+    async with connect(settings, "storage", LOOK_S_MAX) as broker:
+        for stream in streams(settings):
+            if stream["storage"] == "file" and (problem := await _stopped(broker, stream)):
+                return problem
+    return None
+
+
+async def _stopped(broker: Broker, stream: dict[str, Any]) -> str | None:
+    """A removal of what cannot be there changes nothing, and is refused with the error that stopped the stream."""
+    name = stream["name"]
+    request: dict[str, Any] = {"seq": SEQ_NEVER, "no_erase": True}
+    verb = f"STREAM.MSG.DELETE.{name}"
+    if stream.get("deny_delete"):
+        verb, request = f"STREAM.PURGE.{name}", {"filter": names.NO_SUBJECT}
+    try:
+        answer = await broker.request(f"$JS.API.{verb}", orjson.dumps(request), LOOK_S_MAX)
+    except NotFound:
+        return "the broker has switched its storage off"
+    error = orjson.loads(answer.data).get("error", {})
+    text: str = error.get("description", "")
+    return text if error.get("err_code") in FAILED and text not in NO_SUCH_MESSAGE else None
+
+
+async def check_writes(broker: Broker) -> None:
+    """Have the broker store a few bytes that nobody reads. Raises Unavailable that says what keeps it from that, Full."""
+    subject = names.key_subject(names.ENGINES, names.PROBE)
+    try:
+        answer = await broker.request(subject, b"", WRITE_S_MAX, {names.TTL: str(PROBE_TTL_S)})
+    except NotFound as error:
+        raise Unavailable("the broker's storage is not available") from error
+    except Unavailable as error:
+        raise Unavailable(f"the broker stores nothing: no answer to a write in {WRITE_S_MAX:g} s") from error
+    refused = orjson.loads(answer.data).get("error")
+    if refused is None:
+        return
+    kind = Full if refused.get("err_code") in NO_ROOM else Unavailable
+    raise kind(f"the broker's storage does not work: {refused.get('description')}")

@@ -1,0 +1,123 @@
+"""The TELEMETRY stream, and the questions that a scrape asks of every process. Telemetry is advisory: nothing here waits for the broker.
+
+Messages go out without an answer. What cannot go out at once, for the connection is away or has much else to write, is dropped.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+
+import msgspec
+from msgspec import Struct
+from nats.aio.msg import Msg
+
+from penstock.broker import names
+from penstock.broker.nats.connection import Broker
+from penstock.engine.errors import PenstockError
+from penstock.telemetry.meters import Meters, Sample
+
+BEHIND_BYTES = 1 << 20  # what the connection has still to write: others come first
+SPANS_WAITING_MAX = 10_000
+STATE_S_MAX = 2.0
+
+
+class Report(Struct, frozen=True):
+    """All numbers of one process at a moment. `life` tells it from one that had the same name; `at` is RFC 3339."""
+
+    process: str
+    host: str
+    pid: int
+    life: str
+    at: str
+    metrics: list[Sample]
+
+
+class Span(Struct, frozen=True, omit_defaults=True):
+    """A piece of a run's time, with the field names of OpenTelemetry; ids in hex as in W3C Trace Context."""
+
+    trace_id: str
+    span_id: str
+    name: str
+    start_time_unix_nano: int
+    end_time_unix_nano: int
+    parent_span_id: str | None = None
+    status: str = "ok"
+    attributes: dict[str, str | int] = {}
+
+
+class StreamState(Struct, frozen=True):
+    """`percent` is how much of the stream's limit is used; 0 without a limit."""
+
+    messages: int = 0
+    bytes: int = 0
+    percent: float = 0.0
+
+
+_ENCODER = msgspec.json.Encoder()
+_REPORTS = msgspec.json.Decoder(list[Report])
+
+
+class Telemetry:
+    """One for each Store. `spans` wait here until the process writes them; what comes while too many wait is only counted."""
+
+    def __init__(self, broker: Broker, meters: Meters) -> None:
+        self._broker = broker
+        self.spans: deque[Span] = deque()
+        self._dropped = meters.counter("penstock_telemetry_dropped_total")
+
+    def offer(self, span: Span) -> None:
+        """Have the span written, soon and perhaps."""
+        if len(self.spans) < SPANS_WAITING_MAX:
+            self.spans.append(span)
+        else:
+            self._dropped.add("span")
+
+    async def send_metrics(self, report: Report) -> None:
+        await self._send(names.telemetry_subject("metrics", report.process), report, "metrics")
+
+    async def send_log(self, process: str, event: dict[str, str | int | float | bool | None]) -> None:
+        await self._send(names.telemetry_subject("log", process), event, "log")
+
+    async def send_span(self, span: Span) -> None:
+        """A repeat within 5 s is stored once."""
+        await self._send(names.telemetry_subject("span", span.trace_id), span, "span", {names.MSG_ID: f"{span.trace_id}.{span.span_id}"})
+
+    async def answer(self, reports: Callable[[], list[Report]]) -> None:
+        """Give these reports to everyone who asks, as long as the connection lives."""
+
+        async def reply(msg: Msg) -> None:
+            await self._broker.publish(msg.reply, _ENCODER.encode(reports()))
+
+        await self._broker.subscribe(names.METRICS_PING, reply)
+
+    async def ask(self, timeout_s: float) -> list[Report]:
+        """The reports of all processes that answer in this time. Raises Unavailable when not connected."""
+        answers = await self._broker.ask_all(names.METRICS_PING, lambda found: False, timeout_s)
+        return [report for answer in answers for report in _reports(answer)]
+
+    async def state(self) -> StreamState:
+        """How full the stream is; zeros when nobody can say."""
+        try:
+            info = await self._broker.api(f"STREAM.INFO.{names.TELEMETRY}", timeout_s=STATE_S_MAX)
+        except PenstockError:
+            return StreamState()
+        stored, limit = info["state"]["bytes"], info["config"].get("max_bytes", -1)
+        return StreamState(info["state"]["messages"], stored, round(100 * stored / limit, 3) if limit > 0 else 0.0)
+
+    async def _send(self, subject: str, body: object, kind: str, headers: dict[str, str] | None = None) -> None:
+        if not self._broker.connected or self._broker.unwritten > BEHIND_BYTES:
+            self._dropped.add(kind)
+            return
+        try:
+            await self._broker.publish(subject, _ENCODER.encode(body), headers=headers)
+        except PenstockError:
+            self._dropped.add(kind)
+
+
+def _reports(answer: bytes) -> list[Report]:
+    """Anyone at the broker may answer: what is no report is none."""
+    try:
+        return _REPORTS.decode(answer)
+    except msgspec.MsgspecError:
+        return []

@@ -1,0 +1,131 @@
+"""Watching one run live: the broker sends a copy of each stored event to whoever listens, for nothing when nobody does.
+
+Copies may get lost with a connection, so what is missing is read from the stream: each copy names the event before it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from contextlib import aclosing, asynccontextmanager, suppress
+
+from penstock.broker import names
+from penstock.broker.nats.connection import Broker
+from penstock.broker.nats.direct import DirectReader, Stored
+from penstock.config.limits import MIB
+from penstock.engine.errors import Unavailable
+
+QUIET_S = 2.0
+COPIES_MAX, COPIES_BYTES_MAX = 1000, 4 * MIB  # that wait for one watcher: a client may read as slowly as it likes
+SEQUENCES = re.compile(rb"Nats-Sequence: (\d+)\r\n(?:.*\r\n)*?Nats-Last-Sequence: (\d+)")
+
+
+class _Copy:
+    """An event as it was just stored; `before` is the sequence of the same run's event before it."""
+
+    __slots__ = ("before", "data", "seq")
+
+    def __init__(self, headers: bytes, data: bytes) -> None:
+        found = SEQUENCES.search(headers)
+        assert found is not None, headers
+        self.seq, self.before, self.data = int(found[1]), int(found[2]), data
+
+
+Rings = Callable[[bytes], bool]
+"""Whether an event of this body is worth waking the watcher for; others are handed over with the next that is."""
+
+
+class _Copies:
+    """What the broker has sent, until the watcher takes it."""
+
+    def __init__(self, rings: Rings | None) -> None:
+        self._rings = rings
+        self._waiting: list[_Copy] = []
+        self._bytes = 0
+        self._lost = False
+        self._rung = asyncio.Event()
+
+    async def receive(self, subject: bytes, reply: bytes, data: bytes, headers: bytes | None) -> None:
+        self._waiting.append(_Copy(headers or b"", data))
+        self._bytes += len(data)
+        if len(self._waiting) > COPIES_MAX or self._bytes > COPIES_BYTES_MAX:
+            self._waiting, self._bytes, self._lost = [], 0, True
+        if self._rings is None or self._rings(data):
+            self._rung.set()
+
+    async def take(self) -> tuple[list[_Copy], bool]:
+        """All that came, as soon as one of it rings; what did not after a quiet time, perhaps nothing. And whether some was dropped:
+        a watcher that is slow reads it from the stream."""
+        quiet = asyncio.get_running_loop().call_later(QUIET_S, self._rung.set)
+        try:
+            await self._rung.wait()
+        finally:
+            quiet.cancel()
+        self._rung.clear()
+        taken, lost = self._waiting, self._lost
+        self._waiting, self._bytes, self._lost = [], 0, False
+        return taken, lost
+
+
+async def watch(broker: Broker, reader: DirectReader, run_id: str, after: int) -> AsyncGenerator[Stored | None, None]:
+    """The run's events after a sequence, then each new one as it is stored; ends never.
+
+    None when there is nothing more for the moment: once the past has been read, and after every quiet 2 s.
+    """
+    async with aclosing(gulps(broker, reader, run_id, after)) as coming:
+        async for gulp in coming:
+            for stored in gulp:
+                yield stored
+            if not gulp:
+                yield None
+
+
+async def gulps(
+    broker: Broker, reader: DirectReader, run_id: str, after: int, rings: Rings | None = None
+) -> AsyncGenerator[Sequence[Stored], None]:
+    """As `watch`, all events at once that are there; none of them when there is nothing more for the moment.
+
+    With `rings`, new ones come when it says so of one of them, or after the quiet time.
+    """
+    subject = names.stored_subject(run_id)
+    async with _copies(broker, run_id, rings) as copies:
+        read_now = quiet = True
+        while True:
+            if read_now:
+                async for page in _read(reader, subject, after):
+                    after = page[-1].seq
+                    yield page
+            if quiet:
+                yield ()
+            taken, lost = await copies.take()
+            # A quiet time may also mean that copies were lost: a reconnect shows in nothing else.
+            quiet = not taken and not lost
+            read_now = quiet or lost
+            gulp = []
+            for copy in taken:
+                if copy.before > after:  # one in between is missing: reading brings it, and all others
+                    read_now = True
+                    break
+                if copy.seq > after:
+                    after = copy.seq
+                    gulp.append(Stored(subject, copy.seq, 0.0, copy.data))
+            if gulp:
+                yield gulp
+
+
+@asynccontextmanager
+async def _copies(broker: Broker, run_id: str, rings: Rings | None) -> AsyncIterator[_Copies]:
+    copies = _Copies(rings)
+    subscription = await broker.client.receive(names.watch_subject(run_id), copies.receive)
+    try:
+        yield copies
+    finally:
+        await broker.client.stop_receiving(subscription)
+
+
+async def _read(reader: DirectReader, subject: str, after: int) -> AsyncIterator[Sequence[Stored]]:
+    """What is stored; less of it when the broker goes away, for the next quiet time reads again."""
+    with suppress(Unavailable):
+        async for page in reader.pages(names.HISTORY, subject, after + 1):
+            yield page

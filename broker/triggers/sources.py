@@ -1,0 +1,130 @@
+"""Where triggers hear of their occurrences: a durable consumer each, on the stream that keeps what it listens to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from contextlib import AbstractAsyncContextManager
+
+from penstock.broker import names
+from penstock.broker.nats.connection import STREAM_NOT_FOUND, ApiError, Broker
+from penstock.broker.nats.pull import Delivery, Pull, open_pull
+from penstock.broker.streams.events import Events
+from penstock.broker.streams.tasks import covers
+from penstock.broker.triggers.captures import Captures
+from penstock.broker.triggers.triggers import Kept, Retired
+from penstock.engine.definition.identifiers import quoted
+from penstock.engine.errors import Invalid, NotFound, Unavailable
+from penstock.engine.trigger.trigger import Kind, Trigger
+
+PENDING_MAX = 256  # occurrences of one trigger that are being dealt with
+BATCH = 32
+ACK_WAIT_S = 10  # dealing with an occurrence takes milliseconds
+CREATE_TRIES_MAX = 10
+CONSUMER_THERE = 10148
+CONSUMER_WENT = 10149  # "does not exist", of one that is being made while somebody removes it: then it is made again
+
+
+class Sources:
+    """A small face over consumers, schedules and captures of triggers. All of it can be repeated."""
+
+    def __init__(self, broker: Broker, events: Events, captures: Captures) -> None:
+        self._broker, self._events, self._captures = broker, events, captures
+
+    async def check(self, trigger: Trigger, leaving: Collection[str]) -> None:
+        """Raises Invalid when no consumer can hear all of the trigger's subject, and no stream can be made that captures it.
+
+        What only the generations `leaving` use is as good as gone.
+        """
+        if trigger.subject is not None:
+            await self._keeping(trigger.subject.subject, leaving)
+
+    async def choose(self, kept: Kept) -> tuple[str, int]:
+        """The stream that keeps what a subject trigger listens to from now on, made if there is none; and its last sequence until now.
+
+        Raises Invalid as `check` does.
+        """
+        assert kept.trigger.subject is not None
+        subject = kept.trigger.subject.subject
+        stream = await self._keeping(subject, ()) or await self._captures.join(kept.trigger.name, kept.generation, subject)
+        if stream == names.capture_stream(kept.trigger.name, kept.generation):
+            return stream, 0  # made for it: all that is there came since
+        return stream, int((await self._broker.api(f"STREAM.INFO.{stream}"))["state"]["last_seq"])
+
+    async def open(self, kept: Kept) -> None:
+        """Make the trigger's consumer. Raises NotFound when its stream is gone."""
+        consumer = names.trigger_consumer(kept.trigger.name, kept.generation)
+        config = {
+            "name": consumer,
+            "durable_name": consumer,
+            "ack_policy": "explicit",
+            "ack_wait": ACK_WAIT_S * 10**9,
+            "max_ack_pending": 1 if kept.trigger.cron else PENDING_MAX,  # instants go one by one, in their order
+            "deliver_policy": "by_start_sequence",
+            "opt_start_seq": kept.after_seq + 1,
+            "filter_subject": _filter(kept.trigger),
+        }
+        request = {"stream_name": kept.stream, "config": config, "action": "create"}
+        for _ in range(CREATE_TRIES_MAX):
+            try:
+                await self._broker.api(f"CONSUMER.CREATE.{kept.stream}.{consumer}", request)
+                return
+            except ApiError as error:
+                if error.err_code == STREAM_NOT_FOUND:
+                    raise NotFound(f"the stream {kept.stream} is gone") from error
+                if error.err_code == CONSUMER_THERE:
+                    return
+                if error.err_code != CONSUMER_WENT:
+                    raise
+        raise Unavailable(f'the consumer of trigger "{kept.trigger.name}" is made and removed by too many at once')
+
+    async def close(self, trigger: str, retired: Retired) -> None:
+        """Remove all that a generation had."""
+        if retired.stream:
+            consumer = names.trigger_consumer(trigger, retired.generation)
+            await self._broker.remove(f"CONSUMER.DELETE.{retired.stream}.{consumer}")
+        await self._events.withdraw(trigger, retired.generation)
+        await self._captures.leave(trigger, retired.generation, retired.stream)
+
+    def consume(self, kept: Kept, take: Callable[[Delivery], None], room: Callable[[], int]) -> AbstractAsyncContextManager[Pull]:
+        """The trigger's occurrences, shared with every other process that consumes it, for the time of the block."""
+        consumer = names.trigger_consumer(kept.trigger.name, kept.generation)
+        return open_pull(self._broker, kept.stream, consumer, take, batch=BATCH, room=room)
+
+    async def _keeping(self, subject: str, leaving: Collection[str]) -> str | None:
+        """The stream, none of our captures, that keeps all of the subject. Raises Invalid for one that keeps a part of it."""
+        found = (await self._broker.api("STREAM.LIST", {"subject": subject})).get("streams") or []
+        configs = [one["config"] for one in found if not one["config"]["name"].startswith(names.CAPTURE_PREFIX)]
+        captures = {one["config"]["name"] for one in found} - {config["name"] for config in configs}
+        for config in configs:
+            if config["retention"] == "workqueue":
+                raise Invalid(f"subject: subject {quoted(subject)} is kept by the work queue {config['name']}, which nobody can share")
+            if any(covers(wide, subject) for wide in config.get("subjects", ())):
+                return str(config["name"])
+        if configs:
+            raise Invalid(f"subject: subject {quoted(subject)} is kept by the stream {configs[0]['name']}, but not all of it")
+        for captured in await self._captures.used(captures, leaving):
+            if not covers(captured, subject):
+                raise Invalid(_wider(subject, captured))
+        return None
+
+
+def _wider(subject: str, captured: str) -> str:
+    """The broker lets no two streams have the same message, and what was captured cannot be moved."""
+    return (
+        f"subject: subject {quoted(subject)} overlaps with {quoted(captured)} of another trigger and is not within it "
+        "(make the trigger with the wider subject first)"
+    )
+
+
+def _filter(trigger: Trigger) -> str:
+    match trigger.kind:
+        case Kind.CRON:
+            return names.cron_target(trigger.name)
+        case Kind.WEBHOOK:
+            return names.webhook_subject(trigger.name)
+        case Kind.EVENT:
+            assert trigger.event is not None
+            return trigger.event.subject
+        case Kind.SUBJECT:
+            assert trigger.subject is not None
+            return trigger.subject.subject

@@ -1,0 +1,134 @@
+"""The bucket of triggers: each with what it needs at the broker, so that whoever finds it can make that true, or take it away.
+
+A trigger that hears of occurrences has a generation. It gets another one whenever it begins anew: when it was made, enabled, or
+given another source. Consumers, schedules and streams carry it in their names, so what belonged to an earlier generation is
+never mistaken for what belongs to this one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+
+import msgspec
+from msgspec import Struct
+
+from penstock.broker import names
+from penstock.broker.nats.buckets import Bucket, Entry
+from penstock.config.logging import get_logger
+from penstock.engine import formats
+from penstock.engine.errors import NeedsUpgrade
+from penstock.engine.trigger.trigger import Trigger
+
+
+class Retired(Struct, frozen=True):
+    """A generation whose things at the broker are still to be removed; `stream` is empty when it had none yet."""
+
+    generation: str
+    stream: str = ""
+
+
+class Kept(Struct, frozen=True, omit_defaults=True):
+    """`generation` is empty while the trigger is disabled. It hears of what `stream` (empty: not chosen yet) holds after `after_seq`.
+
+    `since` is when the generation began (RFC 3339): for cron, instants after it. `deleted` marks one that only waits for the
+    removal of its `retired`.
+    """
+
+    trigger: Trigger
+    created_at: str
+    since: str
+    generation: str = ""
+    stream: str = ""
+    after_seq: int = 0
+    retired: tuple[Retired, ...] = ()
+    deleted: bool = False
+
+    @property
+    def settled(self) -> bool:
+        """Whether nothing is to be chosen, and nothing to be removed."""
+        return not (self.retired or self.deleted or (self.generation and not self.stream))
+
+    @property
+    def active(self) -> bool:
+        return bool(self.generation and self.stream)
+
+
+class Found(Struct, frozen=True):
+    """A name, with its trigger if it has one. `revision` is what the next write must expect."""
+
+    name: str
+    kept: Kept | None
+    revision: int
+
+
+class Progress(Struct, frozen=True):
+    """The last instant (RFC 3339) that a generation has dealt with."""
+
+    generation: str
+    at: str
+
+
+_DECODER = msgspec.json.Decoder(Kept)
+_PROGRESS = msgspec.json.Decoder(Progress)
+
+log = get_logger()
+
+
+class Triggers:
+    """A small face over the bucket. Every write expects a revision: two that change a trigger at once never lose a change."""
+
+    def __init__(self, bucket: Bucket) -> None:
+        self._bucket = bucket
+
+    async def find(self, name: str) -> Found:
+        """Also one that is deleted and not removed yet. Raises NeedsUpgrade for one that must not be written over from here."""
+        entry, revision = await self._bucket.find(name)
+        return Found(name, None if entry is None else _decoded(entry), revision)
+
+    async def all(self) -> list[Kept]:
+        """By name, with those that are deleted and not removed yet; without those that need an upgrade to be read."""
+        entries = await self._bucket.all()
+        found = [_readable(entry) for entry in sorted(entries, key=lambda entry: entry.key) if "/" not in entry.key]
+        return [kept for kept in found if kept is not None]
+
+    async def write(self, found: Found, kept: Kept) -> Found:
+        """Put another state in place of what was found. Raises Conflict if that has changed meanwhile."""
+        return Found(found.name, kept, await self._bucket.put(found.name, msgspec.json.encode(kept), found.revision))
+
+    async def remove(self, found: Found) -> None:
+        """Forget it. Raises Conflict if it has changed since it was found."""
+        await self._bucket.delete(found.name, found.revision)
+        await self._bucket.purge(names.progress_key(found.name))
+
+    async def progress(self, name: str) -> Progress | None:
+        entry = await self._bucket.get(names.progress_key(name))
+        try:
+            return None if entry is None else _PROGRESS.decode(entry.value)
+        except msgspec.MsgspecError:
+            return None
+
+    async def set_progress(self, name: str, progress: Progress) -> None:
+        await self._bucket.put(names.progress_key(name), msgspec.json.encode(progress))
+
+    def ringing(self, callback: Callable[[], None]) -> AbstractAsyncContextManager[None]:
+        """Have `callback` called about when a trigger is written, for the time of the block. A doorbell: it may miss some."""
+        return self._bucket.ringing(">", lambda key: None if "/" in key else callback())
+
+
+def _decoded(entry: Entry) -> Kept | None:
+    """What somebody else has written there is as good as nothing."""
+    try:
+        formats.check(entry.value)
+        return _DECODER.decode(entry.value)
+    except msgspec.MsgspecError as error:
+        log.error("trigger_unreadable", key=entry.key, error=str(error))
+        return None
+
+
+def _readable(entry: Entry) -> Kept | None:
+    try:
+        return _decoded(entry)
+    except NeedsUpgrade as error:
+        log.warning("trigger_left_out", key=entry.key, reason=str(error))
+        return None

@@ -1,0 +1,64 @@
+"""What workers and the service tell each other, whatever the transport: tasks, registrations, and the word for a failure for good.
+
+Nothing here needs the broker's client: a worker inside an application imports this long before it connects to anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+import orjson
+from msgspec import UNSET, Raw, Struct, UnsetType
+
+from penstock.config.limits import WORKER_TASKS_DEFAULT
+from penstock.engine.run.events import NULL
+
+NON_RETRIABLE = "non_retriable"
+
+
+class TaskPayload(Struct, frozen=True, omit_defaults=True):
+    """What a worker receives. `attempt` counts from 1, `iteration` from 0; `metadata` is the step's own.
+
+    `step_type` is agent_loop for a step that may go on with another iteration.
+    """
+
+    task_id: str
+    run_id: str
+    step_id: str
+    iteration: int = 0
+    attempt: int = 1
+    input: Raw = NULL
+    workflow_name: str = ""
+    metadata: dict[str, str] = {}
+    step_type: str = "normal"
+
+
+class WorkerRegistration(Struct, frozen=True, kw_only=True):
+    """As stored. Workers in other languages may leave out everything but the first two. `worker_group`: it takes only tasks of
+    steps with this group."""
+
+    worker_id: str
+    task_types: tuple[str, ...]
+    language: str = ""
+    transport: str = ""
+    max_tasks: int = WORKER_TASKS_DEFAULT
+    metadata: Mapping[str, str] = {}
+    hostname: str = ""
+    pid: int = 0
+    version: str = ""
+    last_seen: str = ""
+    worker_group: str | UnsetType = UNSET
+
+
+_DECODER = msgspec.json.Decoder(TaskPayload)
+
+
+def decode(body: bytes) -> TaskPayload:
+    """Raises msgspec.MsgspecError for what is no task."""
+    return _DECODER.decode(body)
+
+
+def decode_input(task: TaskPayload) -> object:
+    """The task's input as Python values."""
+    return orjson.loads(bytes(task.input))

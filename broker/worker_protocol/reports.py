@@ -1,0 +1,96 @@
+"""The facts that are reported of one execution of a step: events, out of its task or its lease."""
+
+from __future__ import annotations
+
+import time
+from functools import lru_cache
+
+from msgspec import UNSET, Raw, UnsetType
+
+from penstock.broker.records.pauses import Execution
+from penstock.engine.run.events import Failure, PauseRef, StepCompleted, StepContinue, StepFailed, StepPaused, StepStarted
+
+
+def now() -> str:
+    """This moment, RFC 3339, UTC. Twice a task: hence not by way of datetime, which takes three times as long."""
+    seconds, rest_ns = divmod(time.time_ns(), 10**9)
+    return f"{_second(seconds)}.{rest_ns // 1000:06d}Z"
+
+
+def started(task: Execution, worker_id: str | None, at: str | None = None, *, delivery: int = 1) -> StepStarted:
+    """`at` is when that was (RFC 3339), if it is not now; `delivery` the one of the task that was begun, as the broker counts them."""
+    return StepStarted(
+        run_id=task.run_id,
+        step_id=task.step_id,
+        timestamp=at or now(),
+        worker_id=worker_id,
+        attempt_number=task.attempt,
+        iteration=task.iteration or None,
+        delivery=delivery,
+    )
+
+
+def paused(task: Execution, worker_id: str | None, delay_s: float, name: str | None, *, delivery: int) -> StepPaused:
+    """The worker of this delivery has put the task aside, and wants it again after the delay."""
+    return StepPaused(
+        run_id=task.run_id,
+        step_id=task.step_id,
+        timestamp=now(),
+        worker_id=worker_id,
+        attempt_number=task.attempt,
+        iteration=task.iteration or None,
+        delivery=delivery,
+        payload=PauseRef(round(delay_s * 1000), name),
+    )
+
+
+def completed(task: Execution, worker_id: str | None, output: bytes | None) -> StepCompleted:
+    """`output` is JSON; None: the step has none."""
+    return StepCompleted(
+        run_id=task.run_id,
+        step_id=task.step_id,
+        timestamp=now(),
+        worker_id=worker_id,
+        attempt_number=task.attempt,
+        iteration=task.iteration or None,
+        payload=_payload(output),
+    )
+
+
+def continued(task: Execution, worker_id: str | None, value: bytes | None) -> StepContinue:
+    """`value` is JSON, the input of the next iteration; None: it has none."""
+    return StepContinue(
+        run_id=task.run_id,
+        step_id=task.step_id,
+        timestamp=now(),
+        worker_id=worker_id,
+        attempt_number=task.attempt,
+        iteration=task.iteration or None,
+        payload=_payload(value),
+    )
+
+
+def failed(task: Execution, worker_id: str | None, failure: Failure) -> StepFailed:
+    return StepFailed(
+        run_id=task.run_id,
+        step_id=task.step_id,
+        timestamp=now(),
+        worker_id=worker_id,
+        attempt_number=task.attempt,
+        iteration=task.iteration or None,
+        payload=failure,
+    )
+
+
+def failed_unread(run_id: str, step_id: str, worker_id: str | None, failure: Failure) -> StepFailed:
+    """For a task of which only the ids can be read: it speaks of the current attempt."""
+    return StepFailed(run_id=run_id, step_id=step_id, timestamp=now(), worker_id=worker_id, payload=failure)
+
+
+def _payload(body: bytes | None) -> Raw | UnsetType:
+    return UNSET if body is None else Raw(body)
+
+
+@lru_cache(2)
+def _second(seconds: int) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds))

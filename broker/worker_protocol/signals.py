@@ -1,0 +1,58 @@
+"""Signals of runs: wait for one, send one."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+
+from penstock.broker import names
+from penstock.broker.store import Store
+from penstock.broker.worker_protocol.reports import now
+from penstock.config.process.crash_points import reached
+from penstock.engine.run.events import SignalReceived, SignalRef
+
+POLL_S = 5.0  # the doorbell may miss a ring
+SOON_S = 0.02  # or ring before what it rings for can be read
+
+
+async def get(store: Store, run_id: str, name: str) -> bytes | None:
+    """The payload of the run's signal, None when there is none. Raises Unavailable."""
+    entry = await store.signals.get(names.signal_key(run_id, name))
+    return None if entry is None else entry.value
+
+
+async def wait(store: Store, run_id: str, name: str) -> bytes:
+    """The payload of the run's signal, as soon as it is there; one that came before counts. Raises Unavailable."""
+    async with store.signals.doorbell(names.signal_key(run_id, name)) as rung:
+        again_s = SOON_S  # what was written just before the doorbell was hung up may be about to be readable, too
+        while True:
+            rung.clear()
+            payload = await get(store, run_id, name)
+            if payload is not None:
+                return payload
+            with suppress(TimeoutError):
+                async with asyncio.timeout(again_s):
+                    await rung.wait()
+            again_s = SOON_S if rung.is_set() else min(again_s * 2, POLL_S)
+
+
+async def send(store: Store, run_id: str, name: str, payload: bytes) -> None:
+    """Store the signal, then tell the run's history. Raises Unavailable: whether both were done is unknown, sending it again is fine."""
+    revision = await put(store, run_id, name, payload)
+    reached("signal.stored")
+    await store.history.append(_received(run_id, name, len(payload)), message_id=names.signal_message_id(run_id, name, revision))
+    reached("signal.told")
+
+
+async def put(store: Store, run_id: str, name: str, payload: bytes) -> int:
+    """Store the signal; returns its revision. Raises Unavailable: whether it was stored is unknown."""
+    return await store.signals.put(names.signal_key(run_id, name), payload)
+
+
+async def tell(store: Store, run_id: str, name: str, size: int, revision: int) -> None:
+    """Tell the run's history of a stored signal; returns once it is told, however long the broker is away."""
+    await store.history.send(_received(run_id, name, size), names.signal_message_id(run_id, name, revision))
+
+
+def _received(run_id: str, name: str, size: int) -> SignalReceived:
+    return SignalReceived(run_id=run_id, timestamp=now(), payload=SignalRef(name=name, size=size))

@@ -1,0 +1,201 @@
+"""`penstock run cancel`, `retry` and `bulk`: what is done to many runs at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
+
+import click
+from msgspec import UNSET, UnsetType
+
+from penstock.cli.terminal import documents, output
+from penstock.cli.terminal.ids import RunId
+from penstock.cli.terminal.session import REFUSED, Command, Session
+from penstock.cli.terminal.times import Past
+from penstock.config.limits import MATCHING_RUNS_MAX
+from penstock.engine.errors import PenstockError, Unavailable
+
+if TYPE_CHECKING:
+    from penstock.client.client import Client, Matching
+    from penstock.client.views import CancelledRuns, RetriedRun, RetriedRuns, SkippedRun
+
+    M = TypeVar("M", bound=Matching)
+    P = TypeVar("P", CancelledRuns, RetriedRuns)
+
+T = TypeVar("T")
+
+RUN_IDS = click.argument("run_ids", metavar="[ID]...", nargs=-1, type=RunId())
+AFTER = click.option(
+    "--after", metavar="TIME", type=Past(), help="Only runs created at this time or later: 2026-01-31T12:00:00Z, or 1h ago."
+)
+BEFORE = click.option(
+    "--before", metavar="TIME", type=Past(), help="Only runs created at this time or earlier: 2026-01-31T12:00:00Z, or 1h ago."
+)
+DRY_RUN = click.option("--dry-run", is_flag=True, help="Show what would be done, and do nothing.")
+
+
+@click.command(cls=Command)
+@RUN_IDS
+@click.option("--reason", help="Kept in the history of the runs ID...")
+@click.option("--workflow", metavar="W", help="Instead of ID...: all runs of this workflow that have not ended.")
+@click.option(
+    "--status", type=click.Choice(("running", "pending", "all")), help="With --workflow. pending: also scheduled.  [default: all]"
+)
+@AFTER
+@BEFORE
+@DRY_RUN
+@click.pass_obj
+def cancel(session: Session, /, run_ids: tuple[str, ...], reason: str | None, workflow: str | None, **matching: Any) -> None:
+    """Cancel the runs ID..., or those of a workflow. A run that cannot be cancelled does not keep the others from it."""
+    _either(run_ids, workflow)
+    client = session.client()
+    if workflow is None:
+        _no_options("--workflow", **matching)
+        _each(run_ids, lambda run_id: client.cancel(run_id, reason), lambda done: f"{done.run_id} {done.status}")
+    else:
+        _no_options("ID...", reason=reason)
+        _cancel_all(client, workflow, matching)
+
+
+@click.command(cls=Command)
+@RUN_IDS
+@click.option("--workflow", metavar="W", help="Instead of ID...: all failed runs of this workflow.")
+@click.option(
+    "--mode",
+    type=click.Choice(("replay", "rerun")),
+    help="replay: the runs go on at what failed. rerun: new runs with the same inputs.  [default of ID...: replay]",
+)
+@click.option("--again", is_flag=True, help="With rerun: also runs that were rerun already.")
+@AFTER
+@BEFORE
+@DRY_RUN
+@click.pass_obj
+def retry(session: Session, /, run_ids: tuple[str, ...], workflow: str | None, mode: str | None, again: bool, **matching: Any) -> None:
+    """Have the failed runs ID..., or those of a workflow, go on at what failed, or start them anew (once, however often it is called)."""
+    _either(run_ids, workflow)
+    if again and mode != "rerun":
+        raise click.UsageError("--again can be given with --mode rerun only")
+    client, once = session.client(), mode == "rerun" and not again
+    if workflow is None:
+        _no_options("--workflow", **matching)
+        _each(run_ids, lambda run_id: client.retry(run_id, mode or "replay", once=once), lambda done: _retried(done, "resumed"))
+    elif mode is None:
+        raise click.UsageError("--workflow needs --mode: replay or rerun")
+    else:
+        _retry_all(client, workflow, mode, {**matching, "once": once})
+
+
+@click.command(cls=Command)
+@click.argument("workflow")
+@click.argument("file", type=click.File("rb"))
+@click.pass_obj
+def bulk(session: Session, workflow: str, file: BinaryIO) -> None:
+    """Start one run of WORKFLOW per input in FILE (a JSON array, or JSON lines; - for stdin) and print the run ids.
+
+    Each request starts up to 1000 runs, all of them or none; after an error, the ids printed are of those that started.
+    """
+    client, inputs = session.client(), documents.bulk_inputs(file.read())
+    run_ids: list[str] = []
+    try:
+        with output.progress("starting", len(inputs)) as advance:
+            for part in documents.requests(inputs):
+                run_ids += client.bulk(workflow, part).run_ids
+                advance(len(part), len(inputs))
+    finally:
+        output.show({"run_ids": run_ids, "total": len(run_ids)}, lambda: _lines(run_ids))
+
+
+def _no_options(other: str, **given: object) -> None:
+    """Raises UsageError for options that belong to the other way of use."""
+    wrong = [f"--{name.replace('_', '-')}" for name, value in given.items() if value]
+    if wrong:
+        raise click.UsageError(f"{', '.join(wrong)} can be given with {other} only")
+
+
+def _either(run_ids: tuple[str, ...], workflow: str | None) -> None:
+    if bool(run_ids) == (workflow is not None):
+        raise click.UsageError("give either ID... or --workflow")
+
+
+def _each(run_ids: tuple[str, ...], ask: Callable[[str], T], line: Callable[[T], str]) -> None:
+    """Ask for one run after the other. One that is refused is told on stderr, and makes the exit code 1."""
+    done = [answer for run_id in run_ids if (answer := _one(run_id, ask)) is not None]
+    output.show(done, lambda: _lines(map(line, done)))
+    if len(done) < len(run_ids):
+        click.get_current_context().exit(REFUSED)
+
+
+def _one(run_id: str, ask: Callable[[str], T]) -> T | None:
+    try:
+        return ask(run_id)
+    except Unavailable:
+        raise
+    except PenstockError as error:
+        text = str(error) if run_id in str(error) else f"{run_id}: {error}"
+        click.echo(f"Error: {output.printable(text)}", err=True)
+        return None
+
+
+def _cancel_all(client: Client, workflow: str, matching: dict[str, Any]) -> None:
+    from penstock.client.client import ToCancel
+    from penstock.client.views import CancelledRuns
+
+    parts: list[CancelledRuns] = []
+    try:
+        _in_parts("cancelling", client.cancel_all, ToCancel(workflow_id=workflow, **matching), parts)
+    finally:  # after an error, what was done before it
+        cancelled, skipped = [one for part in parts for one in part.cancelled], [one for part in parts for one in part.skipped]
+        done = CancelledRuns(cancelled, skipped, sum(part.total for part in parts), matching["dry_run"])
+        output.show(done, lambda: _show_cancelled(done))
+
+
+def _retry_all(client: Client, workflow: str, mode: str, matching: dict[str, Any]) -> None:
+    from penstock.client.client import ToRetry
+    from penstock.client.views import RetriedRuns
+
+    parts: list[RetriedRuns] = []
+    try:
+        _in_parts("retrying", client.retry_all, ToRetry(workflow_id=workflow, mode=mode, **matching), parts)
+    finally:  # as in _cancel_all
+        retried, skipped = [one for part in parts for one in part.retried], [one for part in parts for one in part.skipped]
+        done = RetriedRuns(retried, skipped, sum(part.total for part in parts), matching["dry_run"])
+        output.show(done, lambda: _show_retried(done))
+
+
+def _in_parts(title: str, ask: Callable[[M], P], matching: M, parts: list[P]) -> None:
+    """Ask for all that matches, 1,000 runs at a time, and add the answers to `parts` as they come."""
+    from msgspec.structs import replace
+
+    cursor = None
+    with output.progress(title) as advance:
+        while cursor is not UNSET:
+            answer = ask(replace(matching, limit=MATCHING_RUNS_MAX, cursor=cursor))
+            parts.append(answer)
+            done = sum(part.total for part in parts)
+            advance(answer.total, done + (0 if isinstance(answer.remaining, UnsetType) else answer.remaining))
+            cursor = answer.next
+
+
+def _show_cancelled(done: CancelledRuns) -> None:
+    word = "would be cancelled" if done.dry_run else "cancelled"
+    _lines(f"{run_id} {word}" for run_id in done.cancelled)
+    _show_skipped(done.skipped)
+
+
+def _show_retried(done: RetriedRuns) -> None:
+    word = "would be retried" if done.dry_run else "resumed"
+    _lines(_retried(one, word) for one in done.retried)
+    _show_skipped(done.skipped)
+
+
+def _retried(one: RetriedRun, word: str) -> str:
+    return f"{one.original_run_id} {f'again as {one.new_run_id}' if one.new_run_id else word}"
+
+
+def _show_skipped(skipped: Iterable[SkippedRun]) -> None:
+    _lines(output.printable(f"{one.run_id} skipped: {one.reason}") for one in skipped)
+
+
+def _lines(lines: Iterable[str]) -> None:
+    for line in lines:
+        click.echo(line)

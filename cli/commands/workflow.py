@@ -1,0 +1,77 @@
+"""`penstock workflow`: register, list, show, validate."""
+
+from __future__ import annotations
+
+from typing import BinaryIO
+
+import click
+import orjson
+from msgspec import Raw
+
+from penstock.cli.terminal import documents, output
+from penstock.cli.terminal.session import Group, Session
+from penstock.engine.definition.definitions import WorkflowDef, to_json
+
+FILE = click.argument("file", type=click.File("rb"))
+
+
+@click.group(cls=Group)
+def workflow() -> None:
+    """Register, list, show and check workflows."""
+
+
+@workflow.command()
+@FILE
+@click.pass_obj
+def register(session: Session, file: BinaryIO) -> None:
+    """Register the workflow in FILE (JSON or TOML, - for stdin), or replace the one of that name."""
+    answer = session.client().register(documents.definition(file))
+    output.show(answer, lambda: click.echo(f"{answer.status} {answer.name}"))
+
+
+@workflow.command("list")
+@click.pass_obj
+def list_workflows(session: Session) -> None:
+    """List the workflows."""
+    found = session.client().workflows()
+    rows = [(item.name, item.version, str(len(item.steps)), item.description or "") for item in found]
+    output.show([_raw(item) for item in found], lambda: output.table(("WORKFLOW", "VERSION", "STEPS", "DESCRIPTION"), rows))
+
+
+@workflow.command()
+@click.argument("name")
+@click.pass_obj
+def show(session: Session, name: str) -> None:
+    """Show the workflow NAME with its steps."""
+    found = session.client().workflow(name)
+    output.show(_raw(found), lambda: _describe(found))
+
+
+@workflow.command()
+@FILE
+def validate(file: BinaryIO) -> None:
+    """Check the workflow in FILE (JSON or TOML, - for stdin), without a service."""
+    from penstock.engine.definition.validation import parse
+
+    found = parse(orjson.loads(documents.definition(file)))
+    steps = "1 step" if len(found.steps) == 1 else f"{len(found.steps)} steps"
+    text = f"valid: {found.name}, version {found.version}, {steps}"
+    output.show({"valid": True, "name": found.name, "version": found.version}, lambda: click.echo(text))
+
+
+def _raw(definition: WorkflowDef) -> Raw:
+    return Raw(to_json(definition))
+
+
+def _describe(definition: WorkflowDef) -> None:
+    output.fields(
+        [
+            ("workflow", definition.name),
+            ("version", definition.version),
+            ("timeout", definition.timeout or ""),
+            ("description", definition.description or ""),
+        ]
+    )
+    click.echo()
+    rows = [(step.id, step.task, str(step.type), ", ".join(step.depends_on), step.timeout or "") for step in definition.steps]
+    output.table(("STEP", "TASK", "TYPE", "DEPENDS ON", "TIMEOUT"), rows)

@@ -1,0 +1,138 @@
+"""A run for the eye: its steps as a table, its events as lines, both live."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+import click
+import msgspec
+from msgspec import UnsetType
+
+from penstock.cli.terminal import output, times
+from penstock.cli.terminal.session import as_json
+from penstock.engine.errors import Unavailable
+
+if TYPE_CHECKING:
+    from rich.console import Group
+
+    from penstock.client.client import Client
+    from penstock.client.views import EventView, RunView
+
+LIST_HEADERS = ("RUN", "WORKFLOW", "STATUS", "CREATED", "TOOK")
+STEP_HEADERS = ("STEP", "STATUS", "ATTEMPT", "TOOK", "WORKER", "OUTPUT OR ERROR")
+REFRESH_S = 0.2
+FAILURES_MAX = 7  # in a row, each after twice the time: half a minute
+
+
+def list_row(run: RunView) -> tuple[str, ...]:
+    return (run.run_id, run.workflow_id, run.status, times.age(run.created_at), _took(run))
+
+
+def describe(run: RunView) -> None:
+    """The run's own fields, an empty line, its steps, and where their errors came from."""
+    output.fields(_fields(run))
+    click.echo()
+    output.table(STEP_HEADERS, step_rows(run))
+    for step_id, step in run.steps.items():
+        if isinstance(step.traceback, str):
+            click.echo(f"\n{step_id}:")
+            click.echo("\n".join(f"  {output.printable(line)}" for line in step.traceback.splitlines()))
+
+
+def step_rows(run: RunView) -> list[tuple[str, ...]]:
+    """In the order that the service gives; outputs of finished steps, errors of failed ones."""
+    return [
+        (
+            step_id,
+            step.status,
+            str(step.attempts or ""),
+            times.took(step.started_at, step.finished_at) if step.started_at and (step.finished_at or not run.ended) else "",
+            output.optional(step.worker_id),
+            output.optional(step.error or step.output) or _size(step.output_bytes),
+        )
+        for step_id, step in run.steps.items()
+    ]
+
+
+def _size(left_out: int | UnsetType) -> str:
+    """How large a payload is that was left out."""
+    return "" if isinstance(left_out, UnsetType) else f"{left_out} bytes"
+
+
+def print_events(events: Iterable[EventView]) -> None:
+    """One line an event, as soon as it is there: JSON with `--json`, else time, type, step and payload."""
+    as_lines = as_json()
+    for event in events:
+        click.echo(msgspec.json.encode(event).decode() if as_lines else event_line(event))
+
+
+def event_line(event: EventView) -> str:
+    """`SEQ  TIME  TYPE  STEP  attempt N  iteration N  delivery N  by WORKER  PAYLOAD`, without what it has not."""
+    told = (("attempt", event.attempt_number), ("iteration", event.iteration), ("delivery", event.delivery), ("by", event.worker_id))
+    numbers = [f"{name} {value}" for name, value in told if value]
+    parts = [times.moment(event.timestamp, "milliseconds"), event.type, output.optional(event.step_id), *numbers]
+    return "  ".join([str(event.seq), *(output.printable(part) for part in parts if part), *_payload(event)])
+
+
+def _payload(event: EventView) -> list[str]:
+    return [] if isinstance(event.payload, UnsetType) else [output.cell(output.optional(event.payload))]
+
+
+def is_live() -> bool:
+    """A terminal that shows text for people."""
+    return sys.stdout.isatty() and not as_json()
+
+
+def watch_live(client: Client, run_id: str, *, transient: bool = False) -> RunView:
+    """Redraw the steps until the run ends; returns it as it ended. `transient`: nothing is left of it then.
+
+    A service that goes away is waited for, as long as the client's `follow` does. Raises Unavailable after that.
+    """
+    from rich import get_console
+    from rich.live import Live
+
+    run, failures = client.run(run_id), 0
+    with Live(_drawn(run, get_console().width), auto_refresh=False, transient=transient) as live:
+        while not run.ended:
+            time.sleep(REFRESH_S * 2**failures)
+            try:
+                run, failures = client.run(run_id), 0
+            except Unavailable:
+                failures += 1
+                if failures > FAILURES_MAX:
+                    raise
+            live.update(_drawn(run, live.console.width), refresh=True)
+    return run
+
+
+def _drawn(run: RunView, width: int) -> Group:
+    from rich.console import Group
+    from rich.text import Text
+
+    head = Text(f"{run.run_id}  {run.workflow_id}  ") + Text(run.status, output.STATUS_STYLES.get(run.status, ""))
+    rows = [[output.cell(text) for text in row] for row in step_rows(run)]
+    return Group(head + Text(f"  {_took(run)}"), output.rich_table(STEP_HEADERS, rows, width))
+
+
+def _fields(run: RunView) -> list[tuple[str, str]]:
+    optional = output.optional
+    return [
+        ("run", run.run_id),
+        ("workflow", f"{run.workflow_id} {optional(run.version)}".rstrip()),
+        ("status", run.status),
+        ("created", times.moment(run.created_at)),
+        ("run at", times.moment(run.run_at)),
+        ("took", _took(run)),
+        ("input", optional(run.input) or _size(run.input_bytes)),
+        ("output", optional(run.output)),
+        ("error", optional(run.error)),
+        ("parent", optional(run.parent)),
+        ("rerun of", optional(run.rerun_of)),
+    ]
+
+
+def _took(run: RunView) -> str:
+    return times.took(run.started_at, run.finished_at)

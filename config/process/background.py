@@ -1,0 +1,188 @@
+"""Work that runs beside other work. Tasks are started here and nowhere else: so none dies unseen, and none is collected while it runs.
+
+    start        one task; its owner keeps it, awaits it or cancels it
+    begin        the same for thousands a second
+    background   a loop beside a block: when it dies, the block ends with its error
+    restarting   a loop beside a block: when it dies, it is begun again
+    all_of       several at once: an error ends the others (`both`: of two kinds)
+    each_of      several at once: the error of one is its result, and not the others' business
+
+To die is to end by an error that is not `expected`. That is logged (background_failed) and counted in FAILURES. Whoever is cancelled
+here stays cancelled: nothing in this file swallows it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import Any, TypeVar
+
+from penstock.config.logging import get_logger
+from penstock.config.process.sparing import sparingly
+
+AGAIN_S, AGAIN_S_MAX = 1.0, 30.0  # before a loop is begun again: twice as long each time, until it has lived longer than the latter
+
+FAILURES: Counter[str] = Counter()
+"""Deaths in this process, by the name of the work."""
+
+T = TypeVar("T")
+U = TypeVar("U")
+Work = Coroutine[Any, Any, T]
+Errors = type[BaseException] | tuple[type[BaseException], ...]
+
+_running: set[asyncio.Task[Any]] = set()  # a loop holds its tasks weakly
+_watched: asyncio.AbstractEventLoop | None = None  # the loop that tells `_untold`; to ask the loop itself takes as long as a task
+
+log = get_logger()
+
+
+def start(work: Work[T], *, name: str, over: Callable[[], None] | None = None, expected: Errors = ()) -> asyncio.Task[T]:
+    """Begin a task. `over` is called when it has ended in any way but by cancellation; it ends or restarts what depends on it.
+
+    `expected` are errors that somebody who awaits the task deals with. `name` says what it does: it is a label of a metric.
+    """
+    task = asyncio.get_running_loop().create_task(work)
+    _running.add(task)
+    task.add_done_callback(partial(_ended, name, over, expected))
+    return task
+
+
+def begin(work: Work[None], *, name: str) -> asyncio.Task[None]:
+    """As `start`, at a third of the price, for work whose owner keeps the task and lets go of it when it has ended: for what begins
+    thousands of times a second. An error that ends it is told by the loop, once nobody has the task any more."""
+    global _watched
+    loop = asyncio.get_running_loop()
+    if loop is not _watched:
+        _watched = loop
+        loop.set_exception_handler(_untold)
+    return loop.create_task(work, name=name)
+
+
+@asynccontextmanager
+async def background(work: Work[None], *, name: str, expected: Errors = ()) -> AsyncIterator[None]:
+    """`work` runs until the block is left. If it dies before, the block is cancelled, and its error is raised in place of that."""
+    inside = True
+
+    def over() -> None:
+        if inside and task.exception() is not None:
+            block.reschedule(0)
+
+    block = asyncio.timeout(None)
+    task = start(work, name=name, over=over, expected=expected)
+    try:
+        async with block:
+            yield
+    except TimeoutError:
+        if not block.expired():
+            raise
+    finally:
+        inside = False
+        await end(task)
+    if block.expired() and (error := task.exception()) is not None:
+        raise error
+
+
+@asynccontextmanager
+async def restarting(loop: Callable[[], Work[object]], *, name: str, again_s: float = AGAIN_S) -> AsyncIterator[None]:
+    """The loop runs until the block is left, or until it returns. If it dies, it is begun again after a pause."""
+    task = start(again_and_again(loop, name=name, again_s=again_s), name=name)
+    try:
+        yield
+    finally:
+        await end(task)
+
+
+async def again_and_again(loop: Callable[[], Work[object]], *, name: str, again_s: float = AGAIN_S) -> None:
+    """As `restarting`, for who has nothing to do beside it."""
+    pause_s = again_s
+    while True:
+        began_at = time.monotonic()
+        try:
+            await loop()
+            return
+        except Exception as error:
+            report(name, error)
+        if time.monotonic() - began_at > AGAIN_S_MAX:
+            pause_s = again_s
+        await asyncio.sleep(pause_s)
+        pause_s = min(2 * pause_s, AGAIN_S_MAX)
+
+
+async def end(*tasks: asyncio.Task[Any]) -> None:
+    """Cancel these and wait until they have ended. What they end with is not raised: who started them is told."""
+    for task in tasks:
+        task.cancel()
+    if tasks:
+        await asyncio.wait(tasks)
+
+
+async def all_of(works: Iterable[Work[T]]) -> list[T]:
+    """All results, in the order of the works. An error ends the others, and is raised as it is once they have ended."""
+    tasks = [asyncio.get_running_loop().create_task(work) for work in works]
+    try:
+        if tasks:
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
+    finally:
+        await end(*(task for task in tasks if not task.done()))
+    errors = [error for task in tasks if not task.cancelled() and (error := task.exception())]
+    if errors:
+        raise errors[0]
+    return [task.result() for task in tasks]
+
+
+async def both(one: Work[T], other: Work[U]) -> tuple[T, U]:
+    """As `all_of`, of two kinds."""
+    works: list[Work[Any]] = [one, other]
+    first, second = await all_of(works)
+    return first, second
+
+
+async def each_of(works: Iterable[Work[T]]) -> list[T | Exception]:
+    """All results or errors, in the order of the works."""
+    return await all_of(map(_caught, works))
+
+
+async def first_of(*works: Work[object], name: str) -> None:
+    """Return when one of them does; the others are cancelled."""
+    tasks = [start(work, name=name) for work in works]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        await end(*tasks)
+
+
+def report(name: str, error: BaseException) -> None:
+    """Log and count an error that nobody expected of this work."""
+    FAILURES[name] += 1
+    sparingly(log, "background_failed", "error", of=name, work=name, error=f"{type(error).__name__}: {error}", exc_info=error)
+
+
+def _ended(name: str, over: Callable[[], None] | None, expected: Errors, task: asyncio.Task[Any]) -> None:
+    _running.discard(task)
+    if task.cancelled():
+        return
+    error = task.exception()
+    if error is not None and not isinstance(error, expected):
+        report(name, error)
+    if over is not None:
+        over()
+
+
+def _untold(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """What the loop has to say: of a task that nobody asked for its error, that, and everything else as usual."""
+    task, error = context.get("task") or context.get("future"), context.get("exception")
+    if isinstance(task, asyncio.Task) and isinstance(error, Exception):
+        report(task.get_name(), error)
+    else:
+        loop.default_exception_handler(context)
+
+
+async def _caught(work: Work[T]) -> T | Exception:
+    try:
+        return await work
+    except Exception as error:
+        return error

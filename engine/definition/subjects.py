@@ -1,0 +1,36 @@
+"""Subjects of the broker that users name: where they may point, and where they may not."""
+
+from __future__ import annotations
+
+import re
+
+from penstock.engine.definition.identifiers import json_type, quoted
+
+SUBJECT_CHARS_MAX = 255
+
+# First tokens of what the service keeps and says to itself. `event` is for everyone.
+RESERVED = frozenset({"history", "schedule", "task", "sticky", "dead", "telemetry", "watch", "cron", "penstock", "_INBOX"})
+
+_TOKEN = re.compile(r"[^\s.*>\x00-\x20\x7f]+")
+
+
+def problem_with_subject(path: str, value: object, *, wildcards: bool = False) -> str | None:
+    """A sentence that begins with `path` and says what is wrong with a subject; None when nothing is.
+
+    With `wildcards`, `*` may stand for any token but the first, and `>` for all that follow.
+    """
+    if not isinstance(value, str):
+        return f"{path} must be a string, not {json_type(value)}"
+    if len(value) > SUBJECT_CHARS_MAX:
+        return f"{path} has {len(value)} characters, {SUBJECT_CHARS_MAX} is the most"
+    first, *rest = value.split(".")
+    if not _TOKEN.fullmatch(first) or not all(_fits(part, wildcards, last=at == len(rest)) for at, part in enumerate(rest, start=1)):
+        kind = "tokens with single dots between them, the first without wildcards" if wildcards else "tokens with single dots between them"
+        return f"{path} {quoted(value)} must be {kind}"
+    if first.startswith("$") or first in RESERVED:
+        return f"{path} {quoted(value)} belongs to the service itself"
+    return None
+
+
+def _fits(part: str, wildcards: bool, *, last: bool) -> bool:
+    return bool(_TOKEN.fullmatch(part)) or (wildcards and (part == "*" or (part == ">" and last)))

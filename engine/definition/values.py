@@ -1,0 +1,159 @@
+"""How a single value of a definition is read: `read(path, value, report)` returns the value to keep, in its normal form.
+
+What breaks a rule goes to the report as a sentence that begins with `path`; what is returned then is of no use to anyone
+but a look for further problems.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable
+from typing import TypeAlias
+
+import orjson
+
+from penstock.config.limits import APPROVAL_TIMEOUT_S_MAX
+from penstock.engine.definition import durations
+from penstock.engine.definition.identifiers import json_type, problem_with, quoted
+from penstock.engine.definition.report import Report
+from penstock.engine.definition.subjects import problem_with_subject
+from penstock.engine.errors import Invalid
+
+VERSION_CHARS_MAX = 128
+
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+
+Read: TypeAlias = Callable[[str, object, Report], object]
+
+
+def name(path: str, value: object, report: Report) -> object:
+    if problem := problem_with(path, value):
+        report.add(problem)
+    return value
+
+
+def text(path: str, value: object, report: Report) -> object:
+    if not isinstance(value, str):
+        report.add(f"{path} must be a string, not {json_type(value)}")
+    return value
+
+
+def version(path: str, value: object, report: Report) -> object:
+    if not isinstance(value, str):
+        report.add(f"{path} must be a string, not {json_type(value)}")
+    elif not value:
+        report.add(f"{path} is empty")
+    elif len(value) > VERSION_CHARS_MAX:
+        report.add(f"{path} {quoted(value)} has {len(value)} characters, {VERSION_CHARS_MAX} is the most")
+    elif _CONTROL.search(value):
+        report.add(f"{path} {quoted(value)} holds control characters")
+    return value
+
+
+def dot_path(path: str, value: object, report: Report) -> object:
+    if not isinstance(value, str):
+        report.add(f"{path} must be a string, not {json_type(value)}")
+    elif not all(value.split(".")):
+        report.add(f"{path} {quoted(value)} must be names with single dots between them")
+    return value
+
+
+def anything(path: str, value: object, report: Report) -> object:
+    return value
+
+
+def one_of(*words: str) -> Read:
+    def read(path: str, value: object, report: Report) -> object:
+        if value not in words:
+            report.add(f"{path} must be one of {' '.join(words)}, not {described(value)}")
+        return value
+
+    return read
+
+
+def whole_number(most: int, least: int = 0) -> Read:
+    """Reads `least` to `most`; true and 1.0 are no whole numbers."""
+
+    def read(path: str, value: object, report: Report) -> object:
+        if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+            report.add(f"{path} must be a whole number from {least} to {most}, not {described(value)}")
+        return value
+
+    return read
+
+
+def multiplier(path: str, value: object, report: Report) -> object:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 1 <= value <= sys.float_info.max:
+        report.add(f"{path} must be a number of at least 1, not {described(value)}")
+    return value
+
+
+def delay(path: str, value: object, report: Report) -> object:
+    """A duration, as its normal text."""
+    if isinstance(value, bool) or not isinstance(value, str | int):
+        report.add(f"{path} must be a duration such as 30s, not {described(value)}")
+        return value
+    try:
+        return durations.text(durations.parse(value))
+    except ValueError as error:
+        report.add(f"{path} {error}")
+        return value
+
+
+def timeout(path: str, value: object, report: Report) -> object:
+    """A duration longer than nothing, as its normal text."""
+    read = delay(path, value, report)
+    if read == "0s":
+        report.add(f"{path} must be longer than 0s")
+    return read
+
+
+def approval_timeout(path: str, value: object, report: Report) -> object:
+    """A duration that a person may be given, as its normal text."""
+    read = timeout(path, value, report)
+    if isinstance(read, str) and _seconds(read) > APPROVAL_TIMEOUT_S_MAX:
+        report.add(f"{path} {quoted(read)} is too long, {durations.text(APPROVAL_TIMEOUT_S_MAX)} is the most")
+    return read
+
+
+def subject(path: str, value: object, report: Report) -> object:
+    """A subject of the broker to publish to, none of the service's own."""
+    if problem := problem_with_subject(path, value):
+        report.add(problem)
+    return value
+
+
+def _seconds(text: str) -> float:
+    try:
+        return durations.parse(text)
+    except ValueError:
+        return 0.0
+
+
+def strings(path: str, value: object, report: Report) -> object:
+    """An object from string to string."""
+    if not isinstance(value, dict):
+        report.add(f"{path} must be an object, not {json_type(value)}")
+        return value
+    report.add(
+        *(f"{path} {quoted(key)} must be a string, not {json_type(item)}" for key, item in value.items() if not isinstance(item, str))
+    )
+    return value
+
+
+def json_schema(path: str, value: object, report: Report) -> object:
+    try:
+        from penstock.engine.definition.schema import Schema  # a worker reads definitions, and compiles no schema
+
+        Schema(orjson.dumps(value))
+    except Invalid as invalid:
+        report.add(*invalid.problems)
+    return value
+
+
+def described(value: object) -> str:
+    """A scalar as written, anything else by its kind."""
+    if isinstance(value, str):
+        return quoted(value)
+    return orjson.dumps(value).decode() if isinstance(value, int | float) else json_type(value)

@@ -1,0 +1,369 @@
+"""The one function that changes a run: `advance(workflow, run, record) -> (run, commands)`.
+
+Pure, total and idempotent. Duplicates, late arrivals and events that do not apply are normal input: they fall through their
+guard and return the run as it was, with no commands. `fold` is the same function with the commands dropped. Here is the one
+`match` over all events, and what happens to a run as a whole; what happens to a step is in steps.py, loops.py, approvals.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import assert_never
+
+from msgspec import UnsetType
+from msgspec.structs import replace
+
+from penstock.engine.definition.durations import text
+from penstock.engine.run.approvals import approval_event, expire
+from penstock.engine.run.commands import (
+    AppendEvent,
+    BindWorker,
+    Command,
+    DeadLetterTask,
+    DispatchTask,
+    OpenApproval,
+    RemoveLetters,
+    RequestApproval,
+    SetTimer,
+    WithdrawSticky,
+    WithdrawTask,
+    WithdrawTimer,
+)
+from penstock.engine.run.dispatch import fall_back, order, withdrawal
+from penstock.engine.run.events import (
+    NULL,
+    ApprovalExpired,
+    ApprovalGranted,
+    ApprovalRejected,
+    ApprovalRequested,
+    Failure,
+    Record,
+    SignalReceived,
+    Started,
+    StepCompleted,
+    StepContinue,
+    StepFailed,
+    StepPaused,
+    StepSkipped,
+    StepStarted,
+    TimerFired,
+    TimerRef,
+    WorkflowCancelled,
+    WorkflowCompleted,
+    WorkflowFailed,
+    WorkflowResumed,
+    WorkflowScheduled,
+    WorkflowStarted,
+)
+from penstock.engine.run.loops import continued, out_of_time
+from penstock.engine.run.pauses import begun_again, paused
+from penstock.engine.run.payloads import given, laid_down
+from penstock.engine.run.state import STEP_DONE, STEP_ENDED, STEP_OUT, Run, RunStatus, StepState, StepStatus
+from penstock.engine.run.steps import Advance, all_done, complete_run, completed, enter, fail_run, failed, is_ready, put, skipped, started
+from penstock.engine.run.timers import WORKFLOW_TIMER, live_timers, lost_timer, retimed, step_timers, workflow_timer
+from penstock.engine.run.workflow import StepPlan, Workflow
+from penstock.engine.texts import shortened
+from penstock.engine.times import utc
+
+StepEvent = (
+    StepStarted | StepPaused | StepCompleted | StepFailed | StepContinue | StepSkipped
+    | ApprovalRequested | ApprovalGranted | ApprovalRejected | ApprovalExpired
+)  # fmt: skip
+
+
+def advance(workflow: Workflow, run: Run | None, record: Record) -> tuple[Run | None, list[Command]]:
+    """Fold one record into the run (None: nothing of it has been seen yet) and say what must be done because of it."""
+    told = record.event.timestamp
+    instant = utc(told, record.at)  # judged here and by the record alone, so that each fold of it says the same
+    if instant is not told:
+        record = Record(record.seq, record.at, replace(record.event, timestamp=instant))
+    event = record.event
+    if run is None:
+        match event:
+            case WorkflowScheduled():
+                return _scheduled(workflow, event, record), []
+            case WorkflowStarted():
+                return _start(workflow, _new(workflow, event, record), record)
+            case _:
+                return None, []
+    if record.seq <= run.seq:
+        return run, []
+    match event:
+        case WorkflowStarted() if run.status is RunStatus.SCHEDULED:
+            return _start(workflow, run, record)
+        case WorkflowCancelled() if run.status in (RunStatus.RUNNING, RunStatus.SCHEDULED):
+            return _end(workflow, run, record, RunStatus.CANCELLED, event.payload.reason)
+        case WorkflowResumed() if run.status is RunStatus.FAILED:
+            return _resume(workflow, run, record, event.payload.letters)
+        case _ if run.status is not RunStatus.RUNNING:
+            return run, []
+        case (
+            StepStarted() | StepPaused() | StepCompleted() | StepFailed() | StepContinue() | StepSkipped()
+            | ApprovalRequested() | ApprovalGranted() | ApprovalRejected() | ApprovalExpired()
+        ):  # fmt: skip
+            return _step_event(workflow, run, record, event)
+        case TimerFired():
+            return _timer_fired(workflow, run, record, event)
+        case WorkflowCompleted() if all_done(run):
+            return _end(workflow, run, record, RunStatus.COMPLETED, None)
+        case WorkflowFailed() if event.payload.resumes == run.resumes:
+            return _end(workflow, run, record, RunStatus.FAILED, event.payload.error)
+        case (
+            WorkflowScheduled() | WorkflowStarted() | WorkflowCancelled() | WorkflowResumed() | WorkflowCompleted() | WorkflowFailed()
+            | SignalReceived()
+        ):  # fmt: skip
+            return run, []
+        case _:
+            assert_never(event)
+
+
+def fold(workflow: Workflow, run: Run | None, records: Iterable[Record]) -> Run | None:
+    """The state after these records; what `advance` would order is dropped."""
+    for record in records:
+        run, _ = advance(workflow, run, record)
+    return run
+
+
+def still_due(run: Run, command: Command) -> bool:
+    """Whether a command of an earlier record is still wanted in this later state of the run."""
+    match command:
+        case WithdrawTask():  # else it would take back what a resumed run has ordered since
+            return run.ended or run.error is not None
+        case DeadLetterTask():
+            step = run.steps[command.step_id]
+            return (step.status, step.attempts, step.iteration) == (StepStatus.FAILED, command.attempt, command.iteration)
+        case WithdrawTimer() | WithdrawSticky() | RemoveLetters():
+            return True
+        case _ if run.ended:
+            return False
+        case DispatchTask():
+            return _is_wanted(run, command)
+        case RequestApproval():
+            step = run.steps[command.step_id]
+            return (step.status, step.attempts) == (StepStatus.QUEUED, command.attempt) and run.error is None
+        case OpenApproval():
+            step = run.steps[command.step_id]
+            return (step.status, step.attempts) == (StepStatus.RUNNING, command.attempt)
+        case SetTimer():
+            return command in live_timers(run)
+        case BindWorker():
+            return run.bound == command.worker_id
+        case AppendEvent(event=WorkflowFailed() as event):
+            return event.payload.resumes == run.resumes
+        case _:
+            return True
+
+
+def _is_wanted(run: Run, task: DispatchTask) -> bool:
+    """Nobody has begun the task; or only the bound worker has, whose own copy was taken back when the task fell back."""
+    step = run.steps[task.step_id]
+    if run.error is not None or (step.attempts, step.iteration, step.sticky) != (task.attempt, task.iteration, task.worker):
+        return False
+    took_back = task.worker is None and run.bound is not None and step.worker_id == run.bound
+    return step.status is StepStatus.QUEUED or (step.status is StepStatus.RUNNING and took_back)
+
+
+def _scheduled(workflow: Workflow, event: WorkflowScheduled, record: Record) -> Run:
+    value, input_at = laid_down(given(event), record.seq)
+    return Run(
+        run_id=event.run_id,
+        workflow_id=workflow.name,
+        version=workflow.version,
+        digest=workflow.digest,
+        status=RunStatus.SCHEDULED,
+        created_at=event.timestamp,
+        seq=record.seq,
+        input=NULL if isinstance(value, UnsetType) else value,
+        steps=workflow.waiting,
+        run_at=event.payload.run_at,
+        trace_parent=event.trace_parent,
+        input_at=input_at,
+    )
+
+
+def _new(workflow: Workflow, event: WorkflowStarted, record: Record) -> Run:
+    started_: Started = event.payload
+    value, input_at = laid_down(given(event), record.seq)
+    return Run(
+        run_id=event.run_id,
+        workflow_id=workflow.name,
+        version=workflow.version,
+        digest=workflow.digest,
+        status=RunStatus.PENDING,
+        created_at=event.timestamp,
+        seq=record.seq,
+        input=NULL if isinstance(value, UnsetType) else value,
+        steps=workflow.waiting,
+        parent=started_.parent,
+        rerun_of=started_.rerun_of,
+        trigger=started_.trigger,
+        trace_parent=event.trace_parent,
+        input_at=input_at,
+    )
+
+
+def _start(workflow: Workflow, run: Run, record: Record) -> Advance:
+    run = replace(run, status=RunStatus.RUNNING, started_at=record.event.timestamp, seq=record.seq)
+    run, timers = _timed(workflow, run, record)
+    run, commands = enter(workflow, run, workflow.roots, record)
+    return run, timers + commands
+
+
+def _resume(workflow: Workflow, run: Run, record: Record, letters: int) -> Advance:
+    """A failed run goes on: what failed, and what was cancelled with it, begins again; its time and its retries begin anew."""
+    removals = _removals(workflow, run, letters)
+    steps = {step_id: step if step.status in STEP_DONE else _afresh(step) for step_id, step in run.steps.items()}
+    run = replace(run, status=RunStatus.RUNNING, steps=steps, error=None, finished_at=None, resumes=run.resumes + 1, seq=record.seq)
+    if all_done(run):
+        return run, [complete_run(workflow, run, record)]
+    run, timers = _timed(workflow, run, record)
+    ready = [step_id for step_id, step in steps.items() if step.status is StepStatus.PENDING and is_ready(run, workflow.steps[step_id])]
+    run, commands = enter(workflow, run, ready, record)
+    return run, removals + timers + commands
+
+
+def _removals(workflow: Workflow, run: Run, letters: int) -> list[Command]:
+    """Whoever resumed the run removes its letters too, so that they are gone with the answer, and may have died before."""
+    failed_ = [step_id for step_id, step in run.steps.items() if step.status is StepStatus.FAILED]
+    return [RemoveLetters(step_id, workflow.steps[step_id].task, letters) for step_id in failed_] if letters > 0 else []
+
+
+def _timed(workflow: Workflow, run: Run, record: Record) -> Advance:
+    if workflow.timeout_s is None:
+        return run, []
+    due = record.at + workflow.timeout_s
+    return replace(run, due=due), [workflow_timer(run, due)]
+
+
+def _afresh(step: StepState) -> StepState:
+    unbegun = step.unbegun + step.ended_in_queue
+    return StepState(attempts=step.attempts, iteration=step.iteration, carried=step.carried, carried_at=step.carried_at, unbegun=unbegun)
+
+
+def _step_event(workflow: Workflow, run: Run, record: Record, event: StepEvent) -> Advance:
+    step, plan = run.steps.get(event.step_id), workflow.steps.get(event.step_id)
+    if step is None or plan is None:
+        return run, []
+    match event:
+        case StepSkipped():
+            applies = step.status is StepStatus.PENDING and is_ready(run, plan)
+            return skipped(workflow, run, record, plan) if applies else (run, [])
+        case ApprovalRequested() | ApprovalGranted() | ApprovalRejected() | ApprovalExpired():
+            return approval_event(workflow, run, record, event, plan)
+        case _ if plan.approval is not None or not _is_current(step, event):
+            return run, []
+        case StepStarted():
+            begin = started if step.status is StepStatus.QUEUED else begun_again
+            return begin(run, record, event, plan)
+        case StepPaused():
+            return paused(run, record, event, plan)
+        case StepCompleted():
+            return completed(workflow, run, record, plan, event.payload, event.worker_id)
+        case StepFailed():
+            return failed(workflow, run, record, event, plan)
+        case StepContinue():
+            return continued(workflow, run, record, event, plan)
+        case _:
+            assert_never(event)
+
+
+def _is_current(step: StepState, event: StepStarted | StepPaused | StepCompleted | StepFailed | StepContinue) -> bool:
+    """Whether the event speaks of the execution that is out now; without any number it means that one.
+
+    While a step waits for its retry none is out: whatever comes then is late. Who gives the attempt and no iteration means
+    the first, for writers leave out a zero.
+    """
+    waits = step.status is StepStatus.QUEUED and step.due is not None
+    if step.status not in STEP_OUT or waits:
+        return False
+    if event.attempt_number is None:
+        return event.iteration in (None, step.iteration)
+    return (event.attempt_number, event.iteration or 0) == (step.attempts, step.iteration)
+
+
+def _timer_fired(workflow: Workflow, run: Run, record: Record, event: TimerFired) -> Advance:
+    fired = event.payload
+    if run.error is not None:  # it is about to end, nothing new begins
+        return run, []
+    if fired.timer == WORKFLOW_TIMER:
+        return _out_of_time(workflow, run, record) if (fired.attempt or 0) == run.resumes else (run, [])
+    step, plan = run.steps.get(fired.step_id or ""), workflow.steps.get(fired.step_id or "")
+    if step is None or plan is None:
+        return run, []
+    if _is_lost(workflow, plan, step, fired):
+        step, commands = fall_back(run, plan, step)
+        return put(run, record, plan.id, step), commands
+    armed = next((timer for timer in step_timers(run, plan.id, step) if timer.timer == fired.timer), None)
+    if armed is None or fired.attempt not in (None, armed.attempt):
+        return run, []
+    return _step_timer_fired(workflow, run, record, plan, step, armed)
+
+
+def _is_lost(workflow: Workflow, plan: StepPlan, step: StepState, fired: TimerRef) -> bool:
+    """Whether this very execution was with the worker that its run is softly bound to, and is not any more."""
+    if workflow.sticky != "soft" or step.sticky is None or step.status is not StepStatus.RUNNING:
+        return False
+    return (fired.timer, fired.attempt) == (lost_timer(plan.id, step), step.attempts)
+
+
+def _step_timer_fired(workflow: Workflow, run: Run, record: Record, plan: StepPlan, step: StepState, timer: SetTimer) -> Advance:
+    match timer.timer.partition(".")[0]:
+        case "retry":
+            step, commands = order(workflow, run, record, plan, replace(step, due=None))
+        case "sticky":
+            step, commands = fall_back(run, plan, step)
+        case "loop":
+            return out_of_time(workflow, _put_timeless(run, record, plan, step), record, plan)
+        case "approval":
+            return expire(run, record, plan, step, timer.timer)
+        case _:
+            step, commands = replace(step, due=None), [_timeout(run, record, plan, step)]
+    return put(run, record, plan.id, step), commands
+
+
+def _put_timeless(run: Run, record: Record, plan: StepPlan, step: StepState) -> Run:
+    """The loop's timer has fired: it need not be withdrawn."""
+    return put(run, record, plan.id, replace(step, until=None))
+
+
+def _timeout(run: Run, record: Record, plan: StepPlan, step: StepState) -> AppendEvent:
+    late = StepFailed(
+        run_id=run.run_id,
+        step_id=plan.id,
+        timestamp=record.event.timestamp,
+        attempt_number=step.attempts,
+        iteration=step.iteration or None,
+        payload=Failure(error=f"step timeout exceeded ({text(plan.timeout_s or 0)})"),
+    )
+    return AppendEvent(late)
+
+
+def _out_of_time(workflow: Workflow, run: Run, record: Record) -> Advance:
+    if run.due is None or all_done(run):  # done in time, though its end is not in the log yet
+        return run, []
+    error = f"workflow timeout exceeded ({text(workflow.timeout_s or 0)})"
+    return replace(run, due=None, error=error, seq=record.seq), [fail_run(run, record, error)]
+
+
+def _end(workflow: Workflow, run: Run, record: Record, status: RunStatus, error: str | None) -> Advance:
+    """The run has ended: what is still open of it is cancelled and taken back."""
+    finished_at = record.event.timestamp
+    steps, commands = run.steps, list[Command]()
+    if run.due is not None:
+        commands.append(WithdrawTimer(WORKFLOW_TIMER, run.due))
+    if status is not RunStatus.COMPLETED:
+        commands += _take_back(workflow, run)
+        steps = {step_id: step if step.status in STEP_ENDED else _cancelled(step) for step_id, step in run.steps.items()}
+    said = None if error is None else shortened(error)
+    return replace(run, status=status, steps=steps, error=said, finished_at=finished_at, due=None, seq=record.seq), commands
+
+
+def _cancelled(step: StepState) -> StepState:
+    return replace(step, status=StepStatus.CANCELLED, due=None, left=None, until=None, fallback=None)
+
+
+def _take_back(workflow: Workflow, run: Run) -> Iterable[Command]:
+    """Withdraw what is out: every timer, and the run's tasks once per type (and group), however many steps share it."""
+    out = [(workflow.steps[step_id], step) for step_id, step in run.steps.items() if step.status in STEP_OUT]
+    timers = [command for plan, step in out for command in retimed(run, plan.id, step, _cancelled(step))]
+    return [*timers, *dict.fromkeys(command for plan, step in out for command in withdrawal(workflow, plan, step))]

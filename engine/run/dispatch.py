@@ -1,0 +1,55 @@
+"""How one execution of a step is ordered: from the queue of its task type, from the worker its run is bound to, or from a person."""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+from msgspec.structs import replace
+
+from penstock.config.limits import STICKY_FALLBACK_S
+from penstock.engine.definition.definitions import StepType
+from penstock.engine.run.commands import Command, DispatchTask, RequestApproval, WithdrawSticky, WithdrawTask
+from penstock.engine.run.events import Record
+from penstock.engine.run.inputs import step_input
+from penstock.engine.run.state import Run, StepState
+from penstock.engine.run.timers import step_timers
+from penstock.engine.run.workflow import StepPlan, Workflow
+
+Ordered: TypeAlias = tuple[StepState, list[Command]]
+
+
+def order(workflow: Workflow, run: Run, record: Record, plan: StepPlan, step: StepState) -> Ordered:
+    """Order the execution that `step` (queued, not waiting) stands for; returns the step as it then is."""
+    if plan.approval is not None:
+        asked = plan.approval
+        expires = record.at + asked.timeout_s
+        return step, [RequestApproval(plan.id, step.attempts, expires, asked.subject, asked.description, asked.metadata)]
+    if run.bound is None or plan.group != run.bound_group:
+        return step, [_task(run, plan, step)]
+    if workflow.sticky != "soft":
+        step = replace(step, sticky=run.bound)
+        return step, [_task(run, plan, step)]
+    step = replace(step, sticky=run.bound, fallback=record.at + STICKY_FALLBACK_S)
+    return step, [_task(run, plan, step, or_anyone=True), *step_timers(run, plan.id, step)[-1:]]
+
+
+def fall_back(run: Run, plan: StepPlan, step: StepState) -> Ordered:
+    """The bound worker did not begin in time, or is gone: whoever is free may."""
+    assert step.sticky is not None
+    withdrawn = WithdrawSticky(plan.id, plan.task, step.attempts, step.iteration, step.sticky)
+    step = replace(step, sticky=None, fallback=None, delivery=0)
+    return step, [withdrawn, _task(run, plan, step)]
+
+
+def withdrawal(workflow: Workflow, plan: StepPlan, step: StepState) -> list[WithdrawTask]:
+    """Take back what is out of a step whose run is over; what may have gone to anyone from both places."""
+    if plan.approval is not None:
+        return []
+    queued = [] if step.sticky is not None and workflow.sticky != "soft" else [WithdrawTask(plan.task, plan.group)]
+    return queued if step.sticky is None else [*queued, WithdrawTask(plan.task, worker=step.sticky)]
+
+
+def _task(run: Run, plan: StepPlan, step: StepState, or_anyone: bool = False) -> DispatchTask:
+    value = step_input(run, plan, step)
+    kind = StepType.NORMAL if plan.loop is None else StepType.AGENT_LOOP
+    return DispatchTask(plan.id, plan.task, step.attempts, step.iteration, value, plan.metadata, plan.group, step.sticky, kind, or_anyone)

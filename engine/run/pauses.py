@@ -1,0 +1,42 @@
+"""Pauses: while a worker has put its task aside, the timeout of the step stands still.
+
+What counts is who has the task now. Each delivery of a task has a number, and a word about another delivery than the one that was
+begun last is late: a repeat, or of a worker that had lost the task.
+"""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from penstock.engine.run.events import Record, StepPaused, StepStarted
+from penstock.engine.run.state import Run, StepState, StepStatus
+from penstock.engine.run.steps import Advance, put
+from penstock.engine.run.timers import retimed
+from penstock.engine.run.workflow import StepPlan
+
+NONE_YET = 0  # of the task that takes the place of one that its worker has lost: that worker's words are late
+
+
+def paused(run: Run, record: Record, event: StepPaused, plan: StepPlan) -> Advance:
+    """Stop the step's clock: what is left of its timeout is there when the task is begun again."""
+    before = run.steps[plan.id]
+    if before.status is not StepStatus.RUNNING or before.due is None or not _has_it(before, event):
+        return run, []
+    left = max(before.due - record.at, 0.0)
+    step = replace(before, due=None, left=left, pauses=before.pauses + 1)
+    return put(run, record, plan.id, step), retimed(run, plan.id, before, step)
+
+
+def begun_again(run: Run, record: Record, event: StepStarted, plan: StepPlan) -> Advance:
+    """A later delivery of a task that was begun before: its worker has it now. Only after a pause does the clock change."""
+    before = run.steps[plan.id]
+    delivery = event.delivery
+    if delivery <= before.delivery or (before.delivery == NONE_YET and event.worker_id == before.worker_id):
+        return run, []
+    due = before.due if before.left is None else record.at + before.left
+    step = replace(before, delivery=delivery, worker_id=event.worker_id or before.worker_id, due=due, left=None)
+    return put(run, record, plan.id, step), retimed(run, plan.id, before, step)
+
+
+def _has_it(step: StepState, event: StepPaused) -> bool:
+    return event.delivery == step.delivery and event.worker_id in (None, step.worker_id)

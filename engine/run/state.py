@@ -1,0 +1,185 @@
+"""A run's state: the fold of its history, and the form of its snapshot."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import ClassVar
+
+import msgspec
+from msgspec import UNSET, Raw, Struct, UnsetType
+
+from penstock.engine import formats
+from penstock.engine.run.events import NULL, TriggerRef
+from penstock.engine.run.payloads import Kept
+
+SNAPSHOT_FORMAT = 1  # what a reader must know (formats.py): it rises when an older one would take a snapshot for something else
+
+
+class RunStatus(StrEnum):
+    SCHEDULED = "scheduled"
+    PENDING = "pending"
+    RUNNING = "running"
+    COMPLETED = "completed"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+
+class StepStatus(StrEnum):
+    PENDING = "pending"
+    QUEUED = "queued"
+    RUNNING = "running"
+    COMPLETED = "completed"
+    FAILED = "failed"
+    SKIPPED = "skipped"
+    CANCELLED = "cancelled"
+
+
+RUN_MOVES: Mapping[RunStatus, frozenset[RunStatus]] = {
+    RunStatus.SCHEDULED: frozenset({RunStatus.PENDING, RunStatus.RUNNING, RunStatus.CANCELLED}),
+    RunStatus.PENDING: frozenset({RunStatus.RUNNING, RunStatus.CANCELLED}),
+    RunStatus.RUNNING: frozenset({RunStatus.COMPLETED, RunStatus.FAILED, RunStatus.CANCELLED}),
+    RunStatus.COMPLETED: frozenset(),
+    RunStatus.FAILED: frozenset({RunStatus.RUNNING}),
+    RunStatus.CANCELLED: frozenset(),
+}
+
+STEP_MOVES: Mapping[StepStatus, frozenset[StepStatus]] = {
+    StepStatus.PENDING: frozenset({StepStatus.QUEUED, StepStatus.SKIPPED, StepStatus.CANCELLED}),
+    StepStatus.QUEUED: frozenset({StepStatus.RUNNING, StepStatus.QUEUED, StepStatus.COMPLETED, StepStatus.FAILED, StepStatus.CANCELLED}),
+    StepStatus.RUNNING: frozenset({StepStatus.QUEUED, StepStatus.COMPLETED, StepStatus.FAILED, StepStatus.CANCELLED}),
+    StepStatus.COMPLETED: frozenset(),
+    StepStatus.FAILED: frozenset({StepStatus.QUEUED}),
+    StepStatus.SKIPPED: frozenset(),
+    StepStatus.CANCELLED: frozenset({StepStatus.PENDING, StepStatus.QUEUED}),
+}
+
+RUN_ENDED = frozenset({RunStatus.COMPLETED, RunStatus.FAILED, RunStatus.CANCELLED})
+STEP_OUT = frozenset({StepStatus.QUEUED, StepStatus.RUNNING})
+STEP_DONE = frozenset({StepStatus.COMPLETED, StepStatus.SKIPPED})
+STEP_ENDED = frozenset({StepStatus.COMPLETED, StepStatus.SKIPPED, StepStatus.FAILED, StepStatus.CANCELLED})
+
+
+class StepState(Struct, frozen=True, omit_defaults=True):
+    """`attempts` counts dispatched executions (of this iteration) from 1; `due` is the step's live deadline or retry time.
+
+    `base` are the attempts from before the run was resumed: they do not count against the retries. `unbegun` are those of them that
+    nobody had begun. `carried` is the input of a loop's later iterations, `until` the loop's last moment. `traceback` belongs to
+    `error`. `sticky` is the worker that a dispatched task waits for, `fallback` when it stops waiting. `token` is the SHA-256 of an
+    approval's token. Moments are s since the epoch.
+
+    `left` are the s of its timeout that remain to a step whose worker has put its task aside, and `pauses` counts how often that was so.
+    `delivery` is the one of its task that was begun last; 0: none yet, of a task that takes the place of another.
+
+    An output that is too large for a state has its place in `output_at`, and so has `carried` in `carried_at`; `skips` are then
+    the dependents that such an output has skipped.
+    """
+
+    status: StepStatus = StepStatus.PENDING
+    attempts: int = 0
+    output: Raw | UnsetType = UNSET
+    error: str | None = None
+    iteration: int = 0
+    started_at: str | None = None
+    finished_at: str | None = None
+    worker_id: str | None = None
+    due: float | None = None
+    base: int = 0
+    carried: Raw | UnsetType = UNSET
+    until: float | None = None
+    sticky: str | None = None
+    fallback: float | None = None
+    token: str | None = None
+    output_at: Kept | None = None
+    carried_at: Kept | None = None
+    skips: tuple[str, ...] = ()
+    traceback: str | None = None
+    unbegun: int = 0
+    left: float | None = None
+    pauses: int = 0
+    delivery: int = 1
+
+    WAITING: ClassVar[StepState]
+
+    @property
+    def begun(self) -> int:
+        """How many of the attempts somebody has begun: neither one that waits, nor one that was cancelled before anybody said a word."""
+        return self.attempts - self.unbegun - (self.status is StepStatus.QUEUED or self.ended_in_queue)
+
+    @property
+    def ended_in_queue(self) -> bool:
+        """Whether its run ended before anybody had begun what was ordered last."""
+        return self.status is StepStatus.CANCELLED and self.attempts > self.base and self.started_at is None and self.error is None
+
+
+class Run(Struct, frozen=True, omit_defaults=True):
+    """One execution of a workflow. `seq` is the stream sequence of the last event folded in, `due` the workflow's deadline.
+
+    `resumes` counts how often it went on after it had failed; `bound` is the worker that a sticky run keeps to, for the steps
+    of its `bound_group`: that of the step by which it was bound. An input that is too
+    large for a state has its place in `input_at`; `input` is null then.
+    """
+
+    run_id: str
+    workflow_id: str
+    version: str
+    digest: str
+    status: RunStatus
+    created_at: str
+    seq: int
+    input: Raw = NULL
+    steps: dict[str, StepState] = {}
+    error: str | None = None
+    started_at: str | None = None
+    finished_at: str | None = None
+    run_at: str | None = None
+    parent: str | None = None
+    rerun_of: str | None = None
+    trigger: TriggerRef | None = None
+    due: float | None = None
+    resumes: int = 0
+    bound: str | None = None
+    bound_group: str | None = None
+    trace_parent: str | None = None
+    input_at: Kept | None = None
+
+    @property
+    def ended(self) -> bool:
+        return self.status in RUN_ENDED
+
+
+class RunHead(Struct, frozen=True):
+    """What lists need of a snapshot."""
+
+    workflow_id: str
+    status: RunStatus
+    created_at: str
+    seq: int
+    rerun_of: str | None = None
+
+
+StepState.WAITING = StepState()
+
+_ENCODER = msgspec.json.Encoder()
+_DECODER = msgspec.json.Decoder(Run)
+_HEAD = msgspec.json.Decoder(RunHead)
+
+
+def to_snapshot(run: Run) -> bytes:
+    """The run as one JSON object, to be read by `from_snapshot`."""
+    return formats.stamped(_ENCODER.encode(run), SNAPSHOT_FORMAT)
+
+
+def from_snapshot(body: bytes) -> Run:
+    """Raises msgspec.ValidationError when `body` is not a snapshot, NeedsUpgrade when a newer version wrote it. Payloads are views
+    into `body`, which they keep alive."""
+    if body.startswith(b'{"v":'):
+        formats.check(body)
+    return _DECODER.decode(body)
+
+
+def head_of(body: bytes) -> RunHead:
+    """The head of a snapshot, without looking at its steps. Raises as `from_snapshot`."""
+    if body.startswith(b'{"v":'):
+        formats.check(body)
+    return _HEAD.decode(body)

@@ -1,0 +1,226 @@
+"""What happens to a step: it enters, starts, is skipped, completes, is tried again or fails for good; and what follows for its run.
+
+Each function takes a run in which its event applies, and returns the run after it with the orders that follow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TypeAlias
+
+from msgspec import Raw, UnsetType
+from msgspec.structs import replace
+
+from penstock.config.limits import PAYLOAD_BYTES_MAX
+from penstock.engine.definition.identifiers import problem_with
+from penstock.engine.run.commands import AppendEvent, BindWorker, Command, CompleteRun, DeadLetterTask
+from penstock.engine.run.dispatch import order
+from penstock.engine.run.events import (
+    Completed,
+    Failure,
+    Record,
+    RunFailure,
+    StepFailed,
+    StepSkipped,
+    StepStarted,
+    WorkflowCompleted,
+    WorkflowFailed,
+)
+from penstock.engine.run.inputs import run_output, skipped_by, skips, step_input
+from penstock.engine.run.payloads import laid_down, size_of, too_large
+from penstock.engine.run.retry import delay_s, retry_after_s
+from penstock.engine.run.state import STEP_DONE, Run, StepState, StepStatus
+from penstock.engine.run.timers import retimed
+from penstock.engine.run.workflow import StepPlan, Workflow
+from penstock.engine.texts import last_part, shortened
+
+Advance: TypeAlias = tuple[Run, list[Command]]
+
+
+def enter(workflow: Workflow, run: Run, step_ids: Iterable[str], record: Record) -> Advance:
+    """Order these steps, whose dependencies are done, or have them skipped. Attempts from before a resumption stay counted."""
+    steps, commands = dict(run.steps), list[Command]()
+    for step_id in step_ids:
+        plan = workflow.steps[step_id]
+        if skips(run, plan):
+            commands.append(_skip(run, record, step_id))
+            continue
+        before = steps[step_id]
+        queued = StepState(
+            status=StepStatus.QUEUED,
+            attempts=before.attempts + 1,
+            base=before.attempts,
+            iteration=before.iteration,
+            carried=before.carried,
+            carried_at=before.carried_at,
+            unbegun=before.unbegun,
+        )
+        steps[step_id], ordered = order(workflow, run, record, plan, queued)
+        commands += ordered
+    return replace(run, steps=steps), commands
+
+
+def _skip(run: Run, record: Record, step_id: str) -> AppendEvent:
+    """Numbered in a resumed run, or the broker would take it for the one from before, which came after the run's end."""
+    number = run.resumes + 1 if run.resumes else None
+    return AppendEvent(StepSkipped(run_id=run.run_id, step_id=step_id, timestamp=record.event.timestamp, attempt_number=number))
+
+
+def started(run: Run, record: Record, event: StepStarted, plan: StepPlan) -> Advance:
+    before = run.steps[plan.id]
+    step = replace(
+        before,
+        status=StepStatus.RUNNING,
+        started_at=event.timestamp,
+        worker_id=event.worker_id,
+        delivery=event.delivery,
+        due=None if plan.timeout_s is None else record.at + plan.timeout_s,
+        until=last_moment(record, before, plan),
+        fallback=None,
+    )
+    return put(run, record, plan.id, step), retimed(run, plan.id, before, step)
+
+
+def skipped(workflow: Workflow, run: Run, record: Record, plan: StepPlan) -> Advance:
+    step = StepState(status=StepStatus.SKIPPED, finished_at=record.event.timestamp)
+    return go_on(workflow, put(run, record, plan.id, step), record, plan.id)
+
+
+def completed(
+    workflow: Workflow, run: Run, record: Record, plan: StepPlan, output: Raw | UnsetType, worker_id: str | None = None
+) -> Advance:
+    before = run.steps[plan.id]
+    if problem := too_large("the output", output):
+        return fail_for_good(run, record, plan, problem)
+    kept, output_at = laid_down(output, record.seq)
+    step = replace(
+        before,
+        status=StepStatus.COMPLETED,
+        output=kept,
+        output_at=output_at,
+        skips=() if output_at is None or isinstance(output, UnsetType) else skipped_by(workflow, plan, output),
+        error=None,
+        traceback=None,
+        finished_at=record.event.timestamp,
+        worker_id=worker_id or before.worker_id,
+        left=None,
+        due=None,
+        until=None,
+        fallback=None,
+    )
+    commands = retimed(run, plan.id, before, step)
+    run = put(run, record, plan.id, step)
+    if workflow.sticky and run.bound is None and problem_with("worker id", worker_id) is None:
+        assert worker_id is not None
+        run = replace(run, bound=worker_id, bound_group=plan.group)
+        commands.append(BindWorker(worker_id))
+    run, following = go_on(workflow, run, record, plan.id)
+    return run, commands + following
+
+
+def failed(workflow: Workflow, run: Run, record: Record, event: StepFailed, plan: StepPlan) -> Advance:
+    """Try it again when its policy allows, else let it fail for good."""
+    before, failure = run.steps[plan.id], event.payload
+    tries = before.attempts - before.base
+    if failure.failure_type == "non_retriable" or tries > plan.retry.retries or run.error is not None:
+        return fail_for_good(run, record, plan, failure.error, failure.traceback)
+    wait_s = _wait_s(run, plan, failure, tries)
+    step = replace(
+        before,
+        status=StepStatus.QUEUED,
+        attempts=before.attempts + 1,
+        error=shortened(failure.error),
+        traceback=last_part(failure.traceback) or None,
+        left=None,
+        pauses=0,
+        delivery=1,
+        due=record.at + wait_s if wait_s > 0 else None,
+        sticky=None,
+        fallback=None,
+    )
+    commands = retimed(run, plan.id, before, step)
+    if step.due is None:
+        step, ordered = order(workflow, run, record, plan, step)
+        commands += ordered
+    return put(run, record, plan.id, step), commands
+
+
+def fail_for_good(run: Run, record: Record, plan: StepPlan, error: str, traceback: str = "") -> Advance:
+    """The step has failed, and its run with it. The dead letter comes before the event that says so."""
+    before, error = run.steps[plan.id], shortened(error)
+    step = replace(
+        before,
+        status=StepStatus.FAILED,
+        error=error,
+        traceback=last_part(traceback) or None,
+        finished_at=record.event.timestamp,
+        left=None,
+        due=None,
+        until=None,
+        fallback=None,
+    )
+    commands = retimed(run, plan.id, before, step)
+    value = step_input(run, plan, before)
+    commands.append(DeadLetterTask(plan.id, plan.task, before.attempts, before.iteration, value, plan.metadata, error, plan.group))
+    after = put(run, record, plan.id, step)
+    if run.error is not None:
+        return after, commands
+    text = shortened(f'step "{plan.id}" failed: {error}')
+    return replace(after, error=text), [*commands, fail_run(run, record, text, plan.id)]
+
+
+def fail_run(run: Run, record: Record, error: str, step_id: str | None = None) -> AppendEvent:
+    payload = RunFailure(error=error, step_id=step_id, resumes=run.resumes)
+    return AppendEvent(WorkflowFailed(run_id=run.run_id, timestamp=record.event.timestamp, payload=payload))
+
+
+def complete_run(workflow: Workflow, run: Run, record: Record) -> AppendEvent | CompleteRun:
+    """The end of the run, with its output; of one that is too large for an event only the size, for the steps' events have it."""
+    output = run_output(workflow, run)
+    if isinstance(output, Raw):
+        return AppendEvent(_completion(run, record, Completed(output=output, resumes=run.resumes)))
+    size = size_of(output)
+    if size > PAYLOAD_BYTES_MAX:
+        return AppendEvent(_completion(run, record, Completed(output_bytes=size, resumes=run.resumes)))
+    return CompleteRun(_completion(run, record, Completed(resumes=run.resumes)), output)
+
+
+def _completion(run: Run, record: Record, payload: Completed) -> WorkflowCompleted:
+    return WorkflowCompleted(run_id=run.run_id, timestamp=record.event.timestamp, payload=payload)
+
+
+def go_on(workflow: Workflow, run: Run, record: Record, done: str) -> Advance:
+    """What follows from a step that is done: its dependents, or the end of the run."""
+    if run.error is not None:
+        return run, []
+    ready = [step_id for step_id in workflow.steps[done].dependents if is_ready(run, workflow.steps[step_id])]
+    if ready:
+        return enter(workflow, run, ready, record)
+    return run, [complete_run(workflow, run, record)] if all_done(run) else []
+
+
+def is_ready(run: Run, plan: StepPlan) -> bool:
+    for step_id in plan.depends_on:  # noqa: SIM110 - asked after each step: a generator takes three times as long
+        if run.steps[step_id].status not in STEP_DONE:
+            return False
+    return True
+
+
+def all_done(run: Run) -> bool:
+    """Nothing is left to do: the engine has ordered the run's completion."""
+    return all(step.status in STEP_DONE for step in run.steps.values())
+
+
+def put(run: Run, record: Record, step_id: str, step: StepState) -> Run:
+    return replace(run, steps={**run.steps, step_id: step}, seq=record.seq)
+
+
+def last_moment(record: Record, step: StepState, plan: StepPlan) -> float | None:
+    """Until when a loop may go on: counted from its first start, or from its first word where a worker does not say that."""
+    if step.until is not None or plan.loop is None or plan.loop.duration_s is None:
+        return step.until
+    return record.at + plan.loop.duration_s
+
+
+def _wait_s(run: Run, plan: StepPlan, failure: Failure, tries: int) -> float:
+    return retry_after_s(failure) if failure.failure_type == "retry_after" else delay_s(plan.retry, run.run_id, plan.id, tries)

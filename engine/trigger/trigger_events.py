@@ -1,0 +1,82 @@
+"""What an occurrence means for the run that it starts: whether a filter lets it through, the run's input, the run's id."""
+
+from __future__ import annotations
+
+from hashlib import sha256
+from typing import Any
+
+import orjson
+from msgspec import Raw, UnsetType
+
+from penstock.config.limits import PAYLOAD_BYTES_MAX
+from penstock.engine.errors import Invalid, TooLarge
+from penstock.engine.trigger.trigger import EventSource, Trigger
+
+_ABSENT = object()
+
+
+def matches(event: EventSource, body: bytes) -> bool:
+    """Whether the event has the field that the filter names, with its value: as JSON, or as the text of it."""
+    if event.field is None:
+        return True
+    found = _at(event.field, body)
+    if found is _ABSENT or isinstance(event.value, UnsetType):
+        return found is not _ABSENT
+    wanted = orjson.loads(bytes(event.value))
+    return _equal(found, wanted) or (isinstance(wanted, str) and _text(found) == wanted)
+
+
+def run_input(trigger: Trigger, body: bytes) -> Raw:
+    """The trigger's own input, else what came: JSON as it is, anything else as a JSON string.
+
+    Raises TooLarge for what no run can have as its input, Invalid for JSON that is nested deeper than the service can keep.
+    """
+    if not isinstance(trigger.input, UnsetType):
+        return trigger.input
+    value = _json(body)
+    if memoryview(value).nbytes > PAYLOAD_BYTES_MAX:
+        raise TooLarge(f"the input has {memoryview(value).nbytes} bytes, {PAYLOAD_BYTES_MAX} is the most")
+    return value
+
+
+def run_id(trigger: str, occurrence: str) -> str:
+    """The id of the one run that this occurrence starts, for ever."""
+    return sha256(f"trigger\n{trigger}\n{occurrence}".encode()).hexdigest()[:32]
+
+
+def _json(body: bytes) -> Raw:
+    try:
+        value = orjson.loads(body)
+    except orjson.JSONDecodeError:
+        return Raw(orjson.dumps(body.decode(errors="replace")))
+    try:
+        orjson.dumps(value)
+    except orjson.JSONEncodeError as error:
+        raise Invalid("the payload is nested too deeply") from error
+    return Raw(body)
+
+
+def _at(path: str, body: bytes) -> Any:
+    try:
+        found = orjson.loads(body)
+    except orjson.JSONDecodeError:
+        return _ABSENT
+    for name in path.split("."):
+        if not isinstance(found, dict) or name not in found:
+            return _ABSENT
+        found = found[name]
+    return found
+
+
+def _equal(found: Any, wanted: Any) -> bool:
+    """JSON knows one kind of number, and a boolean is none."""
+    return isinstance(found, bool) == isinstance(wanted, bool) and bool(found == wanted)
+
+
+def _text(found: Any) -> str:
+    if isinstance(found, str):
+        return found
+    try:
+        return orjson.dumps(found).decode()
+    except orjson.JSONEncodeError:  # nested too deeply to be the text of a filter
+        return ""

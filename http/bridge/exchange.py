@@ -1,0 +1,125 @@
+"""Answers and the next poll in one request. Each answer stands for itself: what is wrong with one is told beside the others."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import msgspec
+from falcon.asgi import Request
+from msgspec import UNSET, Raw, Struct, UnsetType
+
+from penstock.config.limits import POLL_TASKS_MAX
+from penstock.config.process.background import all_of
+from penstock.engine.errors import Invalid, PenstockError
+from penstock.http.bridge.handing import PolledTask
+from penstock.http.bridge.requests import PollTasks, ResolveTask, action_of, check_poll
+from penstock.http.bridge.resolving import Resolving
+from penstock.http.messages import bodies, errors, params
+
+
+class TaskAnswer(ResolveTask, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """As ResolveTask, with the task."""
+
+    task_id: str
+
+
+class NextPoll(Struct, frozen=True, forbid_unknown_fields=True):
+    task_types: list[str]
+    max_tasks: int
+    timeout_ms: int
+    worker_group: str | None = None
+
+
+class ExchangeTasks(Struct, frozen=True, forbid_unknown_fields=True):
+    """As it is documented; `Form` is how it is read."""
+
+    resolve: list[TaskAnswer]
+    poll: NextPoll | None = None
+    worker_id: str | None = None
+
+
+class Form(Struct, frozen=True, forbid_unknown_fields=True):
+    """One answer that cannot be read must not keep the others away: they are read one by one."""
+
+    resolve: list[Raw]
+    poll: Raw | UnsetType = UNSET
+    worker_id: str | None = None
+
+
+class ResolvedTask(Struct, frozen=True, omit_defaults=True):
+    """`status` is ok or error; `code` and `error` are those that /v1/tasks/{task_id}/resolve would have answered."""
+
+    task_id: str
+    status: str
+    code: int | UnsetType = UNSET
+    error: str | UnsetType = UNSET
+
+
+class Exchanged(Struct, frozen=True):
+    resolved: list[ResolvedTask]
+    tasks: list[PolledTask]
+
+
+class Exchange(NamedTuple):
+    """A request: the answers, unread but for their tasks, and the poll."""
+
+    answers: Sequence[tuple[str, Raw]]
+    poll: PollTasks | None
+
+
+class _Task(Struct, frozen=True):
+    task_id: str
+
+
+async def read(req: Request) -> Exchange:
+    """Raises Invalid for what is wrong with the request or its poll, and for answers that do not name their task."""
+    form = bodies.decode(await bodies.read(req), Form)
+    if len(form.resolve) > POLL_TASKS_MAX:
+        raise Invalid(f"resolve has {len(form.resolve)} entries, {POLL_TASKS_MAX} is the most")
+    return Exchange([(_task_id(at, body), body) for at, body in enumerate(form.resolve)], _poll(form))
+
+
+async def resolve_all(resolving: Resolving, answers: Sequence[tuple[str, Raw]]) -> list[ResolvedTask]:
+    """What became of each, in their order. Those of one task are carried out one after the other, all others at once."""
+    tasks: dict[str, list[int]] = {}
+    for at, (task_id, _) in enumerate(answers):
+        tasks.setdefault(task_id, []).append(at)
+    found: dict[int, ResolvedTask] = {}
+
+    async def in_order(places: Sequence[int]) -> None:
+        for at in places:
+            found[at] = await _resolved(resolving, *answers[at])
+
+    await all_of(map(in_order, tasks.values()))
+    return [found[at] for at in range(len(answers))]
+
+
+async def _resolved(resolving: Resolving, task_id: str, body: Raw) -> ResolvedTask:
+    try:
+        answer = bodies.decode_part(body, TaskAnswer, "the answer")
+        await resolving.resolve(params.task_id(task_id), action_of(answer), _alone(answer))
+    except PenstockError as error:
+        return ResolvedTask(task_id, "error", errors.status_of(error), str(error))
+    return ResolvedTask(task_id, "ok")
+
+
+def _alone(answer: TaskAnswer) -> bytes:
+    """The body of the request that would give this answer alone."""
+    return msgspec.json.encode(ResolveTask(**{name: getattr(answer, name) for name in ResolveTask.__struct_fields__}))
+
+
+def _task_id(at: int, body: Raw) -> str:
+    try:
+        return msgspec.json.decode(body, type=_Task).task_id
+    except msgspec.ValidationError as error:
+        raise Invalid(f"resolve[{at}] must be an object with a task_id that is a string") from error
+
+
+def _poll(form: Form) -> PollTasks | None:
+    """Nothing of an exchange is done when its poll is wrong. Raises Invalid."""
+    if isinstance(form.poll, UnsetType) or bytes(form.poll) == b"null":
+        check_poll(PollTasks(["any"], 1, 0, form.worker_id))
+        return None
+    wanted = bodies.decode_part(form.poll, NextPoll, "poll")
+    return check_poll(PollTasks(wanted.task_types, wanted.max_tasks, wanted.timeout_ms, form.worker_id, wanted.worker_group), least=1)

@@ -1,0 +1,225 @@
+"""One queue of tasks that polls wait for: one shared request to the broker, however many polls there are.
+
+Each waiting poll stands for one task that is asked for, and asks for more only when the broker says that there are more. So next to
+nothing comes that nobody wants: what a poll that got its task elsewhere, or whose client went away, has asked for. Such a request
+cannot be taken back without a risk (a task that is on its way then comes only after its ack wait): it serves the next poll, or ends
+after a few seconds. What it brings meanwhile stays here for as long as a worker takes to poll again, then goes back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Coroutine
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, suppress
+from typing import NamedTuple
+
+from penstock.broker.nats.pull import Delivery, Pull
+from penstock.broker.store import Store
+from penstock.broker.worker_protocol.receiving import return_unworked
+from penstock.config.limits import POLL_BYTES_MAX
+from penstock.config.logging import get_logger
+from penstock.config.process.background import start
+from penstock.config.process.sparing import sparingly
+from penstock.engine.errors import PenstockError, Unavailable
+from penstock.http.bridge.in_hand import InHand
+
+BATCH = 1000
+EXPIRES_S = 5
+MORE_S = 0.01  # what a poll with a task waits for the others that the broker has, too
+SPARE_S = 0.05  # what a task waits here for somebody
+SURPLUS_MAX = 16  # requests beyond this many that nobody waits behind are taken back: many clients went at once
+PROBE_S = 0.05  # what even a poll that does not want to wait gives the broker to answer
+
+log = get_logger()
+
+
+class QueueName(NamedTuple):
+    """All workers' tasks of a type, a group's, or those that are for one worker alone."""
+
+    task: str
+    group: str | None = None
+    worker: str | None = None
+
+
+class Taken(NamedTuple):
+    task: str
+    delivery: Delivery
+
+
+class Poller:
+    """One poll that waits. Owned by its request. It wants no more when its answer is large."""
+
+    def __init__(self, wanted: int) -> None:
+        self.wanted = wanted
+        self._bytes = 0
+        self.taken: list[Taken] = []
+        self.queues: list[Queue] = []
+        self._loop = asyncio.get_running_loop()
+        self.ready: asyncio.Future[None] = self._loop.create_future()
+        self._coming = 0
+
+    def take(self, taken: Taken) -> None:
+        self.taken.append(taken)
+        self._bytes += len(taken.delivery.data)
+        self.wanted = max(0, self.wanted - 1) if self._bytes < POLL_BYTES_MAX else 0
+        self._coming = max(0, self._coming - 1)
+        if not (self._coming and self.wanted):
+            self.finish()
+
+    def expect(self, more: int) -> None:
+        """Some more are on their way: wait a moment for them."""
+        self._coming = more
+        self._loop.call_later(MORE_S, self.finish)
+
+    def finish(self) -> None:
+        if not self.ready.done():
+            self.ready.set_result(None)
+
+
+class Queue:
+    """One queue that is being polled. Owned by Queues; `close` leaves it."""
+
+    def __init__(self, name: QueueName, store: Store, answer_within: Callable[[float], None], in_hand: InHand) -> None:
+        self.name, self._store, self._answer_within, self._in_hand = name, store, answer_within, in_hand
+        self._waiting: dict[Poller, None] = {}  # in the order in which they came
+        self._collecting: dict[Poller, None] = {}  # those that have a task and wait a moment for more
+        self._spare: deque[Delivery] = deque()
+        self._pull: Pull | None = None
+        self._closed = self._recalling = False
+        self._loop = asyncio.get_running_loop()
+        self._timer: asyncio.TimerHandle | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._stack = AsyncExitStack()
+        self.last_used = self._loop.time()
+
+    async def open(self) -> None:
+        """Raises Conflict for a consumer that serves other tasks, Unavailable."""
+        async with self._stack:
+            self._pull = await self._stack.enter_async_context(self._consuming())
+            if self.name.worker is None:
+                self._answer_within(await self._store.tasks.ack_wait_s(self.name.task, self.name.group))
+            self._stack = self._stack.pop_all()
+
+    async def close(self) -> None:
+        """Give back what is here and on its way, and ask no more."""
+        self._closed = True
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+        await self._settle(0)
+        await self._stack.aclose()
+
+    @property
+    def polled(self) -> bool:
+        return bool(self._waiting)
+
+    def touch(self) -> None:
+        self.last_used = self._loop.time()
+
+    def end_polls(self) -> None:
+        for poller in list(self._waiting):
+            poller.finish()
+
+    def join(self, poller: Poller) -> None:
+        """Let the poller have the next task; at once if some are here."""
+        while self._spare and poller.wanted:
+            poller.take(Taken(self.name.task, self._spare.popleft()))
+        if not poller.taken:
+            self._waiting[poller] = None
+            poller.queues.append(self)
+
+    def ask_soon(self) -> None:
+        self._spawn(self.ask())
+
+    async def ask(self) -> None:
+        if self._pull is not None:
+            with suppress(Unavailable):  # asked again when the connection is back
+                await self._pull.top_up()
+
+    def leave(self, poller: Poller) -> None:
+        self._waiting.pop(poller, None)
+        self._collecting.pop(poller, None)
+        self.touch()
+        self._look_later()
+
+    def _consuming(self) -> AbstractAsyncContextManager[Pull]:
+        name = self.name
+        if name.worker is None:
+            return self._store.tasks.consume(name.task, self._take, batch=BATCH, room=self._room, group=name.group, expires_s=EXPIRES_S)
+        return self._store.sticky_tasks.consume(name.task, name.worker, self._take, batch=BATCH, room=self._room, expires_s=EXPIRES_S)
+
+    def _room(self) -> int:
+        return 0 if self._closed or self._recalling or self._in_hand.full else len(self._waiting)
+
+    def _take(self, delivery: Delivery) -> None:
+        """In the reader of the connection: it must not wait."""
+        self._in_hand.take(delivery)
+        taken = Taken(self.name.task, delivery)
+        poller = next((one for one in self._waiting if not one.taken), None)
+        if poller is not None:
+            del self._waiting[poller]
+            self._collect(poller, delivery)
+            poller.take(taken)
+        elif self._collecting:
+            poller = next(iter(self._collecting))
+            poller.take(taken)
+            if not poller.wanted:
+                del self._collecting[poller]
+        else:
+            self._spare.append(delivery)
+            self._look_later()
+
+    def _collect(self, poller: Poller, delivery: Delivery) -> None:
+        """Have more for a poller that wants more than this, unless others wait for it: their requests bring it."""
+        more = min(poller.wanted - 1, delivery.pending, BATCH)
+        if more > 0 and len(delivery.data) < POLL_BYTES_MAX and not (self._waiting or self._in_hand.full) and self._pull is not None:
+            poller.expect(more + 1)
+            self._collecting[poller] = None
+            self._spawn(self._ask_briefly(more))
+
+    async def _ask_briefly(self, more: int) -> None:
+        assert self._pull is not None
+        with suppress(Unavailable):  # the poll goes on with what it has
+            await self._pull.ask_briefly(more)
+
+    def _look_later(self) -> None:
+        if (self._spare or self._surplus > SURPLUS_MAX) and self._timer is None and not self._closed:
+            self._timer = self._loop.call_later(SPARE_S, self._look)
+
+    @property
+    def _surplus(self) -> int:
+        """Requests that nobody waits behind."""
+        return 0 if self._pull is None else self._pull.left - len(self._waiting)
+
+    def _look(self) -> None:
+        self._timer = None
+        self._spawn(self._settle(SURPLUS_MAX))
+
+    async def _settle(self, surplus_max: int) -> None:
+        """Give back what nobody came for."""
+        try:
+            if self._surplus > surplus_max:
+                await self._recall()
+            while self._spare:
+                delivery = self._spare.popleft()
+                self._in_hand.let_go([delivery])
+                await return_unworked(self._store, delivery)
+        except PenstockError as error:  # what was taken comes back by itself
+            sparingly(log, "tasks_not_given_back", task=self.name.task, error=str(error))
+        self._look_later()
+
+    async def _recall(self) -> None:
+        assert self._pull is not None
+        self._recalling = True
+        try:
+            await self._pull.recall()
+        finally:  # else a failure would have this queue ask for nothing, for ever
+            self._recalling = False
+        await self.ask()
+
+    def _spawn(self, work: Coroutine[None, None, None]) -> None:
+        task = start(work, name="bridge_queue")
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)

@@ -1,0 +1,136 @@
+"""All queues of tasks that are polled in this process, and which of them a poll waits for."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+
+from penstock.broker.store import Store
+from penstock.broker.worker_protocol.receiving import return_unworked
+from penstock.config.limits import POLLED_QUEUES_MAX
+from penstock.config.process.background import start
+from penstock.engine.errors import PenstockError, Unavailable
+from penstock.http.bridge.in_hand import InHand
+from penstock.http.bridge.queue import PROBE_S, Poller, Queue, QueueName, Taken
+
+IDLE_S = 30.0  # a queue that nobody has polled for so long is left
+
+
+class Queues:
+    """Every queue that is polled in this process. Owned by the bridge."""
+
+    def __init__(self, store: Store, answer_within: Callable[[float], None]) -> None:
+        """`answer_within` is told of each queue how long the broker waits for an answer, in s."""
+        self._store, self._answer_within = store, answer_within
+        self._in_hand = InHand(self._ask_again)
+        self._open: dict[QueueName, asyncio.Task[Queue]] = {}
+        self._by_worker: dict[str, set[Poller]] = {}
+        self._turn = 0
+        self._closed = False
+
+    async def poll(self, names: Sequence[QueueName], poller: Poller, worker_id: str | None, timeout_s: float) -> None:
+        """Return when the poller has tasks, when it was finished, or when the time is over. What it has taken is its owner's."""
+        queues = [await self._queue(name) for name in names]
+        if self._closed:
+            raise Unavailable("the service is stopping")
+        timer = asyncio.get_running_loop().call_later(max(timeout_s, PROBE_S), poller.finish)
+        if worker_id is not None:
+            self._by_worker.setdefault(worker_id, set()).add(poller)
+        try:
+            await self._join(queues, poller)
+            await poller.ready
+        finally:
+            timer.cancel()
+            self.leave(poller)
+            self._forget(worker_id, poller)
+
+    def leave(self, poller: Poller) -> None:
+        """The poller gets nothing more."""
+        queues, poller.queues = poller.queues, []
+        for queue in queues:
+            queue.leave(poller)
+
+    def release(self, worker_id: str) -> None:
+        """End the waiting polls of a worker."""
+        for poller in self._by_worker.get(worker_id, ()):
+            poller.finish()
+
+    async def give_back(self, taken: Sequence[Taken]) -> None:
+        """For tasks that nobody has begun."""
+        self.let_go(taken)
+        with suppress(Unavailable):  # then the ack wait brings them back
+            for one in taken:
+                await return_unworked(self._store, one.delivery)
+
+    def let_go(self, taken: Sequence[Taken]) -> None:
+        """These have been handed out."""
+        self._in_hand.let_go(one.delivery for one in taken)
+
+    async def tidy(self) -> None:
+        """Leave the queues that nobody polls any more."""
+        before = asyncio.get_running_loop().time() - IDLE_S
+        for name, task in list(self._open.items()):
+            if _is_open(task) and not task.result().polled and task.result().last_used < before:
+                del self._open[name]
+                await task.result().close()
+
+    async def close(self) -> None:
+        """End every poll with what it has, then leave all queues."""
+        self._closed = True
+        for task in self._open.values():
+            if _is_open(task):
+                task.result().end_polls()
+        for task in list(self._open.values()):  # what is being opened meanwhile ends with its task, and leaves the dict then
+            if _is_open(task):
+                await task.result().close()
+            else:
+                task.cancel()
+
+    async def _join(self, queues: Sequence[Queue], poller: Poller) -> None:
+        """Each poll begins at another of its queues, so that none starves."""
+        self._turn += 1
+        first = self._turn % len(queues)
+        turned = [*queues[first:], *queues[:first]]
+        for queue in turned:
+            queue.join(poller)
+        if not poller.taken:
+            for queue in turned:
+                await queue.ask()
+
+    def _ask_again(self) -> None:
+        """Nobody was asked for anything while too much was in hand."""
+        for task in self._open.values():
+            if _is_open(task) and task.result().polled:
+                task.result().ask_soon()
+
+    async def _queue(self, name: QueueName) -> Queue:
+        """The queue of this name, opened by the first who wants it."""
+        task = self._open.get(name)
+        if task is None:
+            if len(self._open) >= POLLED_QUEUES_MAX:
+                raise Unavailable(f"{POLLED_QUEUES_MAX} task queues are polled here already")
+            task = self._open[name] = start(self._opened(name), name="bridge_queue", expected=PenstockError)
+        queue = task.result() if task.done() else await asyncio.shield(task)
+        queue.touch()
+        return queue
+
+    async def _opened(self, name: QueueName) -> Queue:
+        queue = Queue(name, self._store, self._answer_within, self._in_hand)
+        try:
+            await queue.open()
+        except BaseException:
+            del self._open[name]
+            raise
+        return queue
+
+    def _forget(self, worker_id: str | None, poller: Poller) -> None:
+        if worker_id is not None:
+            pollers = self._by_worker[worker_id]
+            pollers.discard(poller)
+            if not pollers:
+                del self._by_worker[worker_id]
+
+
+def _is_open(task: asyncio.Task[Queue]) -> bool:
+    return task.done() and not task.cancelled() and task.exception() is None

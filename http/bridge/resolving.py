@@ -1,0 +1,253 @@
+"""What becomes of a polled task: its worker's answer, carried out in any process, exactly once."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import assert_never
+
+import msgspec
+import orjson
+
+from penstock.broker import names
+from penstock.broker.nats.publisher import ack_seq
+from penstock.broker.records.leases import Kept, Lease, ignore
+from penstock.broker.store import Store
+from penstock.broker.worker_protocol import reports
+from penstock.config.limits import BRIDGE_CLAIM_S
+from penstock.config.process.crash_points import reached
+from penstock.engine.definition.identifiers import quoted
+from penstock.engine.errors import Conflict, Invalid, NotFound, PenstockError, TooLarge, Unavailable
+from penstock.engine.run.events import StepCompleted, StepContinue, StepFailed
+from penstock.http.bridge.leases import HeldLeases, claimed, seen, unclaimed
+from penstock.http.bridge.requests import Action, Checkpoint, Complete, Continue, Fail, Heartbeat, Pause, action_in
+from penstock.http.bridge.starts import Starts
+
+ANSWER_S_MAX = 5.0
+LOOK_S = 0.1
+RAISED: Mapping[str, type[PenstockError]] = {"Invalid": Invalid, "NotFound": NotFound, "TooLarge": TooLarge}
+
+
+class Resolving:
+    """Owned by the bridge.
+
+    The process that handed a task out has the first say: others forward to it, so that of several answers it takes one. Only when
+    it is gone, each for itself claims the lease in the bucket, which also only one can.
+    """
+
+    def __init__(self, store: Store, held: HeldLeases, starts: Starts) -> None:
+        self._store, self._leases, self._held, self._starts = store, store.leases, held, starts
+
+    async def resolve(self, task_id: str, action: Action, body: bytes) -> None:
+        """Return once all that the action asks for is stored; `body` is the request that it came in. Raises NotFound when nobody
+        holds the task, Unavailable when the outcome is unknown: then the same answer may be given again."""
+        if await self._held.get(task_id) is None:
+            kept = await self._found(task_id)
+            if kept.lease.holder != self._held.holder:
+                if await self._forwarded(kept.lease, body):
+                    return
+                await self._take_over(kept, action)
+        await self._carry_out(task_id, action)
+
+    async def carry_out_forwarded(self, task_id: str, body: bytes) -> bytes:
+        """As `resolve`, for another process; what it raises is in what this returns."""
+        try:
+            await self._carry_out(task_id, action_in(body))
+        except PenstockError as error:
+            return orjson.dumps([type(error).__name__, str(error)])
+        return b""
+
+    async def _forwarded(self, lease: Lease, body: bytes) -> bool:
+        """Whether the lease's holder has carried it out; False when it is gone. Raises what it raised."""
+        try:
+            said = await self._leases.forward(lease, body)
+        except NotFound:
+            return False
+        if said:
+            kind, text = orjson.loads(said)
+            raise RAISED.get(kind, Unavailable)(text)
+        return True
+
+    async def _take_over(self, kept: Kept, action: Action) -> None:
+        """In place of a holder that has gone: tell that the task was begun if it did not, and keep the task alive from here on if it
+        stays with its worker. A crash before the latter has it told only once all the same: the next one finds it told."""
+        await self._starts.in_place_of(kept.lease)
+        reached("bridge.begun_in_place")
+        if isinstance(action, Checkpoint | Heartbeat):
+            with suppress(Conflict):  # someone else was faster
+                self._held.keep(await self._leases.replace(kept, msgspec.structs.replace(kept.lease, holder=self._held.holder)))
+
+    async def _carry_out(self, task_id: str, action: Action) -> None:
+        self._starts.now(task_id)
+        match action:
+            case Complete() | Continue() | Fail():
+                if not await self._answer_held(task_id, action):
+                    await self._answer(task_id, action)
+            case Pause():
+                await self._pause(task_id, action)
+            case Checkpoint(data):
+                kept = await self._change(task_id, seen)
+                await self._store.checkpoints.put(_key(kept.lease), data)
+                await self._leases.delivery(kept.lease).in_progress()
+            case Heartbeat():
+                kept = await self._change(task_id, seen)
+                await self._leases.delivery(kept.lease).in_progress()
+            case _:
+                assert_never(action)
+
+    async def _answer_held(self, task_id: str, action: Complete | Continue | Fail) -> bool:
+        """Answer a task of this process's own: the event leaves first, and right behind it the lease is removed. False when the
+        lease has another holder by now; the event does no harm then, for the engine counts the first answer."""
+        kept = await self._held.get(task_id)
+        if kept is None or kept.lease.claimed_at or not self._store.broker.connected:
+            return False
+        self._held.let_go(kept)  # another answer meanwhile finds no lease
+        event, removal = self._store.history.send(_event(kept.lease, action), patient=False), self._leases.remove(kept)
+        try:
+            await _ended(removal, event)
+            if not removal.cancelled() and isinstance(removal.exception(), Conflict):
+                event.add_done_callback(ignore)
+                return False
+            if removal.cancelled() or event.cancelled():
+                raise Unavailable("the broker gave no answer in time; whether the answer was stored is unknown")
+            event.result()
+        except BaseException:
+            self._keep_unclaimed(kept, removal, event)
+            raise
+        reached("bridge.answered")
+        await self._acknowledge(kept)
+        reached("bridge.acknowledged")
+        return True
+
+    async def _answer(self, task_id: str, action: Complete | Continue | Fail) -> None:
+        """A crash after the claim lets another answer count once it has grown old; one after the event has the task delivered
+        again, and the engine ignores what comes of that."""
+        kept = await self._claim(task_id)
+        reached("bridge.claimed")
+        was_held = self._held.let_go(kept)
+        try:
+            await self._store.history.append(_event(kept.lease, action))
+        except BaseException:
+            self._unclaim(kept, was_held)
+            raise
+        reached("bridge.claimed_answered")
+        await self._done(kept)
+
+    async def _done(self, kept: Kept) -> None:
+        await self._acknowledge(kept)
+        await self._leases.delete(kept)
+
+    async def _acknowledge(self, kept: Kept) -> None:
+        with suppress(Unavailable):  # the answer is stored: what is delivered again will change nothing
+            await self._leases.delivery(kept.lease).ack()
+
+    async def _pause(self, task_id: str, pause: Pause) -> None:
+        """The task comes again only when all about the pause is stored."""
+        kept = await self._claim(task_id)
+        was_held = self._held.let_go(kept)
+        try:
+            await self._put_away(kept.lease, pause)
+        except BaseException:
+            self._unclaim(kept, was_held)
+            raise
+        reached("bridge.given_back")
+        await self._leases.delete(kept)
+
+    async def _put_away(self, lease: Lease, pause: Pause) -> None:
+        delivery = self._leases.delivery(lease)
+        if pause.checkpoint is not None:
+            await self._store.checkpoints.put(_key(lease), pause.checkpoint)
+            reached("bridge.checkpointed")
+        if pause.delay_s or pause.checkpoint is not None or pause.name is not None:
+            await self._store.pauses.add(lease, pause.name)
+            reached("bridge.paused")
+            told = reports.paused(lease, lease.worker_id or None, pause.delay_s, pause.name, delivery=lease.deliveries)
+            await self._store.history.append(told)
+            reached("bridge.pause_told")
+            await delivery.give_back(pause.delay_s)
+        else:  # it just has not been begun
+            await self._store.pauses.give_back(lease, delivery)
+
+    async def _claim(self, task_id: str) -> Kept:
+        return await self._change(task_id, claimed)
+
+    async def _change(self, task_id: str, change: Callable[[Lease], Lease]) -> Kept:
+        """The lease after the change, which only one of several at once can make. Raises NotFound."""
+        kept = await self._held.get(task_id) or await self._found(task_id)
+        while True:
+            wait_s = kept.lease.claimed_at + BRIDGE_CLAIM_S - time.time() if kept.lease.claimed_at else 0.0
+            if wait_s > 0:
+                await self._settled(kept, wait_s)
+            else:
+                with suppress(Conflict):  # someone else was faster: what did they make of it?
+                    after = await self._leases.replace(kept, change(kept.lease))
+                    self._held.changed(kept, after)
+                    return after
+            kept = await self._found(task_id)
+
+    async def _found(self, task_id: str) -> Kept:
+        """The lease in the bucket, also of a task that another process has handed out just now. Raises NotFound."""
+        if kept := await self._leases.get(task_id):
+            return kept
+        await asyncio.sleep(LOOK_S)  # the task's answer may overtake its lease, which went out on another connection
+        if kept := await self._leases.get(task_id):
+            return kept
+        if await self._leases.being_restored():
+            raise Unavailable("the leases of tasks are being restored")
+        raise NotFound(f"task {quoted(task_id)} is not among the polled tasks")
+
+    async def _settled(self, kept: Kept, wait_s: float) -> None:
+        """Return when the answer that is being carried out is done, or has failed, or has taken too long: or soon, to look again, for
+        the doorbell may ring before what it rings for can be read."""
+        async with self._leases.doorbell(kept.lease.task_id) as rung:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(min(wait_s, LOOK_S)):
+                    if await self._leases.get(kept.lease.task_id) == kept:
+                        await rung.wait()
+
+    def _keep_unclaimed(self, kept: Kept, removal: asyncio.Future[bytes], event: asyncio.Future[bytes]) -> None:
+        """After a failure half-way: the worker will answer again."""
+        event.cancel()
+        if removal.done() and not removal.cancelled() and removal.exception() is None:
+            self._unclaim(Kept(kept.lease, ack_seq(removal.result())), was_held=True)
+        else:
+            removal.cancel()
+            self._held.keep(kept)
+
+    def _unclaim(self, kept: Kept, was_held: bool) -> None:
+        """Nothing is waited for: it may be that there is no broker. Then the claim grows old."""
+        lease = unclaimed(kept.lease)
+        self._leases.restore(kept, lease)
+        if was_held:
+            self._held.keep(Kept(lease, kept.revision))
+
+
+async def _ended(*sent: asyncio.Future[bytes]) -> None:
+    """Return when each has its answer, or is cancelled because none came in time."""
+    try:
+        async with asyncio.timeout(ANSWER_S_MAX):
+            for one in sent:
+                with suppress(PenstockError):
+                    await one
+    except TimeoutError:
+        for one in sent:
+            one.cancel()
+
+
+def _event(lease: Lease, action: Complete | Continue | Fail) -> StepCompleted | StepContinue | StepFailed:
+    worker_id = lease.worker_id or None
+    match action:
+        case Complete(output):
+            return reports.completed(lease, worker_id, output)
+        case Continue(value):
+            return reports.continued(lease, worker_id, value)
+        case Fail(failure):
+            return reports.failed(lease, worker_id, failure)
+        case _:
+            assert_never(action)
+
+
+def _key(lease: Lease) -> str:
+    return names.step_key(lease.run_id, lease.step_id)

@@ -1,0 +1,171 @@
+"""/v1/workers, /v1/tasks, /v1/runs: the worker bridge. A worker over HTTP connects, polls for tasks and resolves them.
+
+Here: what may be asked (bridge_requests.py, bridge_auth.py) and a responder for each path. What carries it out is the process's
+Bridge (bridge_service.py): which poll gets which task (bridge_queues.py, bridge_queue.py; bridge_in_hand.py), how a task is handed out
+(bridge_handing.py) and stays with its worker (bridge_leases.py) unless that has gone (bridge_departures.py), and what its answer does
+(bridge_resolving.py), also together with the next poll (bridge_exchange.py); bridge_connection.py is the stream of connect.
+Spec: Worker bridge; Protocol: HTTP answers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Coroutine
+from contextlib import aclosing
+
+import orjson
+from falcon import HTTP_204
+from falcon.asgi import Request, Response
+from msgspec import Struct
+
+from penstock.actors.control import verbs
+from penstock.broker.worker_messages import WorkerRegistration
+from penstock.broker.worker_protocol import signals
+from penstock.broker.worker_protocol.registrations import register
+from penstock.config.limits import SIGNAL_BYTES_MAX
+from penstock.config.process.background import start
+from penstock.config.process.crash_points import reached
+from penstock.engine.definition.identifiers import problem_with
+from penstock.engine.errors import Invalid, PenstockError, Unavailable
+from penstock.http.backend import Backend
+from penstock.http.bridge import exchange, requests
+from penstock.http.bridge.connection import signs_of_life
+from penstock.http.bridge.departures import Departures
+from penstock.http.bridge.handing import PolledTask
+from penstock.http.bridge.requests import PollTasks
+from penstock.http.bridge.service import Bridge, OpenBridge
+from penstock.http.messages import bodies, params, responses
+from penstock.http.messages.presence import Presence
+
+STREAM_HEADERS = {"Content-Type": "text/event-stream", "Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
+
+
+class Resolved(Struct, frozen=True):
+    status: str = "ok"
+
+
+class SentSignal(Struct, frozen=True):
+    run_id: str
+    signal: str
+    status: str = "sent"
+
+
+class ConnectedWorker:
+    def __init__(self, backend: Backend, here: OpenBridge) -> None:
+        self._backend, self._here = backend, here
+
+    async def on_post(self, req: Request, resp: Response) -> None:
+        """Register a worker for as long as it keeps this stream of heartbeats open."""
+        bucket, departures = self._backend.store.workers, self._here.bridge.departures
+        entry = await requests.connection(req)
+        revision = await register(bucket, entry)
+        reached("bridge.registered")
+        resp.set_headers(STREAM_HEADERS)
+        resp.stream = self._stream(req, entry, revision, departures)
+
+    async def _stream(self, req: Request, entry: WorkerRegistration, revision: int, departures: Departures) -> AsyncGenerator[bytes]:
+        async with self._backend.audience.presence(req) as client, departures.stream(entry) as stale:
+            signs = signs_of_life(self._backend.store.workers, entry, revision, client.over, stale)
+            async with aclosing(signs):  # the registration ends first: who is told that the worker left looks there
+                async for line in signs:
+                    yield line
+
+
+class Poll:
+    def __init__(self, backend: Backend, here: OpenBridge) -> None:
+        self._backend, self._here = backend, here
+
+    async def on_post(self, req: Request, resp: Response) -> None:
+        """Tasks of some types, as soon as there are any; an empty array when none came in time."""
+        request, bridge = await requests.poll(req), self._here.bridge
+        if request.max_tasks == 0 and request.worker_id is not None:
+            await bridge.release(request.worker_id)
+            return responses.ok(resp, [])
+        async with self._backend.audience.presence(req) as client:
+            return responses.ok(resp, await bridge.poll(request, client))
+
+
+class Resolution:
+    def __init__(self, here: OpenBridge) -> None:
+        self._here = here
+
+    async def on_post(self, req: Request, resp: Response, task_id: str) -> None:
+        """Answer a polled task, or say that its answer will come."""
+        found, body = params.task_id(task_id), await bodies.read(req)
+        await self._here.bridge.resolving.resolve(found, requests.action_in(body), body)
+        responses.ok(resp, Resolved())
+
+
+class TaskExchange:
+    def __init__(self, backend: Backend, here: OpenBridge) -> None:
+        self._backend, self._here = backend, here
+
+    async def on_post(self, req: Request, resp: Response) -> None:
+        """Answer polled tasks and get the next ones, in one request; each answer stands for itself."""
+        request, bridge = await exchange.read(req), self._here.bridge
+        async with self._backend.audience.presence(req) as client:
+            resolved = await exchange.resolve_all(bridge.resolving, request.answers)
+            tasks = await _next(bridge, request.poll, client, answered=bool(resolved))
+            responses.ok(resp, exchange.Exchanged(resolved, tasks))
+
+
+class RunSignal:
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+
+    async def on_get(self, req: Request, resp: Response, run_id: str, name: str) -> None:
+        """The payload of a run's signal, byte for byte, once it is there; 204 when none came in time."""
+        store, found, timeout_s = self._backend.store, _target(run_id, name), params.timeout_s(req)
+        async with self._backend.audience.presence(req) as client:
+            payload = await signals.get(store, found, name)
+            if payload is None:
+                payload = await _within(timeout_s, signals.wait(store, found, name), client.over)
+        if payload is None:
+            resp.status = HTTP_204
+        else:
+            resp.data, resp.content_type = payload, "application/json" if _is_json(payload) else "application/octet-stream"
+
+    async def on_post(self, req: Request, resp: Response, run_id: str, name: str) -> None:
+        """Send a signal to a run; the body is its payload."""
+        store, found = self._backend.store, _target(run_id, name)
+        await verbs.signal(store, found, name, await bodies.read(req, SIGNAL_BYTES_MAX))
+        responses.ok(resp, SentSignal(found, name))
+
+
+async def _next(bridge: Bridge, poll: PollTasks | None, client: Presence, *, answered: bool) -> list[PolledTask]:
+    """None without a poll, or with one that finds no service: what became of the answers is more than that."""
+    try:
+        return [] if poll is None else await bridge.poll(poll, client)
+    except Unavailable:
+        if not answered:
+            raise
+        return []
+
+
+async def _within(seconds: float, wait: Coroutine[None, None, bytes], over: asyncio.Event) -> bytes | None:
+    """What is waited for, unless the time is over, or there is no reason to wait any longer."""
+    waiting, leaving = start(wait, name="signal_wait", expected=PenstockError), start(over.wait(), name="signal_wait")
+    try:
+        await asyncio.wait((waiting, leaving), timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+        return waiting.result() if waiting.done() else None
+    finally:
+        waiting.cancel()
+        leaving.cancel()
+
+
+def _target(run_id: str, name: str) -> str:
+    """The run id of a signal's path."""
+    found = params.run_id(run_id)
+    if not name:
+        raise Invalid("the signal name is missing")
+    if problem := problem_with("signal name", name):
+        raise Invalid(problem)
+    return found
+
+
+def _is_json(body: bytes) -> bool:
+    try:
+        orjson.loads(body)
+    except orjson.JSONDecodeError:
+        return False
+    return True

@@ -1,0 +1,140 @@
+"""Request bodies: read within a limit, checked as JSON, decoded into typed requests that name every offending field."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterator, Mapping
+from functools import cache
+from typing import Any, TypeVar
+
+import msgspec
+import orjson
+from falcon.asgi import Request
+from msgspec import Raw, Struct
+from msgspec.structs import FieldInfo
+
+from penstock.config.limits import BODY_BYTES_MAX, BODY_S_MAX, PAYLOAD_BYTES_MAX
+from penstock.engine.definition.identifiers import json_type, quoted, shown
+from penstock.engine.definition.report import Report
+from penstock.engine.errors import Invalid, TooLarge
+from penstock.http.messages.presence import PatientRequest
+
+DEPTH_MAX = 254  # what orjson writes; all that is stored must be writable and readable by every part
+
+# What the fields of requests are, as JSON calls it.
+KINDS: Mapping[Any, tuple[type, str]] = {
+    str: (str, "a string"),
+    str | None: (str, "a string"),
+    bool: (bool, "true or false"),
+    int: (int, "a whole number"),
+    int | None: (int, "a whole number"),
+    list[Raw]: (list, "an array"),
+    list[str]: (list, "an array"),
+    dict[str, str]: (dict, "an object"),
+}
+WHOLE = (int, int | None)
+WITH_STRINGS = (list[str], dict[str, str])
+
+T = TypeVar("T", bound=Struct)
+
+
+async def read(req: Request, bytes_max: int = BODY_BYTES_MAX) -> bytes:
+    """The whole body. Raises TooLarge, at once if the request says its length; Invalid for a body that is cut short or too slow."""
+    told = req.content_length
+    if told is not None and told > bytes_max:
+        raise TooLarge(f"the body has {told} bytes, {bytes_max} is the most")
+    try:
+        async with asyncio.timeout(BODY_S_MAX):
+            body = await req.stream.read(bytes_max + 1)
+    except TimeoutError as late:
+        raise Invalid(f"the body did not come within {BODY_S_MAX:g} s") from late
+    if len(body) > bytes_max:
+        raise TooLarge(f"the body has more than {bytes_max} bytes")
+    if told is not None and len(body) < told:
+        raise Invalid(f"the body ended after {len(body)} of {told} bytes")
+    assert isinstance(req, PatientRequest)
+    if req.incoming.cut_short:  # to the framework, that is an end like any other
+        raise Invalid("the body ended before its last chunk")
+    req.context.began = time.perf_counter()  # what the client took for it is none of the service's time
+    return body
+
+
+def parse(body: bytes) -> object:
+    """The JSON value in a body. Raises Invalid for what is no JSON, or nested deeper than the service can keep."""
+    if not body:
+        raise Invalid("the body is empty, JSON is needed")
+    try:
+        value: object = orjson.loads(body)
+    except orjson.JSONDecodeError as error:
+        raise Invalid(f"the body is not JSON: {shown(str(error))}") from error
+    try:
+        orjson.dumps(value)
+    except orjson.JSONEncodeError as error:
+        raise Invalid(f"the body is nested too deeply, {DEPTH_MAX} levels are the most") from error
+    return value
+
+
+def decode(body: bytes, kind: type[T]) -> T:
+    """The request of this kind in a body; its payloads are views into `body`. Raises Invalid that names every wrong field."""
+    value = parse(body)
+    if not isinstance(value, dict):
+        raise Invalid(f"the body must be an object, not {json_type(value)}")
+    decoder: msgspec.json.Decoder[T] = _decoder(kind)
+    try:
+        return decoder.decode(body)
+    except msgspec.ValidationError as error:
+        raise Invalid(*(_problems(kind, value) or [shown(str(error))])) from error
+
+
+def decode_part(part: Raw, kind: type[T], name: str) -> T:
+    """As `decode`, of a value in a body that has been parsed as a whole; `name` is what to call it."""
+    decoder: msgspec.json.Decoder[T] = _decoder(kind)
+    try:
+        return decoder.decode(part)
+    except msgspec.ValidationError as error:
+        value = orjson.loads(bytes(part))
+        problems = _problems(kind, value) if isinstance(value, dict) else [f"{name} must be an object, not {json_type(value)}"]
+        raise Invalid(*(problems or [shown(str(error))])) from error
+
+
+def check_payload(name: str, payload: Raw) -> None:
+    """Raises TooLarge for a payload over its limit. Protocol: Names and limits."""
+    size = memoryview(payload).nbytes
+    if size > PAYLOAD_BYTES_MAX:
+        raise TooLarge(f"{name} has {size} bytes, {PAYLOAD_BYTES_MAX} is the most")
+
+
+@cache
+def _decoder(kind: type[T]) -> msgspec.json.Decoder[T]:
+    return msgspec.json.Decoder(kind)
+
+
+def _problems(kind: type[Struct], value: dict[str, object]) -> list[str]:
+    report = Report()
+    fields = {field.encode_name: field for field in msgspec.structs.fields(kind)}
+    report.add(*(f"unknown field {quoted(name)}" for name in value if name not in fields))
+    for name, field in fields.items():
+        report.add(*_field_problems(name, field, value.get(name)))
+    return report.problems()
+
+
+def _field_problems(name: str, field: FieldInfo, value: object) -> Iterator[str]:
+    if value is None:
+        if field.required:
+            yield f"{name} is required"
+    elif field.type in WHOLE and isinstance(value, bool | float):
+        yield f"{name} must be a whole number, not {orjson.dumps(value).decode()}"
+    elif field.type in KINDS and not isinstance(value, KINDS[field.type][0]):
+        yield f"{name} must be {KINDS[field.type][1]}, not {json_type(value)}"
+    elif field.type in WITH_STRINGS:
+        yield from _item_problems(name, value)
+
+
+def _item_problems(name: str, value: object) -> Iterator[str]:
+    """Of an array or an object of strings."""
+    items = [(f"{name} {quoted(key)}", item) for key, item in value.items()] if isinstance(value, dict) else []
+    items += [(f"{name}[{at}]", item) for at, item in enumerate(value)] if isinstance(value, list) else []
+    for place, item in items:
+        if not isinstance(item, str):
+            yield f"{place} must be a string, not {json_type(item)}"

@@ -1,0 +1,152 @@
+"""Which HTTP status an error is: here and nowhere else. The answer is plain text, one problem a line, or what RFC 9457 says."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from http import HTTPStatus
+from typing import Any
+
+import msgspec
+from falcon import HTTPError, HTTPMethodNotAllowed, HTTPRouteNotFound, InvalidMediaType
+from falcon.asgi import App, Request, Response, WebSocket
+from falcon.util import mediatypes
+from msgspec import Struct
+
+from penstock.config.logging import get_logger
+from penstock.engine.definition.identifiers import quoted
+from penstock.engine.errors import (
+    Conflict,
+    Denied,
+    Forbidden,
+    Full,
+    Invalid,
+    NeedsUpgrade,
+    NotFound,
+    PenstockError,
+    PublishFailed,
+    TooLarge,
+    Unavailable,
+)
+
+
+class Kind(Struct, frozen=True):
+    """`name` says for ever which kind of error a problem is; `title` says it to people, whatever went wrong."""
+
+    status: HTTPStatus
+    name: str
+    title: str
+
+
+KINDS: Mapping[type[PenstockError], Kind] = {
+    Invalid: Kind(HTTPStatus.BAD_REQUEST, "invalid", "The request breaks a rule"),
+    Denied: Kind(HTTPStatus.UNAUTHORIZED, "unauthorized", "The token or the signature is missing or wrong"),
+    Forbidden: Kind(HTTPStatus.FORBIDDEN, "forbidden", "Not allowed from where the request comes"),
+    NotFound: Kind(HTTPStatus.NOT_FOUND, "not-found", "It does not exist"),
+    Conflict: Kind(HTTPStatus.CONFLICT, "conflict", "Its state does not allow it"),
+    TooLarge: Kind(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "too-large", "Over its limit, nothing was stored"),
+    Full: Kind(HTTPStatus.SERVICE_UNAVAILABLE, "storage-full", "The storage has no room, nothing was stored"),
+    NeedsUpgrade: Kind(HTTPStatus.SERVICE_UNAVAILABLE, "needs-upgrade", "Stored by a newer version of the service"),
+    Unavailable: Kind(HTTPStatus.SERVICE_UNAVAILABLE, "unavailable", "The service cannot do it now"),
+    PublishFailed: Kind(HTTPStatus.INTERNAL_SERVER_ERROR, "not-written", "It could not be written, or nobody knows; it may be sent again"),
+}
+NO_SUCH_PATH = Kind(HTTPStatus.NOT_FOUND, "no-such-path", "The path does not exist")
+METHOD_NOT_ALLOWED = Kind(HTTPStatus.METHOD_NOT_ALLOWED, "method-not-allowed", "The path does not have this method")
+MALFORMED = Kind(HTTPStatus.BAD_REQUEST, "malformed", "The request itself cannot be read")
+INTERNAL = Kind(HTTPStatus.INTERNAL_SERVER_ERROR, "internal", "Something went wrong in the service")
+OF_THE_FRAMEWORK = (NO_SUCH_PATH, METHOD_NOT_ALLOWED, MALFORMED, INTERNAL)
+HEADERS: Mapping[int, Mapping[str, str]] = {
+    HTTPStatus.UNAUTHORIZED: {"WWW-Authenticate": "Bearer"},
+    HTTPStatus.SERVICE_UNAVAILABLE: {"Retry-After": "1"},
+}
+
+PROBLEM = "application/problem+json"
+TYPE = "urn:penstock:problem:"
+
+log = get_logger()
+
+
+@contextmanager
+def publishing() -> Iterator[None]:
+    """Where the specification wants 500 when the broker does not take what is written. Spec: Runs, cancel and signal."""
+    try:
+        yield
+    except Unavailable as error:
+        raise PublishFailed(str(error)) from error
+
+
+class Refusal(Struct, frozen=True):
+    kind: Kind
+    text: str
+    headers: Mapping[str, str] = {}
+
+
+class Problem(Struct, frozen=True):
+    """RFC 9457; `problems` are the lines of `detail`."""
+
+    type: str
+    title: str
+    status: int
+    detail: str
+    problems: list[str]
+
+
+def status_of(error: PenstockError) -> int:
+    """The status with which a request ends that raises this."""
+    return (_kind(error) or INTERNAL).status.value
+
+
+def register(app: App[Request, Response]) -> None:
+    """Have every exception of the application answered here; HTTPError is named because the framework has a handler of its own."""
+    app.add_error_handler((Exception, HTTPError), _answer)
+
+
+async def _answer(req: Request, resp: Response | None, error: Exception, params: dict[str, Any], ws: WebSocket | None = None) -> None:
+    refusal = _refusal(req, error)
+    if resp is None:
+        assert ws is not None
+        await ws.close()
+        return
+    resp.status = refusal.kind.status
+    if _asks_for_problem((req.get_header("Accept") or "").lower()):
+        resp.content_type, resp.data = PROBLEM, msgspec.json.encode(_problem(refusal))
+    else:
+        resp.content_type, resp.text = "text/plain; charset=utf-8", refusal.text + "\n"
+    resp.set_headers(dict(refusal.headers))
+    resp.append_header("Vary", "Accept")
+
+
+def _asks_for_problem(accept: str) -> bool:
+    """Whether a client names this form, and likes plain text no better. Who takes anything gets plain text."""
+    if PROBLEM not in accept:
+        return False
+    try:
+        return 0 < mediatypes.quality(PROBLEM, accept) >= mediatypes.quality("text/plain", accept)
+    except InvalidMediaType:
+        return False
+
+
+def _problem(refusal: Refusal) -> Problem:
+    kind = refusal.kind
+    return Problem(TYPE + kind.name, kind.title, kind.status, refusal.text, refusal.text.split("\n"))
+
+
+def _refusal(req: Request, error: Exception) -> Refusal:
+    match error:
+        case PenstockError() if kind := _kind(error):
+            return Refusal(kind, str(error), HEADERS.get(kind.status, {}))
+        case HTTPMethodNotAllowed(headers=headers):
+            allowed = dict(headers or {})
+            return Refusal(METHOD_NOT_ALLOWED, f"the method {quoted(req.method)} is not allowed here: use {allowed['Allow']}", allowed)
+        case HTTPRouteNotFound():
+            return Refusal(NO_SUCH_PATH, f"the path {quoted(req.path)} does not exist")
+        case HTTPError():
+            kind = msgspec.structs.replace(MALFORMED, status=HTTPStatus(error.status_code))
+            return Refusal(kind, error.description or error.title or "bad request", dict(error.headers or {}))
+        case _:
+            log.error("request_failed", method=req.method, path=req.path, exc_info=error)
+            return Refusal(INTERNAL, "internal error")
+
+
+def _kind(error: PenstockError) -> Kind | None:
+    return next((KINDS[kind] for kind in type(error).__mro__ if kind in KINDS), None)

@@ -1,0 +1,75 @@
+"""What keeps strangers off the control plane while it has no token: protected mode. Protocol: HTTP answers.
+
+Whoever reaches the port could start runs. So peers on other machines are refused, and names that a stranger could make mean this
+machine: to a browser, a page of such a name is no foreign page (DNS rebinding).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import lru_cache
+from ipaddress import IPv6Address, ip_address
+from typing import Any
+
+from falcon.asgi import Request, Response
+
+from penstock.engine.definition.identifiers import quoted
+from penstock.engine.errors import Forbidden
+from penstock.http.middleware.auth import is_control_plane
+
+# Top-level names that nobody can register: what is under them means what this network says (RFC 6761, RFC 6762, ICANN).
+OWN_DOMAINS = frozenset({"localhost", "local", "internal"})
+WAY_OUT = "set SERVICE_API_TOKEN to a token of your choice, or SERVICE_INSECURE=true to let everybody in (docs/security.md)"
+ELSEWHERE = f"protected mode: without a token, the control plane answers this machine alone: {WAY_OUT}"
+
+
+class Protection:
+    """Looks at every request before it is routed, while no token is set and nobody insists on doing without."""
+
+    async def process_request(self, req: Request, resp: Response) -> None:
+        local, host = is_local(req.scope), req.get_header("Host") or ""  # a browser always sends one
+        if (local and is_own_name(host)) or not is_control_plane(req.path):
+            return
+        if local:
+            raise Forbidden(f"protected mode: the host {quoted(host)} may mean any machine: use an address or localhost, or {WAY_OUT}")
+        raise Forbidden(ELSEWHERE)
+
+
+def is_local(scope: Mapping[str, Any]) -> bool:
+    """Whether the peer of the connection itself is on this machine; headers that tell of another one count for nothing.
+
+    A TCP peer has no address when it has left before it was let in, and what it sent is read all the same: only on a Unix socket is
+    a peer without an address at home.
+    """
+    client = scope.get("client")
+    if client is not None:
+        host, _ = client
+        return is_loopback(host)
+    _, port = scope.get("server") or (None, 0)
+    return not isinstance(port, int)
+
+
+@lru_cache(256)
+def is_loopback(host: str) -> bool:
+    try:
+        address = ip_address(host)
+    except ValueError:
+        return False
+    mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None
+    return (mapped or address).is_loopback
+
+
+@lru_cache(256)
+def is_own_name(host: str) -> bool:
+    """Whether what a Host header names is an address, or a name that no stranger can have anything to say about."""
+    name = host.partition("]")[0].lstrip("[") if host.startswith("[") else host.partition(":")[0].rstrip(".")
+    _, dot, domain = name.lower().rpartition(".")
+    return not dot or domain in OWN_DOMAINS or _is_address(name)
+
+
+def _is_address(text: str) -> bool:
+    try:
+        ip_address(text)
+    except ValueError:
+        return False
+    return True

@@ -1,0 +1,232 @@
+"""From the structs that responders decode and answer with to schemas, with what their readers check besides."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import msgspec
+from msgspec import UNSET, Struct, inspect, structs
+
+from penstock.client.views import EventView, WorkerView
+from penstock.config.limits import (
+    BULK_RUNS_MAX,
+    MATCHING_RUNS_MAX,
+    NAME_CHARS_MAX,
+    PAUSE_MS_MAX,
+    POLL_MS_MAX,
+    POLL_TASKS_MAX,
+    TASK_TYPES_MAX,
+)
+from penstock.engine.run.state import RunStatus, StepStatus
+from penstock.http.bridge.exchange import ExchangeTasks, NextPoll, ResolvedTask, TaskAnswer
+from penstock.http.bridge.requests import ACTIONS, PID_MAX, RETRY_AFTER_MS_MAX, ConnectWorker, PollTasks, ResolveTask
+from penstock.http.messages.views import RunView, StepView
+from penstock.http.openapi.definitions import Schema, array, default_in_words, one_of, ref, whole
+from penstock.http.resources import bulk
+from penstock.http.resources.approvals import Choice, Decided
+from penstock.http.resources.retry import RetryRun
+from penstock.http.resources.runs import StartRun
+from penstock.http.resources.tasks import TaskQueue
+
+PREFIX = ref("")["$ref"]
+BOUNDS: Mapping[str, Schema] = {
+    "workflow_id": ref("Name"),
+    "after": {"format": "date-time", "description": "Created at this time or later."},
+    "before": {"format": "date-time", "description": "Created at this time or earlier."},
+    "limit": whole(1, MATCHING_RUNS_MAX, description="At most so many, the newest, however many match."),
+    "cursor": {"description": "With limit: continues an earlier request; out of its next."},
+}
+POLL: Mapping[str, Schema] = {
+    "task_types": array(ref("Name"), minItems=1, maxItems=TASK_TYPES_MAX),
+    "max_tasks": whole(0, POLL_TASKS_MAX),
+    "timeout_ms": whole(0, POLL_MS_MAX),
+    "worker_group": ref("Name"),
+}
+RESOLUTION: Mapping[str, Schema] = {
+    "action": one_of(*ACTIONS),
+    "output": {"description": "complete, continue: any JSON."},
+    "error": {"description": "fail: required, 8 KiB of it are kept; complete: empty, if given."},
+    "failure_type": {"description": "fail: retriable (also any unknown word), non_retriable or retry_after."},
+    "retry_after_ms": whole(0, RETRY_AFTER_MS_MAX, description="fail: when to try again, for retry_after."),
+    "name": {"maxLength": NAME_CHARS_MAX, "description": "pause: a label."},
+    "duration_ms": whole(0, PAUSE_MS_MAX, description="pause: required."),
+    "checkpoint": {"description": "pause: any JSON."},
+    "data": {"description": "checkpoint: any JSON, required."},
+    "traceback": {"description": "fail: where the error came from; its last 8 KiB are kept."},
+}
+
+# What is checked beyond the types of the structs: by the readers of requests, and by who makes the answers.
+RULES: Mapping[type[Struct], Mapping[str, Schema]] = {
+    StartRun: {
+        "workflow": ref("Name"),
+        "input": {"description": "Any JSON, null if absent; it must fit the workflow's input_schema."},
+        "run_at": {"format": "date-time", "description": "More than 1 s ahead schedules the run."},
+    },
+    bulk.StartRuns: {"workflow_id": ref("Name"), "inputs": {"minItems": 1, "maxItems": BULK_RUNS_MAX}},
+    bulk.CancelRuns: {**BOUNDS, "status": one_of(*bulk.CANCELLABLE)},
+    bulk.RetryRuns: {**BOUNDS, "mode": one_of(*bulk.MODES)},
+    ConnectWorker: {
+        "worker_id": ref("Name"),
+        "task_types": array(ref("Name"), minItems=1, maxItems=TASK_TYPES_MAX),
+        "max_tasks": whole(1, 2**31),
+        "pid": whole(0, PID_MAX),
+        "worker_group": ref("Name"),
+    },
+    PollTasks: {**POLL, "worker_id": ref("Name")},
+    NextPoll: {**POLL, "max_tasks": whole(1, POLL_TASKS_MAX)},
+    ResolveTask: RESOLUTION,
+    TaskAnswer: {**RESOLUTION, "task_id": {"description": "As it was polled."}},
+    ExchangeTasks: {"resolve": {"maxItems": POLL_TASKS_MAX}, "worker_id": ref("Name")},
+    ResolvedTask: {
+        "status": one_of("ok", "error"),
+        "code": {"description": "The status with which /v1/tasks/{task_id}/resolve would have refused it."},
+    },
+    RunView: {
+        "status": one_of(*RunStatus),
+        "run_id": ref("RunId"),
+        "input_bytes": whole(1, 2**31, description="In place of an input that is too large to be shown here."),
+    },
+    StepView: {
+        "status": one_of(*StepStatus),
+        "output_bytes": whole(1, 2**31, description="In place of an output that is too large to be shown here."),
+        "traceback": {"description": "Where the error came from: the last frames, up to 8 KiB."},
+    },
+    EventView: {"seq": whole(1, 2**63 - 1, description="The sequence in the stream."), "payload": {"description": "Depends on the type."}},
+    RetryRun: {"mode": one_of(*bulk.MODES)},
+    Choice: {"action": one_of("approve", "reject")},
+    TaskQueue: {"waiting": whole(0, 2**63 - 1), "in_hand": whole(0, 2**63 - 1)},
+    Decided: {"status": one_of("approved", "rejected")},
+}
+MOMENTS = frozenset({"at", "timestamp", "last_seen"})
+# What others have written: only what they must write is there.
+FROM_OTHERS = frozenset[type[Struct]]({EventView, WorkerView})
+
+
+class Components:
+    """The schemas of all structs of the API. Built once, by the document."""
+
+    def __init__(self, requests: Iterable[type[Struct]], answers: Iterable[type[Struct]]) -> None:
+        asked, answered = _structs(requests), _structs(answers)
+        assert not asked.keys() & answered.keys(), "what is both asked and answered would need two schemas"
+        kinds = [*asked, *answered]
+        references, found = msgspec.json.schema_components(kinds, ref_template=PREFIX + "{name}")
+        generated = [reference["$ref"].removeprefix(PREFIX) for reference in references]
+        self._names = {kind: _name(kind, name) for kind, name in zip(kinds, generated, strict=True)}
+        renamed = {PREFIX + old: PREFIX + new for old, new in zip(generated, self._names.values(), strict=True)}
+        self.schemas = {
+            self._names[kind]: _renamed(_finished(kind, found[name], answer=kind in answered), renamed)
+            for kind, name in zip(kinds, generated, strict=True)
+        }
+
+    def schema(self, kind: Any) -> Schema:
+        """A reference to a struct's schema, or an array of such."""
+        if isinstance(kind, type) and issubclass(kind, Struct):
+            return ref(self._names[kind])
+        (item,) = kind.__args__
+        return array(self.schema(item))
+
+
+def _structs(kinds: Iterable[Any]) -> dict[type[Struct], None]:
+    """All structs, and those that they are made of, in a fixed order."""
+    found: dict[type[Struct], None] = {}
+    for kind in kinds:
+        found |= dict.fromkeys(_within(inspect.type_info(kind)))
+    return found
+
+
+def _within(info: inspect.Type) -> Iterator[type[Struct]]:
+    match info:
+        case inspect.StructType():
+            yield info.cls
+            for field in info.fields:
+                yield from _within(field.type)
+        case inspect.UnionType():
+            for kind in info.types:
+                yield from _within(kind)
+        case inspect.ListType() | inspect.VarTupleType():
+            yield from _within(info.item_type)
+        case inspect.DictType():
+            yield from _within(info.value_type)
+
+
+def _name(kind: type[Struct], generated: str) -> str:
+    """The struct's name; where several have it, with that of its module before it."""
+    if "." not in generated:
+        return generated
+    module = kind.__module__.rpartition(".")[2]
+    return "".join(word.capitalize() for word in module.split("_")) + kind.__name__
+
+
+def _renamed(schema: Any, names: Mapping[str, str]) -> Any:
+    match schema:
+        case dict():
+            return {key: _renamed(value, names) for key, value in schema.items()}
+        case list():
+            return [_renamed(value, names) for value in schema]
+        case str():
+            return names.get(schema, schema)
+        case _:
+            return schema
+
+
+def _finished(kind: type[Struct], schema: dict[str, Any], *, answer: bool) -> dict[str, Any]:
+    properties = schema["properties"]
+    fields = {field.encode_name: field for field in structs.fields(kind)}
+    for name, rule in RULES.get(kind, {}).items():
+        properties[name] = _ruled(properties[name], rule)
+    if not answer:
+        properties = {name: _without_default(one) for name, one in properties.items()}
+    else:
+        schema["required"] = [name for name, field in fields.items() if _always_there(kind, field)]
+        for name, field in fields.items():
+            properties[name] = _answered(properties[name]) | _told(kind, field)
+    del schema["title"]
+    return {**schema, "properties": properties}
+
+
+def _without_default(schema: dict[str, Any]) -> dict[str, Any]:
+    """In words instead: generators of clients take a field with a `default` for one that is always there, and ask for it."""
+    rest = {key: value for key, value in schema.items() if key != "default"}
+    default = schema.get("default")
+    if default is None or default in ([], {}):
+        return rest
+    described = f"{rest.get('description', '')} {default_in_words(default)}".strip()
+    return {**rest, "description": described}
+
+
+def _always_there(kind: type[Struct], field: structs.FieldInfo) -> bool:
+    if kind in FROM_OTHERS or kind.__struct_config__.omit_defaults or field.default is UNSET:
+        return field.required
+    return True
+
+
+def _told(kind: type[Struct], field: structs.FieldInfo) -> dict[str, Any]:
+    """What names and defaults of an answer tell: moments, and words that are always the same."""
+    if field.encode_name in MOMENTS or field.encode_name.endswith("_at"):
+        return {"format": "date-time"}
+    if field.encode_name == "next":
+        return {"items": {"type": "string", "format": "date-time"}}
+    fixed = kind.__module__.startswith("penstock.http.") and not kind.__struct_config__.omit_defaults and isinstance(field.default, str)
+    return {"const": str(field.default)} if fixed else {}
+
+
+def _answered(schema: dict[str, Any]) -> dict[str, Any]:
+    """As it is when it is there. Protocol: Status, absent fields are left out, never null."""
+    rest = {key: value for key, value in schema.items() if key != "default"}
+    if "anyOf" not in rest:
+        return rest
+    options = [option for option in rest.pop("anyOf") if option != {"type": "null"}]
+    return {**rest, **(options[0] if len(options) == 1 else {"anyOf": options})}
+
+
+def _ruled(schema: dict[str, Any], rule: Schema) -> dict[str, Any]:
+    """The schema with the rule; null stays what it was. A reference says all there is to say."""
+    options = schema.get("anyOf")
+    if options is None:
+        kept = {key: schema[key] for key in ("default",) if key in schema} if "$ref" in rule or "type" in rule else schema
+        return {**kept, **rule}
+    described = {key: value for key, value in rule.items() if key == "description"}
+    keywords = {key: value for key, value in rule.items() if key != "description"}
+    ruled = [option if option == {"type": "null"} else _ruled(option, keywords) for option in options]
+    return {**schema, "anyOf": ruled, **described}

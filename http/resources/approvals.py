@@ -1,0 +1,81 @@
+"""/runs/{run_id}/approval/{step_id}: a person's decision; the one-time token is all the authentication it needs.
+
+/approvals: what waits for a decision, and the decision of an operator, who needs no token but has the control plane's right.
+"""
+
+from __future__ import annotations
+
+from falcon.asgi import Request, Response
+from msgspec import Struct
+
+from penstock.actors.control import approvals
+from penstock.config.limits import PAYLOAD_BYTES_MAX
+from penstock.engine.run.events import Decision
+from penstock.http.backend import Backend
+from penstock.http.messages import bodies, params, responses
+from penstock.http.resources import listing
+
+
+class Opinion(Struct, frozen=True, forbid_unknown_fields=True):
+    """The optional body."""
+
+    comment: str | None = None
+    approved_by: str | None = None
+
+
+class Choice(Struct, frozen=True, forbid_unknown_fields=True):
+    """An operator's decision; `action` is approve or reject."""
+
+    action: str
+    comment: str | None = None
+    approved_by: str | None = None
+
+
+class Decided(Struct, frozen=True):
+    """`status` is approved or rejected."""
+
+    status: str
+    run_id: str
+    step: str
+
+
+class Approval:
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+
+    async def on_post(self, req: Request, resp: Response, run_id: str, step_id: str) -> None:
+        """Approve or reject a step that waits for it."""
+        step, asked = params.step_id(step_id), params.decision(req)
+        run = params.run_id(run_id)
+        body = await bodies.read(req, PAYLOAD_BYTES_MAX)
+        opinion = bodies.decode(body, Opinion) if body else Opinion()
+        decision = Decision(comment=opinion.comment, approved_by=opinion.approved_by)
+        await approvals.decide(self._backend.store, run, step, asked.token, decision, granted=asked.granted)
+        responses.ok(resp, Decided("approved" if asked.granted else "rejected", run, step))
+
+
+class Approvals:
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+
+    async def on_get(self, req: Request, resp: Response) -> None:
+        """Steps that wait for a decision, those of the oldest run first; a Link leads to the next page."""
+        wanted = params.approval_filter(req)
+        page = await approvals.waiting(self._backend.store, wanted.workflow, wanted.limit, wanted.cursor)
+        responses.ok(resp, page.waiting)
+        if page.next is not None:
+            resp.set_header("Link", listing.link(req, page.next))
+
+
+class OperatorApproval:
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+
+    async def on_post(self, req: Request, resp: Response, run_id: str, step_id: str) -> None:
+        """Approve or reject a step that waits for it, as an operator."""
+        step, run = params.step_id(step_id), params.run_id(run_id)
+        choice = bodies.decode(await bodies.read(req, PAYLOAD_BYTES_MAX), Choice)
+        granted = params.granted(choice.action)
+        decision = Decision(comment=choice.comment, approved_by=choice.approved_by)
+        await approvals.decide_by_right(self._backend.store, run, step, decision, granted=granted)
+        responses.ok(resp, Decided("approved" if granted else "rejected", run, step))

@@ -1,0 +1,199 @@
+"""/runs/bulk, /runs/cancel, /runs/retry: many runs in one request."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from falcon.asgi import Request, Response
+from msgspec import UNSET, Raw, Struct, UnsetType
+
+from penstock.actors.control import bulk, verbs
+from penstock.actors.control.bulk import Retry, Skipped, Wanted
+from penstock.actors.control.retry import Latest, Plan, keep, plan, planned, rerun
+from penstock.actors.index.freshness import freshened
+from penstock.config.limits import BULK_RUNS_MAX, MATCHING_RUNS_MAX, PAYLOAD_BYTES_MAX
+from penstock.engine.definition.identifiers import quoted
+from penstock.engine.definition.report import Report
+from penstock.engine.definition.schema import Schema
+from penstock.engine.errors import Conflict, Invalid
+from penstock.engine.run.state import RunStatus
+from penstock.http.backend import Backend
+from penstock.http.messages import bodies, params, responses
+
+RUNNING = frozenset[str]({RunStatus.RUNNING})
+PENDING = frozenset[str]({RunStatus.PENDING, RunStatus.SCHEDULED})
+CANCELLABLE: Mapping[str, frozenset[str]] = {"running": RUNNING, "pending": PENDING, "all": RUNNING | PENDING}
+FAILED = frozenset[str]({RunStatus.FAILED})
+MODES: Mapping[str, frozenset[str]] = {"rerun": FAILED, "replay": FAILED}
+
+
+class StartRuns(Struct, frozen=True, forbid_unknown_fields=True):
+    workflow_id: str
+    inputs: list[Raw]
+
+
+class Started(Struct, frozen=True):
+    """`run_ids` stand in the order of the inputs."""
+
+    run_ids: list[str]
+    total: int
+
+
+class CancelRuns(Struct, frozen=True, forbid_unknown_fields=True):
+    """`after` and `before` bound the time of creation. With `limit`, the newest so many are taken, and `cursor` goes on from there."""
+
+    workflow_id: str
+    status: str = "all"
+    after: str | None = None
+    before: str | None = None
+    dry_run: bool = False
+    limit: int | None = None
+    cursor: str | None = None
+
+
+class RetryRuns(Struct, frozen=True, forbid_unknown_fields=True):
+    """`mode` is rerun or replay; the rest as in CancelRuns. With `once`, runs that were rerun already are skipped."""
+
+    workflow_id: str
+    mode: str
+    after: str | None = None
+    before: str | None = None
+    dry_run: bool = False
+    once: bool = False
+    limit: int | None = None
+    cursor: str | None = None
+
+
+class Cancelled(Struct, frozen=True):
+    """`total` runs matched; each is in one of the lists. With a limit, more may have matched: `remaining` so many, from `next` on."""
+
+    cancelled: list[str]
+    skipped: list[Skipped]
+    total: int
+    dry_run: bool
+    next: str | UnsetType = UNSET
+    remaining: int | UnsetType = UNSET
+
+
+class Retried(Struct, frozen=True):
+    """As Cancelled."""
+
+    retried: list[Retry]
+    skipped: list[Skipped]
+    total: int
+    dry_run: bool
+    next: str | UnsetType = UNSET
+    remaining: int | UnsetType = UNSET
+
+
+class BulkRuns:
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+
+    async def on_post(self, req: Request, resp: Response) -> None:
+        """Start up to 1,000 runs of one workflow, all or none."""
+        key = params.idempotency_key(req)
+        body = await bodies.read(req)
+        request = bodies.decode(body, StartRuns)
+        _check_sizes(body, request.inputs)
+        known = await self._backend.catalog.wanted(request.workflow_id)
+        _check_inputs(request.inputs, known.schema)
+        begun = await verbs.begin_all(self._backend.store, known.definition, known.digest, request.inputs, key)
+        responses.tell_seq(resp, begun.seq)
+        responses.created(resp, Started(begun.run_ids, len(begun.run_ids)))
+
+
+class BulkCancel:
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+
+    async def on_post(self, req: Request, resp: Response) -> None:
+        """Cancel up to 1,000 runs of one workflow that match."""
+        request = bodies.decode(await bodies.read(req), CancelRuns)
+        wanted = _wanted(request, "status", request.status, CANCELLABLE)
+        await self._backend.catalog.wanted(request.workflow_id)
+        store, index = self._backend.store, self._backend.index
+        responses.tell_lag(resp, await freshened(store, index, params.min_seq(req)))
+        found = bulk.matching(index, wanted)
+        done = bulk.Cancelled(found.run_ids, []) if request.dry_run else await bulk.cancel(store, found.run_ids)
+        rest = _rest(request, found.next, found.remaining)
+        responses.ok(resp, Cancelled(done.cancelled, done.skipped, len(found.run_ids), request.dry_run, *rest))
+
+
+class BulkRetry:
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+
+    async def on_post(self, req: Request, resp: Response) -> None:
+        """Start up to 1,000 failed runs of one workflow again, or have them go on at what failed."""
+        request = bodies.decode(await bodies.read(req), RetryRuns)
+        wanted = _wanted(request, "mode", request.mode, MODES)
+        key = None if request.dry_run else params.idempotency_key(req)
+        known = await self._backend.catalog.wanted(request.workflow_id)
+        store, index = self._backend.store, self._backend.index
+        responses.tell_lag(resp, await freshened(store, index, params.min_seq(req)))
+        if request.mode == "rerun":
+            plan = await self._plan(request, wanted, key)
+            latest = Latest(known.definition, known.digest, known.schema)
+            done, total = await rerun(store, plan, latest, dry_run=request.dry_run, key=key), plan.total
+            rest = _rest(request, plan.next, plan.remaining)
+        else:
+            found = bulk.matching(index, wanted)
+            done, total = await bulk.replay(store, found.run_ids, dry_run=request.dry_run), len(found.run_ids)
+            rest = _rest(request, found.next, found.remaining)
+        responses.ok(resp, Retried(done.retried, done.skipped, total, request.dry_run, *rest))
+
+    async def _plan(self, request: RetryRuns, wanted: Wanted, key: str | None) -> Plan:
+        """What is to be started again: with a key, what its first request said."""
+        store, index = self._backend.store, self._backend.index
+        asked = f"{wanted.after} {wanted.before} {request.once}"
+        if wanted.limit is not None:
+            asked = f"{asked} {wanted.limit} {wanted.cursor}"
+        found = None if key is None else await planned(store, wanted.workflow, key)
+        if found is None:
+            found = plan(index, bulk.matching(index, wanted), once=request.once, wanted=asked)
+            if key is not None:
+                found = await keep(store, wanted.workflow, key, found)
+        if key is not None and found.wanted != asked:
+            raise Conflict("this Idempotency-Key was used for another after, before or once, or another part")
+        return found
+
+
+def _wanted(request: CancelRuns | RetryRuns, field: str, word: str, words: Mapping[str, frozenset[str]]) -> Wanted:
+    """What a request selects. Raises Invalid with all that is wrong beyond its form."""
+    report = Report()
+    if word not in words:
+        report.add(f"{field} must be one of {' '.join(words)}, not {quoted(word)}")
+    after, before = (params.bound(name, getattr(request, name), report) for name in ("after", "before"))
+    if request.limit is not None and not 1 <= request.limit <= MATCHING_RUNS_MAX:
+        report.add(f"limit must be a whole number from 1 to {MATCHING_RUNS_MAX}, not {request.limit}")
+    if request.cursor is not None and request.limit is None:
+        report.add("cursor goes with limit only")
+    if problems := report.problems():
+        raise Invalid(*problems)
+    return Wanted(request.workflow_id, words[word], after, before, request.limit, request.cursor)
+
+
+def _rest(request: CancelRuns | RetryRuns, following: str | None, remaining: int) -> tuple[str | UnsetType, int | UnsetType]:
+    """`next` and `remaining`, which only an answer to a request with a limit has."""
+    return (UNSET, UNSET) if request.limit is None else (following or UNSET, remaining)
+
+
+def _check_sizes(body: bytes, inputs: list[Raw]) -> None:
+    if not inputs:
+        raise Invalid("inputs is empty, at least one input is needed")
+    if len(inputs) > BULK_RUNS_MAX:
+        raise Invalid(f"inputs has {len(inputs)} entries, {BULK_RUNS_MAX} is the most")
+    if len(body) > PAYLOAD_BYTES_MAX:
+        for number, value in enumerate(inputs):
+            bodies.check_payload(f"input[{number}]", value)
+
+
+def _check_inputs(inputs: list[Raw], schema: Schema | None) -> None:
+    if schema is None:
+        return
+    report = Report()
+    for number, value in enumerate(inputs):
+        report.add(*schema.check(bytes(value), f"input[{number}]"))
+    if problems := report.problems():
+        raise Invalid(*problems)

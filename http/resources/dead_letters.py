@@ -1,0 +1,109 @@
+"""/dead-letters: what failed for good. List, look at, replay, discard."""
+
+from __future__ import annotations
+
+import base64
+
+import orjson
+from falcon.asgi import Request, Response
+from msgspec import Raw, Struct
+
+from penstock.actors.control import verbs
+from penstock.broker.streams import dead_letters
+from penstock.engine.run.state import RunStatus
+from penstock.engine.times import rfc3339
+from penstock.http.backend import Backend
+from penstock.http.messages import params, responses
+from penstock.http.resources import listing
+
+
+class Letter(Struct, frozen=True, omit_defaults=True):
+    """`kind` is task, history or trigger. One that is looked at alone has `payload`, or `payload_base64` when that is no JSON."""
+
+    seq: int
+    kind: str
+    at: str
+    error: str
+    subject: str | None = None
+    run_id: str | None = None
+    step_id: str | None = None
+    task: str | None = None
+    attempts: int | None = None
+    trigger: str | None = None
+    payload: Raw | None = None
+    payload_base64: str | None = None
+
+
+class Replayed(Struct, frozen=True):
+    run_id: str
+    status: str = RunStatus.RUNNING
+
+
+class Discarded(Struct, frozen=True):
+    seq: int
+    status: str = "discarded"
+
+
+class DeadLetters:
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+
+    async def on_get(self, req: Request, resp: Response) -> None:
+        """Dead letters, newest first; a Link leads to the next page."""
+        wanted = params.letter_filter(req)
+        page = await self._backend.store.dead_letters.page(wanted.run, wanted.task, wanted.limit, wanted.cursor)
+        responses.ok(resp, [_view(letter) for letter in page.letters])
+        if page.next is not None:
+            resp.set_header("Link", listing.link(req, str(page.next)))
+
+
+class DeadLetter:
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+
+    async def on_get(self, req: Request, resp: Response, seq: str) -> None:
+        """One dead letter with its payload."""
+        letter, body = await self._backend.store.dead_letters.get(params.letter_seq(seq))
+        responses.ok(resp, _view(letter, body))
+
+    async def on_delete(self, req: Request, resp: Response, seq: str) -> None:
+        """Discard a dead letter, for good."""
+        found = params.letter_seq(seq)
+        await self._backend.store.dead_letters.discard(found)
+        responses.ok(resp, Discarded(found))
+
+
+class Replay:
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+
+    async def on_post(self, req: Request, resp: Response, seq: str) -> None:
+        """Have the failed run of a dead letter go on at what failed."""
+        responses.ok(resp, Replayed(await verbs.replay_letter(self._backend.store, params.letter_seq(seq))))
+
+
+def _view(letter: dead_letters.Letter, body: bytes | None = None) -> Letter:
+    json, raw = (None, None) if body is None else _payload(body)
+    return Letter(
+        letter.seq,
+        letter.kind,
+        rfc3339(letter.at),
+        letter.error,
+        letter.subject,
+        letter.run_id,
+        letter.step_id,
+        letter.task,
+        letter.attempts,
+        letter.trigger,
+        json,
+        raw,
+    )
+
+
+def _payload(body: bytes) -> tuple[Raw | None, str | None]:
+    """As JSON, or else as base64."""
+    try:
+        orjson.loads(body)
+        return Raw(body), None
+    except orjson.JSONDecodeError:
+        return None, base64.b64encode(body).decode()

@@ -1,0 +1,64 @@
+"""/runs/{run_id}/retry: one failed run goes on at what failed, or is started anew. Many at once: bulk.py."""
+
+from __future__ import annotations
+
+from falcon.asgi import Request, Response
+from msgspec import Struct
+
+from penstock.actors.control import verbs
+from penstock.actors.control.bulk import Matching
+from penstock.actors.control.retry import Latest, plan, rerun
+from penstock.actors.index.freshness import freshened
+from penstock.config.limits import PAYLOAD_BYTES_MAX
+from penstock.engine.definition.identifiers import quoted
+from penstock.engine.errors import Conflict, Invalid
+from penstock.http.backend import Backend
+from penstock.http.messages import bodies, params, responses
+from penstock.http.resources.bulk import MODES
+
+
+class RetryRun(Struct, frozen=True, forbid_unknown_fields=True):
+    """The optional body; `mode` is replay or rerun. With `once`, a run that was rerun already is not rerun again."""
+
+    mode: str = "replay"
+    once: bool = False
+
+
+class RetriedRun(Struct, frozen=True, omit_defaults=True):
+    """`new_run_id` is there when a new run was started."""
+
+    original_run_id: str
+    new_run_id: str | None = None
+
+
+class RunRetry:
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+
+    async def on_post(self, req: Request, resp: Response, run_id: str) -> None:
+        """Have a failed run go on at what failed, or start a new one with its input."""
+        found = params.run_id(run_id)
+        body = await bodies.read(req, PAYLOAD_BYTES_MAX)
+        request = bodies.decode(body, RetryRun) if body else RetryRun()
+        if request.mode not in MODES:
+            raise Invalid(f"mode must be one of {' '.join(MODES)}, not {quoted(request.mode)}")
+        if request.mode == "rerun":
+            responses.ok(resp, RetriedRun(found, await self._rerun(found, request.once)))
+        else:
+            await verbs.replay(self._backend.store, found)
+            responses.ok(resp, RetriedRun(found))
+
+    async def _rerun(self, run_id: str, once: bool) -> str:
+        """The new run's id. Raises NotFound, Conflict with what keeps the run from being started again, Unavailable."""
+        store, index = self._backend.store, self._backend.index
+        run = await verbs.get(store, run_id)
+        known = await self._backend.catalog.wanted(run.workflow_id)
+        if once:
+            await freshened(store, index)
+        wanted = plan(index, Matching([run_id]), once=once)
+        done = await rerun(store, wanted, Latest(known.definition, known.digest, known.schema), dry_run=False)
+        if done.skipped:
+            raise Conflict(f"run {run_id} is not started again: {done.skipped[0].reason}")
+        new = done.retried[0].new_run_id
+        assert new is not None
+        return new

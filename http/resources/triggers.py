@@ -1,0 +1,131 @@
+"""/triggers: what starts runs without a request of its own. The secret of a webhook is in no answer."""
+
+from __future__ import annotations
+
+from falcon.asgi import Request, Response
+from msgspec import UNSET, Raw, Struct, UnsetType
+
+from penstock.actors.control import triggers
+from penstock.broker.triggers.triggers import Kept
+from penstock.config.limits import PAYLOAD_BYTES_MAX
+from penstock.engine.definition.identifiers import quoted
+from penstock.engine.errors import Invalid
+from penstock.engine.trigger.trigger import CronSource, EventSource, SubjectSource
+from penstock.http.backend import Backend
+from penstock.http.messages import bodies, params, responses
+
+
+class WebhookView(Struct, frozen=True, omit_defaults=True):
+    """`secret` is true when the trigger has one of its own. Given back so, it keeps it."""
+
+    secret: bool = False
+
+
+class TriggerView(Struct, frozen=True, omit_defaults=True):
+    """A trigger as it may be given back to PUT. `next_at` is the next instant of one with cron."""
+
+    name: str
+    workflow: str
+    enabled: bool
+    created_at: str
+    input: Raw | UnsetType = UNSET
+    cron: CronSource | None = None
+    subject: SubjectSource | None = None
+    event: EventSource | None = None
+    webhook: WebhookView | None = None
+    next_at: str | None = None
+
+
+class Deleted(Struct, frozen=True):
+    name: str
+    status: str = "deleted"
+
+
+class FiredRun(Struct, frozen=True):
+    run_id: str
+
+
+class Triggers:
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+
+    async def on_get(self, req: Request, resp: Response) -> None:
+        """All triggers, by name."""
+        responses.ok(resp, [_view(kept) for kept in await triggers.get_all(self._backend.store)])
+
+    async def on_post(self, req: Request, resp: Response) -> None:
+        """Make a trigger, or replace the one of that name."""
+        document = bodies.parse(await bodies.read(req))
+        responses.created(resp, _view(await triggers.put(self._backend.store, document)))
+
+
+class Trigger:
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+
+    async def on_get(self, req: Request, resp: Response, name: str) -> None:
+        """One trigger."""
+        responses.ok(resp, _view(await triggers.get(self._backend.store, params.trigger_name(name))))
+
+    async def on_put(self, req: Request, resp: Response, name: str) -> None:
+        """Replace a trigger, or make it; the document may be one that GET answered."""
+        document = _named(params.trigger_name(name), bodies.parse(await bodies.read(req)))
+        responses.ok(resp, _view(await triggers.put(self._backend.store, document)))
+
+    async def on_delete(self, req: Request, resp: Response, name: str) -> None:
+        """Remove a trigger; what came and has not started a run yet never will."""
+        await triggers.delete(self._backend.store, params.trigger_name(name))
+        responses.ok(resp, Deleted(name))
+
+
+class Fire:
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+
+    async def on_post(self, req: Request, resp: Response, name: str) -> None:
+        """Start a run of a trigger by hand; the body, if there is one, is its input."""
+        payload = await _payload(req)
+        responses.created(resp, FiredRun(await triggers.fire(self._backend.store, params.trigger_name(name), payload)))
+
+
+class Trial:
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+
+    async def on_post(self, req: Request, resp: Response, name: str) -> None:
+        """What the trigger would do if the body came to it now; nothing is started."""
+        payload = await _payload(req)
+        responses.ok(resp, await triggers.try_out(self._backend.store, params.trigger_name(name), payload))
+
+
+def _view(kept: Kept) -> TriggerView:
+    trigger = kept.trigger
+    following = triggers.next_instants(trigger, 1)
+    return TriggerView(
+        trigger.name,
+        trigger.workflow,
+        trigger.enabled,
+        kept.created_at,
+        trigger.input,
+        trigger.cron,
+        trigger.subject,
+        trigger.event,
+        WebhookView(trigger.secret is not None) if trigger.webhook else None,
+        following[0] if following else None,
+    )
+
+
+def _named(name: str, document: object) -> object:
+    """The document with the path's name, which it need not repeat."""
+    if not isinstance(document, dict):
+        return document
+    if document.get("name", name) != name:
+        raise Invalid(f"name must be {quoted(name)} as in the path, or absent")
+    return {**document, "name": name}
+
+
+async def _payload(req: Request) -> bytes | None:
+    body = await bodies.read(req, PAYLOAD_BYTES_MAX)
+    if body:
+        bodies.parse(body)
+    return body or None

@@ -1,0 +1,146 @@
+"""/health: is the broker there, and does its storage work? /ready: has every part of the service started?
+
+/health/telemetry: how much telemetry is stored.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TypeVar
+
+import msgspec
+from falcon.asgi import Request, Response
+from msgspec import Struct
+
+from penstock.broker import names
+from penstock.broker.embedded.leaf import Link, recall
+from penstock.broker.nats.connection import Broker
+from penstock.broker.streams.telemetry import StreamState
+from penstock.config.limits import PARTITIONS
+from penstock.config.process.background import both
+from penstock.config.settings import BrokerSettings
+from penstock.engine.errors import Unavailable
+from penstock.http.backend import Backend
+from penstock.http.messages import responses
+from penstock.http.system.storage import StorageHealth
+
+ANSWERS_S_MAX = 0.3
+
+T = TypeVar("T")
+
+
+class Leaf(Struct, frozen=True):
+    """The links to the hubs. One that is down is no reason to restart anything: everything here goes on without it."""
+
+    connected: bool
+    links: tuple[Link, ...]
+
+
+class Status(Struct, frozen=True, omit_defaults=True):
+    status: str
+    leaf: Leaf | None = None
+
+
+class StreamTelemetry(Struct, frozen=True):
+    stream: StreamState
+
+
+class TelemetryStatus(Struct, frozen=True):
+    telemetry: StreamTelemetry
+    status: str = "healthy"
+
+
+class TelemetryHealth:
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+
+    async def on_get(self, req: Request, resp: Response) -> None:
+        """How full the stream of telemetry is; healthy always, for nothing depends on it."""
+        try:
+            state = await self._backend.store.telemetry.state()
+        except Unavailable:
+            state = StreamState()
+        responses.ok(resp, TelemetryStatus(StreamTelemetry(state)))
+
+
+class Health:
+    def __init__(self, backend: Backend, storage: StorageHealth) -> None:
+        self._backend, self._storage = backend, storage
+
+    async def on_get(self, req: Request, resp: Response) -> None:
+        """Whether the broker is connected and its storage works."""
+        problem = await self._storage.problem()
+        if problem:
+            raise Unavailable(problem)
+        responses.ok(resp, Status("healthy", _leaf(self._backend.settings)))
+
+
+class Owned(Struct, frozen=True):
+    """What a shard answers, and any shard of any version; anybody else at the broker may answer, too."""
+
+    partitions: frozenset[int]
+
+
+class Running(Struct, frozen=True):
+    """What answers for the triggers: an object, of which nothing is read."""
+
+
+class Ready:
+    def __init__(self, backend: Backend, storage: StorageHealth) -> None:
+        self._backend, self._storage = backend, storage
+
+    async def on_get(self, req: Request, resp: Response) -> None:
+        """Whether every part of the service has started; what is missing, otherwise."""
+        broker = self._backend.store.broker
+        if self._backend.audience.dismissed:
+            raise Unavailable("this front end is stopping")
+        storage = await self._storage.problem()
+        unowned, triggers = await both(_unowned(broker), _triggers_run(broker))
+        problems = [storage] if storage else []
+        if unowned:
+            problems.append(f"no engine has the partitions {_ranges(unowned)}")
+        if not triggers:
+            problems.append("no engine runs the triggers")
+        if not self._backend.index.alive():
+            problems.append("the run index is not followed")
+        if problems:
+            raise Unavailable("\n".join(problems))
+        responses.ok(resp, Status("ready"))
+
+
+def _leaf(settings: BrokerSettings) -> Leaf | None:
+    if not (settings.embedded and settings.leaf_remotes):
+        return None
+    links = recall(settings)
+    return Leaf(all(link.connected for link in links), links)
+
+
+async def _unowned(broker: Broker) -> set[int]:
+    """The partitions for which no engine answers."""
+    found = await broker.ask_all(names.ENGINE_PING, lambda answers: not _without(answers), ANSWERS_S_MAX)
+    return _without(found)
+
+
+async def _triggers_run(broker: Broker) -> bool:
+    found = await broker.ask_all(names.TRIGGERS_PING, lambda answers: bool(_read(answers, Running)), ANSWERS_S_MAX)
+    return bool(_read(found, Running))
+
+
+def _without(answers: list[bytes]) -> set[int]:
+    return set(range(PARTITIONS)).difference(*(answer.partitions for answer in _read(answers, Owned)))
+
+
+def _read(answers: list[bytes], kind: type[T]) -> list[T]:
+    """Those that are what they should be: what is none is nobody's answer."""
+    found = []
+    for answer in answers:
+        with suppress(msgspec.MsgspecError):
+            found.append(msgspec.json.decode(answer, type=kind))
+    return found
+
+
+def _ranges(numbers: set[int]) -> str:
+    """`0-3, 7`."""
+    starts = sorted(number for number in numbers if number - 1 not in numbers)
+    ends = sorted(number for number in numbers if number + 1 not in numbers)
+    return ", ".join(str(start) if start == end else f"{start}-{end}" for start, end in zip(starts, ends, strict=True))

@@ -1,0 +1,75 @@
+"""What a task function may know and ask for beyond its input."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+
+import orjson
+
+from penstock.broker.worker_messages import TaskPayload
+from penstock.config.limits import PAYLOAD_BYTES_MAX
+from penstock.engine.errors import TooLarge
+from penstock.engine.run.signals import check_size, check_target
+from penstock.worker.tasks.payloads import as_json
+from penstock.worker.transport import Held
+
+
+class TaskFacts:
+    """Which execution of which step this is: `attempt` counts from 1, `iteration` from 0; `deliveries` counts how often the
+    broker has handed out this very attempt; `metadata` is the step's own, `workflow` the workflow's name."""
+
+    def __init__(self, task: TaskPayload, deliveries: int) -> None:
+        self.run_id: str = task.run_id
+        self.step_id: str = task.step_id
+        self.task_id: str = task.task_id
+        self.attempt: int = task.attempt
+        self.iteration: int = task.iteration
+        self.deliveries: int = deliveries
+        self.workflow: str = task.workflow_name
+        self.metadata: Mapping[str, str] = task.metadata
+
+
+class Context(TaskFacts):
+    """Belongs to one execution of an async task function. While the service is away, its methods wait."""
+
+    def __init__(self, task: TaskPayload, held: Held) -> None:
+        super().__init__(task, held.deliveries)
+        self._held = held
+
+    async def checkpoint(self, value: Any) -> None:
+        """Keep `value` (JSON, at most 1 MiB) for later attempts and iterations of this step, until the run ends. Raises TooLarge, and
+        TypeError for what is no JSON."""
+        body = as_json(value)
+        if len(body) > PAYLOAD_BYTES_MAX:
+            raise TooLarge(f"the checkpoint has {len(body)} bytes, {PAYLOAD_BYTES_MAX} is the most")
+        await self._held.checkpoint(body)
+
+    async def load_checkpoint(self) -> Any:
+        """The latest checkpoint of this step, None without one; bytes if it is no JSON."""
+        body = await self._held.load_checkpoint()
+        return None if body is None else _decoded(body)
+
+    async def wait_signal(self, name: str, timeout_s: float | None = None) -> Any:
+        """The payload of the run's signal `name`: JSON decoded, or bytes if it is no JSON.
+
+        A signal stays: one that came before counts, and waiting for it again gives it again. Raises TimeoutError, Invalid.
+        """
+        check_target(self.run_id, name)
+        async with asyncio.timeout(timeout_s):
+            return _decoded(await self._held.wait_signal(name))
+
+    async def send_signal(self, run_id: str, name: str, payload: Any = None) -> None:
+        """Send a signal to a run: bytes as they are, anything else as JSON, at most 1 MiB. Raises Invalid, TooLarge."""
+        check_target(run_id, name)
+        body = payload if isinstance(payload, bytes) else as_json(payload)
+        check_size(body)
+        await self._held.send_signal(run_id, name, body)
+
+
+def _decoded(body: bytes) -> Any:
+    try:
+        return orjson.loads(body)
+    except orjson.JSONDecodeError:
+        return body

@@ -1,0 +1,130 @@
+"""One task, from the moment that it is held to its answer."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import Any
+
+import orjson
+
+from penstock.broker.worker_messages import TaskPayload, decode_input
+from penstock.config.limits import PAYLOAD_BYTES_MAX
+from penstock.config.logging import get_logger
+from penstock.engine.definition.identifiers import shown
+from penstock.engine.errors import PenstockError
+from penstock.engine.run.events import Failure
+from penstock.worker.functions import TaskFunction
+from penstock.worker.outcomes import Completed, Continue, Continued, Outcome, Pause, Paused
+from penstock.worker.tasks.blocking import BlockingContext
+from penstock.worker.tasks.context import Context
+from penstock.worker.tasks.failures import NonRetriable, RetryAfter, failure
+from penstock.worker.tasks.payloads import NoJson, as_json
+from penstock.worker.tasks.threads import Threads
+from penstock.worker.transport import Held
+
+REFUSED_DELAY_S = 1.0
+REASON_CHARS_MAX = 500  # of a log line
+
+log = get_logger()
+
+
+class Execution:
+    """Owned by a running worker; it keeps nothing between two tasks."""
+
+    def __init__(self, threads: Threads) -> None:
+        self._threads = threads
+
+    async def handle(self, function: TaskFunction, held: Held) -> None:
+        """Answer the task; when that cannot be done, or this is cancelled, give it back."""
+        try:
+            task = await held.begin()
+            if task is not None:
+                await held.answer(await self._call(function, task, held))
+        except PenstockError as error:
+            log.error("task_not_answered", task=function.name, deliveries=held.deliveries, error=str(error))
+            await held.give_back(REFUSED_DELAY_S)
+        except asyncio.CancelledError:
+            await held.give_back()
+            raise
+
+    async def _call(self, function: TaskFunction, task: TaskPayload, held: Held) -> Outcome:
+        """What became of it. Cancellation passes through; one that the function made itself is a failure."""
+        try:
+            return _outcome(function, await self._output(function, task, held))
+        except Pause as pause:
+            return _paused(function, task, pause)
+        except asyncio.CancelledError as error:
+            if _is_cancelled():
+                raise
+            return _failed(function, task, error)
+        except (Exception, SystemExit) as error:  # the boundary of the user's code: whatever it raises is an answer
+            return _failed(function, task, error)
+
+    async def _output(self, function: TaskFunction, task: TaskPayload, held: Held) -> Any:
+        if not function.takes:
+            return await function.call() if function.is_async else await self._threads.run(function.call)
+        value = _input(task)
+        if function.takes == 1:
+            return await function.call(value) if function.is_async else await self._threads.run(function.call, value)
+        context = Context(task, held)
+        if function.is_async:
+            return await function.call(value, context)
+        with contextlib.closing(BlockingContext(task, held.deliveries, context)) as blocking:
+            return await self._threads.run(function.call, value, blocking)
+
+
+def _outcome(function: TaskFunction, output: Any) -> Outcome:
+    if isinstance(output, Continue):
+        return Continued(_json(f'what "{function.name}" continues with', output.value))
+    return Completed(_json(f'the output of "{function.name}"', output))
+
+
+def _paused(function: TaskFunction, task: TaskPayload, pause: Pause) -> Outcome:
+    try:
+        return Paused(pause.delay_s, _json(f'the checkpoint of "{function.name}"', pause.checkpoint), pause.name)
+    except NonRetriable as error:
+        return _failed(function, task, error)
+
+
+def _failed(function: TaskFunction, task: TaskPayload, error: BaseException) -> Failure:
+    """Told, and logged with its type and reason; the frames only of what was not raised on purpose."""
+    told, expected = failure(error), isinstance(error, NonRetriable | RetryAfter)
+    log.warning(
+        "task_failed",
+        task=function.name,
+        run_id=task.run_id,
+        step_id=task.step_id,
+        attempt=task.attempt,
+        failure_type=told.failure_type,
+        error_type=type(error).__name__,
+        reason=shown(told.error, REASON_CHARS_MAX),
+        exc_info=None if expected else error,
+    )
+    return told
+
+
+def _input(task: TaskPayload) -> Any:
+    try:
+        return decode_input(task)
+    except orjson.JSONDecodeError as error:
+        raise NonRetriable(f"the input cannot be read: {error}") from error
+
+
+def _json(what: str, value: Any) -> bytes | None:
+    """A value as it is stored. Raises NonRetriable: another attempt would give the same."""
+    if value is None:
+        return None
+    try:
+        body = as_json(value)
+    except NoJson as error:
+        raise NonRetriable(f"{what} cannot be written as JSON: {error}") from error
+    if len(body) > PAYLOAD_BYTES_MAX:
+        raise NonRetriable(f"{what} has {len(body)} bytes, {PAYLOAD_BYTES_MAX} is the most")
+    return body
+
+
+def _is_cancelled() -> bool:
+    """Whether someone cancelled the task that runs this, as against a CancelledError of the function's own making."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0

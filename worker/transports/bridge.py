@@ -1,0 +1,169 @@
+"""The bridge transport: tasks, answers and all else over HTTP, for workers that cannot reach the broker."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from typing import TypeVar, assert_never
+
+from msgspec import UNSET, Raw, UnsetType
+from msgspec.structs import replace
+
+from penstock.broker.worker_messages import TaskPayload, WorkerRegistration
+from penstock.broker.worker_protocol.receiving import non_retriable
+from penstock.config.limits import POLL_MS_MAX
+from penstock.config.logging import get_logger
+from penstock.config.process.background import background
+from penstock.engine.errors import Denied, Invalid, NotFound, PenstockError, TooLarge, Unavailable
+from penstock.engine.run.events import Failure
+from penstock.worker.functions import TaskFunction
+from penstock.worker.outcomes import Completed, Continued, Outcome, Paused
+from penstock.worker.retrying import patiently
+from penstock.worker.transport import Bounds, Handle
+from penstock.worker.transports.bridge_client import BridgeClient, PolledTask, Resolution, open_client
+from penstock.worker.transports.polling import Polling, Resolve, open_polling
+
+RECONNECT_S = 0.5
+
+T = TypeVar("T")
+
+log = get_logger()
+
+
+class BridgeTask:
+    """One polled task. Owned by its execution."""
+
+    def __init__(self, client: BridgeClient, task: PolledTask, resolve: Resolve) -> None:
+        """`resolve` is how answers leave."""
+        self._client, self._task, self._leave = client, task, resolve
+        self._checkpoint = None if isinstance(task.checkpoint, UnsetType) else bytes(task.checkpoint)
+
+    @property
+    def deliveries(self) -> int:
+        return self._task.deliveries
+
+    async def begin(self) -> TaskPayload | None:
+        """The service has told it when it handed the task out."""
+        return self._task
+
+    async def answer(self, outcome: Outcome) -> None:
+        try:
+            await self._answer(_resolution(outcome))
+        except NotFound:
+            log.info("answer_too_late", task_id=self._task.task_id, attempt=self._task.attempt)
+        except (Invalid, TooLarge) as error:  # it would be no better the next time
+            await self._leave_with(_resolution(non_retriable(f"the service refused the answer: {error}")))
+
+    async def give_back(self, delay_s: float = 0.0) -> None:
+        with suppress(PenstockError):  # then the service misses its signs of life
+            await self._client.resolve(self._task.task_id, Resolution("pause", duration_ms=round(delay_s * 1000)))
+
+    async def keep_alive(self) -> None:
+        with suppress(PenstockError):  # the answer will show it
+            await self._client.resolve(self._task.task_id, Resolution("heartbeat"))
+
+    async def checkpoint(self, body: bytes) -> None:
+        await self._resolve(Resolution("checkpoint", data=Raw(body)))
+        self._checkpoint = body
+
+    async def load_checkpoint(self) -> bytes | None:
+        return self._checkpoint
+
+    async def wait_signal(self, name: str) -> bytes:
+        while True:
+            found = await persistently(lambda: self._client.signal(self._task.run_id, name, POLL_MS_MAX // 2))
+            if found is not None:
+                return found
+
+    async def send_signal(self, run_id: str, name: str, payload: bytes) -> None:
+        await persistently(lambda: self._client.send_signal(run_id, name, payload))
+
+    async def _answer(self, resolution: Resolution) -> None:
+        try:
+            await self._leave_with(resolution)
+        except Invalid:
+            if resolution.traceback is None:
+                raise
+            await self._leave_with(replace(resolution, traceback=None))  # a service of an older version does not know that field
+
+    async def _leave_with(self, resolution: Resolution) -> None:
+        await persistently(lambda: self._leave(self._task.task_id, resolution))
+
+    async def _resolve(self, resolution: Resolution) -> None:
+        await persistently(lambda: self._client.resolve(self._task.task_id, resolution))
+
+
+class Bridge:
+    """Owned by a running worker (`open_bridge`)."""
+
+    name = "bridge"
+
+    def __init__(self, client: BridgeClient, worker_id: str) -> None:
+        self._client, self._worker_id = client, worker_id
+
+    @asynccontextmanager
+    async def registered(self, entry: WorkerRegistration) -> AsyncIterator[None]:
+        """As long as the service sees the connection; a lost one is made again. Raises Denied too."""
+        first: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        async with background(self._stay_connected(entry, first), name="worker_connection"):
+            await first
+            yield
+
+    def receiving(self, functions: Sequence[TaskFunction], handle: Handle, bounds: Bounds) -> AbstractAsyncContextManager[Polling]:
+        return open_polling(self._client, functions, self._held, handle, bounds, self._worker_id)
+
+    def _held(self, task: PolledTask, resolve: Resolve) -> BridgeTask:
+        return BridgeTask(self._client, task, resolve)
+
+    async def _stay_connected(self, entry: WorkerRegistration, first: asyncio.Future[None]) -> None:
+        """The first connection's failure is told, later ones are only logged."""
+        while True:
+            try:
+                async with self._client.connected(entry) as signs:
+                    async for _ in signs:
+                        if not first.done():
+                            first.set_result(None)
+            except PenstockError as error:
+                if not first.done():
+                    first.set_exception(error)
+                    return
+                log.warning("bridge_disconnected", error=str(error))
+            await asyncio.sleep(RECONNECT_S)
+
+
+@asynccontextmanager
+async def open_bridge(url: str, token: str | None, worker_id: str) -> AsyncIterator[Bridge]:
+    """Connections to the service for the time of the block, made as they are needed. Raises Invalid for a bad address."""
+    async with open_client(url, token) as client:
+        yield Bridge(client, worker_id)
+
+
+async def persistently(ask: Callable[[], Awaitable[T]]) -> T:
+    """As `patiently`, also while the service refuses our token: a worker that runs already waits for it to be put right."""
+
+    async def admitted() -> T:
+        try:
+            return await ask()
+        except Denied as error:
+            raise Unavailable(str(error)) from error
+
+    return await patiently(admitted)
+
+
+def _resolution(outcome: Outcome) -> Resolution:
+    match outcome:
+        case Completed(output):
+            return Resolution("complete", output=_raw(output))
+        case Continued(value):
+            return Resolution("continue", output=_raw(value))
+        case Paused(delay_s, checkpoint, name):
+            return Resolution("pause", duration_ms=round(delay_s * 1000), checkpoint=_raw(checkpoint), name=name)
+        case Failure(error, failure_type, retry_after_ms, traceback):
+            return Resolution("fail", error=error, failure_type=failure_type, retry_after_ms=retry_after_ms, traceback=traceback or None)
+        case _:
+            assert_never(outcome)
+
+
+def _raw(body: bytes | None) -> Raw | UnsetType:
+    return UNSET if body is None else Raw(body)

@@ -1,0 +1,164 @@
+"""The direct transport: tasks, answers and all else straight through the broker."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from typing import assert_never
+
+from penstock.broker import names
+from penstock.broker.nats.pull import Delivery
+from penstock.broker.store import Store, open_store
+from penstock.broker.worker_messages import TaskPayload, WorkerRegistration
+from penstock.broker.worker_protocol import receiving, reports, signals
+from penstock.broker.worker_protocol.receiving import Unreadable, given_up, refuse
+from penstock.broker.worker_protocol.registrations import register
+from penstock.config.limits import DELIVERIES_MAX, WORKER_HEARTBEAT_S
+from penstock.config.process.background import background
+from penstock.config.process.crash_points import reached
+from penstock.config.settings import BrokerSettings
+from penstock.engine.errors import Unavailable
+from penstock.engine.run.events import Failure, StepCompleted, StepContinue, StepFailed
+from penstock.worker.functions import TaskFunction
+from penstock.worker.outcomes import Completed, Continued, Outcome, Paused
+from penstock.worker.retrying import patiently
+from penstock.worker.transport import Bounds, Handle
+from penstock.worker.transports.intake import Intake, open_intake
+
+
+class DirectTask:
+    """One delivery. Owned by its execution."""
+
+    __slots__ = ("_delivery", "_function", "_started", "_store", "_task", "_worker_id")
+    _task: TaskPayload
+    _started: Awaitable[bytes]
+
+    def __init__(self, store: Store, worker_id: str, function: TaskFunction, delivery: Delivery) -> None:
+        self._store, self._worker_id, self._function, self._delivery = store, worker_id, function, delivery
+
+    @property
+    def deliveries(self) -> int:
+        return self._delivery.deliveries
+
+    async def begin(self) -> TaskPayload | None:
+        delivery = self._delivery
+        try:
+            task = receiving.task_in(delivery)
+        except Unreadable as error:
+            await refuse(self._store, self._function.name, delivery, self._worker_id, str(error))
+            return None
+        self._task = task
+        if delivery.deliveries > DELIVERIES_MAX and await patiently(lambda: given_up(self._store, task, delivery, self._worker_id)):
+            return None
+        self._started = self._store.history.send(reports.started(task, self._worker_id, delivery=delivery.deliveries))
+        reached("worker.begun")
+        return task
+
+    async def answer(self, outcome: Outcome) -> None:
+        if isinstance(outcome, Paused):
+            await self._pause(outcome)
+            return
+        await self._store.history.send(self._event(outcome))
+        await self._started
+        reached("worker.answered")
+        # Ack last: a crash before this line has the task delivered again, and the engine ignores a second answer.
+        await self._delivery.ack()
+        reached("worker.acknowledged")
+
+    async def give_back(self, delay_s: float = 0.0) -> None:
+        """With a delay it could not be answered, which counts; without, it is only for want of time."""
+        task = getattr(self, "_task", None)  # None: it could not be read
+        with suppress(Unavailable):  # then its ack wait brings it back
+            if task is None or delay_s:
+                await self._delivery.give_back(delay_s)
+            else:
+                await self._store.pauses.give_back(task, self._delivery)
+
+    async def checkpoint(self, body: bytes) -> None:
+        await patiently(lambda: self._store.checkpoints.put(self._key, body))
+
+    async def load_checkpoint(self) -> bytes | None:
+        entry = await patiently(lambda: self._store.checkpoints.get(self._key))
+        return None if entry is None else entry.value
+
+    async def wait_signal(self, name: str) -> bytes:
+        return await patiently(lambda: signals.wait(self._store, self._task.run_id, name))
+
+    async def send_signal(self, run_id: str, name: str, payload: bytes) -> None:
+        revision = await patiently(lambda: signals.put(self._store, run_id, name, payload))
+        await signals.tell(self._store, run_id, name, len(payload), revision)
+
+    @property
+    def _key(self) -> str:
+        return names.step_key(self._task.run_id, self._task.step_id)
+
+    async def _pause(self, pause: Paused) -> None:
+        """The task comes again only when all about the pause is stored."""
+        await self._started
+        if pause.checkpoint is not None:
+            await self.checkpoint(pause.checkpoint)
+            reached("worker.checkpointed")
+        await patiently(lambda: self._store.pauses.add(self._task, pause.name))
+        reached("worker.paused")
+        told = reports.paused(self._task, self._worker_id, pause.delay_s, pause.name, delivery=self._delivery.deliveries)
+        await self._store.history.send(told)
+        reached("worker.pause_told")
+        await self._delivery.give_back(pause.delay_s)
+        reached("worker.given_back")
+
+    def _event(self, outcome: Completed | Continued | Failure) -> StepCompleted | StepContinue | StepFailed:
+        match outcome:
+            case Completed(output):
+                return reports.completed(self._task, self._worker_id, output)
+            case Continued(value):
+                return reports.continued(self._task, self._worker_id, value)
+            case Failure():
+                return reports.failed(self._task, self._worker_id, outcome)
+            case _:
+                assert_never(outcome)
+
+
+class Direct:
+    """Owned by a running worker (`open_direct`)."""
+
+    name = "nats"
+
+    def __init__(self, store: Store, worker_id: str) -> None:
+        self._store, self._worker_id = store, worker_id
+
+    @asynccontextmanager
+    async def registered(self, entry: WorkerRegistration) -> AsyncIterator[None]:
+        """From the block's first line on, and renewed every 30 s."""
+        bucket = self._store.workers
+        await bucket.get(entry.worker_id)
+        await patiently(lambda: register(bucket, entry))
+        try:
+            async with background(self._renew(entry), name="worker_registration"):
+                yield
+        finally:
+            with suppress(Unavailable):  # then its time to live removes it
+                await bucket.delete(entry.worker_id)
+
+    def receiving(self, functions: Sequence[TaskFunction], handle: Handle, bounds: Bounds) -> AbstractAsyncContextManager[Intake]:
+        def handled(function: TaskFunction, delivery: Delivery) -> Awaitable[None]:
+            return handle(function, DirectTask(self._store, self._worker_id, function, delivery))
+
+        return open_intake(self._store, functions, handled, bounds, self._worker_id)
+
+    async def _renew(self, entry: WorkerRegistration) -> None:
+        while True:
+            await asyncio.sleep(WORKER_HEARTBEAT_S)
+            await patiently(lambda: register(self._store.workers, entry))
+
+
+@asynccontextmanager
+async def open_direct(settings: BrokerSettings, worker_id: str) -> AsyncIterator[Direct]:
+    """A connection to the broker for the time of the block. Raises Unavailable."""
+    async with open_store(settings, f"worker {worker_id}") as store:
+        try:
+            yield Direct(store, worker_id)
+        finally:
+            if store.broker.connected:  # what was given back last has reached it, if it is there
+                with suppress(Unavailable):
+                    await store.broker.flush()

@@ -1,0 +1,100 @@
+"""Answers that leave together with the next poll, while a worker of the bridge is full: that is one request in place of two.
+
+A worker with room has a poll waiting at the service already, and its answers leave alone, at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import NamedTuple
+
+from penstock.engine.errors import NotFound, PenstockError, Unavailable
+from penstock.worker.transports.bridge_client import (
+    BridgeClient,
+    Exchange,
+    NextPoll,
+    PolledTask,
+    PollTasks,
+    Resolution,
+    TaskAnswer,
+    refusal_of,
+)
+
+# What the service's word about the answers may be held up by the poll that they left with.
+EXCHANGE_MS_MAX = 1000
+
+
+class _Leaving(NamedTuple):
+    answer: TaskAnswer
+    done: asyncio.Future[None]
+
+
+class Exchanging:
+    """Owned by the worker's polling, whose loop says when it is about to poll (`open`)."""
+
+    def __init__(self, client: BridgeClient) -> None:
+        self._client = client
+        self._waiting: list[_Leaving] = []
+        self.room = asyncio.Event()  # an answer is here, so that there is room for another task
+        self.open = False
+        self.leaving = 0  # answers that are here, or on their way together with a poll: their tasks take no room
+        self._known = True  # the service has exchanges
+
+    async def resolve(self, task_id: str, resolution: Resolution) -> None:
+        """As the client's, at once or with the next poll."""
+        if not self.open or not self._known:
+            await self._client.resolve(task_id, resolution)
+            return
+        fields = {name: getattr(resolution, name) for name in Resolution.__struct_fields__}
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append(_Leaving(TaskAnswer(task_id=task_id, **fields), done))
+        self.leaving += 1
+        self.room.set()
+        try:
+            await done
+        finally:
+            self.leaving -= 1
+
+    async def poll(self, request: PollTasks) -> list[PolledTask]:
+        """As the client's, with the answers that wait here."""
+        taken, self._waiting = self._waiting, []
+        if not taken:
+            return await self._client.poll(request)
+        try:
+            return await self._exchanged(request, taken)
+        except NotFound as error:
+            self._known = False
+            self._fail(taken, error)
+            return []
+        except PenstockError as error:
+            self._fail(taken, error)
+            raise
+        finally:
+            self._fail(taken, None)
+
+    def close(self) -> None:
+        """No poll comes any more: what waits here leaves alone."""
+        self.open = False
+        taken, self._waiting = self._waiting, []
+        self._fail(taken, None)
+
+    async def _exchanged(self, request: PollTasks, taken: list[_Leaving]) -> list[PolledTask]:
+        timeout_ms = min(request.timeout_ms, EXCHANGE_MS_MAX)
+        poll = NextPoll(request.task_types, request.max_tasks, timeout_ms, request.worker_group)
+        found = await self._client.exchange(Exchange(request.worker_id, [one.answer for one in taken], poll))
+        for one, resolved in zip(taken, found.resolved, strict=True):
+            if error := refusal_of(resolved):
+                _end(one, error)
+            elif not one.done.done():
+                one.done.set_result(None)
+        return found.tasks
+
+    def _fail(self, taken: list[_Leaving], error: PenstockError | None) -> None:
+        """Those that have no answer yet are to be sent again: whether they arrived is unknown."""
+        for one in taken:
+            _end(one, Unavailable(str(error) if error else "the exchange was given up"))
+
+
+def _end(one: _Leaving, error: PenstockError) -> None:
+    if not one.done.done():
+        one.done.set_exception(error)

@@ -1,0 +1,246 @@
+"""The tasks that a worker holds, never more than its `max_tasks`: pulled, begun, kept alive, and given back when it stops.
+
+When their messages are large it asks for fewer: with TASKS_BYTES_MAX of them, for no more.
+
+With several task types, each always has one request out, so that none starves; the rest of the room belongs to the types
+that have work. What a type asked for and does not need, and what others asked for before the worker was full, is called back.
+Tasks of runs that are bound to this very worker come beside all that, and first: nobody else can take them. While some wait, it asks for
+one task of everyone's at a time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from functools import partial
+
+from penstock.broker.nats.pull import Delivery, Pull
+from penstock.broker.store import Store
+from penstock.broker.worker_protocol.receiving import return_unworked
+from penstock.config.limits import TASKS_BYTES_MAX
+from penstock.config.logging import get_logger
+from penstock.config.process.background import all_of, background, begin
+from penstock.engine.errors import Unavailable
+from penstock.worker.functions import TaskFunction
+from penstock.worker.transport import Bounds
+
+BALANCE_S = 1.0
+
+Handle = Callable[[TaskFunction, Delivery], Awaitable[None]]
+
+log = get_logger()
+
+
+class _Source:
+    """One task type. `busy`: something came since the last balance; `closed`: nothing may be asked for now. `pending`: how many more wait
+    for this very worker, as the last of them said."""
+
+    __slots__ = ("busy", "closed", "function", "pending", "pull", "recalling")
+
+    def __init__(self, function: TaskFunction) -> None:
+        self.function = function
+        self.pull: Pull | None = None
+        self.busy, self.closed = False, True
+        self.pending = 0
+        self.recalling = asyncio.Lock()
+
+    @property
+    def asked(self) -> int:
+        return 0 if self.pull is None else self.pull.left
+
+
+class Intake:
+    """Owned by a running worker (`open_intake`)."""
+
+    def __init__(self, store: Store, max_tasks: int, handle: Handle) -> None:
+        self._store, self._max, self._handle = store, max_tasks, handle
+        self._sources: list[_Source] = []
+        self._sticky: list[_Source] = []
+        self._running: dict[Delivery, asyncio.Task[None]] = {}
+        self._waiting: dict[Delivery, TaskFunction] = {}
+        self._waited: frozenset[Delivery] = frozenset()
+        self._freed = asyncio.Event()
+        self._bytes = 0
+        self._stopping = False
+
+    @property
+    def held(self) -> int:
+        return len(self._running) + len(self._waiting)
+
+    @property
+    def _full(self) -> bool:
+        return self.held >= self._max or self._bytes >= TASKS_BYTES_MAX
+
+    async def begin(self) -> None:
+        """Ask for the first tasks."""
+        for source in [*self._sources, *self._sticky]:
+            source.closed = False
+        await self._ask()
+
+    async def stop(self, grace_s: float) -> None:
+        """Pull no more, give back what has not begun, let the rest finish for `grace_s`, then cancel it and give it back."""
+        self._stopping = True
+        await all_of(map(self._recall, [*self._sources, *self._sticky]))
+        await self._return(list(self._waiting))
+        if self._running:
+            log.info("worker_finishing", tasks=len(self._running), grace_s=grace_s)
+            await asyncio.wait(self._running.values(), timeout=grace_s)
+        await self._cancel_all()
+
+    def cancel(self) -> None:
+        """Cancel what runs: `stop` waits for nothing else."""
+        for task in self._running.values():
+            task.cancel()
+
+    async def _cancel_all(self) -> None:
+        self.cancel()
+        if self._running:
+            await asyncio.wait(self._running.values())
+        await self._return([*self._waiting, *self._running])  # the latter were cancelled before their first step
+
+    def _take(self, source: _Source, delivery: Delivery) -> None:
+        source.busy = True
+        self._bytes += len(delivery.data)
+        if self._stopping or len(self._running) >= self._max:
+            self._waiting[delivery] = source.function
+        else:
+            self._begin(delivery, source.function)
+
+    def _take_own(self, source: _Source, delivery: Delivery) -> None:
+        source.pending = delivery.pending
+        self._take(source, delivery)
+
+    def _begin(self, delivery: Delivery, function: TaskFunction) -> None:
+        self._running[delivery] = begin(self._run(delivery, function), name="task")
+
+    async def _run(self, delivery: Delivery, function: TaskFunction) -> None:
+        try:
+            await self._handle(function, delivery)
+        finally:
+            del self._running[delivery]
+            self._bytes -= len(delivery.data)
+            self._freed.set()
+
+    def _room(self, source: _Source) -> int:
+        """How many of this type may be on their way now; at least one while there is room at all."""
+        if self._stopping or source.closed or self._full:
+            return 0
+        if any(own.pending for own in self._sticky):
+            return 1  # else runs that are bound to it would wait for others to begin, and then for each other
+        if len(self._sources) == 1:
+            return self._max - self.held
+        others = sum(other.asked for other in self._sources if other is not source)
+        return max(self._max - self.held - others, 1) if source.busy else 1
+
+    def _sticky_room(self, source: _Source) -> int:
+        """Each type's share of the room is that of what waits for this worker, so that none waits longer than another. What was asked
+        for before the worker was full is not called back: it waits for the next slot, or is given back soon."""
+        if self._stopping or source.closed or self._full:
+            return 0
+        pending = sum(own.pending for own in self._sticky)
+        return max((self._max - self.held) * source.pending // pending, 1) if pending else 1
+
+    async def _refill(self) -> None:
+        """Once for all tasks that ended in the same turn of the loop: begin what waits, ask for more."""
+        while True:
+            await self._freed.wait()
+            self._freed.clear()
+            if self._stopping:
+                return
+            while self._waiting and len(self._running) < self._max:
+                delivery = next(iter(self._waiting))
+                self._begin(delivery, self._waiting.pop(delivery))
+            await self._ask()
+
+    async def _ask(self) -> None:
+        for source in self._sources:
+            if source.pull is not None:
+                with suppress(Unavailable):  # asked again when the connection is back
+                    await source.pull.top_up()
+        for source in self._sticky:
+            if source.pull is not None:
+                with suppress(Unavailable):
+                    await source.pull.top_up()
+
+    async def _balance(self) -> None:
+        while True:
+            await asyncio.sleep(BALANCE_S)
+            for source in self._sticky:
+                source.pending = source.pending if source.busy else 0  # they may have been taken back meanwhile
+                source.busy = False
+            if len(self._sources) > 1:
+                await self._call_back()
+            stale = [delivery for delivery in self._waiting if delivery in self._waited]
+            self._waited = frozenset(self._waiting)
+            await self._return(stale)  # another worker may have room
+
+    async def _call_back(self) -> None:
+        """Requests that stand in the way: of a full worker, and of the other types when their own has gone quiet."""
+        full = self._full
+        for source in self._sources:
+            if source.asked > (0 if full else 1) and (full or not source.busy):
+                await self._recall(source)
+            source.busy = False
+        await self._ask()
+
+    async def _recall(self, source: _Source) -> None:
+        async with source.recalling:
+            source.closed = True
+            try:
+                if source.pull is not None:
+                    await source.pull.recall()
+            finally:  # else a failure would have this type ask for nothing, for ever
+                source.closed = False
+
+    async def _return(self, deliveries: Sequence[Delivery]) -> None:
+        for delivery in deliveries:
+            if self._waiting.pop(delivery, None) is not None:
+                self._bytes -= len(delivery.data)
+            with suppress(Unavailable):  # then its ack wait brings it back
+                await return_unworked(self._store, delivery)
+
+    async def _keep_alive(self, every_s: float) -> None:
+        """Tell the broker of every task held that its answer will come."""
+        while True:
+            await asyncio.sleep(every_s)
+            for delivery in [*self._running, *self._waiting]:
+                with suppress(Unavailable):
+                    await delivery.in_progress()
+
+    async def _open(self, stack: AsyncExitStack, functions: Sequence[TaskFunction], group: str | None) -> None:
+        for function in functions:
+            source = _Source(function)
+            self._sources.append(source)
+            take, room = partial(self._take, source), partial(self._room, source)
+            consuming = self._store.tasks.consume(function.name, take, batch=self._max, room=room, group=group)
+            source.pull = await stack.enter_async_context(consuming)
+
+    async def _open_sticky(self, stack: AsyncExitStack, functions: Sequence[TaskFunction], worker_id: str) -> None:
+        for function in functions:
+            source = _Source(function)
+            self._sticky.append(source)
+            take, room = partial(self._take_own, source), partial(self._sticky_room, source)
+            stack.push_async_callback(self._store.sticky_tasks.forget, function.name, worker_id)
+            consuming = self._store.sticky_tasks.consume(function.name, worker_id, take, batch=self._max, room=room)
+            source.pull = await stack.enter_async_context(consuming)
+
+
+@asynccontextmanager
+async def open_intake(
+    store: Store, functions: Sequence[TaskFunction], handle: Handle, bounds: Bounds, worker_id: str
+) -> AsyncIterator[Intake]:
+    """Tasks are taken for the time of the block; its end is as `Intake.stop` says."""
+    intake, group = Intake(store, bounds.max_tasks, handle), bounds.group
+    async with AsyncExitStack() as stack:
+        await intake._open(stack, functions, group)
+        await intake._open_sticky(stack, functions, worker_id)
+        waits = [await store.tasks.ack_wait_s(function.name, group) for function in functions]
+        await stack.enter_async_context(background(intake._keep_alive(min(waits) / 3), name="worker_keep_alive"))
+        await stack.enter_async_context(background(intake._refill(), name="worker_refill"))
+        await stack.enter_async_context(background(intake._balance(), name="worker_balance"))
+        try:
+            await intake.begin()
+            yield intake
+        finally:
+            await intake.stop(bounds.grace_s)

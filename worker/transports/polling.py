@@ -1,0 +1,171 @@
+"""The tasks that a worker of the bridge holds, never more than its `max_tasks`: polled, begun, kept alive, given back when it stops."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
+from typing import Any, Protocol
+
+from penstock.config.limits import ACK_WAIT_S, POLL_MS_MAX, POLL_TASKS_MAX, TASKS_BYTES_MAX
+from penstock.config.logging import get_logger
+from penstock.config.process.background import all_of, background, end, start
+from penstock.engine.errors import PenstockError
+from penstock.worker.functions import TaskFunction
+from penstock.worker.transport import Bounds, Handle, Held
+from penstock.worker.transports.bridge_client import BridgeClient, PolledTask, PollTasks, Resolution
+from penstock.worker.transports.exchanging import Exchanging
+
+POLL_MS = POLL_MS_MAX // 2
+AGAIN_S, AGAIN_S_MAX = 0.1, 2.0  # after an error
+RELEASE_S_MAX = 2.0  # what the last poll may take to end when the worker stops
+KEEP_ALIVE_S = ACK_WAIT_S / 3
+KEEP_ALIVE_AT_ONCE = 16
+
+Resolve = Callable[[str, Resolution], Awaitable[None]]
+
+log = get_logger()
+
+
+class Polled(Held, Protocol):
+    async def keep_alive(self) -> None:
+        """Say that the answer will come."""
+
+
+class Polling:
+    """Owned by a running worker (`open_polling`)."""
+
+    def __init__(
+        self,
+        client: BridgeClient,
+        functions: Sequence[TaskFunction],
+        held: Callable[[PolledTask, Resolve], Polled],
+        handle: Handle,
+        bounds: Bounds,
+        worker_id: str,
+    ) -> None:
+        self._client, self._held, self._handle, self._bounds, self._worker_id = client, held, handle, bounds, worker_id
+        self._functions = {function.name: function for function in functions}
+        self._running: dict[Polled, asyncio.Task[None]] = {}
+        self._bytes = 0
+        self._exchanging = Exchanging(client)
+        self._freed = self._exchanging.room
+        self._polling: asyncio.Task[Any] | None = None
+        self._stopping = False
+        self._again_s = AGAIN_S
+
+    def cancel(self) -> None:
+        for task in self._running.values():
+            task.cancel()
+
+    async def stop(self) -> None:
+        """As Transport.receiving says of the end."""
+        self._stopping = True
+        self._freed.set()
+        if self._polling is not None:
+            await self._end(self._polling)
+        if self._running:
+            log.info("worker_finishing", tasks=len(self._running), grace_s=self._bounds.grace_s)
+            await asyncio.wait(self._running.values(), timeout=self._bounds.grace_s)
+        self.cancel()
+        if self._running:
+            await asyncio.wait(self._running.values())
+        for polled in list(self._running):  # cancelled before its first step
+            await polled.give_back()
+
+    async def poll(self) -> None:
+        """Ask for tasks, as long as the worker runs and whenever it has room."""
+        self._polling = asyncio.current_task()
+        try:
+            while not self._stopping:
+                if self._room > 0:
+                    for task in await self._asked():
+                        await self._take(task)
+                else:
+                    await self._until_freed()
+        finally:
+            self._exchanging.close()
+
+    async def _until_freed(self) -> None:
+        """A task has ended, or only its answer is still to leave: with the next poll, unless room is wanting in bytes."""
+        self._freed.clear()
+        self._exchanging.open = self._bytes < TASKS_BYTES_MAX
+        await self._freed.wait()
+        self._exchanging.open = False
+
+    async def keep_alive(self) -> None:
+        """Tell the service of every task held that its answer will come: then it stays with this worker, whichever front end dies."""
+        at_once = asyncio.Semaphore(KEEP_ALIVE_AT_ONCE)
+
+        async def tell(polled: Polled) -> None:
+            async with at_once:
+                await polled.keep_alive()
+
+        known: frozenset[Polled] = frozenset()
+        while True:
+            await asyncio.sleep(KEEP_ALIVE_S)
+            await all_of(map(tell, known.intersection(self._running)))
+            known = frozenset(self._running)
+
+    @property
+    def _room(self) -> int:
+        """Tasks to ask for: none while the inputs of those that run are large."""
+        return self._bounds.max_tasks - len(self._running) + self._exchanging.leaving if self._bytes < TASKS_BYTES_MAX else 0
+
+    async def _end(self, poll: asyncio.Task[Any]) -> None:
+        """The last poll is ended by the service: were it cut off, what is on its way would be missed only minutes later."""
+        with suppress(PenstockError, TimeoutError):
+            async with asyncio.timeout(RELEASE_S_MAX):
+                await self._client.poll(self._request(0))
+                await asyncio.wait((poll,))
+        await end(poll)
+
+    async def _asked(self) -> list[PolledTask]:
+        try:
+            tasks = await self._exchanging.poll(self._request(min(self._room, POLL_TASKS_MAX)))
+            self._again_s = AGAIN_S
+            return tasks
+        except PenstockError as error:
+            log.warning("poll_failed", error=str(error))
+            await asyncio.sleep(self._again_s)
+            self._again_s = min(self._again_s * 2, AGAIN_S_MAX)
+            return []
+
+    def _request(self, max_tasks: int) -> PollTasks:
+        return PollTasks(tuple(self._functions), max_tasks, POLL_MS, self._worker_id, self._bounds.group)
+
+    async def _take(self, task: PolledTask) -> None:
+        polled = self._held(task, self._exchanging.resolve)
+        function = self._functions.get(task.task)
+        if self._stopping or function is None:
+            await polled.give_back()
+            return
+        size = memoryview(task.input).nbytes
+        self._bytes += size
+        self._running[polled] = start(self._run(function, polled, size), name="task")
+
+    async def _run(self, function: TaskFunction, polled: Polled, size: int) -> None:
+        try:
+            await self._handle(function, polled)
+        finally:
+            del self._running[polled]
+            self._bytes -= size
+            self._freed.set()
+
+
+@asynccontextmanager
+async def open_polling(
+    client: BridgeClient,
+    functions: Sequence[TaskFunction],
+    held: Callable[[PolledTask, Resolve], Polled],
+    handle: Handle,
+    bounds: Bounds,
+    worker_id: str,
+) -> AsyncIterator[Polling]:
+    """Tasks are taken for the time of the block; its end is as `Polling.stop` says."""
+    polling = Polling(client, functions, held, handle, bounds, worker_id)
+    async with background(polling.keep_alive(), name="worker_keep_alive"), background(polling.poll(), name="worker_poll"):
+        try:
+            yield polling
+        finally:
+            await polling.stop()
