@@ -84,7 +84,9 @@ _OWNER_SEQ = re.compile(rb"\r\n%b: (\d{1,18})\r\n" % OWNER_SEQ.encode())
 
 RESTORED = "restored"  # in the metadata of a stream that was made anew
 BRIDGE_FORWARD = "penstock.bridge.forward"  # with a front-end process's id: answers to the tasks that it has handed out
-BRIDGE_LEFT = "penstock.bridge.left"  # a worker, as its registration has it: its connect stream ended, in some front-end process
+BRIDGE_LEFT = (
+    "penstock.bridge.left"  # a worker, as its registration has it: its connect stream ended, in some front-end process
+)
 BRIDGE_RELEASE = "penstock.bridge.release"  # a worker id: its waiting polls end, in every front-end process
 ENGINE_PING = "penstock.engine.ping"  # every shard answers with the partitions that it owns
 ENGINE_RING = "penstock.engine.ring"  # every shard looks again at who is there
@@ -112,12 +114,14 @@ def history_subject(run_id: str) -> str:
 
 
 def stored_subject(run_id: str) -> str:
-    """The literal subject under which the broker keeps a run's events: reads through it cost a hundredth of a wildcard's."""
+    """The literal subject under which the broker keeps a run's events: reads through it cost a hundredth of a
+    wildcard's."""
     return f"history.{partition(run_id)}.{run_id}"
 
 
 def forward_subject(holder: str) -> str:
-    """Where a front-end process takes answers to the tasks that it has handed out, from those that got them in its place."""
+    """Where a front-end process takes answers to the tasks that it has handed out, from those that got them in its
+    place."""
     return f"{BRIDGE_FORWARD}.{holder}"
 
 
@@ -128,7 +132,8 @@ def watch_subject(run_id: str) -> str:
 
 @lru_cache(maxsize=1 << 14)
 def partition(run_id: str) -> int:
-    """The broker's own hash: 32-bit FNV-1a, modulo the number of partitions. It takes 3 us, and is asked for with each timer of a run."""
+    """The broker's own hash: 32-bit FNV-1a, modulo the number of partitions. It takes 3 us, and is asked for with each
+    timer of a run."""
     h = 0x811C9DC5
     for byte in run_id.encode():
         h = ((h ^ byte) * 0x01000193) & 0xFFFFFFFF
@@ -140,7 +145,8 @@ def partition_filter(number: int) -> str:
 
 
 def engine_consumer(number: int, epoch: int | None = None) -> str:
-    """The durable of a partition's owners since `epoch`, the revision of the claim that began them; None: from before there were claims."""
+    """The durable of a partition's owners since `epoch`, the revision of the claim that began them; None: from before
+    there were claims."""
     return f"engine-{number}" if epoch is None else f"engine-{number}-{epoch}"
 
 
@@ -194,17 +200,20 @@ def task_consumer(task: str, group: str | None = None) -> str:
 
 
 def spare_task_consumer(task: str, group: str | None = None) -> str:
-    """Another durable for them, where a former version has given the name to another type: no group has an empty name."""
+    """Another durable for them, where a former version has given the name to another type: no group has an empty
+    name."""
     return task_consumer(task, group) + ":"
 
 
 def former_task_consumer(task: str) -> str:
-    """What a former version called the durable of a type. It meant other types and groups, too: `a.b`, `a-b`, and `a` with `b`."""
+    """What a former version called the durable of a type. It meant other types and groups, too: `a.b`, `a-b`, and `a`
+    with `b`."""
     return f"workers-{task.replace('.', '-')}"
 
 
 def task_subjects(task: str, run_id: str, group: str | None) -> list[str]:
-    """Where the run's tasks of a type (and group) may wait. A former version queued a group's with those of another type."""
+    """Where the run's tasks of a type (and group) may wait. A former version queued a group's with those of another
+    type."""
     return [task_subject(task, run_id, group)] + ([f"task.{task}.{group}.{run_id}"] if group else [])
 
 
@@ -213,14 +222,16 @@ def _dotless(name: str) -> str:
 
 
 def sticky_subject(task: str, worker_id: str, run_id: str) -> str:
-    """Where a task waits for the one worker that its run is bound to. The worker is one token: it and the type cannot be taken for
-    others, as `a.b` of worker `c` for `a` of worker `b.c`."""
+    """Where a task waits for the one worker that its run is bound to. The worker is one token: it and the type cannot
+    be taken for others, as `a.b` of worker `c` for `a` of worker `b.c`."""
     return f"sticky.{task}.{_dotless(worker_id)}.{run_id}"
 
 
 def sticky_subjects(task: str, worker_id: str, run_id: str) -> list[str]:
     """Where the run's tasks for a worker may wait. A former version left the dots in a worker id."""
-    return [sticky_subject(task, worker_id, run_id)] + ([f"sticky.{task}.{worker_id}.{run_id}"] if "." in worker_id else [])
+    return [sticky_subject(task, worker_id, run_id)] + (
+        [f"sticky.{task}.{worker_id}.{run_id}"] if "." in worker_id else []
+    )
 
 
 def sticky_of(subject: str) -> tuple[str, str]:
@@ -234,7 +245,8 @@ def sticky_filter(task: str, worker_id: str) -> str:
 
 
 def sticky_consumer(task: str, worker_id: str) -> str:
-    """One consumer for each worker and task type: the length keeps `a-b` with `c` apart from `a` with `b-c`, and `~` is in no name."""
+    """One consumer for each worker and task type: the length keeps `a-b` with `c` apart from `a` with `b-c`, and `~` is
+    in no name."""
     return f"sticky-{len(task)}-{task}-{worker_id}".replace(".", "~")
 
 
@@ -290,7 +302,8 @@ def trigger_consumer(name: str, generation: str) -> str:
 
 
 def capture_stream(name: str, generation: str) -> str:
-    """A stream of the service's own, for a subject that no other stream keeps; named by the trigger that needed it first."""
+    """A stream of the service's own, for a subject that no other stream keeps; named by the trigger that needed it
+    first."""
     return CAPTURE_PREFIX + f"{name.replace('.', '=')}-{generation}"
 
 
@@ -341,10 +354,11 @@ def signal_key(run_id: str, name: str) -> str:
 
 
 def message_id(event: Event) -> str:
-    """`<run_id>.<type>` or `<run_id>.<step_id>.<type>`; `.<attempt>` from attempt 2 on, `.<attempt>.<iteration>` in later iterations.
+    """`<run_id>.<type>` or `<run_id>.<step_id>.<type>`; `.<attempt>` from attempt 2 on, `.<attempt>.<iteration>` in
+    later iterations.
 
-    A run that was resumed can fail again: its number of resumptions then keeps the two ends apart. What a worker says of a later delivery
-    of its task is no repeat of what was said of the first one: `~<delivery>` from the second on.
+    A run that was resumed can fail again: its number of resumptions then keeps the two ends apart. What a worker says
+    of a later delivery of its task is no repeat of what was said of the first one: `~<delivery>` from the second on.
     """
     kind = event_type(event)
     if isinstance(event, WorkflowFailed | WorkflowCompleted):

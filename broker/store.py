@@ -59,7 +59,8 @@ class Store:
         self.definitions = Definitions(self.bucket(names.DEFINITIONS))
 
     async def remove_run(self, run_id: str) -> None:
-        """Delete all that is kept of a run. Its history goes last: until then, what an interruption left can be found again."""
+        """Delete all that is kept of a run. Its history goes last: until then, what an interruption left can be found
+        again."""
         await self.signals.purge(f"{run_id}.>")
         await self.checkpoints.purge(f"{run_id}.>")
         await self.approval_tokens.purge(f"{run_id}.>")
@@ -72,13 +73,19 @@ class Store:
 
 
 @asynccontextmanager
-async def open_store(settings: BrokerSettings, name: str, patience_s: float = 10.0, meters: Meters | None = None) -> AsyncIterator[Store]:
+async def open_store(
+    settings: BrokerSettings, name: str, patience_s: float = 10.0, meters: Meters | None = None
+) -> AsyncIterator[Store]:
     """A store for the time of the block; `name` is what the broker's monitoring shows. Raises Unavailable.
 
     What is counted goes to `meters`, by default the store's own.
     """
     meters = meters or Meters()
-    async with connect(settings, name, patience_s) as broker, open_publisher(broker, meters) as publisher, open_reader(broker) as reader:
+    async with (
+        connect(settings, name, patience_s) as broker,
+        open_publisher(broker, meters) as publisher,
+        open_reader(broker) as reader,
+    ):
         meters.reading("penstock_broker_connected", lambda: float(broker.connected))
         meters.reading("penstock_broker_reconnects_total", lambda: broker.reconnects)
         yield Store(broker, publisher, reader, meters)

@@ -1,4 +1,5 @@
-"""What workers and the service tell each other, whatever the transport: tasks, registrations, and the word for a failure for good.
+"""What workers and the service tell each other, whatever the transport: tasks, registrations, and the word for a
+failure for good.
 
 Nothing here needs the broker's client: a worker inside an application imports this long before it connects to anything.
 """
@@ -35,8 +36,8 @@ class TaskPayload(Struct, frozen=True, omit_defaults=True):
 
 
 class WorkerRegistration(Struct, frozen=True, kw_only=True):
-    """As stored. Workers in other languages may leave out everything but the first two. `worker_group`: it takes only tasks of
-    steps with this group."""
+    """As stored. Workers in other languages may leave out everything but the first two. `worker_group`: it takes only
+    tasks of steps with this group."""
 
     worker_id: str
     task_types: tuple[str, ...]

@@ -1,7 +1,7 @@
 """The `penstock` command: global options, the table of subcommands, and what its exit codes mean.
 
-0 done · 1 the service refused · 2 wrong usage or settings · 3 service not available · 4 the run failed or was cancelled ·
-130 interrupted.
+0 done · 1 the service refused · 2 wrong usage or settings · 3 service not available · 4 the run failed or was cancelled
+· 130 interrupted.
 """
 
 from __future__ import annotations
@@ -26,7 +26,9 @@ COMMANDS: Mapping[str, Lazy] = {
     "drain": Lazy("penstock.cli.commands.drain:drain", "Hand over the runs of an engine's host before it goes away."),
     "workflow": Lazy("penstock.cli.commands.workflow:workflow", "Register, list, show and check workflows."),
     "run": Lazy("penstock.cli.commands.run:run", "Start, follow, list, cancel and retry runs."),
-    "approval": Lazy("penstock.cli.commands.approval:approval", "List the steps that wait for an approval; approve or reject them."),
+    "approval": Lazy(
+        "penstock.cli.commands.approval:approval", "List the steps that wait for an approval; approve or reject them."
+    ),
     "dlq": Lazy("penstock.cli.commands.dlq:dlq", "Look at dead letters; replay or discard them."),
     "trigger": Lazy("penstock.cli.commands.trigger:trigger", "Start runs by webhooks, events, subjects and cron."),
     "task": Lazy("penstock.cli.commands.task:task", "List what waits for workers."),
@@ -38,7 +40,14 @@ COMMANDS: Mapping[str, Lazy] = {
 
 @click.group(cls=Group, lazy=COMMANDS, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="penstock")
-@click.option("--url", envvar="SERVICE_URL", default=URL_DEFAULT, show_default=True, show_envvar=True, help="Address of the service.")
+@click.option(
+    "--url",
+    envvar="SERVICE_URL",
+    default=URL_DEFAULT,
+    show_default=True,
+    show_envvar=True,
+    help="Address of the service.",
+)
 @click.option("--token", envvar="SERVICE_API_TOKEN", show_envvar=True, help="Bearer token of the service.")
 @click.pass_context
 def penstock(ctx: click.Context, url: str, token: str | None) -> None:

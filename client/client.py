@@ -81,8 +81,8 @@ class _Retry(Struct, frozen=True, omit_defaults=True):
 
 
 class Matching(Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """Which runs of a workflow: `after` and `before` (RFC 3339) bound their creation. Without `limit`, at most 1,000 may match; with it,
-    the newest so many beyond `cursor` are taken, which is `next` of the answer before."""
+    """Which runs of a workflow: `after` and `before` (RFC 3339) bound their creation. Without `limit`, at most 1,000
+    may match; with it, the newest so many beyond `cursor` are taken, which is `next` of the answer before."""
 
     workflow_id: str
     after: str | None = None
@@ -106,7 +106,8 @@ class ToRetry(Matching, frozen=True, omit_defaults=True, kw_only=True):
 
 
 class Client:
-    """Owned by its caller, a context manager; one connection pool for its lifetime. Not for use by several threads at once."""
+    """Owned by its caller, a context manager; one connection pool for its lifetime. Not for use by several threads at
+    once."""
 
     def __init__(self, base_url: str, token: str | None = None, timeout_s: float = TIMEOUT_S) -> None:
         """Raises Invalid when `base_url` is no http:// or https:// address."""
@@ -115,7 +116,9 @@ class Client:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.close()
 
     def close(self) -> None:
@@ -139,11 +142,13 @@ class Client:
         run_at: str | None = None,
         idempotency_key: str | None = None,
     ) -> StartedRun:
-        """Start a run, now or at an RFC 3339 time; `input` is JSON. After Unavailable, only the same `idempotency_key` makes a
-        second try safe."""
+        """Start a run, now or at an RFC 3339 time; `input` is JSON. After Unavailable, only the same `idempotency_key`
+        makes a second try safe."""
         body = _Start(workflow, UNSET if input is None else Raw(input), UNSET if run_at is None else run_at)
         headers = {"Idempotency-Key": idempotency_key} if idempotency_key is not None else {}
-        return decode(self._service.send("POST", "/runs", content=msgspec.json.encode(body), headers=headers), StartedRun)
+        return decode(
+            self._service.send("POST", "/runs", content=msgspec.json.encode(body), headers=headers), StartedRun
+        )
 
     def bulk(self, workflow: str, inputs: Sequence[bytes]) -> StartedRuns:
         """Start one run per input, all or none, at most 1000; the run ids stand in the order of `inputs`."""
@@ -167,10 +172,17 @@ class Client:
         prefix: str | None = None,
         limit: int | None = None,
     ) -> Iterator[RunView]:
-        """Newest first, at most `limit` in all; pages are fetched as they are needed. `after` and `before` are RFC 3339, `prefix`
-        is what the run ids begin with, 8 characters or more."""
+        """Newest first, at most `limit` in all; pages are fetched as they are needed. `after` and `before` are RFC
+        3339, `prefix` is what the run ids begin with, 8 characters or more."""
         page = min(limit or RUNS_LISTED_DEFAULT, RUNS_LISTED_DEFAULT)
-        query = {"workflow": workflow, "status": status, "after": after, "before": before, "prefix": prefix, "limit": str(page)}
+        query = {
+            "workflow": workflow,
+            "status": status,
+            "after": after,
+            "before": before,
+            "prefix": prefix,
+            "limit": str(page),
+        }
         url = httpx2.URL("/runs", params={name: value for name, value in query.items() if value is not None})
         return islice(self._service.pages(url, RunView), limit)
 
@@ -202,19 +214,33 @@ class Client:
     def decide_by_right(
         self, run_id: str, step_id: str, action: str, *, comment: str | None = None, approved_by: str | None = None
     ) -> DecidedApproval:
-        """Decide an approval as an operator; `action` is approve or reject. Raises Conflict when the step does not wait for it."""
+        """Decide an approval as an operator; `action` is approve or reject. Raises Conflict when the step does not wait
+        for it."""
         content = msgspec.json.encode(_Choice(action, comment, approved_by))
-        return decode(self._service.send("POST", f"/approvals/{segment(run_id)}/{segment(step_id)}", content=content), DecidedApproval)
+        return decode(
+            self._service.send("POST", f"/approvals/{segment(run_id)}/{segment(step_id)}", content=content),
+            DecidedApproval,
+        )
 
     def tasks(self) -> list[TaskQueueView]:
         """The task queues, those with most tasks first."""
         return decode(self._service.send("GET", "/tasks"), list[TaskQueueView])
 
     def decide(
-        self, run_id: str, step_id: str, token: str, action: str, *, comment: str | None = None, approved_by: str | None = None
+        self,
+        run_id: str,
+        step_id: str,
+        token: str,
+        action: str,
+        *,
+        comment: str | None = None,
+        approved_by: str | None = None,
     ) -> DecidedApproval:
-        """Decide an approval by its one-time token; `action` is approve or reject. Raises Denied, Conflict for a used token."""
-        url = httpx2.URL(f"/runs/{segment(run_id)}/approval/{segment(step_id)}", params={"action": action, "token": token})
+        """Decide an approval by its one-time token; `action` is approve or reject. Raises Denied, Conflict for a used
+        token."""
+        url = httpx2.URL(
+            f"/runs/{segment(run_id)}/approval/{segment(step_id)}", params={"action": action, "token": token}
+        )
         body = _Opinion(comment, approved_by)
         return decode(self._service.send("POST", url, content=msgspec.json.encode(body)), DecidedApproval)
 
@@ -227,9 +253,13 @@ class Client:
 
     def signal(self, run_id: str, name: str, payload: bytes = b"") -> SentSignal:
         """Send a signal, with any bytes."""
-        return decode(self._service.send("POST", f"/runs/{segment(run_id)}/signal/{segment(name)}", content=payload), SentSignal)
+        return decode(
+            self._service.send("POST", f"/runs/{segment(run_id)}/signal/{segment(name)}", content=payload), SentSignal
+        )
 
-    def dead_letters(self, *, run_id: str | None = None, task: str | None = None, limit: int | None = None) -> Iterator[LetterView]:
+    def dead_letters(
+        self, *, run_id: str | None = None, task: str | None = None, limit: int | None = None
+    ) -> Iterator[LetterView]:
         """Newest first, at most `limit` in all; pages are fetched as they are needed."""
         page = min(limit or DEAD_LETTERS_LISTED_MAX, DEAD_LETTERS_LISTED_MAX)
         query = {"run": run_id, "task": task, "limit": str(page)}
@@ -251,7 +281,8 @@ class Client:
         return list(self._service.pages(httpx2.URL(f"/runs/{segment(run_id)}/events?after={after}"), EventView))
 
     def follow(self, run_id: str, after: int = 0) -> Iterator[EventView]:
-        """The history after stream sequence `after`, live, until the run ends. A lost connection is resumed where it broke.
+        """The history after stream sequence `after`, live, until the run ends. A lost connection is resumed where it
+        broke.
 
         Raises Unavailable when the first connection fails, or RECONNECTS_MAX in a row do later.
         """
@@ -280,7 +311,10 @@ class Client:
 
     def set_trigger(self, trigger: TriggerView) -> TriggerView:
         """Replace a trigger by a changed view of it; a secret stays as it is."""
-        return decode(self._service.send("PUT", f"/triggers/{segment(trigger.name)}", content=msgspec.json.encode(trigger)), TriggerView)
+        return decode(
+            self._service.send("PUT", f"/triggers/{segment(trigger.name)}", content=msgspec.json.encode(trigger)),
+            TriggerView,
+        )
 
     def triggers(self) -> list[TriggerView]:
         return decode(self._service.send("GET", "/triggers"), list[TriggerView])
@@ -300,7 +334,8 @@ class Client:
         return decode(self._service.send("POST", f"/triggers/{segment(name)}/test", content=payload or b""), TrialView)
 
     def workers(self) -> list[WorkerView]:
-        """Who is registered now. Workers of any make write there: registrations that break the protocol are left out."""
+        """Who is registered now. Workers of any make write there: registrations that break the protocol are left
+        out."""
         found = (_worker(body) for body in decode(self._service.send("GET", "/workers"), list[Raw]))
         return [worker for worker in found if worker is not None]
 

@@ -1,7 +1,7 @@
 """The client's connection: requests, pages and streams, with errors translated in this one place.
 
-Error answers and failed connections become the engine's errors: 400 Invalid, 401 Denied, 403 Forbidden, 404 NotFound, 409 Conflict,
-413 TooLarge, 503 and no answer Unavailable, anything else PenstockError.
+Error answers and failed connections become the engine's errors: 400 Invalid, 401 Denied, 403 Forbidden, 404 NotFound,
+409 Conflict, 413 TooLarge, 503 and no answer Unavailable, anything else PenstockError.
 """
 
 from __future__ import annotations
@@ -67,13 +67,18 @@ class Connection:
         timeout = httpx2.Timeout(self._timeout_s, read=STREAM_SILENCE_S_MAX)
         headers = {"Last-Event-ID": str(after)} if after else {}
         path = f"/runs/{segment(run_id)}/events"
-        with _translated(), self._http.sse(path, headers=headers, timeout=timeout, max_event_size=BODY_BYTES_MAX) as source:
+        with (
+            _translated(),
+            self._http.sse(path, headers=headers, timeout=timeout, max_event_size=BODY_BYTES_MAX) as source,
+        ):
             if source.response.status_code != httpx2.codes.OK:
                 source.response.read()
             _check(source.response)
             yield _events(source)
 
-    def send(self, method: str, url: str | httpx2.URL, *, content: bytes = b"", headers: Mapping[str, str] = {}) -> httpx2.Response:
+    def send(
+        self, method: str, url: str | httpx2.URL, *, content: bytes = b"", headers: Mapping[str, str] = {}
+    ) -> httpx2.Response:
         with _translated():
             response = self._http.request(method, url, content=content, headers=headers)
         _check(response)
@@ -94,7 +99,9 @@ def _events(source: httpx2.EventSource) -> Iterator[EventView]:
             if message.id:
                 yield _event(message)
     except (httpx2.SSEError, msgspec.MsgspecError, ValueError) as error:
-        raise errors.PenstockError(f"{source.response.url} answered a stream that this client cannot read: {error}") from error
+        raise errors.PenstockError(
+            f"{source.response.url} answered a stream that this client cannot read: {error}"
+        ) from error
     except httpx2.TransportError as error:
         raise LostError from error
 
@@ -141,7 +148,9 @@ def _checked_url(text: str) -> httpx2.URL:
     except httpx2.InvalidURL as error:
         raise errors.Invalid(f"{text!r} is no address of a service: {error}") from error
     if url.scheme not in ("http", "https") or not url.host:
-        raise errors.Invalid(f"{text!r} is no address of a service: it must begin with http:// or https://, as http://localhost:8080 does")
+        raise errors.Invalid(
+            f"{text!r} is no address of a service: it must begin with http:// or https://, as http://localhost:8080 does"
+        )
     return url
 
 

@@ -52,7 +52,8 @@ class RunView(Struct, frozen=True, kw_only=True):
 
 
 class EventView(Struct, frozen=True, kw_only=True):
-    """One event of a run's history; `seq` is its stream sequence. `delivery` is there from a task's second delivery on."""
+    """One event of a run's history; `seq` is its stream sequence. `delivery` is there from a task's second delivery
+    on."""
 
     seq: int
     type: str

@@ -52,7 +52,8 @@ class Logger(glogging.Logger):  # type: ignore[misc]
 
 
 class Connection(ASGIProtocol):  # type: ignore[misc]
-    """A connection that cannot be had for nothing: gunicorn waits for the first request of one for ever, and takes any number."""
+    """A connection that cannot be had for nothing: gunicorn waits for the first request of one for ever, and takes any
+    number."""
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
@@ -74,11 +75,12 @@ class Connection(ASGIProtocol):  # type: ignore[misc]
 
 
 class Worker(gasgi.ASGIWorker):  # type: ignore[misc]
-    """A process that ends in order. From SIGTERM on nobody can connect, and all who wait for something get what there is.
+    """A process that ends in order. From SIGTERM on nobody can connect, and all who wait for something get what there
+    is.
 
     Connections without a request end a moment later: who sent one just then is answered. What is being answered has
-    WORKER_SHUTDOWN_S, and then the application some time to close. gunicorn's own looks for the signal once a second, goes
-    on taking connections until then, and waits in vain for those that are only kept open.
+    WORKER_SHUTDOWN_S, and then the application some time to close. gunicorn's own looks for the signal once a second,
+    goes on taking connections until then, and waits in vain for those that are only kept open.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -124,7 +126,8 @@ def when_ready(server: Any) -> None:
 
 
 def on_starting(server: Any) -> None:
-    """A port in use ends the start with one line; gunicorn would try it five times. Sockets that are handed over are in use by design."""
+    """A port in use ends the start with one line; gunicorn would try it five times. Sockets that are handed over are in
+    use by design."""
     if any(os.environ.get(name) for name in SOCKETS_HANDED_OVER):
         return
     for address in server.cfg.address:
@@ -134,13 +137,15 @@ def on_starting(server: Any) -> None:
 
 
 def pre_fork(server: Any, worker: Any) -> None:
-    """Number the workers: one that takes another's place has its number, so that its metrics go on under the same name."""
+    """Number the workers: one that takes another's place has its number, so that its metrics go on under the same
+    name."""
     taken = {other.number for other in server.WORKERS.values()}
     worker.number = next(number for number in range(len(taken) + 1) if number not in taken)
 
 
 def post_worker_init(worker: Any) -> None:
-    """What has been loaded stays for good: the collector need not look at it again and again, nor come every few requests."""
+    """What has been loaded stays for good: the collector need not look at it again and again, nor come every few
+    requests."""
     gasgi.ASGIProtocol = Connection  # where the worker looks it up; it takes no other
     gc.freeze()
     gc.set_threshold(20_000, 20, 50)
@@ -156,7 +161,8 @@ def post_fork(server: Any, worker: Any) -> None:
 
 
 def _connections_max() -> int:
-    """Of one process: some descriptors are left for all that is no connection. Beyond the limit, none of it could be opened."""
+    """Of one process: some descriptors are left for all that is no connection. Beyond the limit, none of it could be
+    opened."""
     files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     return max(files - FILES_KEPT, files // 2) if files != resource.RLIM_INFINITY else FILES_MAX
 
@@ -182,7 +188,9 @@ loglevel = _settings.log.level
 accesslog = None
 graceful_timeout = int(limits.HTTP_SHUTDOWN_S)
 timeout = 30
-keepalive = 15  # longer than clients keep idle connections, so that none is closed under a request; as long may a head take
+keepalive = (
+    15  # longer than clients keep idle connections, so that none is closed under a request; as long may a head take
+)
 worker_connections = _connections_max()
 limit_request_line = 8190
 limit_request_fields = 100

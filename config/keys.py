@@ -20,7 +20,8 @@ Parse = Callable[[object], object]
 
 
 class Kind(NamedTuple):
-    """`parse` raises ValueError for what `allowed` does not cover; `text` writes a value so that `parse` reads it back."""
+    """`parse` raises ValueError for what `allowed` does not cover; `text` writes a value so that `parse` reads it
+    back."""
 
     parse: Parse
     allowed: str
@@ -57,7 +58,9 @@ class Key(NamedTuple):
 
 def hide_passwords(text: str) -> str:
     """Replace what stands before the `@` of each address in a comma-separated list."""
-    return ",".join(re.sub(r"^([^@]*?://)?.*@", r"\1***@", part, flags=re.DOTALL) for part in re.split(r",(?=[a-z-]+://)", text))
+    return ",".join(
+        re.sub(r"^([^@]*?://)?.*@", r"\1***@", part, flags=re.DOTALL) for part in re.split(r",(?=[a-z-]+://)", text)
+    )
 
 
 def _text(value: object) -> str:
@@ -116,7 +119,11 @@ def _listen(value: object) -> Mapping[str, object]:
     """`host` as a plain address or name, without brackets."""
     host, separator, port = _text(value).rpartition(":")
     bare = host[1:-1] if host.startswith("[") and host.endswith("]") else host
-    if not separator or (":" in bare and (bare == host or ip_address(bare).version != 6)) or re.search(r"[\s/\[\]]", bare):
+    if (
+        not separator
+        or (":" in bare and (bare == host or ip_address(bare).version != 6))
+        or re.search(r"[\s/\[\]]", bare)
+    ):
         raise ValueError(value)
     return {"host": bare or "0.0.0.0", "port": _integer(1, 65535)(port)}  # noqa: S104 - `:8080` is promised to mean every address
 
@@ -180,7 +187,9 @@ PORT = Kind(_integer(1, 65535), "a port, 1 to 65535")
 PORT_OR_OFF = Kind(_integer(0, 65535), "a port, 1 to 65535, or 0 for off")
 SIZE = Kind(_size, "a size such as 10GiB, 500MB or a number of bytes", units.format_size)
 RATIO = Kind(_ratio, "a number from 0 to 1", lambda ratio: f"{ratio:.12f}".rstrip("0").rstrip("."))
-HISTORY_AGE = Kind(_duration(limits.DEDUP_WINDOW_S), "a duration such as 30d, 24h or 90m, at least 5s", units.format_duration)
+HISTORY_AGE = Kind(
+    _duration(limits.DEDUP_WINDOW_S), "a duration such as 30d, 24h or 90m, at least 5s", units.format_duration
+)
 RUNS_AGE = Kind(_duration(1.0), "a duration such as 30d, 24h or 90m, at least 1s", units.format_duration)
 LISTEN = Kind(_listen, "HOST:PORT, or :PORT for every IPv4 address")
 BROKER_URL = Kind(_broker_url, "nats:// or tls:// addresses, comma-separated")
@@ -199,28 +208,93 @@ KEYS: Mapping[str, Key] = {
         Key("broker_password", "broker", "password", _optional(TEXT), "Password at the broker.", secret=True),
         Key("broker_token", "broker", "token", _optional(TEXT), "Token at the broker.", secret=True),
         Key("broker_nkey_seed", "broker", "nkey_seed", _optional(PATH), "File with the NKey seed for the broker."),
-        Key("broker_credentials", "broker", "credentials", _optional(PATH), "Credentials file (.creds) for the broker."),
-        Key("broker_tls_ca", "broker", "tls_ca", _optional(PATH), "File with the authorities that vouch for the broker."),
+        Key(
+            "broker_credentials", "broker", "credentials", _optional(PATH), "Credentials file (.creds) for the broker."
+        ),
+        Key(
+            "broker_tls_ca", "broker", "tls_ca", _optional(PATH), "File with the authorities that vouch for the broker."
+        ),
         Key("broker_tls_cert", "broker", "tls_cert", _optional(PATH), "File with our certificate for the broker."),
         Key("broker_tls_key", "broker", "tls_key", _optional(PATH), "File with the key of that certificate."),
         Key("monitor_port", "broker", "monitor_port", PORT_OR_OFF, "Monitoring port of the embedded broker."),
         Key("max_store_bytes", "broker", "max_store_bytes", SIZE, "Storage that the embedded broker may use."),
-        Key("fsync", "broker", "fsync", _choice("interval", "always"), "Sync to disk every second, or before each acknowledgement."),
-        Key("leaf_remotes", "broker", "leaf_remotes", LEAF_REMOTES, "Hub clusters that the embedded broker joins as a leaf."),
-        Key("leaf_credentials", "broker", "leaf_credentials", _optional(PATH), "Credentials file for the hub clusters."),
-        Key("replicas", "broker", "replicas", Kind(_integer(1, 5), "1 to 5"), "Copies of each stream in an external cluster."),
-        Key("history_max_age", "broker", "history_max_age", _optional(HISTORY_AGE), "History older than this is dropped."),
-        Key("history_max_bytes", "broker", "history_max_bytes", _optional(SIZE), "Oldest history beyond this size is dropped."),
+        Key(
+            "fsync",
+            "broker",
+            "fsync",
+            _choice("interval", "always"),
+            "Sync to disk every second, or before each acknowledgement.",
+        ),
+        Key(
+            "leaf_remotes",
+            "broker",
+            "leaf_remotes",
+            LEAF_REMOTES,
+            "Hub clusters that the embedded broker joins as a leaf.",
+        ),
+        Key(
+            "leaf_credentials", "broker", "leaf_credentials", _optional(PATH), "Credentials file for the hub clusters."
+        ),
+        Key(
+            "replicas",
+            "broker",
+            "replicas",
+            Kind(_integer(1, 5), "1 to 5"),
+            "Copies of each stream in an external cluster.",
+        ),
+        Key(
+            "history_max_age",
+            "broker",
+            "history_max_age",
+            _optional(HISTORY_AGE),
+            "History older than this is dropped.",
+        ),
+        Key(
+            "history_max_bytes",
+            "broker",
+            "history_max_bytes",
+            _optional(SIZE),
+            "Oldest history beyond this size is dropped.",
+        ),
         Key("runs_max_age", "broker", "runs_max_age", _optional(RUNS_AGE), "Runs that ended longer ago are removed."),
-        Key("shards", "engine", "shards", Kind(_integer(1, limits.PARTITIONS), f"1 to {limits.PARTITIONS}"), "Engine processes."),
+        Key(
+            "shards",
+            "engine",
+            "shards",
+            Kind(_integer(1, limits.PARTITIONS), f"1 to {limits.PARTITIONS}"),
+            "Engine processes.",
+        ),
         Key("http_workers", "http", "workers", Kind(_integer(1, 256), "1 to 256"), "HTTP server processes."),
-        Key("api_token", "http", "api_token", _optional(TEXT), "Bearer token of the control plane; none: this machine only.", secret=True),
+        Key(
+            "api_token",
+            "http",
+            "api_token",
+            _optional(TEXT),
+            "Bearer token of the control plane; none: this machine only.",
+            secret=True,
+        ),
         Key("insecure", "http", "insecure", SWITCH, "Without api_token: open the control plane to everybody."),
         Key("cors_origins", "http", "cors_origins", ORIGINS, "Origins whose web pages may use the API."),
-        Key("bridge_token", "http", "bridge_token", _optional(TEXT), "Bearer token of the worker bridge; none: closed.", secret=True),
-        Key("webhook_secret", "http", "webhook_secret", _optional(TEXT), "Default secret of webhook triggers.", secret=True),
+        Key(
+            "bridge_token",
+            "http",
+            "bridge_token",
+            _optional(TEXT),
+            "Bearer token of the worker bridge; none: closed.",
+            secret=True,
+        ),
+        Key(
+            "webhook_secret",
+            "http",
+            "webhook_secret",
+            _optional(TEXT),
+            "Default secret of webhook triggers.",
+            secret=True,
+        ),
         Key("telemetry_sample_ratio", "telemetry", "sample_ratio", RATIO, "Share of the runs whose spans are written."),
-        Key("log_level", "log", "level", _choice("debug", "info", "warning", "error"), "Least severity that is logged."),
+        Key(
+            "log_level", "log", "level", _choice("debug", "info", "warning", "error"), "Least severity that is logged."
+        ),
         Key("log_format", "log", "format", _choice("console", "json"), "Log lines for people or for machines."),
     )
 }

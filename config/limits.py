@@ -1,4 +1,5 @@
-"""Every number of the specification and the protocol, once, with its source. Units and bounds stand last in the name."""
+"""Every number of the specification and the protocol, once, with its source. Units and bounds stand last in the
+name."""
 
 from __future__ import annotations
 
@@ -14,7 +15,9 @@ NAME_CHARS_MAX: Final = 128  # Protocol: Names and limits
 STEPS_MAX: Final = 1000  # Protocol: Names and limits
 PAYLOAD_BYTES_MAX: Final = 1 * MIB  # Protocol: Names and limits (run input, step output, checkpoint)
 ERROR_BYTES_MAX: Final = 8 * KIB  # Protocol: History events (errors and tracebacks)
-OUTPUT_INLINE_BYTES_MAX: Final = 4 * KIB  # a larger output is read from the history: a snapshot of 1,000 steps stays one message
+OUTPUT_INLINE_BYTES_MAX: Final = (
+    4 * KIB
+)  # a larger output is read from the history: a snapshot of 1,000 steps stays one message
 OUTPUTS_SHOWN_BYTES_MAX: Final = 8 * MIB  # of those that are read from the history, one answer holds so much
 EVENTS_BYTES_MAX: Final = 16 * MIB  # GET /runs/{id}/events: with so much, or one event more, a page of the history ends
 SIGNAL_BYTES_MAX: Final = 1 * MIB  # Spec: Limits, Signal payload
@@ -56,8 +59,12 @@ BRIDGE_AWAY_S: Final = 10.0  # Protocol: HTTP answers, how long a broken connect
 BRIDGE_LEASE_TTL_S: Final = 2 * BRIDGE_LEASE_S  # an answer that comes later than this is too late
 BRIDGE_CLAIM_S: Final = 10.0  # what an answer may take; a process that died over it holds the task no longer
 POLL_TASKS_MAX: Final = 1000  # tasks that one poll may ask for
-POLL_BYTES_MAX: Final = 8 * MIB  # with so much, or one task more, a poll's answer is complete: about what the largest request holds
-TASKS_BYTES_MAX: Final = 64 * MIB  # of tasks that a worker or a front end has in hand: with so much it asks for no more, as a shard does
+POLL_BYTES_MAX: Final = (
+    8 * MIB
+)  # with so much, or one task more, a poll's answer is complete: about what the largest request holds
+TASKS_BYTES_MAX: Final = (
+    64 * MIB
+)  # of tasks that a worker or a front end has in hand: with so much it asks for no more, as a shard does
 TASK_TYPES_MAX: Final = 100  # task types of one poll, and of one worker
 POLLED_QUEUES_MAX: Final = 4096  # task queues that one front-end process reads for its pollers
 STICKY_CONSUMER_S: Final = 60 * 60.0  # a worker's own consumers go when it has not asked for so long; its tasks stay
@@ -79,7 +86,9 @@ LEAF_REMOTES_MAX: Final = 10  # Spec: Limits, Leaf remotes
 # Shards: docs/adr has the measurements
 PARTITIONS: Final = 32  # for good: a run's partition never changes
 ACK_HELD_BACK_S: Final = 5.0  # one acknowledgement for many events; what came within it comes again after a crash
-SNAPSHOT_AFTER_S: Final = 3.0  # a run's state is written at most this long after it changed, at once when the run has ended
+SNAPSHOT_AFTER_S: Final = (
+    3.0  # a run's state is written at most this long after it changed, at once when the run has ended
+)
 TIMER_DURABLE_AFTER_S: Final = 2.0  # a deadline that is still open then goes to the broker
 ACTORS_RESIDENT_MAX: Final = 25_000  # beyond it, idle runs leave memory at once
 ACTOR_IDLE_S: Final = 30.0  # an idle run leaves memory after this

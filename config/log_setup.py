@@ -32,7 +32,8 @@ def process_name() -> str:
 
 
 class _Unfailing:
-    """A stream whose lines are lost where they cannot be written, as on a disk that is full. Nobody may fail because of a line of log."""
+    """A stream whose lines are lost where they cannot be written, as on a disk that is full. Nobody may fail because of
+    a line of log."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -51,7 +52,8 @@ class _Unfailing:
 
 
 def configure(log: LogSettings, process: str, stream: TextIO | None = None) -> None:
-    """Route all logging of this process to `stream` (stderr) under the name `process`. Calling it again replaces everything.
+    """Route all logging of this process to `stream` (stderr) under the name `process`. Calling it again replaces
+    everything.
 
     Set up in a parent, it holds in forked children too: the pid is taken with each line.
     """
@@ -64,7 +66,9 @@ def configure(log: LogSettings, process: str, stream: TextIO | None = None) -> N
     _configure_stdlib(level, processors, _renderers(log, stream), stream)
 
 
-def _configure_structlog(level: int, processors: Sequence[Processor], renderers: Sequence[Processor], stream: TextIO) -> None:
+def _configure_structlog(
+    level: int, processors: Sequence[Processor], renderers: Sequence[Processor], stream: TextIO
+) -> None:
     structlog.configure(
         processors=[structlog.contextvars.merge_contextvars, *processors, *renderers],
         wrapper_class=structlog.make_filtering_bound_logger(level),
@@ -73,7 +77,9 @@ def _configure_structlog(level: int, processors: Sequence[Processor], renderers:
     )
 
 
-def _configure_stdlib(level: int, processors: Sequence[Processor], renderers: Sequence[Processor], stream: TextIO) -> None:
+def _configure_stdlib(
+    level: int, processors: Sequence[Processor], renderers: Sequence[Processor], stream: TextIO
+) -> None:
     handler = logging.StreamHandler(stream)
     remove = structlog.stdlib.ProcessorFormatter.remove_processors_meta
     handler.setFormatter(
@@ -93,7 +99,12 @@ def _processors(process: str) -> list[Processor]:
         event["pid"] = os.getpid()
         return event
 
-    return [structlog.processors.add_log_level, structlog.processors.TimeStamper(fmt="iso", utc=True), add_process, WARNINGS.keep]
+    return [
+        structlog.processors.add_log_level,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+        add_process,
+        WARNINGS.keep,
+    ]
 
 
 def _renderers(log: LogSettings, stream: TextIO) -> list[Processor]:
@@ -103,7 +114,8 @@ def _renderers(log: LogSettings, stream: TextIO) -> list[Processor]:
 
 
 def _escape(logger: WrappedLogger, method: str, event: EventDict) -> EventDict:
-    """Text that others have sent may neither begin a line of the log nor steer the terminal that shows it. JSON needs none of this."""
+    """Text that others have sent may neither begin a line of the log nor steer the terminal that shows it. JSON needs
+    none of this."""
     return {key: _printable(value) if isinstance(value, str) else value for key, value in event.items()}
 
 

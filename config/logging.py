@@ -1,8 +1,9 @@
 """What everybody logs through: events with fields, `log.info("step_failed", run_id=…, attempt=…)`.
 
-A process of ours writes them as log_setup.py says. A worker inside somebody's application must log as the application does:
-where structlog is not configured, events go to the logger `penstock` of the standard library, as text and as `fields` of the record.
-structlog itself is imported only by who configures it: it is a fifth of the time that `import penstock.worker` would take.
+A process of ours writes them as log_setup.py says. A worker inside somebody's application must log as the application
+does: where structlog is not configured, events go to the logger `penstock` of the standard library, as text and as
+`fields` of the record. structlog itself is imported only by who configures it: it is a fifth of the time that `import
+penstock.worker` would take.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ CALLER_FRAMES = 3
 
 
 class EventLog:
-    """Safe in any thread. Where a line goes is looked up for each one: logging may be configured after a module is imported."""
+    """Safe in any thread. Where a line goes is looked up for each one: logging may be configured after a module is
+    imported."""
 
     def __init__(self, name: str) -> None:
         self._name = name

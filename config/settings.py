@@ -1,6 +1,7 @@
 """The settings tree, and how it is made: flag > environment > file > default, merged as plain dicts, converted once.
 
-An unknown key or a bad value raises SettingsError, one line that names the key, the value, its origin and what is allowed.
+An unknown key or a bad value raises SettingsError, one line that names the key, the value, its origin and what is
+allowed.
 """
 
 from __future__ import annotations
@@ -183,7 +184,11 @@ def _read(path: Path) -> dict[str, object]:
 
 def _from_environ(environ: Mapping[str, str]) -> dict[str, _Given]:
     names = {key.variable: key.name for key in KEYS.values()}
-    ours = {name: value for name, value in environ.items() if name.startswith("SERVICE_") and name not in VARIABLES_OF_OTHERS}
+    ours = {
+        name: value
+        for name, value in environ.items()
+        if name.startswith("SERVICE_") and name not in VARIABLES_OF_OTHERS
+    }
     return {_key(name, names, "environment"): _Given(value, f"environment {name}") for name, value in ours.items()}
 
 
@@ -193,7 +198,8 @@ def _from_flags(flags: Mapping[str, str]) -> dict[str, _Given]:
 
 
 def _key(name: str, names: Mapping[str, str], source: str) -> str:
-    """The key that goes by `name` in this layer. The value is not in the error: it may be a secret under a misspelt name."""
+    """The key that goes by `name` in this layer. The value is not in the error: it may be a secret under a misspelt
+    name."""
     if name in names:
         return names[name]
     close = get_close_matches(name, names, 1)

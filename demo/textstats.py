@@ -49,10 +49,15 @@ def documents(source: str | list[str]) -> list[str]:
 
 
 def split(paths: Iterable[str]) -> list[dict[str, Any]]:
-    """Ranges of bytes, each a number of whole paragraphs: small enough to pass on, where the texts themselves are not."""
+    """Ranges of bytes, each a number of whole paragraphs: small enough to pass on, where the texts themselves are
+    not."""
     sizes = {path: os.path.getsize(path) for path in paths}
     wanted = max(CHUNK_BYTES, sum(sizes.values()) // CHUNKS_MAX)
-    return [{"path": path, "start": start, "end": end} for path in sizes for start, end in _ranges(Path(path).read_bytes(), wanted)]
+    return [
+        {"path": path, "start": start, "end": end}
+        for path in sizes
+        for start, end in _ranges(Path(path).read_bytes(), wanted)
+    ]
 
 
 def read(chunks: Iterable[dict[str, Any]]) -> Iterator[Text]:

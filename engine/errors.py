@@ -1,4 +1,5 @@
-"""Everything that can go wrong on purpose, named by meaning. HTTP statuses are given to these in http/messages/errors.py only."""
+"""Everything that can go wrong on purpose, named by meaning. HTTP statuses are given to these in
+http/messages/errors.py only."""
 
 from __future__ import annotations
 

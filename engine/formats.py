@@ -1,8 +1,9 @@
 """The version of what is stored: of events, snapshots, definitions and triggers there is one number.
 
-Each stored document may say with `v` which version its reader must know at least; without, that is 1. So what a release adds that
-its predecessors can pass by (a field of their default, above all) needs no `v`, and is read by all. What they would misread is
-written with the new number, and they leave it alone: `NeedsUpgrade` says that it waits for a process that can read it.
+Each stored document may say with `v` which version its reader must know at least; without, that is 1. So what a release
+adds that its predecessors can pass by (a field of their default, above all) needs no `v`, and is read by all. What they
+would misread is written with the new number, and they leave it alone: `NeedsUpgrade` says that it waits for a process
+that can read it.
 
 Tasks and leases carry none: what workers and front ends hand each other only ever grows by fields that may be left out.
 """
@@ -36,7 +37,9 @@ def check(body: bytes) -> None:
 def check_number(needed: int) -> None:
     """Raises NeedsUpgrade when that version is newer than this code."""
     if needed > VERSION:
-        raise NeedsUpgrade(f"this is of format {needed}, of a newer version of the service: this one knows formats up to {VERSION}")
+        raise NeedsUpgrade(
+            f"this is of format {needed}, of a newer version of the service: this one knows formats up to {VERSION}"
+        )
 
 
 def stamped(body: bytes, needed: int) -> bytes:

@@ -11,7 +11,8 @@ def shortened(text: str) -> str:
 
 
 def last_part(text: str) -> str:
-    """`text` without what UTF-8 cannot hold, its last 8 KiB: of a traceback, the last frames. What is cut begins with a whole line."""
+    """`text` without what UTF-8 cannot hold, its last 8 KiB: of a traceback, the last frames. What is cut begins with a
+    whole line."""
     body = text.encode("utf-8", "replace")
     if len(body) <= ERROR_BYTES_MAX:
         return body.decode()

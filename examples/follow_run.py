@@ -1,7 +1,8 @@
 """A run's history with nothing but a NATS client: replayed from its first event, then live until the run has ended.
 
 python follow_run.py RUN_ID           from the beginning, with a consumer on the log; needs JetStream
-python follow_run.py --live RUN_ID    from now on, copies without a consumer: cheap, but one that gets lost is not sent again
+python follow_run.py --live RUN_ID    from now on, copies without a consumer: cheap, but one that gets lost is not sent
+again
 """
 
 import asyncio
@@ -19,7 +20,9 @@ async def main(run_id: str, live: bool) -> None:
     if live:
         messages = await broker.subscribe(f"watch.{run_id}")
     else:  # stored under history.<partition>.<run_id>: the consumer's filter names any partition
-        messages = await broker.jetstream().subscribe(f"history.*.{run_id}", stream="WORKFLOW_HISTORY", ordered_consumer=True)
+        messages = await broker.jetstream().subscribe(
+            f"history.*.{run_id}", stream="WORKFLOW_HISTORY", ordered_consumer=True
+        )
     await broker.flush()
     print("following", run_id, file=sys.stderr, flush=True)
     async for message in messages.messages:

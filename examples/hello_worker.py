@@ -1,4 +1,5 @@
-"""A worker in ten lines. Its task type is `hello`: register examples/hello.json, start a run of it, watch this answer."""
+"""A worker in ten lines. Its task type is `hello`: register examples/hello.json, start a run of it, watch this
+answer."""
 
 from penstock.worker import Worker
 

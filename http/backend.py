@@ -54,7 +54,9 @@ class Backend:
     def store(self) -> Store:
         """Raises Unavailable at once while the broker is away."""
         if self._store is None:
-            raise Unavailable(f"the broker is not connected: {self._problem}" if self._problem else "the broker is not connected")
+            raise Unavailable(
+                f"the broker is not connected: {self._problem}" if self._problem else "the broker is not connected"
+            )
         if not self._store.broker.connected:
             raise Unavailable("the broker is not connected")
         return self._store

@@ -1,4 +1,5 @@
-"""The definitions at hand, so that starting a run costs no read: latest of each name, its digest, its compiled schema."""
+"""The definitions at hand, so that starting a run costs no read: latest of each name, its digest, its compiled
+schema."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """Dependencies: the list of those that were looked at against what is installed, then each in a database of advisories.
 
-What `scripts/audit` runs, in the virtualenv of penstock. pip-audit gets a virtualenv of its own, so that it changes nothing here; a mirror
-of PyPI that has no advisories makes it say that all is well, so only what was really looked up counts.
+What `scripts/audit` runs, in the virtualenv of penstock. pip-audit gets a virtualenv of its own, so that it changes
+nothing here; a mirror of PyPI that has no advisories makes it say that all is well, so only what was really looked up
+counts.
 """
 
 from __future__ import annotations
@@ -47,7 +48,8 @@ def listed() -> dict[str, str]:
 
 
 def problems(here: Mapping[str, str], looked_at: Mapping[str, str]) -> list[str]:
-    """What nobody has looked at: a dependency, or a version that is older than the one that was. Newer ones are fine."""
+    """What nobody has looked at: a dependency, or a version that is older than the one that was. Newer ones are
+    fine."""
     unknown = [f"{name} {here[name]} is not in {LIST.name}" for name in here if name not in looked_at]
     older = [name for name in here if name in looked_at and Version(here[name]) < Version(looked_at[name])]
     return unknown + [f"{name} {here[name]} is older than {looked_at[name]}, which was looked at" for name in older]
@@ -113,14 +115,20 @@ def _say(title: str, lines: Sequence[str]) -> None:
 def main() -> int:
     here, looked_at = installed(), listed()
     wrong = problems(here, looked_at)
-    newer = [f"{name} {here[name]}, {looked_at[name]} was looked at" for name in here if looked_at.get(name, here[name]) != here[name]]
+    newer = [
+        f"{name} {here[name]}, {looked_at[name]} was looked at"
+        for name in here
+        if looked_at.get(name, here[name]) != here[name]
+    ]
     found, unknown = look_up(here) if _install_tool() else ([], list(here))
     _say("NOT LISTED", wrong)
     _say("newer", [line for line in newer if line.split(",")[0] not in " ".join(wrong)])
     _say("VULNERABLE", found)
     if unknown:
         print(f"NOT LOOKED UP: no advisories could be had for {len(unknown)} of {len(here)}: {' '.join(unknown)}")
-    print(f"{len(here)} dependencies, {len(here) - len(unknown)} looked up, {len(found)} advisories, {len(wrong)} not as listed")
+    print(
+        f"{len(here)} dependencies, {len(here) - len(unknown)} looked up, {len(found)} advisories, {len(wrong)} not as listed"
+    )
     return 1 if found or wrong else 0
 
 

@@ -1,14 +1,15 @@
 #!/usr/bin/env python3
-"""Measure the service: start one for each workload, with a data directory and a worker of its own, and print what came out.
+"""Measure the service: start one for each workload, with a data directory and a worker of its own, and print what came
+out.
 
     scripts/bench.py                            all of it: about half an hour
     scripts/bench.py --only bulk --only latency some of it
     scripts/bench.py --json now.json            keep the figures, to compare with later: --compare now.json
     scripts/bench.py --quick                    everything once and small: whether it works, not how fast
 
-Everything runs on this machine: broker, engine, front end, worker and load. The load is started over HTTP. That bulks have
-ended is told by the number of messages in the log, which disturbs nobody; when, by the broker's own times in it, read
-afterwards. CPU and memory are taken from /proc. The columns of noise say how quiet the machine was.
+Everything runs on this machine: broker, engine, front end, worker and load. The load is started over HTTP. That bulks
+have ended is told by the number of messages in the log, which disturbs nobody; when, by the broker's own times in it,
+read afterwards. CPU and memory are taken from /proc. The columns of noise say how quiet the machine was.
 """
 
 from __future__ import annotations
@@ -28,14 +29,22 @@ from msgspec.structs import replace
 
 
 @click.command(help=__doc__.splitlines()[0] if __doc__ else None, context_settings={"show_default": True})
-@click.option("--only", multiple=True, type=click.Choice(list(WORKLOADS)), help="These workloads; more than one is fine.")
+@click.option(
+    "--only", multiple=True, type=click.Choice(list(WORKLOADS)), help="These workloads; more than one is fine."
+)
 @click.option("--repeat", type=click.IntRange(1, 100), default=5, help="How often each is played; the median counts.")
 @click.option("--shards", type=click.IntRange(1, 32), help="Shards of the service; its own default if not given.")
-@click.option("--idle-wait", type=click.FloatRange(0), default=Sizes().idle_wait_s, help="parked: seconds before memory is taken.")
+@click.option(
+    "--idle-wait", type=click.FloatRange(0), default=Sizes().idle_wait_s, help="parked: seconds before memory is taken."
+)
 @click.option("--parked", type=click.IntRange(1), default=Sizes().parked, help="Runs of parked-100k, for a quick look.")
 @click.option("--quick", is_flag=True, help="Small and once.")
-@click.option("--json", "target", type=click.Path(path_type=Path, dir_okay=False), help="Write the figures to this file.")
-@click.option("--compare", type=click.Path(path_type=Path, exists=True, dir_okay=False), help="Figures of an earlier call.")
+@click.option(
+    "--json", "target", type=click.Path(path_type=Path, dir_okay=False), help="Write the figures to this file."
+)
+@click.option(
+    "--compare", type=click.Path(path_type=Path, exists=True, dir_okay=False), help="Figures of an earlier call."
+)
 def main(
     only: tuple[str, ...],
     repeat: int,

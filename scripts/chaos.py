@@ -5,8 +5,9 @@
     scripts/chaos.py --seconds 60 --seed 7     a minute, with another plan
     scripts/chaos.py --plan --seed 7           only print what would be done, and when
 
-It starts a service and workers of its own on free ports, with data in a temporary directory, and hits nothing but these. The
-seed makes the plan; the timing is the machine's. Ctrl-C ends everything. Exit codes: 0 no violation, 1 some, 2 wrong usage.
+It starts a service and workers of its own on free ports, with data in a temporary directory, and hits nothing but
+these. The seed makes the plan; the timing is the machine's. Ctrl-C ends everything. Exit codes: 0 no violation, 1 some,
+2 wrong usage.
 """
 
 from __future__ import annotations
@@ -32,7 +33,10 @@ SWALLOWED_S = 2.0
 
 @click.command(help=__doc__.splitlines()[0] if __doc__ else None, context_settings={"show_default": True})
 @click.option(
-    "--seconds", type=click.FloatRange(1), default=600.0, help="How long faults and load last; what follows takes a minute or two."
+    "--seconds",
+    type=click.FloatRange(1),
+    default=600.0,
+    help="How long faults and load last; what follows takes a minute or two.",
 )
 @click.option("--seed", type=int, default=1, help="Makes the plan.")
 @click.option("--every", type=click.FloatRange(0.2), default=2.4, help="Seconds from fault to fault.")
@@ -40,7 +44,9 @@ SWALLOWED_S = 2.0
 @click.option("--plan", "plan_only", is_flag=True, help="Print the plan and stop.")
 @click.option("--keep", type=click.Path(path_type=Path, exists=False), help="Keep data and logs in this new directory.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def main(seconds: float, seed: int, every: float, fewer: float, plan_only: bool, keep: Path | None, as_json: bool) -> None:
+def main(
+    seconds: float, seed: int, every: float, fewer: float, plan_only: bool, keep: Path | None, as_json: bool
+) -> None:
     faults = plan(seed, seconds, every)
     if plan_only or not as_json:
         click.echo(f"plan of seed {seed}: {len(faults)} faults in {seconds:g} s\n" + "\n".join(map(str, faults)))

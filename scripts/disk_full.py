@@ -2,9 +2,11 @@
 """Fill the disk of a service for a while, make room again, and measure how long it takes until a run can be started.
 
     scripts/disk_full.py                    a file system of 64 MiB in memory, full for 30 s (needs root, to mount it)
-    scripts/disk_full.py --limit            without rights: files of the broker and its supervisor may grow no further meanwhile
+    scripts/disk_full.py --limit            without rights: files of the broker and its supervisor may grow no further
+    meanwhile
 
-Runs are started all the time, with answers counted. At the end every run that was acknowledged has to be there: else it exits with 1.
+Runs are started all the time, with answers counted. At the end every run that was acknowledged has to be there: else it
+exits with 1.
 """
 
 from __future__ import annotations
@@ -37,7 +39,10 @@ START_S_MAX = 60.0
 @click.option("--size", type=click.IntRange(48), default=64, help="MiB of the file system.")
 @click.option("--limit", is_flag=True, help="Limit the size of files in place of filling a file system.")
 def main(seconds: float, size: int, limit: bool) -> None:
-    with tempfile.TemporaryDirectory(prefix="penstock-disk-") as directory, nullcontext() if limit else _mounted(Path(directory), size):
+    with (
+        tempfile.TemporaryDirectory(prefix="penstock-disk-") as directory,
+        nullcontext() if limit else _mounted(Path(directory), size),
+    ):
         uvloop.run(_play(Path(directory), seconds, limit))
 
 
@@ -51,7 +56,10 @@ def _mounted(directory: Path, size: int) -> Iterator[None]:
 
 
 async def _play(directory: Path, seconds: float, limit: bool) -> None:
-    async with service(directory, shards=1) as one, httpx2.AsyncClient(base_url=one.url, trust_env=False, timeout=START_S_MAX) as http:
+    async with (
+        service(directory, shards=1) as one,
+        httpx2.AsyncClient(base_url=one.url, trust_env=False, timeout=START_S_MAX) as http,
+    ):
         (await http.post("/workflows", content=DEFINITION)).raise_for_status()
         kept = [run_id for _ in range(50) if (run_id := await _start(http))]
         full = _limited(one) if limit else _filled(directory / "filler")
@@ -65,7 +73,9 @@ async def _play(directory: Path, seconds: float, limit: bool) -> None:
         kept += [*during, first]
         missing = [run_id for run_id in kept if (await http.get(f"/runs/{run_id}")).status_code != 200]
     print(f"without room {seconds:g} s: {len(during)} started, {refused} refused; /health said: {sorted(health)}")
-    print(f"the first run was started {after_s:.2f} s after there was room; of {len(kept)} acknowledged runs {len(missing)} are missing")
+    print(
+        f"the first run was started {after_s:.2f} s after there was room; of {len(kept)} acknowledged runs {len(missing)} are missing"
+    )
     sys.exit(1 if missing else 0)
 
 

@@ -5,9 +5,9 @@
     scripts/loadtest.py --mode rate --rate 200         start 200 runs a second, whatever the service does
     scripts/loadtest.py --mode closed --concurrency 16 16 users, each starts a run when its last one has ended
 
-It registers a workflow of its own, a chain of steps, and brings a worker process (`--workers 0`: bring your own for the task
-type loadtest.echo; it finds the broker as every worker does, by SERVICE_BROKER_URL). It ends by itself; Ctrl-C shows what there
-is so far. Exit codes: 0 every run completed, 1 not all did, 2 wrong usage.
+It registers a workflow of its own, a chain of steps, and brings a worker process (`--workers 0`: bring your own for the
+task type loadtest.echo; it finds the broker as every worker does, by SERVICE_BROKER_URL). It ends by itself; Ctrl-C
+shows what there is so far. Exit codes: 0 every run completed, 1 not all did, 2 wrong usage.
 """
 
 from __future__ import annotations
@@ -45,11 +45,20 @@ WARM_S_MAX = 30.0
 @click.option("--timeout", type=click.FloatRange(0.1), default=120.0, help="Seconds to wait for what is open then.")
 @click.option("--steps", type=click.IntRange(1, 1000), default=3, help="Steps of the workflow.")
 @click.option("--workers", "worker_count", type=click.IntRange(0, 64), default=1, help="Worker processes to start.")
-@click.option("--watch", type=click.Choice(["wait", "stream", "poll"]), default="wait", help="rate, closed: how ends are seen.")
+@click.option(
+    "--watch", type=click.Choice(["wait", "stream", "poll"]), default="wait", help="rate, closed: how ends are seen."
+)
 @click.option("--allow-remote", is_flag=True, help="Needed for a service that is not on this machine.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def main(
-    url: str, token: str | None, steps: int, worker_count: int, timeout: float, allow_remote: bool, as_json: bool, **given: object
+    url: str,
+    token: str | None,
+    steps: int,
+    worker_count: int,
+    timeout: float,
+    allow_remote: bool,
+    as_json: bool,
+    **given: object,
 ) -> None:
     plan = _plan(given)
     _check(url, allow_remote)

@@ -4,9 +4,10 @@
     scripts/takeover.py                     everything: about fifteen minutes
     scripts/takeover.py --times 10          fewer of each
 
-A broker of its own, engines as process trees with data directories of their own, and a worker, all on this machine. At the moment of
-each signal new runs are started in all partitions of the victim; the time is until the last of them has ended. The next signal
-comes when everything is as it was before. Restarts are CPU time of Python: figures of a busy machine say little.
+A broker of its own, engines as process trees with data directories of their own, and a worker, all on this machine. At
+the moment of each signal new runs are started in all partitions of the victim; the time is until the last of them has
+ended. The next signal comes when everything is as it was before. Restarts are CPU time of Python: figures of a busy
+machine say little.
 """
 
 from __future__ import annotations
@@ -64,7 +65,12 @@ class Engine:
     """One `penstock engine`, in the place of a host."""
 
     def __init__(self, url: str, directory: Path, shards: int) -> None:
-        given = {"SERVICE_BROKER_URL": url, "SERVICE_DATA_DIR": str(directory), "SERVICE_SHARDS": str(shards), "SERVICE_CONFIG": ""}
+        given = {
+            "SERVICE_BROKER_URL": url,
+            "SERVICE_DATA_DIR": str(directory),
+            "SERVICE_SHARDS": str(shards),
+            "SERVICE_CONFIG": "",
+        }
         clean = {name: value for name, value in os.environ.items() if not name.startswith("SERVICE_")}
         self._environ, self._log = {**clean, **given}, directory.with_suffix(".log")
         self._process: subprocess.Popen[bytes] | None = None
@@ -109,7 +115,9 @@ def main(times: int) -> None:
     rows = {scene.title: sorted(uvloop.run(_measured(scene, times))) for scene in SCENES}
     click.echo(f"{'from … to progress of its runs':<40}{'p50 s':>8}{'p99 s':>8}{'max s':>8}{'times':>7}")
     for name, found in rows.items():
-        click.echo(f"{name:<40}{percentile(found, 0.5):>8.2f}{percentile(found, 0.99):>8.2f}{found[-1]:>8.2f}{len(found):>7}")
+        click.echo(
+            f"{name:<40}{percentile(found, 0.5):>8.2f}{percentile(found, 0.99):>8.2f}{found[-1]:>8.2f}{len(found):>7}"
+        )
 
 
 async def _measured(scene: Scene, times: int) -> list[float]:
@@ -126,7 +134,9 @@ async def _measured(scene: Scene, times: int) -> list[float]:
             scene.end(engine, victim)
             run_ids = await verbs.start_all(store, definition, digest, [Raw(b"null")] * PROBES)
             async with asyncio.timeout(ENDED_S_MAX):
-                await asyncio.gather(*(_ended(store, run_id) for run_id in run_ids if names.partition(run_id) in owned[victim]))
+                await asyncio.gather(
+                    *(_ended(store, run_id) for run_id in run_ids if names.partition(run_id) in owned[victim])
+                )
             found.append(time.monotonic() - began)
             print(f"{scene.title} {number + 1}: {found[-1]:.2f} s", file=sys.stderr, flush=True)
             if scene.hosts > 1:

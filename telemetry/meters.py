@@ -18,7 +18,8 @@ Labels: TypeAlias = tuple[str, ...]
 
 
 class Sample(Struct, frozen=True, omit_defaults=True):
-    """One number as it stands on the wire. A histogram has the counts of its buckets, the last one open; `value` is its sum."""
+    """One number as it stands on the wire. A histogram has the counts of its buckets, the last one open; `value` is its
+    sum."""
 
     name: str
     value: float
@@ -126,7 +127,11 @@ class Meters:
     def samples(self) -> list[Sample]:
         """All numbers, as of now."""
         found = [_histogram(name, labels, one) for (name, labels), one in self._histograms.items()]
-        found += [_histogram(name, labels, one) for name, many in self._open_histograms.items() for labels, one in many.items()]
+        found += [
+            _histogram(name, labels, one)
+            for name, many in self._open_histograms.items()
+            for labels, one in many.items()
+        ]
         return [*self._plain(), *found]
 
     def _plain(self) -> Iterator[Sample]:

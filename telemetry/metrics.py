@@ -1,8 +1,8 @@
 """The table of metrics: one row per metric, from which collecting, `/metrics` and the docs come.
 
-Names follow the conventions of Prometheus: base units, `_total` for what only grows. A metric of a process carries the labels
-`host` and `process` beside its own: whoever wants the sum over all of them has the database add the rates, which stays right
-when one of them starts again.
+Names follow the conventions of Prometheus: base units, `_total` for what only grows. A metric of a process carries the
+labels `host` and `process` beside its own: whoever wants the sum over all of them has the database add the rates, which
+stays right when one of them starts again.
 """
 
 from __future__ import annotations
@@ -15,12 +15,32 @@ OTHER = "other"
 OPEN_LABELS = frozenset({"workflow", "task"})  # always a metric's first label
 
 LATENCY_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
-DURATION_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0, 7200.0, 28800.0, 86400.0)
+DURATION_S = (
+    0.005,
+    0.01,
+    0.025,
+    0.05,
+    0.1,
+    0.25,
+    0.5,
+    1.0,
+    2.5,
+    5.0,
+    10.0,
+    30.0,
+    60.0,
+    300.0,
+    1800.0,
+    7200.0,
+    28800.0,
+    86400.0,
+)
 REQUEST_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 
 
 class Metric(NamedTuple):
-    """`bounds` are a histogram's upper limits. `of` says whose number it is: each process has its own, or there is only one."""
+    """`bounds` are a histogram's upper limits. `of` says whose number it is: each process has its own, or there is only
+    one."""
 
     name: str
     kind: Literal["counter", "gauge", "histogram"]
@@ -68,7 +88,11 @@ METRICS: Mapping[str, Metric] = {
             ("task",),
             DURATION_S,
         ),
-        Metric("penstock_events_ignored_total", "counter", "Events of the history that changed nothing: repeats and late ones."),
+        Metric(
+            "penstock_events_ignored_total",
+            "counter",
+            "Events of the history that changed nothing: repeats and late ones.",
+        ),
         Metric("penstock_events_buried_total", "counter", "History messages that became dead letters."),
         Metric(
             "penstock_event_handling_seconds",
@@ -82,14 +106,24 @@ METRICS: Mapping[str, Metric] = {
             "From an event's receipt until a snapshot covers it; up to 3 s are intended while a run goes on.",
             bounds=LATENCY_S,
         ),
-        Metric("penstock_publish_seconds", "histogram", "From publishing a message to the broker's acknowledgement.", bounds=LATENCY_S),
+        Metric(
+            "penstock_publish_seconds",
+            "histogram",
+            "From publishing a message to the broker's acknowledgement.",
+            bounds=LATENCY_S,
+        ),
         Metric("penstock_publishes_in_flight", "gauge", "Messages that the broker has not acknowledged yet."),
         Metric("penstock_actors", "gauge", "Runs in memory."),
         Metric("penstock_mailbox_events", "gauge", "Events that wait in mailboxes of runs."),
         Metric("penstock_unsaved_runs", "gauge", "Runs whose state is ahead of their snapshot."),
         Metric("penstock_timers", "gauge", "Timers in memory; older ones are the broker's."),
         Metric("penstock_partition_owner", "gauge", "1 for each partition that the process owns.", ("partition",)),
-        Metric("penstock_partitions_unowned", "gauge", "Partitions whose runs stand still, for no process owns them.", of="service"),
+        Metric(
+            "penstock_partitions_unowned",
+            "gauge",
+            "Partitions whose runs stand still, for no process owns them.",
+            of="service",
+        ),
         Metric(
             "penstock_queue_tasks",
             "gauge",
@@ -98,7 +132,13 @@ METRICS: Mapping[str, Metric] = {
             ("task", "state"),
             of="service",
         ),
-        Metric("penstock_queue_oldest_seconds", "gauge", "Age of the oldest task of a type, delivered or not.", ("task",), of="service"),
+        Metric(
+            "penstock_queue_oldest_seconds",
+            "gauge",
+            "Age of the oldest task of a type, delivered or not.",
+            ("task",),
+            of="service",
+        ),
         Metric(
             "penstock_queue_unclaimed_tasks",
             "gauge",
@@ -109,11 +149,23 @@ METRICS: Mapping[str, Metric] = {
         Metric("penstock_stream_messages", "gauge", "Messages in a stream or bucket.", ("stream",), of="service"),
         Metric("penstock_stream_bytes", "gauge", "Size of a stream or bucket.", ("stream",), of="service"),
         Metric("penstock_storage_bytes", "gauge", "Storage that the broker uses.", of="service"),
-        Metric("penstock_storage_limit_bytes", "gauge", "Storage that the broker may use; absent without a limit.", of="service"),
-        Metric("penstock_run_index_lag_messages", "gauge", "Messages of the log that the run index has not read.", of="service"),
+        Metric(
+            "penstock_storage_limit_bytes",
+            "gauge",
+            "Storage that the broker may use; absent without a limit.",
+            of="service",
+        ),
+        Metric(
+            "penstock_run_index_lag_messages",
+            "gauge",
+            "Messages of the log that the run index has not read.",
+            of="service",
+        ),
         Metric("penstock_processes", "gauge", "Processes that answered this scrape.", of="service"),
         Metric("penstock_broker_connected", "gauge", "1 while the process is connected to the broker."),
-        Metric("penstock_broker_reconnects_total", "counter", "Connections to the broker that were lost and came back."),
+        Metric(
+            "penstock_broker_reconnects_total", "counter", "Connections to the broker that were lost and came back."
+        ),
         Metric("penstock_restarts_total", "counter", "Times that the supervisor started a child again.", ("child",)),
         Metric("penstock_http_requests_total", "counter", "Requests answered.", ("route", "method", "status")),
         Metric(
@@ -133,7 +185,12 @@ METRICS: Mapping[str, Metric] = {
             "Work in the background that ended by an error: it is begun again, or what depends on it ends.",
             ("work",),
         ),
-        Metric("penstock_telemetry_dropped_total", "counter", "Telemetry that was not written, for there was too much.", ("kind",)),
+        Metric(
+            "penstock_telemetry_dropped_total",
+            "counter",
+            "Telemetry that was not written, for there was too much.",
+            ("kind",),
+        ),
         Metric("penstock_process_start_time_seconds", "gauge", "When the process started, since the epoch."),
         Metric("penstock_process_cpu_seconds_total", "counter", "CPU time that the process has used."),
         Metric("penstock_process_resident_memory_bytes", "gauge", "Memory that the process holds."),

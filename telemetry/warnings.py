@@ -1,7 +1,8 @@
-"""Warnings and errors of this process's log, kept for a moment for whoever passes them on. Who logs never waits for that.
+"""Warnings and errors of this process's log, kept for a moment for whoever passes them on. Who logs never waits for
+that.
 
-Kept are the event's name and its fields, short ones as they are, of an exception its kind and its place: its text is in the log only,
-since it may quote what a user sent.
+Kept are the event's name and its fields, short ones as they are, of an exception its kind and its place: its text is in
+the log only, since it may quote what a user sent.
 """
 
 from __future__ import annotations

@@ -27,7 +27,9 @@ def _started(source: str) -> Iterator[str]:
 
 @pytest.mark.parametrize("folder", FOLDERS)
 def test_no_task_is_started_but_by_the_one_place_that_watches_it(folder: str) -> None:
-    found = {path.relative_to(ROOT).as_posix(): set(_started(path.read_text())) for path in (ROOT / folder).rglob("*.py")}
+    found = {
+        path.relative_to(ROOT).as_posix(): set(_started(path.read_text())) for path in (ROOT / folder).rglob("*.py")
+    }
 
     assert {path: names for path, names in found.items() if names - ALLOWED.get(path, set())} == {}
 

@@ -26,7 +26,8 @@ def sources() -> Iterator[tuple[str, ast.Module]]:
 
 
 def comparisons(tree: ast.AST) -> list[str]:
-    """Comparisons by value with something in them that is called like a secret. What stands in the source itself is none."""
+    """Comparisons by value with something in them that is called like a secret. What stands in the source itself is
+    none."""
     return [ast.unparse(node) for node in ast.walk(tree) if isinstance(node, ast.Compare) and _is_suspect(node)]
 
 
@@ -40,7 +41,11 @@ def _is_suspect(node: ast.Compare) -> bool:
 def _words(operand: ast.expr) -> str:
     """The names in an operand: what it is called, and what it is computed by."""
     nodes = list(ast.walk(operand))
-    names = [node.id if isinstance(node, ast.Name) else node.attr for node in nodes if isinstance(node, ast.Name | ast.Attribute)]
+    names = [
+        node.id if isinstance(node, ast.Name) else node.attr
+        for node in nodes
+        if isinstance(node, ast.Name | ast.Attribute)
+    ]
     constants = [str(node.value) for node in nodes if isinstance(node, ast.Constant)]
     return " ".join((*names, *constants))
 
@@ -56,12 +61,21 @@ def test_secrets_are_compared_where_they_come_in() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["given == token", "self._token != found", "token_hash(given) == kept", "header in (f'Bearer {x}',)", "kept.sha256 == x"]
+    "text",
+    [
+        "given == token",
+        "self._token != found",
+        "token_hash(given) == kept",
+        "header in (f'Bearer {x}',)",
+        "kept.sha256 == x",
+    ],
 )
 def test_a_comparison_by_value_would_be_found(text: str) -> None:
     assert [text] == comparisons(ast.parse(text))
 
 
-@pytest.mark.parametrize("text", ["token is None", "compare_digest(token, expected)", "name == other", "not token", "token == ''"])
+@pytest.mark.parametrize(
+    "text", ["token is None", "compare_digest(token, expected)", "name == other", "not token", "token == ''"]
+)
 def test_what_compares_no_value_is_let_through(text: str) -> None:
     assert [] == comparisons(ast.parse(text))

@@ -1,4 +1,5 @@
-"""The examples of deployment say what exists: each setting, each path, each limit; and the tools that read them accept them."""
+"""The examples of deployment say what exists: each setting, each path, each limit; and the tools that read them accept
+them."""
 
 from __future__ import annotations
 
@@ -86,8 +87,12 @@ def test_systemd_accepts_the_unit(tmp_path: Path) -> None:
     program.write_text("#!/bin/sh\n")
     program.chmod(0o755)
     copy = tmp_path / "penstock.service"
-    copy.write_text((EXAMPLES / "penstock.service").read_text().replace("/opt/penstock/.venv/bin/penstock", str(program)))
-    checked = subprocess.run(["systemd-analyze", "verify", "--man=no", str(copy)], capture_output=True, text=True, check=False)
+    copy.write_text(
+        (EXAMPLES / "penstock.service").read_text().replace("/opt/penstock/.venv/bin/penstock", str(program))
+    )
+    checked = subprocess.run(
+        ["systemd-analyze", "verify", "--man=no", str(copy)], capture_output=True, text=True, check=False
+    )
     assert (0, "") == (checked.returncode, checked.stderr)
 
 
@@ -105,7 +110,8 @@ def test_every_setting_in_the_compose_file_exists_and_is_accepted() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "parts"), [("compose.yaml", {*NODES, "engine", "api", "worker"}), ("compose-single.yaml", {"penstock", "worker"})]
+    ("name", "parts"),
+    [("compose.yaml", {*NODES, "engine", "api", "worker"}), ("compose-single.yaml", {"penstock", "worker"})],
 )
 def test_the_compose_file_holds_together(name: str, parts: set[str]) -> None:
     found = compose(name)
@@ -137,7 +143,11 @@ def test_one_container_serves_the_outside_and_asks_for_both_tokens() -> None:
 
 def test_the_image_is_sent_what_it_copies_and_no_more() -> None:
     """The builder's context: nothing of a checkout's data, virtualenv, history or tests goes into an image."""
-    lines = [line for line in (EXAMPLES.parents[1] / ".dockerignore").read_text().splitlines() if line and not line.startswith("#")]
+    lines = [
+        line
+        for line in (EXAMPLES.parents[1] / ".dockerignore").read_text().splitlines()
+        if line and not line.startswith("#")
+    ]
     kept = {line.removeprefix("!") for line in lines if line.startswith("!")}
     assert "*" == lines[0]
     folders = ConfigParser()
@@ -174,7 +184,9 @@ def test_the_image_copies_and_starts_what_is_there() -> None:
 
 def test_a_container_with_a_published_port_is_started_with_a_token_since_every_request_comes_from_outside() -> None:
     pages = (EXAMPLES / "Dockerfile", *(EXAMPLES.parents[1] / "docs").glob("*.md"))
-    started = [line for page in pages for line in page.read_text().splitlines() if "docker run" in line and " -p " in line]
+    started = [
+        line for page in pages for line in page.read_text().splitlines() if "docker run" in line and " -p " in line
+    ]
     assert len(started) >= 2
     assert [] == [line for line in started if "-e SERVICE_API_TOKEN=" not in line]
     for service in compose()["services"].values():
@@ -185,7 +197,11 @@ def test_the_proxy_lets_long_polls_and_streams_through() -> None:
     found = list(directives((EXAMPLES / "nginx.conf").read_text()))
     everywhere = {name: value for block, name, value in found if block == "server"}
     assert parse_duration(everywhere["proxy_read_timeout"]) > max(POLL_MS_MAX, WAIT_MS_MAX) / 1000 > BRIDGE_COMMENT_S
-    assert BODY_BYTES_MAX <= parse_size(everywhere["client_max_body_size"].upper().replace("M", "MiB")) < BODY_BYTES_MAX + MIB
+    assert (
+        BODY_BYTES_MAX
+        <= parse_size(everywhere["client_max_body_size"].upper().replace("M", "MiB"))
+        < BODY_BYTES_MAX + MIB
+    )
     assert "1.1" == everywhere["proxy_http_version"]
     assert ("server", "proxy_set_header", 'Connection ""') in found  # connections to the front end are kept
     streams = [block for block, name, value in found if (name, value) == ("proxy_buffering", "off")]
@@ -206,5 +222,7 @@ def test_every_path_that_the_proxy_names_is_served() -> None:
 @pytest.mark.skipif(NGINX is None, reason="no nginx here")
 def test_nginx_accepts_its_configuration(tmp_path: Path) -> None:
     assert NGINX
-    checked = subprocess.run([NGINX, "-t", "-c", str(configure(tmp_path, free_port(), 8080))], capture_output=True, text=True, check=False)
+    checked = subprocess.run(
+        [NGINX, "-t", "-c", str(configure(tmp_path, free_port(), 8080))], capture_output=True, text=True, check=False
+    )
     assert 0 == checked.returncode, checked.stderr

@@ -30,7 +30,12 @@ def documents(name: str) -> list[Document]:
 
 
 def of_kind(kinds: set[str]) -> list[Document]:
-    return [document for name in ("single.yaml", "distributed.yaml") for document in documents(name) if document["kind"] in kinds]
+    return [
+        document
+        for name in ("single.yaml", "distributed.yaml")
+        for document in documents(name)
+        if document["kind"] in kinds
+    ]
 
 
 WORKLOADS = of_kind({"Deployment", "StatefulSet"})

@@ -1,4 +1,5 @@
-"""Prometheus rules and the Grafana dashboard: valid, of metrics and labels that exist, the same alerts as the docs say; and they fire."""
+"""Prometheus rules and the Grafana dashboard: valid, of metrics and labels that exist, the same alerts as the docs say;
+and they fire."""
 
 from __future__ import annotations
 
@@ -96,7 +97,10 @@ def test_the_alerts_fire_when_they_should(tmp_path: Path) -> None:
 @needs_promtool
 def test_promtool_accepts_every_expression_of_the_dashboard(tmp_path: Path) -> None:
     found = [expr.replace("$__rate_interval", "5m") for expr in expressions()]
-    group = {"name": "dashboard", "rules": [{"record": f"r{number}", "expr": expr} for number, expr in enumerate(found)]}
+    group = {
+        "name": "dashboard",
+        "rules": [{"record": f"r{number}", "expr": expr} for number, expr in enumerate(found)],
+    }
     (tmp_path / "rules.yml").write_text(json.dumps({"groups": [group]}))
     checked = run_promtool("check", "rules", "rules.yml", cwd=tmp_path)
     assert 0 == checked.returncode, checked.stderr
@@ -112,14 +116,22 @@ def test_an_expression_asks_for_metrics_and_labels_that_exist(expr: str) -> None
         assert (metric.kind == "histogram") == (name != metric.name)
         assert set(re.findall(r"(\w+)\s*(?:=~|!~|!=|=)", matchers)) <= labels_of(metric)
     for by in re.findall(r"by \(([^)]*)\)", expr):
-        known = set().union(*(labels_of(METRICS[re.sub(r"_(bucket|sum|count)$", "", name)]) for name, _ in named if name))
+        known = set().union(
+            *(labels_of(METRICS[re.sub(r"_(bucket|sum|count)$", "", name)]) for name, _ in named if name)
+        )
         assert {label.strip() for label in by.split(",")} <= known
 
 
 def test_the_docs_list_the_same_alerts() -> None:
-    text = (ROOT / "docs" / "operations.md").read_text().partition("Alerts to begin with")[2].partition("\n\nThe stream")[0]
+    text = (
+        (ROOT / "docs" / "operations.md")
+        .read_text()
+        .partition("Alerts to begin with")[2]
+        .partition("\n\nThe stream")[0]
+    )
     told = {
-        (title, expr.replace("\\|", "|"), time) for title, expr, time in re.findall(r"^\| ([^|]+?) \| `([^`]+)` \| (\w+) \|$", text, re.M)
+        (title, expr.replace("\\|", "|"), time)
+        for title, expr, time in re.findall(r"^\| ([^|]+?) \| `([^`]+)` \| (\w+) \|$", text, re.M)
     }
     assert {(rule["annotations"]["title"], rule["expr"], rule["for"]) for rule in rules()} == told
 

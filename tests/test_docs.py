@@ -18,7 +18,10 @@ LINK = re.compile(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)")
 
 def shown_definitions() -> list[tuple[str, str]]:
     return [
-        (page.name, body) for page in PAGES for body in DEFINITION.findall(page.read_text()) if '"steps": [' in body and '"name"' in body
+        (page.name, body)
+        for page in PAGES
+        for body in DEFINITION.findall(page.read_text())
+        if '"steps": [' in body and '"name"' in body
     ]
 
 

@@ -49,7 +49,9 @@ def _waits(node: ast.AST) -> bool:
 
 @pytest.mark.parametrize("folder", FOLDERS)
 def test_no_shared_dict_is_iterated_across_an_await(folder: str) -> None:
-    found = {path.name: list(iterated_across_waits(ast.parse(path.read_text()))) for path in (ROOT / folder).glob("*.py")}
+    found = {
+        path.name: list(iterated_across_waits(ast.parse(path.read_text()))) for path in (ROOT / folder).glob("*.py")
+    }
 
     assert {} == {name: lines for name, lines in found.items() if lines}
 

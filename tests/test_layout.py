@@ -14,7 +14,9 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 FOLDERS = ("engine", "broker", "actors", "http", "client", "worker", "cli", "config", "telemetry", "demo")
 PACKAGES = {"penstock": "package", **{f"penstock.{folder}": folder for folder in FOLDERS}}
-ROOMS = sorted(path.parent.relative_to(ROOT).as_posix() for folder in FOLDERS for path in (ROOT / folder).glob("*/**/*.py"))
+ROOMS = sorted(
+    path.parent.relative_to(ROOT).as_posix() for folder in FOLDERS for path in (ROOT / folder).glob("*/**/*.py")
+)
 ROOMS = list(dict.fromkeys(ROOMS))
 MODULES_MAX = 14
 MAP_LINES_MAX = 20
@@ -104,7 +106,9 @@ def test_a_pages_links_lead_somewhere(page: str) -> None:
 
 def test_no_file_names_a_path_of_the_machine_where_it_was_written() -> None:
     folders = (*PACKAGES.values(), "tests", "scripts", "examples", "docs", ".ci")
-    files = [path for folder in folders for path in (ROOT / folder).rglob("*")] + [path for path in ROOT.iterdir() if path.name != ".git"]
+    files = [path for folder in folders for path in (ROOT / folder).rglob("*")] + [
+        path for path in ROOT.iterdir() if path.name != ".git"
+    ]
     texts = [path for path in files if path.is_file() and path.suffix in TEXT_SUFFIXES]
 
     naming = [path.relative_to(ROOT).as_posix() for path in texts if HOME_PATH.search(path.read_text(errors="replace"))]

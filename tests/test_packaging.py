@@ -1,4 +1,5 @@
-"""What is published: the wheel has every package and nothing else, the source distribution is the checkout, and its page's links work."""
+"""What is published: the wheel has every package and nothing else, the source distribution is the checkout, and its
+page's links work."""
 
 from __future__ import annotations
 
@@ -36,7 +37,9 @@ def sources() -> set[str]:
     """Every file of the checkout that is somebody's work, by its path."""
     loose = {path.name for path in ROOT.iterdir() if path.is_file() and not path.name.startswith(".git")}
     found = (path for folder in SHIPPED for path in (ROOT / folder).rglob("*") if path.is_file())
-    return loose | {str(path.relative_to(ROOT)) for path in found if "__pycache__" not in path.parts and path.suffix != ".pyc"}
+    return loose | {
+        str(path.relative_to(ROOT)) for path in found if "__pycache__" not in path.parts and path.suffix != ".pyc"
+    }
 
 
 @pytest.fixture(scope="module")
@@ -59,7 +62,11 @@ def test_the_wheel_has_every_package_with_its_types_and_nothing_else(built: Path
     here = {name.replace("penstock/", "", 1) for name in names if name.count("/") > 1}
     modules = {str(path.relative_to(ROOT)) for folder in PACKAGES[1:] for path in (ROOT / folder).rglob("*.py")}
     assert modules == {name for name in here if name.endswith(".py")}
-    assert {"penstock/__init__.py", "penstock/py.typed", *(f"penstock/{folder}/py.typed" for folder in PACKAGES[1:])} <= set(names)
+    assert {
+        "penstock/__init__.py",
+        "penstock/py.typed",
+        *(f"penstock/{folder}/py.typed" for folder in PACKAGES[1:]),
+    } <= set(names)
 
 
 def test_the_source_distribution_is_the_whole_checkout(built: Path) -> None:
@@ -100,7 +107,9 @@ def test_the_readmes_links_work_on_a_page_elsewhere_and_lead_to_files_that_exist
     targets = dict(re.findall(r"^\[([^\]]+)\]: (\S+)$", text, re.MULTILINE))
     used = set(re.findall(r"(?<![\]\w`])\[([^\]\[\"]+)\](?![(:])", re.sub(r"```.*?```", "", text, flags=re.DOTALL)))
     assert targets.keys() == used
-    missing = [target for target in targets.values() if not (ROOT / target.removeprefix(PAGES).partition("#")[0]).exists()]
+    missing = [
+        target for target in targets.values() if not (ROOT / target.removeprefix(PAGES).partition("#")[0]).exists()
+    ]
     assert [] == missing
     assert all(target.startswith(PAGES) for target in targets.values())
 
@@ -130,8 +139,14 @@ def test_pyright_knows_the_type_of_everything_that_a_worker_uses(built: Path, tm
     found = json.loads(ran.stdout[ran.stdout.index("{") :])["typeCompleteness"]
 
     assert f"{tmp_path}/penstock/worker/py.typed" == found["pyTypedPath"]
-    public = [one for one in found["symbols"] if one["name"].startswith("penstock.worker.") and one["name"].split(".")[2] in worker.__all__]
+    public = [
+        one
+        for one in found["symbols"]
+        if one["name"].startswith("penstock.worker.") and one["name"].split(".")[2] in worker.__all__
+    ]
     assert {f"penstock.worker.{name}" for name in worker.__all__} <= {one["name"] for one in public}
     kinds = {getattr(worker, name).__module__ + "." + name for name in worker.__all__}
     theirs = [one for one in found["symbols"] if one["name"].startswith(tuple(kinds))]
-    assert [] == [one["name"] for one in (*public, *theirs) if not one["isTypeKnown"] and not one["name"].endswith("__init__")]
+    assert [] == [
+        one["name"] for one in (*public, *theirs) if not one["isTypeKnown"] and not one["name"].endswith("__init__")
+    ]

@@ -1,4 +1,5 @@
-"""Who knows nothing of whom, beyond what the import contracts say: the service of workers, and the engine of their registrations."""
+"""Who knows nothing of whom, beyond what the import contracts say: the service of workers, and the engine of their
+registrations."""
 
 from __future__ import annotations
 
@@ -26,9 +27,17 @@ def test_nothing_that_runs_workflows_reads_who_is_registered_to_work() -> None:
     """The bucket is for people to look at; only who registers workers, who lists them, and a front end
     that has handed tasks to workers over HTTP and asks which of those have left, touches it. The engine never does."""
     users = {
-        f"{folder}/{path.name}" for folder in ("engine", "actors", "http", "worker") for path in (ROOT / folder).glob("*.py") if _uses(path)
+        f"{folder}/{path.name}"
+        for folder in ("engine", "actors", "http", "worker")
+        for path in (ROOT / folder).glob("*.py")
+        if _uses(path)
     }
-    assert {"http/bridge/routes.py", "http/bridge/departures.py", "http/resources/workers.py", "worker/transports/direct.py"} == users
+    assert {
+        "http/bridge/routes.py",
+        "http/bridge/departures.py",
+        "http/resources/workers.py",
+        "worker/transports/direct.py",
+    } == users
     in_broker = {path.name for path in (ROOT / "broker").glob("*.py") if _names(path)}
     assert {"names.py", "provisioning.py", "store.py"} == in_broker
 
@@ -36,7 +45,10 @@ def test_nothing_that_runs_workflows_reads_who_is_registered_to_work() -> None:
 def _uses(path: Path) -> bool:
     """Whether a module takes the bucket from the store, or names it."""
     nodes = list(ast.walk(ast.parse(path.read_text())))
-    taken = any(isinstance(node, ast.Attribute) and node.attr == "workers" and ast.unparse(node.value).endswith("store") for node in nodes)
+    taken = any(
+        isinstance(node, ast.Attribute) and node.attr == "workers" and ast.unparse(node.value).endswith("store")
+        for node in nodes
+    )
     return taken or _names(path)
 
 

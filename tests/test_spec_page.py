@@ -55,7 +55,9 @@ def defined(file: str) -> frozenset[str]:
         return frozenset()
     nodes = ast.walk(ast.parse(path.read_text()))
     return frozenset(
-        node.name for node in nodes if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test_")
+        node.name
+        for node in nodes
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test_")
     )
 
 
@@ -78,7 +80,11 @@ def test_every_section_has_a_name_of_its_own_and_rows() -> None:
     sections = re.split(r"^## ", PAGE, flags=re.MULTILINE)[1:]
     titles = [section.partition("\n")[0] for section in sections]
     assert sorted(set(titles)) == sorted(titles)
-    assert [] == [title for title, section in zip(titles, sections, strict=True) if HEADER not in section or not ROW.search(section)]
+    assert [] == [
+        title
+        for title, section in zip(titles, sections, strict=True)
+        if HEADER not in section or not ROW.search(section)
+    ]
 
 
 def test_every_row_names_tests_and_nothing_else() -> None:

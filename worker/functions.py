@@ -23,7 +23,8 @@ class TaskFunction(NamedTuple):
 
 
 def task_function(name: str | None, function: Callable[..., Any]) -> TaskFunction:
-    """The function under its task type (None: the function's own name). Raises Invalid with everything that is wrong."""
+    """The function under its task type (None: the function's own name). Raises Invalid with everything that is
+    wrong."""
     task = getattr(function, "__name__", "") if name is None else name
     parameters = inspect.signature(function).parameters.values()
     found = [problem_with("task type", task), *_problems(task, function, list(parameters))]
@@ -36,7 +37,10 @@ def _problems(task: str, function: Callable[..., Any], parameters: list[inspect.
     problems = []
     if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
         problems.append(f'task "{task}": a generator cannot be a task function')
-    if not all(_is_passed(one) for one in parameters) or sum(one.kind in POSITIONAL for one in parameters) > ARGUMENTS_MAX:
+    if (
+        not all(_is_passed(one) for one in parameters)
+        or sum(one.kind in POSITIONAL for one in parameters) > ARGUMENTS_MAX
+    ):
         shown = ", ".join(map(str, parameters))
         problems.append(f'task "{task}": a task function takes (), (input) or (input, ctx), not ({shown})')
     return problems

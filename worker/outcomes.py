@@ -17,7 +17,8 @@ class Continue:
 
 
 class Pause(Exception):
-    """Raised by a task function: take this very task up again `delay_s` from now, at most an hour. It uses up no attempt.
+    """Raised by a task function: take this very task up again `delay_s` from now, at most an hour. It uses up no
+    attempt.
 
     `checkpoint` (JSON; None: the last one stays) is there for `load_checkpoint` then; `name` is a label for people.
     """

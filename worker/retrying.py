@@ -11,7 +11,9 @@ from penstock.engine.errors import Unavailable
 
 T = TypeVar("T")
 
-_AGAIN = AsyncRetrying(retry=retry_if_exception_type(Unavailable), wait=wait_random_exponential(0.05, 2.0), reraise=True)
+_AGAIN = AsyncRetrying(
+    retry=retry_if_exception_type(Unavailable), wait=wait_random_exponential(0.05, 2.0), reraise=True
+)
 
 
 async def patiently(ask: Callable[[], Awaitable[T]]) -> T:

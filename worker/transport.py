@@ -12,7 +12,8 @@ from penstock.worker.outcomes import Outcome
 
 
 class Held(Protocol):
-    """One task that this worker holds, until it is answered or given back. Its methods wait for a service that is away."""
+    """One task that this worker holds, until it is answered or given back. Its methods wait for a service that is
+    away."""
 
     @property
     def deliveries(self) -> int: ...
@@ -61,6 +62,8 @@ class Transport(Protocol):
     def registered(self, entry: WorkerRegistration) -> AbstractAsyncContextManager[None]:
         """In the workers bucket for the time of the block. Raises Unavailable where the service is not there yet."""
 
-    def receiving(self, functions: Sequence[TaskFunction], handle: Handle, bounds: Bounds) -> AbstractAsyncContextManager[Intake]:
-        """Tasks of these functions are handled for the time of the block. Its end takes no more, gives back what has not begun,
-        lets the rest finish for `grace_s`, then cancels it and gives it back."""
+    def receiving(
+        self, functions: Sequence[TaskFunction], handle: Handle, bounds: Bounds
+    ) -> AbstractAsyncContextManager[Intake]:
+        """Tasks of these functions are handled for the time of the block. Its end takes no more, gives back what has
+        not begun, lets the rest finish for `grace_s`, then cancels it and gives it back."""

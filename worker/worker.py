@@ -42,9 +42,10 @@ class Worker:
 
     `max_tasks` bounds what it holds at one time, over all its types; functions that are not async have as many threads.
     `transport` is `nats`, straight to the broker, or `bridge`, over HTTP. `broker_url` None: as the settings say
-    (SERVICE_BROKER_URL, or `broker_url` in the file). `url` and `bridge_token` None: SERVICE_URL and SERVICE_BRIDGE_TOKEN.
-    `group`: take only tasks of steps with this `worker_group`. `grace_s` is what running tasks have to finish in when it
-    stops. Raises Invalid with everything that is wrong with id, group, number, metadata and transport.
+    (SERVICE_BROKER_URL, or `broker_url` in the file). `url` and `bridge_token` None: SERVICE_URL and
+    SERVICE_BRIDGE_TOKEN. `group`: take only tasks of steps with this `worker_group`. `grace_s` is what running tasks
+    have to finish in when it stops. Raises Invalid with everything that is wrong with id, group, number, metadata and
+    transport.
     """
 
     def __init__(
@@ -69,8 +70,9 @@ class Worker:
         _check(self.worker_id, group, max_tasks, metadata, transport)
 
     def task(self, name: str | None = None) -> Callable[[F], F]:
-        """Register a function, async or not, for a task type (default: the function's name). It takes `()`, `(input)` or
-        `(input, ctx)`; what it returns is the step's output, None: no output. Raises Invalid, Conflict for a name taken."""
+        """Register a function, async or not, for a task type (default: the function's name). It takes `()`, `(input)`
+        or `(input, ctx)`; what it returns is the step's output, None: no output. Raises Invalid, Conflict for a name
+        taken."""
         if callable(name):
             raise Invalid(f'write @worker.task() or @worker.task("{getattr(name, "__name__", "name")}")')
 
@@ -84,8 +86,9 @@ class Worker:
         return register
 
     def run(self) -> None:
-        """Work until SIGTERM or SIGINT, then stop gracefully; a second signal stops at once. What keeps it from starting ends
-        the process with one line. Raises RuntimeError in a running event loop: `await worker.serve()` is for there."""
+        """Work until SIGTERM or SIGINT, then stop gracefully; a second signal stops at once. What keeps it from
+        starting ends the process with one line. Raises RuntimeError in a running event loop: `await worker.serve()` is
+        for there."""
         _refuse_a_running_loop()
         try:
             if not is_configured():
@@ -106,16 +109,23 @@ class Worker:
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[Worker]:
-        """Work for the time of the block; leaving it stops gracefully. Raises Unavailable without a broker or a service, Denied
-        by the bridge, Conflict for a consumer that serves other tasks."""
+        """Work for the time of the block; leaving it stops gracefully. Raises Unavailable without a broker or a
+        service, Denied by the bridge, Conflict for a consumer that serves other tasks."""
         if not self._functions:
             raise Invalid("the worker has no task functions")
         async with self._opened() as transport:
             bounds = self._bounds
-            entry = registration(self.worker_id, tuple(self._functions), bounds.max_tasks, bounds.group, self._metadata, transport.name)
+            entry = registration(
+                self.worker_id, tuple(self._functions), bounds.max_tasks, bounds.group, self._metadata, transport.name
+            )
             try:
                 async with transport.registered(entry), self._working(transport) as self._intake:
-                    log.info("worker_started", worker_id=self.worker_id, task_types=sorted(self._functions), transport=transport.name)
+                    log.info(
+                        "worker_started",
+                        worker_id=self.worker_id,
+                        task_types=sorted(self._functions),
+                        transport=transport.name,
+                    )
                     yield self
             finally:
                 self._intake, self._stopped = None, asyncio.Event()
@@ -147,7 +157,9 @@ class Worker:
     async def _working(self, transport: Transport) -> AsyncIterator[Intake]:
         threads = Threads(self._bounds.max_tasks)
         with closing(threads):
-            async with transport.receiving(list(self._functions.values()), Execution(threads).handle, self._bounds) as intake:
+            async with transport.receiving(
+                list(self._functions.values()), Execution(threads).handle, self._bounds
+            ) as intake:
                 yield intake
 
     def _opened(self) -> AbstractAsyncContextManager[Transport]:
@@ -213,4 +225,6 @@ def _log_wait(state: RetryCallState) -> None:
     log.warning("worker_waits_for_the_service", error=str(error))
 
 
-_STARTING = AsyncRetrying(retry=retry_if_exception(_not_ready), wait=wait_fixed(START_AGAIN_S), before_sleep=_log_wait, reraise=True)
+_STARTING = AsyncRetrying(
+    retry=retry_if_exception(_not_ready), wait=wait_fixed(START_AGAIN_S), before_sleep=_log_wait, reraise=True
+)

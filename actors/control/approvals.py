@@ -1,8 +1,9 @@
-"""Approvals from outside the engine: the request with its one-time token, the word to whoever may decide, and the decision.
+"""Approvals from outside the engine: the request with its one-time token, the word to whoever may decide, and the
+decision.
 
-A decision is made by the token, or by the right of an operator, who has the control plane's. Either way it is appended only where the
-step was seen undecided at the very end of the history, so of many that come at once the broker takes one. The bucket with the tokens'
-hashes tells which steps wait; the log is what counts.
+A decision is made by the token, or by the right of an operator, who has the control plane's. Either way it is appended
+only where the step was seen undecided at the very end of the history, so of many that come at once the broker takes
+one. The bucket with the tokens' hashes tells which steps wait; the log is what counts.
 """
 
 from __future__ import annotations
@@ -58,14 +59,16 @@ Check: TypeAlias = Callable[[Run, float], None]
 
 
 async def decide(store: Store, run_id: str, step_id: str, token: str, decision: Decision, *, granted: bool) -> None:
-    """Approve or reject by the token, once. Raises NotFound for an unknown run, Denied for a token that is not (or no longer) valid,
-    Conflict for one that was used, Unavailable (outcome unknown)."""
-    await _decide(store, run_id, step_id, decision, lambda run, now: _check_token(run, step_id, token, now), granted=granted)
+    """Approve or reject by the token, once. Raises NotFound for an unknown run, Denied for a token that is not (or no
+    longer) valid, Conflict for one that was used, Unavailable (outcome unknown)."""
+    await _decide(
+        store, run_id, step_id, decision, lambda run, now: _check_token(run, step_id, token, now), granted=granted
+    )
 
 
 async def decide_by_right(store: Store, run_id: str, step_id: str, decision: Decision, *, granted: bool) -> None:
-    """Approve or reject as an operator, once, whatever came by a token. Raises NotFound for an unknown run or step, Conflict for a
-    step that does not wait for an approval (any more), Unavailable (outcome unknown)."""
+    """Approve or reject as an operator, once, whatever came by a token. Raises NotFound for an unknown run or step,
+    Conflict for a step that does not wait for an approval (any more), Unavailable (outcome unknown)."""
     await _decide(store, run_id, step_id, decision, lambda run, now: _check_waits(run, step_id, now), granted=granted)
 
 
@@ -149,4 +152,6 @@ async def _told(store: Store, run: Run, step_id: str, step: StepState) -> Waitin
 def _event(run: Run, step_id: str, decision: Decision, *, granted: bool) -> ApprovalGranted | ApprovalRejected:
     kind = ApprovalGranted if granted else ApprovalRejected
     attempt = run.steps[step_id].attempts
-    return kind(run_id=run.run_id, step_id=step_id, timestamp=rfc3339(time.time()), attempt_number=attempt, payload=decision)
+    return kind(
+        run_id=run.run_id, step_id=step_id, timestamp=rfc3339(time.time()), attempt_number=attempt, payload=decision
+    )

@@ -1,7 +1,7 @@
 """The verbs of the control plane on many runs: which of them match, and what is done with each.
 
-The run index says which runs match; the log decides what became of each. So a run that has ended, or was resumed, between the
-two is named among those that were skipped, and a batch never fails because of one run.
+The run index says which runs match; the log decides what became of each. So a run that has ended, or was resumed,
+between the two is named among those that were skipped, and a batch never fails because of one run.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ AT_ONCE = 16
 
 
 class Wanted(Struct, frozen=True):
-    """Which runs: of a workflow, in one of these statuses, created within these bounds (RFC 3339, they belong to the range).
+    """Which runs: of a workflow, in one of these statuses, created within these bounds (RFC 3339, they belong to the
+    range).
 
     With `limit`, the newest so many of those beyond `cursor`, however many there are.
     """
@@ -76,8 +77,8 @@ class Retried(Struct, frozen=True):
 
 
 def matching(index: RunIndex, wanted: Wanted) -> Matching:
-    """The runs that match by the index as it is. Raises Invalid when they are more than 1,000 and there is no limit, or for a bad bound
-    or cursor; Unavailable without an index."""
+    """The runs that match by the index as it is. Raises Invalid when they are more than 1,000 and there is no limit, or
+    for a bad bound or cursor; Unavailable without an index."""
     chosen = (wanted.workflow, wanted.statuses, wanted.after, wanted.before)
     page = index.query(*chosen, wanted.limit or MATCHING_RUNS_MAX, wanted.cursor)
     if page.next is None:
@@ -89,7 +90,8 @@ def matching(index: RunIndex, wanted: Wanted) -> Matching:
 
 
 async def cancel(store: Store, run_ids: Sequence[str]) -> Cancelled:
-    """Cancel these runs, at most 1,000, in one batch, whatever has become of them meanwhile. Raises Unavailable (outcome unknown)."""
+    """Cancel these runs, at most 1,000, in one batch, whatever has become of them meanwhile. Raises Unavailable
+    (outcome unknown)."""
     if not run_ids:
         return Cancelled([], [])
     at = verbs.now()
@@ -148,7 +150,9 @@ def give_up(done: Retried, run_ids: Sequence[str], error: Unavailable) -> None:
     if not done.retried:
         raise error
     told = {retry.original_run_id for retry in done.retried} | {skipped.run_id for skipped in done.skipped}
-    done.skipped.extend(Skipped(run_id, f"whether it was retried is unknown: {error}") for run_id in run_ids if run_id not in told)
+    done.skipped.extend(
+        Skipped(run_id, f"whether it was retried is unknown: {error}") for run_id in run_ids if run_id not in told
+    )
 
 
 def _skipped(run_id: str, status: str | None) -> Skipped:

@@ -26,8 +26,8 @@ class Drained(Struct, frozen=True):
 async def drain(owners: Owners, host: str, patience_s: float) -> Drained:
     """Have every engine on the host own nothing as long as it lives; return when others own everything.
 
-    Raises NotFound when none is there, Conflict when nobody else is there to take over (then nothing is done), and Unavailable when
-    it takes longer than `patience_s`: it goes on all the same.
+    Raises NotFound when none is there, Conflict when nobody else is there to take over (then nothing is done), and
+    Unavailable when it takes longer than `patience_s`: it goes on all the same.
     """
     began, view = time.monotonic(), await owners.read()
     engines = {listed.member.engine for listed in view.members.values() if listed.member.host == host}
@@ -42,7 +42,9 @@ async def drain(owners: Owners, host: str, patience_s: float) -> Drained:
     while _count(view, _willing(view) - engines)[1] < PARTITIONS:
         if time.monotonic() - began > patience_s:
             left = _count(view, engines)[1]
-            raise Unavailable(f"not everything of {host} is handed over after {patience_s:g} s: {left} partitions are left")
+            raise Unavailable(
+                f"not everything of {host} is handed over after {patience_s:g} s: {left} partitions are left"
+            )
         await asyncio.sleep(LOOK_S)
         view = await owners.read()
     return Drained(host, shards, partitions, round(time.monotonic() - began, 2))

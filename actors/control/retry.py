@@ -1,7 +1,8 @@
 """Failed runs started again: once or as often as it is asked, and safe to repeat under a key.
 
-What a key stands for is written down before anything is started. So whoever repeats a call that died half-way gets what that one
-had begun, and what it had not: the runs' ids are made of the key and the original's id, and a history begins only once.
+What a key stands for is written down before anything is started. So whoever repeats a call that died half-way gets what
+that one had begun, and what it had not: the runs' ids are made of the key and the original's id, and a history begins
+only once.
 """
 
 from __future__ import annotations
@@ -37,8 +38,8 @@ class Latest(Struct, frozen=True):
 
 
 class Plan(Struct, frozen=True, omit_defaults=True):
-    """What one call does: `run_ids` are started again, those that were created first come first. `wanted` says what was asked for,
-    `next` and `remaining` are those of what matched."""
+    """What one call does: `run_ids` are started again, those that were created first come first. `wanted` says what was
+    asked for, `next` and `remaining` are those of what matched."""
 
     run_ids: list[str]
     skipped: list[Skipped] = []
@@ -57,7 +58,9 @@ def plan(index: RunIndex, found: Matching, *, once: bool, wanted: str = "") -> P
     reruns = index.reruns(found.run_ids) if once else {}
     oldest_first = found.run_ids[::-1]
     skipped = [_rerun_already(run_id, reruns[run_id]) for run_id in oldest_first if run_id in reruns]
-    return Plan([run_id for run_id in oldest_first if run_id not in reruns], skipped, once, wanted, found.next, found.remaining)
+    return Plan(
+        [run_id for run_id in oldest_first if run_id not in reruns], skipped, once, wanted, found.next, found.remaining
+    )
 
 
 async def planned(store: Store, workflow: str, key: str) -> Plan | None:
@@ -67,7 +70,8 @@ async def planned(store: Store, workflow: str, key: str) -> Plan | None:
 
 
 async def keep(store: Store, workflow: str, key: str, wanted: Plan) -> Plan:
-    """Have the key stand for this plan; the one that it stands for from now on, which may be another's. Raises Unavailable."""
+    """Have the key stand for this plan; the one that it stands for from now on, which may be another's. Raises
+    Unavailable."""
     try:
         await store.rerun_keys.put(names.rerun_key(workflow, key), msgspec.json.encode(wanted), expect=0)
     except Conflict:
@@ -79,8 +83,8 @@ async def keep(store: Store, workflow: str, key: str, wanted: Plan) -> Plan:
 async def rerun(store: Store, wanted: Plan, latest: Latest, *, dry_run: bool, key: str | None = None) -> Retried:
     """Start a new run with the input of each of these that has failed; with `dry_run`, only say for which.
 
-    They start in batches of bounded size. With a key, what was started under it is told as started. Raises Unavailable when
-    nobody knows whether any has started; once some have, the others are told as skipped.
+    They start in batches of bounded size. With a key, what was started under it is told as started. Raises Unavailable
+    when nobody knows whether any has started; once some have, the others are told as skipped.
     """
     done = Retried([], list(wanted.skipped))
     for chunk in chunks(wanted.run_ids):
@@ -96,7 +100,9 @@ async def _rerun(
 ) -> None:
     ids = {run_id: _new_id(run_id, once, latest.definition.name, key) for run_id in run_ids}
     begun = await store.history.begun(list(ids.values())) if once or key is not None else set[str]()
-    runs = {run.run_id: run for run in await load_many(store, [run_id for run_id in run_ids if ids[run_id] not in begun])}
+    runs = {
+        run.run_id: run for run in await load_many(store, [run_id for run_id in run_ids if ids[run_id] not in begun])
+    }
     events: dict[str, WorkflowStarted] = {}
     for run_id in run_ids:
         if ids[run_id] in begun:

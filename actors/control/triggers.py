@@ -27,7 +27,8 @@ SHOWN_INSTANTS = 5
 
 
 class Trial(Struct, frozen=True, omit_defaults=True):
-    """What an occurrence would lead to. `problems` say why it would start nothing; `next` are the next instants of a cron trigger."""
+    """What an occurrence would lead to. `problems` say why it would start nothing; `next` are the next instants of a
+    cron trigger."""
 
     would_start: bool
     workflow: str
@@ -40,8 +41,9 @@ class Trial(Struct, frozen=True, omit_defaults=True):
 async def put(store: Store, document: object) -> Kept:
     """Make the trigger in an untyped document, or replace the one of its name; what it listens to is kept from now on.
 
-    Occurrences that an earlier one of the name has not dealt with are dealt with by this one if both listen to the same, and
-    dropped otherwise. Raises Invalid with all problems, Conflict when there are too many, Unavailable (repeat it).
+    Occurrences that an earlier one of the name has not dealt with are dealt with by this one if both listen to the
+    same, and dropped otherwise. Raises Invalid with all problems, Conflict when there are too many, Unavailable (repeat
+    it).
     """
     for _ in range(TRIES_MAX):
         found = await store.triggers.find(_name(document))
@@ -127,7 +129,8 @@ def next_instants(trigger: Trigger, count: int) -> list[str]:
 
 
 def _name(document: object) -> str:
-    """The name in a document, before anything else is known of it. Raises Invalid with all problems of one that has no right name."""
+    """The name in a document, before anything else is known of it. Raises Invalid with all problems of one that has no
+    right name."""
     match document:
         case {"name": str(name)} if problem_with("name", name) is None:
             return name
@@ -155,7 +158,9 @@ async def _changed(store: Store, trigger: Trigger, found: Found) -> Kept:
     kept = Kept(
         trigger=trigger,
         created_at=old.created_at if old is not None and not old.deleted else now(),
-        since=rfc3339(await store.history.now()),  # the broker fires its instants: none is left out, and none caught up, by another clock
+        since=rfc3339(
+            await store.history.now()
+        ),  # the broker fires its instants: none is left out, and none caught up, by another clock
         retired=_retired(old) if old is not None else (),
     )
     if not trigger.enabled:

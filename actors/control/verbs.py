@@ -89,7 +89,9 @@ async def start_all(store: Store, definition: WorkflowDef, digest: str, values: 
     return (await begin_all(store, definition, digest, values)).run_ids
 
 
-async def begin_all(store: Store, definition: WorkflowDef, digest: str, values: Sequence[Raw], key: str | None = None) -> BegunAll:
+async def begin_all(
+    store: Store, definition: WorkflowDef, digest: str, values: Sequence[Raw], key: str | None = None
+) -> BegunAll:
     """Start up to 1,000 runs, all or none. With a key, a second call is the first one.
 
     Raises Conflict for a key that was used for another number of inputs, Unavailable (outcome unknown).
@@ -108,8 +110,11 @@ async def begin_all(store: Store, definition: WorkflowDef, digest: str, values: 
     return BegunAll(run_ids, seq)
 
 
-async def schedule(store: Store, definition: WorkflowDef, digest: str, value: Raw, run_at: datetime, key: str | None = None) -> Begun:
-    """Have one run start at `run_at`, whatever of ours is up then. With a key, a second call is the first one, or the first start.
+async def schedule(
+    store: Store, definition: WorkflowDef, digest: str, value: Raw, run_at: datetime, key: str | None = None
+) -> Begun:
+    """Have one run start at `run_at`, whatever of ours is up then. With a key, a second call is the first one, or the
+    first start.
 
     Raises Unavailable (outcome unknown).
     """
@@ -127,7 +132,8 @@ async def schedule(store: Store, definition: WorkflowDef, digest: str, value: Ra
 
 
 async def cancel(store: Store, run_id: str, reason: str | None = None) -> None:
-    """Cancel a run; a cancelled one is fine. Raises NotFound, Conflict for a run that has ended otherwise, Unavailable."""
+    """Cancel a run; a cancelled one is fine. Raises NotFound, Conflict for a run that has ended otherwise,
+    Unavailable."""
     run = await get(store, run_id)
     event = WorkflowCancelled(run_id=run_id, timestamp=now(), payload=Reason(reason=reason))
     if run.status is RunStatus.SCHEDULED:
@@ -143,7 +149,9 @@ async def cancel(store: Store, run_id: str, reason: str | None = None) -> None:
         reached("run.cancelled")
         run = await get(store, run_id)  # another end may have come into the log before this one
     if run.status is not RunStatus.CANCELLED:
-        raise Unavailable(f"run {run_id} is {run.status}, though it was cancelled {CANCEL_TRIES_MAX} times: others resume it meanwhile")
+        raise Unavailable(
+            f"run {run_id} is {run.status}, though it was cancelled {CANCEL_TRIES_MAX} times: others resume it meanwhile"
+        )
 
 
 async def unschedule(store: Store, run_id: str) -> None:
@@ -159,7 +167,8 @@ async def unschedule(store: Store, run_id: str) -> None:
 
 
 async def signal(store: Store, run_id: str, name: str, payload: bytes) -> None:
-    """Send a signal to a run, whatever its status. Raises NotFound, Unavailable (outcome unknown: it may be sent again)."""
+    """Send a signal to a run, whatever its status. Raises NotFound, Unavailable (outcome unknown: it may be sent
+    again)."""
     await get(store, run_id)
     await signals.send(store, run_id, name, payload)
 
@@ -167,7 +176,8 @@ async def signal(store: Store, run_id: str, name: str, payload: bytes) -> None:
 async def replay(store: Store, run_id: str, snapshot: Entry | None = None) -> None:
     """Have a failed run go on at what failed, and remove its dead letters.
 
-    Raises NotFound, Conflict for a run that has not failed (any more), Unavailable (outcome unknown). `snapshot` saves a read.
+    Raises NotFound, Conflict for a run that has not failed (any more), Unavailable (outcome unknown). `snapshot` saves
+    a read.
     """
     loaded = await load(store, run_id, snapshot)
     steps = resumable(run_id, loaded)
@@ -183,7 +193,8 @@ async def replay(store: Store, run_id: str, snapshot: Entry | None = None) -> No
 
 
 async def replay_letter(store: Store, seq: int) -> str:
-    """Replay the run that a dead letter tells of, and return its id; one that was replayed, and left behind, is removed.
+    """Replay the run that a dead letter tells of, and return its id; one that was replayed, and left behind, is
+    removed.
 
     Raises NotFound, Conflict with the reason, Unavailable.
     """
@@ -206,7 +217,8 @@ async def get(store: Store, run_id: str) -> Run:
 
 
 async def get_scheduled(store: Store, run_id: str) -> Run:
-    """The run, if it waits for its time. Raises NotFound, also for one that has started or was cancelled; Unavailable."""
+    """The run, if it waits for its time. Raises NotFound, also for one that has started or was cancelled;
+    Unavailable."""
     run = await get(store, run_id)
     if run.status is not RunStatus.SCHEDULED:
         raise _not_scheduled(run)
@@ -230,9 +242,13 @@ def resumable(run_id: str, loaded: Loaded) -> tuple[str, ...]:
     return tuple(step_id for step_id, step in run.steps.items() if step.status is StepStatus.FAILED)
 
 
-def started(run_id: str, definition: WorkflowDef, digest: str, value: Raw, at: str, rerun_of: str | None = None) -> WorkflowStarted:
+def started(
+    run_id: str, definition: WorkflowDef, digest: str, value: Raw, at: str, rerun_of: str | None = None
+) -> WorkflowStarted:
     """The event that begins a run."""
-    payload = Started(workflow=definition.name, version=definition.version, digest=digest, input=value, rerun_of=rerun_of)
+    payload = Started(
+        workflow=definition.name, version=definition.version, digest=digest, input=value, rerun_of=rerun_of
+    )
     return WorkflowStarted(run_id=run_id, timestamp=at, payload=payload)
 
 

@@ -16,7 +16,8 @@ from penstock.engine.run.workflow import Workflow
 
 
 class Watched:
-    """A run folded event by event beside its shard. Owned by one watcher; `run` is as fresh as the last event that came."""
+    """A run folded event by event beside its shard. Owned by one watcher; `run` is as fresh as the last event that
+    came."""
 
     def __init__(self, store: Store, run_id: str) -> None:
         self._store, self._run_id = store, run_id
@@ -26,8 +27,8 @@ class Watched:
     async def events(self) -> AsyncGenerator[Stored | None, None]:
         """All events until the run has ended: not just the first that says so, for it may not have applied.
 
-        None when there is nothing more for the moment. Raises NotFound for a run that nobody started, at the first None,
-        and Unavailable when the broker goes away.
+        None when there is nothing more for the moment. Raises NotFound for a run that nobody started, at the first
+        None, and Unavailable when the broker goes away.
         """
         past = True
         async with aclosing(self._store.history.follow(self._run_id)) as following:

@@ -1,7 +1,8 @@
-"""The file of the run index: which runs there are, by workflow, status and age. Nothing here waits for anything but the disk.
+"""The file of the run index: which runs there are, by workflow, status and age. Nothing here waits for anything but the
+disk.
 
-It is a projection: it can be deleted at any time, and whatever does not fit is thrown away and written anew from the log.
-So it is never synced to the disk. A reader sees one transaction or none: rows, totals and progress move together.
+It is a projection: it can be deleted at any time, and whatever does not fit is thrown away and written anew from the
+log. So it is never synced to the disk. A reader sees one transaction or none: rows, totals and progress move together.
 
 A row is told of by the log's events first (index_rows.py), and confirmed by what the run's owner has folded.
 """
@@ -29,7 +30,9 @@ from penstock.engine.errors import Conflict
 from penstock.engine.run.state import RUN_ENDED, RunStatus
 
 FORM = 3
-VERSION = FORM * 1000 + formats.VERSION  # events that a former version had to pass by are read by one that knows them, in a new file
+VERSION = (
+    FORM * 1000 + formats.VERSION
+)  # events that a former version had to pass by are read by one that knows them, in a new file
 WRITER_PATIENCE_S = 5.0
 READER_PATIENCE_S = 0.1  # readers never wait for the writer, only for a file that is being opened or mended
 WAL_PAGES = 4000
@@ -88,8 +91,8 @@ Place = tuple[int, str]
 class Progress(NamedTuple):
     """How far the index is: the log's sequence, and the broker's time then (s).
 
-    `whole` says that it also has the runs whose beginning was removed from the log before it was read. `beat` is when its writer
-    last showed itself, by that one's clock.
+    `whole` says that it also has the runs whose beginning was removed from the log before it was read. `beat` is when
+    its writer last showed itself, by that one's clock.
     """
 
     seq: int = 0
@@ -207,8 +210,9 @@ class Reading:
 class IndexFile:
     """The writer's end. Owned by the follower that holds the lock.
 
-    Rows of runs that news is still to come of are kept beside the file, as they are there: most news is of such a run, and reading
-    its row costs more than all else. Nobody else changes a row that is kept: `forget` is for runs that are over.
+    Rows of runs that news is still to come of are kept beside the file, as they are there: most news is of such a run,
+    and reading its row costs more than all else. Nobody else changes a row that is kept: `forget` is for runs that are
+    over.
     """
 
     def __init__(self, path: Path) -> None:

@@ -44,7 +44,8 @@ log = get_logger()
 
 
 async def follow(store: Store, path: Path, fold: Fold) -> NoReturn:
-    """Keep the index at `path` up with the log until cancelled; runs that must be looked up are given by `fold`. Raises Conflict when another process does that already."""
+    """Keep the index at `path` up with the log until cancelled; runs that must be looked up are given by `fold`. Raises
+    Conflict when another process does that already."""
     with exclusively(path):
         log.info("run_index_followed", path=str(path))
         trouble, troubled_at = "", 0.0
@@ -98,15 +99,17 @@ async def _follow_stream(store: Store, path: Path, fold: Fold) -> NoReturn:
     with closing(IndexFile(path)) as file:
         while True:
             try:
-                await _Follower(store, file, await _start(store, file), fold).run(await asyncio.to_thread(ends_to_confirm, path))
+                await _Follower(store, file, await _start(store, file), fold).run(
+                    await asyncio.to_thread(ends_to_confirm, path)
+                )
             except Lost as error:
                 log.info("run_index_consumer_renewed", after=file.at.seq, reason=str(error))
                 await asyncio.sleep(RENEW_S)
 
 
 async def _start(store: Store, file: IndexFile) -> Tip:
-    """The log as it is now. Raises Unfit when something was removed from it that the file should have seen; a new file sees that
-    it has not `whole` runs."""
+    """The log as it is now. Raises Unfit when something was removed from it that the file should have seen; a new file
+    sees that it has not `whole` runs."""
     tip = await store.history.tip()
     if file.at.seq and tip.first > file.at.seq + 1:
         raise Unfit("the log has lost what was not read")
@@ -137,7 +140,8 @@ class _Follower:
                     await self._make_whole()
 
     async def _read_on(self, tail: Tail, gulp: Gulp, last: Delivery) -> float:
-        """Take all that waits behind the first message, and write it. Returns how long to rest: after much, more may gather."""
+        """Take all that waits behind the first message, and write it. Returns how long to rest: after much, more may
+        gather."""
         if last.pending:
             gulp += await tail.waiting(GULP)
             last = gulp.last or last
@@ -164,7 +168,8 @@ class _Follower:
                 self._unconfirmed.pop(run_id, None)
 
     async def _confirm(self) -> None:
-        """Look up some of the runs whose rows say what may not be so: somebody else than the owner told of an end, or it was resumed."""
+        """Look up some of the runs whose rows say what may not be so: somebody else than the owner told of an end, or
+        it was resumed."""
         before = time.monotonic() - CONFIRM_AFTER_S
         due = [run_id for run_id, since in islice(self._unconfirmed.items(), CONFIRMED_AT_ONCE) if since < before]
         if not due:
@@ -206,8 +211,8 @@ def _changes(kept: Sequence[Delivery]) -> Iterator[Change]:
 
 
 def _change(delivery: Delivery) -> Change | None:
-    """What a message of the log means here. What no shard can read changes nothing here either; what a newer version can read is
-    read by it: it makes the index anew."""
+    """What a message of the log means here. What no shard can read changes nothing here either; what a newer version
+    can read is read by it: it makes the index anew."""
     if not delivery.subject.startswith("history."):
         return None
     try:

@@ -1,4 +1,5 @@
-"""How far the run index is behind, and how long a reader waits for it: a moment, or for what it must see a bounded while."""
+"""How far the run index is behind, and how long a reader waits for it: a moment, or for what it must see a bounded
+while."""
 
 from __future__ import annotations
 
@@ -9,12 +10,15 @@ from penstock.broker.store import Store
 
 THERE_S_MAX = 5.0  # for an index that is only being made, just after a start
 NAMED_S_MAX = 1.0  # for what the caller names, and for what this process has written, if that is near
-NEAR = 1000  # messages: so much the index reads in a moment; beyond it a burst drains, and the answer says how far it is
+NEAR = (
+    1000  # messages: so much the index reads in a moment; beyond it a burst drains, and the answer says how far it is
+)
 OTHERS_S_MAX = 0.05  # for what anybody had written before the read: the index is hardly ever further behind
 
 
 class Lag(NamedTuple):
-    """The messages of the log that the index does not have yet, and their age (s); it is complete as of that time of the broker."""
+    """The messages of the log that the index does not have yet, and their age (s); it is complete as of that time of
+    the broker."""
 
     messages: int
     seconds: float
@@ -24,8 +28,8 @@ class Lag(NamedTuple):
 async def freshened(store: Store, index: RunIndex, min_seq: int = 0, *, hasty: bool = False) -> Lag:
     """Wait until the index has what was written before, though never long, and tell what is missing.
 
-    Everything up to `min_seq` is waited for 1 s at most, and so is what this process has stored. `hasty`: not while a burst drains,
-    for a list shall answer within 200 ms then, too. Raises Unavailable without a broker.
+    Everything up to `min_seq` is waited for 1 s at most, and so is what this process has stored. `hasty`: not while a
+    burst drains, for a list shall answer within 200 ms then, too. Raises Unavailable without a broker.
     """
     await index.there(THERE_S_MAX)
     tip = await store.history.tip()

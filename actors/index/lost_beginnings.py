@@ -17,7 +17,8 @@ BODIES_AT_ONCE = 50  # a snapshot may have some MiB
 
 
 async def lost_beginnings(store: Store, unknown: Callable[[Collection[str]], list[str]]) -> AsyncGenerator[list[Row]]:
-    """Rows of the runs that have a snapshot, of those of them that are `unknown`, a few at a time. Raises Unavailable."""
+    """Rows of the runs that have a snapshot, of those of them that are `unknown`, a few at a time. Raises
+    Unavailable."""
     run_ids = unknown(await store.runs.keys())
     for at in range(0, len(run_ids), BODIES_AT_ONCE):
         found = await store.runs.get_many(run_ids[at : at + BODIES_AT_ONCE])

@@ -1,8 +1,10 @@
-"""The rows of the run index, and what makes one of another: pure, and the same for a file that is kept up and one that is made anew.
+"""The rows of the run index, and what makes one of another: pure, and the same for a file that is kept up and one that
+is made anew.
 
-The log's events are believed as far as a row can tell whether they apply: so what was written is seen at once, whoever is up.
-An end that the run's owner tells, and says of which event it had folded the run by then, is one. Any other end, and a run that goes on
-after one, is looked up by the follower: it folds the run by the rules of `engine.advance`, and what that state says wins.
+The log's events are believed as far as a row can tell whether they apply: so what was written is seen at once, whoever
+is up. An end that the run's owner tells, and says of which event it had folded the run by then, is one. Any other end,
+and a run that goes on after one, is looked up by the follower: it folds the run by the rules of `engine.advance`, and
+what that state says wins.
 """
 
 from __future__ import annotations
@@ -35,8 +37,8 @@ ALWAYS_APPLY = frozenset({WorkflowScheduled, WorkflowStarted, WorkflowCancelled}
 
 
 class Change(NamedTuple):
-    """One event of the log, as far as the index cares. `workflow` and what follows it are set for the events that begin a run,
-    `folded` for an end that the run's owner tells: the sequence of the last event that it had folded."""
+    """One event of the log, as far as the index cares. `workflow` and what follows it are set for the events that begin
+    a run, `folded` for an end that the run's owner tells: the sequence of the last event that it had folded."""
 
     run_id: str
     kind: type[Event]
@@ -78,7 +80,8 @@ News = Change | State | Row
 
 
 def fold(rows: Mapping[str, Row], news: Iterable[News]) -> dict[str, Row]:
-    """The rows that the news make or change. A run keeps the workflow and the age that it began with; a state without a row is dropped."""
+    """The rows that the news make or change. A run keeps the workflow and the age that it began with; a state without a
+    row is dropped."""
     changed: dict[str, Row] = {}
     for one in news:
         row = changed.get(one.run_id) or rows.get(one.run_id)
@@ -116,6 +119,8 @@ def _confirmed(row: Row | None, state: State | Row) -> Row | None:
         return None
     if row.status is state.status and not row.unconfirmed:
         return None
-    later = row.told > state.upto and row.status in RUN_MOVES[state.status]  # an event that its owner has not come to yet
+    later = (
+        row.told > state.upto and row.status in RUN_MOVES[state.status]
+    )  # an event that its owner has not come to yet
     found = row._replace(status=row.status if later else state.status, confirmed=state.upto)
     return None if found == row else found

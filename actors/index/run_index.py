@@ -1,7 +1,7 @@
 """The run index: lists of runs and their numbers, out of a file that one process of the host keeps up with the log.
 
-Front ends read it (`RunIndex`); whoever holds the lock beside the file follows the log (index_follower.py). A reader that
-must see what was written before asks for the log's last sequence and waits until the index has passed it.
+Front ends read it (`RunIndex`); whoever holds the lock beside the file follows the log (index_follower.py). A reader
+that must see what was written before asks for the log's last sequence and waits until the index has passed it.
 """
 
 from __future__ import annotations
@@ -57,7 +57,8 @@ class RunIndex:
             await asyncio.sleep(POLL_S)
 
     async def caught_up(self, seq: int, timeout_s: float) -> bool:
-        """Return once everything up to this sequence of the log is in the index, or after `timeout_s`: whether it is."""
+        """Return once everything up to this sequence of the log is in the index, or after `timeout_s`: whether it
+        is."""
         deadline = time.monotonic() + timeout_s
         while self._progress() < seq:
             if time.monotonic() >= deadline:
@@ -75,10 +76,11 @@ class RunIndex:
         cursor: str | None = None,
         prefix: str | None = None,
     ) -> Page:
-        """The newest runs that match, at most `limit`: of one workflow, in one of these statuses, created within these bounds,
-        with an id that begins with `prefix` (hexadecimal characters).
+        """The newest runs that match, at most `limit`: of one workflow, in one of these statuses, created within these
+        bounds, with an id that begins with `prefix` (hexadecimal characters).
 
-        The bounds are RFC 3339 and belong to the range. Raises Invalid for a bad bound or cursor, Unavailable without a file.
+        The bounds are RFC 3339 and belong to the range. Raises Invalid for a bad bound or cursor, Unavailable without a
+        file.
         """
         first = _instant("after", after, -INSTANT_US_MAX)
         last = min((_instant("before", before, INSTANT_US_MAX), AFTER_ANY_ID), _place(cursor))
@@ -88,7 +90,12 @@ class RunIndex:
         return Page([run_id for _, run_id in found[:limit]], _cursor(found[limit - 1]) if len(found) > limit else None)
 
     def count_matching(
-        self, workflow: str, status: frozenset[str], after: str | None = None, before: str | None = None, cursor: str | None = None
+        self,
+        workflow: str,
+        status: frozenset[str],
+        after: str | None = None,
+        before: str | None = None,
+        cursor: str | None = None,
     ) -> int:
         """How many runs `query` would give beyond `cursor`. Raises as `query`."""
         first = _instant("after", after, -INSTANT_US_MAX)
@@ -102,12 +109,14 @@ class RunIndex:
             return file.statuses(run_ids)
 
     def count(self, workflow: str | None = None) -> dict[str, int]:
-        """How many runs (of one workflow) are in each status; those without any are left out. Raises Unavailable without a file."""
+        """How many runs (of one workflow) are in each status; those without any are left out. Raises Unavailable
+        without a file."""
         with self._reading() as file:
             return file.count(workflow)
 
     def totals(self) -> dict[tuple[str, str], int]:
-        """How many runs there are by workflow and status; workflows beyond the 100 largest together. Raises Unavailable without a file."""
+        """How many runs there are by workflow and status; workflows beyond the 100 largest together. Raises Unavailable
+        without a file."""
         with self._reading() as file:
             totals = file.totals()
         runs = Counter[str]()
@@ -128,7 +137,8 @@ class RunIndex:
             return Progress()
 
     def reruns(self, run_ids: Collection[str]) -> dict[str, str]:
-        """The latest run that was started in place of each of these, where there is one. Raises Unavailable without a file."""
+        """The latest run that was started in place of each of these, where there is one. Raises Unavailable without a
+        file."""
         with self._reading() as file:
             return file.reruns(run_ids)
 

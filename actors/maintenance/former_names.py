@@ -1,7 +1,8 @@
 """After an upgrade: what waits under a name of a former version goes to where it is looked for today.
 
-That version queued the tasks of type `a` with group `b` with those of type `a.b`, and left the dots in worker ids. Which is meant, only the
-run's definition says. Looking for them is done by every engine, and may be done twice: what is moved twice is carried out twice at most.
+That version queued the tasks of type `a` with group `b` with those of type `a.b`, and left the dots in worker ids.
+Which is meant, only the run's definition says. Looking for them is done by every engine, and may be done twice: what is
+moved twice is carried out twice at most.
 """
 
 from __future__ import annotations
@@ -58,7 +59,8 @@ class Look:
         self._from = dict.fromkeys(AMBIGUOUS, 1)
 
     async def move(self, stored_before: float) -> int:
-        """Move what was stored before this time (the broker's) under another name; returns how many. Raises Unavailable."""
+        """Move what was stored before this time (the broker's) under another name; returns how many. Raises
+        Unavailable."""
         moved = 0
         for stream, from_seq in list(self._from.items()):
             page = await self._store.former_names.ambiguous(stream, from_seq)
@@ -66,7 +68,9 @@ class Look:
             if old:
                 misnamed = await self._misnamed(stream, old)
                 done = await (self._move_queued(misnamed) if stream == names.TASKS else self._move_bound(misnamed))
-                self._from[stream] = min((one.stored.seq for one in misnamed if one.stored.seq not in done), default=old[-1].seq + 1)
+                self._from[stream] = min(
+                    (one.stored.seq for one in misnamed if one.stored.seq not in done), default=old[-1].seq + 1
+                )
                 moved += len(done)
         return moved
 
@@ -92,7 +96,11 @@ class Look:
         wanted = step.status in STEP_OUT and (step.attempts, step.iteration) == (task.attempt, task.iteration)
         if stream == names.TASKS:
             subject = names.task_subject(plan.task, run.run_id, plan.group)
-            return None if subject == stored.subject else _Misnamed(stored, task, subject if wanted else None, plan.task, None)
+            return (
+                None
+                if subject == stored.subject
+                else _Misnamed(stored, task, subject if wanted else None, plan.task, None)
+            )
         worker_id = step.sticky or run.bound
         if worker_id is None or names.sticky_subject(plan.task, worker_id, run.run_id) == stored.subject:
             return None

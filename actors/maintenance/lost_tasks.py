@@ -1,7 +1,9 @@
-"""Strays: tasks that a worker had begun for a run bound to it, and does not hold any more. The run's engine gives them to others.
+"""Strays: tasks that a worker had begun for a run bound to it, and does not hold any more. The run's engine gives them
+to others.
 
-Nobody but that worker asks for its tasks. So one that died after it had begun would never be missed; and it seldom comes back under the
-same id. Looking for them is done by every engine, and may be done twice: a task goes to one of those who look.
+Nobody but that worker asks for its tasks. So one that died after it had begun would never be missed; and it seldom
+comes back under the same id. Looking for them is done by every engine, and may be done twice: a task goes to one of
+those who look.
 """
 
 from __future__ import annotations
@@ -53,9 +55,12 @@ async def return_strays(store: Store, rest: Rest = at_once) -> int:
 
 
 async def _may_have_begun(store: Store, run_ids: Sequence[str]) -> list[str]:
-    """Those of the runs of which a bound worker has begun something by their snapshots, or which have none: the others only wait."""
+    """Those of the runs of which a bound worker has begun something by their snapshots, or which have none: the others
+    only wait."""
     found = await snapshots(store, run_ids)
-    return [run_id for run_id in run_ids if (run := found.get(run_id)) is None or any(map(_is_begun, run.steps.values()))]
+    return [
+        run_id for run_id in run_ids if (run := found.get(run_id)) is None or any(map(_is_begun, run.steps.values()))
+    ]
 
 
 def _is_begun(step: StepState) -> bool:
@@ -63,7 +68,8 @@ def _is_begun(step: StepState) -> bool:
 
 
 async def _begun(store: Store, run: Run) -> list[tuple[tuple[str, str], Execution, str]]:
-    """What the worker of a softly bound run has begun: task type and worker, execution, and what is to be said if it is lost."""
+    """What the worker of a softly bound run has begun: task type and worker, execution, and what is to be said if it is
+    lost."""
     try:
         workflow = await store.definitions.load(run.workflow_id, run.digest)
     except NotFound:
@@ -71,7 +77,11 @@ async def _begun(store: Store, run: Run) -> list[tuple[tuple[str, str], Executio
     if workflow.sticky != "soft" or run.ended:
         return []
     return [
-        ((workflow.steps[step_id].task, step.sticky), (run.run_id, step_id, step.attempts, step.iteration), lost_timer(step_id, step))
+        (
+            (workflow.steps[step_id].task, step.sticky),
+            (run.run_id, step_id, step.attempts, step.iteration),
+            lost_timer(step_id, step),
+        )
         for step_id, step in run.steps.items()
         if step.sticky is not None and _is_begun(step)
     ]
@@ -91,5 +101,7 @@ async def _returned(store: Store, worker_id: str, begun: Mapping[Execution, str]
     log.warning("worker_lost_task", run_id=found.run_id, step_id=found.step_id, worker_id=worker_id)
     ref = TimerRef(timer=timer, step_id=found.step_id, attempt=found.attempt)
     await store.history.append(TimerFired(run_id=found.run_id, timestamp=rfc3339(time.time()), payload=ref))
-    await delivery.ack()  # last: a crash before this line brings it to the next look, and the run knows what it has heard
+    await (
+        delivery.ack()
+    )  # last: a crash before this line brings it to the next look, and the run knows what it has heard
     return True

@@ -1,6 +1,8 @@
-"""Schedules that the broker should have published and did not, because it had no room at that time: they are given to it again.
+"""Schedules that the broker should have published and did not, because it had no room at that time: they are given to
+it again.
 
-Looking for them is done by every engine, and may be done twice: each is replaced by compare-and-swap, and published once.
+Looking for them is done by every engine, and may be done twice: each is replaced by compare-and-swap, and published
+once.
 """
 
 from __future__ import annotations
@@ -29,6 +31,7 @@ async def keep_on_time(store: Store) -> NoReturn:
 
 
 async def repeat_overdue(store: Store, grace_s: float = GRACE_S) -> int:
-    """Have the broker publish what should have come so long ago; returns how many schedules those were. Raises Unavailable."""
+    """Have the broker publish what should have come so long ago; returns how many schedules those were. Raises
+    Unavailable."""
     before = await store.history.now() - grace_s
     return sum([await store.schedules.repeat(one) async for one in store.schedules.due_before(before)])

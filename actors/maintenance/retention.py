@@ -45,13 +45,15 @@ async def remove_aids(store: Store, rest: Rest = at_once) -> None:
 
 
 async def _seem_ended(store: Store, run_ids: Sequence[str]) -> list[str]:
-    """Those of the runs that have ended by their snapshots, which are written at that moment, or have none: the others only wait."""
+    """Those of the runs that have ended by their snapshots, which are written at that moment, or have none: the others
+    only wait."""
     found = await snapshots(store, run_ids)
     return [run_id for run_id in run_ids if (run := found.get(run_id)) is None or run.ended]
 
 
 async def remove_old_runs(store: Store, index: Path, ended_before: float, rest: Rest = at_once) -> int:
-    """Delete all that is kept of runs that ended before this time (the broker's, s since the epoch); returns how many those were."""
+    """Delete all that is kept of runs that ended before this time (the broker's, s since the epoch); returns how many
+    those were."""
     removed, cursor = 0, None
     with closing(RunIndex(index)) as reader:
         while True:
@@ -65,7 +67,9 @@ async def remove_old_runs(store: Store, index: Path, ended_before: float, rest: 
 
 async def _remove(store: Store, index: Path, run_ids: list[str], ended_before: float) -> int:
     runs = await load_many(store, run_ids)
-    old = [run.run_id for run in runs if _ended_before(run, ended_before) and await _ends_before(store, run, ended_before)]
+    old = [
+        run.run_id for run in runs if _ended_before(run, ended_before) and await _ends_before(store, run, ended_before)
+    ]
     for run_id in old:
         await store.remove_run(run_id)
     gone = [*old, *(set(run_ids) - {run.run_id for run in runs})]
@@ -80,6 +84,7 @@ def _ended_before(run: Run, at: float) -> bool:
 
 
 async def _ends_before(store: Store, run: Run, at: float) -> bool:
-    """Whether the broker says so, too: the times in a run are those of whoever reported them, and that host's clock may be wrong."""
+    """Whether the broker says so, too: the times in a run are those of whoever reported them, and that host's clock may
+    be wrong."""
     last = await store.history.at(run.run_id, run.seq)
     return last is None or last.at < at  # its log may be gone before it

@@ -1,4 +1,5 @@
-"""Looking after the store in rounds: what nobody waits for takes a small share of the time, however much there is to look at."""
+"""Looking after the store in rounds: what nobody waits for takes a small share of the time, however much there is to
+look at."""
 
 from __future__ import annotations
 
@@ -21,7 +22,8 @@ log = get_logger()
 
 
 async def rounds(name: str, look: Callable[[Rest], Coroutine[Any, Any, object]], every_s: float) -> NoReturn:
-    """Look for ever, `every_s` after the last round, or later when there is so much to do. An error ends its round, and only that."""
+    """Look for ever, `every_s` after the last round, or later when there is so much to do. An error ends its round, and
+    only that."""
     pace = _Pace(every_s)
     while True:
         await asyncio.sleep(max(every_s, pace.owed_s()))

@@ -1,7 +1,8 @@
-"""Tasks of hard sticky runs whose worker takes tasks of other types and none of theirs: their steps fail, for they would wait for ever.
+"""Tasks of hard sticky runs whose worker takes tasks of other types and none of theirs: their steps fail, for they
+would wait for ever.
 
-A worker that is away takes none at all, and is waited for. One that starts or stops has some of its consumers for a moment: so it is looked
-at for a while. Looking is done by every engine, and may be done twice: a step fails once.
+A worker that is away takes none at all, and is waited for. One that starts or stops has some of its consumers for a
+moment: so it is looked at for a while. Looking is done by every engine, and may be done twice: a step fails once.
 """
 
 from __future__ import annotations
@@ -46,14 +47,17 @@ class Look:
         self._since: dict[tuple[str, str], float] = {}
 
     async def fail(self, now: float) -> int:
-        """Fail the steps that have waited in vain for PATIENCE_S at `now` (s, of any clock); returns how many. Raises Unavailable."""
+        """Fail the steps that have waited in vain for PATIENCE_S at `now` (s, of any clock); returns how many. Raises
+        Unavailable."""
         waiting = await self._store.sticky_tasks.waiting()
         if not waiting:
             self._since = {}
             return 0
         taken = await self._store.sticky_tasks.taken()
         workers = taken.workers()
-        vain = [(task, worker_id) for task, worker_id in waiting if worker_id in workers and not taken.has(task, worker_id)]
+        vain = [
+            (task, worker_id) for task, worker_id in waiting if worker_id in workers and not taken.has(task, worker_id)
+        ]
         self._since = {queue: self._since.get(queue, now) for queue in vain}
         due = [queue for queue, since in self._since.items() if now - since >= PATIENCE_S]
         return sum([await self._fail(*queue, waiting[queue]) for queue in due])
@@ -68,7 +72,9 @@ class Look:
                     continue
                 waits = step.status in STEP_OUT and not run.ended
                 if waits and workflow.sticky == "hard" and step.sticky == worker_id:
-                    log.warning("worker_takes_no_such_task", run_id=run.run_id, step_id=step_id, worker_id=worker_id, task=task)
+                    log.warning(
+                        "worker_takes_no_such_task", run_id=run.run_id, step_id=step_id, worker_id=worker_id, task=task
+                    )
                     await self._store.history.append(_failure(run, step_id, step, error))
                     failed += 1
                 elif waits:  # a soft one, which does not wait for long

@@ -1,8 +1,8 @@
 """Who is there: this shard tells that it is alive, and judges from what it sees which others are.
 
-No clock of another machine is trusted. A shard may act for LEASE_S from the sending of its last sign of life that the broker has stored;
-others take it for dead after they have seen no new one for SILENCE_S, which is longer and begins later. They count only time in which
-their own signs of life were stored: while the broker is away, nobody can tell.
+No clock of another machine is trusted. A shard may act for LEASE_S from the sending of its last sign of life that the
+broker has stored; others take it for dead after they have seen no new one for SILENCE_S, which is longer and begins
+later. They count only time in which their own signs of life were stored: while the broker is away, nobody can tell.
 """
 
 from __future__ import annotations
@@ -84,23 +84,32 @@ class Membership:
         self.lease.end()
 
     async def living(self, view: View) -> list[Member]:
-        """Those of the view that are alive, this shard among them. Who has been silent for too long is removed. Raises Unavailable."""
+        """Those of the view that are alive, this shard among them. Who has been silent for too long is removed. Raises
+        Unavailable."""
         self._count(view)
         silent = {member_id for member_id, heard in self._heard.items() if heard.silent_s >= SILENCE_S}
         for member_id in silent | self._ended(view, ()):
             listed = view.members[member_id].member
-            log.warning("shard_gone", shard=listed.shard, host=listed.host, member=member_id, silent=member_id in silent)
+            log.warning(
+                "shard_gone", shard=listed.shard, host=listed.host, member=member_id, silent=member_id in silent
+            )
             await self._remove(view, member_id)
         others = [listed.member for member_id, listed in view.members.items() if member_id != self.me.id]
         return [self.me, *others]
 
     def _ended(self, view: View, places: Collection[str]) -> set[str]:
-        """Those whose place is known to be empty. Asked after they were listed: who has left its place since will not come back."""
+        """Those whose place is known to be empty. Asked after they were listed: who has left its place since will not
+        come back."""
         empty = {*places, *self._dead()}
-        return {member_id for member_id, listed in view.members.items() if listed.member.place in empty and member_id != self.me.id}
+        return {
+            member_id
+            for member_id, listed in view.members.items()
+            if listed.member.place in empty and member_id != self.me.id
+        }
 
     def _count(self, view: View) -> None:
-        """Add the time since the last count to the silence of those who did not speak; if this shard itself could, meanwhile."""
+        """Add the time since the last count to the silence of those who did not speak; if this shard itself could,
+        meanwhile."""
         at, heard = now(), self._heard
         counts = self._renewals > self._counted
         for member_id in heard.keys() - view.members.keys():

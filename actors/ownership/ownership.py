@@ -1,8 +1,9 @@
 """What a shard owns, kept to what it shall own: it takes partitions over, and hands them over, as shards come and go.
 
-Every shard looks at who is there and computes for itself who shall own what (placement.py). A partition moves in two steps: its owner
-hands it over and says so in its claim, then the one that shall have it takes the claim. Of an owner that is gone the claim is taken from.
-Claims change by compare-and-swap only, so whatever each of them thinks, a partition has one owner.
+Every shard looks at who is there and computes for itself who shall own what (placement.py). A partition moves in two
+steps: its owner hands it over and says so in its claim, then the one that shall have it takes the claim. Of an owner
+that is gone the claim is taken from. Claims change by compare-and-swap only, so whatever each of them thinks, a
+partition has one owner.
 """
 
 from __future__ import annotations
@@ -87,24 +88,33 @@ class Ownership:
         return sum(listed.member.engine == self._members.me.engine for listed in view.members.values())
 
     async def _look(self) -> None:
-        """One step towards what shall be. Raises Unavailable, and with it what was not done is left to the next look."""
+        """One step towards what shall be. Raises Unavailable, and with it what was not done is left to the next
+        look."""
         view = await self._store.owners.read()
         living = await self._members.living(view)
         if self._members.me.engine in view.drained:
             await self._members.withdraw()
         wanted = self._wanted(living, view.drained)
         self._compare(view)
-        mute = [number for number, mine in self._mine.items() if number in wanted and self._is_mute(mine.claim.consumer)]
+        mute = [
+            number for number, mine in self._mine.items() if number in wanted and self._is_mute(mine.claim.consumer)
+        ]
         taking = [n for n in wanted if self._is_free(n, view) and n not in self._shard.partitions and n not in mute]
         leaving = [number for number in self._mine if number not in wanted]
         if leaving and not (self._members.me.draining or self._is_settled()):
             leaving = []
         if any(number not in view.claims for number in taking):
             await self._assume_claims(view)
-        steps = [*map(self._hand_over, leaving), *(self._take(number, view) for number in taking), *map(self._change_consumer, mute)]
+        steps = [
+            *map(self._hand_over, leaving),
+            *(self._take(number, view) for number in taking),
+            *map(self._change_consumer, mute),
+        ]
         await self._all(steps)
         if taking or mute:
-            await self._store.consumers.remove_former({number: mine.claim.consumer for number, mine in self._mine.items()})
+            await self._store.consumers.remove_former(
+                {number: mine.claim.consumer for number, mine in self._mine.items()}
+            )
         if taking or leaving:
             log.info("partitions_moved", shard=self._members.me.shard, taken=len(taking), handed_over=len(leaving))
 
@@ -142,7 +152,8 @@ class Ownership:
         return found is None or not found.claim.owner or number in self._mine or found.claim.owner not in view.members
 
     async def _assume_claims(self, view: View) -> None:
-        """Of partitions that nobody has ever claimed, or whose claims were lost, what was handled before is known by their consumers."""
+        """Of partitions that nobody has ever claimed, or whose claims were lost, what was handled before is known by
+        their consumers."""
         latest = await self._store.consumers.latest()
         for number in range(PARTITIONS):
             view.claims.setdefault(number, Claimed(Claim(consumer=latest.get(number, ""), log=self._log), 0))
@@ -160,7 +171,8 @@ class Ownership:
         reached("handover.owned")
 
     async def _claim(self, number: int, former: Claimed, handed_over: bool) -> Claimed:
-        """Have the partition as from now. What was not handed over gets a consumer of its own: see broker/streams/consumers.py."""
+        """Have the partition as from now. What was not handed over gets a consumer of its own: see
+        broker/streams/consumers.py."""
         me = self._members.me.id
         if handed_over:
             claim = Claim(me, former.claim.consumer, former.claim.start, self._log)
@@ -179,11 +191,13 @@ class Ownership:
         return mine
 
     def _is_mute(self, consumer: str) -> bool:
-        """Whether it may have lost its leader for good, as when two nodes of a broker cluster die one right after the other."""
+        """Whether it may have lost its leader for good, as when two nodes of a broker cluster die one right after the
+        other."""
         return self._store.consumers.silent_s(consumer) > CONSUMER_SILENT_S
 
     async def _change_consumer(self, number: int) -> None:
-        """Go on by another consumer from what is handled; unless the whole history is away, or this one answers again."""
+        """Go on by another consumer from what is handled; unless the whole history is away, or this one answers
+        again."""
         mine = self._mine[number]
         await self._store.history.last_seq()
         with suppress(Unavailable):
@@ -218,17 +232,25 @@ class Ownership:
 
 def _next_consumer(number: int, former: Claimed) -> str:
     """The name of a consumer that has never been, after that of the former claim."""
-    return names.engine_consumer(number, max(former.revision, names.engine_consumer_parts(former.claim.consumer)[1] + 1))
+    return names.engine_consumer(
+        number, max(former.revision, names.engine_consumer_parts(former.claim.consumer)[1] + 1)
+    )
 
 
 @asynccontextmanager
 async def open_shard(
-    store: Store, me: Member, sample_ratio: float = 0.0, *, siblings: int = 1, dead: Callable[[], Collection[str]] = frozenset
+    store: Store,
+    me: Member,
+    sample_ratio: float = 0.0,
+    *,
+    siblings: int = 1,
+    dead: Callable[[], Collection[str]] = frozenset,
 ) -> AsyncIterator[Shard]:
     """A shard that works as long as its lease is good (`shard.lease.over`), for the time of the block.
 
-    It begins when it has taken what was free; leaving it in peace hands everything over: written and acknowledged. Spans are written
-    of the share `sample_ratio` of its runs. `siblings` are the shards that start together, `dead` says which places are empty now.
+    It begins when it has taken what was free; leaving it in peace hands everything over: written and acknowledged.
+    Spans are written of the share `sample_ratio` of its runs. `siblings` are the shards that start together, `dead`
+    says which places are empty now.
     """
     lease = Lease()
     shard, members = Shard(store, me.shard, lease, sample_ratio), Membership(store.owners, me, lease, dead)
@@ -262,7 +284,8 @@ async def open_shard(
 
 
 async def _leave(ownership: Ownership, members: Membership, looking: asyncio.Task[None], store: Store) -> None:
-    """In peace, if there is still something to hand over; otherwise without the last words that may not have left yet."""
+    """In peace, if there is still something to hand over; otherwise without the last words that may not have left
+    yet."""
     if members.lease.over.is_set() or not members.lease.good:  # whoever has noticed: timers and ticks look at it, too
         log.warning("lease_lost", shard=members.me.shard, member=members.me.id)
         store.broker.forget_unwritten()

@@ -1,4 +1,5 @@
-"""Which shard shall own which partitions: a pure function of who is there, so that all shards come to the same answer."""
+"""Which shard shall own which partitions: a pure function of who is there, so that all shards come to the same
+answer."""
 
 from __future__ import annotations
 
@@ -11,13 +12,15 @@ from penstock.config.limits import PARTITIONS
 def placed(places: Collection[str]) -> dict[str, frozenset[int]]:
     """The partitions of each place: every partition belongs to exactly one, and no place has two more than another.
 
-    Rendezvous hashing: each place draws a score for each partition, and the highest one that has room gets it. A run's partition
-    never changes; when places come and go, few partitions move that need not.
+    Rendezvous hashing: each place draws a score for each partition, and the highest one that has room gets it. A run's
+    partition never changes; when places come and go, few partitions move that need not.
     """
     least, larger = divmod(PARTITIONS, max(1, len(places)))
     found: dict[str, set[int]] = {place: set() for place in places}
     left = set(range(PARTITIONS))
-    for _, place, number in sorted(((_score(place, number), place, number) for place in found for number in left), reverse=True):
+    for _, place, number in sorted(
+        ((_score(place, number), place, number) for place in found for number in left), reverse=True
+    ):
         mine = found[place]
         if number not in left or len(mine) > least or (len(mine) == least and not larger):
             continue

@@ -1,7 +1,7 @@
 """Places of shards on this machine: files of the data directory, each locked by the process that has the place.
 
-The system ends a lock together with the process that holds it, however that ends. So whoever has the lock knows that the place's former
-shard is dead, and need not wait for its lease to be over.
+The system ends a lock together with the process that holds it, however that ends. So whoever has the lock knows that
+the place's former shard is dead, and need not wait for its lease to be over.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""What runs in the engine's child processes: a shard, or the follower of the run index. Each ends in peace on SIGTERM."""
+"""What runs in the engine's child processes: a shard, or the follower of the run index. Each ends in peace on
+SIGTERM."""
 
 from __future__ import annotations
 
@@ -57,15 +58,16 @@ log = get_logger()
 
 
 def run_shard(settings: Settings, number: int, engine: str, relay: Relay | None, parent: int) -> None:
-    """One shard of this engine: the actors of the runs in its partitions. With a `relay` it reports for the supervisor, too."""
+    """One shard of this engine: the actors of the runs in its partitions. With a `relay` it reports for the supervisor,
+    too."""
     # Hundreds of thousands of live objects: the collector's full passes would cost more than they find.
     gc.set_threshold(100_000, 50, 100)
     _main(settings, f"shard-{number}", parent, lambda stop: _shard(settings, number, engine, relay, stop))
 
 
 def run_services(settings: Settings, relay: Relay, triggers: bool, parent: int) -> None:
-    """The run index's follower, upkeep, and perhaps the triggers. It yields to the processes that move runs: readers wait for it,
-    runs do not."""
+    """The run index's follower, upkeep, and perhaps the triggers. It yields to the processes that move runs: readers
+    wait for it, runs do not."""
     os.nice(INDEX_NICENESS)
     _main(settings, "services", parent, lambda stop: _services(settings, relay, triggers, stop))
 
@@ -76,7 +78,8 @@ def run_triggers(settings: Settings, parent: int) -> None:
 
 
 async def _shard(settings: Settings, number: int, engine: str, relay: Relay | None, stop: asyncio.Event) -> None:
-    """Life after life, each with a connection of its own: what a life whose lease is over had under way ends with it."""
+    """Life after life, each with a connection of its own: what a life whose lease is over had under way ends with
+    it."""
     with occupied(settings.broker.data_dir) as place:
         patience_s, told = BROKER_PATIENCE_S, False
         while not stop.is_set():
@@ -100,7 +103,9 @@ async def _life(settings: Settings, me: Member, relay: Relay | None, stop: async
     async with (
         open_store(settings.broker, process, patience_s) as store,
         reporting(store, Numbers(process, store.meters, relay), secret_values(settings)),
-        open_shard(store, me, settings.telemetry.sample_ratio, siblings=engine.shards, dead=lambda: free_places(data_dir)) as shard,
+        open_shard(
+            store, me, settings.telemetry.sample_ratio, siblings=engine.shards, dead=lambda: free_places(data_dir)
+        ) as shard,
     ):
         await first_of(stop.wait(), shard.lease.over.wait(), name="shard_life")
 

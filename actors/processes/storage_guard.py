@@ -1,7 +1,8 @@
-"""Watching what the embedded broker stores on: when that does not work, everybody is told, and it is repaired as soon as it can be.
+"""Watching what the embedded broker stores on: when that does not work, everybody is told, and it is repaired as soon
+as it can be.
 
-A broker whose write failed has to be started again, once the disk takes bytes: all that it acknowledged is in its files. What
-was removed from the disk is lost, and its runs with it; the service then begins anew, and says so.
+A broker whose write failed has to be started again, once the disk takes bytes: all that it acknowledged is in its
+files. What was removed from the disk is lost, and its runs with it; the service then begins anew, and says so.
 """
 
 from __future__ import annotations
@@ -30,9 +31,14 @@ class StorageGuard:
     """Owned by the supervisor's process, which calls `watch` between its waits."""
 
     def __init__(
-        self, broker: EmbeddedBroker, settings: BrokerSettings, notice: Notice, restart: Callable[[Collection[str]], None]
+        self,
+        broker: EmbeddedBroker,
+        settings: BrokerSettings,
+        notice: Notice,
+        restart: Callable[[Collection[str]], None],
     ) -> None:
-        """`settings` lead to the broker. `restart` ends children and has them started again: those of these names, or all."""
+        """`settings` lead to the broker. `restart` ends children and has them started again: those of these names, or
+        all."""
         self._broker, self._settings, self._notice, self._restart = broker, settings, notice, restart
         self._next_look = 0.0
         self._since: float | None = None
@@ -93,7 +99,11 @@ class StorageGuard:
         self._tell(data.misplaced() or f"the data directory {data.path} was removed: all that was stored in it is lost")
         assert self._since is not None
         if not data.misplaced() and time.monotonic() - self._since >= GONE_S:
-            log.error("data_lost", data_dir=str(data.path), hint="workflows and runs are gone; the service begins with an empty store")
+            log.error(
+                "data_lost",
+                data_dir=str(data.path),
+                hint="workflows and runs are gone; the service begins with an empty store",
+            )
             data.give_up()
             self._restart(())
 

@@ -16,7 +16,9 @@ from penstock.config.logging import get_logger
 
 BACKOFF_S_MIN = 0.1
 BACKOFF_S_MAX = 5.0
-NOT_STARTED_S = 0.5  # until another attempt, when nothing was started at all: that costs nothing, and soon may be possible
+NOT_STARTED_S = (
+    0.5  # until another attempt, when nothing was started at all: that costs nothing, and soon may be possible
+)
 STOPPING = (signal.SIGTERM, signal.SIGINT)
 STEADY_S = 10.0  # a child that lived this long is started again without delay
 
@@ -39,8 +41,8 @@ class Process(Protocol):
 
 @dataclass
 class Child:
-    """One place in the process tree. `stage` orders the end: lower stages end first. `grace_s` is until SIGKILL. `problem` is why it
-    could not be started the last time."""
+    """One place in the process tree. `stage` orders the end: lower stages end first. `grace_s` is until SIGKILL.
+    `problem` is why it could not be started the last time."""
 
     name: str
     start: Callable[[], Process]
@@ -68,7 +70,8 @@ class Supervisor:
         os.set_blocking(self._waker, False)
 
     def run(self, *watches: Callable[[], float | None]) -> None:
-        """Keep every child alive until SIGTERM or SIGINT. Each of `watches` is called between waits, and says when next (s, or None)."""
+        """Keep every child alive until SIGTERM or SIGINT. Each of `watches` is called between waits, and says when next
+        (s, or None)."""
         for number in STOPPING:
             signal.signal(number, self._stop)
         try:
@@ -81,11 +84,14 @@ class Supervisor:
                 self._relay.pass_on()
         finally:
             self._end()
-            for number in STOPPING:  # this process has nothing left to stop, and would die of another one on its way out
+            for (
+                number
+            ) in STOPPING:  # this process has nothing left to stop, and would die of another one on its way out
                 signal.signal(number, signal.SIG_IGN)
 
     def restart(self, names: Collection[str]) -> None:
-        """End the children of these names, all of them if none is given, and have each started again when they have ended."""
+        """End the children of these names, all of them if none is given, and have each started again when they have
+        ended."""
         group = [child for child in self._children if child.alive and (not names or child.name in names)]
         begin = time.monotonic()
         for child in group:
@@ -110,7 +116,9 @@ class Supervisor:
 
     def _wait(self, timeout_s: float | None) -> None:
         """Until a child ends, a signal comes, or the time is over; at once when a child is to be started."""
-        alive = [child for child in self._children if child.alive]  # asked once: one that ends meanwhile shows by its sentinel
+        alive = [
+            child for child in self._children if child.alive
+        ]  # asked once: one that ends meanwhile shows by its sentinel
         due = [child.start_again_at for child in self._children if child not in alive]
         if due:
             until = max(0.0, min(due) - time.monotonic())

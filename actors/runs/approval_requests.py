@@ -1,4 +1,5 @@
-"""What the engine does for a step that a person decides: the request with its one-time token, and the word to whoever may decide.
+"""What the engine does for a step that a person decides: the request with its one-time token, and the word to whoever
+may decide.
 
 The decision is the control plane's (control/approvals.py).
 """
@@ -31,7 +32,8 @@ class Kept(Struct, frozen=True):
 
 
 class Notice(Struct, frozen=True, omit_defaults=True):
-    """What the subject of the definition is told. `path` is where the decision goes, with action and token in its query."""
+    """What the subject of the definition is told. `path` is where the decision goes, with action and token in its
+    query."""
 
     run_id: str
     workflow: str
@@ -54,12 +56,17 @@ def approval_request(run: Run, command: RequestApproval) -> ApprovalRequested:
         metadata=command.metadata,
     )
     return ApprovalRequested(
-        run_id=run.run_id, step_id=command.step_id, timestamp=rfc3339(time.time()), attempt_number=command.attempt, payload=request
+        run_id=run.run_id,
+        step_id=command.step_id,
+        timestamp=rfc3339(time.time()),
+        attempt_number=command.attempt,
+        payload=request,
     )
 
 
 async def open_approval(store: Store, run: Run, command: OpenApproval) -> None:
-    """Keep the hash of the token that the log holds, and tell the subject, perhaps more than once. Raises Unavailable."""
+    """Keep the hash of the token that the log holds, and tell the subject, perhaps more than once. Raises
+    Unavailable."""
     request = command.request
     kept = Kept(token_hash(request.token), command.attempt, request.expires_at)
     await store.approval_tokens.send(names.step_key(run.run_id, command.step_id), msgspec.json.encode(kept))

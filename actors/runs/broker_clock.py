@@ -7,10 +7,11 @@ import time
 
 
 class BrokerClock:
-    """Owned by one shard. Never ahead of the clock that it shows, as it was last seen; behind it by what that sight took to arrive.
+    """Owned by one shard. Never ahead of the clock that it shows, as it was last seen; behind it by what that sight
+    took to arrive.
 
-    Not the best sight counts but the last one: the broker's clock may be set back, and another node may come to lead, whose clock
-    is behind. It also leaves both clocks no time to drift apart.
+    Not the best sight counts but the last one: the broker's clock may be set back, and another node may come to lead,
+    whose clock is behind. It also leaves both clocks no time to drift apart.
     """
 
     def __init__(self) -> None:

@@ -48,8 +48,8 @@ log = get_logger()
 async def perform(shard: Shard, run: Run, commands: list[Command], since: float, mail: Sequence[Mail] = ()) -> None:
     """Carry out the commands, which `mail` has caused; returns when the broker has everything.
 
-    `since` is when that was received. What can never be sent (too large, or not there any more) fails the run with a text that says
-    so. Raises Unavailable for any other refusal too: once its cause is mended, the run goes on.
+    `since` is when that was received. What can never be sent (too large, or not there any more) fails the run with a
+    text that says so. Raises Unavailable for any other refusal too: once its cause is mended, the run goes on.
     """
     shard.lease.check()
     outputs = Outputs(shard.store, run.run_id, mail)
@@ -64,7 +64,9 @@ async def perform(shard: Shard, run: Run, commands: list[Command], since: float,
                 await shard.store.publisher.room()
                 shard.lease.check()
             if isinstance(command, WithdrawTask | WithdrawSticky):
-                await _stored(answers)  # it takes back what is queued, and a command just before it may have queued something
+                await _stored(
+                    answers
+                )  # it takes back what is queued, and a command just before it may have queued something
                 shard.lease.check()
             answers.append(await _order(shard, run, command, since, outputs))
             reached("shard.command_sent")
@@ -89,7 +91,9 @@ async def _stored(answers: list[asyncio.Future[bytes] | None]) -> None:
     answers.clear()
 
 
-async def _order(shard: Shard, run: Run, command: Command, since: float, outputs: Outputs) -> asyncio.Future[bytes] | None:
+async def _order(
+    shard: Shard, run: Run, command: Command, since: float, outputs: Outputs
+) -> asyncio.Future[bytes] | None:
     """Send one command; a future stands for an answer that is still to come."""
     match command:
         case DispatchTask():
@@ -162,7 +166,8 @@ async def _complete(shard: Shard, run: Run, command: CompleteRun, outputs: Outpu
 
 
 def _send_end(shard: Shard, run: Run, event: WorkflowCompleted | WorkflowFailed) -> asyncio.Future[bytes]:
-    """Readers may believe an end of the run as it is now. One of before its last resumption is for `advance` to refuse."""
+    """Readers may believe an end of the run as it is now. One of before its last resumption is for `advance` to
+    refuse."""
     history = shard.store.history
     return history.send_end(event, run.seq) if event.payload.resumes == run.resumes else history.send(event)
 

@@ -27,7 +27,9 @@ from penstock.engine.run.workflow import Workflow
 
 READS_AT_ONCE = 64
 YOUNG_S = SNAPSHOT_AFTER_S  # it must stay below the broker's 5 s window for repeated message ids: see Shard.is_new
-FINAL = frozenset({RunStatus.COMPLETED, RunStatus.CANCELLED})  # no event changes such a run; a failed one may be resumed
+FINAL = frozenset(
+    {RunStatus.COMPLETED, RunStatus.CANCELLED}
+)  # no event changes such a run; a failed one may be resumed
 
 FAILED: list[Command] = []
 
@@ -39,8 +41,8 @@ log = get_logger()
 
 class Loaded(Struct, frozen=True):
     """`due` are the commands of the events beyond the snapshot: nobody knows whether they were carried out. Doing them
-    again is safe. `revision` is the snapshot's (0: there is none). `beyond` counts the events folded on top of it. `last_seq` is
-    the last sequence of the run's history (0: it has none), for an append that expects it."""
+    again is safe. `revision` is the snapshot's (0: there is none). `beyond` counts the events folded on top of it.
+    `last_seq` is the last sequence of the run's history (0: it has none), for an append that expects it."""
 
     run: Run | None
     revision: int
@@ -76,15 +78,18 @@ async def load(store: Store, run_id: str, snapshot: Entry | None = None, on_fold
             if on_fold is not None:
                 on_fold(workflow, before, run, record)
     if workflow is None and entry is not None:
-        formats.check(entry.value)  # without its beginning in the log, all there is of the run is a newer version's snapshot
+        formats.check(
+            entry.value
+        )  # without its beginning in the log, all there is of the run is a newer version's snapshot
     revision = entry.revision if entry else 0
     due = () if run is None else tuple(command for command in commands if still_due(run, command))
     return Loaded(run, revision, beyond, due, workflow, last_seq)
 
 
 def advance_safely(workflow: Workflow, run: Run | None, record: Record) -> tuple[Run | None, list[Command]]:
-    """`advance`; an event that makes it fail, which is a bug, counts as one that does not apply: everywhere, or readers and
-    owners would disagree. Its commands are then the very list FAILED, for the owner to keep the event as a dead letter."""
+    """`advance`; an event that makes it fail, which is a bug, counts as one that does not apply: everywhere, or readers
+    and owners would disagree. Its commands are then the very list FAILED, for the owner to keep the event as a dead
+    letter."""
     try:
         return advance(workflow, run, record)
     except Exception:
@@ -98,7 +103,8 @@ def is_young(run_id: str, now: float) -> bool:
 
 
 def waited_for_its_time(started: WorkflowStarted) -> bool:
-    """Whether a run with a time-ordered id was scheduled (or may have been): its start's time was set well after the id was made.
+    """Whether a run with a time-ordered id was scheduled (or may have been): its start's time was set well after the id
+    was made.
 
     Both are of one clock, the front end's: it does not matter how long the event was on its way.
     """
@@ -114,13 +120,15 @@ def _made_at(run_id: str) -> float:
 
 
 async def snapshots(store: Store, run_ids: Sequence[str]) -> dict[str, Run]:
-    """The runs as their snapshots have them, which may be seconds behind the log; those that have no readable one are left out."""
+    """The runs as their snapshots have them, which may be seconds behind the log; those that have no readable one are
+    left out."""
     found = {run_id: _decoded(entry) for run_id, entry in (await store.runs.get_many(run_ids)).items()}
     return {run_id: run for run_id, run in found.items() if run is not None}
 
 
 async def load_many(store: Store, run_ids: Sequence[str]) -> list[Run]:
-    """The runs in the given order, as fresh as the log; unknown ones are left out, and those that wait for an upgrade."""
+    """The runs in the given order, as fresh as the log; unknown ones are left out, and those that wait for an
+    upgrade."""
     entries = await store.runs.get_many(run_ids)
     gate = asyncio.Semaphore(READS_AT_ONCE)
 
@@ -141,7 +149,8 @@ async def load_many(store: Store, run_ids: Sequence[str]) -> list[Run]:
 
 
 def records(stored: Sequence[Stored]) -> list[Record]:
-    """The readable ones of stored history messages. Raises NeedsUpgrade rather than pass one by that a newer version can read."""
+    """The readable ones of stored history messages. Raises NeedsUpgrade rather than pass one by that a newer version
+    can read."""
     found = []
     for one in stored:
         try:
@@ -165,7 +174,8 @@ def _decoded(entry: Entry | None) -> Run | None:
 
 
 async def workflow_of(store: Store, run: Run | None, tail: Sequence[Record]) -> Workflow | None:
-    """The definition that the run keeps; None when nothing has been started under this id, or when it is not in the store."""
+    """The definition that the run keeps; None when nothing has been started under this id, or when it is not in the
+    store."""
     if run is not None:
         return await _definition(store, run.run_id, run.workflow_id, run.digest)
     for record in tail:

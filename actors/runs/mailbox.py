@@ -14,7 +14,8 @@ from penstock.telemetry.meters import Histogram
 
 
 class Mail:
-    """One delivered history event. `received` is this process's monotonic time; `handled` means that a snapshot covers it."""
+    """One delivered history event. `received` is this process's monotonic time; `handled` means that a snapshot covers
+    it."""
 
     __slots__ = ("delivery", "handled", "received")
 
@@ -35,9 +36,9 @@ def observe(latency: Histogram, mail: Sequence[Mail]) -> None:
 class Lane:
     """One partition's mail in the order of the log, until it is acknowledged. Owned by the shard.
 
-    It comes by `consumer`, as long as there is a `pull`. All before the sequence `start` is handled and acknowledged. What was
-    delivered up to `takeover_seq` may have been seen before, by another owner or by this one. `burials` are dead letters that are not
-    stored yet, by the sequence of the event.
+    It comes by `consumer`, as long as there is a `pull`. All before the sequence `start` is handled and acknowledged.
+    What was delivered up to `takeover_seq` may have been seen before, by another owner or by this one. `burials` are
+    dead letters that are not stored yet, by the sequence of the event.
     """
 
     __slots__ = ("burials", "consumer", "pull", "pulling", "queue", "start", "takeover_seq")
@@ -56,12 +57,14 @@ class Lane:
         await self.pulling.aclose()
 
     def begin(self, takeover_seq: int) -> None:
-        """All that is not acknowledged will be delivered again: the mail from before is not ours to acknowledge any more."""
+        """All that is not acknowledged will be delivered again: the mail from before is not ours to acknowledge any
+        more."""
         self.queue.clear()
         self.takeover_seq = takeover_seq
 
     def acknowledgeable(self, before: float) -> Mail | None:
-        """Take off the longest handled beginning that was received before this time; its last mail speaks for all of it."""
+        """Take off the longest handled beginning that was received before this time; its last mail speaks for all of
+        it."""
         last = None
         queue, unburied = self.queue, min(self.burials, default=None)
         while queue and queue[0].handled and queue[0].received < before:

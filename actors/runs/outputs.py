@@ -20,14 +20,16 @@ READS_AT_ONCE = 16
 
 
 class Outputs:
-    """For one turn of a run: what its mail has brought is not read again, nor what was read last. One value is in memory at a time."""
+    """For one turn of a run: what its mail has brought is not read again, nor what was read last. One value is in
+    memory at a time."""
 
     def __init__(self, store: Store, run_id: str, mail: Sequence[Mail] = ()) -> None:
         self._store, self._run_id, self._mail = store, run_id, mail
         self._last: tuple[int, Raw] | None = None
 
     async def whole(self, value: Value, most: int) -> Raw:
-        """The value as one JSON text. Raises TooLarge for more than `most` bytes, NotFound when some is gone, Unavailable."""
+        """The value as one JSON text. Raises TooLarge for more than `most` bytes, NotFound when some is gone,
+        Unavailable."""
         size = size_of(value)
         if size > most:
             raise TooLarge(f"{size} bytes are more than the broker takes in a message ({most})")
@@ -40,7 +42,10 @@ class Outputs:
     async def _kept(self, kept: Kept) -> Raw:
         if self._last is None or self._last[0] != kept.seq:
             body = next((mail.delivery.data for mail in self._mail if mail.delivery.seq == kept.seq), None)
-            self._last = kept.seq, await read_back(self._store, self._run_id, kept) if body is None else _payload(body, kept)
+            self._last = (
+                kept.seq,
+                await read_back(self._store, self._run_id, kept) if body is None else _payload(body, kept),
+            )
         return self._last[1]
 
 
@@ -58,7 +63,8 @@ async def input_of(store: Store, run: Run) -> Raw:
 
 
 async def output_of(store: Store, run: Run, step_id: str) -> Raw:
-    """What the step gave back. Raises NotFound for a step that the run does not have, or without an output; Unavailable."""
+    """What the step gave back. Raises NotFound for a step that the run does not have, or without an output;
+    Unavailable."""
     step = run.steps.get(step_id)
     if step is None:
         raise NotFound(f'run {run.run_id} has no step "{step_id}"')
@@ -79,8 +85,8 @@ def left_behind(run: Run) -> Iterator[Kept]:
 
 
 async def shown(store: Store, runs: Sequence[Run], most: int = OUTPUTS_SHOWN_BYTES_MAX) -> dict[int, Raw]:
-    """Inputs and outputs that these runs have left in the history, by sequence: in the order of the runs, as many as fit into `most`
-    bytes. Those that are gone are missing, too. Raises Unavailable.
+    """Inputs and outputs that these runs have left in the history, by sequence: in the order of the runs, as many as
+    fit into `most` bytes. Those that are gone are missing, too. Raises Unavailable.
     """
     gate = asyncio.Semaphore(READS_AT_ONCE)
 

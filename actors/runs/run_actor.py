@@ -1,9 +1,9 @@
 """The actor of one run: it alone changes the run's state, by folding the run's history in order.
 
-One turn: take all mail that waits, decode it, advance the run, carry out the commands, and remember that the state is ahead
-of its snapshot. The snapshot follows within SNAPSHOT_AFTER_S (at once when the run has ended), and only what a snapshot
-covers counts as handled. A crash between any two of these lines repeats them: the broker delivers the mail again, and
-repeats die on message ids or on `advance`'s guards.
+One turn: take all mail that waits, decode it, advance the run, carry out the commands, and remember that the state is
+ahead of its snapshot. The snapshot follows within SNAPSHOT_AFTER_S (at once when the run has ended), and only what a
+snapshot covers counts as handled. A crash between any two of these lines repeats them: the broker delivers the mail
+again, and repeats die on message ids or on `advance`'s guards.
 """
 
 from __future__ import annotations
@@ -39,7 +39,8 @@ log = get_logger()
 
 
 class RunActor:
-    """Owned by a shard, from the run's first mail until it has ended or was idle for long. Its task lives while there is work."""
+    """Owned by a shard, from the run's first mail until it has ended or was idle for long. Its task lives while there
+    is work."""
 
     __slots__ = (
         "_counted",
@@ -227,7 +228,8 @@ class RunActor:
         return True
 
     async def _load(self) -> Loaded:
-        """Where thousands of runs want to be read at once, some are, and the others after them: all together they would all be late."""
+        """Where thousands of runs want to be read at once, some are, and the others after them: all together they would
+        all be late."""
         async with self._shard.loads:
             return await load(self._shard.store, self.run_id, on_fold=self._count)
 
@@ -245,7 +247,9 @@ class RunActor:
             return False  # it was cancelled, perhaps: its actor is gone then
         started, definitions = event.payload, self._shard.store.definitions
         try:
-            self._workflow = definitions.compiled(started.digest) or await definitions.load(started.workflow, started.digest)
+            self._workflow = definitions.compiled(started.digest) or await definitions.load(
+                started.workflow, started.digest
+            )
         except NotFound:
             return False
         return True
@@ -270,17 +274,21 @@ class RunActor:
         self._give_up("the run was never started, or its definition is not in the store")
 
     def _give_up(self, why: str) -> None:
-        """Bury the mail that was looked at, so that it does not hold up the whole partition. What came meanwhile has its own turn."""
+        """Bury the mail that was looked at, so that it does not hold up the whole partition. What came meanwhile has
+        its own turn."""
         for one in self._mail[: self._looked_at]:
             self._shard.bury(self.run_id, one.delivery, why)
         self._put_aside(self._looked_at)
 
     def _wait_for_upgrade(self, error: NeedsUpgrade) -> None:
-        """Leave the run to whoever can read it. What is not done of its log yet will be then: the timer wakes its owner of that time."""
+        """Leave the run to whoever can read it. What is not done of its log yet will be then: the timer wakes its owner
+        of that time."""
         log.error("run_waits_for_upgrade", run_id=self.run_id, reason=str(error))
         since = min((one.received for one in self._unsaved + self._mail), default=time.monotonic())
         due = self._shard.clock.now() + UPGRADE_LOOK_S
-        self._shard.timers.arm(self.run_id, SetTimer(UPGRADE_TIMER, due, attempt=int(due * 1000)), since)  # no two are the same
+        self._shard.timers.arm(
+            self.run_id, SetTimer(UPGRADE_TIMER, due, attempt=int(due * 1000)), since
+        )  # no two are the same
         self._put_aside(len(self._mail))
 
     def _put_aside(self, count: int) -> None:

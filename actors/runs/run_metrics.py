@@ -1,4 +1,5 @@
-"""What a shard counts of the runs in it, and the spans of those that are traced. It looks at each fold and changes nothing."""
+"""What a shard counts of the runs in it, and the spans of those that are traced. It looks at each fold and changes
+nothing."""
 
 from __future__ import annotations
 
@@ -98,7 +99,11 @@ class Tally:
             if before is not None:
                 if kind is StepStarted:
                     self._observe_wait(workflow, before, step_id, task, event.timestamp)
-                elif kind in ANSWERS and (begun := before.steps[step_id].started_at) and before.steps[step_id].status is StepStatus.RUNNING:
+                elif (
+                    kind in ANSWERS
+                    and (begun := before.steps[step_id].started_at)
+                    and before.steps[step_id].status is StepStatus.RUNNING
+                ):
                     self._step_durations.observe(seconds(begun, event.timestamp), task)
         elif kind in RUN_EVENTS:
             self._runs.add(workflow.name, RUN_EVENTS[kind])
@@ -128,7 +133,8 @@ def _last_done(run: Run, dependencies: tuple[str, ...]) -> str | None:
 
 
 def seconds(begin: str, end: str) -> float:
-    """Between two moments in RFC 3339, not less than 0, for they may be of different clocks. Most are of the same minute."""
+    """Between two moments in RFC 3339, not less than 0, for they may be of different clocks. Most are of the same
+    minute."""
     try:
         if begin[:MINUTE] == end[:MINUTE] and begin[-1] == end[-1] == "Z":
             passed = float(end[MINUTE:-1]) - float(begin[MINUTE:-1])

@@ -1,7 +1,7 @@
 """A shard: it owns partitions of the history, and the actors of the runs in them.
 
-Continuous pull of each partition -> mail -> RunActor -> commands. Acknowledgements are held back for a while and then given
-for whole stretches: the first unhandled event of a partition holds all later ones. After a restart, what was not
+Continuous pull of each partition -> mail -> RunActor -> commands. Acknowledgements are held back for a while and then
+given for whole stretches: the first unhandled event of a partition holds all later ones. After a restart, what was not
 acknowledged comes again, in order.
 """
 
@@ -22,7 +22,14 @@ from penstock.actors.runs.run_metrics import Tally
 from penstock.actors.runs.timers import Timers
 from penstock.broker.nats.pull import Delivery, Pull
 from penstock.broker.store import Store
-from penstock.config.limits import ACK_HELD_BACK_S, ACTOR_IDLE_S, ACTORS_RESIDENT_MAX, HAND_OVER_S_MAX, MIB, SNAPSHOT_AFTER_S
+from penstock.config.limits import (
+    ACK_HELD_BACK_S,
+    ACTOR_IDLE_S,
+    ACTORS_RESIDENT_MAX,
+    HAND_OVER_S_MAX,
+    MIB,
+    SNAPSHOT_AFTER_S,
+)
 from penstock.config.logging import get_logger
 from penstock.config.process.crash_points import reached
 from penstock.config.process.memory import give_back
@@ -62,31 +69,37 @@ class Shard:
         self._left_behind = 0
 
     def is_new(self, run_id: str, delivery: Delivery) -> bool:
-        """Whether this can only be the first that anyone sees of the run: its time-ordered id was made just before it was stored.
+        """Whether this can only be the first that anyone sees of the run: its time-ordered id was made just before it
+        was stored.
 
         A repeat of its start within that time is refused by the broker; a later one comes with an id that is not fresh.
         """
         return not self.is_repeat(delivery) and is_young(run_id, delivery.at)
 
     def is_repeat(self, delivery: Delivery) -> bool:
-        """Whether another owner, or a former life of this one, may have seen it. Raises LeaseLost when its partition was given up."""
+        """Whether another owner, or a former life of this one, may have seen it. Raises LeaseLost when its partition
+        was given up."""
         lane = self._lanes.get(_partition(delivery))
         if lane is None:
             raise LeaseLost("the partition is another's by now")
         return _is_repeat(lane, delivery)
 
     def bury(self, run_id: str, delivery: Delivery, error: str) -> None:
-        """Keep an event that cannot be applied as a dead letter. Until that is stored, the event is not acknowledged."""
+        """Keep an event that cannot be applied as a dead letter. Until that is stored, the event is not
+        acknowledged."""
         log.error("event_buried", run_id=run_id, seq=delivery.seq, error=error)
         self.tally.buried += 1
         reached("shard.burying")
         lane, body = self._lanes.get(_partition(delivery)), delivery.data
         if lane is not None:
             lane.burials.setdefault(delivery.seq, asyncio.get_running_loop().create_future())
-        self._send_letter(lambda: self.store.dead_letters.send_history(run_id, delivery.seq, body, error), lane, delivery.seq)
+        self._send_letter(
+            lambda: self.store.dead_letters.send_history(run_id, delivery.seq, body, error), lane, delivery.seq
+        )
 
     def _send_letter(self, send: Callable[[], asyncio.Future[bytes]], lane: Lane | None, seq: int) -> None:
-        """Until the broker has it, or the partition is another's: whoever owns it then finds the event not acknowledged."""
+        """Until the broker has it, or the partition is another's: whoever owns it then finds the event not
+        acknowledged."""
 
         def answered(letter: asyncio.Future[bytes]) -> None:
             if letter.cancelled() or (error := letter.exception()) is None:
@@ -120,7 +133,8 @@ class Shard:
         reached("shard.received")
 
     def carried_out(self, mail: Sequence[Mail]) -> None:
-        """This mail waits no longer. What it says is in the state now: until it is acknowledged, only its place is kept."""
+        """This mail waits no longer. What it says is in the state now: until it is acknowledged, only its place is
+        kept."""
         self.waiting -= len(mail)
         for one in mail:
             self._waiting_bytes -= len(one.delivery.data)
@@ -129,7 +143,9 @@ class Shard:
     def room(self) -> int:
         """Deliveries that may be asked for: none while too much waits, or too many runs are in memory."""
         full = (
-            self.waiting >= WAITING_MAX or self._waiting_bytes >= WAITING_BYTES_MAX or len(self.actors) >= ACTORS_RESIDENT_MAX + PASSING_MAX
+            self.waiting >= WAITING_MAX
+            or self._waiting_bytes >= WAITING_BYTES_MAX
+            or len(self.actors) >= ACTORS_RESIDENT_MAX + PASSING_MAX
         )
         return 0 if full else PULL_BATCH
 
@@ -139,8 +155,8 @@ class Shard:
         return tuple(sorted(number for number, lane in self._lanes.items() if lane.pull is not None))
 
     async def own(self, number: int, consumer: str, start: int, *, fresh: bool) -> None:
-        """Take the events of a partition from here on, by this consumer; a `fresh` one is made, to deliver what was stored from
-        the sequence `start` on. Raises Unavailable."""
+        """Take the events of a partition from here on, by this consumer; a `fresh` one is made, to deliver what was
+        stored from the sequence `start` on. Raises Unavailable."""
         lane = self._lanes[number] = Lane(consumer, start)
         try:
             if fresh:
@@ -171,8 +187,9 @@ class Shard:
         )
 
     async def hand_over(self, number: int) -> int:
-        """Let the runs of a partition come to rest, written and acknowledged, and forget them. What does not come to rest in
-        HAND_OVER_S_MAX goes on at the next owner from the log. Returns the first sequence that may not be handled (0: unknown).
+        """Let the runs of a partition come to rest, written and acknowledged, and forget them. What does not come to
+        rest in HAND_OVER_S_MAX goes on at the next owner from the log. Returns the first sequence that may not be
+        handled (0: unknown).
 
         Raises Unavailable.
         """
@@ -240,7 +257,8 @@ class Shard:
                 sparingly(log, "shard_tick_failed", "error", shard=self.number, error=str(error))
 
     async def tick(self) -> None:
-        """What is due by time: snapshots, acknowledgements, idle actors, pulls that were held back. Raises Unavailable."""
+        """What is due by time: snapshots, acknowledgements, idle actors, pulls that were held back. Raises
+        Unavailable."""
         self.lease.check()
         now = time.monotonic()
         self._save_older_than(now - SNAPSHOT_AFTER_S)

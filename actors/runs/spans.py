@@ -1,7 +1,9 @@
-"""Spans: the time of a run and of each execution of its steps, as tracing shows them. Made of the fold, for a share of the runs.
+"""Spans: the time of a run and of each execution of its steps, as tracing shows them. Made of the fold, for a share of
+the runs.
 
-A trace is the run's own, with the run id as its trace id, unless the event that began the run (or the one that ends a step)
-names a parent (`trace_parent`, W3C Trace Context). Span ids are derived: an event that is folded twice gives the same span.
+A trace is the run's own, with the run id as its trace id, unless the event that began the run (or the one that ends a
+step) names a parent (`trace_parent`, W3C Trace Context). Span ids are derived: an event that is folded twice gives the
+same span.
 """
 
 from __future__ import annotations
@@ -44,7 +46,8 @@ def is_sampled(run_id: str, ratio: float) -> bool:
 
 
 def spans(workflow: Workflow, before: Run, run: Run, record: Record) -> Iterator[Span]:
-    """What has ended with this event, which made `run` of `before`: an execution of a step, or the run with all that was under way."""
+    """What has ended with this event, which made `run` of `before`: an execution of a step, or the run with all that
+    was under way."""
     event = record.event
     if isinstance(event, ENDS):
         given = _parent(event.trace_parent) or _Parent(_trace(run).trace_id, _run_span_id(run))
@@ -53,7 +56,9 @@ def spans(workflow: Workflow, before: Run, run: Run, record: Record) -> Iterator
     elif run.ended and not before.ended:
         for step_id, step in before.steps.items():
             if step.status is StepStatus.RUNNING:
-                yield _step(workflow, before, step_id, record, _Parent(_trace(run).trace_id, _run_span_id(run)), "error")
+                yield _step(
+                    workflow, before, step_id, record, _Parent(_trace(run).trace_id, _run_span_id(run)), "error"
+                )
         yield _run(run, record)
 
 
@@ -74,7 +79,16 @@ def _step(workflow: Workflow, before: Run, step_id: str, record: Record, parent:
     step, plan = before.steps[step_id], workflow.steps[step_id]
     start, end = _between(step.started_at, record)
     span_id = _span_id(f"{before.run_id}.{step_id}.{step.attempts}.{step.iteration}")
-    return Span(parent.trace_id, span_id, f"step {step_id}", start, end, parent.span_id, status, _about(before, step_id, step, plan.task))
+    return Span(
+        parent.trace_id,
+        span_id,
+        f"step {step_id}",
+        start,
+        end,
+        parent.span_id,
+        status,
+        _about(before, step_id, step, plan.task),
+    )
 
 
 def _about(run: Run, step_id: str, step: StepState, task: str) -> dict[str, str | int]:
@@ -90,8 +104,11 @@ def _about(run: Run, step_id: str, step: StepState, task: str) -> dict[str, str 
 
 
 def _trace(run: Run) -> _Parent:
-    """The run's trace, and the span in which it began, if any. Only a run id of an unusual form needs another trace id."""
-    own = run.run_id if is_run_id(run.run_id) and run.run_id != NO_TRACE else sha256(run.run_id.encode()).hexdigest()[:32]
+    """The run's trace, and the span in which it began, if any. Only a run id of an unusual form needs another trace
+    id."""
+    own = (
+        run.run_id if is_run_id(run.run_id) and run.run_id != NO_TRACE else sha256(run.run_id.encode()).hexdigest()[:32]
+    )
     return _parent(run.trace_parent) or _Parent(own, None)
 
 

@@ -1,7 +1,7 @@
 """Timers: in memory while they are young, a schedule of the broker's once they have lived for a while.
 
-A fast step thus pays nothing for its timeout, a slow one a single publish. No timer is lost: the event that set it stays
-unacknowledged (see `holds_from`) until the timer has fired, was withdrawn, or is the broker's.
+A fast step thus pays nothing for its timeout, a slow one a single publish. No timer is lost: the event that set it
+stays unacknowledged (see `holds_from`) until the timer has fired, was withdrawn, or is the broker's.
 """
 
 from __future__ import annotations
@@ -36,7 +36,8 @@ log = get_logger()
 
 
 class _Armed(Struct):
-    """A timer in memory. `since` is when the event that set it was received (monotonic). `withdrawn`: it shall not fire at all."""
+    """A timer in memory. `since` is when the event that set it was received (monotonic). `withdrawn`: it shall not fire
+    at all."""
 
     run_id: str
     partition: int
@@ -50,7 +51,8 @@ _Act = Callable[[_Armed], Coroutine[None, None, None]]
 
 
 class Timers:
-    """Owned by one shard, as long as it lives. All times of `SetTimer` are the broker's, in s since the epoch, and so is `clock`."""
+    """Owned by one shard, as long as it lives. All times of `SetTimer` are the broker's, in s since the epoch, and so
+    is `clock`."""
 
     def __init__(self, store: Store, lease: Lease, clock: BrokerClock) -> None:
         self._store, self._lease, self._clock = store, lease, clock
@@ -76,7 +78,8 @@ class Timers:
         self._push(time.monotonic() + min(wait_s, TIMER_DURABLE_AFTER_S), armed, act)
 
     def learn(self, partition: int, seq: int) -> None:
-        """Every timer that was handed over to the broker for a run of the partition has a sequence up to this one, so far."""
+        """Every timer that was handed over to the broker for a run of the partition has a sequence up to this one, so
+        far."""
         self._known[partition] = max(seq, self._known.get(partition, 0))
 
     async def withdraw(self, run_id: str, timer: str) -> None:
@@ -132,7 +135,8 @@ class Timers:
         self._release(armed)
 
     async def _hand_over(self, armed: _Armed) -> None:
-        """The broker fires it from here on; until it has said yes, the event that set the timer stays unacknowledged."""
+        """The broker fires it from here on; until it has said yes, the event that set the timer stays
+        unacknowledged."""
         seq = await self._schedule(armed)
         self.learn(armed.partition, seq)
         reached("timer.stored")
@@ -142,7 +146,8 @@ class Timers:
             self._release(armed)
 
     async def _schedule(self, armed: _Armed) -> int:
-        """Store it in the place of exactly that timer of its name which was there when the lease was good: a later owner's stays."""
+        """Store it in the place of exactly that timer of its name which was there when the lease was good: a later
+        owner's stays."""
         subject = names.schedule_subject(armed.run_id, armed.command.timer)
         headers = {
             names.SCHEDULE: f"@at {rfc3339(armed.command.due)}",
@@ -152,7 +157,9 @@ class Timers:
         while True:
             self._lease.check()
             try:
-                return ack_seq(await self._store.publisher.send(subject, _body(armed), {**headers, names.EXPECT_SEQ: str(there)}))
+                return ack_seq(
+                    await self._store.publisher.send(subject, _body(armed), {**headers, names.EXPECT_SEQ: str(there)})
+                )
             except Conflict:
                 found = await self._store.reader.one(names.HISTORY, subject)
                 there = 0 if found is None else found.seq
@@ -168,7 +175,8 @@ class Timers:
         start(self._tried(armed, act), name="timer")
 
     async def _tried(self, armed: _Armed, act: _Act) -> None:
-        """Once more after an error: until it is done, the timer would be lost, and hold the acknowledgements of its partition for good."""
+        """Once more after an error: until it is done, the timer would be lost, and hold the acknowledgements of its
+        partition for good."""
         try:
             await act(armed)
         except LeaseLost:

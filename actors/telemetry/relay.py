@@ -1,5 +1,6 @@
-"""What a supervisor tells through one of its children, having no connection of its own: how often it started whom again, and what
-its log warns of. The counts are in shared memory, the warnings go through a pipe; both outlive the child that reads them.
+"""What a supervisor tells through one of its children, having no connection of its own: how often it started whom
+again, and what its log warns of. The counts are in shared memory, the warnings go through a pipe; both outlive the
+child that reads them.
 """
 
 from __future__ import annotations

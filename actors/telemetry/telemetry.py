@@ -1,4 +1,5 @@
-"""A process's own telemetry: its numbers when somebody asks and every 10 s, its warnings and errors, the spans of its runs.
+"""A process's own telemetry: its numbers when somebody asks and every 10 s, its warnings and errors, the spans of its
+runs.
 
 All of it is advisory. It goes out when there is time, in bounded portions; what is too much is dropped and counted.
 """
@@ -41,7 +42,8 @@ PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
 class Numbers:
-    """What this process can tell of itself, with or without a broker. With a `relay` it speaks for its supervisor, too."""
+    """What this process can tell of itself, with or without a broker. With a `relay` it speaks for its supervisor,
+    too."""
 
     def __init__(self, process: str, meters: Meters, relay: Relay | None = None) -> None:
         self.process, self.relay, self._meters = process, relay, meters
@@ -53,7 +55,9 @@ class Numbers:
         own = self._report(self.process, os.getpid(), self._life, self._meters.samples())
         if self.relay is None:
             return [own]
-        samples = [Sample("penstock_restarts_total", count, {"child": child}) for child, count in self.relay.restarts().items()]
+        samples = [
+            Sample("penstock_restarts_total", count, {"child": child}) for child, count in self.relay.restarts().items()
+        ]
         return [own, self._report(SUPERVISOR, os.getppid(), f"{self._life}-{SUPERVISOR}", samples)]
 
     def _report(self, process: str, pid: int, life: str, samples: list[Sample]) -> Report:
@@ -123,7 +127,8 @@ def secret_values(settings: Settings) -> frozenset[str]:
 
 
 def scrubbed(event: dict[str, Field], secrets: Iterable[str]) -> dict[str, Field]:
-    """The event without secrets: neither in fields of such a name, nor known ones anywhere, nor passwords in addresses."""
+    """The event without secrets: neither in fields of such a name, nor known ones anywhere, nor passwords in
+    addresses."""
     return {name: _scrubbed(name, value, secrets) for name, value in event.items()}
 
 

@@ -1,4 +1,5 @@
-"""Settling a trigger: what its record says is made true at the broker. Whoever changed it does that, and every engine that sees it.
+"""Settling a trigger: what its record says is made true at the broker. Whoever changed it does that, and every engine
+that sees it.
 
 All of it can be repeated, and be done by several at once: the record's revision decides whose choice counts.
 """
@@ -49,8 +50,8 @@ async def settle(store: Store, name: str) -> Kept | None:
 async def prepare(store: Store, kept: Kept) -> None:
     """Make the consumer of an active trigger, and the schedule of its next instant, unless they are there.
 
-    Nothing stays of a trigger that was deleted or changed meanwhile: whoever did that may have cleared up before this was made.
-    Raises NotFound when the stream is gone that it listens to.
+    Nothing stays of a trigger that was deleted or changed meanwhile: whoever did that may have cleared up before this
+    was made. Raises NotFound when the stream is gone that it listens to.
     """
     if not kept.active:
         return
@@ -110,4 +111,6 @@ async def _renew(store: Store, found: Found, kept: Kept) -> None:
     log.warning("trigger_stream_gone", trigger=found.name, stream=kept.stream)
     retired = (*kept.retired, Retired(kept.generation, kept.stream))
     with suppress(Conflict):
-        await store.triggers.write(found, replace(kept, generation=new_generation(), stream="", after_seq=0, retired=retired))
+        await store.triggers.write(
+            found, replace(kept, generation=new_generation(), stream="", after_seq=0, retired=retired)
+        )

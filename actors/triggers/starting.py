@@ -27,13 +27,16 @@ class Starter:
         self._fires = store.meters.counter("penstock_trigger_fires_total")
         self._schemas: dict[str, Schema] = {}
 
-    async def start(self, trigger: Trigger, run_id: str, value: Raw, at: str, headers: dict[str, str] | None = None) -> None:
-        """Start the trigger's workflow under this id; a run that is there already is the same one. `at` is when it occurred.
+    async def start(
+        self, trigger: Trigger, run_id: str, value: Raw, at: str, headers: dict[str, str] | None = None
+    ) -> None:
+        """Start the trigger's workflow under this id; a run that is there already is the same one. `at` is when it
+        occurred.
 
         `headers` are those of the webhook that it came by.
 
-        Raises Invalid for an input that breaks the workflow's schema and for a workflow that is not registered, TooLarge, and
-        Unavailable (outcome unknown: start it again).
+        Raises Invalid for an input that breaks the workflow's schema and for a workflow that is not registered,
+        TooLarge, and Unavailable (outcome unknown: start it again).
         """
         definition, digest = await self.checked(trigger, value)
         started = Started(
@@ -44,7 +47,9 @@ class Starter:
             trigger=TriggerRef(name=trigger.name, kind=trigger.kind, at=at, headers=headers or {}),
         )
         with suppress(Conflict):
-            await self._store.history.append(WorkflowStarted(run_id=run_id, timestamp=rfc3339(time.time()), payload=started), expect_seq=0)
+            await self._store.history.append(
+                WorkflowStarted(run_id=run_id, timestamp=rfc3339(time.time()), payload=started), expect_seq=0
+            )
             self._fires.add(trigger.kind)
 
     async def checked(self, trigger: Trigger, value: Raw) -> tuple[WorkflowDef, str]:

@@ -1,4 +1,5 @@
-"""What comes to a trigger, one delivery at a time: it starts a run, or is kept as a dead letter, and only then is acknowledged.
+"""What comes to a trigger, one delivery at a time: it starts a run, or is kept as a dead letter, and only then is
+acknowledged.
 
 A delivery that comes again, here or in another engine, derives the same run id, and that run is there already.
 """
@@ -48,7 +49,8 @@ class Occurrences:
             await self._start(kept.trigger, _occurrence(generation, delivery), delivery, rfc3339(delivery.at))
 
     async def give_up(self, name: str, generation: str, delivery: Delivery, error: str) -> None:
-        """Keep a delivery that cannot be dealt with as a dead letter; an instant's trigger waits for its next one. Raises Unavailable."""
+        """Keep a delivery that cannot be dealt with as a dead letter; an instant's trigger waits for its next one.
+        Raises Unavailable."""
         kept = (await self._store.triggers.find(name)).kept
         if kept is None or kept.generation != generation:
             return
@@ -61,8 +63,8 @@ class Occurrences:
     async def _tick(self, kept: Kept, delivery: Delivery) -> None:
         """Start a run for the instant, and for those that have passed since; then wait for the next one.
 
-        A crash between any two lines brings the delivery again, and everything before the crash is found done. The next instant
-        is scheduled before this one is acknowledged: so there is always one of the two.
+        A crash between any two lines brings the delivery again, and everything before the crash is found done. The next
+        instant is scheduled before this one is acknowledged: so there is always one of the two.
         """
         tick = decode_tick(delivery.data)
         if tick is None or tick.generation != kept.generation:
@@ -88,9 +90,17 @@ class Occurrences:
             await self._starter.start(trigger, run, value, at, headers_of(delivery))
             reached("occurrence.started")
         except (Invalid, TooLarge) as error:
-            await self._store.dead_letters.keep_occurrence(trigger.name, delivery.subject, delivery.data, run, str(error))
+            await self._store.dead_letters.keep_occurrence(
+                trigger.name, delivery.subject, delivery.data, run, str(error)
+            )
             reached("occurrence.letter_stored")
-            log.error("trigger_could_not_start", trigger=trigger.name, workflow=trigger.workflow, at=at, error=_first_line(error))
+            log.error(
+                "trigger_could_not_start",
+                trigger=trigger.name,
+                workflow=trigger.workflow,
+                at=at,
+                error=_first_line(error),
+            )
         else:
             log.debug("trigger_fired", trigger=trigger.name, kind=trigger.kind, run_id=run, at=at)
 
@@ -102,7 +112,8 @@ def _occurrence(generation: str, delivery: Delivery) -> str:
 
 
 def _due(trigger: Trigger, first: datetime, until: float) -> list[datetime]:
-    """The instant and those after it that had passed when the broker published it (s since the epoch), in their order."""
+    """The instant and those after it that had passed when the broker published it (s since the epoch), in their
+    order."""
     cron, found = cron_of(trigger), [first]
     while len(found) < CAUGHT_UP_MAX:
         following = cron.next(found[-1])

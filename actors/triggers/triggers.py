@@ -1,7 +1,7 @@
 """Running triggers: every engine consumes what all of them listen to, and follows each change of them.
 
-Several may do so at once: they share each trigger's consumer, so an occurrence goes to one of them, and to another when that one
-dies. Nothing here is the only copy of anything.
+Several may do so at once: they share each trigger's consumer, so an occurrence goes to one of them, and to another when
+that one dies. Nothing here is the only copy of anything.
 """
 
 from __future__ import annotations
@@ -120,7 +120,8 @@ class Triggers:
                 log.error("trigger_cannot_listen", trigger=one.trigger.name, error=f"{type(error).__name__}: {error}")
 
     async def _listen(self, kept: Kept) -> None:
-        """Also for one that is being listened to, now and then: its consumer and its schedule are made again if they are gone."""
+        """Also for one that is being listened to, now and then: its consumer and its schedule are made again if they
+        are gone."""
         listener = self._listeners.get(kept.generation)
         if kept.settled and (listener.is_fresh() if listener else not kept.active):
             return
@@ -168,13 +169,16 @@ class Triggers:
             await self._failed(listener, delivery, error)
 
     async def _failed(self, listener: Listener, delivery: Delivery, error: Exception) -> None:
-        """An event whose handling fails again and again is kept as a dead letter; the others of its trigger are not held up."""
+        """An event whose handling fails again and again is kept as a dead letter; the others of its trigger are not
+        held up."""
         log.error("trigger_event_failed", trigger=listener.name, deliveries=delivery.deliveries, exc_info=error)
         if delivery.deliveries < EVENT_FAILURES_MAX:
             await _give_back(delivery, AGAIN_S)
             return
         try:
-            await self._occurrences.give_up(listener.name, listener.generation, delivery, f"{type(error).__name__}: {error}")
+            await self._occurrences.give_up(
+                listener.name, listener.generation, delivery, f"{type(error).__name__}: {error}"
+            )
             await delivery.ack()
         except Exception as still:
             log.error("trigger_event_not_kept", trigger=listener.name, exc_info=still)

@@ -1,4 +1,5 @@
-"""The embedded broker's directory: locked by one supervisor, still the same that the broker was started in, and able to take bytes."""
+"""The embedded broker's directory: locked by one supervisor, still the same that the broker was started in, and able to
+take bytes."""
 
 from __future__ import annotations
 
@@ -84,7 +85,8 @@ class DataDir:
         return None
 
     def misplaced(self) -> str | None:
-        """What is wrong when the path leads to another file system than it did; a broker would begin anew there, and hide what there is."""
+        """What is wrong when the path leads to another file system than it did; a broker would begin anew there, and
+        hide what there is."""
         if self._device is None or self._device == _device(self.path):
             return None
         return f"the data directory {self.path} is on another file system than before: is it not mounted?"

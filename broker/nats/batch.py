@@ -1,7 +1,7 @@
 """Atomic batches: all messages of one stream are stored, or none.
 
-A batch costs the broker 2 ms however small it is, and it takes 50 of them at once from everybody together. So small ones that
-are wanted at the same time share one (`Batches.join`), and each process has only a few on their way.
+A batch costs the broker 2 ms however small it is, and it takes 50 of them at once from everybody together. So small
+ones that are wanted at the same time share one (`Batches.join`), and each process has only a few on their way.
 """
 
 from __future__ import annotations
@@ -43,11 +43,14 @@ def _may_pass(error: BaseException) -> bool:
     return isinstance(error, Unavailable) and not isinstance(error, Full)
 
 
-_AGAIN = AsyncRetrying(retry=retry_if_exception(_may_pass), wait=wait_random_exponential(0.01, 0.2), stop=stop_after_delay(5), reraise=True)
+_AGAIN = AsyncRetrying(
+    retry=retry_if_exception(_may_pass), wait=wait_random_exponential(0.01, 0.2), stop=stop_after_delay(5), reraise=True
+)
 
 
 class _Joined(NamedTuple):
-    """Messages that one caller wants to be stored together; the future ends when they are, or with what kept them from it."""
+    """Messages that one caller wants to be stored together; the future ends when they are, or with what kept them from
+    it."""
 
     messages: Sequence[Message]
     future: asyncio.Future[int]
@@ -68,10 +71,11 @@ class Batches:
             return await publish_batch(self._broker, messages)
 
     async def join(self, messages: Sequence[Message]) -> int:
-        """Store these few messages, all or none, in a batch with others' of this process. Returns the sequence of their last.
-        Raises as `publish_batch`, for these alone.
+        """Store these few messages, all or none, in a batch with others' of this process. Returns the sequence of their
+        last. Raises as `publish_batch`, for these alone.
 
-        Their ids must be of this call alone: an id that was used before would keep the others' messages from being stored.
+        Their ids must be of this call alone: an id that was used before would keep the others' messages from being
+        stored.
         """
         joined = _Joined(messages, asyncio.get_running_loop().create_future())
         self._waiting.append(joined)
@@ -129,11 +133,12 @@ def _succeed(group: Sequence[_Joined], last_seq: int) -> None:
 
 
 async def publish_batch(broker: Broker, messages: Sequence[Message]) -> int:
-    """Store up to 1,000 messages of one stream, all or none. Returns the sequence of the last; 0 for a repeat of what is stored already.
+    """Store up to 1,000 messages of one stream, all or none. Returns the sequence of the last; 0 for a repeat of what
+    is stored already.
 
-    A batch whose outcome is unknown is sent again with the same message ids, so it is stored once. Raises Unavailable when the
-    broker gives no answer for 5 s (outcome unknown), Full at once, Conflict when one of the expectations in the headers is stale,
-    perhaps by this very batch whose answer got lost.
+    A batch whose outcome is unknown is sent again with the same message ids, so it is stored once. Raises Unavailable
+    when the broker gives no answer for 5 s (outcome unknown), Full at once, Conflict when one of the expectations in
+    the headers is stale, perhaps by this very batch whose answer got lost.
     """
     try:
         return await _publish_once(broker, messages)

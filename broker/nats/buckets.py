@@ -1,4 +1,5 @@
-"""Key-value buckets over their streams, with the revision as stream sequence. Faster than the client's own, and never blind."""
+"""Key-value buckets over their streams, with the revision as stream sequence. Faster than the client's own, and never
+blind."""
 
 from __future__ import annotations
 
@@ -32,7 +33,13 @@ class Bucket:
 
     def __init__(self, stream: str, prefix: str, broker: Broker, publisher: Publisher, reader: DirectReader) -> None:
         """`stream` is what the bucket is kept in; the subject of a key is `prefix` and the key."""
-        self._stream, self._prefix, self._broker, self._publisher, self._reader = stream, prefix, broker, publisher, reader
+        self._stream, self._prefix, self._broker, self._publisher, self._reader = (
+            stream,
+            prefix,
+            broker,
+            publisher,
+            reader,
+        )
 
     async def get(self, key: str) -> Entry | None:
         """The key's value, or None. Raises Unavailable without an answer."""
@@ -40,14 +47,16 @@ class Bucket:
         return None if found is None or found.removed else Entry(key, found.data, found.seq)
 
     async def find(self, key: str) -> tuple[Entry | None, int]:
-        """As `get`, with what a write must expect that shall follow this very state: a deleted key has a revision, too."""
+        """As `get`, with what a write must expect that shall follow this very state: a deleted key has a revision,
+        too."""
         found = await self._reader.one(self._stream, self._prefix + key)
         if found is None or found.removed:
             return None, found.seq if found else 0
         return Entry(key, found.data, found.seq), found.seq
 
     async def has_copies(self) -> bool:
-        """Whether what others have just written may take a moment to be seen everywhere; `get` and `all` see it all the same."""
+        """Whether what others have just written may take a moment to be seen everywhere; `get` and `all` see it all the
+        same."""
         return await self._reader.leaders.needed(self._stream)
 
     async def get_many(self, keys: Sequence[str]) -> dict[str, Entry]:
@@ -64,11 +73,13 @@ class Bucket:
         return [Entry(one.subject[cut:], one.data, one.seq) for one in latest.values() if not one.removed]
 
     async def since(self, revision: int) -> tuple[dict[str, Entry | None], int]:
-        """What was written after this revision, by key (None: removed), and the newest revision of it. A purge, or a time to live
-        that is over, tells nothing here."""
+        """What was written after this revision, by key (None: removed), and the newest revision of it. A purge, or a
+        time to live that is over, tells nothing here."""
         cut = len(self._prefix)
         found = await self._reader.subject(self._stream, self._prefix + ">", revision + 1)
-        changed = {one.subject[cut:]: None if one.removed else Entry(one.subject[cut:], one.data, one.seq) for one in found}
+        changed = {
+            one.subject[cut:]: None if one.removed else Entry(one.subject[cut:], one.data, one.seq) for one in found
+        }
         return changed, found[-1].seq if found else revision
 
     def send(self, key: str, value: bytes, expect: int | None = None) -> asyncio.Future[bytes]:
@@ -76,11 +87,13 @@ class Bucket:
         return self._publisher.send(self._prefix + key, value, _expecting(expect))
 
     async def put(self, key: str, value: bytes, expect: int | None = None) -> int:
-        """Write and return the new revision. Raises Conflict if `expect` is stale, Unavailable if the outcome is unknown."""
+        """Write and return the new revision. Raises Conflict if `expect` is stale, Unavailable if the outcome is
+        unknown."""
         return await self._answer(self._publisher.send(self._prefix + key, value, _expecting(expect), patient=False))
 
     async def delete(self, key: str, expect: int | None = None) -> None:
-        """Remove the key; one that is not there is fine. Raises Conflict if it has another revision than the expected one."""
+        """Remove the key; one that is not there is fine. Raises Conflict if it has another revision than the expected
+        one."""
         headers = {KV_OPERATION: "DEL"} if expect is None else {KV_OPERATION: "DEL", EXPECT_SEQ: str(expect)}
         await self._answer(self._publisher.send(self._prefix + key, b"", headers, patient=False))
 
@@ -100,7 +113,8 @@ class Bucket:
         return await self._broker.remove(f"STREAM.PURGE.{self._stream}", {"filter": self._prefix + under})
 
     async def on_change(self, under: str, callback: Callable[[str], Awaitable[None]]) -> None:
-        """Have `callback(key)` called at each write that matches, about when it is stored. A doorbell: it may miss some."""
+        """Have `callback(key)` called at each write that matches, about when it is stored. A doorbell: it may miss
+        some."""
         cut = len(self._prefix)
 
         async def ring(msg: Msg) -> None:
@@ -132,7 +146,9 @@ class Bucket:
             async with asyncio.timeout(REQUEST_TIMEOUT_S):
                 return ack_seq(await sent)
         except (TimeoutError, nats.errors.Error) as error:
-            raise Unavailable(f"the broker gave no answer in time; whether {self._stream} was written is unknown") from error
+            raise Unavailable(
+                f"the broker gave no answer in time; whether {self._stream} was written is unknown"
+            ) from error
 
 
 def _expecting(revision: int | None) -> dict[str, str] | None:

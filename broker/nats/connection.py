@@ -1,4 +1,5 @@
-"""One connection to the broker: requests, plain publishes and subscriptions, with errors translated in this one place."""
+"""One connection to the broker: requests, plain publishes and subscriptions, with errors translated in this one
+place."""
 
 from __future__ import annotations
 
@@ -55,7 +56,8 @@ class ApiError(PenstockError):
 
 
 def refusal(error: dict[str, Any]) -> PenstockError:
-    """The broker's error object as one of ours: a stale expectation is a Conflict, trouble of its own is Unavailable (Full)."""
+    """The broker's error object as one of ours: a stale expectation is a Conflict, trouble of its own is Unavailable
+    (Full)."""
     code, err_code, text = error.get("code", 500), error.get("err_code", 0), error.get("description", "unknown error")
     if err_code in WRONG_LAST_SEQUENCE:
         return Conflict(f"broker: {text}")
@@ -77,7 +79,9 @@ class Broker:
         self.client = client
         self.on_reconnect: list[Callable[[], Awaitable[None]]] = []
         self.reconnects = 0
-        self._deadlines: dict[asyncio.Timeout, None] = {}  # in the order of their beginning: a simulated world must replay exactly
+        self._deadlines: dict[
+            asyncio.Timeout, None
+        ] = {}  # in the order of their beginning: a simulated world must replay exactly
         self._closing = False
         self._opened = False
         self._last_error = ""
@@ -109,8 +113,11 @@ class Broker:
         return self.client.new_inbox()
 
     async def publish(self, subject: str, data: bytes, reply: str = "", headers: dict[str, str] | None = None) -> None:
-        """Write one message out; nothing is known about its arrival. Raises Unavailable, or Invalid when it is too large."""
-        if (size := message_bytes(data, headers)) > self.max_payload:  # the client counts no headers, and the broker cuts the connection
+        """Write one message out; nothing is known about its arrival. Raises Unavailable, or Invalid when it is too
+        large."""
+        if (
+            size := message_bytes(data, headers)
+        ) > self.max_payload:  # the client counts no headers, and the broker cuts the connection
             raise Invalid(f"a message of {size} bytes is more than the broker takes ({self.max_payload})")
         try:
             await self.client.publish(subject, data, reply=reply, headers=headers)
@@ -125,9 +132,14 @@ class Broker:
             raise Unavailable(f"broker: {error or 'no answer to a ping'}") from error
 
     async def request(
-        self, subject: str, data: bytes = b"", timeout_s: float = REQUEST_TIMEOUT_S, headers: dict[str, str] | None = None
+        self,
+        subject: str,
+        data: bytes = b"",
+        timeout_s: float = REQUEST_TIMEOUT_S,
+        headers: dict[str, str] | None = None,
     ) -> Msg:
-        """One question, one answer. Raises NotFound when nobody listens on the subject, Unavailable without an answer."""
+        """One question, one answer. Raises NotFound when nobody listens on the subject, Unavailable without an
+        answer."""
         if not self.connected:
             raise Unavailable("broker: not connected")
         try:
@@ -139,7 +151,9 @@ class Broker:
         except (nats.errors.Error, OSError, TimeoutError) as error:
             raise Unavailable(f"broker: no answer on {subject}") from error
 
-    async def api(self, verb: str, request: dict[str, Any] | None = None, timeout_s: float = REQUEST_TIMEOUT_S) -> dict[str, Any]:
+    async def api(
+        self, verb: str, request: dict[str, Any] | None = None, timeout_s: float = REQUEST_TIMEOUT_S
+    ) -> dict[str, Any]:
         """One call of the broker's stream API. Raises ApiError, Conflict or Unavailable."""
         body = b"" if request is None else orjson.dumps(request)
         try:
@@ -150,8 +164,11 @@ class Broker:
             raise refusal(answer["error"])
         return answer
 
-    async def remove(self, verb: str, request: dict[str, Any] | None = None, timeout_s: float = REQUEST_TIMEOUT_S) -> int:
-        """As `api`, for a verb that deletes or purges; every removal is made by this. How many went: 0 when all is gone already."""
+    async def remove(
+        self, verb: str, request: dict[str, Any] | None = None, timeout_s: float = REQUEST_TIMEOUT_S
+    ) -> int:
+        """As `api`, for a verb that deletes or purges; every removal is made by this. How many went: 0 when all is gone
+        already."""
         try:
             return int((await self.api(verb, request, timeout_s)).get("purged", 1))
         except ApiError as error:
@@ -159,9 +176,13 @@ class Broker:
                 raise
             return 0
 
-    async def subscribe(self, subject: str, callback: Callable[[Msg], Awaitable[None]], queue: str = "") -> Subscription:
+    async def subscribe(
+        self, subject: str, callback: Callable[[Msg], Awaitable[None]], queue: str = ""
+    ) -> Subscription:
         """Callbacks of one subscription run one after the other: enqueue in them, never wait."""
-        return await self.client.subscribe(subject, queue=queue, cb=callback, pending_msgs_limit=-1, pending_bytes_limit=-1)
+        return await self.client.subscribe(
+            subject, queue=queue, cb=callback, pending_msgs_limit=-1, pending_bytes_limit=-1
+        )
 
     @asynccontextmanager
     async def listening(self, subject: str, callback: Callable[[Msg], Awaitable[None]]) -> AsyncIterator[None]:
@@ -181,7 +202,8 @@ class Broker:
         return self.listening(subject, reply)
 
     async def ask_all(self, subject: str, enough: Callable[[list[bytes]], bool], timeout_s: float) -> list[bytes]:
-        """All answers on the subject, until they are enough or the time is over. Raises Unavailable when not connected."""
+        """All answers on the subject, until they are enough or the time is over. Raises Unavailable when not
+        connected."""
         answers: list[bytes] = []
         done = asyncio.Event()
 
@@ -229,8 +251,8 @@ class Broker:
     async def _failed(self, error: Exception) -> None:
         """An attempt to connect failed, or the broker complains: each trouble is told once until it changes or is over.
 
-        Raises Denied when the very first connection is refused for its credentials; later the client goes on trying, for they
-        may have been changed on the broker's side by mistake.
+        Raises Denied when the very first connection is refused for its credentials; later the client goes on trying,
+        for they may have been changed on the broker's side by mistake.
         """
         text = str(error) or type(error).__name__
         refused = REFUSAL.search(text)
@@ -254,8 +276,8 @@ class Broker:
 
 @asynccontextmanager
 async def connect(settings: BrokerSettings, name: str, patience_s: float = 10.0) -> AsyncIterator[Broker]:
-    """A connection for the time of the block. Raises Unavailable when the broker does not answer within `patience_s`, Denied
-    as soon as it refuses our credentials, Invalid for credentials that cannot be read."""
+    """A connection for the time of the block. Raises Unavailable when the broker does not answer within `patience_s`,
+    Denied as soon as it refuses our credentials, Invalid for credentials that cannot be read."""
     given = credentials(settings)
     broker, where = Broker(QuickClient(tls=needs_tls(settings))), address(settings)
     try:
@@ -266,7 +288,9 @@ async def connect(settings: BrokerSettings, name: str, patience_s: float = 10.0)
         raise Denied(f"the broker at {where} refuses our credentials: {error}") from error
     except (nats.errors.Error, OSError, TimeoutError) as error:
         await broker.close()
-        raise Unavailable(f"cannot connect to the broker at {where}: {str(error) or broker._last_error or 'no answer'}") from error
+        raise Unavailable(
+            f"cannot connect to the broker at {where}: {str(error) or broker._last_error or 'no answer'}"
+        ) from error
     broker._opened, broker._last_error = True, ""
     try:
         yield broker

@@ -1,4 +1,5 @@
-"""What a connection to the broker comes in with, out of the settings; a file that is none is told before anything is tried."""
+"""What a connection to the broker comes in with, out of the settings; a file that is none is told before anything is
+tried."""
 
 from __future__ import annotations
 
@@ -40,12 +41,15 @@ def inbox_prefix(user: str) -> str:
 def _inbox_prefix(settings: BrokerSettings) -> str | None:
     """None for who comes without a user name, or with one that is no token of a subject."""
     urls = [urlsplit(url.strip()) for url in (settings.url or "").split(",")]
-    user = settings.user or next((url.username for url in urls if url.username and url.password), "")  # alone, it is a token
+    user = settings.user or next(
+        (url.username for url in urls if url.username and url.password), ""
+    )  # alone, it is a token
     return inbox_prefix(user) if TOKEN.fullmatch(user) else None
 
 
 def needs_tls(settings: BrokerSettings) -> bool:
-    """Whether anything in the settings says that the broker is to be spoken to by TLS, and so by nothing else. Our own has none."""
+    """Whether anything in the settings says that the broker is to be spoken to by TLS, and so by nothing else. Our own
+    has none."""
     given = settings.tls_ca or settings.tls_cert or re.search(r"(^|,)\s*tls://", settings.url or "")
     return bool(given) and not settings.embedded
 
@@ -55,7 +59,9 @@ def _check_key_file(path: str) -> None:
     try:
         text = Path(path).read_text()
     except (OSError, UnicodeDecodeError) as error:
-        raise Invalid(f"the credentials file {path} cannot be read: {getattr(error, 'strerror', None) or error}") from error
+        raise Invalid(
+            f"the credentials file {path} cannot be read: {getattr(error, 'strerror', None) or error}"
+        ) from error
     if not KEY.search(text):
         raise Invalid(f"the credentials file {path} holds no user's NKey seed")
 

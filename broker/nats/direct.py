@@ -1,6 +1,7 @@
 """Reading stored messages without a consumer: one request, a stream of answers on an inbox that all requests share.
 
-Where a stream has copies, any of them may answer, and may not have the newest message yet. So there the leader is asked, too.
+Where a stream has copies, any of them may answer, and may not have the newest message yet. So there the leader is
+asked, too.
 """
 
 from __future__ import annotations
@@ -93,11 +94,16 @@ class DirectReader:
     async def between(self, stream: str, subject: str, from_seq: int, to_seq: int) -> AsyncIterator[Stored]:
         """What is stored under a literal subject (or wildcard) from one sequence to another, both included, in order.
 
-        Little of it is in memory at a time. From a stream with copies each message is a request: for streams that are read seldom.
+        Little of it is in memory at a time. From a stream with copies each message is a request: for streams that are
+        read seldom.
         """
         copied = await self.leaders.needed(stream)
         while from_seq <= to_seq:
-            page = await self._page(stream, subject, from_seq, to_seq) if not copied else await self._next(stream, subject, from_seq)
+            page = (
+                await self._page(stream, subject, from_seq, to_seq)
+                if not copied
+                else await self._next(stream, subject, from_seq)
+            )
             for one in page:
                 if one.seq > to_seq:
                     return
@@ -108,7 +114,9 @@ class DirectReader:
 
     async def _page(self, stream: str, subject: str, from_seq: int, to_seq: int) -> list[Stored]:
         most = min(PAGE, to_seq - from_seq + 1)
-        page, _ = await self._ask(stream, {"seq": from_seq, "batch": most, "max_bytes": PAGE_BYTES, "next_by_subj": subject})
+        page, _ = await self._ask(
+            stream, {"seq": from_seq, "batch": most, "max_bytes": PAGE_BYTES, "next_by_subj": subject}
+        )
         return page
 
     async def _next(self, stream: str, subject: str, from_seq: int) -> list[Stored]:

@@ -40,7 +40,8 @@ class Leaders:
         self._broker.on_reconnect.remove(self._forget)
 
     async def needed(self, stream: str) -> bool:
-        """Whether an answer may come from a copy that is not up to date. Asked once a stream, and never of a broker alone."""
+        """Whether an answer may come from a copy that is not up to date. Asked once a stream, and never of a broker
+        alone."""
         if not self._broker.clustered:
             return False
         if stream not in self._copied:

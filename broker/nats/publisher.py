@@ -26,8 +26,11 @@ WRITTEN_S_MAX = 5.0
 IN_FLIGHT_MAX = 20_000  # messages without an answer; who can wait does so beyond them, or beyond their bytes
 IN_FLIGHT_BYTES_MAX = 64 << 20
 TOGETHER_BYTES = 256 << 10
-HEADER_BYTES_MAX = 4096  # room for them: they count too, and for a message over its limit the broker cuts the connection at each repeat
-HEADERS_COUNTED = 64 << 10  # no message has so many bytes of them: of a body that leaves more room they need not be counted
+# room for them: they count too, and for a message over its limit the broker cuts the connection at each repeat
+HEADER_BYTES_MAX = 4096
+HEADERS_COUNTED = (
+    64 << 10
+)  # no message has so many bytes of them: of a body that leaves more room they need not be counted
 
 log = get_logger()
 
@@ -37,7 +40,9 @@ class _Sent:
 
     __slots__ = ("data", "future", "headers", "patient", "sent_at", "since", "subject")
 
-    def __init__(self, subject: str, data: bytes, headers: dict[str, str] | None, patient: bool, future: asyncio.Future[bytes]) -> None:
+    def __init__(
+        self, subject: str, data: bytes, headers: dict[str, str] | None, patient: bool, future: asyncio.Future[bytes]
+    ) -> None:
         self.subject, self.data, self.headers, self.patient, self.future = subject, data, headers, patient, future
         self.since = self.sent_at = time.monotonic()
 
@@ -74,12 +79,15 @@ class Publisher:
         """What a message may have beside its headers, however long these are: `send` counts what it really has."""
         return self._broker.max_payload - HEADER_BYTES_MAX
 
-    def send(self, subject: str, data: bytes, headers: dict[str, str] | None = None, *, patient: bool = True) -> asyncio.Future[bytes]:
+    def send(
+        self, subject: str, data: bytes, headers: dict[str, str] | None = None, *, patient: bool = True
+    ) -> asyncio.Future[bytes]:
         """Queue one message; the future gives the broker's answer (see `ack_seq`).
 
         It is sent again with the same headers until answered: give a message id. The future raises Conflict for a stale
-        expectation, TooLarge, and ApiError for another refusal. It never ends while the broker is away: the caller sets the deadline, and
-        cancelling the future stops the repeats. Nor does it while the storage is full, unless it is not to be `patient`: then Full.
+        expectation, TooLarge, and ApiError for another refusal. It never ends while the broker is away: the caller sets
+        the deadline, and cancelling the future stops the repeats. Nor does it while the storage is full, unless it is
+        not to be `patient`: then Full.
         """
         self._count += 1
         key = str(self._count)
@@ -98,7 +106,8 @@ class Publisher:
             await self._roomy.wait()
 
     async def written(self) -> None:
-        """Return once all that was sent so far has left for the broker; for its answers, wait for the futures. Raises Unavailable."""
+        """Return once all that was sent so far has left for the broker; for its answers, wait for the futures. Raises
+        Unavailable."""
         try:
             async with self._broker.deadline(WRITTEN_S_MAX):
                 if self._flushes:

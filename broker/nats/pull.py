@@ -1,4 +1,5 @@
-"""Continuous pulling: overlapping requests, topped up at half, asked again after a reconnect and when the broker goes quiet."""
+"""Continuous pulling: overlapping requests, topped up at half, asked again after a reconnect and when the broker goes
+quiet."""
 
 from __future__ import annotations
 
@@ -75,7 +76,9 @@ def deliveries_in(reply: str) -> int:
 
 
 def _numbers(reply: str) -> list[str]:
-    tokens = reply.split(".")  # $JS.ACK[.<domain>.<account>].<stream>.<consumer>.<deliveries>.<seq>.<number>.<time>.<pending>
+    tokens = reply.split(
+        "."
+    )  # $JS.ACK[.<domain>.<account>].<stream>.<consumer>.<deliveries>.<seq>.<number>.<time>.<pending>
     first = 4 if len(tokens) == 9 else 6
     return tokens[first : first + 5]
 
@@ -83,10 +86,10 @@ def _numbers(reply: str) -> list[str]:
 class Pull:
     """One consumer's stream of deliveries, for as long as `open_pull` holds it.
 
-    `batch` bounds what is on its way unasked for. Of large messages fewer come: what one request brings is no more than the largest
-    message may have. `room` (messages that the owner can take now) holds the next request back: when it says 0, `top_up` must be
-    called once there is room again. `before` is awaited before each beginning on a new inbox, the first one included: nothing is
-    delivered while it runs.
+    `batch` bounds what is on its way unasked for. Of large messages fewer come: what one request brings is no more than
+    the largest message may have. `room` (messages that the owner can take now) holds the next request back: when it
+    says 0, `top_up` must be called once there is room again. `before` is awaited before each beginning on a new inbox,
+    the first one included: nothing is delivered while it runs.
     """
 
     def __init__(
@@ -134,7 +137,8 @@ class Pull:
         return self._left
 
     async def recall(self) -> None:
-        """Take back what was asked for. All that was on its way has been given to `take` when this returns: nothing is lost.
+        """Take back what was asked for. All that was on its way has been given to `take` when this returns: nothing is
+        lost.
 
         Meanwhile `room` must say 0; `top_up` asks anew. Without a connection there is nothing to take back.
         """

@@ -1,4 +1,5 @@
-"""Reading a whole stream in gulps: what a projection does. Its reader says when it wants more, so under load it wakes seldom."""
+"""Reading a whole stream in gulps: what a projection does. Its reader says when it wants more, so under load it wakes
+seldom."""
 
 from __future__ import annotations
 
@@ -21,7 +22,8 @@ class Lost(Exception):
 
 
 class Gulp(NamedTuple):
-    """So many messages in the order of the stream: `kept` are those that the reader wants, `last` is the last of all, without its body."""
+    """So many messages in the order of the stream: `kept` are those that the reader wants, `last` is the last of all,
+    without its body."""
 
     messages: int
     kept: list[Delivery]
@@ -96,8 +98,11 @@ class Tail:
 
 
 @asynccontextmanager
-async def open_tail(broker: Broker, stream: str, after: int, *, unwanted: tuple[bytes, ...] = ()) -> AsyncIterator[Tail]:
-    """A reader of everything after this sequence, for the time of the block, by a consumer that the broker forgets soon after.
+async def open_tail(
+    broker: Broker, stream: str, after: int, *, unwanted: tuple[bytes, ...] = ()
+) -> AsyncIterator[Tail]:
+    """A reader of everything after this sequence, for the time of the block, by a consumer that the broker forgets soon
+    after.
 
     Bodies that begin as one of `unwanted` are counted and not kept.
     """

@@ -29,7 +29,9 @@ class Definitions:
         """Keep a definition and make it the latest of its name; returns its digest."""
         body = to_json(definition)
         name = digest(body)
-        await self._bucket.put(names.definition_key(definition.name, name), body)  # first: the latest must never name a missing one
+        await self._bucket.put(
+            names.definition_key(definition.name, name), body
+        )  # first: the latest must never name a missing one
         reached("definition.stored")
         await self._bucket.put(definition.name, body)
         return name
@@ -42,7 +44,8 @@ class Definitions:
         return from_json(entry.value), digest(entry.value)
 
     async def is_latest(self, name: str, known: str) -> bool:
-        """Whether the version of digest `known`, read before, is still the latest, where a doorbell may come too late to tell.
+        """Whether the version of digest `known`, read before, is still the latest, where a doorbell may come too late
+        to tell.
 
         On a broker alone it never does: there this asks nothing, and says yes.
         """
@@ -80,7 +83,8 @@ class Definitions:
             self._steps -= len(self._compiled.pop(next(iter(self._compiled))).steps)
 
     async def on_change(self, callback: Callable[[str], Awaitable[None]]) -> None:
-        """Have `await callback(name)` called when a name gets another latest definition. A doorbell: it may miss some."""
+        """Have `await callback(name)` called when a name gets another latest definition. A doorbell: it may miss
+        some."""
         await self._bucket.on_change(">", callback)
 
 

@@ -1,4 +1,5 @@
-"""Leases of polled tasks: what any front-end process needs in order to answer a task that another one has handed out."""
+"""Leases of polled tasks: what any front-end process needs in order to answer a task that another one has handed
+out."""
 
 from __future__ import annotations
 
@@ -28,9 +29,10 @@ RESTORE_S = 5.0  # what every holder needs to be connected again
 
 
 class Lease(Struct, frozen=True, omit_defaults=True):
-    """One hand-out of one execution of a step. `reply` is where the broker wants its acknowledgement; `seen_at` is the worker's
-    last sign of life and `claimed_at` when someone began to carry out its answer (0: nobody), both in s since the epoch.
-    `holder` is the process that keeps the task alive and has the first say about it, for as long as it lives."""
+    """One hand-out of one execution of a step. `reply` is where the broker wants its acknowledgement; `seen_at` is the
+    worker's last sign of life and `claimed_at` when someone began to carry out its answer (0: nobody), both in s since
+    the epoch. `holder` is the process that keeps the task alive and has the first say about it, for as long as it
+    lives."""
 
     run_id: str
     step_id: str
@@ -63,18 +65,21 @@ _DECODER = msgspec.json.Decoder(Lease)
 
 
 class Leases:
-    """A small face over the bucket of leases. One that nobody writes for ten minutes is gone, and all are when the broker restarts."""
+    """A small face over the bucket of leases. One that nobody writes for ten minutes is gone, and all are when the
+    broker restarts."""
 
     def __init__(self, bucket: Bucket, broker: Broker, publisher: Publisher) -> None:
         self._bucket, self._broker, self._publisher = bucket, broker, publisher
         self._stream = names.bucket_stream(names.BRIDGE_LEASES)
 
     def send(self, lease: Lease, kept: Kept | None = None) -> asyncio.Future[bytes]:
-        """Write a lease without waiting: in place of any other of its task, or (else the future raises Conflict) of `kept`."""
+        """Write a lease without waiting: in place of any other of its task, or (else the future raises Conflict) of
+        `kept`."""
         return self._bucket.send(lease.task_id, msgspec.json.encode(lease), None if kept is None else kept.revision)
 
     async def written(self) -> None:
-        """Return once every lease that was sent is on its way to the broker. Raises Unavailable without a connection."""
+        """Return once every lease that was sent is on its way to the broker. Raises Unavailable without a
+        connection."""
         if not self._broker.connected:
             raise Unavailable("broker: not connected")
         await self._publisher.written()
@@ -92,13 +97,16 @@ class Leases:
         return self._publisher.send(names.key_subject(names.BRIDGE_LEASES, kept.lease.task_id), b"", _removal(kept))
 
     async def delete(self, kept: Kept) -> None:
-        """Remove a lease, unless it is not as `kept` any more. Whether that worked is not waited for: one that stays, claimed as
-        it is, does no harm until it has grown old."""
+        """Remove a lease, unless it is not as `kept` any more. Whether that worked is not waited for: one that stays,
+        claimed as it is, does no harm until it has grown old."""
         with suppress(Unavailable):
-            await self._broker.publish(names.key_subject(names.BRIDGE_LEASES, kept.lease.task_id), b"", headers=_removal(kept))
+            await self._broker.publish(
+                names.key_subject(names.BRIDGE_LEASES, kept.lease.task_id), b"", headers=_removal(kept)
+            )
 
     async def get(self, task_id: str) -> Kept | None:
-        """The lease as it is now: asked of the stream's leader, since a copy may lag behind what another process has just written."""
+        """The lease as it is now: asked of the stream's leader, since a copy may lag behind what another process has
+        just written."""
         request = {"last_by_subj": names.key_subject(names.BRIDGE_LEASES, task_id)}
         try:
             found = (await self._broker.api(f"STREAM.MSG.GET.{self._stream}", request))["message"]
@@ -133,8 +141,8 @@ class Leases:
         await self._broker.subscribe(names.BRIDGE_RELEASE, receive)
 
     async def forward(self, lease: Lease, body: bytes) -> bytes:
-        """Have the lease's holder carry out an answer; returns what it says. Raises NotFound when it is gone, Unavailable when the
-        outcome is unknown."""
+        """Have the lease's holder carry out an answer; returns what it says. Raises NotFound when it is gone,
+        Unavailable when the outcome is unknown."""
         subject = names.forward_subject(lease.holder)
         headers = {TASK_ID: lease.task_id}
         return bytes((await self._broker.request(subject, body, FORWARD_S_MAX, headers)).data)
@@ -152,7 +160,8 @@ class Leases:
         await self._broker.subscribe(names.forward_subject(holder), receive)
 
     async def last_revision(self) -> int:
-        """The newest revision of any lease; less than what was written before when the broker has forgotten them all."""
+        """The newest revision of any lease; less than what was written before when the broker has forgotten them
+        all."""
         return int((await self._info())["state"]["last_seq"])
 
     async def being_restored(self) -> bool:
@@ -165,7 +174,8 @@ class Leases:
         return await self._broker.api(f"STREAM.INFO.{self._stream}")
 
     def delivery(self, lease: Lease) -> Delivery:
-        """The delivery that the lease stands for, to acknowledge it, to give it back or to keep it alive; it has no body."""
+        """The delivery that the lease stands for, to acknowledge it, to give it back or to keep it alive; it has no
+        body."""
         return Delivery(self._broker, "", lease.reply, b"")
 
 

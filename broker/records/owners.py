@@ -1,7 +1,7 @@
 """Who owns which partitions, across all engines: the shards that are alive, and the claims that they hold.
 
-Every change is a compare-and-swap. A claim is good as long as its owner is listed as a member; what that takes in time is decided in
-actors/ownership/membership.py, by the clocks of those who look.
+Every change is a compare-and-swap. A claim is good as long as its owner is listed as a member; what that takes in time
+is decided in actors/ownership/membership.py, by the clocks of those who look.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ WHOLE_S = 5.0
 
 
 class Member(Struct, frozen=True):
-    """One life of a shard. `place` is the same for all lives of which at most one can be alive; `engine` for all shards of one
-    supervisor. One that is `draining` wants no partitions."""
+    """One life of a shard. `place` is the same for all lives of which at most one can be alive; `engine` for all shards
+    of one supervisor. One that is `draining` wants no partitions."""
 
     id: str
     place: str
@@ -40,8 +40,8 @@ class Member(Struct, frozen=True):
 
 
 class Claim(Struct, frozen=True, omit_defaults=True):
-    """Without an owner the partition was handed over, and `consumer` waits for the next one. All before the sequence `start` of the
-    history that was made at `log` is handled."""
+    """Without an owner the partition was handed over, and `consumer` waits for the next one. All before the sequence
+    `start` of the history that was made at `log` is handled."""
 
     owner: str = ""
     consumer: str = ""
@@ -87,8 +87,8 @@ class Owners:
     async def read(self) -> View:
         """Best effort while things change: before acting on an absence, `find`. Raises Unavailable.
 
-        Only what has changed since the last time is asked for; all of it every WHOLE_S, since what the broker removes by itself is not
-        told, nor that the bucket was made anew.
+        Only what has changed since the last time is asked for; all of it every WHOLE_S, since what the broker removes
+        by itself is not told, nor that the bucket was made anew.
         """
         async with self._reading:
             if time.monotonic() >= self._whole_at:
@@ -119,27 +119,31 @@ class Owners:
         return None if entry is None else Listed(_MEMBER.decode(entry.value), entry.revision)
 
     async def renew(self, member: Member, expect: int) -> int:
-        """List the member (again) and return the revision. Raises Conflict: it was removed, or an earlier write did happen after
-        all; Full: nobody can write anything; Unavailable (outcome unknown)."""
+        """List the member (again) and return the revision. Raises Conflict: it was removed, or an earlier write did
+        happen after all; Full: nobody can write anything; Unavailable (outcome unknown)."""
         ttl = {names.TTL: f"{MEMBER_TTL_S:.0f}"}  # the broker itself forgets whom nobody is there to remove
         return await self._write(names.member_key(member.id), _ENCODER.encode(member), expect, ttl)
 
     async def remove(self, member_id: str, expect: int) -> None:
-        """From here on, its claims are nobody's. Raises Conflict: it is alive, or removed; Unavailable (outcome unknown)."""
+        """From here on, its claims are nobody's. Raises Conflict: it is alive, or removed; Unavailable (outcome
+        unknown)."""
         headers = {names.KV_OPERATION: "DEL", names.TTL: f"{MEMBER_TTL_S:.0f}"}
         await self._write(names.member_key(member_id), b"", expect, headers)
 
     async def claim(self, number: int, claim: Claim, expect: int) -> int:
-        """Write the claim and return its revision. Raises Conflict: another was faster; Unavailable (outcome unknown)."""
+        """Write the claim and return its revision. Raises Conflict: another was faster; Unavailable (outcome
+        unknown)."""
         return await self._write(names.claim_key(number), _ENCODER.encode(claim), expect, {})
 
     async def drain(self, engine: str) -> None:
-        """Have all shards of the engine hand over what they own and take nothing more, as long as it lives. Raises Unavailable."""
+        """Have all shards of the engine hand over what they own and take nothing more, as long as it lives. Raises
+        Unavailable."""
         await self._sent(names.drained_key(engine), b"", {names.TTL: f"{DRAINED_TTL_S:.0f}"})
         await self.ring()
 
     async def ring(self) -> None:
-        """Tell every shard that something has changed. It may miss that; each looks twice a second anyway. Raises Unavailable."""
+        """Tell every shard that something has changed. It may miss that; each looks twice a second anyway. Raises
+        Unavailable."""
         await self._broker.publish(names.ENGINE_RING, b"")
 
     async def on_ring(self, rung: asyncio.Event) -> None:

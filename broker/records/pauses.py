@@ -12,7 +12,9 @@ from penstock.broker.nats.buckets import Bucket
 from penstock.broker.nats.pull import Delivery
 from penstock.engine.errors import Conflict
 
-FREE_DELIVERIES = 5  # what is given back earlier is not counted: that would be a write for a count that nobody may ever look at
+FREE_DELIVERIES = (
+    5  # what is given back earlier is not counted: that would be a write for a count that nobody may ever look at
+)
 
 
 class Execution(Protocol):
@@ -55,7 +57,9 @@ class Pauses:
         """Count one more; another label than None replaces the last one's. Raises Unavailable."""
         while True:
             found, revision = await self._read(execution)
-            entry = Pause(found.pauses + 1, found.name if name is None else name, execution.attempt, execution.iteration)
+            entry = Pause(
+                found.pauses + 1, found.name if name is None else name, execution.attempt, execution.iteration
+            )
             try:
                 await self._bucket.put(_key(execution), msgspec.json.encode(entry), revision)
                 return

@@ -1,8 +1,9 @@
-"""The consumers of the history's partitions. Each owner of a partition that was not handed over to it gets a consumer of its own.
+"""The consumers of the history's partitions. Each owner of a partition that was not handed over to it gets a consumer
+of its own.
 
-So a former owner that lives on, or what it sent and is still on its way, has nothing to pull from or to acknowledge: its requests go
-to a consumer that is not there any more. Asked to begin again, a consumer keeps the requests that wait at it, and would go on to
-deliver to the former owner.
+So a former owner that lives on, or what it sent and is still on its way, has nothing to pull from or to acknowledge:
+its requests go to a consumer that is not there any more. Asked to begin again, a consumer keeps the requests that wait
+at it, and would go on to deliver to the former owner.
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ class Consumers:
         self._silent_since: dict[str, float] = {}
 
     def silent_s(self, consumer: str) -> float:
-        """For how long nothing that was asked of it has been answered; 0: the last answer came, or nothing was asked."""
+        """For how long nothing that was asked of it has been answered; 0: the last answer came, or nothing was
+        asked."""
         now = time.monotonic()
         return now - self._silent_since.get(consumer, now)
 
@@ -77,7 +79,8 @@ class Consumers:
             return None
 
     async def reset(self, consumer: str) -> bool:
-        """Have everything that is not acknowledged delivered again, at once and in order; False: it is not there. Raises Unavailable."""
+        """Have everything that is not acknowledged delivered again, at once and in order; False: it is not there.
+        Raises Unavailable."""
         try:
             await self._api("RESET", consumer)
         except Unavailable:  # the broker does not answer for one that is not there
@@ -101,13 +104,17 @@ class Consumers:
     async def _listed(self) -> list[str]:
         found: list[str] = []
         while True:
-            answer = await self._broker.api(f"CONSUMER.NAMES.{names.HISTORY}", {"offset": len(found)}, timeout_s=LEADER_S)
+            answer = await self._broker.api(
+                f"CONSUMER.NAMES.{names.HISTORY}", {"offset": len(found)}, timeout_s=LEADER_S
+            )
             page = answer.get("consumers") or []
             found += page
             if not page or len(found) >= answer["total"]:
                 return found
 
-    async def _api(self, verb: str, consumer: str, request: dict[str, Any] | None = None, timeout_s: float = LEADER_S) -> dict[str, Any]:
+    async def _api(
+        self, verb: str, consumer: str, request: dict[str, Any] | None = None, timeout_s: float = LEADER_S
+    ) -> dict[str, Any]:
         try:
             answer = await self._broker.api(f"CONSUMER.{verb}.{names.HISTORY}.{consumer}", request, timeout_s=timeout_s)
         except Unavailable:

@@ -1,4 +1,5 @@
-"""Dead letters: tasks that failed for good, history messages that nobody could read, and what could start no run for a trigger."""
+"""Dead letters: tasks that failed for good, history messages that nobody could read, and what could start no run for a
+trigger."""
 
 from __future__ import annotations
 
@@ -28,7 +29,8 @@ HEADER = re.compile(rb"\r\n(Dead-[A-Za-z]+): ?([^\r]*)")
 class Letter(Struct, frozen=True, omit_defaults=True):
     """One dead letter, by its place in the stream. `kind` is task, history or trigger, and decides what else is there.
 
-    `at` is when it was stored, in s since the epoch; `subject` what its headers say it was under; `attempts` counts executions.
+    `at` is when it was stored, in s since the epoch; `subject` what its headers say it was under; `attempts` counts
+    executions.
     """
 
     seq: int
@@ -56,7 +58,9 @@ class DeadLetters:
     def __init__(self, broker: Broker, publisher: Publisher, reader: DirectReader) -> None:
         self._broker, self._publisher, self._reader = broker, publisher, reader
 
-    async def page(self, run_id: str | None = None, task: str | None = None, limit: int = 100, before: int | None = None) -> Page:
+    async def page(
+        self, run_id: str | None = None, task: str | None = None, limit: int = 100, before: int | None = None
+    ) -> Page:
         """Up to `limit` letters, of one run, of one task type, with a sequence below `before`. Raises Unavailable.
 
         A page costs no more than LOOKED_AT_MAX letters: it may be short, or empty, and have a next one all the same.
@@ -67,7 +71,9 @@ class DeadLetters:
         window, left = limit, LOOKED_AT_MAX
         while high >= first and left > 0 and len(found) < limit:
             low = max(first, high - min(window, left) + 1)
-            found += await self._matching(low, high, task, lambda letter: run_id in (None, letter.run_id) and task in (None, letter.task))
+            found += await self._matching(
+                low, high, task, lambda letter: run_id in (None, letter.run_id) and task in (None, letter.task)
+            )
             left -= high - low + 1
             high, window = low - 1, window * 2
         if len(found) > limit:
@@ -109,9 +115,16 @@ class DeadLetters:
         return found[::-1]
 
     def send_task(self, run_id: str, workflow: str, command: DeadLetterTask) -> asyncio.Future[bytes]:
-        """Keep a failed task with its error; the future ends when it is stored. A repeat within 2 min is stored once."""
+        """Keep a failed task with its error; the future ends when it is stored. A repeat within 2 min is stored
+        once."""
         task = DispatchTask(
-            command.step_id, command.task, command.attempt, command.iteration, command.input, command.metadata, command.group
+            command.step_id,
+            command.task,
+            command.attempt,
+            command.iteration,
+            command.input,
+            command.metadata,
+            command.group,
         )
         headers = {
             names.MSG_ID: "dead." + names.task_message_id(run_id, command.step_id, command.iteration, command.attempt),
@@ -125,8 +138,8 @@ class DeadLetters:
         return self._publisher.send(subject, payload(run_id, workflow, task), headers)
 
     def send_history(self, run_id: str, seq: int, body: bytes, error: str) -> asyncio.Future[bytes]:
-        """Keep a history message that is malformed, or that failed again and again; `seq` is its place in the stream. Of one that
-        leaves no room for a letter's headers, the end is cut off."""
+        """Keep a history message that is malformed, or that failed again and again; `seq` is its place in the stream.
+        Of one that leaves no room for a letter's headers, the end is cut off."""
         most = self._publisher.body_bytes_max
         if len(body) > most:
             body, error = body[:most], f"{error} (of its {len(body)} bytes, the first {most} are kept here)"
@@ -134,9 +147,11 @@ class DeadLetters:
         return self._publisher.send(names.dead_history_subject(run_id), body, headers)
 
     async def keep_occurrence(self, trigger: str, subject: str, body: bytes, occurrence: str, error: str) -> None:
-        """Keep what came to a trigger and could start no run; stored when this returns. A repeat within 2 min is stored once.
+        """Keep what came to a trigger and could start no run; stored when this returns. A repeat within 2 min is stored
+        once.
 
-        `occurrence` names it for ever. Of a body that is larger than any run's input, the end is cut off. Raises Unavailable.
+        `occurrence` names it for ever. Of a body that is larger than any run's input, the end is cut off. Raises
+        Unavailable.
         """
         headers = {
             names.MSG_ID: f"dead.trigger.{occurrence}",
@@ -146,9 +161,13 @@ class DeadLetters:
         }
         try:
             async with asyncio.timeout(KEEP_S_MAX):
-                await self._publisher.send(names.dead_trigger_subject(trigger), body[:OCCURRENCE_BYTES_MAX], headers, patient=False)
+                await self._publisher.send(
+                    names.dead_trigger_subject(trigger), body[:OCCURRENCE_BYTES_MAX], headers, patient=False
+                )
         except TimeoutError as late:
-            raise Unavailable("the broker gave no answer in time; whether the dead letter was stored is unknown") from late
+            raise Unavailable(
+                "the broker gave no answer in time; whether the dead letter was stored is unknown"
+            ) from late
 
 
 def _line(text: str) -> str:
@@ -167,4 +186,14 @@ def _letter(stored: Stored) -> Letter:
         return Letter(stored.seq, stored.at, "history", error, subject, run_id)
     step_id, attempts = told["Dead-Step"], told.get("Dead-Attempts", "")
     task = stored.subject.removeprefix("dead.").removesuffix(f".{run_id}.{step_id}")
-    return Letter(stored.seq, stored.at, "task", error, subject, run_id, step_id, task, int(attempts) if attempts.isdigit() else None)
+    return Letter(
+        stored.seq,
+        stored.at,
+        "task",
+        error,
+        subject,
+        run_id,
+        step_id,
+        task,
+        int(attempts) if attempts.isdigit() else None,
+    )

@@ -20,7 +20,9 @@ from penstock.broker.nats.pull import Delivery
 from penstock.engine.errors import Conflict, Unavailable
 
 PUBLISH_DEADLINE_S = 5.0
-EVENT_ID, EVENT_HEADERS = (re.compile(rb"\r\n%b: ?([^\r\n]+)\r\n" % name.encode()) for name in (names.EVENT_ID, names.EVENT_HEADERS))
+EVENT_ID, EVENT_HEADERS = (
+    re.compile(rb"\r\n%b: ?([^\r\n]+)\r\n" % name.encode()) for name in (names.EVENT_ID, names.EVENT_HEADERS)
+)
 
 
 class Tick(Struct, frozen=True):
@@ -46,11 +48,14 @@ class Events:
     def __init__(self, broker: Broker, publisher: Publisher, reader: DirectReader) -> None:
         self._broker, self._publisher, self._reader = broker, publisher, reader
 
-    async def publish(self, subject: str, body: bytes, event_id: str | None = None, told: Mapping[str, str] = {}) -> None:
+    async def publish(
+        self, subject: str, body: bytes, event_id: str | None = None, told: Mapping[str, str] = {}
+    ) -> None:
         """Keep an event; it is stored when this returns. Raises Unavailable (outcome unknown).
 
-        With an `event_id` (characters that a header can carry), a repeat is one occurrence for every trigger; one within 2 min is
-        not even stored. `told` is what its sender said beside the body, for the record of the runs that it starts.
+        With an `event_id` (characters that a header can carry), a repeat is one occurrence for every trigger; one
+        within 2 min is not even stored. `told` is what its sender said beside the body, for the record of the runs that
+        it starts.
         """
         headers = {names.MSG_ID: event_id or uuid4().hex}
         if event_id:
@@ -65,7 +70,8 @@ class Events:
         return int(info["state"]["last_seq"])
 
     async def schedule(self, tick: Tick) -> bool:
-        """Have the broker publish the tick when its instant has come, at once if it is over. False: another one is scheduled already.
+        """Have the broker publish the tick when its instant has come, at once if it is over. False: another one is
+        scheduled already.
 
         No message id: within 2 min the broker would refuse the same one again, also after it was withdrawn.
         """
@@ -121,7 +127,8 @@ def event_id(delivery: Delivery) -> str | None:
 
 
 def headers_of(delivery: Delivery) -> dict[str, str]:
-    """What the sender of a webhook said in headers; nothing for other events, and for what is no JSON object of strings."""
+    """What the sender of a webhook said in headers; nothing for other events, and for what is no JSON object of
+    strings."""
     found = EVENT_HEADERS.search(delivery.headers)
     try:
         return _TOLD.decode(found[1]) if found else {}

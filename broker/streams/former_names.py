@@ -25,13 +25,15 @@ class FormerNames:
         self._broker, self._publisher, self._reader = broker, publisher, reader
 
     async def ambiguous(self, stream: str, from_seq: int) -> list[Stored]:
-        """The first tasks from there on whose subjects a former version may have meant otherwise. Raises Unavailable."""
+        """The first tasks from there on whose subjects a former version may have meant otherwise. Raises
+        Unavailable."""
         async for page in self._reader.pages(stream, AMBIGUOUS[stream], from_seq):
             return page
         return []
 
     async def free(self, stored: Stored) -> list[Delivery] | None:
-        """What nobody holds of the queue that this task is in, if nobody asks for it either; None: it is in nobody's queue."""
+        """What nobody holds of the queue that this task is in, if nobody asks for it either; None: it is in nobody's
+        queue."""
         task, _ = names.task_of(stored.subject)
         for consumer in (names.former_task_consumer(task), names.task_consumer(task)):
             info = await self._info(names.TASKS, consumer)
@@ -45,7 +47,8 @@ class FormerNames:
         return info is not None and covers(str(info["config"].get("filter_subject", ">")), stored.subject)
 
     async def move(self, stream: str, stored: Stored, subject: str | None, message_id: str) -> None:
-        """Queue the task under this subject, and remove it where it was; None: only that. Twice is harmless. Raises Unavailable."""
+        """Queue the task under this subject, and remove it where it was; None: only that. Twice is harmless. Raises
+        Unavailable."""
         if subject is not None:
             await self._publisher.send(subject, stored.data, {names.MSG_ID: f"{message_id}.moved"})
         await self._broker.remove(f"STREAM.MSG.DELETE.{stream}", {"seq": stored.seq, "no_erase": True})

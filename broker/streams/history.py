@@ -35,8 +35,8 @@ LEADER_S = 2.5  # what is asked while a cluster has no leader is never answered:
 
 
 class Tip(NamedTuple):
-    """`created` tells this stream from any other of its name; `seq` is its last sequence, `first` the first that is still stored,
-    and `at` was the broker's time then, in s."""
+    """`created` tells this stream from any other of its name; `seq` is its last sequence, `first` the first that is
+    still stored, and `at` was the broker's time then, in s."""
 
     created: str
     seq: int
@@ -45,7 +45,8 @@ class Tip(NamedTuple):
 
 
 class History:
-    """A small face over the WORKFLOW_HISTORY stream. It owns nothing: connection, publisher and reader are the caller's."""
+    """A small face over the WORKFLOW_HISTORY stream. It owns nothing: connection, publisher and reader are the
+    caller's."""
 
     def __init__(self, broker: Broker, publisher: Publisher, reader: DirectReader) -> None:
         self._broker, self._publisher, self._reader = broker, publisher, reader
@@ -53,30 +54,33 @@ class History:
         self.stored = 0  # the last sequence that was waited for here: who reads its own writes must see as far
 
     def send(self, event: Event, message_id: str | None = None, *, patient: bool = True) -> asyncio.Future[bytes]:
-        """Append without waiting; the future ends when the event is stored. A repeat within 5 s is stored once. `patient` as in
-        `Publisher.send`."""
+        """Append without waiting; the future ends when the event is stored. A repeat within 5 s is stored once.
+        `patient` as in `Publisher.send`."""
         return self._send(event, {names.MSG_ID: message_id or names.message_id(event)}, patient)
 
     def send_end(self, event: WorkflowCompleted | WorkflowFailed, folded_seq: int) -> asyncio.Future[bytes]:
-        """As `send`, by the run's owner, which has folded the run's events up to `folded_seq`: readers need not fold them again."""
+        """As `send`, by the run's owner, which has folded the run's events up to `folded_seq`: readers need not fold
+        them again."""
         return self._send(event, {names.MSG_ID: names.message_id(event), names.OWNER_SEQ: str(folded_seq)})
 
     def _send(self, event: Event, headers: dict[str, str], patient: bool = True) -> asyncio.Future[bytes]:
         return self._publisher.send(names.history_subject(event.run_id), encode(event), headers, patient=patient)
 
     async def append(self, event: Event, *, expect_seq: int | None = None, message_id: str | None = None) -> int:
-        """Publish `event` to its run's history and return the stream sequence. `message_id` stands in for its usual one.
+        """Publish `event` to its run's history and return the stream sequence. `message_id` stands in for its usual
+        one.
 
-        A duplicate within the 5 s window returns the first sequence. Raises Conflict if `expect_seq` (the run's last sequence,
-        0: none) is stale, perhaps by this very event whose answer got lost: the broker looks at it before ids. Raises
-        Unavailable if no answer came in 5 s (outcome unknown: retry with the same event).
+        A duplicate within the 5 s window returns the first sequence. Raises Conflict if `expect_seq` (the run's last
+        sequence, 0: none) is stale, perhaps by this very event whose answer got lost: the broker looks at it before
+        ids. Raises Unavailable if no answer came in 5 s (outcome unknown: retry with the same event).
         """
         if expect_seq is not None:
             return await self._append(event, {names.EXPECT_SEQ: str(expect_seq)})
         return await self._append(event, {names.MSG_ID: message_id or names.message_id(event)})
 
     async def append_next(self, event: Event, last_seq: int) -> bool:
-        """Append if the run's history still ends with the sequence `last_seq`; False, and nothing is done: something else came first.
+        """Append if the run's history still ends with the sequence `last_seq`; False, and nothing is done: something
+        else came first.
 
         Of several that try the same at once, exactly one is told True. Raises Unavailable (outcome unknown).
         """
@@ -88,7 +92,8 @@ class History:
             return _is_among(mark, await self.read(event.run_id, last_seq))
 
     async def append_all(self, events: Sequence[Event]) -> int:
-        """Append up to 1,000 events of any runs, all or none, and return the last sequence. Raises as `publish_batch`."""
+        """Append up to 1,000 events of any runs, all or none, and return the last sequence. Raises as
+        `publish_batch`."""
         return await self._store_all([_message(event) for event in events])
 
     async def append_first(self, events: Sequence[Event]) -> int:
@@ -125,23 +130,27 @@ class History:
         return seq
 
     async def schedule(self, scheduled: WorkflowScheduled, started: WorkflowStarted) -> int:
-        """Append `scheduled` to a history that is empty, and have the broker append `started` when its time has come: both or none.
-        Returns the sequence of `scheduled`, or a later one.
+        """Append `scheduled` to a history that is empty, and have the broker append `started` when its time has come:
+        both or none. Returns the sequence of `scheduled`, or a later one.
 
         Raises Conflict for a history that is not empty, perhaps by this very call; Unavailable (outcome unknown).
         """
-        at = {names.SCHEDULE: f"@at {scheduled.payload.run_at}", names.SCHEDULE_TARGET: names.history_subject(started.run_id)}
+        at = {
+            names.SCHEDULE: f"@at {scheduled.payload.run_at}",
+            names.SCHEDULE_TARGET: names.history_subject(started.run_id),
+        }
         first = _message(scheduled, uuid4().hex, {names.EXPECT_SEQ: "0"})
         later = _message(started, uuid4().hex, at)._replace(subject=names.start_subject(started.run_id))
         seq = await self._batches.join([first, later]) or await self.last_seq() + 1
         return self._saw(seq - 1)  # the later one is no event yet
 
     async def append_unless_started(self, event: WorkflowCancelled) -> bool:
-        """Append to the history of a scheduled run and take its start back, in one; False, and nothing is done: it has started.
+        """Append to the history of a scheduled run and take its start back, in one; False, and nothing is done: it has
+        started.
 
-        What is expected is the end of the run's own history, not its schedule: there, a broker of several nodes knows of a start
-        that is still on its way to being stored. A signal that comes in between only means another look. Raises Unavailable
-        (outcome unknown).
+        What is expected is the end of the run's own history, not its schedule: there, a broker of several nodes knows
+        of a start that is still on its way to being stored. A signal that comes in between only means another look.
+        Raises Unavailable (outcome unknown).
         """
         mark = uuid4().hex
         while True:
@@ -156,7 +165,8 @@ class History:
                 return True
 
     async def cancel_all(self, events: Sequence[WorkflowCancelled]) -> None:
-        """Append up to 1,000 events, and take back the starts of those runs that are scheduled, all or none. Raises Unavailable."""
+        """Append up to 1,000 events, and take back the starts of those runs that are scheduled, all or none. Raises
+        Unavailable."""
         batch = uuid4().hex  # a cancellation of one of the runs alone must not pass for a repeat of this batch
         await self._store_all([_message(event, batch, _taking_back(event.run_id)) for event in events])
 
@@ -195,7 +205,12 @@ class History:
         """Which stream this is, and how far it goes now."""
         info = await self._broker.api(f"STREAM.INFO.{names.HISTORY}", timeout_s=LEADER_S)
         state = info["state"]
-        return Tip(info["created"], int(state["last_seq"]), datetime.fromisoformat(info["ts"]).timestamp(), int(state["first_seq"]))
+        return Tip(
+            info["created"],
+            int(state["last_seq"]),
+            datetime.fromisoformat(info["ts"]).timestamp(),
+            int(state["first_seq"]),
+        )
 
     async def now(self) -> float:
         """The broker's clock, s since the epoch: what is stored from here on carries no earlier time."""
@@ -220,17 +235,20 @@ class History:
         room: Callable[[], int],
         before: Callable[[], Awaitable[None]],
     ) -> AbstractAsyncContextManager[Pull]:
-        """Deliveries of one partition's consumer, for the time of the block. Acknowledging one acknowledges all before it.
+        """Deliveries of one partition's consumer, for the time of the block. Acknowledging one acknowledges all before
+        it.
 
-        `before` is awaited at the beginning and again whenever deliveries may have been lost on the way (a reconnect). Of large
-        events fewer than `batch` come at a time.
+        `before` is awaited at the beginning and again whenever deliveries may have been lost on the way (a reconnect).
+        Of large events fewer than `batch` come at a time.
         """
         return open_pull(self._broker, names.HISTORY, consumer, take, batch=batch, room=room, before=before)
 
     def tail(self, after: int, unwanted: tuple[bytes, ...] = ()) -> AbstractAsyncContextManager[Tail]:
-        """Everything that the stream holds after a sequence and what comes, for the time of the block; `unwanted` as in `open_tail`.
+        """Everything that the stream holds after a sequence and what comes, for the time of the block; `unwanted` as in
+        `open_tail`.
 
-        Timers are among it, under subjects of their own: so the sequence of the last delivery says how far the reader is.
+        Timers are among it, under subjects of their own: so the sequence of the last delivery says how far the reader
+        is.
         """
         return open_tail(self._broker, names.HISTORY, after, unwanted=unwanted)
 
@@ -242,9 +260,11 @@ class History:
         return watch(self._broker, self._reader, run_id, after)
 
     def gulps(self, run_id: str, rings: Rings) -> AsyncGenerator[Sequence[Stored], None]:
-        """As `follow` from the beginning, many events at a time; an empty gulp when there is nothing more for the moment.
+        """As `follow` from the beginning, many events at a time; an empty gulp when there is nothing more for the
+        moment.
 
-        New ones come when `rings` says so of one of them, or after the quiet time: who waits for the end sleeps through the rest.
+        New ones come when `rings` says so of one of them, or after the quiet time: who waits for the end sleeps through
+        the rest.
         """
         return gulps(self._broker, self._reader, run_id, 0, rings)
 
@@ -261,5 +281,6 @@ def _message(event: Event, batch: str | None = None, headers: Mapping[str, str] 
 
 
 def _taking_back(run_id: str) -> dict[str, str]:
-    """Headers of an event with which the broker removes the run's schedule, if there is one, as it does when that fires."""
+    """Headers of an event with which the broker removes the run's schedule, if there is one, as it does when that
+    fires."""
     return {names.SCHEDULER: names.start_subject(run_id), names.SCHEDULE_NEXT: "purge"}

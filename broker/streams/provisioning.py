@@ -1,4 +1,5 @@
-"""Every stream and bucket, from one table. Making them is idempotent; one that is there and does not fit is an error, never changed."""
+"""Every stream and bucket, from one table. Making them is idempotent; one that is there and does not fit is an error,
+never changed."""
 
 from __future__ import annotations
 
@@ -34,7 +35,8 @@ VALUE_HEADERS_BYTES_MAX = 1024  # they count too: an expected revision, an id
 
 log = get_logger()
 
-# What makes a stream another stream. Retention by age and size may be set otherwise by an operator: that is no conflict.
+# What makes a stream another stream. Retention by age and size may be set otherwise by an operator: that is no
+# conflict.
 IDENTITY = (
     "subjects",
     "retention",
@@ -51,7 +53,10 @@ def streams(settings: BrokerSettings) -> list[dict[str, Any]]:
     """The whole table, as the broker wants it: streams first, then buckets."""
     history = {
         "subjects": ["history.*", "schedule.>"],
-        "subject_transform": {"src": "history.*", "dest": f"history.{{{{partition({limits.PARTITIONS},1)}}}}.{{{{wildcard(1)}}}}"},
+        "subject_transform": {
+            "src": "history.*",
+            "dest": f"history.{{{{partition({limits.PARTITIONS},1)}}}}.{{{{wildcard(1)}}}}",
+        },
         "duplicate_window": int(limits.DEDUP_WINDOW_S * NS),
         "republish": {"src": "history.*.*", "dest": "watch.{{wildcard(2)}}"},
         "allow_atomic": True,
@@ -88,10 +93,12 @@ def _telemetry_bytes(settings: BrokerSettings) -> int:
 
 
 async def provision(broker: Broker, settings: BrokerSettings) -> None:
-    """Make what is missing. Raises Conflict that names every stream which is there in another form, Unavailable as long as a
-    cluster has too few nodes up."""
+    """Make what is missing. Raises Conflict that names every stream which is there in another form, Unavailable as long
+    as a cluster has too few nodes up."""
     if settings.replicas > 1 and not broker.clustered:
-        raise Conflict(f"replicas = {settings.replicas} needs a cluster: the broker at {address(settings)} is a server alone")
+        raise Conflict(
+            f"replicas = {settings.replicas} needs a cluster: the broker at {address(settings)} is a server alone"
+        )
     if broker.max_payload < limits.BODY_BYTES_MAX:
         log.warning("broker_takes_small_messages_only", max_payload=broker.max_payload, wanted=limits.BODY_BYTES_MAX)
     wanted = streams(settings)
@@ -101,7 +108,8 @@ async def provision(broker: Broker, settings: BrokerSettings) -> None:
 
 
 async def restore_leases(broker: Broker, settings: BrokerSettings) -> None:
-    """Make the bucket of leases anew if it went with the broker's memory: a server alone forgets even that it was there."""
+    """Make the bucket of leases anew if it went with the broker's memory: a server alone forgets even that it was
+    there."""
     await _create(broker, {**_leases(settings), "metadata": {names.RESTORED: "true"}})
 
 
@@ -162,8 +170,12 @@ def differences(wanted: dict[str, Any], found: dict[str, Any]) -> list[str]:
         if field in wanted and found.get(field) != wanted[field]
     ]
     if found.get("num_replicas", 1) < wanted["num_replicas"]:
-        problems.append(f"the stream {name} exists with {found['num_replicas']} replica(s), at least {wanted['num_replicas']} wanted")
+        problems.append(
+            f"the stream {name} exists with {found['num_replicas']} replica(s), at least {wanted['num_replicas']} wanted"
+        )
     window = found.get("duplicate_window", 0)
     if window < limits.DEDUP_WINDOW_S * NS:
-        problems.append(f"the stream {name} exists with duplicate_window = {window / NS:g} s, at least {limits.DEDUP_WINDOW_S:g} s needed")
+        problems.append(
+            f"the stream {name} exists with duplicate_window = {window / NS:g} s, at least {limits.DEDUP_WINDOW_S:g} s needed"
+        )
     return problems

@@ -1,4 +1,5 @@
-"""What the broker is to publish at a later time: starts and timers of runs, instants of cron triggers. And what it still owes then.
+"""What the broker is to publish at a later time: starts and timers of runs, instants of cron triggers. And what it
+still owes then.
 
 A broker whose storage is full at that time stores nothing, and does not try again until its next start.
 """
@@ -26,7 +27,8 @@ class Schedules:
         self._publisher, self._reader = publisher, reader
 
     async def due_before(self, at: float) -> AsyncIterator[Stored]:
-        """Those that are there though their time was before this one (the broker's clock, s since the epoch). Raises Unavailable."""
+        """Those that are there though their time was before this one (the broker's clock, s since the epoch). Raises
+        Unavailable."""
         for stream, subjects in KEPT_IN:
             async for page in self._reader.pages(stream, subjects):
                 for one in page:
@@ -35,8 +37,8 @@ class Schedules:
                         yield one
 
     async def repeat(self, schedule: Stored) -> bool:
-        """Put it in its own place again: the broker publishes at once what is over. False: it was published or taken back meanwhile,
-        or is no such schedule.
+        """Put it in its own place again: the broker publishes at once what is over. False: it was published or taken
+        back meanwhile, or is no such schedule.
 
         Raises Unavailable (outcome unknown; to do it again is safe).
         """
@@ -56,7 +58,8 @@ class Schedules:
 
 
 def _due(schedule: Stored) -> float | None:
-    """None for what comes again and again, and for a time that is none here: whoever may publish events may schedule some."""
+    """None for what comes again and again, and for a time that is none here: whoever may publish events may schedule
+    some."""
     found = SCHEDULED.search(schedule.headers)
     try:
         return None if found is None else datetime.fromisoformat(found[2].decode()).timestamp()

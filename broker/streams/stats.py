@@ -1,4 +1,5 @@
-"""How much is stored, and what waits in the task queues: figures of the broker that a scrape wants, asked within a bounded time."""
+"""How much is stored, and what waits in the task queues: figures of the broker that a scrape wants, asked within a
+bounded time."""
 
 from __future__ import annotations
 
@@ -33,7 +34,8 @@ class Stream(Struct, frozen=True):
 
 
 class Queue(Struct, frozen=True):
-    """Tasks of one type (and group): waiting for a worker, and delivered without an answer so far. `oldest_s` is the oldest's age."""
+    """Tasks of one type (and group): waiting for a worker, and delivered without an answer so far. `oldest_s` is the
+    oldest's age."""
 
     waiting: int
     delivered: int
@@ -41,8 +43,8 @@ class Queue(Struct, frozen=True):
 
 
 class Queues(Struct, frozen=True):
-    """`unclaimed` are tasks of types (and groups) that have no consumer, for no worker has asked for them so far: those of the types that
-    were asked about, and of all others together as OTHER."""
+    """`unclaimed` are tasks of types (and groups) that have no consumer, for no worker has asked for them so far: those
+    of the types that were asked about, and of all others together as OTHER."""
 
     by_task: dict[str, Queue]
     unclaimed: dict[str, int]
@@ -92,7 +94,8 @@ async def queues(broker: Broker, reader: DirectReader, known: Callable[[], Await
 
 
 async def _unclaimed(reader: DirectReader, kinds: Iterable[Kind]) -> dict[str, int]:
-    """How many tasks of each there are, of those that have any. A list of their subjects would tell, too, but have one for each run."""
+    """How many tasks of each there are, of those that have any. A list of their subjects would tell, too, but have one
+    for each run."""
     found = {}
     for kind in kinds:
         count = await reader.count(names.TASKS, names.task_filter(*kind))

@@ -50,7 +50,8 @@ class StickyTasks:
         self._filters: dict[str, str] = {}
 
     def known_to_take(self, task: str, worker_id: str) -> bool | None:
-        """Whether the worker has a consumer for the type, as the broker said of it not long ago; None: it has to be asked, see `takes`.
+        """Whether the worker has a consumer for the type, as the broker said of it not long ago; None: it has to be
+        asked, see `takes`.
 
         What others asked for says nothing of one that is not there: a worker that has just come would be passed by.
         """
@@ -60,7 +61,8 @@ class StickyTasks:
         return False if now - self._missing.get((task, worker_id), float("-inf")) < REMEMBERED_S else None
 
     async def takes(self, task: str, worker_id: str) -> bool:
-        """Whether the worker has a consumer for the type now. Many who ask at once are one request. Raises Unavailable."""
+        """Whether the worker has a consumer for the type now. Many who ask at once are one request. Raises
+        Unavailable."""
         since = time.monotonic()
         async with self._asking:
             if self._asked_at < since:
@@ -129,16 +131,20 @@ class StickyTasks:
         """The runs that have tasks in the stream, by task type and worker id. Raises Unavailable."""
         found: dict[tuple[str, str], list[str]] = {}
         if (await self._broker.api(f"STREAM.INFO.{names.STICKY}"))["state"]["messages"]:
-            state = (await self._broker.api(f"STREAM.INFO.{names.STICKY}", {"subjects_filter": "sticky.*.*.>"}))["state"]
+            state = (await self._broker.api(f"STREAM.INFO.{names.STICKY}", {"subjects_filter": "sticky.*.*.>"}))[
+                "state"
+            ]
             for subject in state.get("subjects") or {}:
                 found.setdefault(names.sticky_of(subject), []).append(subject.rpartition(".")[2])
         return found
 
     @asynccontextmanager
     async def unheld(self, task: str, worker_id: str) -> AsyncIterator[list[Delivery]]:
-        """Some tasks of this worker's that nobody holds, if nobody asks for them either: for the time of the block the caller has them.
+        """Some tasks of this worker's that nobody holds, if nobody asks for them either: for the time of the block the
+        caller has them.
 
-        Who does not keep a task that it has begun alive at the broker for 30 s does not hold it any more. Raises Unavailable.
+        Who does not keep a task that it has begun alive at the broker for 30 s does not hold it any more. Raises
+        Unavailable.
         """
         name = names.sticky_consumer(task, worker_id)
         try:
@@ -171,4 +177,6 @@ class StickyTasks:
             "filter_subject": filter_subject,
             "inactive_threshold": int(STICKY_CONSUMER_S * 10**9),
         }
-        await self._broker.api(f"CONSUMER.CREATE.{names.STICKY}.{name}.{filter_subject}", {"stream_name": names.STICKY, "config": config})
+        await self._broker.api(
+            f"CONSUMER.CREATE.{names.STICKY}.{name}.{filter_subject}", {"stream_name": names.STICKY, "config": config}
+        )

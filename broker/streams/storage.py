@@ -1,7 +1,8 @@
 """Whether the broker stores what is published: asked of the broker, stream by stream, and tried out.
 
-A server alone whose write fails, be it once, gives no answer to what is published to that stream from then on, until it is started
-again; everything else goes on, its API and its own health check among it. What it has acknowledged is in its files.
+A server alone whose write fails, be it once, gives no answer to what is published to that stream from then on, until it
+is started again; everything else goes on, its API and its own health check among it. What it has acknowledged is in its
+files.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ PROBE_TTL_S = 60
 
 
 async def stopped(settings: BrokerSettings) -> str | None:
-    """The error for which a stream of ours takes no messages any more; None: all of them do. Raises Unavailable, Denied."""
+    """The error for which a stream of ours takes no messages any more; None: all of them do. Raises Unavailable,
+    Denied."""
     async with connect(settings, "storage", LOOK_S_MAX) as broker:
         for stream in streams(settings):
             if stream["storage"] == "file" and (problem := await _stopped(broker, stream)):
@@ -50,7 +52,8 @@ async def _stopped(broker: Broker, stream: dict[str, Any]) -> str | None:
 
 
 async def check_writes(broker: Broker) -> None:
-    """Have the broker store a few bytes that nobody reads. Raises Unavailable that says what keeps it from that, Full."""
+    """Have the broker store a few bytes that nobody reads. Raises Unavailable that says what keeps it from that,
+    Full."""
     subject = names.key_subject(names.ENGINES, names.PROBE)
     try:
         answer = await broker.request(subject, b"", WRITE_S_MAX, {names.TTL: str(PROBE_TTL_S)})

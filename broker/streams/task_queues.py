@@ -26,7 +26,8 @@ Kind = tuple[str, str | None]
 
 
 class TaskQueue(Struct, frozen=True):
-    """`waiting` tasks nobody has, `in_hand` ones were delivered and not answered yet; `oldest_at` is when the oldest of all came."""
+    """`waiting` tasks nobody has, `in_hand` ones were delivered and not answered yet; `oldest_at` is when the oldest of
+    all came."""
 
     task: str
     group: str | None
@@ -48,7 +49,9 @@ async def task_queues(broker: Broker) -> list[TaskQueue]:
 
     async def one(kind: Kind) -> TaskQueue:
         async with gate:
-            return TaskQueue(*kind, *counts[kind], await _oldest_at(broker, kind, consumers.get(kind)) if sum(counts[kind]) else None)
+            return TaskQueue(
+                *kind, *counts[kind], await _oldest_at(broker, kind, consumers.get(kind)) if sum(counts[kind]) else None
+            )
 
     return await all_of(map(one, order[:QUEUES_MAX])) + [TaskQueue(*kind, *counts[kind]) for kind in order[QUEUES_MAX:]]
 

@@ -49,7 +49,8 @@ class Tasks:
         self._durables: dict[tuple[str, str | None], str] = {}
 
     def send(self, run_id: str, workflow: str, command: DispatchTask) -> asyncio.Future[bytes]:
-        """Queue a task, for everyone or for its worker; the future ends when it is stored. A repeat within 2 min is stored once."""
+        """Queue a task, for everyone or for its worker; the future ends when it is stored. A repeat within 2 min is
+        stored once."""
         message_id = names.task_message_id(run_id, command.step_id, command.iteration, command.attempt)
         if command.worker is None:
             subject = names.task_subject(command.task, run_id, command.group)
@@ -57,13 +58,19 @@ class Tasks:
             subject = names.sticky_subject(command.task, command.worker, run_id)
         return self._publisher.send(subject, payload(run_id, workflow, command), {names.MSG_ID: message_id})
 
-    async def withdraw(self, run_id: str, task: str, group: str | None, worker: str | None, check: Callable[[], None]) -> None:
-        """Remove the run's tasks of this type from the queue (or its worker's), also those that are held: none comes again.
+    async def withdraw(
+        self, run_id: str, task: str, group: str | None, worker: str | None, check: Callable[[], None]
+    ) -> None:
+        """Remove the run's tasks of this type from the queue (or its worker's), also those that are held: none comes
+        again.
 
-        `check` raises when the run is another's by now. What is queued after it was asked stays, however late the removal arrives.
+        `check` raises when the run is another's by now. What is queued after it was asked stays, however late the
+        removal arrives.
         """
         stream = names.TASKS if worker is None else names.STICKY
-        for subject in names.task_subjects(task, run_id, group) if worker is None else names.sticky_subjects(task, worker, run_id):
+        for subject in (
+            names.task_subjects(task, run_id, group) if worker is None else names.sticky_subjects(task, worker, run_id)
+        ):
             await self._remove(stream, subject, lambda _: True, check)
 
     async def withdraw_sticky(self, run_id: str, command: WithdrawSticky, check: Callable[[], None]) -> None:
@@ -76,9 +83,12 @@ class Tasks:
         for subject in names.sticky_subjects(command.task, command.worker, run_id):
             await self._remove(names.STICKY, subject, wanted, check)
 
-    async def _remove(self, stream: str, subject: str, wanted: Callable[[Stored], bool], check: Callable[[], None]) -> None:
-        """Each by its sequence. Never by a purge of the subject: while others are queued, handed out and answered, the broker then
-        forgets what else the same consumer has handed out, and such tasks of other runs never come again (nats-server 2.15.1)."""
+    async def _remove(
+        self, stream: str, subject: str, wanted: Callable[[Stored], bool], check: Callable[[], None]
+    ) -> None:
+        """Each by its sequence. Never by a purge of the subject: while others are queued, handed out and answered, the
+        broker then forgets what else the same consumer has handed out, and such tasks of other runs never come again
+        (nats-server 2.15.1)."""
         for stored in await self._reader.subject(stream, subject):
             if wanted(stored):
                 check()
@@ -97,7 +107,9 @@ class Tasks:
     ) -> AsyncIterator[Pull]:
         """Deliveries of one task type, shared with every other worker of it, for the time of the block."""
         consumer = await self._durable(task, group)
-        async with open_pull(self._broker, names.TASKS, consumer, take, batch=batch, room=room, expires_s=expires_s) as pull:
+        async with open_pull(
+            self._broker, names.TASKS, consumer, take, batch=batch, room=room, expires_s=expires_s
+        ) as pull:
             yield pull
 
     async def ack_wait_s(self, task: str, group: str | None = None) -> float:
@@ -106,7 +118,8 @@ class Tasks:
         return int((await self._broker.api(f"CONSUMER.INFO.{names.TASKS}.{name}"))["config"]["ack_wait"]) / 1e9
 
     async def _durable(self, task: str, group: str | None) -> str:
-        """The name of the type's consumer, made if it is not there; one with a wider filter, or of a former name, is used as it is."""
+        """The name of the type's consumer, made if it is not there; one with a wider filter, or of a former name, is
+        used as it is."""
         name, wanted = names.task_consumer(task, group), names.task_filter(task, group)
         try:
             await self._make(name, wanted)
@@ -128,8 +141,8 @@ class Tasks:
         await self._broker.api(f"CONSUMER.CREATE.{names.TASKS}.{name}.{wanted}", request)
 
     async def _other(self, task: str, group: str | None, refused: PenstockError) -> str:
-        """The name of the consumer that takes what the refused one was to take: its own, as somebody made it, or a former version's.
-        Where that version gave its name to another type, a spare one is made. Raises Conflict."""
+        """The name of the consumer that takes what the refused one was to take: its own, as somebody made it, or a
+        former version's. Where that version gave its name to another type, a spare one is made. Raises Conflict."""
         name, wanted = names.task_consumer(task, group), names.task_filter(task, group)
         serves = await self._serves(name)
         if serves is not None and covers(serves, wanted):

@@ -1,6 +1,8 @@
-"""The TELEMETRY stream, and the questions that a scrape asks of every process. Telemetry is advisory: nothing here waits for the broker.
+"""The TELEMETRY stream, and the questions that a scrape asks of every process. Telemetry is advisory: nothing here
+waits for the broker.
 
-Messages go out without an answer. What cannot go out at once, for the connection is away or has much else to write, is dropped.
+Messages go out without an answer. What cannot go out at once, for the connection is away or has much else to write, is
+dropped.
 """
 
 from __future__ import annotations
@@ -59,7 +61,8 @@ _REPORTS = msgspec.json.Decoder(list[Report])
 
 
 class Telemetry:
-    """One for each Store. `spans` wait here until the process writes them; what comes while too many wait is only counted."""
+    """One for each Store. `spans` wait here until the process writes them; what comes while too many wait is only
+    counted."""
 
     def __init__(self, broker: Broker, meters: Meters) -> None:
         self._broker = broker
@@ -81,7 +84,12 @@ class Telemetry:
 
     async def send_span(self, span: Span) -> None:
         """A repeat within 5 s is stored once."""
-        await self._send(names.telemetry_subject("span", span.trace_id), span, "span", {names.MSG_ID: f"{span.trace_id}.{span.span_id}"})
+        await self._send(
+            names.telemetry_subject("span", span.trace_id),
+            span,
+            "span",
+            {names.MSG_ID: f"{span.trace_id}.{span.span_id}"},
+        )
 
     async def answer(self, reports: Callable[[], list[Report]]) -> None:
         """Give these reports to everyone who asks, as long as the connection lives."""

@@ -55,8 +55,8 @@ class _Copies:
             self._rung.set()
 
     async def take(self) -> tuple[list[_Copy], bool]:
-        """All that came, as soon as one of it rings; what did not after a quiet time, perhaps nothing. And whether some was dropped:
-        a watcher that is slow reads it from the stream."""
+        """All that came, as soon as one of it rings; what did not after a quiet time, perhaps nothing. And whether some
+        was dropped: a watcher that is slow reads it from the stream."""
         quiet = asyncio.get_running_loop().call_later(QUIET_S, self._rung.set)
         try:
             await self._rung.wait()

@@ -1,8 +1,9 @@
 """Streams of the service's own, for subject triggers whose subject no other stream keeps.
 
-Triggers whose subjects overlap share one, for the broker lets no two streams have the same messages. Who uses which stands in one
-document of the bucket of triggers, changed by compare-and-swap: so a stream that nobody uses is found by its last user, and
-nobody can begin to use it any more. The order is: written down, then made; crossed out, then deleted.
+Triggers whose subjects overlap share one, for the broker lets no two streams have the same messages. Who uses which
+stands in one document of the bucket of triggers, changed by compare-and-swap: so a stream that nobody uses is found by
+its last user, and nobody can begin to use it any more. The order is: written down, then made; crossed out, then
+deleted.
 """
 
 from __future__ import annotations
@@ -43,13 +44,16 @@ class Captures:
         self._bucket, self._broker = bucket, broker
 
     async def join(self, trigger: str, generation: str, subject: str) -> str:
-        """The name of a stream that captures the subject from now on, as long as this generation does not leave. Can be repeated.
+        """The name of a stream that captures the subject from now on, as long as this generation does not leave. Can be
+        repeated.
 
         Raises Invalid when the subject overlaps with what is captured already and is not within it.
         """
         for _ in range(TRIES_MAX):
             register, revision = await self._read()
-            stream = _of(generation, register) or _covering(subject, register) or names.capture_stream(trigger, generation)
+            stream = (
+                _of(generation, register) or _covering(subject, register) or names.capture_stream(trigger, generation)
+            )
             capture = register.get(stream, Capture(subject, ()))
             users = tuple(dict.fromkeys((*capture.users, generation)))
             if await self._written(register | {stream: Capture(capture.subject, users)}, revision):
@@ -136,5 +140,7 @@ def _covering(subject: str, register: Register) -> str | None:
 
 
 def _without(generation: str, register: Register) -> Register:
-    left = {name: Capture(c.subject, tuple(user for user in c.users if user != generation)) for name, c in register.items()}
+    left = {
+        name: Capture(c.subject, tuple(user for user in c.users if user != generation)) for name, c in register.items()
+    }
     return {name: capture for name, capture in left.items() if capture.users}

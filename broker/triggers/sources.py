@@ -31,7 +31,8 @@ class Sources:
         self._broker, self._events, self._captures = broker, events, captures
 
     async def check(self, trigger: Trigger, leaving: Collection[str]) -> None:
-        """Raises Invalid when no consumer can hear all of the trigger's subject, and no stream can be made that captures it.
+        """Raises Invalid when no consumer can hear all of the trigger's subject, and no stream can be made that
+        captures it.
 
         What only the generations `leaving` use is as good as gone.
         """
@@ -39,13 +40,16 @@ class Sources:
             await self._keeping(trigger.subject.subject, leaving)
 
     async def choose(self, kept: Kept) -> tuple[str, int]:
-        """The stream that keeps what a subject trigger listens to from now on, made if there is none; and its last sequence until now.
+        """The stream that keeps what a subject trigger listens to from now on, made if there is none; and its last
+        sequence until now.
 
         Raises Invalid as `check` does.
         """
         assert kept.trigger.subject is not None
         subject = kept.trigger.subject.subject
-        stream = await self._keeping(subject, ()) or await self._captures.join(kept.trigger.name, kept.generation, subject)
+        stream = await self._keeping(subject, ()) or await self._captures.join(
+            kept.trigger.name, kept.generation, subject
+        )
         if stream == names.capture_stream(kept.trigger.name, kept.generation):
             return stream, 0  # made for it: all that is there came since
         return stream, int((await self._broker.api(f"STREAM.INFO.{stream}"))["state"]["last_seq"])
@@ -85,23 +89,30 @@ class Sources:
         await self._events.withdraw(trigger, retired.generation)
         await self._captures.leave(trigger, retired.generation, retired.stream)
 
-    def consume(self, kept: Kept, take: Callable[[Delivery], None], room: Callable[[], int]) -> AbstractAsyncContextManager[Pull]:
+    def consume(
+        self, kept: Kept, take: Callable[[Delivery], None], room: Callable[[], int]
+    ) -> AbstractAsyncContextManager[Pull]:
         """The trigger's occurrences, shared with every other process that consumes it, for the time of the block."""
         consumer = names.trigger_consumer(kept.trigger.name, kept.generation)
         return open_pull(self._broker, kept.stream, consumer, take, batch=BATCH, room=room)
 
     async def _keeping(self, subject: str, leaving: Collection[str]) -> str | None:
-        """The stream, none of our captures, that keeps all of the subject. Raises Invalid for one that keeps a part of it."""
+        """The stream, none of our captures, that keeps all of the subject. Raises Invalid for one that keeps a part of
+        it."""
         found = (await self._broker.api("STREAM.LIST", {"subject": subject})).get("streams") or []
         configs = [one["config"] for one in found if not one["config"]["name"].startswith(names.CAPTURE_PREFIX)]
         captures = {one["config"]["name"] for one in found} - {config["name"] for config in configs}
         for config in configs:
             if config["retention"] == "workqueue":
-                raise Invalid(f"subject: subject {quoted(subject)} is kept by the work queue {config['name']}, which nobody can share")
+                raise Invalid(
+                    f"subject: subject {quoted(subject)} is kept by the work queue {config['name']}, which nobody can share"
+                )
             if any(covers(wide, subject) for wide in config.get("subjects", ())):
                 return str(config["name"])
         if configs:
-            raise Invalid(f"subject: subject {quoted(subject)} is kept by the stream {configs[0]['name']}, but not all of it")
+            raise Invalid(
+                f"subject: subject {quoted(subject)} is kept by the stream {configs[0]['name']}, but not all of it"
+            )
         for captured in await self._captures.used(captures, leaving):
             if not covers(captured, subject):
                 raise Invalid(_wider(subject, captured))

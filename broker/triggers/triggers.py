@@ -1,8 +1,9 @@
-"""The bucket of triggers: each with what it needs at the broker, so that whoever finds it can make that true, or take it away.
+"""The bucket of triggers: each with what it needs at the broker, so that whoever finds it can make that true, or take
+it away.
 
-A trigger that hears of occurrences has a generation. It gets another one whenever it begins anew: when it was made, enabled, or
-given another source. Consumers, schedules and streams carry it in their names, so what belonged to an earlier generation is
-never mistaken for what belongs to this one.
+A trigger that hears of occurrences has a generation. It gets another one whenever it begins anew: when it was made,
+enabled, or given another source. Consumers, schedules and streams carry it in their names, so what belonged to an
+earlier generation is never mistaken for what belongs to this one.
 """
 
 from __future__ import annotations
@@ -29,10 +30,11 @@ class Retired(Struct, frozen=True):
 
 
 class Kept(Struct, frozen=True, omit_defaults=True):
-    """`generation` is empty while the trigger is disabled. It hears of what `stream` (empty: not chosen yet) holds after `after_seq`.
+    """`generation` is empty while the trigger is disabled. It hears of what `stream` (empty: not chosen yet) holds
+    after `after_seq`.
 
-    `since` is when the generation began (RFC 3339): for cron, instants after it. `deleted` marks one that only waits for the
-    removal of its `retired`.
+    `since` is when the generation began (RFC 3339): for cron, instants after it. `deleted` marks one that only waits
+    for the removal of its `retired`.
     """
 
     trigger: Trigger
@@ -76,13 +78,15 @@ log = get_logger()
 
 
 class Triggers:
-    """A small face over the bucket. Every write expects a revision: two that change a trigger at once never lose a change."""
+    """A small face over the bucket. Every write expects a revision: two that change a trigger at once never lose a
+    change."""
 
     def __init__(self, bucket: Bucket) -> None:
         self._bucket = bucket
 
     async def find(self, name: str) -> Found:
-        """Also one that is deleted and not removed yet. Raises NeedsUpgrade for one that must not be written over from here."""
+        """Also one that is deleted and not removed yet. Raises NeedsUpgrade for one that must not be written over from
+        here."""
         entry, revision = await self._bucket.find(name)
         return Found(name, None if entry is None else _decoded(entry), revision)
 
@@ -112,7 +116,8 @@ class Triggers:
         await self._bucket.put(names.progress_key(name), msgspec.json.encode(progress))
 
     def ringing(self, callback: Callable[[], None]) -> AbstractAsyncContextManager[None]:
-        """Have `callback` called about when a trigger is written, for the time of the block. A doorbell: it may miss some."""
+        """Have `callback` called about when a trigger is written, for the time of the block. A doorbell: it may miss
+        some."""
         return self._bucket.ringing(">", lambda key: None if "/" in key else callback())
 
 

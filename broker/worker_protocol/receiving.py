@@ -1,4 +1,5 @@
-"""What every receiver of a task does before it is carried out: read it, and answer at once what nobody can carry out."""
+"""What every receiver of a task does before it is carried out: read it, and answer at once what nobody can carry
+out."""
 
 from __future__ import annotations
 
@@ -48,7 +49,8 @@ def task_in(delivery: Delivery) -> TaskPayload:
 
 
 async def refuse(store: Store, task_type: str, delivery: Delivery, worker_id: str | None, error: str) -> None:
-    """A body that is no task fails its step; when it does not say which one, it becomes a dead letter. Then it is acknowledged."""
+    """A body that is no task fails its step; when it does not say which one, it becomes a dead letter. Then it is
+    acknowledged."""
     log.error("task_malformed", subject=delivery.subject, seq=delivery.seq, error=error)
     try:
         ids = _checked(_IDS.decode(delivery.data))

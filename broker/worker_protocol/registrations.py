@@ -1,5 +1,5 @@
-"""The workers bucket: who says that it is there to work. For people to look at; and, for workers over HTTP, how front ends know that
-one has left with tasks in its hands. The engine never reads it."""
+"""The workers bucket: who says that it is there to work. For people to look at; and, for workers over HTTP, how front
+ends know that one has left with tasks in its hands. The engine never reads it."""
 
 from __future__ import annotations
 

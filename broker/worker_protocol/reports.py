@@ -8,7 +8,15 @@ from functools import lru_cache
 from msgspec import UNSET, Raw, UnsetType
 
 from penstock.broker.records.pauses import Execution
-from penstock.engine.run.events import Failure, PauseRef, StepCompleted, StepContinue, StepFailed, StepPaused, StepStarted
+from penstock.engine.run.events import (
+    Failure,
+    PauseRef,
+    StepCompleted,
+    StepContinue,
+    StepFailed,
+    StepPaused,
+    StepStarted,
+)
 
 
 def now() -> str:
@@ -18,7 +26,8 @@ def now() -> str:
 
 
 def started(task: Execution, worker_id: str | None, at: str | None = None, *, delivery: int = 1) -> StepStarted:
-    """`at` is when that was (RFC 3339), if it is not now; `delivery` the one of the task that was begun, as the broker counts them."""
+    """`at` is when that was (RFC 3339), if it is not now; `delivery` the one of the task that was begun, as the broker
+    counts them."""
     return StepStarted(
         run_id=task.run_id,
         step_id=task.step_id,

@@ -37,10 +37,13 @@ async def wait(store: Store, run_id: str, name: str) -> bytes:
 
 
 async def send(store: Store, run_id: str, name: str, payload: bytes) -> None:
-    """Store the signal, then tell the run's history. Raises Unavailable: whether both were done is unknown, sending it again is fine."""
+    """Store the signal, then tell the run's history. Raises Unavailable: whether both were done is unknown, sending it
+    again is fine."""
     revision = await put(store, run_id, name, payload)
     reached("signal.stored")
-    await store.history.append(_received(run_id, name, len(payload)), message_id=names.signal_message_id(run_id, name, revision))
+    await store.history.append(
+        _received(run_id, name, len(payload)), message_id=names.signal_message_id(run_id, name, revision)
+    )
     reached("signal.told")
 
 

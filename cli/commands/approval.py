@@ -60,7 +60,15 @@ def reject(session: Session, /, **said: Any) -> None:
     _decide(session, "reject", **said)
 
 
-def _decide(session: Session, action: str, run_id: str, step: str, token: str | None, comment: str | None, approved_by: str | None) -> None:
+def _decide(
+    session: Session,
+    action: str,
+    run_id: str,
+    step: str,
+    token: str | None,
+    comment: str | None,
+    approved_by: str | None,
+) -> None:
     client = session.client()
     if token is None:
         done = client.decide_by_right(run_id, step, action, comment=comment, approved_by=approved_by)

@@ -26,10 +26,16 @@ T = TypeVar("T")
 
 RUN_IDS = click.argument("run_ids", metavar="[ID]...", nargs=-1, type=RunId())
 AFTER = click.option(
-    "--after", metavar="TIME", type=Past(), help="Only runs created at this time or later: 2026-01-31T12:00:00Z, or 1h ago."
+    "--after",
+    metavar="TIME",
+    type=Past(),
+    help="Only runs created at this time or later: 2026-01-31T12:00:00Z, or 1h ago.",
 )
 BEFORE = click.option(
-    "--before", metavar="TIME", type=Past(), help="Only runs created at this time or earlier: 2026-01-31T12:00:00Z, or 1h ago."
+    "--before",
+    metavar="TIME",
+    type=Past(),
+    help="Only runs created at this time or earlier: 2026-01-31T12:00:00Z, or 1h ago.",
 )
 DRY_RUN = click.option("--dry-run", is_flag=True, help="Show what would be done, and do nothing.")
 
@@ -39,14 +45,19 @@ DRY_RUN = click.option("--dry-run", is_flag=True, help="Show what would be done,
 @click.option("--reason", help="Kept in the history of the runs ID...")
 @click.option("--workflow", metavar="W", help="Instead of ID...: all runs of this workflow that have not ended.")
 @click.option(
-    "--status", type=click.Choice(("running", "pending", "all")), help="With --workflow. pending: also scheduled.  [default: all]"
+    "--status",
+    type=click.Choice(("running", "pending", "all")),
+    help="With --workflow. pending: also scheduled.  [default: all]",
 )
 @AFTER
 @BEFORE
 @DRY_RUN
 @click.pass_obj
-def cancel(session: Session, /, run_ids: tuple[str, ...], reason: str | None, workflow: str | None, **matching: Any) -> None:
-    """Cancel the runs ID..., or those of a workflow. A run that cannot be cancelled does not keep the others from it."""
+def cancel(
+    session: Session, /, run_ids: tuple[str, ...], reason: str | None, workflow: str | None, **matching: Any
+) -> None:
+    """Cancel the runs ID..., or those of a workflow. A run that cannot be cancelled does not keep the others from
+    it."""
     _either(run_ids, workflow)
     client = session.client()
     if workflow is None:
@@ -70,15 +81,22 @@ def cancel(session: Session, /, run_ids: tuple[str, ...], reason: str | None, wo
 @BEFORE
 @DRY_RUN
 @click.pass_obj
-def retry(session: Session, /, run_ids: tuple[str, ...], workflow: str | None, mode: str | None, again: bool, **matching: Any) -> None:
-    """Have the failed runs ID..., or those of a workflow, go on at what failed, or start them anew (once, however often it is called)."""
+def retry(
+    session: Session, /, run_ids: tuple[str, ...], workflow: str | None, mode: str | None, again: bool, **matching: Any
+) -> None:
+    """Have the failed runs ID..., or those of a workflow, go on at what failed, or start them anew (once, however often
+    it is called)."""
     _either(run_ids, workflow)
     if again and mode != "rerun":
         raise click.UsageError("--again can be given with --mode rerun only")
     client, once = session.client(), mode == "rerun" and not again
     if workflow is None:
         _no_options("--workflow", **matching)
-        _each(run_ids, lambda run_id: client.retry(run_id, mode or "replay", once=once), lambda done: _retried(done, "resumed"))
+        _each(
+            run_ids,
+            lambda run_id: client.retry(run_id, mode or "replay", once=once),
+            lambda done: _retried(done, "resumed"),
+        )
     elif mode is None:
         raise click.UsageError("--workflow needs --mode: replay or rerun")
     else:
@@ -144,7 +162,10 @@ def _cancel_all(client: Client, workflow: str, matching: dict[str, Any]) -> None
     try:
         _in_parts("cancelling", client.cancel_all, ToCancel(workflow_id=workflow, **matching), parts)
     finally:  # after an error, what was done before it
-        cancelled, skipped = [one for part in parts for one in part.cancelled], [one for part in parts for one in part.skipped]
+        cancelled, skipped = (
+            [one for part in parts for one in part.cancelled],
+            [one for part in parts for one in part.skipped],
+        )
         done = CancelledRuns(cancelled, skipped, sum(part.total for part in parts), matching["dry_run"])
         output.show(done, lambda: _show_cancelled(done))
 
@@ -157,7 +178,10 @@ def _retry_all(client: Client, workflow: str, mode: str, matching: dict[str, Any
     try:
         _in_parts("retrying", client.retry_all, ToRetry(workflow_id=workflow, mode=mode, **matching), parts)
     finally:  # as in _cancel_all
-        retried, skipped = [one for part in parts for one in part.retried], [one for part in parts for one in part.skipped]
+        retried, skipped = (
+            [one for part in parts for one in part.retried],
+            [one for part in parts for one in part.skipped],
+        )
         done = RetriedRuns(retried, skipped, sum(part.total for part in parts), matching["dry_run"])
         output.show(done, lambda: _show_retried(done))
 

@@ -20,4 +20,6 @@ def config(config: Path | None, flags: dict[str, str]) -> None:
     settings, sources = load(flags, file=config)
     shown = {name: key.shown(value_of(settings, key)) for name, key in KEYS.items()}
     values = {name: {"value": shown[name], "source": sources[name]} for name in KEYS}
-    output.show(values, lambda: output.table(("KEY", "VALUE", "FROM"), [(name, shown[name], sources[name]) for name in KEYS]))
+    output.show(
+        values, lambda: output.table(("KEY", "VALUE", "FROM"), [(name, shown[name], sources[name]) for name in KEYS])
+    )

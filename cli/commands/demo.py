@@ -1,4 +1,5 @@
-"""`penstock demo`: the workflow `textstats` of penstock.demo from start to end, its result checked against a direct computation."""
+"""`penstock demo`: the workflow `textstats` of penstock.demo from start to end, its result checked against a direct
+computation."""
 
 from __future__ import annotations
 
@@ -26,7 +27,9 @@ if TYPE_CHECKING:
     from penstock.client.client import Client
     from penstock.client.views import RunView
 
-INSTALLED = Path(__file__).resolve().parent.parent  # the packages of a wheel; a checkout, to which its installation links
+INSTALLED = (
+    Path(__file__).resolve().parent.parent
+)  # the packages of a wheel; a checkout, to which its installation links
 WORKER = "penstock.demo.textstats_worker"
 LAST_STEP = "report"
 SERVICE_STARTS_S_MAX = 30.0
@@ -36,14 +39,16 @@ POLL_S = 0.05
 
 
 @click.command(cls=Command)
-@click.option("--path", type=click.Path(exists=True, path_type=Path), help="Folder with texts; default: penstock's own documents.")
+@click.option(
+    "--path", type=click.Path(exists=True, path_type=Path), help="Folder with texts; default: penstock's own documents."
+)
 @click.option("--keep-worker", is_flag=True, help="Leave the worker running.")
 @click.pass_obj
 def demo(session: Session, path: Path | None, keep_worker: bool) -> None:
     """Count the words of many texts with a workflow on a worker process of its own, and count them again without.
 
-    A service that is just starting is waited for. The worker finds the broker as every worker does: by SERVICE_BROKER_URL, else
-    on this machine. Exit code 1 when the two results differ, 4 when the run did not complete.
+    A service that is just starting is waited for. The worker finds the broker as every worker does: by
+    SERVICE_BROKER_URL, else on this machine. Exit code 1 when the two results differ, 4 when the run did not complete.
     """
     source, client = _source(path), session.client()
     _await_ready(client, session.url)
@@ -69,7 +74,9 @@ def _await_ready(client: Client, url: str) -> None:
             if time.monotonic() > deadline:
                 raise
         if not told:
-            click.echo(f"waiting for the service at {url} to be ready, at most {SERVICE_STARTS_S_MAX:g} s ...", err=True)
+            click.echo(
+                f"waiting for the service at {url} to be ready, at most {SERVICE_STARTS_S_MAX:g} s ...", err=True
+            )
             told = True
         time.sleep(POLL_S)
 
@@ -88,7 +95,9 @@ def _worker(client: Client, keep: bool) -> Iterator[None]:
     with ExitStack() as stack:
         log = stack.enter_context(tempfile.TemporaryFile())
         command = [sys.executable, "-P", "-m", WORKER]  # -P: modules in the current directory are none of its business
-        signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))  # else it would outlive this process
+        signal.signal(
+            signal.SIGTERM, lambda number, frame: sys.exit(128 + number)
+        )  # else it would outlive this process
         process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
         kept = stack.enter_context(ExitStack())
         kept.callback(_stop, process)
@@ -108,7 +117,9 @@ def _await_registered(client: Client, process: subprocess.Popen[bytes], log: IO[
             log.seek(0)
             words = log.read().decode(errors="replace").strip().splitlines()[-5:]
             broker = os.environ.get("SERVICE_BROKER_URL", "not set")
-            raise PenstockError("\n".join([f"the worker did not reach the service's broker (SERVICE_BROKER_URL is {broker}):", *words]))
+            raise PenstockError(
+                "\n".join([f"the worker did not reach the service's broker (SERVICE_BROKER_URL is {broker}):", *words])
+            )
         time.sleep(POLL_S)
 
 
@@ -144,7 +155,9 @@ def _show(run: RunView, expected: dict[str, Any]) -> None:
 
 def _compare(found: Any, expected: dict[str, Any], equal: bool) -> None:
     numbers = found if isinstance(found, dict) else {}
-    rows = [(name, str(numbers.get(name, "")), str(value)) for name, value in expected.items() if isinstance(value, int)]
+    rows = [
+        (name, str(numbers.get(name, "")), str(value)) for name, value in expected.items() if isinstance(value, int)
+    ]
     click.echo()
     output.table(("COUNTED", "BY THE WORKFLOW", "DIRECTLY"), rows)
     click.echo("\nmost frequent: " + ", ".join(f"{word} {count}" for word, count in expected["top"][:10]))

@@ -25,7 +25,9 @@ def dlq() -> None:
 @dlq.command("list")
 @click.option("--run", "run_id", metavar="ID", type=RunId(), help="Of this run only.")
 @click.option("--task", metavar="TASK", help="Of this task type only.")
-@click.option("--limit", type=click.IntRange(min=1), default=100, show_default=True, help="At most so many, newest first.")
+@click.option(
+    "--limit", type=click.IntRange(min=1), default=100, show_default=True, help="At most so many, newest first."
+)
 @click.pass_obj
 def list_letters(session: Session, run_id: str | None, task: str | None, limit: int) -> None:
     """List dead letters, newest first."""

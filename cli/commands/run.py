@@ -1,4 +1,5 @@
-"""`penstock run`: start, status, list, output, events, watch, scheduled, unschedule, signal; of many runs: cancel, retry, bulk."""
+"""`penstock run`: start, status, list, output, events, watch, scheduled, unschedule, signal; of many runs: cancel,
+retry, bulk."""
 
 from __future__ import annotations
 
@@ -32,12 +33,21 @@ for command in (bulk.cancel, bulk.retry, bulk.bulk):
 @run.command()
 @click.argument("workflow")
 @documents.given_option("The run's input:")
-@click.option("--at", "run_at", metavar="TIME", type=Future(), help="When: 2027-01-31T12:00:00Z, or +30s from now.  [default: now]")
+@click.option(
+    "--at",
+    "run_at",
+    metavar="TIME",
+    type=Future(),
+    help="When: 2027-01-31T12:00:00Z, or +30s from now.  [default: now]",
+)
 @click.option("--idempotency-key", metavar="KEY", help="The same key gives the same run, however often it is sent.")
 @WAIT
 @click.pass_obj
-def start(session: Session, workflow: str, given: str | None, run_at: str | None, idempotency_key: str | None, wait: bool) -> None:
-    """Start a run of WORKFLOW and print its id. With --wait, the id goes to stderr at once, and the run is shown until it ends."""
+def start(
+    session: Session, workflow: str, given: str | None, run_at: str | None, idempotency_key: str | None, wait: bool
+) -> None:
+    """Start a run of WORKFLOW and print its id. With --wait, the id goes to stderr at once, and the run is shown until
+    it ends."""
     client = session.client()
     body = None if given is None else documents.run_input(given)
     started = client.start(workflow, body, run_at=run_at, idempotency_key=idempotency_key)
@@ -67,11 +77,15 @@ def status(session: Session, run_id: str, wait: bool) -> None:
 @run.command("list")
 @click.option("--workflow", help="Runs of this workflow only.")
 @click.option("--status", type=click.Choice(STATUSES), help="Runs in this status only.")
-@click.option("--limit", type=click.IntRange(min=1), default=100, show_default=True, help="At most so many, newest first.")
+@click.option(
+    "--limit", type=click.IntRange(min=1), default=100, show_default=True, help="At most so many, newest first."
+)
 @bulk.AFTER
 @bulk.BEFORE
 @click.pass_obj
-def list_runs(session: Session, workflow: str | None, status: str | None, limit: int, after: str | None, before: str | None) -> None:
+def list_runs(
+    session: Session, workflow: str | None, status: str | None, limit: int, after: str | None, before: str | None
+) -> None:
     """List runs, newest first."""
     from penstock.cli.terminal import run_view
 
@@ -127,7 +141,12 @@ def watch(session: Session, run_id: str) -> None:
 def scheduled(session: Session, run_id: str) -> None:
     """Show the run ID, if it waits for its time."""
     found = session.client().scheduled(run_id)
-    rows = [("run", found.run_id), ("workflow", found.workflow_id), ("status", found.status), ("run at", moment(found.run_at))]
+    rows = [
+        ("run", found.run_id),
+        ("workflow", found.workflow_id),
+        ("status", found.status),
+        ("run at", moment(found.run_at)),
+    ]
     more = [("created", moment(found.created_at)), ("input", output.optional(found.input))]
     output.show(found, lambda: output.fields([*rows, *more]))
 
@@ -160,7 +179,9 @@ def signal(session: Session, run_id: str, name: str, given: str | None) -> None:
 @click.option("--comment", help="Kept with the decision.")
 @click.option("--by", "approved_by", metavar="NAME", help="Who decides.")
 @click.pass_obj
-def decide(session: Session, run_id: str, step: str, token: str, reject: bool, comment: str | None, approved_by: str | None) -> None:
+def decide(
+    session: Session, run_id: str, step: str, token: str, reject: bool, comment: str | None, approved_by: str | None
+) -> None:
     """Approve (or reject) STEP of the run ID, which waits for it."""
     action = "reject" if reject else "approve"
     done = session.client().decide(run_id, step, token, action, comment=comment, approved_by=approved_by)

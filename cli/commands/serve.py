@@ -36,7 +36,9 @@ from penstock.config.settings import BrokerSettings, Settings, load, to_environ
 from penstock.engine.errors import Conflict, Invalid, Unavailable
 
 READY_POLL_S = 0.02
-HTTP_GRACE_S = HTTP_SHUTDOWN_S + 0.5  # gunicorn ends its processes itself, whatever hangs: killed earlier, it would leave them behind
+HTTP_GRACE_S = (
+    HTTP_SHUTDOWN_S + 0.5
+)  # gunicorn ends its processes itself, whatever hangs: killed earlier, it would leave them behind
 ENGINE_GRACE_S = 6.0
 BROKER_GRACE_S = 3.0
 PROVISION_S_MAX = 30.0  # a cluster that is just starting takes seconds to agree on a leader
@@ -60,7 +62,11 @@ def serve(flags: dict[str, str], config: Path | None) -> None:
             settings = _on(settings, broker.url)
             children.append(_broker_child(broker, settings.broker))
         _provision(settings.broker)
-        children += [*_shards(settings, None), _services_child(settings, relay, triggers=True), *_api_children(settings, notice)]
+        children += [
+            *_shards(settings, None),
+            _services_child(settings, relay, triggers=True),
+            *_api_children(settings, notice),
+        ]
         supervisor = Supervisor(children, SHUTDOWN_S, relay)
         guards = [] if broker is None else [StorageGuard(broker, settings.broker, notice, supervisor.restart).watch]
         supervisor.run(_watch_ready(settings, started_at), *guards)
@@ -89,7 +95,9 @@ def api(flags: dict[str, str], config: Path | None) -> None:
     _check_http_port(settings)
     _provision(settings.broker)
     relay = Relay()
-    Supervisor([_services_child(settings, relay, triggers=False), *_api_children(settings, None)], SHUTDOWN_S, relay).run()
+    Supervisor(
+        [_services_child(settings, relay, triggers=False), *_api_children(settings, None)], SHUTDOWN_S, relay
+    ).run()
 
 
 def _settings(flags: dict[str, str], config: Path | None) -> Settings:
@@ -107,13 +115,17 @@ def _leave(number: int, frame: FrameType | None) -> None:
 def _warn_if_open(settings: BrokerSettings) -> None:
     if settings.leaf_remotes and not (settings.user or settings.token):
         log.warning(
-            "broker_open_to_all", port=settings.port, hint="as a leaf it listens on every address: set broker_user and broker_password"
+            "broker_open_to_all",
+            port=settings.port,
+            hint="as a leaf it listens on every address: set broker_user and broker_password",
         )
 
 
 def _need_url(settings: Settings) -> None:
     if not settings.broker.url:
-        raise Invalid("broker_url is not set: this command works with an external broker (`penstock serve` brings its own)")
+        raise Invalid(
+            "broker_url is not set: this command works with an external broker (`penstock serve` brings its own)"
+        )
 
 
 def _check_http_port(settings: Settings) -> None:
@@ -152,7 +164,8 @@ _PATIENTLY = AsyncRetrying(
 
 
 def _broker_child(broker: EmbeddedBroker, settings: BrokerSettings) -> Child:
-    """It runs already; the supervisor starts it again when it dies, in an empty directory with all streams made anew."""
+    """It runs already; the supervisor starts it again when it dies, in an empty directory with all streams made
+    anew."""
     bare = False
 
     def start() -> Process:
@@ -192,8 +205,16 @@ def _python(name: str, target: Callable[..., None], *args: object) -> Child:
 
 
 def _api_children(settings: Settings, notice: Notice | None) -> list[Child]:
-    """gunicorn, with every effective setting in its environment, and what the supervisor has to tell about the storage."""
-    arguments = [sys.executable, "-m", "gunicorn", "-c", "python:penstock.config.gunicorn", "penstock.http.app:application"]
+    """gunicorn, with every effective setting in its environment, and what the supervisor has to tell about the
+    storage."""
+    arguments = [
+        sys.executable,
+        "-m",
+        "gunicorn",
+        "-c",
+        "python:penstock.config.gunicorn",
+        "penstock.http.app:application",
+    ]
     environ = {**os.environ, **to_environ(settings), **(notice.environ if notice else {})}
     inherited = [notice.descriptor] if notice else []
 

@@ -23,7 +23,8 @@ def task() -> None:
 @task.command("list")
 @click.pass_obj
 def list_tasks(session: Session) -> None:
-    """List the task types: how many tasks wait and are in hand, the oldest of them, and how many workers there are for the type."""
+    """List the task types: how many tasks wait and are in hand, the oldest of them, and how many workers there are for
+    the type."""
     found = session.client().tasks()
     output.show(found, lambda: output.table(HEADERS, map(_row, found)))
 

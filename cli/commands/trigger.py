@@ -35,8 +35,12 @@ def trigger() -> None:
 @trigger.command()
 @click.argument("workflow")
 @click.option("--webhook", is_flag=True, help="Start a run for each signed request to /v1/webhooks/NAME.")
-@click.option("--secret", metavar="S", help="Secret of the webhook; without it, the service's own (SERVICE_WEBHOOK_SECRET).")
-@click.option("--cron", metavar="EXPR", help='When the clock says so: "0 9 * * MON-FRI"; six fields begin with the second.')
+@click.option(
+    "--secret", metavar="S", help="Secret of the webhook; without it, the service's own (SERVICE_WEBHOOK_SECRET)."
+)
+@click.option(
+    "--cron", metavar="EXPR", help='When the clock says so: "0 9 * * MON-FRI"; six fields begin with the second.'
+)
 @click.option("--timezone", metavar="TZ", help="Of --cron, such as Europe/Amsterdam.  [default: UTC]")
 @click.option("--subject", metavar="SUBJ", help="For each message on a subject of the broker; wildcards * and >.")
 @click.option("--event", metavar="SUBJ", help="For each event on a subject that begins with event.; wildcards * and >.")
@@ -47,8 +51,18 @@ def trigger() -> None:
 @click.option("--disabled", is_flag=True, help="Make it, but do not listen yet.")
 @click.option("--replace", is_flag=True, help="Also in place of a trigger of this name that is of another kind.")
 @click.pass_obj
-def create(session: Session, /, workflow: str, name: str | None, given: str | None, disabled: bool, replace: bool, **options: Any) -> None:
-    """Make a trigger that starts runs of WORKFLOW, or replace the one of its name. One of --webhook, --cron, --subject, --event."""
+def create(
+    session: Session,
+    /,
+    workflow: str,
+    name: str | None,
+    given: str | None,
+    disabled: bool,
+    replace: bool,
+    **options: Any,
+) -> None:
+    """Make a trigger that starts runs of WORKFLOW, or replace the one of its name. One of --webhook, --cron, --subject,
+    --event."""
     kind, what = _source(options)
     name = name or (workflow if kind == "webhook" else f"{workflow}-{kind}")
     document = {
@@ -121,7 +135,8 @@ def fire(session: Session, name: str, given: str | None) -> None:
 @PAYLOAD
 @click.pass_obj
 def test(session: Session, name: str, given: str | None) -> None:
-    """Say what the trigger NAME would do if this came now; nothing is started. Exit code 1 when it would start no run."""
+    """Say what the trigger NAME would do if this came now; nothing is started. Exit code 1 when it would start no
+    run."""
     trial = session.client().test_trigger(name, _payload(given))
     output.show(trial, lambda: _say_trial(trial))
     if not trial.would_start:
@@ -129,18 +144,22 @@ def test(session: Session, name: str, given: str | None) -> None:
 
 
 def _source(options: Mapping[str, Any]) -> tuple[str, dict[str, str]]:
-    """The kind that the options mean, and its part of the document. Raises UsageError for options that do not go together."""
+    """The kind that the options mean, and its part of the document. Raises UsageError for options that do not go
+    together."""
     kinds = [kind for kind in SOURCES if options[kind]]
     if len(kinds) != 1:
         raise click.UsageError("exactly one of --webhook, --cron, --subject, --event is needed")
     fields = SOURCES[kinds[0]]
-    for stray in (name for kind in SOURCES for name in SOURCES[kind].values() if options[name] and name not in fields.values()):
+    for stray in (
+        name for kind in SOURCES for name in SOURCES[kind].values() if options[name] and name not in fields.values()
+    ):
         raise click.UsageError(f"--{stray.replace('_', '-')} is not for --{kinds[0]}")
     return kinds[0], {field: options[name] for field, name in fields.items() if options[name] is not None}
 
 
 def _check_kind(session: Session, name: str, kind: str) -> None:
-    """Raises Conflict when the name is that of a trigger of another kind: what it listens to would silently be no more."""
+    """Raises Conflict when the name is that of a trigger of another kind: what it listens to would silently be no
+    more."""
     from penstock.engine.errors import Conflict, NotFound
 
     try:
@@ -171,7 +190,14 @@ def _say_created(session: Session, made: TriggerView) -> None:
 
 def _row(found: TriggerView) -> tuple[str, ...]:
     kind, what = _kind(found)
-    return (found.name, kind, what, found.workflow, "yes" if found.enabled else "no", times.age(found.next_at) if found.next_at else "")
+    return (
+        found.name,
+        kind,
+        what,
+        found.workflow,
+        "yes" if found.enabled else "no",
+        times.age(found.next_at) if found.next_at else "",
+    )
 
 
 def _describe(found: TriggerView) -> None:

@@ -35,7 +35,9 @@ def list_workflows(session: Session) -> None:
     """List the workflows."""
     found = session.client().workflows()
     rows = [(item.name, item.version, str(len(item.steps)), item.description or "") for item in found]
-    output.show([_raw(item) for item in found], lambda: output.table(("WORKFLOW", "VERSION", "STEPS", "DESCRIPTION"), rows))
+    output.show(
+        [_raw(item) for item in found], lambda: output.table(("WORKFLOW", "VERSION", "STEPS", "DESCRIPTION"), rows)
+    )
 
 
 @workflow.command()
@@ -73,5 +75,8 @@ def _describe(definition: WorkflowDef) -> None:
         ]
     )
     click.echo()
-    rows = [(step.id, step.task, str(step.type), ", ".join(step.depends_on), step.timeout or "") for step in definition.steps]
+    rows = [
+        (step.id, step.task, str(step.type), ", ".join(step.depends_on), step.timeout or "")
+        for step in definition.steps
+    ]
     output.table(("STEP", "TASK", "TYPE", "DEPENDS ON", "TIMEOUT"), rows)

@@ -22,7 +22,9 @@ REQUEST_BYTES_MAX = BODY_BYTES_MAX - 64 * 1024  # of inputs in one bulk request,
 
 def given_option(text: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """The one option for payloads, of every command that takes one; its value is for `run_input` or `payload`."""
-    return click.option("--input", "--data", "given", metavar="JSON|@FILE|-", help=f"{text} JSON, @FILE, or - for stdin.")
+    return click.option(
+        "--input", "--data", "given", metavar="JSON|@FILE|-", help=f"{text} JSON, @FILE, or - for stdin."
+    )
 
 
 def definition(file: BinaryIO) -> bytes:
@@ -86,12 +88,17 @@ def _toml(body: bytes, name: str) -> object:
 
 
 def _argument(text: str) -> bytes:
-    """JSON in the argument itself. Raises BadParameter, with the way out of the most frequent mistake: a text without its quotes."""
+    """JSON in the argument itself. Raises BadParameter, with the way out of the most frequent mistake: a text without
+    its quotes."""
     try:
         return _json(text.encode(), "--input")
     except click.BadParameter as error:
         quoted = shlex.quote(orjson.dumps(text).decode())
-        hint = f"a text needs quotes of its own: --input {quoted}" if WORDS.fullmatch(text) else "a file is given as --input @FILE"
+        hint = (
+            f"a text needs quotes of its own: --input {quoted}"
+            if WORDS.fullmatch(text)
+            else "a file is given as --input @FILE"
+        )
         raise click.BadParameter(f"{error.message} ({hint})") from error
 
 

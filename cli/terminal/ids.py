@@ -23,8 +23,8 @@ HEX = re.compile(r"[0-9a-f]+")
 class RunId(click.ParamType[str]):
     """A run id in full, from an option or argument that may hold its beginning: the service is asked whose it is.
 
-    Raises Conflict that names the runs among which it does not tell, NotFound when there is none. What has not the form of an id
-    is the service's to refuse.
+    Raises Conflict that names the runs among which it does not tell, NotFound when there is none. What has not the form
+    of an id is the service's to refuse.
     """
 
     name = "id"
@@ -35,7 +35,9 @@ class RunId(click.ParamType[str]):
             return str(value) if len(text) != ID_CHARS else text
         if len(text) < PREFIX_CHARS_MIN:
             self.fail(
-                f"{value!r} is too short: give the run's id, or at least the first {PREFIX_CHARS_MIN} of its 32 characters", param, ctx
+                f"{value!r} is too short: give the run's id, or at least the first {PREFIX_CHARS_MIN} of its 32 characters",
+                param,
+                ctx,
             )
         session = ctx.find_object(Session) if ctx is not None else None
         if session is None or (ctx and ctx.resilient_parsing):

@@ -20,7 +20,8 @@ CONFIG = click.option(
 
 
 def settings_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add `--config` and one flag per setting. The command gets `config: Path | None` and `flags: dict[str, str]`, those given.
+    """Add `--config` and one flag per setting. The command gets `config: Path | None` and `flags: dict[str, str]`,
+    those given.
 
     Both go to `settings.load(flags, file=config)`, which checks them.
     """

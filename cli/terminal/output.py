@@ -18,8 +18,12 @@ if TYPE_CHECKING:
 
 CELL_CHARS_MAX = 120
 GAP = 2  # between two columns, and half of it at each edge
-WHOLE = frozenset({"RUN", "WORKER", "ABOUT"})  # columns that are copied from: on one line, however narrow the terminal is
-CUT = frozenset({"OUTPUT OR ERROR", "ERROR"})  # columns of payloads and sentences of any length, which are shown whole elsewhere
+WHOLE = frozenset(
+    {"RUN", "WORKER", "ABOUT"}
+)  # columns that are copied from: on one line, however narrow the terminal is
+CUT = frozenset(
+    {"OUTPUT OR ERROR", "ERROR"}
+)  # columns of payloads and sentences of any length, which are shown whole elsewhere
 STATUS_STYLES = {
     "completed": "green",
     "running": "cyan",
@@ -54,7 +58,9 @@ def table(headers: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
         console = Console()
         grid = rich_table(headers, cells, console.width, WHOLE)
         needed = sum((column.width or 0) + GAP for column in grid.columns)
-        console.width = max(console.width, needed)  # where that is wider than the terminal, it breaks the lines itself: nothing is lost
+        console.width = max(
+            console.width, needed
+        )  # where that is wider than the terminal, it breaks the lines itself: nothing is lost
         console.print(grid)
     else:
         click.echo("\n".join(aligned([headers, *cells])))
@@ -129,7 +135,8 @@ def optional(value: str | int | Raw | UnsetType) -> str:
 
 @contextmanager
 def progress(title: str, total: int | None = None) -> Iterator[Callable[[int, int | None], None]]:
-    """A bar on stderr when that is a terminal; yields the function that advances it by so many, of a new total where that is known."""
+    """A bar on stderr when that is a terminal; yields the function that advances it by so many, of a new total where
+    that is known."""
     if not sys.stderr.isatty():
         yield lambda count, total: None
         return

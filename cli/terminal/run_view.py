@@ -49,7 +49,9 @@ def step_rows(run: RunView) -> list[tuple[str, ...]]:
             step_id,
             step.status,
             str(step.attempts or ""),
-            times.took(step.started_at, step.finished_at) if step.started_at and (step.finished_at or not run.ended) else "",
+            times.took(step.started_at, step.finished_at)
+            if step.started_at and (step.finished_at or not run.ended)
+            else "",
             output.optional(step.worker_id),
             output.optional(step.error or step.output) or _size(step.output_bytes),
         )
@@ -71,7 +73,12 @@ def print_events(events: Iterable[EventView]) -> None:
 
 def event_line(event: EventView) -> str:
     """`SEQ  TIME  TYPE  STEP  attempt N  iteration N  delivery N  by WORKER  PAYLOAD`, without what it has not."""
-    told = (("attempt", event.attempt_number), ("iteration", event.iteration), ("delivery", event.delivery), ("by", event.worker_id))
+    told = (
+        ("attempt", event.attempt_number),
+        ("iteration", event.iteration),
+        ("delivery", event.delivery),
+        ("by", event.worker_id),
+    )
     numbers = [f"{name} {value}" for name, value in told if value]
     parts = [times.moment(event.timestamp, "milliseconds"), event.type, output.optional(event.step_id), *numbers]
     return "  ".join([str(event.seq), *(output.printable(part) for part in parts if part), *_payload(event)])

@@ -1,4 +1,5 @@
-"""What every command shares: where the service is, `--json` in any place, and groups that import their commands late."""
+"""What every command shares: where the service is, `--json` in any place, and groups that import their commands
+late."""
 
 from __future__ import annotations
 
@@ -87,7 +88,9 @@ class Group(click.Group):
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Each with its summary, whole."""
         with formatter.section("Commands"):
-            formatter.write_dl([(name, self._summary(ctx, name)) for name in self.list_commands(ctx) if self._is_shown(ctx, name)])
+            formatter.write_dl(
+                [(name, self._summary(ctx, name)) for name in self.list_commands(ctx) if self._is_shown(ctx, name)]
+            )
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         """As click's, without the import of every command."""

@@ -24,7 +24,11 @@ class Past(click.ParamType[str]):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         found = _given(value) or _from_now(value.removeprefix("-"), before=True)
         if found is None:
-            self.fail(f"{value!r} is neither a time such as 2026-01-31T12:00:00Z nor a while ago such as 30m, 1h30m or 7d", param, ctx)
+            self.fail(
+                f"{value!r} is neither a time such as 2026-01-31T12:00:00Z nor a while ago such as 30m, 1h30m or 7d",
+                param,
+                ctx,
+            )
         return found
 
 
@@ -37,13 +41,16 @@ class Future(click.ParamType[str]):
         found = _given(value) or _from_now(value.removeprefix("+"), before=False)
         if found is None:
             self.fail(
-                f"{value!r} is neither a time such as 2027-01-31T12:00:00Z nor a while from now such as +30s, +1h30m or +7d", param, ctx
+                f"{value!r} is neither a time such as 2027-01-31T12:00:00Z nor a while from now such as +30s, +1h30m or +7d",
+                param,
+                ctx,
             )
         return found
 
 
 def took(started_at: str | UnsetType, finished_at: str | UnsetType, now: datetime | None = None) -> str:
-    """The time between two RFC 3339 texts, or until `now` when the second is absent, as `lasting`. Empty when not started."""
+    """The time between two RFC 3339 texts, or until `now` when the second is absent, as `lasting`. Empty when not
+    started."""
     if isinstance(started_at, UnsetType):
         return ""
     end = (now or datetime.now(UTC)) if isinstance(finished_at, UnsetType) else datetime.fromisoformat(finished_at)

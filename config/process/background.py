@@ -1,4 +1,5 @@
-"""Work that runs beside other work. Tasks are started here and nowhere else: so none dies unseen, and none is collected while it runs.
+"""Work that runs beside other work. Tasks are started here and nowhere else: so none dies unseen, and none is collected
+while it runs.
 
     start        one task; its owner keeps it, awaits it or cancels it
     begin        the same for thousands a second
@@ -7,8 +8,8 @@
     all_of       several at once: an error ends the others (`both`: of two kinds)
     each_of      several at once: the error of one is its result, and not the others' business
 
-To die is to end by an error that is not `expected`. That is logged (background_failed) and counted in FAILURES. Whoever is cancelled
-here stays cancelled: nothing in this file swallows it.
+To die is to end by an error that is not `expected`. That is logged (background_failed) and counted in FAILURES. Whoever
+is cancelled here stays cancelled: nothing in this file swallows it.
 """
 
 from __future__ import annotations
@@ -24,7 +25,10 @@ from typing import Any, TypeVar
 from penstock.config.logging import get_logger
 from penstock.config.process.sparing import sparingly
 
-AGAIN_S, AGAIN_S_MAX = 1.0, 30.0  # before a loop is begun again: twice as long each time, until it has lived longer than the latter
+AGAIN_S, AGAIN_S_MAX = (
+    1.0,
+    30.0,
+)  # before a loop is begun again: twice as long each time, until it has lived longer than the latter
 
 FAILURES: Counter[str] = Counter()
 """Deaths in this process, by the name of the work."""
@@ -35,15 +39,21 @@ Work = Coroutine[Any, Any, T]
 Errors = type[BaseException] | tuple[type[BaseException], ...]
 
 _running: set[asyncio.Task[Any]] = set()  # a loop holds its tasks weakly
-_watched: asyncio.AbstractEventLoop | None = None  # the loop that tells `_untold`; to ask the loop itself takes as long as a task
+_watched: asyncio.AbstractEventLoop | None = (
+    None  # the loop that tells `_untold`; to ask the loop itself takes as long as a task
+)
 
 log = get_logger()
 
 
-def start(work: Work[T], *, name: str, over: Callable[[], None] | None = None, expected: Errors = ()) -> asyncio.Task[T]:
-    """Begin a task. `over` is called when it has ended in any way but by cancellation; it ends or restarts what depends on it.
+def start(
+    work: Work[T], *, name: str, over: Callable[[], None] | None = None, expected: Errors = ()
+) -> asyncio.Task[T]:
+    """Begin a task. `over` is called when it has ended in any way but by cancellation; it ends or restarts what depends
+    on it.
 
-    `expected` are errors that somebody who awaits the task deals with. `name` says what it does: it is a label of a metric.
+    `expected` are errors that somebody who awaits the task deals with. `name` says what it does: it is a label of a
+    metric.
     """
     task = asyncio.get_running_loop().create_task(work)
     _running.add(task)
@@ -52,8 +62,9 @@ def start(work: Work[T], *, name: str, over: Callable[[], None] | None = None, e
 
 
 def begin(work: Work[None], *, name: str) -> asyncio.Task[None]:
-    """As `start`, at a third of the price, for work whose owner keeps the task and lets go of it when it has ended: for what begins
-    thousands of times a second. An error that ends it is told by the loop, once nobody has the task any more."""
+    """As `start`, at a third of the price, for work whose owner keeps the task and lets go of it when it has ended: for
+    what begins thousands of times a second. An error that ends it is told by the loop, once nobody has the task any
+    more."""
     global _watched
     loop = asyncio.get_running_loop()
     if loop is not _watched:
@@ -64,7 +75,8 @@ def begin(work: Work[None], *, name: str) -> asyncio.Task[None]:
 
 @asynccontextmanager
 async def background(work: Work[None], *, name: str, expected: Errors = ()) -> AsyncIterator[None]:
-    """`work` runs until the block is left. If it dies before, the block is cancelled, and its error is raised in place of that."""
+    """`work` runs until the block is left. If it dies before, the block is cancelled, and its error is raised in place
+    of that."""
     inside = True
 
     def over() -> None:
@@ -158,7 +170,9 @@ async def first_of(*works: Work[object], name: str) -> None:
 def report(name: str, error: BaseException) -> None:
     """Log and count an error that nobody expected of this work."""
     FAILURES[name] += 1
-    sparingly(log, "background_failed", "error", of=name, work=name, error=f"{type(error).__name__}: {error}", exc_info=error)
+    sparingly(
+        log, "background_failed", "error", of=name, work=name, error=f"{type(error).__name__}: {error}", exc_info=error
+    )
 
 
 def _ended(name: str, over: Callable[[], None] | None, expected: Errors, task: asyncio.Task[Any]) -> None:

@@ -1,9 +1,9 @@
 """Where a test has a process die: every boundary of the shell at which a crash may come between two effects, by name.
 
-PENSTOCK_CRASH_POINTS is only for tests, and must be set before the process starts: it is a directory. Files there that are called
-`<point>.1`, `<point>.2` and so on are that many tickets for the point: each process that passes it takes one away, and dies of the
-last one by SIGKILL, right there, without finishing anything. `<point>.died` then holds its process id, and the next life passes
-unharmed. Without the variable, passing a point does nothing.
+PENSTOCK_CRASH_POINTS is only for tests, and must be set before the process starts: it is a directory. Files there that
+are called `<point>.1`, `<point>.2` and so on are that many tickets for the point: each process that passes it takes one
+away, and dies of the last one by SIGKILL, right there, without finishing anything. `<point>.died` then holds its
+process id, and the next life passes unharmed. Without the variable, passing a point does nothing.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What the supervisor tells its front ends when the storage does not work: a few bytes of shared memory.
 
-Neither a file nor the broker would do, for the disk takes nothing just then. The front ends inherit the open memory, and find its
-number in their environment; where there is no supervisor, there is never a notice.
+Neither a file nor the broker would do, for the disk takes nothing just then. The front ends inherit the open memory,
+and find its number in their environment; where there is no supervisor, there is never a notice.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Whether a port can be listened on, asked before anything is started: who has to listen there would only fail over and over."""
+"""Whether a port can be listened on, asked before anything is started: who has to listen there would only fail over and
+over."""
 
 from __future__ import annotations
 
@@ -6,9 +7,12 @@ import socket
 
 
 def trouble(whose: str, host: str, port: int) -> str | None:
-    """What keeps us from listening there: `the HTTP port 8080 on 127.0.0.1 is in use or not allowed: …`. None: nothing does."""
+    """What keeps us from listening there: `the HTTP port 8080 on 127.0.0.1 is in use or not allowed: …`. None: nothing
+    does."""
     try:
-        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
         with socket.socket(family, kind, protocol) as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             if family == socket.AF_INET6 and host == "::":

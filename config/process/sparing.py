@@ -1,4 +1,5 @@
-"""Warnings for which thousands may have reason in the same moment, as all runs have while the broker is away: each is told now and then."""
+"""Warnings for which thousands may have reason in the same moment, as all runs have while the broker is away: each is
+told now and then."""
 
 from __future__ import annotations
 
@@ -14,8 +15,11 @@ _quiet_until: dict[tuple[str, str], float] = {}
 _unsaid: Counter[tuple[str, str]] = Counter()
 
 
-def sparingly(log: EventLog, event: str, level: Literal["warning", "error"] = "warning", of: str = "", **fields: object) -> None:
-    """Log an event unless one of this name (and `of` the same) was logged less than EVERY_S ago; `unsaid` tells how many were not, since.
+def sparingly(
+    log: EventLog, event: str, level: Literal["warning", "error"] = "warning", of: str = "", **fields: object
+) -> None:
+    """Log an event unless one of this name (and `of` the same) was logged less than EVERY_S ago; `unsaid` tells how
+    many were not, since.
 
     Both are names out of the code, never made up of data: each pair is remembered.
     """

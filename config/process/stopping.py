@@ -1,4 +1,5 @@
-"""How the server tells the application that it begins to stop: well before the lifespan's end, which waits for open requests."""
+"""How the server tells the application that it begins to stop: well before the lifespan's end, which waits for open
+requests."""
 
 from __future__ import annotations
 

@@ -42,7 +42,8 @@ class SkipIf(Struct, frozen=True):
 
 
 class Config(Struct, frozen=True, omit_defaults=True):
-    """What only one type of step knows. Agent loop: the first three, `max_iterations` counts executions; approval: the others."""
+    """What only one type of step knows. Agent loop: the first three, `max_iterations` counts executions; approval: the
+    others."""
 
     max_iterations: int | None = None
     max_duration: str | None = None

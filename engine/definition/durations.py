@@ -50,7 +50,8 @@ def parse(value: str | int) -> float:
 
 
 def text(seconds: float) -> str:
-    """The normal form of `seconds`, which are not negative: whole numbers, largest unit first (`1m30s`, `1s500ms`, `0s`)."""
+    """The normal form of `seconds`, which are not negative: whole numbers, largest unit first (`1m30s`, `1s500ms`,
+    `0s`)."""
     # repr is the shortest text that names this float, so no binary noise comes through as nanoseconds.
     ns = round(Decimal(repr(seconds)) * SECOND_NS)
     assert ns >= 0, seconds

@@ -1,6 +1,7 @@
 """Names that become subject tokens and keys of the broker, and how a user's text is shown back.
 
-Rule: PROTOCOL, Names and limits. The one rule holds for workflow, step, task type, trigger, signal, worker and worker group.
+Rule: PROTOCOL, Names and limits. The one rule holds for workflow, step, task type, trigger, signal, worker and worker
+group.
 """
 
 from __future__ import annotations

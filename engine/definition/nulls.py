@@ -20,8 +20,8 @@ class _Field(NamedTuple):
 
 
 def without_nulls(document: bytes | Raw, kind: type[Struct]) -> bytes:
-    """The JSON object of this kind without the optional fields that are null, also in the objects in it. What it holds of any JSON,
-    and what nobody knows, stays. Raises msgspec.MsgspecError for what is no object."""
+    """The JSON object of this kind without the optional fields that are null, also in the objects in it. What it holds
+    of any JSON, and what nobody knows, stays. Raises msgspec.MsgspecError for what is no object."""
     fields = _fields(kind)
     kept = {}
     for name, value in _OBJECT.decode(document).items():

@@ -32,7 +32,8 @@ class Schema:
     __slots__ = ("_validator",)
 
     def __init__(self, schema: Raw | bytes) -> None:
-        """Raises Invalid, each problem beginning with `input_schema`, if `schema` is not one that can be checked against."""
+        """Raises Invalid, each problem beginning with `input_schema`, if `schema` is not one that can be checked
+        against."""
         self._validator = _compiled(bytes(schema))
 
     def check(self, value_json: bytes, name: str) -> list[str]:
@@ -94,7 +95,9 @@ def _step_into(key: str | int) -> str:
 
 
 def _validator(document: bool | dict[str, object]) -> Draft202012Validator:
-    return Draft202012Validator(document, offline=True, pattern_options=FancyRegexOptions(backtrack_limit=BACKTRACK_MAX))
+    return Draft202012Validator(
+        document, offline=True, pattern_options=FancyRegexOptions(backtrack_limit=BACKTRACK_MAX)
+    )
 
 
 _META = _validator({"$ref": DIALECT})

@@ -9,7 +9,9 @@ from penstock.engine.definition.identifiers import json_type, quoted
 SUBJECT_CHARS_MAX = 255
 
 # First tokens of what the service keeps and says to itself. `event` is for everyone.
-RESERVED = frozenset({"history", "schedule", "task", "sticky", "dead", "telemetry", "watch", "cron", "penstock", "_INBOX"})
+RESERVED = frozenset(
+    {"history", "schedule", "task", "sticky", "dead", "telemetry", "watch", "cron", "penstock", "_INBOX"}
+)
 
 _TOKEN = re.compile(r"[^\s.*>\x00-\x20\x7f]+")
 
@@ -24,8 +26,14 @@ def problem_with_subject(path: str, value: object, *, wildcards: bool = False) -
     if len(value) > SUBJECT_CHARS_MAX:
         return f"{path} has {len(value)} characters, {SUBJECT_CHARS_MAX} is the most"
     first, *rest = value.split(".")
-    if not _TOKEN.fullmatch(first) or not all(_fits(part, wildcards, last=at == len(rest)) for at, part in enumerate(rest, start=1)):
-        kind = "tokens with single dots between them, the first without wildcards" if wildcards else "tokens with single dots between them"
+    if not _TOKEN.fullmatch(first) or not all(
+        _fits(part, wildcards, last=at == len(rest)) for at, part in enumerate(rest, start=1)
+    ):
+        kind = (
+            "tokens with single dots between them, the first without wildcards"
+            if wildcards
+            else "tokens with single dots between them"
+        )
         return f"{path} {quoted(value)} must be {kind}"
     if first.startswith("$") or first in RESERVED:
         return f"{path} {quoted(value)} belongs to the service itself"

@@ -1,7 +1,7 @@
 """From the untyped JSON of a workflow definition to a `WorkflowDef`, or to everything that is wrong with it.
 
-Rules: PROTOCOL, Names and limits, WorkflowDef, Validation. What a field may hold stands in the tables below; a problem is
-one sentence that begins with the step and the field, or names the offender itself.
+Rules: PROTOCOL, Names and limits, WorkflowDef, Validation. What a field may hold stands in the tables below; a problem
+is one sentence that begins with the step and the field, or names the offender itself.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ _ENDLESS = "must hold max_iterations or max_duration, or the loop has no end"
 
 
 class Form(Struct, frozen=True):
-    """What an object may hold: `elsewhere` are fields that other kinds of it have, told apart from those that nobody knows."""
+    """What an object may hold: `elsewhere` are fields that other kinds of it have, told apart from those that nobody
+    knows."""
 
     fields: Mapping[str, Read]
     required: tuple[str, ...] = ()
@@ -37,7 +38,8 @@ class Form(Struct, frozen=True):
 
 
 def parse(document: object) -> WorkflowDef:
-    """The definition in `document` (as `orjson.loads` gives it), durations in normal form. Raises Invalid with all problems."""
+    """The definition in `document` (as `orjson.loads` gives it), durations in normal form. Raises Invalid with all
+    problems."""
     read, report = _read(document)
     if found := report.problems():
         raise Invalid(*found)
@@ -150,7 +152,13 @@ def _depends_on(path: str, value: object, report: Report) -> list[str]:
     if len(value) > STEPS_MAX:
         report.add(f"{path} has {len(value)} entries, {STEPS_MAX} is the most")
         return []
-    report.add(*(f"{path}[{n}] must be a string, not {json_type(item)}" for n, item in enumerate(value) if not isinstance(item, str)))
+    report.add(
+        *(
+            f"{path}[{n}] must be a string, not {json_type(item)}"
+            for n, item in enumerate(value)
+            if not isinstance(item, str)
+        )
+    )
     counts = Counter(item for item in value if isinstance(item, str))
     report.add(*(f"{path} names {quoted(step_id)} {count} times" for step_id, count in counts.items() if count > 1))
     return list(counts)
@@ -170,10 +178,14 @@ def _skip_if(path: str, value: object, report: Report) -> object:
 
 def _check_graph(steps: list[Document], report: Report) -> None:
     counts = Counter(step_id for step in steps if isinstance(step_id := step.get("id"), str))
-    report.add(*(f"duplicate step id {quoted(step_id)}, used {count} times" for step_id, count in counts.items() if count > 1))
+    report.add(
+        *(f"duplicate step id {quoted(step_id)}, used {count} times" for step_id, count in counts.items() if count > 1)
+    )
     for index, step in enumerate(steps):
         report.add(*_dependency_problems(_label(index, step), step, counts.keys()))
-    report.add(*circle_problems({step_id: _dependencies(step) for step in steps if isinstance(step_id := step.get("id"), str)}))
+    report.add(
+        *circle_problems({step_id: _dependencies(step) for step in steps if isinstance(step_id := step.get("id"), str)})
+    )
 
 
 def _dependency_problems(label: str, step: Document, known: Collection[str]) -> Iterator[str]:
@@ -250,7 +262,9 @@ FOR_WORKERS = frozenset({"retry", "retries", "worker_group"})
 
 FORMS: Mapping[str, Form] = {
     StepType.NORMAL: STEP,
-    StepType.AGENT_LOOP: structs.replace(STEP, fields={**STEP.fields, "config": _loop_config, "loop": _loop_config}, elsewhere=frozenset()),
+    StepType.AGENT_LOOP: structs.replace(
+        STEP, fields={**STEP.fields, "config": _loop_config, "loop": _loop_config}, elsewhere=frozenset()
+    ),
     StepType.APPROVAL: Form(
         fields={
             **{key: read for key, read in STEP.fields.items() if key not in FOR_WORKERS},

@@ -1,7 +1,8 @@
-"""How a single value of a definition is read: `read(path, value, report)` returns the value to keep, in its normal form.
+"""How a single value of a definition is read: `read(path, value, report)` returns the value to keep, in its normal
+form.
 
-What breaks a rule goes to the report as a sentence that begins with `path`; what is returned then is of no use to anyone
-but a look for further problems.
+What breaks a rule goes to the report as a sentence that begins with `path`; what is returned then is of no use to
+anyone but a look for further problems.
 """
 
 from __future__ import annotations
@@ -137,7 +138,11 @@ def strings(path: str, value: object, report: Report) -> object:
         report.add(f"{path} must be an object, not {json_type(value)}")
         return value
     report.add(
-        *(f"{path} {quoted(key)} must be a string, not {json_type(item)}" for key, item in value.items() if not isinstance(item, str))
+        *(
+            f"{path} {quoted(key)} must be a string, not {json_type(item)}"
+            for key, item in value.items()
+            if not isinstance(item, str)
+        )
     )
     return value
 

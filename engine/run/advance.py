@@ -1,8 +1,9 @@
 """The one function that changes a run: `advance(workflow, run, record) -> (run, commands)`.
 
-Pure, total and idempotent. Duplicates, late arrivals and events that do not apply are normal input: they fall through their
-guard and return the run as it was, with no commands. `fold` is the same function with the commands dropped. Here is the one
-`match` over all events, and what happens to a run as a whole; what happens to a step is in steps.py, loops.py, approvals.py.
+Pure, total and idempotent. Duplicates, late arrivals and events that do not apply are normal input: they fall through
+their guard and return the run as it was, with no commands. `fold` is the same function with the commands dropped. Here
+is the one `match` over all events, and what happens to a run as a whole; what happens to a step is in steps.py,
+loops.py, approvals.py.
 """
 
 from __future__ import annotations
@@ -59,7 +60,19 @@ from penstock.engine.run.loops import continued, out_of_time
 from penstock.engine.run.pauses import begun_again, paused
 from penstock.engine.run.payloads import given, laid_down
 from penstock.engine.run.state import STEP_DONE, STEP_ENDED, STEP_OUT, Run, RunStatus, StepState, StepStatus
-from penstock.engine.run.steps import Advance, all_done, complete_run, completed, enter, fail_run, failed, is_ready, put, skipped, started
+from penstock.engine.run.steps import (
+    Advance,
+    all_done,
+    complete_run,
+    completed,
+    enter,
+    fail_run,
+    failed,
+    is_ready,
+    put,
+    skipped,
+    started,
+)
 from penstock.engine.run.timers import WORKFLOW_TIMER, live_timers, lost_timer, retimed, step_timers, workflow_timer
 from penstock.engine.run.workflow import StepPlan, Workflow
 from penstock.engine.texts import shortened
@@ -131,7 +144,11 @@ def still_due(run: Run, command: Command) -> bool:
             return run.ended or run.error is not None
         case DeadLetterTask():
             step = run.steps[command.step_id]
-            return (step.status, step.attempts, step.iteration) == (StepStatus.FAILED, command.attempt, command.iteration)
+            return (step.status, step.attempts, step.iteration) == (
+                StepStatus.FAILED,
+                command.attempt,
+                command.iteration,
+            )
         case WithdrawTimer() | WithdrawSticky() | RemoveLetters():
             return True
         case _ if run.ended:
@@ -155,9 +172,14 @@ def still_due(run: Run, command: Command) -> bool:
 
 
 def _is_wanted(run: Run, task: DispatchTask) -> bool:
-    """Nobody has begun the task; or only the bound worker has, whose own copy was taken back when the task fell back."""
+    """Nobody has begun the task; or only the bound worker has, whose own copy was taken back when the task fell
+    back."""
     step = run.steps[task.step_id]
-    if run.error is not None or (step.attempts, step.iteration, step.sticky) != (task.attempt, task.iteration, task.worker):
+    if run.error is not None or (step.attempts, step.iteration, step.sticky) != (
+        task.attempt,
+        task.iteration,
+        task.worker,
+    ):
         return False
     took_back = task.worker is None and run.bound is not None and step.worker_id == run.bound
     return step.status is StepStatus.QUEUED or (step.status is StepStatus.RUNNING and took_back)
@@ -210,20 +232,34 @@ def _start(workflow: Workflow, run: Run, record: Record) -> Advance:
 
 
 def _resume(workflow: Workflow, run: Run, record: Record, letters: int) -> Advance:
-    """A failed run goes on: what failed, and what was cancelled with it, begins again; its time and its retries begin anew."""
+    """A failed run goes on: what failed, and what was cancelled with it, begins again; its time and its retries begin
+    anew."""
     removals = _removals(workflow, run, letters)
     steps = {step_id: step if step.status in STEP_DONE else _afresh(step) for step_id, step in run.steps.items()}
-    run = replace(run, status=RunStatus.RUNNING, steps=steps, error=None, finished_at=None, resumes=run.resumes + 1, seq=record.seq)
+    run = replace(
+        run,
+        status=RunStatus.RUNNING,
+        steps=steps,
+        error=None,
+        finished_at=None,
+        resumes=run.resumes + 1,
+        seq=record.seq,
+    )
     if all_done(run):
         return run, [complete_run(workflow, run, record)]
     run, timers = _timed(workflow, run, record)
-    ready = [step_id for step_id, step in steps.items() if step.status is StepStatus.PENDING and is_ready(run, workflow.steps[step_id])]
+    ready = [
+        step_id
+        for step_id, step in steps.items()
+        if step.status is StepStatus.PENDING and is_ready(run, workflow.steps[step_id])
+    ]
     run, commands = enter(workflow, run, ready, record)
     return run, removals + timers + commands
 
 
 def _removals(workflow: Workflow, run: Run, letters: int) -> list[Command]:
-    """Whoever resumed the run removes its letters too, so that they are gone with the answer, and may have died before."""
+    """Whoever resumed the run removes its letters too, so that they are gone with the answer, and may have died
+    before."""
     failed_ = [step_id for step_id, step in run.steps.items() if step.status is StepStatus.FAILED]
     return [RemoveLetters(step_id, workflow.steps[step_id].task, letters) for step_id in failed_] if letters > 0 else []
 
@@ -237,7 +273,13 @@ def _timed(workflow: Workflow, run: Run, record: Record) -> Advance:
 
 def _afresh(step: StepState) -> StepState:
     unbegun = step.unbegun + step.ended_in_queue
-    return StepState(attempts=step.attempts, iteration=step.iteration, carried=step.carried, carried_at=step.carried_at, unbegun=unbegun)
+    return StepState(
+        attempts=step.attempts,
+        iteration=step.iteration,
+        carried=step.carried,
+        carried_at=step.carried_at,
+        unbegun=unbegun,
+    )
 
 
 def _step_event(workflow: Workflow, run: Run, record: Record, event: StepEvent) -> Advance:
@@ -270,8 +312,8 @@ def _step_event(workflow: Workflow, run: Run, record: Record, event: StepEvent) 
 def _is_current(step: StepState, event: StepStarted | StepPaused | StepCompleted | StepFailed | StepContinue) -> bool:
     """Whether the event speaks of the execution that is out now; without any number it means that one.
 
-    While a step waits for its retry none is out: whatever comes then is late. Who gives the attempt and no iteration means
-    the first, for writers leave out a zero.
+    While a step waits for its retry none is out: whatever comes then is late. Who gives the attempt and no iteration
+    means the first, for writers leave out a zero.
     """
     waits = step.status is StepStatus.QUEUED and step.due is not None
     if step.status not in STEP_OUT or waits:
@@ -306,7 +348,9 @@ def _is_lost(workflow: Workflow, plan: StepPlan, step: StepState, fired: TimerRe
     return (fired.timer, fired.attempt) == (lost_timer(plan.id, step), step.attempts)
 
 
-def _step_timer_fired(workflow: Workflow, run: Run, record: Record, plan: StepPlan, step: StepState, timer: SetTimer) -> Advance:
+def _step_timer_fired(
+    workflow: Workflow, run: Run, record: Record, plan: StepPlan, step: StepState, timer: SetTimer
+) -> Advance:
     match timer.timer.partition(".")[0]:
         case "retry":
             step, commands = order(workflow, run, record, plan, replace(step, due=None))
@@ -353,9 +397,13 @@ def _end(workflow: Workflow, run: Run, record: Record, status: RunStatus, error:
         commands.append(WithdrawTimer(WORKFLOW_TIMER, run.due))
     if status is not RunStatus.COMPLETED:
         commands += _take_back(workflow, run)
-        steps = {step_id: step if step.status in STEP_ENDED else _cancelled(step) for step_id, step in run.steps.items()}
+        steps = {
+            step_id: step if step.status in STEP_ENDED else _cancelled(step) for step_id, step in run.steps.items()
+        }
     said = None if error is None else shortened(error)
-    return replace(run, status=status, steps=steps, error=said, finished_at=finished_at, due=None, seq=record.seq), commands
+    return replace(
+        run, status=status, steps=steps, error=said, finished_at=finished_at, due=None, seq=record.seq
+    ), commands
 
 
 def _cancelled(step: StepState) -> StepState:

@@ -1,7 +1,7 @@
 """Approvals: steps that a person decides, by a token that is good for one decision.
 
-The log decides who was first: a decision is appended by whoever saw the step undecided at the history's very end, so the first
-one that applies is the only one.
+The log decides who was first: a decision is appended by whoever saw the step undecided at the history's very end, so
+the first one that applies is the only one.
 """
 
 from __future__ import annotations
@@ -12,7 +12,15 @@ from msgspec.structs import replace
 
 from penstock.engine.definition.durations import text
 from penstock.engine.run.commands import AppendEvent, OpenApproval
-from penstock.engine.run.events import ApprovalExpired, ApprovalGranted, ApprovalRejected, ApprovalRequested, Decision, Record, TimerRef
+from penstock.engine.run.events import (
+    ApprovalExpired,
+    ApprovalGranted,
+    ApprovalRejected,
+    ApprovalRequested,
+    Decision,
+    Record,
+    TimerRef,
+)
 from penstock.engine.run.payloads import given
 from penstock.engine.run.state import Run, StepState, StepStatus
 from penstock.engine.run.steps import Advance, completed, fail_for_good, put

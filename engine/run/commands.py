@@ -11,7 +11,8 @@ from penstock.engine.run.payloads import Value
 
 
 class DispatchTask(Struct, frozen=True, tag=True):
-    """Queue one execution of a step for the workers of its task type (and group), or for the one `worker` its run is bound to.
+    """Queue one execution of a step for the workers of its task type (and group), or for the one `worker` its run is
+    bound to.
 
     `or_anyone`: for all of them, too, where that worker has no consumer for the type.
     """
@@ -29,7 +30,8 @@ class DispatchTask(Struct, frozen=True, tag=True):
 
 
 class WithdrawTask(Struct, frozen=True, tag=True):
-    """The run is over: take its queued tasks of this type (and group) back; those that a worker holds end with its late answer."""
+    """The run is over: take its queued tasks of this type (and group) back; those that a worker holds end with its late
+    answer."""
 
     task: str
     group: str | None = None
@@ -53,7 +55,8 @@ class BindWorker(Struct, frozen=True, tag=True):
 
 
 class RequestApproval(Struct, frozen=True, tag=True):
-    """Make a one-time token and append `approval.requested` with it. A second one of the same attempt is ignored by `advance`."""
+    """Make a one-time token and append `approval.requested` with it. A second one of the same attempt is ignored by
+    `advance`."""
 
     step_id: str
     attempt: int
@@ -72,7 +75,8 @@ class OpenApproval(Struct, frozen=True, tag=True):
 
 
 class SetTimer(Struct, frozen=True, tag=True):
-    """Append `timer.fired` at `due` (s since the epoch, broker time). A second SetTimer of the same name replaces the first."""
+    """Append `timer.fired` at `due` (s since the epoch, broker time). A second SetTimer of the same name replaces the
+    first."""
 
     timer: str
     due: float
@@ -101,7 +105,8 @@ class DeadLetterTask(Struct, frozen=True, tag=True):
 
 
 class RemoveLetters(Struct, frozen=True, tag=True):
-    """The run goes on at a step that had failed: its dead letters up to this sequence are done with. Later ones tell of a later failure."""
+    """The run goes on at a step that had failed: its dead letters up to this sequence are done with. Later ones tell of
+    a later failure."""
 
     step_id: str
     task: str

@@ -1,4 +1,5 @@
-"""How one execution of a step is ordered: from the queue of its task type, from the worker its run is bound to, or from a person."""
+"""How one execution of a step is ordered: from the queue of its task type, from the worker its run is bound to, or from
+a person."""
 
 from __future__ import annotations
 
@@ -23,7 +24,9 @@ def order(workflow: Workflow, run: Run, record: Record, plan: StepPlan, step: St
     if plan.approval is not None:
         asked = plan.approval
         expires = record.at + asked.timeout_s
-        return step, [RequestApproval(plan.id, step.attempts, expires, asked.subject, asked.description, asked.metadata)]
+        return step, [
+            RequestApproval(plan.id, step.attempts, expires, asked.subject, asked.description, asked.metadata)
+        ]
     if run.bound is None or plan.group != run.bound_group:
         return step, [_task(run, plan, step)]
     if workflow.sticky != "soft":
@@ -52,4 +55,15 @@ def withdrawal(workflow: Workflow, plan: StepPlan, step: StepState) -> list[With
 def _task(run: Run, plan: StepPlan, step: StepState, or_anyone: bool = False) -> DispatchTask:
     value = step_input(run, plan, step)
     kind = StepType.NORMAL if plan.loop is None else StepType.AGENT_LOOP
-    return DispatchTask(plan.id, plan.task, step.attempts, step.iteration, value, plan.metadata, plan.group, step.sticky, kind, or_anyone)
+    return DispatchTask(
+        plan.id,
+        plan.task,
+        step.attempts,
+        step.iteration,
+        value,
+        plan.metadata,
+        plan.group,
+        step.sticky,
+        kind,
+        or_anyone,
+    )

@@ -1,8 +1,8 @@
 """The events of a run's history: past facts, as they stand on the wire.
 
 One JSON object an event: `{type, run_id, step_id?, timestamp, payload?, worker_id?, attempt_number?, iteration?,
-trace_parent?, v?}`; `type` picks the class. Fields that are unknown are ignored, so that newer writers do not stop older readers;
-where that would mislead them, `v` says which version they must know at least (formats.py).
+trace_parent?, v?}`; `type` picks the class. Fields that are unknown are ignored, so that newer writers do not stop
+older readers; where that would mislead them, `v` says which version they must know at least (formats.py).
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ NULL = Raw(b"null")
 class TriggerRef(Struct, frozen=True, omit_defaults=True):
     """What started the run: the trigger's name and kind, and the instant of the occurrence (RFC 3339).
 
-    `headers` are those that a webhook's sender defines beside its signature, names in lower case: `x-github-event`, `webhook-id`, ….
+    `headers` are those that a webhook's sender defines beside its signature, names in lower case: `x-github-event`,
+    `webhook-id`, ….
     """
 
     name: str
@@ -52,7 +53,8 @@ class Scheduled(Struct, frozen=True, omit_defaults=True):
 
 
 class Failure(Struct, frozen=True, omit_defaults=True):
-    """`failure_type` is retriable (also for any unknown word), non_retriable or retry_after. `traceback` has the last frames."""
+    """`failure_type` is retriable (also for any unknown word), non_retriable or retry_after. `traceback` has the last
+    frames."""
 
     error: str = ""
     failure_type: str = "retriable"
@@ -74,12 +76,12 @@ class Decision(Struct, frozen=True, omit_defaults=True):
 
 
 class TimerRef(Struct, frozen=True, omit_defaults=True):
-    """`timer` is `workflow` or `<kind>.<step_id>`, in later iterations of a loop with `~<iteration>` behind it, then after pauses with
-    `+<pauses>`.
+    """`timer` is `workflow` or `<kind>.<step_id>`, in later iterations of a loop with `~<iteration>` behind it, then
+    after pauses with `+<pauses>`.
 
-    The kinds: timeout, retry (also a loop's delay), loop (its longest duration), approval (expiry), sticky (end of the wait for
-    the bound worker), lost (that worker had begun, and is gone; nobody sets it). `attempt` is the one that it was set for; for
-    workflow and loop, the number of resumptions.
+    The kinds: timeout, retry (also a loop's delay), loop (its longest duration), approval (expiry), sticky (end of the
+    wait for the bound worker), lost (that worker had begun, and is gone; nobody sets it). `attempt` is the one that it
+    was set for; for workflow and loop, the number of resumptions.
     """
 
     timer: str
@@ -88,7 +90,8 @@ class TimerRef(Struct, frozen=True, omit_defaults=True):
 
 
 class PauseRef(Struct, frozen=True, omit_defaults=True):
-    """For how long the worker asked to be left alone, and its label: for people. The task is begun again when that is told."""
+    """For how long the worker asked to be left alone, and its label: for people. The task is begun again when that is
+    told."""
 
     duration_ms: int = 0
     name: str | None = None
@@ -104,7 +107,8 @@ class Reason(Struct, frozen=True, omit_defaults=True):
 
 
 class Resumed(Struct, frozen=True, omit_defaults=True):
-    """`letters` is the newest dead letter's sequence of that moment: those of the steps up to there are done with, later ones are not."""
+    """`letters` is the newest dead letter's sequence of that moment: those of the steps up to there are done with,
+    later ones are not."""
 
     steps: tuple[str, ...] = ()
     letters: int = 0
@@ -113,7 +117,8 @@ class Resumed(Struct, frozen=True, omit_defaults=True):
 class Completed(Struct, frozen=True, omit_defaults=True):
     """`resumes` is how often the run had been resumed: an end from before does not end it again.
 
-    Of an output over the limit of a payload there is only its size: it is that of the terminal steps, in their own events.
+    Of an output over the limit of a payload there is only its size: it is that of the terminal steps, in their own
+    events.
     """
 
     output: Raw = NULL
@@ -246,7 +251,8 @@ Event: TypeAlias = (
 
 
 class Record(Struct, frozen=True):
-    """An event as the log holds it: `seq` is its stream sequence, `at` the broker's time of storing it, in s since the epoch."""
+    """An event as the log holds it: `seq` is its stream sequence, `at` the broker's time of storing it, in s since the
+    epoch."""
 
     seq: int
     at: float
@@ -273,7 +279,8 @@ _KINDS: Mapping[object, type[Struct]] = {kind.__struct_config__.tag: kind for ki
 
 
 def decode(body: bytes) -> Event:
-    """The event in `body`; raises Malformed for an unknown type, wrong fields or broken JSON, NeedsUpgrade for one of a newer version.
+    """The event in `body`; raises Malformed for an unknown type, wrong fields or broken JSON, NeedsUpgrade for one of a
+    newer version.
 
     Payloads are views into `body`: what outlives the message must be copied (`Raw.copy`).
     """

@@ -1,4 +1,5 @@
-"""What a step receives, what a run gives back, and whether a step is skipped: all from outputs that are there already."""
+"""What a step receives, what a run gives back, and whether a step is skipped: all from outputs that are there
+already."""
 
 from __future__ import annotations
 
@@ -60,7 +61,11 @@ def skips(run: Run, plan: StepPlan) -> bool:
 def skipped_by(workflow: Workflow, plan: StepPlan, output: Raw) -> tuple[str, ...]:
     """The dependents whose condition this output of the step meets: to be kept where the output is not."""
     conditions = ((step_id, workflow.steps[step_id].skip_if) for step_id in plan.dependents)
-    return tuple(step_id for step_id, found in conditions if found is not None and found.step_id == plan.id and _holds(found, output))
+    return tuple(
+        step_id
+        for step_id, found in conditions
+        if found is not None and found.step_id == plan.id and _holds(found, output)
+    )
 
 
 def _holds(condition: SkipIf, output: Raw) -> bool:
@@ -93,7 +98,8 @@ def _outputs(run: Run, step_ids: tuple[str, ...]) -> Value:
         return _output(run.steps[step_ids[0]])
     parts = {step_id: _output(run.steps[step_id]) for step_id in step_ids}
     small = {step_id: part for step_id, part in parts.items() if isinstance(part, Raw)}
-    # Many parts make many bytes: those are put together one object at a time, not all that follow from one event at once.
+    # Many parts make many bytes: those are put together one object at a time, not all that follow from one event at
+    # once.
     return joined(small) if len(small) == len(parts) <= JOINED_PARTS_MAX else parts
 
 

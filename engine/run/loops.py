@@ -47,7 +47,8 @@ def continued(workflow: Workflow, run: Run, record: Record, event: StepContinue,
 
 
 def _no_loop(run: Run, record: Record, event: StepContinue, plan: StepPlan) -> Advance:
-    """The answer of an execution that is out is the only one: unheard, the run would wait for ever. Other words are noise."""
+    """The answer of an execution that is out is the only one: unheard, the run would wait for ever. Other words are
+    noise."""
     is_answer = event.attempt_number is not None or run.steps[plan.id].status is StepStatus.RUNNING
     return fail_for_good(run, record, plan, NO_LOOP) if is_answer else (run, [])
 

@@ -1,7 +1,7 @@
 """Pauses: while a worker has put its task aside, the timeout of the step stands still.
 
-What counts is who has the task now. Each delivery of a task has a number, and a word about another delivery than the one that was
-begun last is late: a repeat, or of a worker that had lost the task.
+What counts is who has the task now. Each delivery of a task has a number, and a word about another delivery than the
+one that was begun last is late: a repeat, or of a worker that had lost the task.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ def paused(run: Run, record: Record, event: StepPaused, plan: StepPlan) -> Advan
 
 
 def begun_again(run: Run, record: Record, event: StepStarted, plan: StepPlan) -> Advance:
-    """A later delivery of a task that was begun before: its worker has it now. Only after a pause does the clock change."""
+    """A later delivery of a task that was begun before: its worker has it now. Only after a pause does the clock
+    change."""
     before = run.steps[plan.id]
     delivery = event.delivery
     if delivery <= before.delivery or (before.delivery == NONE_YET and event.worker_id == before.worker_id):

@@ -1,8 +1,9 @@
 """Payloads that a run carries, and those that it leaves in its history.
 
-What is small stands in the run's state, and so in its snapshot. What is larger than OUTPUT_INLINE_BYTES_MAX stays where it is,
-in the event that brought it, and the state keeps its place: so a state has a bounded size whatever its steps give back. The
-engine never needs such bytes; who carries its commands out, or shows the run, reads them from the history.
+What is small stands in the run's state, and so in its snapshot. What is larger than OUTPUT_INLINE_BYTES_MAX stays where
+it is, in the event that brought it, and the state keeps its place: so a state has a bounded size whatever its steps
+give back. The engine never needs such bytes; who carries its commands out, or shows the run, reads them from the
+history.
 """
 
 from __future__ import annotations
@@ -15,7 +16,15 @@ import orjson
 from msgspec import UNSET, Raw, Struct, UnsetType
 
 from penstock.config.limits import OUTPUT_INLINE_BYTES_MAX, PAYLOAD_BYTES_MAX
-from penstock.engine.run.events import NULL, ApprovalGranted, Event, StepCompleted, StepContinue, WorkflowScheduled, WorkflowStarted
+from penstock.engine.run.events import (
+    NULL,
+    ApprovalGranted,
+    Event,
+    StepCompleted,
+    StepContinue,
+    WorkflowScheduled,
+    WorkflowStarted,
+)
 
 
 class Kept(Struct, frozen=True):
@@ -27,7 +36,8 @@ class Kept(Struct, frozen=True):
 
 Payload: TypeAlias = Raw | Kept
 Value: TypeAlias = Payload | Mapping[str, Payload]
-"""What a step receives or a run gives back: one payload, or an object from step id to payload that nobody has put together yet."""
+"""What a step receives or a run gives back: one payload, or an object from step id to payload that nobody has put
+together yet."""
 
 
 def given(event: Event) -> Raw | UnsetType:

@@ -13,7 +13,9 @@ from penstock.engine import formats
 from penstock.engine.run.events import NULL, TriggerRef
 from penstock.engine.run.payloads import Kept
 
-SNAPSHOT_FORMAT = 1  # what a reader must know (formats.py): it rises when an older one would take a snapshot for something else
+SNAPSHOT_FORMAT = (
+    1  # what a reader must know (formats.py): it rises when an older one would take a snapshot for something else
+)
 
 
 class RunStatus(StrEnum):
@@ -46,7 +48,9 @@ RUN_MOVES: Mapping[RunStatus, frozenset[RunStatus]] = {
 
 STEP_MOVES: Mapping[StepStatus, frozenset[StepStatus]] = {
     StepStatus.PENDING: frozenset({StepStatus.QUEUED, StepStatus.SKIPPED, StepStatus.CANCELLED}),
-    StepStatus.QUEUED: frozenset({StepStatus.RUNNING, StepStatus.QUEUED, StepStatus.COMPLETED, StepStatus.FAILED, StepStatus.CANCELLED}),
+    StepStatus.QUEUED: frozenset(
+        {StepStatus.RUNNING, StepStatus.QUEUED, StepStatus.COMPLETED, StepStatus.FAILED, StepStatus.CANCELLED}
+    ),
     StepStatus.RUNNING: frozenset({StepStatus.QUEUED, StepStatus.COMPLETED, StepStatus.FAILED, StepStatus.CANCELLED}),
     StepStatus.COMPLETED: frozenset(),
     StepStatus.FAILED: frozenset({StepStatus.QUEUED}),
@@ -61,18 +65,20 @@ STEP_ENDED = frozenset({StepStatus.COMPLETED, StepStatus.SKIPPED, StepStatus.FAI
 
 
 class StepState(Struct, frozen=True, omit_defaults=True):
-    """`attempts` counts dispatched executions (of this iteration) from 1; `due` is the step's live deadline or retry time.
+    """`attempts` counts dispatched executions (of this iteration) from 1; `due` is the step's live deadline or retry
+    time.
 
-    `base` are the attempts from before the run was resumed: they do not count against the retries. `unbegun` are those of them that
-    nobody had begun. `carried` is the input of a loop's later iterations, `until` the loop's last moment. `traceback` belongs to
-    `error`. `sticky` is the worker that a dispatched task waits for, `fallback` when it stops waiting. `token` is the SHA-256 of an
-    approval's token. Moments are s since the epoch.
+    `base` are the attempts from before the run was resumed: they do not count against the retries. `unbegun` are those
+    of them that nobody had begun. `carried` is the input of a loop's later iterations, `until` the loop's last moment.
+    `traceback` belongs to `error`. `sticky` is the worker that a dispatched task waits for, `fallback` when it stops
+    waiting. `token` is the SHA-256 of an approval's token. Moments are s since the epoch.
 
-    `left` are the s of its timeout that remain to a step whose worker has put its task aside, and `pauses` counts how often that was so.
-    `delivery` is the one of its task that was begun last; 0: none yet, of a task that takes the place of another.
+    `left` are the s of its timeout that remain to a step whose worker has put its task aside, and `pauses` counts how
+    often that was so. `delivery` is the one of its task that was begun last; 0: none yet, of a task that takes the
+    place of another.
 
-    An output that is too large for a state has its place in `output_at`, and so has `carried` in `carried_at`; `skips` are then
-    the dependents that such an output has skipped.
+    An output that is too large for a state has its place in `output_at`, and so has `carried` in `carried_at`; `skips`
+    are then the dependents that such an output has skipped.
     """
 
     status: StepStatus = StepStatus.PENDING
@@ -103,21 +109,28 @@ class StepState(Struct, frozen=True, omit_defaults=True):
 
     @property
     def begun(self) -> int:
-        """How many of the attempts somebody has begun: neither one that waits, nor one that was cancelled before anybody said a word."""
+        """How many of the attempts somebody has begun: neither one that waits, nor one that was cancelled before
+        anybody said a word."""
         return self.attempts - self.unbegun - (self.status is StepStatus.QUEUED or self.ended_in_queue)
 
     @property
     def ended_in_queue(self) -> bool:
         """Whether its run ended before anybody had begun what was ordered last."""
-        return self.status is StepStatus.CANCELLED and self.attempts > self.base and self.started_at is None and self.error is None
+        return (
+            self.status is StepStatus.CANCELLED
+            and self.attempts > self.base
+            and self.started_at is None
+            and self.error is None
+        )
 
 
 class Run(Struct, frozen=True, omit_defaults=True):
-    """One execution of a workflow. `seq` is the stream sequence of the last event folded in, `due` the workflow's deadline.
+    """One execution of a workflow. `seq` is the stream sequence of the last event folded in, `due` the workflow's
+    deadline.
 
-    `resumes` counts how often it went on after it had failed; `bound` is the worker that a sticky run keeps to, for the steps
-    of its `bound_group`: that of the step by which it was bound. An input that is too
-    large for a state has its place in `input_at`; `input` is null then.
+    `resumes` counts how often it went on after it had failed; `bound` is the worker that a sticky run keeps to, for the
+    steps of its `bound_group`: that of the step by which it was bound. An input that is too large for a state has its
+    place in `input_at`; `input` is null then.
     """
 
     run_id: str
@@ -171,8 +184,8 @@ def to_snapshot(run: Run) -> bytes:
 
 
 def from_snapshot(body: bytes) -> Run:
-    """Raises msgspec.ValidationError when `body` is not a snapshot, NeedsUpgrade when a newer version wrote it. Payloads are views
-    into `body`, which they keep alive."""
+    """Raises msgspec.ValidationError when `body` is not a snapshot, NeedsUpgrade when a newer version wrote it.
+    Payloads are views into `body`, which they keep alive."""
     if body.startswith(b'{"v":'):
         formats.check(body)
     return _DECODER.decode(body)

@@ -1,4 +1,5 @@
-"""What happens to a step: it enters, starts, is skipped, completes, is tried again or fails for good; and what follows for its run.
+"""What happens to a step: it enters, starts, is skipped, completes, is tried again or fails for good; and what follows
+for its run.
 
 Each function takes a run in which its event applies, and returns the run after it with the orders that follow.
 """
@@ -38,7 +39,8 @@ Advance: TypeAlias = tuple[Run, list[Command]]
 
 
 def enter(workflow: Workflow, run: Run, step_ids: Iterable[str], record: Record) -> Advance:
-    """Order these steps, whose dependencies are done, or have them skipped. Attempts from before a resumption stay counted."""
+    """Order these steps, whose dependencies are done, or have them skipped. Attempts from before a resumption stay
+    counted."""
     steps, commands = dict(run.steps), list[Command]()
     for step_id in step_ids:
         plan = workflow.steps[step_id]
@@ -61,9 +63,12 @@ def enter(workflow: Workflow, run: Run, step_ids: Iterable[str], record: Record)
 
 
 def _skip(run: Run, record: Record, step_id: str) -> AppendEvent:
-    """Numbered in a resumed run, or the broker would take it for the one from before, which came after the run's end."""
+    """Numbered in a resumed run, or the broker would take it for the one from before, which came after the run's
+    end."""
     number = run.resumes + 1 if run.resumes else None
-    return AppendEvent(StepSkipped(run_id=run.run_id, step_id=step_id, timestamp=record.event.timestamp, attempt_number=number))
+    return AppendEvent(
+        StepSkipped(run_id=run.run_id, step_id=step_id, timestamp=record.event.timestamp, attempt_number=number)
+    )
 
 
 def started(run: Run, record: Record, event: StepStarted, plan: StepPlan) -> Advance:
@@ -161,7 +166,9 @@ def fail_for_good(run: Run, record: Record, plan: StepPlan, error: str, tracebac
     )
     commands = retimed(run, plan.id, before, step)
     value = step_input(run, plan, before)
-    commands.append(DeadLetterTask(plan.id, plan.task, before.attempts, before.iteration, value, plan.metadata, error, plan.group))
+    commands.append(
+        DeadLetterTask(plan.id, plan.task, before.attempts, before.iteration, value, plan.metadata, error, plan.group)
+    )
     after = put(run, record, plan.id, step)
     if run.error is not None:
         return after, commands
@@ -175,7 +182,8 @@ def fail_run(run: Run, record: Record, error: str, step_id: str | None = None) -
 
 
 def complete_run(workflow: Workflow, run: Run, record: Record) -> AppendEvent | CompleteRun:
-    """The end of the run, with its output; of one that is too large for an event only the size, for the steps' events have it."""
+    """The end of the run, with its output; of one that is too large for an event only the size, for the steps' events
+    have it."""
     output = run_output(workflow, run)
     if isinstance(output, Raw):
         return AppendEvent(_completion(run, record, Completed(output=output, resumes=run.resumes)))
@@ -216,11 +224,16 @@ def put(run: Run, record: Record, step_id: str, step: StepState) -> Run:
 
 
 def last_moment(record: Record, step: StepState, plan: StepPlan) -> float | None:
-    """Until when a loop may go on: counted from its first start, or from its first word where a worker does not say that."""
+    """Until when a loop may go on: counted from its first start, or from its first word where a worker does not say
+    that."""
     if step.until is not None or plan.loop is None or plan.loop.duration_s is None:
         return step.until
     return record.at + plan.loop.duration_s
 
 
 def _wait_s(run: Run, plan: StepPlan, failure: Failure, tries: int) -> float:
-    return retry_after_s(failure) if failure.failure_type == "retry_after" else delay_s(plan.retry, run.run_id, plan.id, tries)
+    return (
+        retry_after_s(failure)
+        if failure.failure_type == "retry_after"
+        else delay_s(plan.retry, run.run_id, plan.id, tries)
+    )

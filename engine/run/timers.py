@@ -1,8 +1,8 @@
 """The timers that a state waits for, and how they change with it.
 
-A step has up to three: its deadline or the time of its retry (`due`), the last moment of its loop (`until`), and the end of the
-wait for the worker it is bound to (`fallback`). A timer's name says which, for which iteration, and after how many pauses, so that no two
-are mixed up.
+A step has up to three: its deadline or the time of its retry (`due`), the last moment of its loop (`until`), and the
+end of the wait for the worker it is bound to (`fallback`). A timer's name says which, for which iteration, and after
+how many pauses, so that no two are mixed up.
 """
 
 from __future__ import annotations
@@ -40,7 +40,8 @@ def step_timers(run: Run, step_id: str, step: StepState) -> list[SetTimer]:
 
 
 def lost_timer(step_id: str, step: StepState) -> str:
-    """What is said to have fired when the worker that a running step is bound to does not hold its task any more. It is never set."""
+    """What is said to have fired when the worker that a running step is bound to does not hold its task any more. It is
+    never set."""
     return _name("lost", step_id, step)
 
 
@@ -61,13 +62,15 @@ def _timed(step: StepState) -> bool:
 
 
 def _due_name(step_id: str, step: StepState) -> str:
-    """After a pause the timeout is another timer: one from before it that fires all the same, and its id, mean nothing any more."""
+    """After a pause the timeout is another timer: one from before it that fires all the same, and its id, mean nothing
+    any more."""
     name = _name(_due_kind(step), step_id, step)
     return f"{name}+{step.pauses}" if step.pauses else name
 
 
 def _due_kind(step: StepState) -> str:
-    """A queued step waits for its retry, one that a person must decide for its expiry, a running one for its timeout."""
+    """A queued step waits for its retry, one that a person must decide for its expiry, a running one for its
+    timeout."""
     if step.status is StepStatus.QUEUED:
         return "retry"
     return "timeout" if step.token is None else "approval"

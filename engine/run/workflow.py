@@ -46,7 +46,8 @@ class Approval(Struct, frozen=True):
 
 
 class StepPlan(Struct, frozen=True):
-    """One step with its neighbours by id; `timeout_s` None means no bound. At most one of `loop` and `approval` is there."""
+    """One step with its neighbours by id; `timeout_s` None means no bound. At most one of `loop` and `approval` is
+    there."""
 
     id: str
     task: str
@@ -131,7 +132,9 @@ def _policy(step: Step, definition: WorkflowDef) -> RetryPolicy:
 
 
 def _resolve(retry: Retry) -> RetryPolicy:
-    return RetryPolicy(retry.max_attempts, retry.strategy, parse(retry.initial_delay), _seconds(retry.max_delay), retry.multiplier)
+    return RetryPolicy(
+        retry.max_attempts, retry.strategy, parse(retry.initial_delay), _seconds(retry.max_delay), retry.multiplier
+    )
 
 
 def _seconds(text: str | None) -> float | None:

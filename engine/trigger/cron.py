@@ -1,8 +1,9 @@
 """Cron schedules: which instants an expression means in a time zone, right at both changes of the clocks.
 
-Five fields (minute, hour, day of month, month, day of week), or six with the second before them. What happens when the clocks
-change follows Debian's cron, for six fields too:
-- Minute and hour do not begin with `*`: times of day. One that the clocks skip comes when they have skipped it; one that they
+Five fields (minute, hour, day of month, month, day of week), or six with the second before them. What happens when the
+clocks change follows Debian's cron, for six fields too:
+- Minute and hour do not begin with `*`: times of day. One that the clocks skip comes when they have skipped it; one
+that they
   show twice comes the first time only.
 - Otherwise: whenever the clock on the wall shows a match. So `*/10 * * * *` comes every ten minutes of real time.
 """
@@ -107,7 +108,9 @@ def _expression_problems(expression: str) -> list[str]:
     try:
         next(CronSim(expression, _ANY_TIME))
     except CronSimError as error:
-        return [f"expression {quoted(expression)}: {str(error).lower()} (five fields are needed, or six with seconds first)"]
+        return [
+            f"expression {quoted(expression)}: {str(error).lower()} (five fields are needed, or six with seconds first)"
+        ]
     except (StopIteration, OverflowError):
         return [f"expression {quoted(expression)} never comes"]
     return []

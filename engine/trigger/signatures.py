@@ -1,4 +1,5 @@
-"""Signatures of webhooks, in the dialects that are accepted, and what else each of them says in headers. Protocol: Webhooks and triggers.
+"""Signatures of webhooks, in the dialects that are accepted, and what else each of them says in headers. Protocol:
+Webhooks and triggers.
 
 All are HMAC-SHA256 with a shared secret, over the body as it came, some of them with its time before it:
 
@@ -30,7 +31,8 @@ Header = Callable[[str], str | None]
 
 
 class Dialect(Struct, frozen=True):
-    """`headers` are all that it defines but signatures. A delivery is named by a header of `ids`, or by the field `body_id` of its body."""
+    """`headers` are all that it defines but signatures. A delivery is named by a header of `ids`, or by the field
+    `body_id` of its body."""
 
     name: str
     headers: tuple[str, ...] = ()
@@ -39,7 +41,8 @@ class Dialect(Struct, frozen=True):
 
 
 class Signed(Struct, frozen=True):
-    """A signature that is right. `time` is what was signed as such, s since the epoch as text; None where a dialect has none."""
+    """A signature that is right. `time` is what was signed as such, s since the epoch as text; None where a dialect has
+    none."""
 
     dialect: Dialect
     time: str | None = None
@@ -68,7 +71,8 @@ SLACK = Dialect("slack", (SLACK_TIME.lower(), "x-slack-retry-num", "x-slack-retr
 
 
 def signed_by(secret: str, header: Header, body: bytes, now: float) -> Signed | None:
-    """The first signature in the headers that is right, None without any; `now` in s since the epoch. Compares in constant time."""
+    """The first signature in the headers that is right, None without any; `now` in s since the epoch. Compares in
+    constant time."""
     return (
         _plain(secret, header, body)
         or _by_standard(STANDARD, secret, header, body, now)
@@ -118,7 +122,11 @@ def _by_slack(secret: str, header: Header, body: bytes, now: float) -> Signed | 
     time, given = header(SLACK_TIME), header(SLACK_SIGNATURE)
     if not time or not given or not _is_recent(time, now):
         return None
-    return Signed(SLACK, time) if _one_is([given], "v0=" + _mac(secret.encode(), f"v0:{time}:".encode() + body).hex()) else None
+    return (
+        Signed(SLACK, time)
+        if _one_is([given], "v0=" + _mac(secret.encode(), f"v0:{time}:".encode() + body).hex())
+        else None
+    )
 
 
 def _is_recent(time: str, now: float) -> bool:
@@ -141,4 +149,6 @@ def _mac(key: bytes, signed: bytes) -> bytes:
 
 def _one_is(given: Iterable[str], expected: str) -> bool:
     """Whether one of the first signatures that were given is this one."""
-    return any(hmac.compare_digest(one.encode("utf-8", "replace"), expected.encode()) for one in list(given)[:SIGNATURES_MAX])
+    return any(
+        hmac.compare_digest(one.encode("utf-8", "replace"), expected.encode()) for one in list(given)[:SIGNATURES_MAX]
+    )

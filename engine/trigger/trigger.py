@@ -1,7 +1,7 @@
 """Triggers as users write them and as the store keeps them: what starts runs of which workflow.
 
-`parse` makes a Trigger from an untyped document, with every rule checked; below it all of this holds. The secret of a webhook
-is shown to nobody: what users see says `"secret": true`, and given back so, it keeps the one that there is.
+`parse` makes a Trigger from an untyped document, with every rule checked; below it all of this holds. The secret of a
+webhook is shown to nobody: what users see says `"secret": true`, and given back so, it keeps the one that there is.
 """
 
 from __future__ import annotations
@@ -50,7 +50,8 @@ class SubjectSource(Struct, frozen=True):
 
 
 class EventSource(Struct, frozen=True, omit_defaults=True):
-    """`subject` begins with `event.`. With `field` (a dot path), only events that have it, with this `value` if there is one."""
+    """`subject` begins with `event.`. With `field` (a dot path), only events that have it, with this `value` if there
+    is one."""
 
     subject: str
     field: str | None = None
@@ -86,11 +87,14 @@ class Trigger(Struct, frozen=True, omit_defaults=True):
 
     def same_source(self, other: Trigger) -> bool:
         """Whether both hear of the same occurrences, of which a filter may let through fewer."""
-        return (self.kind, self.cron, self.subject) == (other.kind, other.cron, other.subject) and _heard(self) == _heard(other)
+        return (self.kind, self.cron, self.subject) == (other.kind, other.cron, other.subject) and _heard(
+            self
+        ) == _heard(other)
 
 
 def parse(document: object, kept_secret: str | None = None) -> Trigger:
-    """The trigger in `document` (as `orjson.loads` gives it). Raises Invalid with all problems; none of them shows a secret.
+    """The trigger in `document` (as `orjson.loads` gives it). Raises Invalid with all problems; none of them shows a
+    secret.
 
     Where the document says `"secret": true`, the trigger has `kept_secret`.
     """
@@ -101,7 +105,9 @@ def parse(document: object, kept_secret: str | None = None) -> Trigger:
     report.add(*_source_problems(document))
     match read:
         case {"webhook": {"secret": True}}:
-            report.add(*([] if kept_secret else ["webhook: secret must be a string: none is kept that true could stand for"]))
+            report.add(
+                *([] if kept_secret else ["webhook: secret must be a string: none is kept that true could stand for"])
+            )
             read["webhook"] = {"secret": kept_secret}
     if found := report.problems():
         raise Invalid(*found)
@@ -127,7 +133,9 @@ def _read(form: _Form, prefix: str, value: object, report: Report) -> Document:
     report.add(*(f"{prefix}{key} is missing" for key in form.required if value.get(key) is None))
     if form.also is not None:
         report.add(*(prefix + problem for problem in form.also(value)))
-    return {key: read(prefix + key, value[key], report) for key, read in form.fields.items() if value.get(key) is not None}
+    return {
+        key: read(prefix + key, value[key], report) for key, read in form.fields.items() if value.get(key) is not None
+    }
 
 
 def _within(form: _Form) -> Read:
@@ -218,7 +226,9 @@ TRIGGER = _Form(
         "workflow": values.name,
         "enabled": _boolean,
         "input": values.anything,
-        "cron": _within(_Form({"expression": values.text, "timezone": values.text}, ("expression",), also=_cron_problems)),
+        "cron": _within(
+            _Form({"expression": values.text, "timezone": values.text}, ("expression",), also=_cron_problems)
+        ),
         "subject": _within(_Form({"subject": _any_subject}, ("subject",))),
         "event": _event,
         "webhook": _within(_Form({"secret": _secret})),

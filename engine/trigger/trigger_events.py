@@ -1,4 +1,5 @@
-"""What an occurrence means for the run that it starts: whether a filter lets it through, the run's input, the run's id."""
+"""What an occurrence means for the run that it starts: whether a filter lets it through, the run's input, the run's
+id."""
 
 from __future__ import annotations
 
@@ -29,7 +30,8 @@ def matches(event: EventSource, body: bytes) -> bool:
 def run_input(trigger: Trigger, body: bytes) -> Raw:
     """The trigger's own input, else what came: JSON as it is, anything else as a JSON string.
 
-    Raises TooLarge for what no run can have as its input, Invalid for JSON that is nested deeper than the service can keep.
+    Raises TooLarge for what no run can have as its input, Invalid for JSON that is nested deeper than the service can
+    keep.
     """
     if not isinstance(trigger.input, UnsetType):
         return trigger.input

@@ -1,8 +1,9 @@
 """Workers whose connect stream broke while they held tasks: after a while without them, their tasks are for others.
 
-Whichever process had the stream tells all when it ends, and each looks to the tasks that it has handed out itself. The registration says
-whether the worker is back: it is there as long as some process has a stream of the worker. A stream whose process died with the
-worker ends with the registration's time to live: so each process also looks now and then who of its workers is registered no more.
+Whichever process had the stream tells all when it ends, and each looks to the tasks that it has handed out itself. The
+registration says whether the worker is back: it is there as long as some process has a stream of the worker. A stream
+whose process died with the worker ends with the registration's time to live: so each process also looks now and then
+who of its workers is registered no more.
 """
 
 from __future__ import annotations
@@ -63,7 +64,8 @@ class Departures:
         self._decide_later(departure, time.time() + SAME_MOMENT_S, self._away_s)
 
     async def renew_all(self) -> None:
-        """Write the registrations of all streams again: those of a broker that was away may have ended. After a reconnect."""
+        """Write the registrations of all streams again: those of a broker that was away may have ended. After a
+        reconnect."""
         for streams in self._streams.values():
             for stale in streams:
                 stale.set()
@@ -76,10 +78,13 @@ class Departures:
                 await self.compare()
 
     async def compare(self) -> None:
-        """Notice those who hold tasks and have been registered at an earlier look, but are no more. Raises Unavailable."""
+        """Notice those who hold tasks and have been registered at an earlier look, but are no more. Raises
+        Unavailable."""
         workers = self._held.workers()
         found = await registered(self._store.workers, workers) if workers else {}
-        gone = [departure for worker_id, departure in self._seen.items() if worker_id in workers and worker_id not in found]
+        gone = [
+            departure for worker_id, departure in self._seen.items() if worker_id in workers and worker_id not in found
+        ]
         self._seen = found
         for departure in gone:
             self.left(departure)

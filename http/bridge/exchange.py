@@ -1,4 +1,5 @@
-"""Answers and the next poll in one request. Each answer stands for itself: what is wrong with one is told beside the others."""
+"""Answers and the next poll in one request. Each answer stands for itself: what is wrong with one is told beside the
+others."""
 
 from __future__ import annotations
 
@@ -81,7 +82,8 @@ async def read(req: Request) -> Exchange:
 
 
 async def resolve_all(resolving: Resolving, answers: Sequence[tuple[str, Raw]]) -> list[ResolvedTask]:
-    """What became of each, in their order. Those of one task are carried out one after the other, all others at once."""
+    """What became of each, in their order. Those of one task are carried out one after the other, all others at
+    once."""
     tasks: dict[str, list[int]] = {}
     for at, (task_id, _) in enumerate(answers):
         tasks.setdefault(task_id, []).append(at)
@@ -122,4 +124,6 @@ def _poll(form: Form) -> PollTasks | None:
         check_poll(PollTasks(["any"], 1, 0, form.worker_id))
         return None
     wanted = bodies.decode_part(form.poll, NextPoll, "poll")
-    return check_poll(PollTasks(wanted.task_types, wanted.max_tasks, wanted.timeout_ms, form.worker_id, wanted.worker_group), least=1)
+    return check_poll(
+        PollTasks(wanted.task_types, wanted.max_tasks, wanted.timeout_ms, form.worker_id, wanted.worker_group), least=1
+    )

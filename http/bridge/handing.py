@@ -25,7 +25,8 @@ from penstock.http.bridge.starts import Starts
 
 
 class PolledTask(Struct, frozen=True):
-    """TaskPayload and what the bridge adds: the task type, how often this attempt was delivered, the step's last checkpoint."""
+    """TaskPayload and what the bridge adds: the task type, how often this attempt was delivered, the step's last
+    checkpoint."""
 
     task_id: str
     run_id: str
@@ -56,8 +57,8 @@ class Handing:
         self._store, self._held, self._starts = store, held, starts
 
     async def hand_out(self, taken: Sequence[Taken], worker_id: str | None) -> list[PolledTask]:
-        """The tasks, leased and told to their histories; without those that nobody can carry out. What cannot be leased is given
-        back. Raises Unavailable when that is so for all."""
+        """The tasks, leased and told to their histories; without those that nobody can carry out. What cannot be leased
+        is given back. Raises Unavailable when that is so for all."""
         firsts = [_first(one) for one in taken]
         ready = [one for one in firsts if one is not None]
         others = [one for one, first in zip(taken, firsts, strict=True) if first is None]
@@ -126,7 +127,8 @@ class Handing:
 
 
 def _first(taken: Taken) -> _Ready | None:
-    """A task that is carried out for the first time of all: nobody can have stored anything about it. None for any other."""
+    """A task that is carried out for the first time of all: nobody can have stored anything about it. None for any
+    other."""
     if taken.delivery.deliveries > 1:
         return None
     with suppress(Unreadable):

@@ -11,8 +11,8 @@ from penstock.config.limits import TASKS_BYTES_MAX
 class InHand:
     """Owned by the bridge. A delivery is in hand from when it comes until it has been handed out, or given back.
 
-    `on_room` is called when there is room again. What a client then takes its time to read is no longer counted: else a few that
-    read nothing would keep everybody's tasks away.
+    `on_room` is called when there is room again. What a client then takes its time to read is no longer counted: else a
+    few that read nothing would keep everybody's tasks away.
     """
 
     def __init__(self, on_room: Callable[[], None]) -> None:

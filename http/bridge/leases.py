@@ -27,7 +27,8 @@ log = get_logger()
 
 
 class HeldLeases:
-    """Owned by the bridge. A task that another process resolves stays here until the next round finds its lease gone."""
+    """Owned by the bridge. A task that another process resolves stays here until the next round finds its lease
+    gone."""
 
     def __init__(self, store: Store, settings: BrokerSettings) -> None:
         self._store, self._settings = store, settings
@@ -40,9 +41,11 @@ class HeldLeases:
         self._sooner = asyncio.Event()
 
     async def begin(self, leases: Iterable[Lease]) -> None:
-        """Store the leases of tasks that are being handed out, and keep the tasks from now on. Raises Unavailable: then for none.
+        """Store the leases of tasks that are being handed out, and keep the tasks from now on. Raises Unavailable: then
+        for none.
 
-        Returns when they are on their way: the client's next request is later at the broker, and a crash here does not stop them.
+        Returns when they are on their way: the client's next request is later at the broker, and a crash here does not
+        stop them.
         """
         sent = [self._begin(lease) for lease in leases]
         try:
@@ -114,8 +117,8 @@ class HeldLeases:
         return list({kept.lease.worker_id for kept in self._held.values() if kept.lease.worker_id})
 
     async def give_up(self, worker_id: str, silent_since: float) -> None:
-        """Let others have the tasks of a worker that has gone, but for those of which it gave a sign of life later than this moment
-        (s since the epoch). Raises Unavailable."""
+        """Let others have the tasks of a worker that has gone, but for those of which it gave a sign of life later than
+        this moment (s since the epoch). Raises Unavailable."""
         await self._look([kept for kept in self._held.values() if kept.lease.worker_id == worker_id], silent_since)
 
     async def last_sign(self) -> None:
@@ -141,11 +144,14 @@ class HeldLeases:
             self.let_go(kept)  # handed out again meanwhile
 
     async def _look(self, before: Sequence[Kept], silent_since: float) -> None:
-        """What others did to the leases counts: a resolved task, above all a paused one, must not be touched any more."""
+        """What others did to the leases counts: a resolved task, above all a paused one, must not be touched any
+        more."""
         found = await self._leases.many([kept.lease.task_id for kept in before])
         for kept in before:
             if self._held.get(kept.lease.task_id) is kept:
-                await self._renew(kept, found.get(kept.lease.task_id) or await self._leases.get(kept.lease.task_id), silent_since)
+                await self._renew(
+                    kept, found.get(kept.lease.task_id) or await self._leases.get(kept.lease.task_id), silent_since
+                )
 
     async def _renew(self, kept: Kept, found: Kept | None, silent_since: float) -> None:
         if found is None or (found.lease.reply, found.lease.holder) != (kept.lease.reply, self.holder):

@@ -1,9 +1,10 @@
 """One queue of tasks that polls wait for: one shared request to the broker, however many polls there are.
 
-Each waiting poll stands for one task that is asked for, and asks for more only when the broker says that there are more. So next to
-nothing comes that nobody wants: what a poll that got its task elsewhere, or whose client went away, has asked for. Such a request
-cannot be taken back without a risk (a task that is on its way then comes only after its ack wait): it serves the next poll, or ends
-after a few seconds. What it brings meanwhile stays here for as long as a worker takes to poll again, then goes back.
+Each waiting poll stands for one task that is asked for, and asks for more only when the broker says that there are
+more. So next to nothing comes that nobody wants: what a poll that got its task elsewhere, or whose client went away,
+has asked for. Such a request cannot be taken back without a risk (a task that is on its way then comes only after its
+ack wait): it serves the next poll, or ends after a few seconds. What it brings meanwhile stays here for as long as a
+worker takes to poll again, then goes back.
 """
 
 from __future__ import annotations
@@ -147,8 +148,12 @@ class Queue:
     def _consuming(self) -> AbstractAsyncContextManager[Pull]:
         name = self.name
         if name.worker is None:
-            return self._store.tasks.consume(name.task, self._take, batch=BATCH, room=self._room, group=name.group, expires_s=EXPIRES_S)
-        return self._store.sticky_tasks.consume(name.task, name.worker, self._take, batch=BATCH, room=self._room, expires_s=EXPIRES_S)
+            return self._store.tasks.consume(
+                name.task, self._take, batch=BATCH, room=self._room, group=name.group, expires_s=EXPIRES_S
+            )
+        return self._store.sticky_tasks.consume(
+            name.task, name.worker, self._take, batch=BATCH, room=self._room, expires_s=EXPIRES_S
+        )
 
     def _room(self) -> int:
         return 0 if self._closed or self._recalling or self._in_hand.full else len(self._waiting)
@@ -174,7 +179,12 @@ class Queue:
     def _collect(self, poller: Poller, delivery: Delivery) -> None:
         """Have more for a poller that wants more than this, unless others wait for it: their requests bring it."""
         more = min(poller.wanted - 1, delivery.pending, BATCH)
-        if more > 0 and len(delivery.data) < POLL_BYTES_MAX and not (self._waiting or self._in_hand.full) and self._pull is not None:
+        if (
+            more > 0
+            and len(delivery.data) < POLL_BYTES_MAX
+            and not (self._waiting or self._in_hand.full)
+            and self._pull is not None
+        ):
             poller.expect(more + 1)
             self._collecting[poller] = None
             self._spawn(self._ask_briefly(more))

@@ -30,7 +30,8 @@ class Queues:
         self._closed = False
 
     async def poll(self, names: Sequence[QueueName], poller: Poller, worker_id: str | None, timeout_s: float) -> None:
-        """Return when the poller has tasks, when it was finished, or when the time is over. What it has taken is its owner's."""
+        """Return when the poller has tasks, when it was finished, or when the time is over. What it has taken is its
+        owner's."""
         queues = [await self._queue(name) for name in names]
         if self._closed:
             raise Unavailable("the service is stopping")
@@ -81,7 +82,9 @@ class Queues:
         for task in self._open.values():
             if _is_open(task):
                 task.result().end_polls()
-        for task in list(self._open.values()):  # what is being opened meanwhile ends with its task, and leaves the dict then
+        for task in list(
+            self._open.values()
+        ):  # what is being opened meanwhile ends with its task, and leaves the dict then
             if _is_open(task):
                 await task.result().close()
             else:

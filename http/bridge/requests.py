@@ -9,7 +9,14 @@ from falcon.asgi import Request
 from msgspec import UNSET, Raw, Struct, UnsetType
 
 from penstock.broker.worker_messages import WorkerRegistration
-from penstock.config.limits import NAME_CHARS_MAX, PAUSE_MS_MAX, POLL_MS_MAX, POLL_TASKS_MAX, TASK_TYPES_MAX, WORKER_TASKS_DEFAULT
+from penstock.config.limits import (
+    NAME_CHARS_MAX,
+    PAUSE_MS_MAX,
+    POLL_MS_MAX,
+    POLL_TASKS_MAX,
+    TASK_TYPES_MAX,
+    WORKER_TASKS_DEFAULT,
+)
 from penstock.engine.definition.identifiers import problem_with, quoted, shown
 from penstock.engine.definition.report import Report
 from penstock.engine.errors import Invalid

@@ -33,16 +33,16 @@ RAISED: Mapping[str, type[PenstockError]] = {"Invalid": Invalid, "NotFound": Not
 class Resolving:
     """Owned by the bridge.
 
-    The process that handed a task out has the first say: others forward to it, so that of several answers it takes one. Only when
-    it is gone, each for itself claims the lease in the bucket, which also only one can.
+    The process that handed a task out has the first say: others forward to it, so that of several answers it takes one.
+    Only when it is gone, each for itself claims the lease in the bucket, which also only one can.
     """
 
     def __init__(self, store: Store, held: HeldLeases, starts: Starts) -> None:
         self._store, self._leases, self._held, self._starts = store, store.leases, held, starts
 
     async def resolve(self, task_id: str, action: Action, body: bytes) -> None:
-        """Return once all that the action asks for is stored; `body` is the request that it came in. Raises NotFound when nobody
-        holds the task, Unavailable when the outcome is unknown: then the same answer may be given again."""
+        """Return once all that the action asks for is stored; `body` is the request that it came in. Raises NotFound
+        when nobody holds the task, Unavailable when the outcome is unknown: then the same answer may be given again."""
         if await self._held.get(task_id) is None:
             kept = await self._found(task_id)
             if kept.lease.holder != self._held.holder:
@@ -71,13 +71,16 @@ class Resolving:
         return True
 
     async def _take_over(self, kept: Kept, action: Action) -> None:
-        """In place of a holder that has gone: tell that the task was begun if it did not, and keep the task alive from here on if it
-        stays with its worker. A crash before the latter has it told only once all the same: the next one finds it told."""
+        """In place of a holder that has gone: tell that the task was begun if it did not, and keep the task alive from
+        here on if it stays with its worker. A crash before the latter has it told only once all the same: the next one
+        finds it told."""
         await self._starts.in_place_of(kept.lease)
         reached("bridge.begun_in_place")
         if isinstance(action, Checkpoint | Heartbeat):
             with suppress(Conflict):  # someone else was faster
-                self._held.keep(await self._leases.replace(kept, msgspec.structs.replace(kept.lease, holder=self._held.holder)))
+                self._held.keep(
+                    await self._leases.replace(kept, msgspec.structs.replace(kept.lease, holder=self._held.holder))
+                )
 
     async def _carry_out(self, task_id: str, action: Action) -> None:
         self._starts.now(task_id)
@@ -98,8 +101,9 @@ class Resolving:
                 assert_never(action)
 
     async def _answer_held(self, task_id: str, action: Complete | Continue | Fail) -> bool:
-        """Answer a task of this process's own: the event leaves first, and right behind it the lease is removed. False when the
-        lease has another holder by now; the event does no harm then, for the engine counts the first answer."""
+        """Answer a task of this process's own: the event leaves first, and right behind it the lease is removed. False
+        when the lease has another holder by now; the event does no harm then, for the engine counts the first
+        answer."""
         kept = await self._held.get(task_id)
         if kept is None or kept.lease.claimed_at or not self._store.broker.connected:
             return False
@@ -122,8 +126,8 @@ class Resolving:
         return True
 
     async def _answer(self, task_id: str, action: Complete | Continue | Fail) -> None:
-        """A crash after the claim lets another answer count once it has grown old; one after the event has the task delivered
-        again, and the engine ignores what comes of that."""
+        """A crash after the claim lets another answer count once it has grown old; one after the event has the task
+        delivered again, and the engine ignores what comes of that."""
         kept = await self._claim(task_id)
         reached("bridge.claimed")
         was_held = self._held.let_go(kept)
@@ -199,8 +203,8 @@ class Resolving:
         raise NotFound(f"task {quoted(task_id)} is not among the polled tasks")
 
     async def _settled(self, kept: Kept, wait_s: float) -> None:
-        """Return when the answer that is being carried out is done, or has failed, or has taken too long: or soon, to look again, for
-        the doorbell may ring before what it rings for can be read."""
+        """Return when the answer that is being carried out is done, or has failed, or has taken too long: or soon, to
+        look again, for the doorbell may ring before what it rings for can be read."""
         async with self._leases.doorbell(kept.lease.task_id) as rung:
             with suppress(TimeoutError):
                 async with asyncio.timeout(min(wait_s, LOOK_S)):

@@ -1,10 +1,10 @@
 """/v1/workers, /v1/tasks, /v1/runs: the worker bridge. A worker over HTTP connects, polls for tasks and resolves them.
 
-Here: what may be asked (bridge_requests.py, bridge_auth.py) and a responder for each path. What carries it out is the process's
-Bridge (bridge_service.py): which poll gets which task (bridge_queues.py, bridge_queue.py; bridge_in_hand.py), how a task is handed out
-(bridge_handing.py) and stays with its worker (bridge_leases.py) unless that has gone (bridge_departures.py), and what its answer does
-(bridge_resolving.py), also together with the next poll (bridge_exchange.py); bridge_connection.py is the stream of connect.
-Spec: Worker bridge; Protocol: HTTP answers.
+Here: what may be asked (bridge_requests.py, bridge_auth.py) and a responder for each path. What carries it out is the
+process's Bridge (bridge_service.py): which poll gets which task (bridge_queues.py, bridge_queue.py; bridge_in_hand.py),
+how a task is handed out (bridge_handing.py) and stays with its worker (bridge_leases.py) unless that has gone
+(bridge_departures.py), and what its answer does (bridge_resolving.py), also together with the next poll
+(bridge_exchange.py); bridge_connection.py is the stream of connect. Spec: Worker bridge; Protocol: HTTP answers.
 """
 
 from __future__ import annotations
@@ -63,7 +63,9 @@ class ConnectedWorker:
         resp.set_headers(STREAM_HEADERS)
         resp.stream = self._stream(req, entry, revision, departures)
 
-    async def _stream(self, req: Request, entry: WorkerRegistration, revision: int, departures: Departures) -> AsyncGenerator[bytes]:
+    async def _stream(
+        self, req: Request, entry: WorkerRegistration, revision: int, departures: Departures
+    ) -> AsyncGenerator[bytes]:
         async with self._backend.audience.presence(req) as client, departures.stream(entry) as stale:
             signs = signs_of_life(self._backend.store.workers, entry, revision, client.over, stale)
             async with aclosing(signs):  # the registration ends first: who is told that the worker left looks there
@@ -123,7 +125,10 @@ class RunSignal:
         if payload is None:
             resp.status = HTTP_204
         else:
-            resp.data, resp.content_type = payload, "application/json" if _is_json(payload) else "application/octet-stream"
+            resp.data, resp.content_type = (
+                payload,
+                "application/json" if _is_json(payload) else "application/octet-stream",
+            )
 
     async def on_post(self, req: Request, resp: Response, run_id: str, name: str) -> None:
         """Send a signal to a run; the body is its payload."""

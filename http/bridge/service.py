@@ -1,4 +1,5 @@
-"""The bridge of one front-end process: its polls, the leases that it has handed out, and the answers to polled tasks."""
+"""The bridge of one front-end process: its polls, the leases that it has handed out, and the answers to polled
+tasks."""
 
 from __future__ import annotations
 
@@ -39,7 +40,8 @@ class Bridge:
         self.release, self.resolving = store.leases.release, Resolving(store, self._held, self._starts)
 
     async def poll(self, request: PollTasks, client: Presence) -> list[PolledTask]:
-        """Tasks as soon as there are any, none when the time is over. What a client that went away would have got is given back."""
+        """Tasks as soon as there are any, none when the time is over. What a client that went away would have got is
+        given back."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + request.timeout_ms / 1000
         while True:
@@ -57,7 +59,8 @@ class Bridge:
                 return tasks
 
     async def _waited(self, request: PollTasks, client: Presence, timeout_s: float) -> Poller:
-        """A poller with what came for it; nothing when its client has gone. Raises Unavailable in a process that is about to stop."""
+        """A poller with what came for it; nothing when its client has gone. Raises Unavailable in a process that is
+        about to stop."""
         if client.over.is_set() and not client.gone:
             raise Unavailable("the service is stopping")
         poller = Poller(request.max_tasks)
@@ -131,7 +134,8 @@ async def open_bridge(store: Store, settings: BrokerSettings) -> AsyncIterator[B
 
 
 async def _mend(store: Store, held: HeldLeases) -> None:
-    """Make up for a broker that was started anew while nobody was connected. Where nothing has been made yet, provisioning will."""
+    """Make up for a broker that was started anew while nobody was connected. Where nothing has been made yet,
+    provisioning will."""
     with suppress(PenstockError):
         await store.history.last_seq()
         await held.restore()

@@ -1,7 +1,7 @@
 """That a polled task was begun: told a moment later, so that an answer which comes soon leaves together with it.
 
-The engine then handles both in one turn, as it does for workers on the broker. A process that dies meanwhile tells nothing: then
-it is told when the task is delivered again, or by the process that hears of the task next.
+The engine then handles both in one turn, as it does for workers on the broker. A process that dies meanwhile tells
+nothing: then it is told when the task is delivered again, or by the process that hears of the task next.
 """
 
 from __future__ import annotations
@@ -50,12 +50,15 @@ class Starts:
             waiting[1].cancel()
 
     async def in_place_of(self, lease: Lease) -> None:
-        """Tell it for a process that handed the task out and has died since, if that had no time to. Raises Unavailable.
+        """Tell it for a process that handed the task out and has died since, if that had no time to. Raises
+        Unavailable.
 
         No sign of life came after the hand-out then, so that `seen_at` still says when it was.
         """
         if not await self._was_told(lease):
-            await self._history.append(reports.started(lease, lease.worker_id or None, rfc3339(lease.seen_at), delivery=lease.deliveries))
+            await self._history.append(
+                reports.started(lease, lease.worker_id or None, rfc3339(lease.seen_at), delivery=lease.deliveries)
+            )
 
     async def _was_told(self, lease: Lease) -> bool:
         execution = (lease.step_id, lease.attempt, lease.iteration, lease.deliveries)

@@ -40,7 +40,8 @@ T = TypeVar("T", bound=Struct)
 
 
 async def read(req: Request, bytes_max: int = BODY_BYTES_MAX) -> bytes:
-    """The whole body. Raises TooLarge, at once if the request says its length; Invalid for a body that is cut short or too slow."""
+    """The whole body. Raises TooLarge, at once if the request says its length; Invalid for a body that is cut short or
+    too slow."""
     told = req.content_length
     if told is not None and told > bytes_max:
         raise TooLarge(f"the body has {told} bytes, {bytes_max} is the most")
@@ -76,7 +77,8 @@ def parse(body: bytes) -> object:
 
 
 def decode(body: bytes, kind: type[T]) -> T:
-    """The request of this kind in a body; its payloads are views into `body`. Raises Invalid that names every wrong field."""
+    """The request of this kind in a body; its payloads are views into `body`. Raises Invalid that names every wrong
+    field."""
     value = parse(body)
     if not isinstance(value, dict):
         raise Invalid(f"the body must be an object, not {json_type(value)}")
@@ -94,7 +96,9 @@ def decode_part(part: Raw, kind: type[T], name: str) -> T:
         return decoder.decode(part)
     except msgspec.ValidationError as error:
         value = orjson.loads(bytes(part))
-        problems = _problems(kind, value) if isinstance(value, dict) else [f"{name} must be an object, not {json_type(value)}"]
+        problems = (
+            _problems(kind, value) if isinstance(value, dict) else [f"{name} must be an object, not {json_type(value)}"]
+        )
         raise Invalid(*(problems or [shown(str(error))])) from error
 
 

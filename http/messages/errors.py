@@ -1,4 +1,5 @@
-"""Which HTTP status an error is: here and nowhere else. The answer is plain text, one problem a line, or what RFC 9457 says."""
+"""Which HTTP status an error is: here and nowhere else. The answer is plain text, one problem a line, or what RFC 9457
+says."""
 
 from __future__ import annotations
 
@@ -48,7 +49,11 @@ KINDS: Mapping[type[PenstockError], Kind] = {
     Full: Kind(HTTPStatus.SERVICE_UNAVAILABLE, "storage-full", "The storage has no room, nothing was stored"),
     NeedsUpgrade: Kind(HTTPStatus.SERVICE_UNAVAILABLE, "needs-upgrade", "Stored by a newer version of the service"),
     Unavailable: Kind(HTTPStatus.SERVICE_UNAVAILABLE, "unavailable", "The service cannot do it now"),
-    PublishFailed: Kind(HTTPStatus.INTERNAL_SERVER_ERROR, "not-written", "It could not be written, or nobody knows; it may be sent again"),
+    PublishFailed: Kind(
+        HTTPStatus.INTERNAL_SERVER_ERROR,
+        "not-written",
+        "It could not be written, or nobody knows; it may be sent again",
+    ),
 }
 NO_SUCH_PATH = Kind(HTTPStatus.NOT_FOUND, "no-such-path", "The path does not exist")
 METHOD_NOT_ALLOWED = Kind(HTTPStatus.METHOD_NOT_ALLOWED, "method-not-allowed", "The path does not have this method")
@@ -68,7 +73,8 @@ log = get_logger()
 
 @contextmanager
 def publishing() -> Iterator[None]:
-    """Where the specification wants 500 when the broker does not take what is written. Spec: Runs, cancel and signal."""
+    """Where the specification wants 500 when the broker does not take what is written. Spec: Runs, cancel and
+    signal."""
     try:
         yield
     except Unavailable as error:
@@ -97,11 +103,14 @@ def status_of(error: PenstockError) -> int:
 
 
 def register(app: App[Request, Response]) -> None:
-    """Have every exception of the application answered here; HTTPError is named because the framework has a handler of its own."""
+    """Have every exception of the application answered here; HTTPError is named because the framework has a handler of
+    its own."""
     app.add_error_handler((Exception, HTTPError), _answer)
 
 
-async def _answer(req: Request, resp: Response | None, error: Exception, params: dict[str, Any], ws: WebSocket | None = None) -> None:
+async def _answer(
+    req: Request, resp: Response | None, error: Exception, params: dict[str, Any], ws: WebSocket | None = None
+) -> None:
     refusal = _refusal(req, error)
     if resp is None:
         assert ws is not None
@@ -137,7 +146,11 @@ def _refusal(req: Request, error: Exception) -> Refusal:
             return Refusal(kind, str(error), HEADERS.get(kind.status, {}))
         case HTTPMethodNotAllowed(headers=headers):
             allowed = dict(headers or {})
-            return Refusal(METHOD_NOT_ALLOWED, f"the method {quoted(req.method)} is not allowed here: use {allowed['Allow']}", allowed)
+            return Refusal(
+                METHOD_NOT_ALLOWED,
+                f"the method {quoted(req.method)} is not allowed here: use {allowed['Allow']}",
+                allowed,
+            )
         case HTTPRouteNotFound():
             return Refusal(NO_SUCH_PATH, f"the path {quoted(req.path)} does not exist")
         case HTTPError():

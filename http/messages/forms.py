@@ -1,6 +1,7 @@
 """Forms as senders of webhooks encode them, as the JSON that they stand for.
 
-GitHub, if told so, and Slack's buttons send one field `payload` that holds JSON; Slack's commands send a field for each thing.
+GitHub, if told so, and Slack's buttons send one field `payload` that holds JSON; Slack's commands send a field for each
+thing.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ PAYLOAD = "payload"
 
 
 def as_json(body: bytes, content_type: str | None) -> tuple[bytes, object]:
-    """The JSON in a body, and its value: as it is, whatever it is called, else out of a form. Raises Invalid, TooLarge."""
+    """The JSON in a body, and its value: as it is, whatever it is called, else out of a form. Raises Invalid,
+    TooLarge."""
     try:
         return body, bodies.parse(body)
     except Invalid:
@@ -37,7 +39,9 @@ def as_json(body: bytes, content_type: str | None) -> tuple[bytes, object]:
 def _fields(body: bytes) -> dict[str, str | list[str]]:
     """Each field by its name; one that comes several times is an array."""
     try:
-        pairs = parse_qsl(body.decode(), keep_blank_values=True, strict_parsing=True, errors="strict", max_num_fields=FIELDS_MAX)
+        pairs = parse_qsl(
+            body.decode(), keep_blank_values=True, strict_parsing=True, errors="strict", max_num_fields=FIELDS_MAX
+        )
     except ValueError as error:  # also of a decoder
         raise Invalid("the body is neither JSON nor a form that can be read") from error
     found: dict[str, list[str]] = {}

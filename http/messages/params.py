@@ -35,8 +35,8 @@ Instant = Annotated[datetime, Meta(tz=True)]
 
 
 class Filter(Struct, frozen=True):
-    """Which runs to list. `after` and `before` are as `created_at` is written; `cursor` continues an earlier list; `prefix` is
-    what the ids begin with."""
+    """Which runs to list. `after` and `before` are as `created_at` is written; `cursor` continues an earlier list;
+    `prefix` is what the ids begin with."""
 
     workflow: str | None
     status: RunStatus | None
@@ -266,7 +266,9 @@ def signal_name(text: str) -> str:
 def _query(req: Request, report: Report, *known: str) -> Mapping[str, str]:
     """Each known parameter at most once."""
     report.add(*(f"unknown query parameter {quoted(name)}" for name in req.params if name not in known))
-    report.add(*(f"{name} is given {len(value)} times" for name, value in req.params.items() if isinstance(value, list)))
+    report.add(
+        *(f"{name} is given {len(value)} times" for name, value in req.params.items() if isinstance(value, list))
+    )
     return {name: value for name, value in req.params.items() if isinstance(value, str)}
 
 

@@ -17,7 +17,8 @@ Receive = Callable[[], Awaitable[Mapping[str, Any]]]
 
 
 class Incoming:
-    """The events of a request's body, as the server has them. `cut_short`: it ended with the connection, and not by itself."""
+    """The events of a request's body, as the server has them. `cut_short`: it ended with the connection, and not by
+    itself."""
 
     def __init__(self, receive: Receive) -> None:
         self._receive, self.cut_short = receive, False
@@ -31,14 +32,16 @@ class Incoming:
 class PatientRequest(Request):
     """A request whose server can be asked for news of its client, once its body has been read."""
 
-    def __init__(self, scope: dict[str, Any], receive: Receive, first_event: dict[str, Any] | None = None, options: Any = None) -> None:
+    def __init__(
+        self, scope: dict[str, Any], receive: Receive, first_event: dict[str, Any] | None = None, options: Any = None
+    ) -> None:
         self.receive, self.incoming = receive, Incoming(receive)
         super().__init__(scope, self.incoming, first_event, options)
 
 
 class Presence:
-    """Owned by one request. `gone` becomes true when its client has closed the connection. Then, or when the process stops, `over` is
-    set and `leave` called: nothing is to be waited for any more."""
+    """Owned by one request. `gone` becomes true when its client has closed the connection. Then, or when the process
+    stops, `over` is set and `leave` called: nothing is to be waited for any more."""
 
     def __init__(self) -> None:
         self.left, self.over = asyncio.Event(), asyncio.Event()

@@ -11,8 +11,8 @@ from penstock.engine.run.state import Run, StepState
 
 
 class StepView(Struct, frozen=True, omit_defaults=True):
-    """`attempts` are those that were begun. `output_bytes` stands in for an output that is left out because it is large: it has a place
-    of its own."""
+    """`attempts` are those that were begun. `output_bytes` stands in for an output that is left out because it is
+    large: it has a place of its own."""
 
     status: str
     attempts: int
@@ -27,8 +27,8 @@ class StepView(Struct, frozen=True, omit_defaults=True):
 
 
 class RunView(Struct, frozen=True, omit_defaults=True):
-    """Defaults are left out of the answer. The input is null when the run has none; where `input_bytes` stands in for it, it is left
-    out because it is large."""
+    """Defaults are left out of the answer. The input is null when the run has none; where `input_bytes` stands in for
+    it, it is left out because it is large."""
 
     run_id: str
     workflow_id: str
@@ -48,7 +48,8 @@ class RunView(Struct, frozen=True, omit_defaults=True):
 
 
 def view(run: Run, outputs: Mapping[int, Raw]) -> RunView:
-    """A view of the run, all its steps included; payloads are not copied. `outputs` are those that were read back, by sequence."""
+    """A view of the run, all its steps included; payloads are not copied. `outputs` are those that were read back, by
+    sequence."""
     kept = run.input_at
     value = run.input if kept is None else outputs.get(kept.seq, UNSET)
     return RunView(

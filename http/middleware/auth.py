@@ -24,7 +24,8 @@ class Auth:
 
 
 def is_control_plane(path: str) -> bool:
-    """Whether a path, also one that does not exist, is for administrators. Bridge, webhooks and approvals authenticate by themselves."""
+    """Whether a path, also one that does not exist, is for administrators. Bridge, webhooks and approvals authenticate
+    by themselves."""
     return not (path in OPEN_PATHS or path.startswith("/v1/") or _is_approval(path))
 
 

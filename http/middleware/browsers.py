@@ -40,14 +40,19 @@ class ForeignPages:
 
 
 class Cors:
-    """Lets pages of these origins use the API, each with a token of its own if one is needed; cookies there are none."""
+    """Lets pages of these origins use the API, each with a token of its own if one is needed; cookies there are
+    none."""
 
     def __init__(self, origins: tuple[str, ...]) -> None:
         self._allowed = frozenset(origins)
 
     async def process_request(self, req: Request, resp: Response) -> None:
         """Answer a preflight, whatever its path: it is the browser's own, shows nothing and changes nothing."""
-        if req.method != "OPTIONS" or not req.get_header("Access-Control-Request-Method") or not self._allowed_origin(req):
+        if (
+            req.method != "OPTIONS"
+            or not req.get_header("Access-Control-Request-Method")
+            or not self._allowed_origin(req)
+        ):
             return
         resp.status, resp.complete = HTTP_204, True
         resp.set_headers({"Access-Control-Allow-Methods": METHODS, "Access-Control-Max-Age": PREFLIGHT_S})
@@ -65,5 +70,6 @@ class Cors:
 
 
 def _is_own(origin: str, host: str | None) -> bool:
-    """Whether an origin is the one that the request was sent to. Of the scheme nobody knows here: TLS ends before the service."""
+    """Whether an origin is the one that the request was sent to. Of the scheme nobody knows here: TLS ends before the
+    service."""
     return host is not None and origin.partition("://")[2].lower() == host.lower()

@@ -27,4 +27,6 @@ class Counting:
         route = req.uri_template or NO_ROUTE
         method = req.method if req.method in COMBINED_METHODS else OTHER
         self._requests.add(route, method, str(resp.status_code))
-        self._meters.histogram("penstock_http_request_seconds", route, method).observe(time.perf_counter() - req.context.began)
+        self._meters.histogram("penstock_http_request_seconds", route, method).observe(
+            time.perf_counter() - req.context.began
+        )

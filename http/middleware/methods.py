@@ -1,4 +1,5 @@
-"""HEAD wherever there is GET, and 405 for methods that HTTP does not know; for those that it knows, the framework answers so by itself."""
+"""HEAD wherever there is GET, and 405 for methods that HTTP does not know; for those that it knows, the framework
+answers so by itself."""
 
 from __future__ import annotations
 
@@ -15,7 +16,9 @@ class Methods:
 
     async def process_resource(self, req: Request, resp: Response, resource: object, params: dict[str, Any]) -> None:
         if req.method not in COMBINED_METHODS:
-            raise HTTPMethodNotAllowed([method for method in COMBINED_METHODS if hasattr(resource, f"on_{method.lower()}")])
+            raise HTTPMethodNotAllowed(
+                [method for method in COMBINED_METHODS if hasattr(resource, f"on_{method.lower()}")]
+            )
 
 
 class HeadingApp(App[Request, Response]):

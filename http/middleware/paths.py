@@ -1,6 +1,7 @@
 """404 for paths that do not begin with one slash. The router overlooks further ones, and one that is missing.
 
-Whoever looks at a path before the router does, a rule of a proxy or a check here, would take `//metrics` for something else.
+Whoever looks at a path before the router does, a rule of a proxy or a check here, would take `//metrics` for something
+else.
 """
 
 from __future__ import annotations

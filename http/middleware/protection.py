@@ -1,7 +1,7 @@
 """What keeps strangers off the control plane while it has no token: protected mode. Protocol: HTTP answers.
 
-Whoever reaches the port could start runs. So peers on other machines are refused, and names that a stranger could make mean this
-machine: to a browser, a page of such a name is no foreign page (DNS rebinding).
+Whoever reaches the port could start runs. So peers on other machines are refused, and names that a stranger could make
+mean this machine: to a browser, a page of such a name is no foreign page (DNS rebinding).
 """
 
 from __future__ import annotations
@@ -19,7 +19,9 @@ from penstock.http.middleware.auth import is_control_plane
 
 # Top-level names that nobody can register: what is under them means what this network says (RFC 6761, RFC 6762, ICANN).
 OWN_DOMAINS = frozenset({"localhost", "local", "internal"})
-WAY_OUT = "set SERVICE_API_TOKEN to a token of your choice, or SERVICE_INSECURE=true to let everybody in (docs/security.md)"
+WAY_OUT = (
+    "set SERVICE_API_TOKEN to a token of your choice, or SERVICE_INSECURE=true to let everybody in (docs/security.md)"
+)
 ELSEWHERE = f"protected mode: without a token, the control plane answers this machine alone: {WAY_OUT}"
 
 
@@ -31,15 +33,17 @@ class Protection:
         if (local and is_own_name(host)) or not is_control_plane(req.path):
             return
         if local:
-            raise Forbidden(f"protected mode: the host {quoted(host)} may mean any machine: use an address or localhost, or {WAY_OUT}")
+            raise Forbidden(
+                f"protected mode: the host {quoted(host)} may mean any machine: use an address or localhost, or {WAY_OUT}"
+            )
         raise Forbidden(ELSEWHERE)
 
 
 def is_local(scope: Mapping[str, Any]) -> bool:
     """Whether the peer of the connection itself is on this machine; headers that tell of another one count for nothing.
 
-    A TCP peer has no address when it has left before it was let in, and what it sent is read all the same: only on a Unix socket is
-    a peer without an address at home.
+    A TCP peer has no address when it has left before it was let in, and what it sent is read all the same: only on a
+    Unix socket is a peer without an address at home.
     """
     client = scope.get("client")
     if client is not None:

@@ -1,4 +1,5 @@
-"""400 for query parameters where the control plane knows none, so that no misspelt option passes in silence. Protocol: HTTP answers.
+"""400 for query parameters where the control plane knows none, so that no misspelt option passes in silence. Protocol:
+HTTP answers.
 
 Responders that know some name the others themselves (params.py), along with all else that is wrong.
 """
@@ -23,4 +24,6 @@ class Queries:
 
     async def process_resource(self, req: Request, resp: Response, resource: object, params: dict[str, Any]) -> None:
         if req.query_string and (req.method, req.uri_template) in self._without:
-            raise Invalid(*[f"unknown query parameter {quoted(name)}" for name in req.params] or ["no query is known here"])
+            raise Invalid(
+                *[f"unknown query parameter {quoted(name)}" for name in req.params] or ["no query is known here"]
+            )

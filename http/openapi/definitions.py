@@ -1,6 +1,7 @@
 """Schemas of what hand-written forms check: definitions of workflows and triggers. Tests compare them with those forms.
 
-Where a rule is more than a schema can say (steps that exist, cycles, durations that are too long), its description says it.
+Where a rule is more than a schema can say (steps that exist, cycles, durations that are too long), its description says
+it.
 """
 
 from __future__ import annotations
@@ -56,7 +57,10 @@ def _or_null(schema: Schema) -> Schema:
     if not schema.keys() - {"description"}:
         return schema
     described = {key: value for key, value in schema.items() if key == "description"}
-    return {"anyOf": [{key: value for key, value in schema.items() if key not in described}, {"type": "null"}], **described}
+    return {
+        "anyOf": [{key: value for key, value in schema.items() if key not in described}, {"type": "null"}],
+        **described,
+    }
 
 
 def default_in_words(value: object) -> str:
@@ -83,7 +87,10 @@ def _at_least_one(*names: str) -> Schema:
 
 
 def _duration(pattern: str, description: str) -> Schema:
-    return {"description": description, "anyOf": [text(pattern, 100, examples=["30s"]), {"type": "integer", "minimum": 0}]}
+    return {
+        "description": description,
+        "anyOf": [text(pattern, 100, examples=["30s"]), {"type": "integer", "minimum": 0}],
+    }
 
 
 STRING: Schema = {"type": "string"}
@@ -108,7 +115,10 @@ _TRIGGER: Mapping[str, Schema] = {
     "enabled": {"type": "boolean", "description": default_in_words(True)},
     "input": {"description": "The input of its runs; without one, it is what came."},
     "cron": _object(
-        {"expression": STRING, "timezone": {"type": "string", "description": default_in_words("UTC"), "examples": ["Europe/Berlin"]}},
+        {
+            "expression": STRING,
+            "timezone": {"type": "string", "description": default_in_words("UTC"), "examples": ["Europe/Berlin"]},
+        },
         ("expression",),
     ),
     "subject": _object({"subject": ref("Subject")}, ("subject",)),
@@ -133,10 +143,15 @@ def _trigger(required: tuple[str, ...], description: str) -> Schema:
 
 DOCUMENTS: Mapping[str, Schema] = {
     "Name": text(
-        r"[A-Za-z0-9_\-]+(\.[A-Za-z0-9_\-]+)*", NAME_CHARS_MAX, description="Without leading, trailing or doubled dots.", examples=["greet"]
+        r"[A-Za-z0-9_\-]+(\.[A-Za-z0-9_\-]+)*",
+        NAME_CHARS_MAX,
+        description="Without leading, trailing or doubled dots.",
+        examples=["greet"],
     ),
     "RunId": {"type": "string", "pattern": "^[0-9a-f]{32}$", "examples": ["01a1fbd4e22e73c2b60e9754e7b7a067"]},
-    "Duration": _duration(_LENGTH, f"Text such as 500ms, 30s, 1h30m, or a count of nanoseconds; at most {YEARS_MAX} years."),
+    "Duration": _duration(
+        _LENGTH, f"Text such as 500ms, 30s, 1h30m, or a count of nanoseconds; at most {YEARS_MAX} years."
+    ),
     "Timeout": {
         "description": "A duration that is longer than nothing.",
         "anyOf": [text(f"(?=[^1-9]*[1-9]){_LENGTH}", 100, examples=["30s"]), {"type": "integer", "minimum": 1}],
@@ -145,10 +160,15 @@ DOCUMENTS: Mapping[str, Schema] = {
         {
             "name": ref("Name"),
             "version": text(r"[^\x00-\x1f\x7f-\x9f]+", VERSION_CHARS_MAX, description=default_in_words("1")),
-            "steps": array(ref("Step"), minItems=1, maxItems=STEPS_MAX, description="Ids are unique; dependencies form no cycle."),
+            "steps": array(
+                ref("Step"), minItems=1, maxItems=STEPS_MAX, description="Ids are unique; dependencies form no cycle."
+            ),
             "timeout": ref("Timeout"),
             "default_retry": ref("RetryPolicy"),
-            "input_schema": {"type": ["object", "boolean"], "description": "JSON Schema 2020-12, checked when a run starts."},
+            "input_schema": {
+                "type": ["object", "boolean"],
+                "description": "JSON Schema 2020-12, checked when a run starts.",
+            },
             "description": STRING,
             "sticky": one_of("soft", "hard", description="Steps stay on the worker that completed the first one."),
             "$schema": {"description": "Ignored."},
@@ -170,7 +190,11 @@ DOCUMENTS: Mapping[str, Schema] = {
         description="A person's decision; no worker takes part.",
     ),
     "LoopConfig": _object(
-        {"max_iterations": whole(1, LOOP_ITERATIONS_MAX), "max_duration": ref("Timeout"), "loop_delay": ref("Duration")},
+        {
+            "max_iterations": whole(1, LOOP_ITERATIONS_MAX),
+            "max_duration": ref("Timeout"),
+            "loop_delay": ref("Duration"),
+        },
         **_at_least_one("max_iterations", "max_duration"),
     ),
     "ApprovalConfig": _object(
@@ -200,9 +224,15 @@ DOCUMENTS: Mapping[str, Schema] = {
         },
         ("step_id", "field", "op", "value"),
     ),
-    "DotPath": {"type": "string", "pattern": r"^[^.]+(\.[^.]+)*$", "description": "Names with single dots between them."},
+    "DotPath": {
+        "type": "string",
+        "pattern": r"^[^.]+(\.[^.]+)*$",
+        "description": "Names with single dots between them.",
+    },
     "LiteralSubject": text(
-        rf"(?!({_OWN})(\.|$)){_WORD}(\.{_WORD})*", SUBJECT_CHARS_MAX, description="A subject of the broker, none of the service's own."
+        rf"(?!({_OWN})(\.|$)){_WORD}(\.{_WORD})*",
+        SUBJECT_CHARS_MAX,
+        description="A subject of the broker, none of the service's own.",
     ),
     "Subject": text(
         rf"(?!({_OWN})(\.|$)){_WORD}(\.({_WORD}|\*))*(\.>)?",
@@ -219,6 +249,10 @@ DOCUMENTS: Mapping[str, Schema] = {
         ("subject",),
         dependentSchemas={"value": _given("field")},
     ),
-    "TriggerDocument": _trigger(("name", "workflow"), "What starts runs: exactly one of cron, subject, event and webhook."),
-    "NamedTriggerDocument": _trigger(("workflow",), "A trigger, whose name the path has; one that stands here must be the same."),
+    "TriggerDocument": _trigger(
+        ("name", "workflow"), "What starts runs: exactly one of cron, subject, event and webhook."
+    ),
+    "NamedTriggerDocument": _trigger(
+        ("workflow",), "A trigger, whose name the path has; one that stands here must be the same."
+    ),
 }

@@ -1,7 +1,8 @@
 """The OpenAPI 3.1 document of the HTTP API, out of the table of its operations and the structs that they use.
 
-openapi_table.py has a row for each operation, openapi_schemas.py turns structs into schemas, openapi_documents.py describes what
-hand-written forms check, openapi_page.py renders it all for people; reference.py answers with the results.
+openapi_table.py has a row for each operation, openapi_schemas.py turns structs into schemas, openapi_documents.py
+describes what hand-written forms check, openapi_page.py renders it all for people; reference.py answers with the
+results.
 """
 
 from __future__ import annotations
@@ -22,7 +23,20 @@ from penstock.http.messages.errors import KINDS, OF_THE_FRAMEWORK, PROBLEM, TYPE
 from penstock.http.messages.params import SEQ_MAX
 from penstock.http.openapi.definitions import DOCUMENTS, Schema, ref, whole
 from penstock.http.openapi.schemas import Components
-from penstock.http.openapi.table import BYTES, HTML, JSON, OPERATIONS, PATHS, STREAM, TEXT, Access, Answer, Body, Operation, Parameter
+from penstock.http.openapi.table import (
+    BYTES,
+    HTML,
+    JSON,
+    OPERATIONS,
+    PATHS,
+    STREAM,
+    TEXT,
+    Access,
+    Answer,
+    Body,
+    Operation,
+    Parameter,
+)
 from penstock.http.openapi.texts import TEXTS
 
 Document: TypeAlias = dict[str, Any]
@@ -63,9 +77,22 @@ SECURITY: Mapping[str, Schema] = {
         "scheme": "bearer",
         "description": "SERVICE_API_TOKEN of the service. One that has none answers its own machine alone.",
     },
-    Access.BRIDGE: {"type": "http", "scheme": "bearer", "description": "SERVICE_BRIDGE_TOKEN of the service. One that has none refuses."},
-    Access.APPROVAL: {"type": "apiKey", "in": "query", "name": "token", "description": "The one-time token of approval.requested."},
-    **{name: {"type": "apiKey", "in": "header", "name": name, "description": text} for way in SIGNATURES for name, text in way.items()},
+    Access.BRIDGE: {
+        "type": "http",
+        "scheme": "bearer",
+        "description": "SERVICE_BRIDGE_TOKEN of the service. One that has none refuses.",
+    },
+    Access.APPROVAL: {
+        "type": "apiKey",
+        "in": "query",
+        "name": "token",
+        "description": "The one-time token of approval.requested.",
+    },
+    **{
+        name: {"type": "apiKey", "in": "header", "name": name, "description": text}
+        for way in SIGNATURES
+        for name, text in way.items()
+    },
 }
 ACCEPTED: Mapping[Access, list[dict[str, list[str]]]] = {
     Access.OPEN: [],
@@ -84,12 +111,18 @@ class Refusal(Struct, frozen=True):
 REFUSALS: Mapping[int, Refusal] = {
     HTTPStatus.BAD_REQUEST: Refusal("The request is wrong; every offender is named."),
     HTTPStatus.UNAUTHORIZED: Refusal("The token or the signature is missing or wrong.", "WWW-Authenticate"),
-    HTTPStatus.FORBIDDEN: Refusal("Not from there: no token is set and the peer is on another machine, or a page of another origin asks."),
+    HTTPStatus.FORBIDDEN: Refusal(
+        "Not from there: no token is set and the peer is on another machine, or a page of another origin asks."
+    ),
     HTTPStatus.NOT_FOUND: Refusal("It does not exist."),
     HTTPStatus.CONFLICT: Refusal("Its state does not allow it."),
-    HTTPStatus.REQUEST_ENTITY_TOO_LARGE: Refusal("The body, or a payload in it, is over its limit; nothing was stored."),
+    HTTPStatus.REQUEST_ENTITY_TOO_LARGE: Refusal(
+        "The body, or a payload in it, is over its limit; nothing was stored."
+    ),
     HTTPStatus.INTERNAL_SERVER_ERROR: Refusal("It could not be written, or nobody knows; it may be sent again."),
-    HTTPStatus.SERVICE_UNAVAILABLE: Refusal("The broker is away, or does not take it. The outcome of a write is unknown.", "Retry-After"),
+    HTTPStatus.SERVICE_UNAVAILABLE: Refusal(
+        "The broker is away, or does not take it. The outcome of a write is unknown.", "Retry-After"
+    ),
 }
 PROBLEM_SCHEMA: Schema = {
     "type": "object",
@@ -198,15 +231,21 @@ def _structs_asked() -> Iterator[type[Struct]]:
 def _structs_answered() -> Iterator[Any]:
     for operation in OPERATIONS:
         yield from (
-            answer.shape for answer in operation.answers.values() if answer.shape is not None and not isinstance(answer.shape, Mapping)
+            answer.shape
+            for answer in operation.answers.values()
+            if answer.shape is not None and not isinstance(answer.shape, Mapping)
         )
 
 
 def _operation(operation: Operation, components: Components) -> Document:
     parameters = [_parameter(one) for one in (*path_parameters(operation), *operation.parameters)]
     body = {"requestBody": _body(operation.body, components)} if operation.body else {}
-    answers = {str(status): _answer(status, answer, operation, components) for status, answer in operation.answers.items()}
-    errors = {str(status): {"$ref": f"#/components/responses/{HTTPStatus(status).name}"} for status in refused(operation)}
+    answers = {
+        str(status): _answer(status, answer, operation, components) for status, answer in operation.answers.items()
+    }
+    errors = {
+        str(status): {"$ref": f"#/components/responses/{HTTPStatus(status).name}"} for status in refused(operation)
+    }
     return {
         "operationId": operation.name,
         "summary": operation.responder.__doc__,
@@ -231,7 +270,8 @@ def _parameter(parameter: Parameter) -> Document:
 
 
 def _body(body: Body, components: Components) -> Document:
-    """Of bytes of any kind only one form is shown: a generated client would have to guess which of two a caller means."""
+    """Of bytes of any kind only one form is shown: a generated client would have to guess which of two a caller
+    means."""
     if body.shape is None:
         content: Document = {BYTES: {"schema": MEDIA[BYTES], "example": orjson.dumps(body.example).decode()}}
     else:
@@ -247,7 +287,9 @@ def _answer(status: int, answer: Answer, operation: Operation, components: Compo
     if names := (("Link",) if answer.paged else ()) + answer.headers:
         described["headers"] = {name: {"$ref": f"#/components/headers/{name}"} for name in names}
     if operation.leads and answer.shape is not None:
-        described["links"] = {name: {"operationId": name, "parameters": dict(taken)} for name, taken in operation.leads.items()}
+        described["links"] = {
+            name: {"operationId": name, "parameters": dict(taken)} for name, taken in operation.leads.items()
+        }
     return described
 
 

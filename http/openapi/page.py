@@ -1,6 +1,8 @@
-"""The document of the API as one page of HTML: without scripts, without anything from elsewhere, legible in dark and light.
+"""The document of the API as one page of HTML: without scripts, without anything from elsewhere, legible in dark and
+light.
 
-Whatever is text in the document is escaped where it becomes HTML, in `_tag`: what is no `Html` cannot come through it otherwise.
+Whatever is text in the document is escaped where it becomes HTML, in `_tag`: what is no `Html` cannot come through it
+otherwise.
 """
 
 from __future__ import annotations
@@ -55,7 +57,8 @@ def page(api: Mapping[str, Any]) -> str:
 
 
 def _tag(kind: str, *children: str, **attributes: str) -> Html:
-    """An element. Children that are no Html are escaped; of attribute names, `_` at the end is cut off, `_` within is `-`."""
+    """An element. Children that are no Html are escaped; of attribute names, `_` at the end is cut off, `_` within is
+    `-`."""
     named = "".join(f' {name.rstrip("_").replace("_", "-")}="{escape(value)}"' for name, value in attributes.items())
     if kind in SINGLE:
         return Html(f"<{kind}{named}>")
@@ -75,17 +78,27 @@ def _prose(text: str) -> Html:
 
 def _table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> Html:
     body = [_tag("tr", *(_tag("td", cell) for cell in row)) for row in rows]
-    return _tag("table", _tag("thead", _tag("tr", *(_tag("th", name) for name in head))), _tag("tbody", *body)) if body else Html()
+    return (
+        _tag("table", _tag("thead", _tag("tr", *(_tag("th", name) for name in head))), _tag("tbody", *body))
+        if body
+        else Html()
+    )
 
 
 def _contents(api: Mapping[str, Any]) -> Html:
     lists = []
     for tag in api["tags"]:
         items = [
-            _tag("li", _tag("a", _badge(method), " ", path, href=f"#{one['operationId']}")) for path, method, one in _of(api, tag["name"])
+            _tag("li", _tag("a", _badge(method), " ", path, href=f"#{one['operationId']}"))
+            for path, method, one in _of(api, tag["name"])
         ]
         lists += [_tag("h2", tag["name"]), _tag("ul", *items)]
-    return _tag("nav", _tag("h1", _tag("a", api["info"]["title"], href="#top")), *lists, _tag("h2", _tag("a", "Schemas", href="#schemas")))
+    return _tag(
+        "nav",
+        _tag("h1", _tag("a", api["info"]["title"], href="#top")),
+        *lists,
+        _tag("h2", _tag("a", "Schemas", href="#schemas")),
+    )
 
 
 def _opening(api: Mapping[str, Any], title: str) -> Html:
@@ -106,7 +119,11 @@ def _opening(api: Mapping[str, Any], title: str) -> Html:
 def _refusals(responses: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
     for name, answer in responses.items():
         status = HTTPStatus[name]
-        yield _joined((_tag("code", str(status.value)), f" {status.phrase}")), answer["description"], ", ".join(answer.get("headers", ()))
+        yield (
+            _joined((_tag("code", str(status.value)), f" {status.phrase}")),
+            answer["description"],
+            ", ".join(answer.get("headers", ())),
+        )
 
 
 def _carried(way: Schema) -> Html:
@@ -167,25 +184,43 @@ def _access(security: list[Mapping[str, Any]]) -> Html:
     if not security:
         return Html()
     ways = [" and ".join(way) for way in security if way]
-    return _tag("p", "Needs ", _tag("a", " or ".join(ways), href="#authentication"), " if the service has one." if {} in security else ".")
+    return _tag(
+        "p",
+        "Needs ",
+        _tag("a", " or ".join(ways), href="#authentication"),
+        " if the service has one." if {} in security else ".",
+    )
 
 
 def _body(body: Mapping[str, Any] | None) -> Html:
     if body is None:
         return Html()
-    kinds = [_joined((_tag("code", media), " ", _kind(content["schema"]))) for media, content in body["content"].items()]
-    return _tag("p", _tag("b", "Body: "), _joined(kinds, ", or "), ". " if body["required"] else ", or none. ", body["description"])
+    kinds = [
+        _joined((_tag("code", media), " ", _kind(content["schema"]))) for media, content in body["content"].items()
+    ]
+    return _tag(
+        "p",
+        _tag("b", "Body: "),
+        _joined(kinds, ", or "),
+        ". " if body["required"] else ", or none. ",
+        body["description"],
+    )
 
 
 def _answers(answers: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
     for status, answer in answers.items():
         if "$ref" not in answer:
-            kinds = [_joined((_tag("code", media), " ", _kind(content["schema"]))) for media, content in answer.get("content", {}).items()]
+            kinds = [
+                _joined((_tag("code", media), " ", _kind(content["schema"])))
+                for media, content in answer.get("content", {}).items()
+            ]
             yield _tag("code", status), _prose(answer["description"]), _joined(kinds, ", or ")
 
 
 def _errors(answers: Mapping[str, Any]) -> Html:
-    statuses = [_tag("a", _tag("code", status), href="#errors") for status, answer in answers.items() if "$ref" in answer]
+    statuses = [
+        _tag("a", _tag("code", status), href="#errors") for status, answer in answers.items() if "$ref" in answer
+    ]
     return _tag("p", "Errors: ", _joined(statuses, ", ")) if statuses else Html()
 
 
@@ -203,7 +238,11 @@ def _curl(path: str, method: str, one: Mapping[str, Any]) -> str:
     example = _example(body) if body else None
     signed = any(name.startswith("X-") for name in secrets)
     words = ["curl", "-s", *([] if method == ("post" if body else "get") else ["-X", method.upper()]), address]
-    words += ['-H "Authorization: Bearer $TOKEN"'] if any(name.endswith("Token") and name != "approvalToken" for name in secrets) else []
+    words += (
+        ['-H "Authorization: Bearer $TOKEN"']
+        if any(name.endswith("Token") and name != "approvalToken" for name in secrets)
+        else []
+    )
     words += [SIGNED, '-d "$BODY"'] if signed else ["-d", shlex.quote(example)] if example else []
     return (f"BODY={shlex.quote(example)}\n" if signed and example else "") + " ".join(words)
 
@@ -265,7 +304,11 @@ def _kind(schema: Schema) -> Html:
 
 
 def _bounds(schema: Schema) -> Iterator[str]:
-    for least, most, unit in (("minimum", "maximum", ""), ("minLength", "maxLength", " characters"), ("minItems", "maxItems", " entries")):
+    for least, most, unit in (
+        ("minimum", "maximum", ""),
+        ("minLength", "maxLength", " characters"),
+        ("minItems", "maxItems", " entries"),
+    ):
         if least in schema and most in schema:
             yield f", {schema[least]} to {schema[most]}{unit}"
         elif least in schema or most in schema:

@@ -1,4 +1,5 @@
-"""/openapi.json and /docs: what the API is, for programs and for people. Both are the same whatever the service is doing."""
+"""/openapi.json and /docs: what the API is, for programs and for people. Both are the same whatever the service is
+doing."""
 
 from __future__ import annotations
 
@@ -29,7 +30,13 @@ class Page:
         """Answer it, or that the client has it already."""
         data, tag = self._content
         resp.etag, resp.cache_control = tag, ("no-cache",)  # kept by clients, and asked for whether it still holds
-        resp.set_headers({"Content-Security-Policy": self._policy, "X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer"})
+        resp.set_headers(
+            {
+                "Content-Security-Policy": self._policy,
+                "X-Content-Type-Options": "nosniff",
+                "Referrer-Policy": "no-referrer",
+            }
+        )
         if any(tag == known or known == "*" for known in req.if_none_match or ()):
             resp.status = HTTP_304
         else:

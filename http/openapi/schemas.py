@@ -92,7 +92,10 @@ RULES: Mapping[type[Struct], Mapping[str, Schema]] = {
         "output_bytes": whole(1, 2**31, description="In place of an output that is too large to be shown here."),
         "traceback": {"description": "Where the error came from: the last frames, up to 8 KiB."},
     },
-    EventView: {"seq": whole(1, 2**63 - 1, description="The sequence in the stream."), "payload": {"description": "Depends on the type."}},
+    EventView: {
+        "seq": whole(1, 2**63 - 1, description="The sequence in the stream."),
+        "payload": {"description": "Depends on the type."},
+    },
     RetryRun: {"mode": one_of(*bulk.MODES)},
     Choice: {"action": one_of("approve", "reject")},
     TaskQueue: {"waiting": whole(0, 2**63 - 1), "in_hand": whole(0, 2**63 - 1)},
@@ -186,7 +189,8 @@ def _finished(kind: type[Struct], schema: dict[str, Any], *, answer: bool) -> di
 
 
 def _without_default(schema: dict[str, Any]) -> dict[str, Any]:
-    """In words instead: generators of clients take a field with a `default` for one that is always there, and ask for it."""
+    """In words instead: generators of clients take a field with a `default` for one that is always there, and ask for
+    it."""
     rest = {key: value for key, value in schema.items() if key != "default"}
     default = schema.get("default")
     if default is None or default in ([], {}):
@@ -207,7 +211,11 @@ def _told(kind: type[Struct], field: structs.FieldInfo) -> dict[str, Any]:
         return {"format": "date-time"}
     if field.encode_name == "next":
         return {"items": {"type": "string", "format": "date-time"}}
-    fixed = kind.__module__.startswith("penstock.http.") and not kind.__struct_config__.omit_defaults and isinstance(field.default, str)
+    fixed = (
+        kind.__module__.startswith("penstock.http.")
+        and not kind.__struct_config__.omit_defaults
+        and isinstance(field.default, str)
+    )
     return {"const": str(field.default)} if fixed else {}
 
 
@@ -224,7 +232,9 @@ def _ruled(schema: dict[str, Any], rule: Schema) -> dict[str, Any]:
     """The schema with the rule; null stays what it was. A reference says all there is to say."""
     options = schema.get("anyOf")
     if options is None:
-        kept = {key: schema[key] for key in ("default",) if key in schema} if "$ref" in rule or "type" in rule else schema
+        kept = (
+            {key: schema[key] for key in ("default",) if key in schema} if "$ref" in rule or "type" in rule else schema
+        )
         return {**kept, **rule}
     described = {key: value for key, value in rule.items() if key == "description"}
     keywords = {key: value for key, value in rule.items() if key != "description"}

@@ -1,7 +1,7 @@
 """The operations of the HTTP API, one row each: what the document of the API is made of, beside the structs themselves.
 
-A route without a row, or a row without its route, fails a test. What follows from a row is not in it: 400 for a request that can
-be wrong, 401 by its access, 413 for a body, 503 wherever the broker is needed.
+A route without a row, or a row without its route, fails a test. What follows from a row is not in it: 400 for a request
+that can be wrong, 401 by its access, 413 for a body, 503 wherever the broker is needed.
 """
 
 from __future__ import annotations
@@ -38,7 +38,13 @@ from penstock.http.resources.workers import Workers
 from penstock.http.system import health
 from penstock.http.system.metrics import Metrics
 
-JSON, TEXT, STREAM, BYTES, HTML = "application/json", "text/plain", "text/event-stream", "application/octet-stream", "text/html"
+JSON, TEXT, STREAM, BYTES, HTML = (
+    "application/json",
+    "text/plain",
+    "text/event-stream",
+    "application/octet-stream",
+    "text/html",
+)
 RUN_ID = "01a1fbd4e22e73c2b60e9754e7b7a067"
 INSTANT = "2026-11-21T12:00:00Z"
 
@@ -74,8 +80,8 @@ class Body(Struct, frozen=True):
 
 
 class Answer(Struct, frozen=True):
-    """Of success. `shape` is a struct, an array of one, a schema, or None for what is no JSON. `paged`: a Link may lead on. `headers`
-    are always there."""
+    """Of success. `shape` is a struct, an array of one, a schema, or None for what is no JSON. `paged`: a Link may lead
+    on. `headers` are always there."""
 
     shape: Any = None
     media: tuple[str, ...] = (JSON,)
@@ -84,7 +90,8 @@ class Answer(Struct, frozen=True):
 
 
 class Operation(Struct, frozen=True):
-    """`refusals` are the statuses that do not follow from the rest; `leads` says which operations take what an answer holds."""
+    """`refusals` are the statuses that do not follow from the rest; `leads` says which operations take what an answer
+    holds."""
 
     name: str
     path: str
@@ -132,7 +139,12 @@ PATHS: Mapping[tuple[str, str], tuple[Schema, str, str]] = {
 }
 
 GREET = {"name": "greet", "steps": [{"id": "hello", "task": "hello", "timeout": "30s", "retries": 3}]}
-NIGHTLY = {"name": "nightly", "workflow": "greet", "cron": {"expression": "0 3 * * *", "timezone": "Europe/Berlin"}, "input": "Ada"}
+NIGHTLY = {
+    "name": "nightly",
+    "workflow": "greet",
+    "cron": {"expression": "0 3 * * *", "timezone": "Europe/Berlin"},
+    "input": "Ada",
+}
 BY_RUN = {"run_id": "$response.body#/run_id"}
 
 SELECTION = (
@@ -141,7 +153,9 @@ SELECTION = (
     _moment("after", "later"),
     _moment("before", "earlier"),
     _limit(limits.RUNS_LISTED_MAX, limits.RUNS_LISTED_DEFAULT),
-    Parameter("cursor", {"type": "string"}, "Continues an earlier list; out of its Link.", f"1795226395215318.{RUN_ID}"),
+    Parameter(
+        "cursor", {"type": "string"}, "Continues an earlier list; out of its Link.", f"1795226395215318.{RUN_ID}"
+    ),
     Parameter("prefix", {"type": "string", "pattern": "^[0-9a-f]{8,32}$"}, "With an id that begins so.", RUN_ID[:12]),
 )
 LETTERS = (
@@ -162,24 +176,40 @@ KEY = Parameter(
     "order-17",
     place="header",
 )
-KEY_OF_MANY = replace(KEY, description="The same key and workflow give the same runs; with another number of inputs: 409.")
-KEY_OF_RERUN = replace(KEY, description="For mode rerun: the same key and workflow give the same runs, whatever matches by now.")
+KEY_OF_MANY = replace(
+    KEY, description="The same key and workflow give the same runs; with another number of inputs: 409."
+)
+KEY_OF_RERUN = replace(
+    KEY, description="For mode rerun: the same key and workflow give the same runs, whatever matches by now."
+)
 MIN_SEQ = Parameter(
-    params.MIN_SEQ, whole(0, SEQ_MAX), "Wait for this sequence of the log, at most 1 s; as Penstock-Seq told it.", "25", place="header"
+    params.MIN_SEQ,
+    whole(0, SEQ_MAX),
+    "Wait for this sequence of the log, at most 1 s; as Penstock-Seq told it.",
+    "25",
+    place="header",
 )
 LAG = (responses.INDEX_AS_OF, responses.INDEX_LAG)
 STARTS = (responses.SEQ,)
 AFTER = Parameter("after", whole(0, SEQ_MAX, default=0), "Only events with a greater sequence.", "0")
-RESUMED = Parameter("Last-Event-ID", whole(0, SEQ_MAX), "As after, and before it: where a stream goes on.", "25", place="header")
-WAIT = Parameter("wait_ms", whole(0, limits.WAIT_MS_MAX, default=0), "How long the answer may wait for the end of the run.", "100")
-TIMEOUT = Parameter("timeout_ms", whole(0, limits.POLL_MS_MAX, default=0), "How long the answer may wait for the signal.", "100")
+RESUMED = Parameter(
+    "Last-Event-ID", whole(0, SEQ_MAX), "As after, and before it: where a stream goes on.", "25", place="header"
+)
+WAIT = Parameter(
+    "wait_ms", whole(0, limits.WAIT_MS_MAX, default=0), "How long the answer may wait for the end of the run.", "100"
+)
+TIMEOUT = Parameter(
+    "timeout_ms", whole(0, limits.POLL_MS_MAX, default=0), "How long the answer may wait for the signal.", "100"
+)
 ACTION = Parameter("action", one_of(*ACTIONS), "The decision.", "approve", required=True)
 
 SIGNAL_BODY = Body(None, {"amount": 12}, required=False, bytes_max=limits.SIGNAL_BYTES_MAX)
 PAYLOAD_BODY = Body({}, "Ada", required=False, bytes_max=limits.PAYLOAD_BYTES_MAX)
 
 OPERATIONS: tuple[Operation, ...] = (
-    Operation("listWorkflows", "/workflows", workflows.Workflows.on_get, "Workflows", {200: Answer(array(ref("WorkflowDef")))}),
+    Operation(
+        "listWorkflows", "/workflows", workflows.Workflows.on_get, "Workflows", {200: Answer(array(ref("WorkflowDef")))}
+    ),
     Operation(
         "registerWorkflow",
         "/workflows",
@@ -190,7 +220,12 @@ OPERATIONS: tuple[Operation, ...] = (
         leads={"getWorkflow": {"name": "$response.body#/name"}},
     ),
     Operation(
-        "getWorkflow", "/workflows/{name}", workflows.Workflow.on_get, "Workflows", {200: Answer(ref("WorkflowDef"))}, refusals=(404,)
+        "getWorkflow",
+        "/workflows/{name}",
+        workflows.Workflow.on_get,
+        "Workflows",
+        {200: Answer(ref("WorkflowDef"))},
+        refusals=(404,),
     ),
     Operation(
         "listRuns",
@@ -245,10 +280,21 @@ OPERATIONS: tuple[Operation, ...] = (
         {200: Answer(bulk.Retried, headers=LAG)},
         refusals=(409,),
         parameters=(KEY_OF_RERUN, MIN_SEQ),
-        body=Body(bulk.RetryRuns, {"workflow_id": "greet", "mode": "replay", "after": "2026-11-20T12:00:00Z", "dry_run": True}),
+        body=Body(
+            bulk.RetryRuns, {"workflow_id": "greet", "mode": "replay", "after": "2026-11-20T12:00:00Z", "dry_run": True}
+        ),
     ),
-    Operation("getRun", "/runs/{run_id}", runs.Run.on_get, "Runs", {200: Answer(RunView)}, refusals=(404,), parameters=(WAIT,)),
-    Operation("getStepOutput", "/runs/{run_id}/steps/{step_id}/output", StepOutput.on_get, "Runs", {200: Answer({})}, refusals=(404,)),
+    Operation(
+        "getRun", "/runs/{run_id}", runs.Run.on_get, "Runs", {200: Answer(RunView)}, refusals=(404,), parameters=(WAIT,)
+    ),
+    Operation(
+        "getStepOutput",
+        "/runs/{run_id}/steps/{step_id}/output",
+        StepOutput.on_get,
+        "Runs",
+        {200: Answer({})},
+        refusals=(404,),
+    ),
     Operation(
         "cancelRun",
         "/runs/{run_id}/cancel",
@@ -284,7 +330,13 @@ OPERATIONS: tuple[Operation, ...] = (
         {200: Answer(scheduled.ScheduledRun)},
         refusals=(404,),
     ),
-    Operation("unschedule", "/runs/{run_id}/scheduled", scheduled.Scheduled.on_delete, "Runs", {200: Answer(scheduled.Unscheduled)}),
+    Operation(
+        "unschedule",
+        "/runs/{run_id}/scheduled",
+        scheduled.Scheduled.on_delete,
+        "Runs",
+        {200: Answer(scheduled.Unscheduled)},
+    ),
     Operation(
         "sendSignal",
         "/runs/{run_id}/signal/{name}",
@@ -303,9 +355,18 @@ OPERATIONS: tuple[Operation, ...] = (
         access=Access.APPROVAL,
         refusals=(404, 409),
         parameters=(ACTION,),
-        body=Body(Opinion, {"comment": "fine", "approved_by": "Ada"}, required=False, bytes_max=limits.PAYLOAD_BYTES_MAX),
+        body=Body(
+            Opinion, {"comment": "fine", "approved_by": "Ada"}, required=False, bytes_max=limits.PAYLOAD_BYTES_MAX
+        ),
     ),
-    Operation("listApprovals", "/approvals", Approvals.on_get, "Runs", {200: Answer(list[Waiting], paged=True)}, parameters=APPROVALS),
+    Operation(
+        "listApprovals",
+        "/approvals",
+        Approvals.on_get,
+        "Runs",
+        {200: Answer(list[Waiting], paged=True)},
+        parameters=APPROVALS,
+    ),
     Operation(
         "decideAsOperator",
         "/approvals/{run_id}/{step_id}",
@@ -313,9 +374,13 @@ OPERATIONS: tuple[Operation, ...] = (
         "Runs",
         {200: Answer(Decided)},
         refusals=(404, 409),
-        body=Body(Choice, {"action": "approve", "comment": "fine", "approved_by": "Ada"}, bytes_max=limits.PAYLOAD_BYTES_MAX),
+        body=Body(
+            Choice, {"action": "approve", "comment": "fine", "approved_by": "Ada"}, bytes_max=limits.PAYLOAD_BYTES_MAX
+        ),
     ),
-    Operation("listTriggers", "/triggers", triggers.Triggers.on_get, "Triggers", {200: Answer(list[triggers.TriggerView])}),
+    Operation(
+        "listTriggers", "/triggers", triggers.Triggers.on_get, "Triggers", {200: Answer(list[triggers.TriggerView])}
+    ),
     Operation(
         "createTrigger",
         "/triggers",
@@ -326,7 +391,14 @@ OPERATIONS: tuple[Operation, ...] = (
         body=Body(ref("TriggerDocument"), NIGHTLY),
         leads={name: {"name": "$response.body#/name"} for name in ("getTrigger", "fireTrigger", "testTrigger")},
     ),
-    Operation("getTrigger", "/triggers/{name}", triggers.Trigger.on_get, "Triggers", {200: Answer(triggers.TriggerView)}, refusals=(404,)),
+    Operation(
+        "getTrigger",
+        "/triggers/{name}",
+        triggers.Trigger.on_get,
+        "Triggers",
+        {200: Answer(triggers.TriggerView)},
+        refusals=(404,),
+    ),
     Operation(
         "putTrigger",
         "/triggers/{name}",
@@ -337,7 +409,12 @@ OPERATIONS: tuple[Operation, ...] = (
         body=Body(ref("NamedTriggerDocument"), {"workflow": "greet", "webhook": {"secret": "keep it"}}),
     ),
     Operation(
-        "deleteTrigger", "/triggers/{name}", triggers.Trigger.on_delete, "Triggers", {200: Answer(triggers.Deleted)}, refusals=(404,)
+        "deleteTrigger",
+        "/triggers/{name}",
+        triggers.Trigger.on_delete,
+        "Triggers",
+        {200: Answer(triggers.Deleted)},
+        refusals=(404,),
     ),
     Operation(
         "fireTrigger",
@@ -430,7 +507,9 @@ OPERATIONS: tuple[Operation, ...] = (
             ExchangeTasks,
             {
                 "worker_id": "w1",
-                "resolve": [{"task_id": f"{RUN_ID}.hello", "action": "complete", "output": {"greeting": "Hello, Ada!"}}],
+                "resolve": [
+                    {"task_id": f"{RUN_ID}.hello", "action": "complete", "output": {"greeting": "Hello, Ada!"}}
+                ],
                 "poll": {"task_types": ["hello"], "max_tasks": 1, "timeout_ms": 100},
             },
         ),
@@ -465,7 +544,9 @@ OPERATIONS: tuple[Operation, ...] = (
         refusals=(404,),
         body=SIGNAL_BODY,
     ),
-    Operation("getHealth", "/health", health.Health.on_get, "Service", {200: Answer(health.Status)}, access=Access.OPEN),
+    Operation(
+        "getHealth", "/health", health.Health.on_get, "Service", {200: Answer(health.Status)}, access=Access.OPEN
+    ),
     Operation("getReady", "/ready", health.Ready.on_get, "Service", {200: Answer(health.Status)}, access=Access.OPEN),
     Operation(
         "getTelemetryHealth",

@@ -57,7 +57,9 @@ TEXTS: Mapping[str, str] = {
         "now."
     ),
     "getScheduled": "What was asked for, and when it will start.",
-    "unschedule": ("Works exactly once: a run that has started, or was cancelled, is 400. The run is then shown as cancelled."),
+    "unschedule": (
+        "Works exactly once: a run that has started, or was cancelled, is 400. The run is then shown as cancelled."
+    ),
     "sendSignal": (
         "Any bytes up to 1 MiB, JSON or not; Content-Type is not looked at. A step that waits for the signal gets "
         "them, whether it came before or after. A second signal of the same name replaces the payload."
@@ -72,24 +74,32 @@ TEXTS: Mapping[str, str] = {
         "and why; the step's output has it."
     ),
     "listTriggers": "With the next instant of those that have one.",
-    "createTrigger": ("Exactly one of cron, subject, event and webhook says what starts its runs. A trigger of this name is replaced."),
+    "createTrigger": (
+        "Exactly one of cron, subject, event and webhook says what starts its runs. A trigger of this name is replaced."
+    ),
     "getTrigger": "A webhook's secret is never shown, only whether there is one.",
     "putTrigger": "The name is that of the path; one in the body must be the same.",
     "deleteTrigger": "Runs that it has started go on.",
     "fireTrigger": "As if what it waits for had come; also when it is disabled.",
-    "testTrigger": ("Whether a run would start, with which definition and input, and why not; for cron the next instants."),
+    "testTrigger": (
+        "Whether a run would start, with which definition and input, and why not; for cron the next instants."
+    ),
     "receiveWebhook": (
         "The body is checked against the signature in one of the headers, byte for byte as it came, and becomes "
         "the input of the runs that it starts. A delivery that is repeated starts no second run. A form is read as the JSON that it "
         "stands for, and Slack's challenge is answered."
     ),
-    "listDeadLetters": ("Tasks whose retries are used up, messages that could not be read, trigger events that could start no run."),
+    "listDeadLetters": (
+        "Tasks whose retries are used up, messages that could not be read, trigger events that could start no run."
+    ),
     "getDeadLetter": "With what the worker was given, or what came, and why it was put aside.",
     "discardDeadLetter": "Its run stays as it is.",
     "replayDeadLetter": (
         "As a replay of the run by retryRuns: the step is tried again with a fresh count of retries, and the letter is removed."
     ),
-    "listWorkers": ("What workers say of themselves. A registration lives for 60 s and is renewed while the worker does."),
+    "listWorkers": (
+        "What workers say of themselves. A registration lives for 60 s and is renewed while the worker does."
+    ),
     "listTasks": "Task types and groups with a consumer, or with tasks that nobody has asked for: a type without workers goes on waiting.",
     "connectWorker": (
         "A heartbeat comes every 25 s, and a comment every 5 s. When the stream ends, the registration is removed; 10 s "
@@ -109,12 +119,16 @@ TEXTS: Mapping[str, str] = {
         "`continue` asks for an agent loop's next iteration. Any front end takes the answer, not only the one that "
         "was polled."
     ),
-    "awaitSignal": ("Answers as soon as the signal is there, at the latest after `timeout_ms`. The same payload is answered each time."),
+    "awaitSignal": (
+        "Answers as soon as the signal is there, at the latest after `timeout_ms`. The same payload is answered each time."
+    ),
     "sendSignalAsWorker": "As sendSignal, by the bridge's token.",
     "getHealth": "For monitoring: 503, with the reason, while the broker is away or does not store.",
     "getReady": "For load balancers: 200 only while this front end can do all of its work.",
     "getTelemetryHealth": "Advisory, and 200 at all times.",
-    "getMetrics": ("Every process of the service is asked over the broker, so scrape one front end, or a balancer before them."),
+    "getMetrics": (
+        "Every process of the service is asked over the broker, so scrape one front end, or a balancer before them."
+    ),
     "getDocument": "With an ETag, for who asks often.",
     "getReference": "One page without scripts.",
 }

@@ -1,4 +1,5 @@
 """The resources of the API: one file a path. A responder reads, decodes, calls, replies.
 
-Not here: the worker bridge (bridge/), the operator's pages (system/), what requests may hold (messages/). Start reading at runs.py.
+Not here: the worker bridge (bridge/), the operator's pages (system/), what requests may hold (messages/). Start reading
+at runs.py.
 """

@@ -1,6 +1,7 @@
 """/runs/{run_id}/approval/{step_id}: a person's decision; the one-time token is all the authentication it needs.
 
-/approvals: what waits for a decision, and the decision of an operator, who needs no token but has the control plane's right.
+/approvals: what waits for a decision, and the decision of an operator, who needs no token but has the control plane's
+right.
 """
 
 from __future__ import annotations

@@ -40,7 +40,8 @@ class Started(Struct, frozen=True):
 
 
 class CancelRuns(Struct, frozen=True, forbid_unknown_fields=True):
-    """`after` and `before` bound the time of creation. With `limit`, the newest so many are taken, and `cursor` goes on from there."""
+    """`after` and `before` bound the time of creation. With `limit`, the newest so many are taken, and `cursor` goes on
+    from there."""
 
     workflow_id: str
     status: str = "all"
@@ -65,7 +66,8 @@ class RetryRuns(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Cancelled(Struct, frozen=True):
-    """`total` runs matched; each is in one of the lists. With a limit, more may have matched: `remaining` so many, from `next` on."""
+    """`total` runs matched; each is in one of the lists. With a limit, more may have matched: `remaining` so many, from
+    `next` on."""
 
     cancelled: list[str]
     skipped: list[Skipped]
@@ -174,7 +176,9 @@ def _wanted(request: CancelRuns | RetryRuns, field: str, word: str, words: Mappi
     return Wanted(request.workflow_id, words[word], after, before, request.limit, request.cursor)
 
 
-def _rest(request: CancelRuns | RetryRuns, following: str | None, remaining: int) -> tuple[str | UnsetType, int | UnsetType]:
+def _rest(
+    request: CancelRuns | RetryRuns, following: str | None, remaining: int
+) -> tuple[str | UnsetType, int | UnsetType]:
     """`next` and `remaining`, which only an answer to a request with a limit has."""
     return (UNSET, UNSET) if request.limit is None else (following or UNSET, remaining)
 

@@ -18,7 +18,8 @@ from penstock.http.resources import listing
 
 
 class Letter(Struct, frozen=True, omit_defaults=True):
-    """`kind` is task, history or trigger. One that is looked at alone has `payload`, or `payload_base64` when that is no JSON."""
+    """`kind` is task, history or trigger. One that is looked at alone has `payload`, or `payload_base64` when that is
+    no JSON."""
 
     seq: int
     kind: str

@@ -48,7 +48,8 @@ class Events:
         self._backend = backend
 
     async def on_get(self, req: Request, resp: Response, run_id: str) -> None:
-        """The events after a sequence, with a Link to more when they are large; live and until the run ends for who accepts a stream."""
+        """The events after a sequence, with a Link to more when they are large; live and until the run ends for who
+        accepts a stream."""
         store, found, after = self._backend.store, params.run_id(run_id), params.after_seq(req)
         if STREAM in req.accept:
             await self._live(req, resp, found, after)
@@ -71,7 +72,8 @@ class Events:
 
 
 async def _nothing() -> AsyncGenerator[bytes]:
-    """A stream that nobody begins to read: with one, the framework says of an answer to HEAD that its length is unknown."""
+    """A stream that nobody begins to read: with one, the framework says of an answer to HEAD that its length is
+    unknown."""
     return
     yield b""
 
@@ -104,8 +106,11 @@ async def _beginning(watched: Watched, events: AsyncGenerator[Stored | None]) ->
     return read
 
 
-async def _stream(run_id: str, after: int, read: list[Stored], coming: AsyncGenerator[Stored | None]) -> AsyncGenerator[SSEvent]:
-    """Ends when the run has; also when the process stops, or the broker goes away: the client comes again, and then gets an error."""
+async def _stream(
+    run_id: str, after: int, read: list[Stored], coming: AsyncGenerator[Stored | None]
+) -> AsyncGenerator[SSEvent]:
+    """Ends when the run has; also when the process stops, or the broker goes away: the client comes again, and then
+    gets an error."""
     yield COMMENT  # the headers leave with it
     for stored in read:
         if stored.seq > after:
@@ -129,12 +134,15 @@ def _message(stored: Stored) -> SSEvent:
 
 
 def _shown(stored: Stored, event: Event) -> bytes:
-    """The event's JSON as it was sent, but with the instant in UTC that its run shows, and without fields that are null."""
+    """The event's JSON as it was sent, but with the instant in UTC that its run shows, and without fields that are
+    null."""
     at = utc(event.timestamp, stored.at)
     if at is event.timestamp and b"null" not in stored.data:
         return stored.data
     fields = {**_FIELDS.decode(stored.data), "timestamp": Raw(msgspec.json.encode(at))}
-    return msgspec.json.encode({name: value for name, value in fields.items() if name == "payload" or bytes(value) != b"null"})
+    return msgspec.json.encode(
+        {name: value for name, value in fields.items() if name == "payload" or bytes(value) != b"null"}
+    )
 
 
 def _event(stored: Stored) -> Event | None:

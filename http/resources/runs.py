@@ -62,7 +62,9 @@ class Runs:
     async def on_get(self, req: Request, resp: Response) -> None:
         """Runs, newest first; a Link leads to the next page."""
         wanted = params.run_filter(req)
-        responses.tell_lag(resp, await freshened(self._backend.store, self._backend.index, params.min_seq(req), hasty=True))
+        responses.tell_lag(
+            resp, await freshened(self._backend.store, self._backend.index, params.min_seq(req), hasty=True)
+        )
         page = await listing.page(self._backend.store, self._backend.index, wanted)
         outputs = await shown(self._backend.store, page.runs, listing.PAGE_BYTES_MAX)
         responses.ok(resp, [view(run, outputs) for run in page.runs])
@@ -84,7 +86,8 @@ class Runs:
         responses.created(resp, Started(begun.run_id, RunStatus.SCHEDULED if begun.scheduled else None))
 
     async def _run_at(self, request: StartRun, known: Known) -> datetime | None:
-        """As `_check`. Where a wrong clock of ours would start a run early, or let its schedule be forgotten, the broker's is asked."""
+        """As `_check`. Where a wrong clock of ours would start a run early, or let its schedule be forgotten, the
+        broker's is asked."""
         max_age_s = self._backend.settings.history_max_age
         run_at = _check(request, known, max_age_s, time.time())
         if request.run_at is None or (run_at is not None and max_age_s is None):
@@ -99,7 +102,11 @@ class Run:
     async def on_get(self, req: Request, resp: Response, run_id: str) -> None:
         """One run, as fresh as the log; with `wait_ms`, once it has ended or that time is over."""
         store, found, wait_s = self._backend.store, params.run_id(run_id), params.wait_s(req)
-        run = await wait_for_end(store, found, self._backend.audience.limit(wait_s)) if wait_s else await verbs.get(store, found)
+        run = (
+            await wait_for_end(store, found, self._backend.audience.limit(wait_s))
+            if wait_s
+            else await verbs.get(store, found)
+        )
         responses.ok(resp, view(run, await shown(store, [run])))
 
 
@@ -131,7 +138,8 @@ class Signal:
 
 
 def _check(request: StartRun, known: Known, history_max_age_s: float | None, now: float) -> datetime | None:
-    """When the run shall start, None for at once. Raises TooLarge or Invalid, with all that is wrong beyond the request's form."""
+    """When the run shall start, None for at once. Raises TooLarge or Invalid, with all that is wrong beyond the
+    request's form."""
     bodies.check_payload("input", request.input)
     report = Report()
     run_at = _run_at(request.run_at, history_max_age_s, now, report)
@@ -150,7 +158,9 @@ def _run_at(text: str | None, history_max_age_s: float | None, now: float, repor
         return None
     ahead_s = moment.timestamp() - now
     if history_max_age_s and ahead_s >= history_max_age_s:
-        report.add(f"run_at {quoted(text)} is further ahead than history_max_age ({durations.text(history_max_age_s)}) keeps a schedule")
+        report.add(
+            f"run_at {quoted(text)} is further ahead than history_max_age ({durations.text(history_max_age_s)}) keeps a schedule"
+        )
     if ahead_s > SCHEDULE_AHEAD_S_MAX:
         report.add(f"run_at {quoted(text)} is more than 100 years ahead")
     return moment if ahead_s > SCHEDULE_AHEAD_MIN_S else None

@@ -35,7 +35,12 @@ class Scheduled:
         store = self._backend.store
         run = await verbs.get_scheduled(store, params.run_id(run_id))
         assert run.run_at is not None
-        responses.ok(resp, ScheduledRun(run.run_id, run.workflow_id, run.status, run.run_at, run.created_at, await input_of(store, run)))
+        responses.ok(
+            resp,
+            ScheduledRun(
+                run.run_id, run.workflow_id, run.status, run.run_at, run.created_at, await input_of(store, run)
+            ),
+        )
 
     async def on_delete(self, req: Request, resp: Response, run_id: str) -> None:
         """Cancel the scheduled run before it starts."""

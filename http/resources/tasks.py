@@ -1,4 +1,5 @@
-"""/tasks: what waits for workers, type by type, and how many workers there are for it. For people; nothing depends on it."""
+"""/tasks: what waits for workers, type by type, and how many workers there are for it. For people; nothing depends on
+it."""
 
 from __future__ import annotations
 
@@ -12,7 +13,8 @@ from penstock.http.resources.workers import serving
 
 
 class TaskQueue(Struct, frozen=True, omit_defaults=True):
-    """`waiting` tasks no worker has, `in_hand` ones are with a worker; `oldest_at` is when the oldest of both was queued.
+    """`waiting` tasks no worker has, `in_hand` ones are with a worker; `oldest_at` is when the oldest of both was
+    queued.
 
     `workers` are those registered for the type and group: with none, what waits goes on waiting.
     """
@@ -33,5 +35,8 @@ class Tasks:
         """The task queues, those with most tasks first."""
         queues = await task_queues(self._backend.store.broker)
         workers = await serving(self._backend.store)
-        shown = (TaskQueue(one.task, one.waiting, one.in_hand, workers[one.task, one.group], one.group, one.oldest_at) for one in queues)
+        shown = (
+            TaskQueue(one.task, one.waiting, one.in_hand, workers[one.task, one.group], one.group, one.oldest_at)
+            for one in queues
+        )
         responses.ok(resp, list(shown))

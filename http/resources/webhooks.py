@@ -49,7 +49,9 @@ class Webhook:
             return
         await self._check_input(trigger, document)
         event_id = _event_id(name, delivery_id(signed, req.get_header, body, value))
-        await self._backend.store.events.publish(names.webhook_subject(name), document, event_id, _kept_headers(req, signed))
+        await self._backend.store.events.publish(
+            names.webhook_subject(name), document, event_id, _kept_headers(req, signed)
+        )
         reached("webhook.stored")
         responses.accepted(resp, Accepted())
 
@@ -84,7 +86,8 @@ def _challenge(signed: Signed, value: object) -> Challenge | None:
 
 
 def _event_id(name: str, given: str | None) -> str | None:
-    """The sender's own id, by which a webhook that is sent again is the same event. As a hash: it may be of any length and kind."""
+    """The sender's own id, by which a webhook that is sent again is the same event. As a hash: it may be of any length
+    and kind."""
     return f"webhook.{name}.{sha256(given.encode('utf-8', 'replace')).hexdigest()[:32]}" if given else None
 
 

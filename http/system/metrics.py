@@ -1,7 +1,7 @@
 """/metrics: the numbers of every process of the service, and those of the broker, as Prometheus reads them.
 
-Any front end answers for all: it asks every process over the broker and waits a moment for the answers. What could not be had is
-left out; an answer there is always, also without a broker.
+Any front end answers for all: it asks every process over the broker and waits a moment for the answers. What could not
+be had is left out; an answer there is always, also without a broker.
 """
 
 from __future__ import annotations
@@ -84,7 +84,10 @@ def _runs(backend: Backend) -> list[Sample]:
         totals = backend.index.totals()
     except Unavailable:
         return []
-    return [Sample("penstock_runs", runs, {"workflow": workflow, "status": status}) for (workflow, status), runs in totals.items()]
+    return [
+        Sample("penstock_runs", runs, {"workflow": workflow, "status": status})
+        for (workflow, status), runs in totals.items()
+    ]
 
 
 async def _storage(backend: Backend, store: Store) -> list[Sample]:
@@ -100,16 +103,24 @@ async def _streams(backend: Backend, store: Store) -> list[Sample]:
         samples.append(Sample("penstock_stream_messages", stream.messages, {"stream": name}))
         samples.append(Sample("penstock_stream_bytes", stream.bytes, {"stream": name}))
     if names.HISTORY in found:
-        samples.append(Sample("penstock_run_index_lag_messages", max(0, found[names.HISTORY].last_seq - backend.index.progress().seq)))
+        samples.append(
+            Sample(
+                "penstock_run_index_lag_messages", max(0, found[names.HISTORY].last_seq - backend.index.progress().seq)
+            )
+        )
     return samples
 
 
 async def _queues(store: Store) -> list[Sample]:
     async def types() -> set[tuple[str, str | None]]:
-        return {(step.task, step.worker_group) for one in await store.definitions.all() for step in one.steps if step.task}
+        return {
+            (step.task, step.worker_group) for one in await store.definitions.all() for step in one.steps if step.task
+        }
 
     found = await stats.queues(store.broker, store.reader, types)
-    samples = [Sample("penstock_queue_unclaimed_tasks", count, {"task": task}) for task, count in found.unclaimed.items()]
+    samples = [
+        Sample("penstock_queue_unclaimed_tasks", count, {"task": task}) for task, count in found.unclaimed.items()
+    ]
     for task, queue in found.by_task.items():
         samples.append(Sample("penstock_queue_tasks", queue.waiting, {"task": task, "state": "waiting"}))
         samples.append(Sample("penstock_queue_tasks", queue.delivered, {"task": task, "state": "delivered"}))
@@ -124,7 +135,9 @@ def _about(reports: Collection[Report]) -> list[Sample]:
     return [Sample("penstock_processes", len(reports)), Sample("penstock_partitions_unowned", PARTITIONS - len(owned))]
 
 
-def exposition(reports: Iterable[Report], samples: Iterable[Sample], write: Callable[[Collector], bytes] = generate_latest) -> bytes:
+def exposition(
+    reports: Iterable[Report], samples: Iterable[Sample], write: Callable[[Collector], bytes] = generate_latest
+) -> bytes:
     """The page: each process's numbers under its name and host, and those of the service. Equal labels are added up."""
     sums: dict[str, dict[tuple[str, ...], Sample]] = {name: {} for name in METRICS}
     for sample in samples:
@@ -138,7 +151,12 @@ def exposition(reports: Iterable[Report], samples: Iterable[Sample], write: Call
 def _add(sums: dict[str, dict[tuple[str, ...], Sample]], sample: Sample, owner: tuple[str, ...]) -> None:
     """What does not fit the table is of another version, and left out."""
     metric = METRICS.get(sample.name)
-    if metric is None or sample.labels.keys() != set(metric.labels) or not _fits(metric, sample) or (metric.of == "process") != bool(owner):
+    if (
+        metric is None
+        or sample.labels.keys() != set(metric.labels)
+        or not _fits(metric, sample)
+        or (metric.of == "process") != bool(owner)
+    ):
         return
     labels = (*owner, *(sample.labels[label] for label in metric.labels))
     before = sums[metric.name].get(labels)

@@ -23,11 +23,14 @@ from penstock.http.backend import Backend
 API_S_MAX = 2.0
 KNOWN_S = 0.25
 READING = frozenset({"GET", "HEAD", "OPTIONS"})
-PUBLISHING = frozenset({"/runs/{run_id}/cancel", "/runs/{run_id}/signal/{name}"})  # whose events, unwritten, are a 500 by specification
+PUBLISHING = frozenset(
+    {"/runs/{run_id}/cancel", "/runs/{run_id}/signal/{name}"}
+)  # whose events, unwritten, are a 500 by specification
 
 
 class Changes:
-    """Refuses whatever would change something, at once, while the supervisor knows that nothing is stored; one can still read."""
+    """Refuses whatever would change something, at once, while the supervisor knows that nothing is stored; one can
+    still read."""
 
     def __init__(self, notice: Reading) -> None:
         self._notice = notice

@@ -1,9 +1,10 @@
-"""What scripts/chaos.py is made of: a service and its workers that die and freeze all the time, load on it, and a checker.
+"""What scripts/chaos.py is made of: a service and its workers that die and freeze all the time, load on it, and a
+checker.
 
-Here: what is done (plan.py), to which processes (places.py, installation.py), and the doing (faults.py, store_filler.py); the load
-(workflows.py, worker.py, users.py, following.py, over api.py) and what it was promised (ledger.py, executions.py); what is there
-afterwards (gathering.py); and the checker, which is pure: what a history means (account.py, deadlines.py), what it looks at
-(evidence.py), and what must be true (promises.py, histories.py, states.py, checker.py). report.py says what came of it.
-Not here: anything that the service itself needs.
-Start reading at storm.py, or for what is checked at checker.py.
+Here: what is done (plan.py), to which processes (places.py, installation.py), and the doing (faults.py,
+store_filler.py); the load (workflows.py, worker.py, users.py, following.py, over api.py) and what it was promised
+(ledger.py, executions.py); what is there afterwards (gathering.py); and the checker, which is pure: what a history
+means (account.py, deadlines.py), what it looks at (evidence.py), and what must be true (promises.py, histories.py,
+states.py, checker.py). report.py says what came of it. Not here: anything that the service itself needs. Start reading
+at storm.py, or for what is checked at checker.py.
 """

@@ -1,7 +1,7 @@
 """What a run's history means, told a second time: apart from the engine, by the words of the documentation.
 
-It is not told by `advance`, so that an error there shows as a difference. It knows nothing of commands: which event counts, and
-what it leaves behind, is all.
+It is not told by `advance`, so that an error there shows as a difference. It knows nothing of commands: which event
+counts, and what it leaves behind, is all.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ DONE = ("completed", "skipped")
 
 
 class Seen(Struct, frozen=True):
-    """An event as the stream holds it; `payload` is its JSON. `at` is when the broker stored it, in s since the epoch."""
+    """An event as the stream holds it; `payload` is its JSON. `at` is when the broker stored it, in s since the
+    epoch."""
 
     seq: int
     at: float
@@ -50,9 +51,9 @@ def wire_event(seq: int, at: float, body: bytes) -> Seen:
 
 
 class StepAccount(Struct):
-    """`attempt` and `iteration` are of the execution that is out, or was the last; 0: it has not been its turn. `base` are the
-    attempts from before the run was resumed, `unbegun` those that nobody had begun when the run ended. `inputs` are what the later
-    iterations of a loop were handed."""
+    """`attempt` and `iteration` are of the execution that is out, or was the last; 0: it has not been its turn. `base`
+    are the attempts from before the run was resumed, `unbegun` those that nobody had begun when the run ended. `inputs`
+    are what the later iterations of a loop were handed."""
 
     status: str = "pending"
     attempt: int = 0
@@ -142,7 +143,13 @@ class Account:
         self.status, self.doomed, self.resumes = "running", False, self.resumes + 1
         for step in self.steps.values():
             if step.status not in DONE:
-                step.status, step.base, step.waits, step.began, step.paused = "pending", step.attempt, False, False, False
+                step.status, step.base, step.waits, step.began, step.paused = (
+                    "pending",
+                    step.attempt,
+                    False,
+                    False,
+                    False,
+                )
                 step.ever_began = step.erred = False
         self._enter()
 
@@ -250,7 +257,8 @@ class Account:
                 self._fail(step)
 
     def _timer(self, seen: Seen) -> None:
-        """A step that waited for its retry is out then. Most others only lead to another event; two of them decide by themselves."""
+        """A step that waited for its retry is out then. Most others only lead to another event; two of them decide by
+        themselves."""
         timer, attempt = (seen.payload or {}).get("timer", ""), (seen.payload or {}).get("attempt") or 0
         if seen.type != "timer.fired" or self.status != "running" or self.doomed:
             return

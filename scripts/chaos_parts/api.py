@@ -16,7 +16,8 @@ UNKNOWN = (500, 503)  # docs/http.md: of a write with such an answer nobody know
 
 
 class Heard:
-    """What became of a request in the end. `doubted`: an earlier try had no answer that counts, and may have been carried out."""
+    """What became of a request in the end. `doubted`: an earlier try had no answer that counts, and may have been
+    carried out."""
 
     def __init__(self, answer: Answer, doubted: bool) -> None:
         self.status, self.body, self.doubted = answer.status, answer.body, doubted

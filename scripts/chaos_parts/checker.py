@@ -36,5 +36,6 @@ RULES: Sequence[Callable[[Evidence], Iterator[Violation]]] = (
 
 
 def check(evidence: Evidence) -> list[Violation]:
-    """Everything that must never be and is, in the order of the rules. Pure: the same evidence gives the same answer."""
+    """Everything that must never be and is, in the order of the rules. Pure: the same evidence gives the same
+    answer."""
     return [violation for rule in RULES for violation in rule(evidence)]

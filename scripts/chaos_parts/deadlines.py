@@ -66,7 +66,9 @@ def _set_step_timer(account: Account, seen: Seen, due: dict[tuple[str, int], flo
     if seen.type == "step.started" and plan.timeout_s is not None:
         key = "timeout." + _suffixed(step_id, seen.iteration or 0), seen.attempt or step.attempt
         due.setdefault(key, seen.at + plan.timeout_s)
-    if seen.type == "step.started" and account.workflow.sticky == "soft":  # from here on its worker may be found to have lost it
+    if (
+        seen.type == "step.started" and account.workflow.sticky == "soft"
+    ):  # from here on its worker may be found to have lost it
         due.setdefault(("lost." + _suffixed(step_id, seen.iteration or 0), seen.attempt or step.attempt), seen.at)
     if seen.type == "step.started" and plan.loop is not None and plan.loop.duration_s is not None:
         due.setdefault((f"loop.{step_id}", account.resumes), seen.at + plan.loop.duration_s)

@@ -19,7 +19,8 @@ NONE = digest(None)
 
 
 class ToldStep(Struct, frozen=True):
-    """`output` is its digest, HIDDEN when it is not shown. The API tells `begun` attempts, a snapshot those that were ordered."""
+    """`output` is its digest, HIDDEN when it is not shown. The API tells `begun` attempts, a snapshot those that were
+    ordered."""
 
     status: str
     attempts: int | None
@@ -78,10 +79,12 @@ class History:
 
 
 class Evidence(Struct):
-    """`snapshots` and `folds` are the encoded states that the store has, and that the engine makes of the whole history.
+    """`snapshots` and `folds` are the encoded states that the store has, and that the engine makes of the whole
+    history.
 
-    `told` are ways in which runs are told, by where: snapshot, `GET /runs/{id}`, the list. `letters` are dead letters as run and
-    step, `tasks` and `timers` the subjects of what is still queued; `logged` the service's own words that tell of a bug.
+    `told` are ways in which runs are told, by where: snapshot, `GET /runs/{id}`, the list. `letters` are dead letters
+    as run and step, `tasks` and `timers` the subjects of what is still queued; `logged` the service's own words that
+    tell of a bug.
     """
 
     ledger: Ledger

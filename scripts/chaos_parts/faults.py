@@ -19,7 +19,8 @@ NUMBERS = {Deed.KILL: signal.SIGKILL, Deed.TERM: signal.SIGTERM, Deed.FREEZE: si
 
 
 class Faults:
-    """Owned by the storm. `done` counts what was really done, by deed and role; `missed` what found no process in time."""
+    """Owned by the storm. `done` counts what was really done, by deed and role; `missed` what found no process in
+    time."""
 
     def __init__(self, installation: Installation) -> None:
         self._installation = installation

@@ -50,7 +50,9 @@ class Following:
 
     async def cancel_parked(self) -> int:
         """Cancel every run that waits for nobody; how many there were."""
-        heard = await self._api.insist("POST", "/runs/cancel", orjson.dumps({"workflow_id": PARKED, "status": "running"}))
+        heard = await self._api.insist(
+            "POST", "/runs/cancel", orjson.dumps({"workflow_id": PARKED, "status": "running"})
+        )
         if heard.status != 200:
             self._ledger.wonder(None, f"a bulk cancellation was answered {heard.text}")
             return 0

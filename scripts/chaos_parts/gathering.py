@@ -82,7 +82,10 @@ class Gathering:
             executions=read_all(installation.executions),
             tasks=await self.queued(),
             timers=await self._subjects(names.HISTORY, "schedule.>"),
-            malformed=[*self._malformed, *(f"the history of {run_id} has no start" for run_id in self._seen.keys() - workflows.keys())],
+            malformed=[
+                *self._malformed,
+                *(f"the history of {run_id} has no start" for run_id in self._seen.keys() - workflows.keys()),
+            ],
             logged=[orjson.dumps(line).decode() for line in installation.log_lines() if line.get("event") in BUGS],
         )
 

@@ -24,7 +24,9 @@ def every_run_ends(evidence: Evidence) -> Iterator[Violation]:
     for run_id, history in evidence.histories.items():
         if not history.account.ended:
             steps = {step_id: step.status for step_id, step in history.account.steps.items()}
-            yield Violation("every run ends", f"it is {history.account.status or 'not started'}; its steps: {steps}", run_id)
+            yield Violation(
+                "every run ends", f"it is {history.account.status or 'not started'}; its steps: {steps}", run_id
+            )
 
 
 def no_impossible_event(evidence: Evidence) -> Iterator[Violation]:
@@ -42,9 +44,13 @@ def dependencies_first(evidence: Evidence) -> Iterator[Violation]:
         for step_id, step in history.account.steps.items():
             for before in history.workflow.steps[step_id].depends_on:
                 done = history.account.steps[before]
-                if step.first_seq is not None and (done.status not in DONE or done.done_seq is None or step.first_seq < done.done_seq):
+                if step.first_seq is not None and (
+                    done.status not in DONE or done.done_seq is None or step.first_seq < done.done_seq
+                ):
                     yield Violation(
-                        "dependencies first", f"step {step_id} began ({step.first_seq}) before {before} was done ({done.done_seq})", run_id
+                        "dependencies first",
+                        f"step {step_id} began ({step.first_seq}) before {before} was done ({done.done_seq})",
+                        run_id,
                     )
 
 

@@ -44,13 +44,15 @@ class Installation:
         flags = [word for name, value in options.items() for word in (f"--{name}", str(value))]
         self.serve = places.add(Place("serve", [sys.executable, "-c", SERVE, "serve", *flags], _environ({}), self._log))
         self._workers = {
-            "worker": [places.add(self._worker(f"worker-{number}", "nats", directory, seed)) for number in range(workers)],
+            "worker": [
+                places.add(self._worker(f"worker-{number}", "nats", directory, seed)) for number in range(workers)
+            ],
             "bridge-worker": [places.add(self._worker("bridge-worker", "bridge", directory, seed))],
         }
 
     def pids(self, role: str) -> list[int]:
-        """The processes of a role that live now, in an order that lasts: shard, http-worker, http, services, broker, serve, worker,
-        bridge-worker."""
+        """The processes of a role that live now, in an order that lasts: shard, http-worker, http, services, broker,
+        serve, worker, bridge-worker."""
         if role in self._workers:
             return [place.pid for place in self._workers[role] if place.pid]
         serve = self.serve.pid
@@ -70,7 +72,11 @@ class Installation:
 
     def log_lines(self) -> list[dict[str, object]]:
         """All that the service has logged, over all its lives."""
-        return [orjson.loads(line) for line in self._log.read_bytes().splitlines() if line.startswith(b"{") and line.endswith(b"}")]
+        return [
+            orjson.loads(line)
+            for line in self._log.read_bytes().splitlines()
+            if line.startswith(b"{") and line.endswith(b"}")
+        ]
 
     def last_words(self) -> str:
         return "\n".join(self._log.read_text(errors="replace").splitlines()[-10:])

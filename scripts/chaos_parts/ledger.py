@@ -6,8 +6,8 @@ from msgspec import Struct, field
 
 
 class Start(Struct):
-    """A start by `POST /runs` with a key. `answers` are the run ids that were answered, all the same if all is well; none: nobody
-    knows. `run_at` is in s since the epoch."""
+    """A start by `POST /runs` with a key. `answers` are the run ids that were answered, all the same if all is well;
+    none: nobody knows. `run_at` is in s since the epoch."""
 
     workflow: str
     answers: list[str] = field(default_factory=list)
@@ -37,7 +37,8 @@ class Ticks(Struct):
 
 
 class Ledger(Struct):
-    """Owned by the load. Cancellations, replays and so on are by run id, and only those that were answered with success."""
+    """Owned by the load. Cancellations, replays and so on are by run id, and only those that were answered with
+    success."""
 
     starts: dict[str, Start] = field(default_factory=dict)
     batches: dict[str, Batch] = field(default_factory=dict)
@@ -57,5 +58,9 @@ class Ledger(Struct):
     @property
     def acknowledged(self) -> dict[str, str]:
         """Every run that was promised, with the way in which."""
-        single = {run_id: "scheduled" if start.run_at else "keyed" for start in self.starts.values() for run_id in start.answers}
+        single = {
+            run_id: "scheduled" if start.run_at else "keyed"
+            for start in self.starts.values()
+            for run_id in start.answers
+        }
         return {**single, **{run_id: "bulk" for batch in self.batches.values() for run_id in batch.run_ids or ()}}

@@ -1,4 +1,5 @@
-"""Processes that are started again whenever they end, as an operator's own supervisor would do; and their descendants, by id."""
+"""Processes that are started again whenever they end, as an operator's own supervisor would do; and their descendants,
+by id."""
 
 from __future__ import annotations
 
@@ -59,7 +60,8 @@ class Place:
 
 
 class Places:
-    """Owned by the storm. Everything that comes of these processes stays among this one's descendants, so nothing is left over."""
+    """Owned by the storm. Everything that comes of these processes stays among this one's descendants, so nothing is
+    left over."""
 
     def __init__(self) -> None:
         self.all: list[Place] = []

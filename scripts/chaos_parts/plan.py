@@ -14,7 +14,8 @@ PAUSE_S = (0.5, 3.0)
 LONG_PAUSE_S = (5.0, 8.0)  # longer than any lease
 LONG_SHARE = 0.35
 FILLED_S = (2.0, 5.0)
-# What a killed worker of the bridge held, until others have it: the process that had its stream may have been killed, too.
+# What a killed worker of the bridge held, until others have it: the process that had its stream may have been killed,
+# too.
 BRIDGE_LOST_S_MAX = WORKER_TTL_S + 3 * BRIDGE_AWAY_S
 
 
@@ -26,8 +27,8 @@ class Deed(StrEnum):
 
 
 class Fault(Struct, frozen=True):
-    """`at_s` is after the load's begin, `pause_s` how long a process is frozen, or the store full; `pick`, from 0 to 1, says
-    which of the processes of that role it is."""
+    """`at_s` is after the load's begin, `pause_s` how long a process is frozen, or the store full; `pick`, from 0 to 1,
+    says which of the processes of that role it is."""
 
     at_s: float
     deed: Deed

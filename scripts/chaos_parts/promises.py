@@ -18,7 +18,9 @@ def acknowledged_starts(evidence: Evidence) -> Iterator[Violation]:
     for run_id, how in evidence.ledger.acknowledged.items():
         history = evidence.histories.get(run_id)
         if history is None or not (history.count("workflow.started") or history.count("workflow.scheduled")):
-            yield Violation("acknowledged start", f"the {how} start was acknowledged, and the log has no run of it", run_id)
+            yield Violation(
+                "acknowledged start", f"the {how} start was acknowledged, and the log has no run of it", run_id
+            )
 
 
 def one_run_a_key(evidence: Evidence) -> Iterator[Violation]:
@@ -27,7 +29,9 @@ def one_run_a_key(evidence: Evidence) -> Iterator[Violation]:
     for key, start in evidence.ledger.starts.items():
         if len(set(start.answers)) > 1:
             yield Violation(
-                "one run a key", f"the key {key} was answered with several runs: {sorted(set(start.answers))}", start.answers[0]
+                "one run a key",
+                f"the key {key} was answered with several runs: {sorted(set(start.answers))}",
+                start.answers[0],
             )
         if len(runs[key]) > 1:
             yield Violation("one run a key", f"the key {key} has started several runs: {runs[key]}", runs[key][0])
@@ -49,7 +53,9 @@ def one_run_a_delivery(evidence: Evidence) -> Iterator[Violation]:
     for name, accepted in evidence.ledger.deliveries.items():
         found = len(runs[name])
         if found > 1 or (accepted and found == 0):
-            yield Violation("one run a webhook", f"the webhook {name} was accepted: {accepted}, and has started {found} runs")
+            yield Violation(
+                "one run a webhook", f"the webhook {name} was accepted: {accepted}, and has started {found} runs"
+            )
 
 
 def one_run_a_tick(evidence: Evidence) -> Iterator[Violation]:
@@ -69,15 +75,25 @@ def no_start_too_early(evidence: Evidence) -> Iterator[Violation]:
     for start in evidence.ledger.starts.values():
         history = evidence.histories.get(start.answers[0]) if start.answers else None
         begun = history.account.started if history else None
-        if history and start.run_at and history.count("workflow.scheduled") and begun and begun.at < start.run_at - EARLY_S:
-            yield Violation("scheduled start", f"it started {start.run_at - begun.at:.3f} s before its time", start.answers[0])
+        if (
+            history
+            and start.run_at
+            and history.count("workflow.scheduled")
+            and begun
+            and begun.at < start.run_at - EARLY_S
+        ):
+            yield Violation(
+                "scheduled start", f"it started {start.run_at - begun.at:.3f} s before its time", start.answers[0]
+            )
 
 
 def unscheduled_never_start(evidence: Evidence) -> Iterator[Violation]:
     for run_id in evidence.ledger.unscheduled:
         history = evidence.histories.get(run_id)
         if history and (history.count("workflow.started") or history.account.status != "cancelled"):
-            yield Violation("unscheduled", "it was taken back before its start, and has started or is not cancelled", run_id)
+            yield Violation(
+                "unscheduled", "it was taken back before its start, and has started or is not cancelled", run_id
+            )
 
 
 def nobody_starts_by_itself(evidence: Evidence) -> Iterator[Violation]:
@@ -99,7 +115,9 @@ def signals_arrive(evidence: Evidence) -> Iterator[Violation]:
         history = evidence.histories.get(run_id)
         if history and (history.account.steps["wait"].output != payload or history.account.status != "completed"):
             yield Violation(
-                "signal", f"the signal {payload!r} was acknowledged, its step gave back {history.account.steps['wait'].output!r}", run_id
+                "signal",
+                f"the signal {payload!r} was acknowledged, its step gave back {history.account.steps['wait'].output!r}",
+                run_id,
             )
 
 
@@ -118,14 +136,18 @@ def one_decision_a_token(evidence: Evidence) -> Iterator[Violation]:
             yield Violation("one decision a token", f"{granted[0]} was acknowledged, and {decided} happened", run_id)
         used = any(verdict.status == 409 for verdict in verdicts)
         if used and not granted and not any(verdict.doubted for verdict in verdicts):
-            yield Violation("one decision a token", "requests were told that it was decided, and none that it decided", run_id)
+            yield Violation(
+                "one decision a token", "requests were told that it was decided, and none that it decided", run_id
+            )
 
 
 def cancelled_stay_cancelled(evidence: Evidence) -> Iterator[Violation]:
     for run_id in evidence.ledger.cancelled:
         history = evidence.histories.get(run_id)
         if history and history.account.status != "cancelled":
-            yield Violation("cancelled", f"its cancellation was acknowledged, and it is {history.account.status}", run_id)
+            yield Violation(
+                "cancelled", f"its cancellation was acknowledged, and it is {history.account.status}", run_id
+            )
 
 
 def replayed_go_on(evidence: Evidence) -> Iterator[Violation]:
@@ -141,16 +163,23 @@ def odd_answers(evidence: Evidence) -> Iterator[Violation]:
 
 
 def inputs_are_results(evidence: Evidence) -> Iterator[Violation]:
-    """Every execution was ordered, and was given what the steps before it gave back: of several results of a step, one counts."""
+    """Every execution was ordered, and was given what the steps before it gave back: of several results of a step, one
+    counts."""
     for execution in evidence.executions:
         history = evidence.histories.get(execution.run_id)
         if history is None:
-            yield Violation("executions", f"step {execution.step_id} of a run that is not in the log was carried out", execution.run_id)
+            yield Violation(
+                "executions",
+                f"step {execution.step_id} of a run that is not in the log was carried out",
+                execution.run_id,
+            )
             continue
         wanted = digest(_input(history, execution.step_id, execution.iteration))
         name = f"step {execution.step_id}, attempt {execution.attempt}, iteration {execution.iteration}"
         if wanted != execution.input:
-            yield Violation("executions", f"{name} was carried out with another input than the results before it", execution.run_id)
+            yield Violation(
+                "executions", f"{name} was carried out with another input than the results before it", execution.run_id
+            )
         step = history.account.steps[execution.step_id]
         if (execution.iteration, execution.attempt) > (step.iteration, step.attempt):
             yield Violation("executions", f"{name} was carried out, and never ordered", execution.run_id)

@@ -21,9 +21,9 @@ HISTORY_MAX = 40
 class Report(Struct, frozen=True, kw_only=True):
     """Everything that is printed. Times in s; `calm_s` is what it took from the last fault until everything had ended.
 
-    `repeated` are executions beyond the first of one attempt and iteration of a step: they are allowed. `late` are events that
-    changed nothing; `timers` of ended runs are still set, and will change nothing. `lost` are promised runs that are not in the
-    log. `violations` come with the history of their run.
+    `repeated` are executions beyond the first of one attempt and iteration of a step: they are allowed. `late` are
+    events that changed nothing; `timers` of ended runs are still set, and will change nothing. `lost` are promised runs
+    that are not in the log. `violations` come with the history of their run.
     """
 
     seed: int
@@ -85,10 +85,15 @@ def reported(
         late=sum(account.late for account in accounts),
         timers=len(evidence.timers),
         longest_stall_s=round(gathering.longest_stall(begin, end), 2),
-        answers={f"{method} {path} {status or 'none'}": count for (method, path, status), count in sorted(api.answers.items())},
+        answers={
+            f"{method} {path} {status or 'none'}": count
+            for (method, path, status), count in sorted(api.answers.items())
+        },
         lost=sum(violation.rule == "acknowledged start" for violation in violations),
         violations=list(violations),
-        histories={run_id: evidence.histories[run_id].seen for run_id in list(touched)[:SHOWN_MAX] if run_id is not None},
+        histories={
+            run_id: evidence.histories[run_id].seen for run_id in list(touched)[:SHOWN_MAX] if run_id is not None
+        },
     )
 
 

@@ -14,7 +14,9 @@ def snapshot_is_the_fold(evidence: Evidence) -> Iterator[Violation]:
         if found is None:
             yield Violation("snapshot is the fold", "there is no snapshot", run_id)
         elif found != fold:
-            yield Violation("snapshot is the fold", f"the snapshot is {found[:2000]!r}, the fold {fold[:2000]!r}", run_id)
+            yield Violation(
+                "snapshot is the fold", f"the snapshot is {found[:2000]!r}, the fold {fold[:2000]!r}", run_id
+            )
 
 
 def all_tell_the_same(evidence: Evidence) -> Iterator[Violation]:
@@ -33,13 +35,17 @@ def dead_letters(evidence: Evidence) -> Iterator[Violation]:
     """Each step that has failed for good has one."""
     for run_id, history in evidence.histories.items():
         for step_id, step in history.account.steps.items():
-            if history.account.status == "failed" and step.status == "failed" and (run_id, step_id) not in evidence.letters:
+            if (
+                history.account.status == "failed"
+                and step.status == "failed"
+                and (run_id, step_id) not in evidence.letters
+            ):
                 yield Violation("dead letters", f"step {step_id} has failed for good, and has none", run_id)
 
 
 def nothing_left(evidence: Evidence) -> Iterator[Violation]:
-    """No task is there when every run has ended, neither waiting nor forgotten by the broker. (A timer may be: it will fire, and
-    change nothing.)"""
+    """No task is there when every run has ended, neither waiting nor forgotten by the broker. (A timer may be: it will
+    fire, and change nothing.)"""
     for subject in evidence.tasks:
         yield Violation("nothing left", f"a task is still queued: {subject}", subject.rpartition(".")[2])
 

@@ -18,7 +18,8 @@ AT_ONCE = 16
 
 
 async def fill(broker_url: str, seconds: float) -> bool:
-    """Fill the store and keep it full for so long. False: a broker that was killed meanwhile kept it from being full."""
+    """Fill the store and keep it full for so long. False: a broker that was killed meanwhile kept it from being
+    full."""
     full = False
     with suppress(PenstockError):
         async with connect(BrokerSettings(url=broker_url), "filler", patience_s=TRIES_S) as broker:

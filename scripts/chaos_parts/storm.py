@@ -120,10 +120,16 @@ async def _lease(store: Store, task: str) -> None:
 
 
 async def _calm(
-    installation: Installation, api: Api, ledger: Ledger, gathering: Gathering, users: Users, load: asyncio.Task[None], last_tick: int
+    installation: Installation,
+    api: Api,
+    ledger: Ledger,
+    gathering: Gathering,
+    users: Users,
+    load: asyncio.Task[None],
+    last_tick: int,
 ) -> float:
-    """Wait until everything that was begun has ended, no longer than CALM_S_MAX; how long it took. What has not ended by then
-    shows in the evidence."""
+    """Wait until everything that was begun has ended, no longer than CALM_S_MAX; how long it took. What has not ended
+    by then shows in the evidence."""
     begin = time.monotonic()
     with suppress(TimeoutError):
         async with asyncio.timeout(CALM_S_MAX):
@@ -140,7 +146,8 @@ async def _calm(
 
 
 async def _queued(gathering: Gathering) -> bool:
-    """Whether a task is left, perhaps only because the broker has not heard that it was answered: then it is handed out again."""
+    """Whether a task is left, perhaps only because the broker has not heard that it was answered: then it is handed out
+    again."""
     try:
         return bool(await gathering.queued())
     except PenstockError:

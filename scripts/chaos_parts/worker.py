@@ -1,7 +1,8 @@
 """One worker of the storm: `python -m chaos_parts.worker NAME TRANSPORT DIRECTORY SEED`, in the folder scripts/.
 
-It writes down every execution before it begins, and what it gives back is never the same twice: so a result that counted twice
-would be seen in what the next step receives. Whether an execution fails depends on the seed and on which execution it is.
+It writes down every execution before it begins, and what it gives back is never the same twice: so a result that
+counted twice would be seen in what the next step receives. Whether an execution fails depends on the seed and on which
+execution it is.
 """
 
 from __future__ import annotations
@@ -94,7 +95,13 @@ def main() -> None:
     tasks = Tasks(Book(Path(directory, name)), seed)
     # An id that outlives its process: a sticky run whose worker never came back would wait for it.
     worker = Worker(worker_id=name, max_tasks=MAX_TASKS, transport="bridge" if transport == "bridge" else "nats")
-    for name, function in {WORK: tasks.work, LOOP: tasks.loop, WAIT: tasks.wait, SLOW: tasks.slow, DOOM: tasks.doom}.items():
+    for name, function in {
+        WORK: tasks.work,
+        LOOP: tasks.loop,
+        WAIT: tasks.wait,
+        SLOW: tasks.slow,
+        DOOM: tasks.doom,
+    }.items():
         worker.task(name)(function)
     worker.run()
 

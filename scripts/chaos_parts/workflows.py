@@ -12,7 +12,8 @@ SIGNAL = "go"
 PATIENT: dict[str, Any] = {"max_attempts": 12, "strategy": "exponential", "initial_delay": "100ms", "max_delay": "1s"}
 
 CHAIN, DIAMOND, AGENT, SIGNALLED, CONSENT, DOOMED, TIMED, PARKED, STICKY, BRIEF = (
-    f"chaos-{word}" for word in ("chain", "diamond", "agent", "signalled", "consent", "doomed", "timed", "parked", "sticky", "brief")
+    f"chaos-{word}"
+    for word in ("chain", "diamond", "agent", "signalled", "consent", "doomed", "timed", "parked", "sticky", "brief")
 )
 
 
@@ -40,7 +41,12 @@ DEFINITIONS: list[dict[str, Any]] = [
         "name": AGENT,
         "default_retry": PATIENT,
         "steps": [
-            _step("loop", LOOP, type="agent_loop", config={"max_iterations": 8, "max_duration": "10m", "loop_delay": "150ms"}),
+            _step(
+                "loop",
+                LOOP,
+                type="agent_loop",
+                config={"max_iterations": 8, "max_duration": "10m", "loop_delay": "150ms"},
+            ),
             _step("after", WORK, "loop"),
         ],
     },
@@ -54,10 +60,26 @@ DEFINITIONS: list[dict[str, Any]] = [
             _step("after", WORK, "consent"),
         ],
     },
-    {"name": DOOMED, "steps": [_step("a", WORK, retry=PATIENT), _step("doom", DOOM, "a"), _step("after", WORK, "doom", retry=PATIENT)]},
-    {"name": TIMED, "timeout": "9s", "steps": [_step("slow", SLOW, timeout="1s", retry=PATIENT), _step("after", WORK, "slow")]},
+    {
+        "name": DOOMED,
+        "steps": [
+            _step("a", WORK, retry=PATIENT),
+            _step("doom", DOOM, "a"),
+            _step("after", WORK, "doom", retry=PATIENT),
+        ],
+    },
+    {
+        "name": TIMED,
+        "timeout": "9s",
+        "steps": [_step("slow", SLOW, timeout="1s", retry=PATIENT), _step("after", WORK, "slow")],
+    },
     {"name": PARKED, "steps": [_step("a", WORK, retry=PATIENT), _step("never", NOBODY, "a")]},
-    {"name": STICKY, "sticky": "soft", "default_retry": PATIENT, "steps": [_step("a", WORK), _step("b", WORK, "a"), _step("c", WORK, "b")]},
+    {
+        "name": STICKY,
+        "sticky": "soft",
+        "default_retry": PATIENT,
+        "steps": [_step("a", WORK), _step("b", WORK, "a"), _step("c", WORK, "b")],
+    },
     {"name": BRIEF, "default_retry": PATIENT, "steps": [_step("a", WORK)]},
 ]
 

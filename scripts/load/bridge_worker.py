@@ -1,4 +1,5 @@
-"""One worker of the load over the bridge: `python -m load.bridge_worker URL TOKEN`, in the folder scripts/. It returns what it gets.
+"""One worker of the load over the bridge: `python -m load.bridge_worker URL TOKEN`, in the folder scripts/. It returns
+what it gets.
 
 It talks over the load's own lean connections: the HTTP client of a worker is not what is measured.
 """

@@ -1,8 +1,8 @@
 """Many runs at once: requests of 1,000, several on their way; then look, as seldom as will do, until none is left.
 
-While runs are open, only one of them is asked for at a time: runs end about in the order in which they were started, so a
-search between the last that is known to have ended and the newest tells how many have. That all have ended is said by the
-service's own lists: none is pending, none is running.
+While runs are open, only one of them is asked for at a time: runs end about in the order in which they were started, so
+a search between the last that is known to have ended and the newest tells how many have. That all have ended is said by
+the service's own lists: none is pending, none is running.
 """
 
 from __future__ import annotations
@@ -91,7 +91,8 @@ async def _has_ended(client: Client, run_id: str) -> bool:
 
 
 async def _open(client: Client, since: str) -> bool:
-    """Whether the service lists any run that has not ended. Its index may be too far behind to answer: then there may be."""
+    """Whether the service lists any run that has not ended. Its index may be too far behind to answer: then there may
+    be."""
     try:
         return any([await client.listed(NAME, status, since, 1) for status in ("pending", "running")])
     except RefusedError as error:

@@ -1,4 +1,5 @@
-"""A burst, and people who look at it while it drains: thousands of long sticky runs at once, and a list asked for every second."""
+"""A burst, and people who look at it while it drains: thousands of long sticky runs at once, and a list asked for every
+second."""
 
 from __future__ import annotations
 
@@ -33,7 +34,8 @@ async def register(client: Client, sticky: str | None) -> None:
 
 
 async def looks(client: Client, begun: Callable[[], bool]) -> AsyncIterator[Look]:
-    """A look every second, until all of the burst has `begun` and none of it is open. Raises TimeoutError when that takes too long."""
+    """A look every second, until all of the burst has `begun` and none of it is open. Raises TimeoutError when that
+    takes too long."""
     begin = time.monotonic()
     while True:
         asked = time.monotonic()

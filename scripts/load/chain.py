@@ -19,8 +19,12 @@ STOP_S_MAX = 12.0
 
 
 def definition(steps: int, name: str = NAME, task: str = TASK, **more: str) -> bytes:
-    """A chain of `steps` steps, each with the output of the one before as its input. `more` are fields of the workflow."""
-    chain = [{"id": f"s{at}", "task": task, **({"depends_on": [f"s{at - 1}"]} if at > 1 else {})} for at in range(1, steps + 1)]
+    """A chain of `steps` steps, each with the output of the one before as its input. `more` are fields of the
+    workflow."""
+    chain = [
+        {"id": f"s{at}", "task": task, **({"depends_on": [f"s{at - 1}"]} if at > 1 else {})}
+        for at in range(1, steps + 1)
+    ]
     return msgspec.json.encode({"name": name, "steps": chain, **more})
 
 

@@ -127,7 +127,8 @@ class Pool:
             self._give(connection)
 
     async def stream(self, target: str, headers: bytes, on_piece: OnPiece) -> asyncio.Future[Answer]:
-        """Ask for an answer whose pieces go to `on_piece`; the future ends when it has ended. Cancelling it closes the connection."""
+        """Ask for an answer whose pieces go to `on_piece`; the future ends when it has ended. Cancelling it closes the
+        connection."""
         connection = await self._take()
         whole = connection.request("GET", target, headers=headers, on_piece=on_piece)
         whole.add_done_callback(lambda _: self._after_stream(connection, whole))

@@ -1,4 +1,5 @@
-"""What an HTTP/1.1 server sends, cut into heads, pieces of bodies and ends; and a body of server-sent events cut into events."""
+"""What an HTTP/1.1 server sends, cut into heads, pieces of bodies and ends; and a body of server-sent events cut into
+events."""
 
 from __future__ import annotations
 
@@ -158,4 +159,6 @@ def _hex(line: bytes) -> int:
 
 def _happening(block: bytes) -> Happening:
     fields = dict(line.split(b": ", 1) for line in block.split(b"\n") if b": " in line and not line.startswith(b":"))
-    return Happening(fields.get(b"id", b"").decode(), fields.get(b"event", b"message").decode(), fields.get(b"data", b""))
+    return Happening(
+        fields.get(b"id", b"").decode(), fields.get(b"event", b"message").decode(), fields.get(b"data", b"")
+    )

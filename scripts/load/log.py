@@ -1,7 +1,8 @@
 """The broker's log, as the benchmarks look at it: beside the service, over a connection of their own.
 
-Nothing is sent to anyone while a bulk of runs is under way: the number of stored messages tells when it is over (asked for
-every LOOK_S), and the log itself, read afterwards, tells when each run had ended. Only what measures single runs follows it live.
+Nothing is sent to anyone while a bulk of runs is under way: the number of stored messages tells when it is over (asked
+for every LOOK_S), and the log itself, read afterwards, tells when each run had ended. Only what measures single runs
+follows it live.
 """
 
 from __future__ import annotations
@@ -82,7 +83,8 @@ class Log:
         return float(max(found))
 
     async def all_completed_at(self, run_ids: Sequence[str]) -> float:
-        """As `completed_at`, for runs with timers, whose messages cannot be counted beforehand: asked again until all have completed."""
+        """As `completed_at`, for runs with timers, whose messages cannot be counted beforehand: asked again until all
+        have completed."""
         begin = time.monotonic()
         while True:
             try:
@@ -93,8 +95,8 @@ class Log:
             await asyncio.sleep(LOOK_S)
 
     async def moved_on_at(self, run_ids: Sequence[str], since: float) -> list[float]:
-        """When each of these runs had its first event after `since` (s since the epoch), in ascending order; without those that had
-        ended by then."""
+        """When each of these runs had its first event after `since` (s since the epoch), in ascending order; without
+        those that had ended by then."""
         wanted = {names.stored_subject(run_id) for run_id in run_ids}
         moved = dict[str, float]()
         for stored in await self._store.reader.subject(names.HISTORY, "history.*.*"):

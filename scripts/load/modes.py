@@ -48,7 +48,8 @@ async def _user(client: Client, plan: Plan, tally: Tally, seen: Watch) -> None:
 
 
 async def run_rate(client: Client, plan: Plan, tally: Tally) -> None:
-    """A run every 1/rate s. Its latency counts from when it was to start: a service that stalls does not slow the clock."""
+    """A run every 1/rate s. Its latency counts from when it was to start: a service that stalls does not slow the
+    clock."""
     seen = watch(plan.watch, client)
     gate = asyncio.Semaphore(OPEN_MAX)
     async with asyncio.TaskGroup() as group:

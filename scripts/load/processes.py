@@ -1,4 +1,5 @@
-"""Processes seen from outside, through /proc: who belongs to whom, CPU, memory; and what else the machine was busy with."""
+"""Processes seen from outside, through /proc: who belongs to whom, CPU, memory; and what else the machine was busy
+with."""
 
 from __future__ import annotations
 

@@ -52,7 +52,8 @@ async def service(
     bridge_token: str | None = None,
     ports: tuple[int, int] | None = None,
 ) -> AsyncIterator[Service]:
-    """A service that is ready, for the time of the block. Raises RuntimeError with its last words when it does not get there.
+    """A service that is ready, for the time of the block. Raises RuntimeError with its last words when it does not get
+    there.
 
     `ports`, of HTTP and of the broker, are those of one that was killed and is to go on.
     """
@@ -72,7 +73,9 @@ async def service(
         url = f"http://127.0.0.1:{port}"
         await _ready(url, command, log)
         ready_s = time.perf_counter() - begin
-        yield Service(url, f"nats://127.0.0.1:{broker_port}", roles(command.pid, dict(_named(log))), ready_s, (port, broker_port))
+        yield Service(
+            url, f"nats://127.0.0.1:{broker_port}", roles(command.pid, dict(_named(log))), ready_s, (port, broker_port)
+        )
     finally:
         command.terminate()
         # In a thread: this loop must go on closing connections, for the service gives open ones time to end.
@@ -94,7 +97,11 @@ def _start(options: dict[str, object], log: Path) -> Command:
     flags = [word for name, value in options.items() if value is not None for word in (f"--{name}", str(value))]
     environ = {name: value for name, value in os.environ.items() if not name.startswith("SERVICE_")}
     with log.open("ab") as output:
-        return Command([sys.executable, "-c", SERVE, "serve", "--log-format", "json", *flags], {**environ, "SERVICE_CONFIG": ""}, output)
+        return Command(
+            [sys.executable, "-c", SERVE, "serve", "--log-format", "json", *flags],
+            {**environ, "SERVICE_CONFIG": ""},
+            output,
+        )
 
 
 async def _ready(url: str, command: Command, log: Path) -> None:

@@ -67,7 +67,8 @@ QUICK = Sizes(
 
 
 class Setup(Struct, frozen=True):
-    """What all workloads share. `shards` None: the service's default. `directory` is theirs, and is removed at the end."""
+    """What all workloads share. `shards` None: the service's default. `directory` is theirs, and is removed at the
+    end."""
 
     sizes: Sizes
     shards: int | None
@@ -75,8 +76,8 @@ class Setup(Struct, frozen=True):
 
 
 class Cost(NamedTuple):
-    """What a stretch of work took: CPU per run by role, in µs. `noise`: which shares of the machine went to others and were
-    stolen by its host, and how long a fixed piece of work took at that time."""
+    """What a stretch of work took: CPU per run by role, in µs. `noise`: which shares of the machine went to others and
+    were stolen by its host, and how long a fixed piece of work took at that time."""
 
     cpu_us: Mapping[str, float]
     noise: Mapping[str, float]
@@ -98,7 +99,8 @@ class Stage:
         return run_ids, tally
 
     async def drain(self, runs: int) -> tuple[list[str], float]:
-        """Start runs in bulk and wait until the log says that all have ended; their ids, and when the first request left."""
+        """Start runs in bulk and wait until the log says that all have ended; their ids, and when the first request
+        left."""
         before = await self.log.messages()
         begin = time.time()
         run_ids, _ = await self.start_all(runs)
@@ -117,7 +119,9 @@ class Stage:
         yield costs
         available_s = (time.monotonic() - begin) * len(os.sched_getaffinity(0))
         used = {role: now - before[role] for role, now in self._cpu_s().items()}
-        costs[row] = _cost(used, runs, _shares(machine, busy(), sum(used.values()), available_s), (pace + pace_ms()) / 2)
+        costs[row] = _cost(
+            used, runs, _shares(machine, busy(), sum(used.values()), available_s), (pace + pace_ms()) / 2
+        )
 
     def _cpu_s(self) -> dict[str, float]:
         return {role: cpu_s(pids) for role, pids in self.roles.items()}
@@ -133,22 +137,35 @@ async def stage(
     data: Path | None = None,
     bridge: bool = False,
 ) -> AsyncIterator[Stage]:
-    """A stage for the time of the block, with nothing left of it. `data` is a data directory to begin with; it is copied."""
+    """A stage for the time of the block, with nothing left of it. `data` is a data directory to begin with; it is
+    copied."""
     with tempfile.TemporaryDirectory(dir=setup.directory) as directory:
         if data is not None:
             shutil.copytree(data, Path(directory, "data"))
-        async with stage_in(Path(directory), setup, shards=shards, fsync=fsync, worker_count=worker_count, bridge=bridge) as on:
+        async with stage_in(
+            Path(directory), setup, shards=shards, fsync=fsync, worker_count=worker_count, bridge=bridge
+        ) as on:
             yield on
 
 
 @asynccontextmanager
 async def stage_in(
-    directory: Path, setup: Setup, *, shards: int | None = None, fsync: str | None = None, worker_count: int = 1, bridge: bool = False
+    directory: Path,
+    setup: Setup,
+    *,
+    shards: int | None = None,
+    fsync: str | None = None,
+    worker_count: int = 1,
+    bridge: bool = False,
 ) -> AsyncIterator[Stage]:
-    """A stage whose data stay in `directory`. When it has workers, everything has been used once before the block begins;
-    `bridge` says that they come over HTTP."""
+    """A stage whose data stay in `directory`. When it has workers, everything has been used once before the block
+    begins; `bridge` says that they come over HTTP."""
     async with service(directory, shards or setup.shards, fsync, BRIDGE_TOKEN if bridge else None) as ours:
-        with bridge_workers(worker_count, ours.url, BRIDGE_TOKEN) if bridge else workers(worker_count, ours.broker_url) as pids:
+        with (
+            bridge_workers(worker_count, ours.url, BRIDGE_TOKEN)
+            if bridge
+            else workers(worker_count, ours.broker_url) as pids
+        ):
             async with open_store(BrokerSettings(url=ours.broker_url), "bench") as store:
                 client = Client(ours.url)
                 yield await _prepared(Stage(ours, pids, client, Log(store), store))

@@ -26,7 +26,8 @@ class Found(Struct, frozen=True):
 
 
 class Results(Struct):
-    """All that a call of the benchmark found. CPU is µs per run, memory MB, both by row and role; medians of the repeats.
+    """All that a call of the benchmark found. CPU is µs per run, memory MB, both by row and role; medians of the
+    repeats.
 
     `noise`: by row, as in Cost.
     """

@@ -11,7 +11,8 @@ from .figures import Percentiles, per_second, percentiles
 
 
 class Result(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """`seconds` is from the first request to the last end that was seen; `complete`: every accepted run was seen to end."""
+    """`seconds` is from the first request to the last end that was seen; `complete`: every accepted run was seen to
+    end."""
 
     mode: str
     steps: int

@@ -42,8 +42,12 @@ ROWS: Mapping[str, Row] = {
     "parked-100k": Row("memory of the service with 100,000 runs parked", "MB", 600, 300, more=False),
     "parked-200k": Row("memory of the service with 200,000 runs parked", "MB", 1000, more=False),
     "idle-100k": Row("CPU of the service while nothing happens, with 100,000 runs parked", "% of a core", more=False),
-    "idle-200k": Row("CPU of the service while nothing happens, with 200,000 runs parked", "% of a core", 3, more=False),
-    "idle-bound": Row("the same, 20,000 runs that are bound to a worker and have a checkpoint", "% of a core", 3, more=False),
+    "idle-200k": Row(
+        "CPU of the service while nothing happens, with 200,000 runs parked", "% of a core", 3, more=False
+    ),
+    "idle-bound": Row(
+        "the same, 20,000 runs that are bound to a worker and have a checkpoint", "% of a core", 3, more=False
+    ),
     "start": Row("serve to /ready on an empty directory", "s", 1.5, 0.8, more=False),
     "fsync-always": Row("bulk with fsync = always", "runs/s", 150, 500),
     "bridge-p50": Row("over the bridge: one run at a time, POST to workflow.completed seen, p50", "ms", 6, more=False),

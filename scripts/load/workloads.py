@@ -1,4 +1,5 @@
-"""The workloads: each function plays one once, on a stage of its own, and tells its rows. Sizes are in stage.py, targets in targets.py.
+"""The workloads: each function plays one once, on a stage of its own, and tells its rows. Sizes are in stage.py,
+targets in targets.py.
 
 Ratios are of two runs that directly follow each other, so that a machine that gets slower hits both.
 """
@@ -113,14 +114,20 @@ async def latency(setup: Setup) -> Sample:
 async def closed(setup: Setup) -> Sample:
     """All over HTTP; and once more with ends seen in the log, which tells what seeing them over HTTP costs."""
     async with stage(setup) as on:
-        samples = [await _loop(on, f"closed-{users}", setup.sizes.closed, users, watch(CLOSED_WATCH, on.client)) for users in USERS]
+        samples = [
+            await _loop(on, f"closed-{users}", setup.sizes.closed, users, watch(CLOSED_WATCH, on.client))
+            for users in USERS
+        ]
         async with on.log.followed() as live:
-            samples += [await _loop(on, f"closed-{users}-log", setup.sizes.closed, users, live.watch) for users in USERS]
+            samples += [
+                await _loop(on, f"closed-{users}-log", setup.sizes.closed, users, live.watch) for users in USERS
+            ]
     return Sample(_merged(sample.rows for sample in samples), _merged(sample.costs for sample in samples))
 
 
 async def bridge(setup: Setup) -> Sample:
-    """Latency and a closed loop, with a worker that polls and resolves over HTTP; the loop also with ends seen in the log."""
+    """Latency and a closed loop, with a worker that polls and resolves over HTTP; the loop also with ends seen in the
+    log."""
     runs = setup.sizes.bridge
     async with stage(setup, bridge=True) as on:
         async with on.log.followed() as live:
@@ -177,7 +184,8 @@ async def burst(setup: Setup) -> Sample:
 
 
 async def sticky(setup: Setup) -> Sample:
-    """The same burst twice, its steps for the worker that began their run, and for anybody: how much longer the first one takes."""
+    """The same burst twice, its steps for the worker that began their run, and for anybody: how much longer the first
+    one takes."""
     runs, took_s, costs = setup.sizes.burst, {}, {}
     for name, kind in (("anybody", None), ("sticky", "soft")):
         async with stage(setup) as on:
@@ -272,7 +280,8 @@ async def _parked(setup: Setup, size: str, runs: int) -> Sample:
 
 
 async def _idle(on: Stage, row: str, idle_s: float) -> Sample:
-    """CPU of all processes of the service in a stretch of time in which nobody asks for anything; its cost is µs per second."""
+    """CPU of all processes of the service in a stretch of time in which nobody asks for anything; its cost is µs per
+    second."""
     with on.measured(row, idle_s) as costs:
         await asyncio.sleep(idle_s)
     used_us = sum(cost for role, cost in costs[row].cpu_us.items() if role in on.service.roles)

@@ -1,4 +1,5 @@
-"""A cancellation that is answered with success has cancelled its run: whichever end comes first in the log is the only one."""
+"""A cancellation that is answered with success has cancelled its run: whichever end comes first in the log is the only
+one."""
 
 from __future__ import annotations
 
@@ -9,7 +10,15 @@ import pytest
 from penstock.actors.control import verbs
 from penstock.broker.store import Store
 from penstock.engine.errors import Conflict, Unavailable
-from penstock.engine.run.events import Event, Resumed, RunFailure, StepCompleted, WorkflowCompleted, WorkflowFailed, WorkflowResumed
+from penstock.engine.run.events import (
+    Event,
+    Resumed,
+    RunFailure,
+    StepCompleted,
+    WorkflowCompleted,
+    WorkflowFailed,
+    WorkflowResumed,
+)
 from penstock.engine.run.state import Run, RunStatus
 from tests.support.world import chain, start
 
@@ -30,13 +39,20 @@ async def test_a_run_that_completes_between_the_look_and_the_cancellation_is_a_c
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run_id = await start(store, chain("brief", 1))
-    interpose(store, monkeypatch, StepCompleted(run_id=run_id, step_id="s0", attempt_number=1), WorkflowCompleted(run_id=run_id))
+    interpose(
+        store,
+        monkeypatch,
+        StepCompleted(run_id=run_id, step_id="s0", attempt_number=1),
+        WorkflowCompleted(run_id=run_id),
+    )
     with pytest.raises(Conflict, match="is completed already"):
         await verbs.cancel(store, run_id)
     assert RunStatus.COMPLETED is (await verbs.get(store, run_id)).status
 
 
-async def test_a_run_that_fails_between_the_look_and_the_cancellation_is_a_conflict(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_run_that_fails_between_the_look_and_the_cancellation_is_a_conflict(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
     run_id = await start(store, chain("brief", 1))
     interpose(store, monkeypatch, WorkflowFailed(run_id=run_id, payload=RunFailure(error="no luck")))
     with pytest.raises(Conflict, match="is failed already"):
@@ -44,7 +60,9 @@ async def test_a_run_that_fails_between_the_look_and_the_cancellation_is_a_confl
     assert RunStatus.FAILED is (await verbs.get(store, run_id)).status
 
 
-async def test_a_run_that_fails_and_is_resumed_meanwhile_is_cancelled_after_all(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_run_that_fails_and_is_resumed_meanwhile_is_cancelled_after_all(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
     run_id = await start(store, chain("brief", 1))
     append = store.history.append
     failed = WorkflowFailed(run_id=run_id, payload=RunFailure(error="no luck"))
@@ -69,7 +87,9 @@ async def test_cancelling_twice_is_cancelling_once(store: Store) -> None:
     assert 2 == len(await store.history.read(run_id))
 
 
-async def test_a_cancellation_that_others_overtake_for_ever_comes_to_an_end(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_cancellation_that_others_overtake_for_ever_comes_to_an_end(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
     run_id = await start(store, chain("resumed.for.ever", 1))
     running = await verbs.get(store, run_id)
 

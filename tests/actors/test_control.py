@@ -1,4 +1,5 @@
-"""The verbs of the control plane where several brokers keep the log: what races is decided once, and every copy says so."""
+"""The verbs of the control plane where several brokers keep the log: what races is decided once, and every copy says
+so."""
 
 from __future__ import annotations
 
@@ -42,7 +43,10 @@ async def test_in_a_cluster_a_scheduled_run_either_starts_or_is_cancelled(stores
     definition, digest = await register(stores[0], chain("later", 1))
     first = datetime.now(UTC) + timedelta(seconds=5)
     begun = await asyncio.gather(
-        *(verbs.schedule(stores[n % NODES], definition, digest, Raw(b"1"), first + timedelta(milliseconds=2 * n)) for n in range(300))
+        *(
+            verbs.schedule(stores[n % NODES], definition, digest, Raw(b"1"), first + timedelta(milliseconds=2 * n))
+            for n in range(300)
+        )
     )
     run_ids = [one.run_id for one in begun]
     assert datetime.now(UTC) < first, "the machine is too slow for this test"
@@ -54,7 +58,10 @@ async def test_in_a_cluster_a_scheduled_run_either_starts_or_is_cancelled(stores
         if run_id in taken_back:
             first, *rest = await _later_events(stores[1], run_id)
             assert first is WorkflowCancelled
-            assert rest in ([], [WorkflowStarted])  # it may have been on its way; of a run that has ended it changes nothing
+            assert rest in (
+                [],
+                [WorkflowStarted],
+            )  # it may have been on its way; of a run that has ended it changes nothing
             run = await verbs.get(stores[2], run_id)
             assert (RunStatus.CANCELLED, 0) == (run.status, sum(step.attempts for step in run.steps.values()))
         else:
@@ -65,7 +72,9 @@ async def test_in_a_cluster_a_scheduled_run_either_starts_or_is_cancelled(stores
 async def test_in_a_cluster_a_key_means_one_run_for_all_that_use_it(stores: list[Store]) -> None:
     definition, digest = await register(stores[0], chain("later", 1))
     at = datetime.now(UTC) + timedelta(days=1)
-    begun = await asyncio.gather(*(verbs.schedule(store, definition, digest, Raw(b"1"), at, "key") for store in stores * 10))
+    begun = await asyncio.gather(
+        *(verbs.schedule(store, definition, digest, Raw(b"1"), at, "key") for store in stores * 10)
+    )
     [run_id] = {one.run_id for one in begun}
     assert all(one.scheduled for one in begun)
     assert 1 == len(await stores[0].history.read(run_id))

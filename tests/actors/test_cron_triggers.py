@@ -1,4 +1,5 @@
-"""Cron triggers over a real broker: each instant starts one run, in order, whatever is interrupted and whoever was down."""
+"""Cron triggers over a real broker: each instant starts one run, in order, whatever is interrupted and whoever was
+down."""
 
 from __future__ import annotations
 
@@ -102,15 +103,19 @@ async def test_instants_that_passed_while_all_was_down_come_in_order_and_the_nex
 async def test_a_trigger_begins_now_whatever_the_clock_says_of_the_host_that_made_it(
     store: Store, monkeypatch: pytest.MonkeyPatch, ahead_s: float
 ) -> None:
-    """Ahead, it would leave out an hour of instants; behind, it would start runs for an hour that was over before it was made."""
+    """Ahead, it would leave out an hour of instants; behind, it would start runs for an hour that was over before it
+    was made."""
     name, before = await workflow(store, "now"), await store.history.now()
     set_clock(monkeypatch, ahead_s)
     kept = await make(store, "now", name, cron=MINUTELY)
     assert before <= datetime.fromisoformat(kept.since).timestamp() <= await store.history.now()
 
 
-async def test_a_tick_that_comes_again_starts_nothing_and_the_chain_goes_on(store: Store, broker_settings: BrokerSettings) -> None:
-    """The crash is before the acknowledgement: another engine gets it when the next instant has been scheduled, or has passed."""
+async def test_a_tick_that_comes_again_starts_nothing_and_the_chain_goes_on(
+    store: Store, broker_settings: BrokerSettings
+) -> None:
+    """The crash is before the acknowledgement: another engine gets it when the next instant has been scheduled, or has
+    passed."""
     name = await workflow(store, "again")
     await make(store, "again", name, cron=MINUTELY)
     kept = await since(store, "again", minutes_ago(3))
@@ -161,7 +166,9 @@ async def test_a_crash_while_a_tick_is_dealt_with_loses_nothing(
     assert at == sorted(set(at))
 
 
-async def test_a_schedule_that_somebody_removed_is_made_again_where_it_was(store: Store, broker_settings: BrokerSettings) -> None:
+async def test_a_schedule_that_somebody_removed_is_made_again_where_it_was(
+    store: Store, broker_settings: BrokerSettings
+) -> None:
     """With all events: what was dealt with is not dealt with again, what was not is caught up."""
     name = await workflow(store, "purged")
     await make(store, "purged", name, cron=MINUTELY)
@@ -195,7 +202,9 @@ async def test_a_late_engine_does_not_take_the_chain_back(store: Store) -> None:
     assert await store.events.scheduled("late", kept.generation) == scheduled
 
 
-async def test_another_expression_begins_now_and_the_former_schedule_goes(store: Store, broker_settings: BrokerSettings) -> None:
+async def test_another_expression_begins_now_and_the_former_schedule_goes(
+    store: Store, broker_settings: BrokerSettings
+) -> None:
     name = await workflow(store, "changed")
     former = await make(store, "changed", name, cron={"expression": "0 0 1 1 *"})
     kept = await make(store, "changed", name, cron=SECONDLY)
@@ -205,7 +214,9 @@ async def test_another_expression_begins_now_and_the_former_schedule_goes(store:
     assert all(at >= kept.since[:19] for at in await instants(store, name))
 
 
-async def test_what_others_publish_where_ticks_come_starts_nothing(store: Store, broker_settings: BrokerSettings) -> None:
+async def test_what_others_publish_where_ticks_come_starts_nothing(
+    store: Store, broker_settings: BrokerSettings
+) -> None:
     name = await workflow(store, "foreign")
     kept = await make(store, "foreign", name, cron={"expression": "0 0 1 1 *"})
     async with engine(broker_settings):

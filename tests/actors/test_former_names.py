@@ -1,4 +1,5 @@
-"""An upgrade with tasks that wait under names of a former version: nothing is lost, and nothing is taken from who holds it."""
+"""An upgrade with tasks that wait under names of a former version: nothing is lost, and nothing is taken from who holds
+it."""
 
 from __future__ import annotations
 
@@ -54,7 +55,9 @@ async def queued(store: Store, name: str, **more: Any) -> str:
 
 async def carried_out(store: Store, task: str, run_id: str, group: str | None = "g") -> None:
     """By a worker of the group of today."""
-    async with store.tasks.consume(task, (taken := asyncio.Queue[Delivery]()).put_nowait, batch=1, room=lambda: 1, group=group):
+    async with store.tasks.consume(
+        task, (taken := asyncio.Queue[Delivery]()).put_nowait, batch=1, room=lambda: 1, group=group
+    ):
         delivery = await taken.get()
         await store.history.append(StepCompleted(run_id=run_id, step_id="s0", attempt_number=1))
         await delivery.ack()

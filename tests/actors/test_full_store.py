@@ -1,4 +1,5 @@
-"""A store without room: nothing that was acknowledged is lost, what is new is refused at once, and all goes on when there is room."""
+"""A store without room: nothing that was acknowledged is lost, what is new is refused at once, and all goes on when
+there is room."""
 
 from __future__ import annotations
 

@@ -72,11 +72,17 @@ async def shown(index: RunIndex, run_id: str, expected: str) -> None:
 
 @pytest.mark.parametrize("kind", [WorkflowCompleted, WorkflowFailed])
 async def test_an_end_by_a_stranger_is_none(
-    store: Store, index: RunIndex, broker_settings: BrokerSettings, parked: str, kind: type[WorkflowCompleted | WorkflowFailed]
+    store: Store,
+    index: RunIndex,
+    broker_settings: BrokerSettings,
+    parked: str,
+    kind: type[WorkflowCompleted | WorkflowFailed],
 ) -> None:
     """A completion before the steps are done; a failure of the life before the last resumption."""
     event = (
-        WorkflowCompleted(run_id=parked) if kind is WorkflowCompleted else WorkflowFailed(run_id=parked, payload=RunFailure("x", resumes=7))
+        WorkflowCompleted(run_id=parked)
+        if kind is WorkflowCompleted
+        else WorkflowFailed(run_id=parked, payload=RunFailure("x", resumes=7))
     )
     async with following(store, broker_settings) as seen:
         await store.history.append(event)
@@ -107,7 +113,9 @@ async def test_a_failure_that_comes_after_the_run_was_resumed_is_none(
 async def test_an_event_that_names_another_run_is_of_none(
     store: Store, index: RunIndex, broker_settings: BrokerSettings, parked: str
 ) -> None:
-    other = await verbs.start(store, *await store.definitions.latest((await _run(store, parked)).workflow_id), Raw(b"1"))
+    other = await verbs.start(
+        store, *await store.definitions.latest((await _run(store, parked)).workflow_id), Raw(b"1")
+    )
     async with following(store, broker_settings) as seen:
         await store.publisher.send(names.history_subject(parked), encode(WorkflowCancelled(run_id=other)))
         await seen()
@@ -132,7 +140,9 @@ async def test_an_end_that_the_owner_tells_is_believed(
         for run_id in completed:
             await ended(store, run_id)
         failed = await start(store, chain(f"{name}-fails", 1))
-        await store.history.append(StepFailed(run_id=failed, step_id="s0", payload=Failure(error="no paper", failure_type="non_retriable")))
+        await store.history.append(
+            StepFailed(run_id=failed, step_id="s0", payload=Failure(error="no paper", failure_type="non_retriable"))
+        )
         await ended(store, failed)
         await seen()
         assert {"completed": 20} == index.count(name)

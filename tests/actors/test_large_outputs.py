@@ -1,4 +1,5 @@
-"""Runs whose outputs are large: they complete, and neither their snapshots nor their actors hold what the history has."""
+"""Runs whose outputs are large: they complete, and neither their snapshots nor their actors hold what the history
+has."""
 
 from __future__ import annotations
 
@@ -53,7 +54,9 @@ async def end(store: Store, run_id: str) -> WorkflowCompleted:
     return event
 
 
-async def test_a_hundred_steps_of_a_mebibyte_each_complete_across_a_change_of_owner(store: Store, broker_settings: BrokerSettings) -> None:
+async def test_a_hundred_steps_of_a_mebibyte_each_complete_across_a_change_of_owner(
+    store: Store, broker_settings: BrokerSettings
+) -> None:
     received: dict[str, bytes] = {}
 
     async def check(worker: Echo, task: TaskPayload) -> None:
@@ -74,14 +77,18 @@ async def test_a_hundred_steps_of_a_mebibyte_each_complete_across_a_change_of_ow
     assert between.run is not None
     assert not between.run.ended
     assert run.status is RunStatus.COMPLETED
-    assert received == {"s0": sha256(b"null").digest()} | {f"s{n}": sha256(output(f"s{n - 1}")).digest() for n in range(1, STEPS)}
+    assert received == {"s0": sha256(b"null").digest()} | {
+        f"s{n}": sha256(output(f"s{n - 1}")).digest() for n in range(1, STEPS)
+    }
     assert bytes((await end(store, run_id)).payload.output) == output(f"s{STEPS - 1}")
     entry = await store.runs.get(run_id)
     assert entry is not None
     assert len(entry.value) < 64 * KIB
 
 
-async def test_a_run_with_more_output_than_a_message_holds_completes_and_says_how_much(store: Store, shard: Shard) -> None:
+async def test_a_run_with_more_output_than_a_message_holds_completes_and_says_how_much(
+    store: Store, shard: Shard
+) -> None:
     document = {"name": "wide", "steps": [{"id": f"s{n}", "task": "wide"} for n in range(12)]}
     async with echo(store, "wide", large):
         run_id = await start(store, document)
@@ -108,7 +115,9 @@ async def test_a_step_receives_several_large_outputs_as_one_object(store: Store,
     assert bytes((await end(store, run_id)).payload.output) == answers["all"]
 
 
-async def test_a_large_input_and_output_that_hundreds_of_steps_share_reach_each_of_them(store: Store, shard: Shard) -> None:
+async def test_a_large_input_and_output_that_hundreds_of_steps_share_reach_each_of_them(
+    store: Store, shard: Shard
+) -> None:
     wide = [{"id": f"s{n}", "task": "each", "depends_on": ["first"]} for n in range(100)]
     document = {"name": "fan", "steps": [{"id": "first", "task": "first"}, *wide]}
     sizes = set()
@@ -152,7 +161,10 @@ async def test_a_failing_step_with_a_large_input_leaves_a_letter_with_all_of_it(
     async def fail(worker: Echo, task: TaskPayload) -> None:
         await worker.fail(task, "no luck", "non_retriable")
 
-    document = {"name": "letter", "steps": [{"id": "a", "task": "first"}, {"id": "b", "task": "fails", "depends_on": ["a"]}]}
+    document = {
+        "name": "letter",
+        "steps": [{"id": "a", "task": "first"}, {"id": "b", "task": "fails", "depends_on": ["a"]}],
+    }
     async with echo(store, "first", large), echo(store, "fails", fail):
         run = await ended(store, await start(store, document))
     assert run.error == 'step "b" failed: no luck'
@@ -170,7 +182,10 @@ async def test_a_failed_run_goes_on_with_the_large_outputs_that_it_had(store: St
         else:
             await worker.complete(task, b"1")
 
-    document = {"name": "resumed", "steps": [{"id": "a", "task": "first"}, {"id": "b", "task": "once", "depends_on": ["a"]}]}
+    document = {
+        "name": "resumed",
+        "steps": [{"id": "a", "task": "first"}, {"id": "b", "task": "once", "depends_on": ["a"]}],
+    }
     async with echo(store, "first", large), echo(store, "once", fail_once):
         run_id = await start(store, document)
         await ended(store, run_id)
@@ -180,7 +195,9 @@ async def test_a_failed_run_goes_on_with_the_large_outputs_that_it_had(store: St
     assert [bytes(one) for one in failed] == [output("a")] * 2
 
 
-async def test_a_rerun_has_the_large_input_of_the_run_before_or_says_that_it_is_gone(store: Store, shard: Shard) -> None:
+async def test_a_rerun_has_the_large_input_of_the_run_before_or_says_that_it_is_gone(
+    store: Store, shard: Shard
+) -> None:
     document = {**chain("again", 1), "timeout": "20ms"}
     definition, digest = await register(store, document)
     latest = retry.Latest(definition, digest, None)
@@ -195,7 +212,10 @@ async def test_a_rerun_has_the_large_input_of_the_run_before_or_says_that_it_is_
     await store.broker.api(f"STREAM.MSG.DELETE.{names.HISTORY}", {"seq": first.input_at.seq})
     gone = await retry.rerun(store, retry.Plan([run_id]), latest, dry_run=False)
     assert (gone.retried, [skipped.run_id for skipped in gone.skipped]) == ([], [run_id])
-    assert gone.skipped[0].reason == f"event {first.input_at.seq} of the history, with {PAYLOAD_BYTES_MAX} bytes, is not there any more"
+    assert (
+        gone.skipped[0].reason
+        == f"event {first.input_at.seq} of the history, with {PAYLOAD_BYTES_MAX} bytes, is not there any more"
+    )
 
 
 async def completed(store: Store, run_id: str) -> Run:

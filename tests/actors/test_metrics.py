@@ -62,7 +62,9 @@ def observed(histogram: Histogram) -> int:
 
 
 async def all_counted(shard: Shard, workflow: str, count: int) -> None:
-    await until_true(lambda: runs(shard, workflow).get("completed", 0) + runs(shard, workflow).get("failed", 0) >= count)
+    await until_true(
+        lambda: runs(shard, workflow).get("completed", 0) + runs(shard, workflow).get("failed", 0) >= count
+    )
 
 
 async def test_runs_and_steps_are_counted_exactly(store: Store, shard: Shard) -> None:
@@ -86,7 +88,12 @@ async def test_retries_failures_and_skips_are_told_apart(store: Store, shard: Sh
     retry = {"max_attempts": 3, "strategy": "fixed", "initial_delay": "10ms"}
     again = chain("again", 1, retry=retry)
     again["steps"].append(
-        {"id": "s1", "task": "again.more", "depends_on": ["s0"], "skip_if": {"step_id": "s0", "field": "n", "op": "==", "value": 1}}
+        {
+            "id": "s1",
+            "task": "again.more",
+            "depends_on": ["s0"],
+            "skip_if": {"step_id": "s0", "field": "n", "op": "==", "value": 1},
+        }
     )
     async with echo(store, "again.echo", second_time), echo(store, "never.echo", never):
         await ended(store, await start(store, again, b'{"n":1}'))
@@ -109,7 +116,9 @@ async def test_runs_steps_and_waits_are_timed_by_what_their_events_say(store: St
     run_id = await start(store, chain("timed", 2))
     for step_id, begun, done in (("s0", 10.0, 10.25), ("s1", 13.0, 13.5)):
         await store.history.append(StepStarted(run_id=run_id, step_id=step_id, timestamp=rfc3339(AT + begun)))
-        await store.history.append(StepCompleted(run_id=run_id, step_id=step_id, timestamp=rfc3339(AT + done), payload=Raw(b"1")))
+        await store.history.append(
+            StepCompleted(run_id=run_id, step_id=step_id, timestamp=rfc3339(AT + done), payload=Raw(b"1"))
+        )
     await ended(store, run_id)
     await all_counted(shard, "timed", 1)
     assert (2, 0.75) == durations(shard, "penstock_step_duration_seconds", "timed.echo")
@@ -145,7 +154,9 @@ async def test_a_retried_step_waits_once_and_every_execution_is_timed(store: Sto
         ("2026-11-22T06:03:46", "2026-11-22T06:03:46Z", 0.0),
     ],
 )
-def test_the_time_between_two_moments_is_never_negative_and_never_an_error(begin: str, end: str, expected: float) -> None:
+def test_the_time_between_two_moments_is_never_negative_and_never_an_error(
+    begin: str, end: str, expected: float
+) -> None:
     assert expected == pytest.approx(seconds(begin, end))
 
 
@@ -174,7 +185,9 @@ async def test_events_that_find_their_run_out_of_memory_are_counted(store: Store
     assert {"started": 1, "completed": 1} == steps(shard, "away.echo")
 
 
-async def test_an_actor_that_starts_over_counts_nothing_twice(store: Store, shard: Shard, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_actor_that_starts_over_counts_nothing_twice(
+    store: Store, shard: Shard, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """An error after the fold makes the actor come back from the log, and fold the same events again."""
     failures = Counter[str]()
     settle = RunActor._settle
@@ -232,7 +245,12 @@ async def test_spans_are_made_of_a_traced_run_and_of_no_other(store: Store, brok
     assert {run_id} == {span.trace_id for span in (first, second, run)}
     assert {run.span_id} == {first.parent_span_id, second.parent_span_id}
     assert run.parent_span_id is None
-    assert run.start_time_unix_nano <= first.start_time_unix_nano <= first.end_time_unix_nano <= second.start_time_unix_nano
+    assert (
+        run.start_time_unix_nano
+        <= first.start_time_unix_nano
+        <= first.end_time_unix_nano
+        <= second.start_time_unix_nano
+    )
     async with opened(broker_settings) as untraced, echo(store, "traced.echo"):
         await ended(store, await start(store, chain("traced", 2)))
         await all_counted(untraced, "traced", 1)

@@ -27,8 +27,11 @@ authorization {{ users: [
 ASKED = ("INFO", "RESET", "MSG.NEXT")
 
 
-async def test_a_partition_goes_on_by_another_consumer_when_its_own_stays_mute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As in a cluster that leaves a consumer without a leader: nothing that is asked of it is answered, and all else is."""
+async def test_a_partition_goes_on_by_another_consumer_when_its_own_stays_mute(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in a cluster that leaves a consumer without a leader: nothing that is asked of it is answered, and all else
+    is."""
     monkeypatch.setattr(ownership, "CONSUMER_SILENT_S", 0.5)
     with server(tmp_path, USERS.format(denied="")) as broker:
         await until_true(lambda: broker.listens)
@@ -36,10 +39,16 @@ async def test_a_partition_goes_on_by_another_consumer_when_its_own_stays_mute(t
         async with open_store(settings, "test") as store:
             await provision(store.broker, settings)
             as_shard = BrokerSettings(url=broker.url, user="shard", password="shard")
-            async with open_store(as_shard, "shard") as own, open_shard(own, new_member("a")) as shard, echo(store, "mute.echo") as worker:
+            async with (
+                open_store(as_shard, "shard") as own,
+                open_shard(own, new_member("a")) as shard,
+                echo(store, "mute.echo") as worker,
+            ):
                 first = await ended(store, await start(store, chain("mute")))
                 before = await claim(store, first.run_id)
-                broker.configure(USERS.format(denied=", ".join(f'"$JS.API.CONSUMER.{verb}.*.{before.consumer}"' for verb in ASKED)))
+                broker.configure(
+                    USERS.format(denied=", ".join(f'"$JS.API.CONSUMER.{verb}.*.{before.consumer}"' for verb in ASKED))
+                )
                 broker.kill()
                 broker.start()
                 await until_true(lambda: broker.listens and store.broker.connected)

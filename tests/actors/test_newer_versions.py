@@ -1,4 +1,5 @@
-"""Two versions at once, as in a rolling upgrade: what only the newer one can read waits for it, and nothing else does."""
+"""Two versions at once, as in a rolling upgrade: what only the newer one can read waits for it, and nothing else
+does."""
 
 from __future__ import annotations
 
@@ -68,7 +69,9 @@ async def test_a_run_with_an_event_of_a_newer_version_waits_and_goes_on_when_tha
             assert RunStatus.COMPLETED is (await ended(store, run_id)).status
 
 
-async def test_an_engine_that_is_upgraded_takes_up_what_its_former_version_left(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_engine_that_is_upgraded_takes_up_what_its_former_version_left(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async with open_shard(store, new_member("shard")):
         run_id = await start(store, chain("left", 2))
         await append_newer(store, run_id)
@@ -79,7 +82,9 @@ async def test_an_engine_that_is_upgraded_takes_up_what_its_former_version_left(
     assert [] == await dead(store, run_id)
 
 
-async def test_a_run_whose_definition_needs_a_newer_version_waits_for_it(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_run_whose_definition_needs_a_newer_version_waits_for_it(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
     definition, digest = await register(store, chain("later", 1))
     key = names.definition_key("later", digest)
     bucket = store.bucket(names.DEFINITIONS)

@@ -1,4 +1,5 @@
-"""Who owns the partitions: shards come, leave, die, fall silent and wake up, and every run has one owner that gets on with it."""
+"""Who owns the partitions: shards come, leave, die, fall silent and wake up, and every run has one owner that gets on
+with it."""
 
 from __future__ import annotations
 
@@ -59,7 +60,9 @@ async def share(*shards: Shard) -> None:
     await until_true(shared)
 
 
-async def test_a_shard_that_joins_gets_its_share_and_gives_it_back_when_it_leaves(store: Store, broker_settings: BrokerSettings) -> None:
+async def test_a_shard_that_joins_gets_its_share_and_gives_it_back_when_it_leaves(
+    store: Store, broker_settings: BrokerSettings
+) -> None:
     definition, digest = await register(store, chain("moving"))
     async with echo(store, "moving.echo") as worker, opened(broker_settings, "a") as one:
         assert ALL == one.partitions
@@ -85,7 +88,9 @@ async def test_timers_in_memory_move_with_their_runs(store: Store, broker_settin
 
 
 async def tasks_queued(store: Store, run_ids: Sequence[str]) -> bool:
-    found = await store.reader.last(names.TASKS, [names.task_subject(f"due-{n}.echo", run_id) for n, run_id in enumerate(run_ids)])
+    found = await store.reader.last(
+        names.TASKS, [names.task_subject(f"due-{n}.echo", run_id) for n, run_id in enumerate(run_ids)]
+    )
     return len(found) == len(run_ids)
 
 
@@ -115,7 +120,9 @@ async def test_the_runs_of_a_shard_that_is_cut_off_go_on_at_another_and_what_it_
     assert {1} == {step.attempts for run in runs for step in run.steps.values()}
 
 
-async def test_a_shard_that_was_taken_for_dead_notices_and_changes_nothing_more(store: Store, broker_settings: BrokerSettings) -> None:
+async def test_a_shard_that_was_taken_for_dead_notices_and_changes_nothing_more(
+    store: Store, broker_settings: BrokerSettings
+) -> None:
     async def only_start(worker: Echo, task: TaskPayload) -> None:
         await worker.started(task)
 
@@ -140,10 +147,14 @@ async def test_a_shard_that_was_taken_for_dead_notices_and_changes_nothing_more(
         assert 1 == worker.seen.total()
         assert await store.runs.get(run_id) == before
         async with opened(broker_settings, "a"):
-            await until_true(lambda: worker.seen.total() == 2)  # now the second step is dispatched, for there is an owner
+            await until_true(
+                lambda: worker.seen.total() == 2
+            )  # now the second step is dispatched, for there is an owner
 
 
-async def test_a_drained_engine_owns_nothing_and_takes_nothing_more(store: Store, broker_settings: BrokerSettings) -> None:
+async def test_a_drained_engine_owns_nothing_and_takes_nothing_more(
+    store: Store, broker_settings: BrokerSettings
+) -> None:
     here, there = (replace(new_member(name, engine=name), host=name) for name in ("a", "b"))
     async with opened(broker_settings, here) as one:
         with pytest.raises(Conflict, match="no other engine to take over what a owns"):
@@ -168,7 +179,10 @@ async def test_the_consumer_of_a_former_owner_is_gone_and_with_it_its_requests_a
 ) -> None:
     async with opened(broker_settings, "a"):
         before = (await store.owners.read()).claims
-        async with open_store(broker_settings, "stranger") as own, open_shard(own, new_member("a")):  # it takes the place, unasked
+        async with (
+            open_store(broker_settings, "stranger") as own,
+            open_shard(own, new_member("a")),
+        ):  # it takes the place, unasked
             after = (await store.owners.read()).claims
             listed = await store.broker.api(f"CONSUMER.NAMES.{names.HISTORY}", {"offset": 0})
     assert {claimed.claim.consumer for claimed in after.values()} == set(listed["consumers"])
@@ -197,7 +211,9 @@ async def test_a_timer_that_a_later_owner_has_set_is_neither_replaced_nor_withdr
     assert theirs == await store.reader.one(names.HISTORY, subject)
 
 
-async def test_a_timer_that_stands_still_on_its_way_does_not_replace_a_later_owners(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_timer_that_stands_still_on_its_way_does_not_replace_a_later_owners(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
     run_id = verbs.new_run_id()
     subject, partition = names.schedule_subject(run_id, "slow"), names.partition(run_id)
     headers = {names.SCHEDULE: "@at 2126-01-01T00:00:00Z", names.SCHEDULE_TARGET: names.history_subject(run_id)}
@@ -221,7 +237,9 @@ async def test_a_timer_that_stands_still_on_its_way_does_not_replace_a_later_own
     assert b"theirs" == found.data
 
 
-async def test_tasks_that_a_later_owner_has_queued_are_not_withdrawn(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_tasks_that_a_later_owner_has_queued_are_not_withdrawn(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
     run_id = verbs.new_run_id()
     subject = names.task_subject("spared.echo", run_id)
     await store.publisher.send(subject, b"ours")

@@ -1,4 +1,5 @@
-"""What one run cannot digest stays its own trouble: it is kept as a dead letter, and the other runs of its partition go on."""
+"""What one run cannot digest stays its own trouble: it is kept as a dead letter, and the other runs of its partition go
+on."""
 
 from __future__ import annotations
 
@@ -120,7 +121,9 @@ async def test_a_dead_letter_that_is_refused_is_kept_once_it_is_not(store: Store
     await until_true(lambda: not lane.burials)
 
 
-async def test_an_event_that_leaves_no_room_for_a_letters_headers_is_kept_without_its_end(store: Store, shard: Shard) -> None:
+async def test_an_event_that_leaves_no_room_for_a_letters_headers_is_kept_without_its_end(
+    store: Store, shard: Shard
+) -> None:
     run_id = await start(store, chain("whole", 1))
     body = b"[" + b" " * (store.broker.max_payload - 100)
     await store.broker.request(names.history_subject(run_id), body)
@@ -174,7 +177,11 @@ async def test_a_run_without_its_definition_stands_still_and_the_others_go_on(
         await bucket.delete(names.definition_key(name, digest))
     else:
         await bucket.put(names.definition_key(name, digest), left)
-    async with open_store(broker_settings, "second") as own, open_shard(own, new_member("shard")), echo(own, f"{name}.echo"):
+    async with (
+        open_store(broker_settings, "second") as own,
+        open_shard(own, new_member("shard")),
+        echo(own, f"{name}.echo"),
+    ):
         letters = await buried(store, run_id, 2)
         other = await start(own, chain(f"{name}.other", 1))
         async with echo(own, f"{name}.other.echo"):
@@ -185,7 +192,9 @@ async def test_a_run_without_its_definition_stands_still_and_the_others_go_on(
     assert listed == {run_id: RunStatus.RUNNING, other: RunStatus.COMPLETED}
 
 
-async def test_a_failed_run_without_its_definition_cannot_go_on_and_says_so(store: Store, broker_settings: BrokerSettings) -> None:
+async def test_a_failed_run_without_its_definition_cannot_go_on_and_says_so(
+    store: Store, broker_settings: BrokerSettings
+) -> None:
     async with open_store(broker_settings, "first") as own, open_shard(own, new_member("shard")):
         run_id = await start(own, {**chain("late", 1), "timeout": "10ms"})
         await ended(own, run_id)

@@ -122,7 +122,9 @@ async def test_a_run_of_a_thousand_tasks_leaves_the_publisher_no_fuller_than_it_
     assert 50 <= most <= 60  # the rest is for a snapshot and the like, which do not wait
 
 
-async def test_a_backlog_is_read_few_runs_at_a_time(store: Store, broker_settings: BrokerSettings, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_backlog_is_read_few_runs_at_a_time(
+    store: Store, broker_settings: BrokerSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """All at once they would all be answered late, and the shard would lose its lease over it."""
     monkeypatch.setattr(shards, "LOADS_AT_ONCE", 5)
     now = most = 0
@@ -139,7 +141,11 @@ async def test_a_backlog_is_read_few_runs_at_a_time(store: Store, broker_setting
     monkeypatch.setattr(run_actor, "load", counted)
     definition, digest = await register(store, chain("behind", 1))
     run_ids = await verbs.start_all(store, definition, digest, [Raw(b"1")] * 500)
-    async with open_store(broker_settings, "late") as own, open_shard(own, new_member("late")), echo(own, "behind.echo"):
+    async with (
+        open_store(broker_settings, "late") as own,
+        open_shard(own, new_member("late")),
+        echo(own, "behind.echo"),
+    ):
         runs = [await ended(store, run_id) for run_id in run_ids]
     assert {run.status for run in runs} == {RunStatus.COMPLETED}
     assert most == 5

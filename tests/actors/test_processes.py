@@ -30,7 +30,9 @@ _main(Settings(), "services", os.getppid(), work)
 @pytest.mark.parametrize("body", [ALONE, TOGETHER])
 def test_a_process_that_gives_up_says_why_in_one_line(body: str) -> None:
     """Also one with several jobs, whose errors come in a group."""
-    ran = subprocess.run([sys.executable, "-c", PROGRAM.format(body=body)], capture_output=True, text=True, timeout=30, check=False)
+    ran = subprocess.run(
+        [sys.executable, "-c", PROGRAM.format(body=body)], capture_output=True, text=True, timeout=30, check=False
+    )
 
     (line,) = (ran.stdout + ran.stderr).splitlines()
     assert 1 == ran.returncode
@@ -40,7 +42,9 @@ def test_a_process_that_gives_up_says_why_in_one_line(body: str) -> None:
 
 def test_a_mistake_in_the_program_keeps_its_traceback() -> None:
     body = "raise ZeroDivisionError"
-    ran = subprocess.run([sys.executable, "-c", PROGRAM.format(body=body)], capture_output=True, text=True, timeout=30, check=False)
+    ran = subprocess.run(
+        [sys.executable, "-c", PROGRAM.format(body=body)], capture_output=True, text=True, timeout=30, check=False
+    )
 
     assert 0 != ran.returncode
     assert "Traceback" in ran.stderr

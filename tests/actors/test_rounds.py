@@ -14,8 +14,12 @@ from penstock.engine.errors import Unavailable
 WAIT_S = 5.0
 
 
-@pytest.mark.parametrize("error", [sqlite3.OperationalError("disk I/O error"), OSError("no space left"), Unavailable("away")])
-async def test_an_error_ends_its_round_and_the_next_one_comes(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "error", [sqlite3.OperationalError("disk I/O error"), OSError("no space left"), Unavailable("away")]
+)
+async def test_an_error_ends_its_round_and_the_next_one_comes(
+    error: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(rounds, "SHARE_MAX", 1.0)
     FAILURES.clear()
     second = asyncio.Event()

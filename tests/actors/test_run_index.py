@@ -100,7 +100,9 @@ async def running(coroutine: Awaitable[object]) -> AsyncIterator[asyncio.Task[No
 
 
 def started(run_id: str, workflow: str, timestamp: str = NOON) -> WorkflowStarted:
-    return WorkflowStarted(run_id=run_id, timestamp=timestamp, payload=Started(workflow=workflow, version="1", digest="d"))
+    return WorkflowStarted(
+        run_id=run_id, timestamp=timestamp, payload=Started(workflow=workflow, version="1", digest="d")
+    )
 
 
 def scheduled(run_id: str, workflow: str, timestamp: str = NOON) -> WorkflowScheduled:
@@ -155,14 +157,22 @@ class TestLists:
         await seen(index, store)
         assert run_ids[::-1] == index.query(workflow).run_ids
 
-    async def test_runs_of_one_instant_come_by_run_id(self, store: Store, index: RunIndex, followed: None, workflow: str) -> None:
+    async def test_runs_of_one_instant_come_by_run_id(
+        self, store: Store, index: RunIndex, followed: None, workflow: str
+    ) -> None:
         await append(store, *(started(f"{workflow}-{end}", workflow) for end in "bca"))
         await seen(index, store)
         assert [f"{workflow}-{end}" for end in "cba"] == index.query(workflow).run_ids
 
-    async def test_the_instant_counts_not_its_text(self, store: Store, index: RunIndex, followed: None, workflow: str) -> None:
+    async def test_the_instant_counts_not_its_text(
+        self, store: Store, index: RunIndex, followed: None, workflow: str
+    ) -> None:
         late, early = uuid7().hex, uuid7().hex
-        await append(store, started(late, workflow, "2026-01-01T11:30:00Z"), started(early, workflow, "2026-01-01T12:00:00+01:00"))
+        await append(
+            store,
+            started(late, workflow, "2026-01-01T11:30:00Z"),
+            started(early, workflow, "2026-01-01T12:00:00+01:00"),
+        )
         await seen(index, store)
         assert [late, early] == index.query(workflow).run_ids
         assert [late] == index.query(workflow, after="2026-01-01T12:30:00+01:00").run_ids
@@ -176,7 +186,9 @@ class TestLists:
         near = [time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(now + offset_s)) for offset_s in (-60, 60)]
         assert 1 == len(index.query(workflow, after=near[0], before=near[1]).run_ids)
 
-    async def test_pages_together_are_the_whole_list(self, store: Store, index: RunIndex, followed: None, workflow: str) -> None:
+    async def test_pages_together_are_the_whole_list(
+        self, store: Store, index: RunIndex, followed: None, workflow: str
+    ) -> None:
         run_ids = await start_many(store, workflow, 7)
         await append(store, *(WorkflowCompleted(run_id=run_id) for run_id in run_ids[::2]))
         await seen(index, store)
@@ -184,7 +196,9 @@ class TestLists:
         assert run_ids[::-1] == [run_id for page in pages for run_id in page]
         assert [3, 3, 1] == [len(page) for page in pages]
 
-    async def test_a_full_last_page_has_no_next(self, store: Store, index: RunIndex, followed: None, workflow: str) -> None:
+    async def test_a_full_last_page_has_no_next(
+        self, store: Store, index: RunIndex, followed: None, workflow: str
+    ) -> None:
         await start_many(store, workflow, 2)
         await seen(index, store)
         assert index.query(workflow, limit=2).next is None
@@ -199,7 +213,9 @@ class TestLists:
         await seen(index, store)
         assert run_ids[1::-1] == index.query(workflow, limit=2, cursor=first.next).run_ids
 
-    async def test_filters_narrow_by_workflow_status_and_age(self, store: Store, index: RunIndex, followed: None, workflow: str) -> None:
+    async def test_filters_narrow_by_workflow_status_and_age(
+        self, store: Store, index: RunIndex, followed: None, workflow: str
+    ) -> None:
         run_ids = await start_many(store, workflow, 4)
         await append(store, WorkflowCompleted(run_id=run_ids[1]), WorkflowFailed(run_id=run_ids[2]))
         await seen(index, store)
@@ -210,12 +226,16 @@ class TestLists:
         within = index.query(workflow, after="2026-01-01T12:00:01Z", before="2026-01-01T12:00:02Z")
         assert [run_ids[2], run_ids[1]] == within.run_ids
 
-    async def test_without_a_workflow_all_are_listed(self, store: Store, index: RunIndex, followed: None, workflow: str) -> None:
+    async def test_without_a_workflow_all_are_listed(
+        self, store: Store, index: RunIndex, followed: None, workflow: str
+    ) -> None:
         await append(store, started(f"{workflow}-1", workflow), started(f"{workflow}-2", f"{workflow}-other"))
         await seen(index, store)
         assert {f"{workflow}-1", f"{workflow}-2"} <= set(index.query(limit=10_000).run_ids)
 
-    async def test_count_tells_how_many_runs_are_in_each_status(self, store: Store, index: RunIndex, followed: None, workflow: str) -> None:
+    async def test_count_tells_how_many_runs_are_in_each_status(
+        self, store: Store, index: RunIndex, followed: None, workflow: str
+    ) -> None:
         run_ids = await start_many(store, workflow, 3)
         await seen(index, store)
         assert {"running": 3} == index.count(workflow)
@@ -240,18 +260,28 @@ class TestStatus:
     async def test_an_end_is_final(self, store: Store, index: RunIndex, followed: None, workflow: str) -> None:
         run_id = uuid7().hex
         await append(store, started(run_id, workflow), WorkflowCancelled(run_id=run_id))
-        await append(store, WorkflowCompleted(run_id=run_id), WorkflowFailed(run_id=run_id), scheduled(run_id, workflow))
-        await publish(store, run_id, b'{"type":"workflow.started","run_id":"x","payload":{"workflow":"w","version":"1","digest":"d"}}')
+        await append(
+            store, WorkflowCompleted(run_id=run_id), WorkflowFailed(run_id=run_id), scheduled(run_id, workflow)
+        )
+        await publish(
+            store,
+            run_id,
+            b'{"type":"workflow.started","run_id":"x","payload":{"workflow":"w","version":"1","digest":"d"}}',
+        )
         await seen(index, store)
         assert {"cancelled": 1} == index.count(workflow)
 
-    async def test_a_failed_run_that_is_resumed_runs_again(self, store: Store, index: RunIndex, followed: None, workflow: str) -> None:
+    async def test_a_failed_run_that_is_resumed_runs_again(
+        self, store: Store, index: RunIndex, followed: None, workflow: str
+    ) -> None:
         run_id = uuid7().hex
         await append(store, started(run_id, workflow), WorkflowFailed(run_id=run_id), WorkflowResumed(run_id=run_id))
         await seen(index, store)
         assert {"running": 1} == index.count(workflow)
 
-    async def test_a_scheduled_run_keeps_its_age_when_it_starts(self, store: Store, index: RunIndex, followed: None, workflow: str) -> None:
+    async def test_a_scheduled_run_keeps_its_age_when_it_starts(
+        self, store: Store, index: RunIndex, followed: None, workflow: str
+    ) -> None:
         run_id = uuid7().hex
         await append(store, scheduled(run_id, workflow))
         await seen(index, store)
@@ -271,7 +301,9 @@ class TestStatus:
     ) -> None:
         run_id = uuid7().hex
         payload = b'{"digest": "d", "version": "1", "workflow": "%s"}' % workflow.encode()
-        await publish(store, run_id, b'{ "run_id": "%s", "payload": %s, "type": "workflow.started" }' % (run_id.encode(), payload))
+        await publish(
+            store, run_id, b'{ "run_id": "%s", "payload": %s, "type": "workflow.started" }' % (run_id.encode(), payload)
+        )
         await publish(store, run_id, b'\n{"type" : "workflow\\u002ecompleted", "run_id": "%s"}' % run_id.encode())
         await seen(index, store)
         assert [run_id] == index.query(workflow, frozenset({"completed"})).run_ids
@@ -281,34 +313,52 @@ class TestStatus:
     ) -> None:
         run_id = uuid7().hex
         await append(store, started(run_id, workflow))
-        for body in (b"", b"{", b'{"type":"workflow.started"}', b'{"type":"workflow.unknown","run_id":"x"}', b"\xff\x00"):
+        for body in (
+            b"",
+            b"{",
+            b'{"type":"workflow.started"}',
+            b'{"type":"workflow.unknown","run_id":"x"}',
+            b"\xff\x00",
+        ):
             await publish(store, run_id, body)
         await append(store, WorkflowCompleted(run_id=run_id))
         await seen(index, store)
         assert {"completed": 1} == index.count(workflow)
 
     def test_only_rows_that_change_are_written(self) -> None:
-        changes = [Change("a", WorkflowCompleted, 1), Change("b", WorkflowStarted, 2, "w", 1), Change("b", WorkflowStarted, 3, "v", 2)]
+        changes = [
+            Change("a", WorkflowCompleted, 1),
+            Change("b", WorkflowStarted, 2, "w", 1),
+            Change("b", WorkflowStarted, 3, "v", 2),
+        ]
         assert [Row("b", "w", RunStatus.RUNNING, 1, told=2, confirmed=2)] == list(fold({}, changes).values())
 
-    @pytest.mark.parametrize(("text", "expected"), [("1970-01-01T00:00:00.0000019Z", 2), ("1969-12-31T23:59:59Z", -1_000_000), ("", None)])
+    @pytest.mark.parametrize(
+        ("text", "expected"), [("1970-01-01T00:00:00.0000019Z", 2), ("1969-12-31T23:59:59Z", -1_000_000), ("", None)]
+    )
     def test_instants_are_whole_microseconds(self, text: str, expected: int | None) -> None:
         assert expected == instant_us(text)
 
 
 class TestKeepingUp:
-    async def test_a_reader_that_waited_sees_what_was_written(self, store: Store, index: RunIndex, followed: None, workflow: str) -> None:
+    async def test_a_reader_that_waited_sees_what_was_written(
+        self, store: Store, index: RunIndex, followed: None, workflow: str
+    ) -> None:
         for number in range(20):
             await index.caught_up(await append(store, started(f"{workflow}-{number}", workflow)), SECONDS)
             assert {"running": number + 1} == index.count(workflow)
 
-    async def test_trailing_timers_are_passed(self, store: Store, index: RunIndex, followed: None, workflow: str) -> None:
+    async def test_trailing_timers_are_passed(
+        self, store: Store, index: RunIndex, followed: None, workflow: str
+    ) -> None:
         await append(store, started(workflow, workflow))
         await schedule(store, workflow)
         await seen(index, store)
         assert [workflow] == index.query(workflow).run_ids
 
-    async def test_removed_messages_at_the_end_are_passed(self, store: Store, index: RunIndex, followed: None, workflow: str) -> None:
+    async def test_removed_messages_at_the_end_are_passed(
+        self, store: Store, index: RunIndex, followed: None, workflow: str
+    ) -> None:
         await append(store, started(workflow, workflow))
         subject = await schedule(store, workflow)
         await store.broker.api(f"STREAM.PURGE.{names.HISTORY}", {"filter": subject})
@@ -321,7 +371,9 @@ class TestKeepingUp:
         assert not await index.caught_up(last + 7, 0.05)
         assert last == index.progress().seq
 
-    async def test_a_reader_may_be_there_before_the_file(self, store: Store, index: RunIndex, path: Path, workflow: str) -> None:
+    async def test_a_reader_may_be_there_before_the_file(
+        self, store: Store, index: RunIndex, path: Path, workflow: str
+    ) -> None:
         await append(store, started(workflow, workflow))
         assert not index.alive()
         with pytest.raises(Unavailable, match="not there yet"):
@@ -330,7 +382,9 @@ class TestKeepingUp:
             await asyncio.wait_for(asyncio.shield(waiting), SECONDS)
             assert [workflow] == index.query(workflow).run_ids
 
-    async def test_the_index_is_alive_as_long_as_somebody_follows(self, store: Store, index: RunIndex, path: Path) -> None:
+    async def test_the_index_is_alive_as_long_as_somebody_follows(
+        self, store: Store, index: RunIndex, path: Path
+    ) -> None:
         async with running(follow(store, path, load_many)):
             await until(index.alive)
         with IndexFileAt(path) as file:
@@ -354,7 +408,9 @@ class TestKeepingUp:
             await seen(index, store)
         assert {"running": 50} == index.count(workflow)
 
-    async def test_a_new_follower_goes_on_where_the_last_one_ended(self, store: Store, index: RunIndex, path: Path, workflow: str) -> None:
+    async def test_a_new_follower_goes_on_where_the_last_one_ended(
+        self, store: Store, index: RunIndex, path: Path, workflow: str
+    ) -> None:
         async with running(follow(store, path, load_many)):
             await append(store, started(f"{workflow}-1", workflow))
             await seen(index, store)
@@ -372,7 +428,9 @@ class TestOneFollower:
         with pytest.raises(Conflict, match="another process keeps the run index"):
             await follow(store, path, load_many)
 
-    async def test_a_follower_takes_over_when_the_holder_dies(self, store: Store, index: RunIndex, path: Path, workflow: str) -> None:
+    async def test_a_follower_takes_over_when_the_holder_dies(
+        self, store: Store, index: RunIndex, path: Path, workflow: str
+    ) -> None:
         await append(store, started(workflow, workflow))
         with lock_holder(path) as holder:
             async with running(follow_when_free(store, path, load_many, retry_s=0.02)):
@@ -399,7 +457,9 @@ class TestOneFollower:
 
 
 class TestRebuilding:
-    async def test_a_deleted_file_is_made_anew(self, store: Store, index: RunIndex, path: Path, followed: None, workflow: str) -> None:
+    async def test_a_deleted_file_is_made_anew(
+        self, store: Store, index: RunIndex, path: Path, followed: None, workflow: str
+    ) -> None:
         await append(store, started(workflow, workflow))
         await seen(index, store)
         delete(path)
@@ -430,7 +490,9 @@ class TestRebuilding:
             await seen(index, store)
         assert [workflow] == index.query(workflow).run_ids
 
-    async def test_a_file_of_another_version_is_made_anew(self, store: Store, index: RunIndex, path: Path, workflow: str) -> None:
+    async def test_a_file_of_another_version_is_made_anew(
+        self, store: Store, index: RunIndex, path: Path, workflow: str
+    ) -> None:
         tip = await store.history.tip()
         prepare(path, tip.created)
         with IndexFileAt(path) as file:
@@ -453,15 +515,21 @@ class TestRebuilding:
                 await append(store, started("new", "w"))
                 await until(lambda: index.alive() and shown(index) == ["new"])
 
-    async def test_a_log_that_lost_its_end_makes_another_index(self, store: Store, index: RunIndex, path: Path, workflow: str) -> None:
+    async def test_a_log_that_lost_its_end_makes_another_index(
+        self, store: Store, index: RunIndex, path: Path, workflow: str
+    ) -> None:
         tip = await store.history.tip()
         prepare(path, tip.created)
         with IndexFileAt(path) as file:
-            file.write([Change(workflow, WorkflowStarted, tip.seq, workflow, 1)], Progress(tip.seq + 1000, beat=time.time()))
+            file.write(
+                [Change(workflow, WorkflowStarted, tip.seq, workflow, 1)], Progress(tip.seq + 1000, beat=time.time())
+            )
         async with running(follow(store, path, load_many)):
             await until(lambda: index.alive() and not index.count(workflow))
 
-    async def test_it_survives_a_restart_of_the_broker(self, restartable: OwnBroker, index: RunIndex, path: Path) -> None:
+    async def test_it_survives_a_restart_of_the_broker(
+        self, restartable: OwnBroker, index: RunIndex, path: Path
+    ) -> None:
         async with open_store(restartable.settings, "test") as store:
             await provision(store.broker, restartable.settings)
             async with running(follow(store, path, load_many)):

@@ -101,7 +101,9 @@ async def test_an_event_of_a_partition_that_was_given_up_is_the_next_owners_busi
         shard.is_repeat(delivery)
 
 
-async def test_failing_step_is_tried_again_and_then_dead_lettered_before_the_run_fails(store: Store, shard: Shard) -> None:
+async def test_failing_step_is_tried_again_and_then_dead_lettered_before_the_run_fails(
+    store: Store, shard: Shard
+) -> None:
     async def fail(worker: Echo, task: TaskPayload) -> None:
         await worker.fail(task, f"no luck {task.attempt}")
 
@@ -163,7 +165,11 @@ async def test_cancel_takes_queued_tasks_back_and_late_completion_is_ignored(sto
 
 async def test_malformed_event_is_buried_and_stops_nothing(store: Store, shard: Shard) -> None:
     run_id = await start(store, chain("odd", 1))
-    for body in (b"not json", b'{"type":"step.exploded","run_id":"x"}', b'{"type":"step.completed","run_id":"other","step_id":"s0"}'):
+    for body in (
+        b"not json",
+        b'{"type":"step.exploded","run_id":"x"}',
+        b'{"type":"step.completed","run_id":"other","step_id":"s0"}',
+    ):
         await store.publisher.send(names.history_subject(run_id), body)
     async with echo(store, "odd.echo"):
         run = await ended(store, run_id)
@@ -199,7 +205,9 @@ async def ended_or_moved(worker: Echo, tasks: int) -> None:
     await until_true(lambda: worker.seen.total() >= tasks)
 
 
-async def test_timer_in_memory_of_a_killed_shard_fires_with_the_next_one(store: Store, broker_settings: BrokerSettings) -> None:
+async def test_timer_in_memory_of_a_killed_shard_fires_with_the_next_one(
+    store: Store, broker_settings: BrokerSettings
+) -> None:
     async def only_start(worker: Echo, task: TaskPayload) -> None:
         await worker.started(task)
 
@@ -237,12 +245,17 @@ async def test_peaceful_end_leaves_nothing_to_repeat(store: Store, broker_settin
     assert fold(loaded.workflow, loaded.run, []) == loaded.run  # type: ignore[arg-type]
 
 
-async def test_run_whose_step_input_is_too_large_for_the_broker_fails_with_that_text(store: Store, shard: Shard) -> None:
+async def test_run_whose_step_input_is_too_large_for_the_broker_fails_with_that_text(
+    store: Store, shard: Shard
+) -> None:
     async def big(worker: Echo, task: TaskPayload) -> None:
         await worker.complete(task, b'"' + b"x" * 1_000_000 + b'"')
 
     wide = [{"id": f"w{n}", "task": "wide.echo"} for n in range(9)]
-    document = {"name": "wide", "steps": [*wide, {"id": "all", "task": "wide.all", "depends_on": [step["id"] for step in wide]}]}
+    document = {
+        "name": "wide",
+        "steps": [*wide, {"id": "all", "task": "wide.all", "depends_on": [step["id"] for step in wide]}],
+    }
     async with echo(store, "wide.echo", big):
         run = await ended(store, await start(store, document))
     assert run.status is RunStatus.FAILED
@@ -251,7 +264,9 @@ async def test_run_whose_step_input_is_too_large_for_the_broker_fails_with_that_
     assert run.error == f'the run cannot go on: step "all" cannot be given its input: {too_large}'
 
 
-async def test_a_start_that_comes_after_the_cancellation_of_a_scheduled_run_moves_nothing(store: Store, shard: Shard) -> None:
+async def test_a_start_that_comes_after_the_cancellation_of_a_scheduled_run_moves_nothing(
+    store: Store, shard: Shard
+) -> None:
     """On a cluster it may have been on its way. The run is young, and its actor is gone already."""
     definition, digest = await register(store, chain("taken"))
     at = datetime.now(UTC) + timedelta(seconds=SCHEDULE_AHEAD_MIN_S)

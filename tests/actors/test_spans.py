@@ -13,7 +13,16 @@ from penstock.broker.streams.telemetry import Span
 from penstock.engine.definition.definitions import digest, to_json
 from penstock.engine.definition.validation import parse
 from penstock.engine.run.advance import advance
-from penstock.engine.run.events import Event, Failure, Record, StepCompleted, StepFailed, StepStarted, WorkflowCancelled, decode
+from penstock.engine.run.events import (
+    Event,
+    Failure,
+    Record,
+    StepCompleted,
+    StepFailed,
+    StepStarted,
+    WorkflowCancelled,
+    decode,
+)
 from penstock.engine.run.state import Run
 from penstock.engine.run.workflow import Workflow, compile_workflow
 from tests.support.world import chain
@@ -55,7 +64,9 @@ def test_a_step_lasts_from_its_start_to_its_end() -> None:
     (span,) = told(workflow(), started(), step(StepStarted, 1), step(StepCompleted, 3))
     assert (RUN, "step s0", "ok") == (span.trace_id, span.name, span.status)
     assert (1_700_000_001 * 10**9, 1_700_000_003 * 10**9) == (span.start_time_unix_nano, span.end_time_unix_nano)
-    assert ("w.echo", 1, "w1") == tuple(span.attributes[f"penstock.{name}"] for name in ("task", "attempt", "worker_id"))
+    assert ("w.echo", 1, "w1") == tuple(
+        span.attributes[f"penstock.{name}"] for name in ("task", "attempt", "worker_id")
+    )
 
 
 def test_each_attempt_has_a_span_of_its_own() -> None:
@@ -89,7 +100,8 @@ def test_a_step_may_name_a_parent_of_its_own() -> None:
 
 
 @pytest.mark.parametrize(
-    "header", ["", "x", "00-" + "0" * 32 + "-" + "d" * 16 + "-01", "00-" + "c" * 32 + "-" + "0" * 16 + "-01", CALLER.upper()]
+    "header",
+    ["", "x", "00-" + "0" * 32 + "-" + "d" * 16 + "-01", "00-" + "c" * 32 + "-" + "0" * 16 + "-01", CALLER.upper()],
 )
 def test_a_parent_that_is_none_is_ignored(header: str) -> None:
     (span,) = told(workflow(), started(header), step(StepStarted, 1), step(StepCompleted, 2))
@@ -106,9 +118,13 @@ def test_no_text_that_a_worker_may_send_breaks_a_span(began: str, ended: str, he
     assert span.start_time_unix_nano <= span.end_time_unix_nano
 
 
-@pytest.mark.parametrize("moment", ["0001-01-01T00:00:00+14:00", "9999-12-31T23:59:59-14:00", "2023-11-14", "2023-11-14T22:13:20"])
+@pytest.mark.parametrize(
+    "moment", ["0001-01-01T00:00:00+14:00", "9999-12-31T23:59:59-14:00", "2023-11-14", "2023-11-14T22:13:20"]
+)
 def test_moments_at_the_edge_break_nothing(moment: str) -> None:
-    (span,) = told(workflow(), started(), StepStarted(run_id=RUN, step_id="s0", timestamp=moment), step(StepCompleted, 2))
+    (span,) = told(
+        workflow(), started(), StepStarted(run_id=RUN, step_id="s0", timestamp=moment), step(StepCompleted, 2)
+    )
     assert span.start_time_unix_nano <= span.end_time_unix_nano
 
 

@@ -1,4 +1,5 @@
-"""Where the tasks of a sticky run go: to the worker that it is bound to only if that takes tasks of the type, which the broker knows."""
+"""Where the tasks of a sticky run go: to the worker that it is bound to only if that takes tasks of the type, which the
+broker knows."""
 
 from __future__ import annotations
 
@@ -49,7 +50,11 @@ async def bound(store: Store, name: str, sticky: str, worker: str, **more: Any) 
 async def consumer(store: Store, task: str, worker: str, name: str | None = None, subject: str | None = None) -> None:
     """The worker takes tasks of this type, whatever it calls the consumer."""
     name = name or names.sticky_consumer(task, worker)
-    config = {"durable_name": name, "ack_policy": "explicit", "filter_subject": subject or names.sticky_filter(task, worker)}
+    config = {
+        "durable_name": name,
+        "ack_policy": "explicit",
+        "filter_subject": subject or names.sticky_filter(task, worker),
+    }
     await store.broker.api(f"CONSUMER.CREATE.{names.STICKY}.{name}", {"stream_name": names.STICKY, "config": config})
 
 
@@ -70,7 +75,9 @@ async def test_a_soft_task_whose_worker_takes_none_of_its_type_goes_to_everyone_
 
 
 @pytest.mark.parametrize("name", [None, "mine", "wide"])
-async def test_a_task_goes_to_the_worker_that_takes_its_type_whatever_it_calls_its_consumer(store: Store, name: str | None) -> None:
+async def test_a_task_goes_to_the_worker_that_takes_its_type_whatever_it_calls_its_consumer(
+    store: Store, name: str | None
+) -> None:
     workflow = f"own-{name}"
     await consumer(store, f"{workflow}.b", f"w-{name}", name, f"sticky.*.*.w-{name}.*" if name == "wide" else None)
     run_id = await bound(store, workflow, "soft", f"w-{name}")
@@ -119,7 +126,9 @@ async def test_a_hard_task_waits_for_a_worker_that_is_away_or_about_to_come(stor
     assert [0, 0] == [await look.fail(at) for at in (0.0, 100.0)]
     await consumer(store, "away.a", "w-away")  # it comes: first this one
     assert 0 == await look.fail(200.0)
-    async with store.sticky_tasks.consume("away.b", "w-away", (taken := asyncio.Queue[Delivery]()).put_nowait, batch=1, room=lambda: 1):
+    async with store.sticky_tasks.consume(
+        "away.b", "w-away", (taken := asyncio.Queue[Delivery]()).put_nowait, batch=1, room=lambda: 1
+    ):
         assert 0 == await look.fail(200.0 + PATIENCE_S)
         delivery = await taken.get()
         await store.history.append(StepCompleted(run_id=run_id, step_id="b", attempt_number=1, worker_id="w-away"))

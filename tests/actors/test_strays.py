@@ -1,4 +1,5 @@
-"""Tasks of bound runs whose worker has gone: they are found, and go to whoever is free; those that are held are left alone."""
+"""Tasks of bound runs whose worker has gone: they are found, and go to whoever is free; those that are held are left
+alone."""
 
 from __future__ import annotations
 
@@ -49,7 +50,9 @@ async def begun(store: Store, name: str, sticky: str) -> tuple[str, Delivery]:
         "ack_wait": ACK_WAIT_S * 10**9,
         "filter_subject": names.sticky_filter(task, WORKER),
     }
-    await store.broker.api(f"CONSUMER.CREATE.{names.STICKY}.{consumer}", {"stream_name": names.STICKY, "config": config})
+    await store.broker.api(
+        f"CONSUMER.CREATE.{names.STICKY}.{consumer}", {"stream_name": names.STICKY, "config": config}
+    )
     await store.history.append(StepCompleted(run_id=run_id, step_id="s0", attempt_number=1, worker_id=WORKER))
     await until(lambda: store.reader.one(names.STICKY, names.sticky_subject(task, WORKER, run_id)))
     async with open_pull(store.broker, names.STICKY, consumer, queue.put_nowait, batch=1):

@@ -49,7 +49,10 @@ async def own(tmp_path: Path) -> AsyncIterator[Store]:
 
 
 async def logged(store: Store, process: str = "p") -> list[dict[str, object]]:
-    return [orjson.loads(one.data) for one in await store.reader.subject(names.TELEMETRY, names.telemetry_subject("log", process))]
+    return [
+        orjson.loads(one.data)
+        for one in await store.reader.subject(names.TELEMETRY, names.telemetry_subject("log", process))
+    ]
 
 
 async def reported(store: Store, process: str) -> list[dict[str, object]]:
@@ -128,7 +131,12 @@ async def test_secrets_are_hidden_wherever_they_stand(own: Store) -> None:
     reporter = Reporter(own, Numbers("p", own.meters), secrets)
     log = structlog.get_logger()
     for secret in sorted(secrets):
-        log.warning(f"refused {secret}", error=f"it was {secret}.", secret_of_a_trigger="unknown-to-settings", token="approval-token")
+        log.warning(
+            f"refused {secret}",
+            error=f"it was {secret}.",
+            secret_of_a_trigger="unknown-to-settings",
+            token="approval-token",
+        )
     log.warning("address", url="nats://user:hunter2@host:4222", note="see nats://a:hunter3@b,nats://c:hunter4@d")
     await reporter.write()
     await own.broker.flush()

@@ -61,7 +61,8 @@ async def test_a_shard_whose_clock_is_wrong_fires_when_it_is_time_and_needs_no_s
 async def test_what_was_due_before_a_shard_came_is_fired_by_it_at_once_whatever_its_clock_says(
     store: Store, broker_settings: BrokerSettings, monkeypatch: pytest.MonkeyPatch, ahead_s: float
 ) -> None:
-    """Its event is old when it is delivered. A shard that took it for new would wait for the whole time again, or have the broker wait."""
+    """Its event is old when it is delivered. A shard that took it for new would wait for the whole time again, or have
+    the broker wait."""
     run_id = await start(store, {**chain("overdue", 1), "timeout": "2500ms"})
     due = (await one(store, run_id, WorkflowStarted)).at + 2.5
 

@@ -49,7 +49,9 @@ async def workflow(store: Store, name: str, **more: object) -> str:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-async def test_each_occurrence_starts_one_run_in_one_of_two_engines(store: Store, broker_settings: BrokerSettings, kind: str) -> None:
+async def test_each_occurrence_starts_one_run_in_one_of_two_engines(
+    store: Store, broker_settings: BrokerSettings, kind: str
+) -> None:
     name = await workflow(store, f"two.{kind}")
     kept = await make(store, kind, name, **KINDS[kind])
     async with engine(broker_settings), engine(broker_settings):
@@ -62,7 +64,9 @@ async def test_each_occurrence_starts_one_run_in_one_of_two_engines(store: Store
 
 
 @pytest.mark.parametrize("kind", KINDS)
-async def test_what_comes_while_no_engine_is_there_waits(store: Store, broker_settings: BrokerSettings, kind: str) -> None:
+async def test_what_comes_while_no_engine_is_there_waits(
+    store: Store, broker_settings: BrokerSettings, kind: str
+) -> None:
     name = await workflow(store, f"waits.{kind}")
     await make(store, kind, name, **KINDS[kind])
     await publish(store, SUBJECTS[kind], b"1", b"2")
@@ -123,8 +127,12 @@ async def test_a_trigger_that_is_over_leaves_nothing_and_starts_nothing(
     assert await started(store, name) == []
 
 
-@pytest.mark.parametrize("source", [KINDS["event"], {"cron": {"expression": "0 0 1 1 *", "timezone": "UTC"}}], ids=["event", "cron"])
-async def test_an_engine_that_was_slow_leaves_nothing_of_a_trigger_that_is_over(store: Store, source: dict[str, object]) -> None:
+@pytest.mark.parametrize(
+    "source", [KINDS["event"], {"cron": {"expression": "0 0 1 1 *", "timezone": "UTC"}}], ids=["event", "cron"]
+)
+async def test_an_engine_that_was_slow_leaves_nothing_of_a_trigger_that_is_over(
+    store: Store, source: dict[str, object]
+) -> None:
     await make(store, "slow", await workflow(store, "slow"), **source)
     seen = await triggers.get(store, "slow")
     await triggers.delete(store, "slow")
@@ -132,7 +140,9 @@ async def test_an_engine_that_was_slow_leaves_nothing_of_a_trigger_that_is_over(
     assert await gone(store, seen.generation)
 
 
-async def test_a_message_on_its_way_when_its_trigger_goes_starts_nothing(store: Store, broker_settings: BrokerSettings) -> None:
+async def test_a_message_on_its_way_when_its_trigger_goes_starts_nothing(
+    store: Store, broker_settings: BrokerSettings
+) -> None:
     """Handed to an engine that has not heard of the deletion."""
     name = await workflow(store, "onitsway")
     await make(store, "onitsway", name, **KINDS["event"])
@@ -149,9 +159,11 @@ async def test_a_message_on_its_way_when_its_trigger_goes_starts_nothing(store: 
 
 
 @pytest.mark.parametrize("kind", KINDS)
-async def test_a_delivery_that_comes_again_starts_nothing_more(store: Store, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As after a crash between the start of the run and the acknowledgement, in another engine; long after the broker has
-    forgotten the ids of its messages."""
+async def test_a_delivery_that_comes_again_starts_nothing_more(
+    store: Store, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As after a crash between the start of the run and the acknowledgement, in another engine; long after the broker
+    has forgotten the ids of its messages."""
     monkeypatch.setattr(names, "message_id", lambda event: uuid4().hex)
     name = await workflow(store, f"again.{kind}")
     await make(store, kind, name, **KINDS[kind])
@@ -178,7 +190,9 @@ async def test_an_event_that_its_publisher_names_is_one_occurrence_however_often
     assert await inputs(store, name) == ['"a"', '"b"']
 
 
-async def test_a_trigger_made_anew_under_a_name_hears_its_own_occurrences(store: Store, broker_settings: BrokerSettings) -> None:
+async def test_a_trigger_made_anew_under_a_name_hears_its_own_occurrences(
+    store: Store, broker_settings: BrokerSettings
+) -> None:
     """Its stream counts from 1 again: an occurrence must not pass for the former trigger's."""
     name = await workflow(store, "anew")
     async with engine(broker_settings):
@@ -190,7 +204,9 @@ async def test_a_trigger_made_anew_under_a_name_hears_its_own_occurrences(store:
     assert await inputs(store, name) == ["1", "2"]
 
 
-async def test_a_changed_workflow_or_filter_loses_nothing_of_what_waits(store: Store, broker_settings: BrokerSettings) -> None:
+async def test_a_changed_workflow_or_filter_loses_nothing_of_what_waits(
+    store: Store, broker_settings: BrokerSettings
+) -> None:
     name, other = await workflow(store, "former"), await workflow(store, "latter")
     await make(store, "change", name, event={"subject": "event.change"})
     await publish(store, "event.change", b'{"n": 1}', b'{"n": 2}')
@@ -214,7 +230,9 @@ async def test_the_input_is_what_came_or_the_triggers_own(store: Store, broker_s
     assert await inputs(store, own) == ['{"mine":[1,2]}'] * 4
 
 
-async def test_what_can_start_no_run_is_kept_and_holds_nothing_up(store: Store, broker_settings: BrokerSettings) -> None:
+async def test_what_can_start_no_run_is_kept_and_holds_nothing_up(
+    store: Store, broker_settings: BrokerSettings
+) -> None:
     schema = {"type": "object", "required": ["n"]}
     name = await workflow(store, "strict", input_schema=schema)
     await make(store, "strict.one", name, event={"subject": "event.strict"})
@@ -312,7 +330,9 @@ async def test_a_stream_that_somebody_removed_is_replaced(store: Store, broker_s
 
 
 @pytest.mark.parametrize("kind", KINDS)
-async def test_what_an_interrupted_change_left_is_done_by_the_engine(store: Store, broker_settings: BrokerSettings, kind: str) -> None:
+async def test_what_an_interrupted_change_left_is_done_by_the_engine(
+    store: Store, broker_settings: BrokerSettings, kind: str
+) -> None:
     """A front end that died right after it had written the trigger: nobody but the engine knows."""
     name = await workflow(store, f"left.{kind}")
     kept = await make(store, kind, name, **KINDS[kind])
@@ -342,7 +362,9 @@ async def half_change(store: Store, trigger: Trigger) -> None:
 
 async def test_many_that_change_and_settle_one_trigger_at_once_leave_one_generation(store: Store) -> None:
     name = await workflow(store, "many")
-    await asyncio.gather(*(make(store, "many", name, subject={"subject": f"many.{n % 3}"}, enabled=n % 4 != 0) for n in range(12)))
+    await asyncio.gather(
+        *(make(store, "many", name, subject={"subject": f"many.{n % 3}"}, enabled=n % 4 != 0) for n in range(12))
+    )
     await asyncio.gather(*(settle(store, "many") for _ in range(5)))
     kept = await triggers.get(store, "many")
     ours = [stream for stream in await streams(store) if stream.startswith(names.CAPTURE_PREFIX + "many")]
@@ -350,7 +372,9 @@ async def test_many_that_change_and_settle_one_trigger_at_once_leave_one_generat
     assert kept.settled
 
 
-async def test_what_somebody_else_writes_into_the_bucket_stops_nothing(store: Store, broker_settings: BrokerSettings) -> None:
+async def test_what_somebody_else_writes_into_the_bucket_stops_nothing(
+    store: Store, broker_settings: BrokerSettings
+) -> None:
     name = await workflow(store, "sound")
     await store.bucket(names.TRIGGERS).put("garbage", b"{")
     await make(store, "sound", name, **KINDS["event"])

@@ -78,7 +78,9 @@ async def test_removing_twice_removes_nothing_more(store: Store, index: Path) ->
     assert removed[1] == 0
 
 
-async def test_a_run_that_ended_just_now_stays_whatever_the_clocks_of_those_who_told_of_it_said(store: Store, index: Path) -> None:
+async def test_a_run_that_ended_just_now_stays_whatever_the_clocks_of_those_who_told_of_it_said(
+    store: Store, index: Path
+) -> None:
     definition, digest = await register(store, chain("dated", 1))
     run_id, long_ago = verbs.new_run_id(), "2001-01-01T00:00:00.000000Z"
     await store.history.append(verbs.started(run_id, definition, digest, Raw(b"1"), long_ago))
@@ -129,7 +131,9 @@ async def test_checkpoints_and_bindings_go_with_the_end_of_their_run(store: Stor
     assert (await load(store, done)).run is not None
 
 
-async def test_a_parked_run_is_looked_at_in_its_snapshot_alone(store: Store, index: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_parked_run_is_looked_at_in_its_snapshot_alone(
+    store: Store, index: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     parked = await start(store, chain("stays", 1))
     await store.checkpoints.put(names.step_key(parked, "s0"), b"1")
 
@@ -149,7 +153,9 @@ async def test_a_parked_run_is_looked_at_in_its_snapshot_alone(store: Store, ind
     assert await store.checkpoints.get(names.step_key(parked, "s0")) is not None
 
 
-async def test_upkeep_goes_on_after_an_error_of_the_index(store: Store, index: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_upkeep_goes_on_after_an_error_of_the_index(
+    store: Store, index: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(retention, "EVERY_S", 0.001)
     monkeypatch.setattr(rounds, "SHARE_MAX", 1.0)
     begun = 0

@@ -42,7 +42,9 @@ async def test_a_removal_that_the_broker_refuses_is_tried_again_and_fails_no_run
                 config = (await store.broker.api(f"STREAM.INFO.{names.STICKY}"))["config"]
                 await store.broker.api(f"STREAM.UPDATE.{names.STICKY}", {**config, "sealed": True})
                 with capture_logs() as logs:
-                    await store.history.send(TimerFired(run_id=run_id, payload=TimerRef(timer="sticky.s1", step_id="s1")))
+                    await store.history.send(
+                        TimerFired(run_id=run_id, payload=TimerRef(timer="sticky.s1", step_id="s1"))
+                    )
                     await until_true(lambda: any(line["event"] == "run_waits_for_broker" for line in logs))
             await store.broker.api(f"STREAM.DELETE.{names.STICKY}")
             await provision(store.broker, unforgiving.settings)

@@ -31,7 +31,11 @@ async def let_in(one: Server, settings: BrokerSettings) -> bool:
 @pytest.mark.parametrize(
     ("authorization", "right", "wrong"),
     [
-        ('user: "ada", password: "secret"', {"user": "ada", "password": "secret"}, {"user": "ada", "password": "other"}),
+        (
+            'user: "ada", password: "secret"',
+            {"user": "ada", "password": "secret"},
+            {"user": "ada", "password": "other"},
+        ),
         ('token: "t0ken"', {"token": "t0ken"}, {"token": "other"}),
         ('token: "t0ken"', {"token": "t0ken"}, {}),
     ],
@@ -42,7 +46,9 @@ async def test_right_credentials_let_in_and_wrong_ones_are_refused(
 ) -> None:
     with server(tmp_path, f"authorization {{ {authorization} }}") as one:
         assert await let_in(one, BrokerSettings(url=one.url, **right))  # type: ignore[arg-type]
-        with pytest.raises(Denied, match=f"the broker at {one.url} refuses our credentials: authorization violation") as refused:
+        with pytest.raises(
+            Denied, match=f"the broker at {one.url} refuses our credentials: authorization violation"
+        ) as refused:
             await let_in(one, BrokerSettings(url=one.url, **wrong))  # type: ignore[arg-type]
     assert "other" not in str(refused.value)
 
@@ -80,8 +86,12 @@ async def test_credentials_file_lets_in_and_another_operators_does_not(tmp_path:
 
 
 @pytest.mark.parametrize("field", ["nkey_seed", "credentials"])
-@pytest.mark.parametrize(("content", "problem"), [(None, "cannot be read: No such file"), ("nothing", "holds no user's NKey seed")])
-async def test_credentials_file_that_is_none_is_named(tmp_path: Path, field: str, content: str | None, problem: str) -> None:
+@pytest.mark.parametrize(
+    ("content", "problem"), [(None, "cannot be read: No such file"), ("nothing", "holds no user's NKey seed")]
+)
+async def test_credentials_file_that_is_none_is_named(
+    tmp_path: Path, field: str, content: str | None, problem: str
+) -> None:
     path = tmp_path / "key"
     if content is not None:
         path.write_text(content)
@@ -168,7 +178,11 @@ async def test_where_tls_is_wanted_a_broker_without_it_is_told_no_credentials(
 
     async with await asyncio.start_server(listen, "127.0.0.1", 0) as between:
         url = f"nats://127.0.0.1:{between.sockets[0].getsockname()[1]}"
-        addresses = {"authority": url, "address": url.replace("nats:", "tls:"), "one address of two": f"{url}, tls://127.0.0.1:1"}
+        addresses = {
+            "authority": url,
+            "address": url.replace("nats:", "tls:"),
+            "one address of two": f"{url}, tls://127.0.0.1:1",
+        }
         settings = BrokerSettings(
             url=addresses[way], user="ada", password="secret", tls_ca=certificates["ca"] if way == "authority" else None
         )

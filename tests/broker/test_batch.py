@@ -121,7 +121,9 @@ async def test_what_joins_without_a_broker_is_unavailable(tmp_path: Path) -> Non
         async with open_store(broker.settings, "test") as store:
             await asyncio.to_thread(broker.stop)
             batches = Batches(store.broker)
-            answers = await asyncio.gather(*(batches.join(batch(f"away-{n}")) for n in range(2)), return_exceptions=True)
+            answers = await asyncio.gather(
+                *(batches.join(batch(f"away-{n}")) for n in range(2)), return_exceptions=True
+            )
             assert [Unavailable, Unavailable] == [type(answer) for answer in answers]
 
 

@@ -27,7 +27,9 @@ class Puller:
     async def ask(self, consumer: str, count: int) -> None:
         await self._store.broker.subscribe(self._inbox, self.got.put)
         request = orjson.dumps({"batch": count, "expires": 30 * 10**9})
-        await self._store.broker.publish(f"$JS.API.CONSUMER.MSG.NEXT.{names.HISTORY}.{consumer}", request, reply=self._inbox)
+        await self._store.broker.publish(
+            f"$JS.API.CONSUMER.MSG.NEXT.{names.HISTORY}.{consumer}", request, reply=self._inbox
+        )
         await self._store.broker.flush()
 
 

@@ -120,7 +120,9 @@ async def test_a_workflow_that_was_registered_is_the_one_that_the_next_run_has(s
 
 async def test_everything_has_its_copies(stores: list[Store]) -> None:
     broker = stores[0].broker
-    await asyncio.gather(*(stores[0].consumers.open(names.engine_consumer(number, 0), number, 1) for number in range(PARTITIONS)))
+    await asyncio.gather(
+        *(stores[0].consumers.open(names.engine_consumer(number, 0), number, 1) for number in range(PARTITIONS))
+    )
     async with stores[0].tasks.consume("copied", lambda _: None, batch=1, room=lambda: 1):
         found = {one["config"]["name"]: one for one in (await broker.api("STREAM.LIST"))["streams"]}
         wanted = {one["name"]: one["storage"] for one in streams(BrokerSettings(url="nats://x", replicas=NODES))}
@@ -149,7 +151,9 @@ async def test_streams_without_copies_are_named_and_get_them_without_a_stop(tmp_
             with pytest.raises(Conflict) as refused:
                 await provision(store.broker, own.settings)
             told = str(refused.value).splitlines()
-            assert [f"the stream {one['name']} exists with 1 replica(s), at least 3 wanted" for one in streams(single)] == told
+            assert [
+                f"the stream {one['name']} exists with 1 replica(s), at least 3 wanted" for one in streams(single)
+            ] == told
             for one in streams(single):
                 config = (await store.broker.api(f"STREAM.INFO.{one['name']}"))["config"]
                 await store.broker.api(f"STREAM.UPDATE.{one['name']}", {**config, "num_replicas": NODES})
@@ -200,5 +204,7 @@ async def test_replicas_need_a_cluster(tmp_path: Path) -> None:
         await until_true(lambda: alone.listens)
         settings = BrokerSettings(url=alone.url, replicas=NODES)
         async with open_store(settings, "test") as store:
-            with pytest.raises(Conflict, match=f"replicas = 3 needs a cluster: the broker at {alone.url} is a server alone"):
+            with pytest.raises(
+                Conflict, match=f"replicas = 3 needs a cluster: the broker at {alone.url} is a server alone"
+            ):
                 await provision(store.broker, settings)

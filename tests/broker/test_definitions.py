@@ -9,7 +9,9 @@ from penstock.broker.store import Store
 from penstock.engine.definition.validation import parse
 
 
-async def test_compiled_versions_are_bounded_by_their_steps_and_loaded_again(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_compiled_versions_are_bounded_by_their_steps_and_loaded_again(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(definitions, "COMPILED_STEPS_MAX", 5)
     kept = definitions.Definitions(store.definitions._bucket)
     documents = [{"name": f"many-{n}", "steps": [{"id": "a", "task": "t"}, {"id": "b", "task": "t"}]} for n in range(4)]
@@ -24,7 +26,9 @@ async def test_compiled_versions_are_bounded_by_their_steps_and_loaded_again(sto
 async def test_one_version_that_is_larger_than_the_bound_is_kept(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(definitions, "COMPILED_STEPS_MAX", 1)
     kept = definitions.Definitions(store.definitions._bucket)
-    digest = await kept.register(parse({"name": "large", "steps": [{"id": "a", "task": "t"}, {"id": "b", "task": "t"}]}))
+    digest = await kept.register(
+        parse({"name": "large", "steps": [{"id": "a", "task": "t"}, {"id": "b", "task": "t"}]})
+    )
     await kept.load("large", digest)
 
     assert kept.compiled(digest) is not None

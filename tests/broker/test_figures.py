@@ -34,7 +34,8 @@ async def queues(store: Store, *known: stats.Kind) -> stats.Queues:
 
 
 async def counted(store: Store, waiting: dict[str, int], *known: stats.Kind) -> stats.Queues:
-    """The figures, once the broker's count of what waits has come up with what it has stored: no other queue has a row."""
+    """The figures, once the broker's count of what waits has come up with what it has stored: no other queue has a
+    row."""
 
     async def as_waiting() -> stats.Queues | None:
         now = await queues(store, *known)
@@ -92,7 +93,9 @@ async def test_the_oldest_task_is_the_oldest_without_an_answer(clean: Store) -> 
 async def test_an_empty_queue_has_no_age_and_groups_stand_apart(clean: Store) -> None:
     async with AsyncExitStack() as stack:
         for task, group in (("mail.send", None), ("mail", "eu"), ("idle", None)):
-            await stack.enter_async_context(clean.tasks.consume(task, lambda delivery: None, batch=1, room=lambda: 0, group=group))
+            await stack.enter_async_context(
+                clean.tasks.consume(task, lambda delivery: None, batch=1, room=lambda: 0, group=group)
+            )
         await dispatch(clean, "mail.send", 1)
         await dispatch(clean, "mail", 2, "eu")
         found = await counted(clean, {"mail.send": 1, "mail:eu": 2, "idle": 0})
@@ -105,7 +108,9 @@ async def test_tasks_that_no_worker_ever_asked_for_are_counted_by_type(clean: St
     await dispatch(clean, "forgotten", 1)
     async with clean.tasks.consume("somebody", lambda delivery: None, batch=1, room=lambda: 0):
         await dispatch(clean, "somebody", 3)
-        found = await counted(clean, {"somebody": 3}, ("nobody", None), ("nobody", "eu"), ("somebody", None), ("idle", None))
+        found = await counted(
+            clean, {"somebody": 3}, ("nobody", None), ("nobody", "eu"), ("somebody", None), ("idle", None)
+        )
     assert {"nobody": 4, "nobody:eu": 2, "other": 1} == found.unclaimed
 
 
@@ -113,7 +118,9 @@ async def test_types_beyond_the_bound_are_summed(clean: Store, monkeypatch: pyte
     monkeypatch.setattr(stats, "LABELS_MAX", 2)
     async with AsyncExitStack() as stack:
         for number in range(4):
-            await stack.enter_async_context(clean.tasks.consume(f"t{number}", lambda delivery: None, batch=1, room=lambda: 0))
+            await stack.enter_async_context(
+                clean.tasks.consume(f"t{number}", lambda delivery: None, batch=1, room=lambda: 0)
+            )
             await dispatch(clean, f"t{number}", number + 1)
         await counted(clean, {"t3": 4, "t2": 3, "other": 3})
 

@@ -139,7 +139,10 @@ def test_without_leaves_there_is_no_monitoring_unless_it_is_asked_for(tmp_path: 
 
 def test_ten_hubs_are_allowed_and_eleven_are_not() -> None:
     hubs = [f"nats-leaf://hub-{number}:7422" for number in range(LEAF_REMOTES_MAX + 1)]
-    assert tuple(hubs[:-1]) == load({"leaf_remotes": ",".join(hubs[:-1])}, {"SERVICE_CONFIG": ""}).settings.broker.leaf_remotes
+    assert (
+        tuple(hubs[:-1])
+        == load({"leaf_remotes": ",".join(hubs[:-1])}, {"SERVICE_CONFIG": ""}).settings.broker.leaf_remotes
+    )
     with pytest.raises(SettingsError, match=r"leaf_remotes = .* must be at most 10 addresses"):
         load({"leaf_remotes": ",".join(hubs)}, {"SERVICE_CONFIG": ""})
 

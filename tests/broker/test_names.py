@@ -1,4 +1,5 @@
-"""Ids that the broker knows repeats by: two things that differ must not share one, however often a run is tried, looped and resumed."""
+"""Ids that the broker knows repeats by: two things that differ must not share one, however often a run is tried, looped
+and resumed."""
 
 from __future__ import annotations
 
@@ -48,7 +49,19 @@ from tests.engine.build import Play, approval, loop, only, skip_if, step, workfl
 
 RUN = "0198c0de" * 4
 # Among them such as look like the parts of an id.
-STEP_IDS = ["a", "a.1", "a.2", "a.1.1", "a.step.started", "a.step.started.2", "step.started", "workflow", "timer.fired", "1", "1.1"]
+STEP_IDS = [
+    "a",
+    "a.1",
+    "a.2",
+    "a.1.1",
+    "a.step.started",
+    "a.step.started.2",
+    "step.started",
+    "workflow",
+    "timer.fired",
+    "1",
+    "1.1",
+]
 NAMES = ["a", "b", "a.b", "a-b", "a_b", "a-b.c", "a.b-c", "b-c", "b.c", "a.b.c", "c", "1", "1-a", "1.a"]
 Names: TypeAlias = tuple[str, str, str, Callable[[str], tuple[str, str | None]], tuple[str, str | None]]
 ATTEMPTS = [1, 2, 3, 10, 11, 21]
@@ -58,7 +71,16 @@ REQUEST = ApprovalRequest(token="t", expires_at="x")
 
 def step_events(step_id: str, attempt: int | None, iteration: int | None) -> list[Event]:
     """One event of each type that speaks of an execution of a step."""
-    kinds = [StepStarted, StepCompleted, StepFailed, StepContinue, StepSkipped, ApprovalGranted, ApprovalRejected, ApprovalExpired]
+    kinds = [
+        StepStarted,
+        StepCompleted,
+        StepFailed,
+        StepContinue,
+        StepSkipped,
+        ApprovalGranted,
+        ApprovalRejected,
+        ApprovalExpired,
+    ]
     fields = {"run_id": RUN, "step_id": step_id, "attempt_number": attempt, "iteration": iteration}
     return [*(kind(**fields) for kind in kinds), ApprovalRequested(payload=REQUEST, **fields)]  # type: ignore[arg-type]
 
@@ -72,7 +94,10 @@ def test_every_execution_of_every_step_has_an_event_id_of_its_own() -> None:
     events = [event for step_id, attempt, iteration in numbers for event in step_events(step_id, attempt, iteration)]
     ends: list[Event] = [WorkflowFailed(run_id=RUN, payload=RunFailure(resumes=n)) for n in range(30)]
     ends += [WorkflowCompleted(run_id=RUN, payload=Completed(resumes=n)) for n in range(30)]
-    timers = [timer_message_id(RUN, f"{kind}.{step_id}", n) for kind, step_id, n in product(["retry", "loop"], STEP_IDS, range(9))]
+    timers = [
+        timer_message_id(RUN, f"{kind}.{step_id}", n)
+        for kind, step_id, n in product(["retry", "loop"], STEP_IDS, range(9))
+    ]
     assert repeated([*(message_id(event) for event in [*events, *ends]), *timers]) == []
 
 
@@ -94,7 +119,9 @@ def test_every_execution_of_every_step_has_a_task_id_of_its_own() -> None:
         (None, 3, "step.completed.1.3"),
     ],
 )
-def test_the_numbers_of_an_execution_stand_behind_the_type(attempt: int | None, iteration: int | None, expected: str) -> None:
+def test_the_numbers_of_an_execution_stand_behind_the_type(
+    attempt: int | None, iteration: int | None, expected: str
+) -> None:
     event = StepCompleted(run_id=RUN, step_id="a", attempt_number=attempt, iteration=iteration)
     assert message_id(event) == f"{RUN}.a.{expected}"
 
@@ -119,11 +146,18 @@ def test_what_an_event_carries_does_not_change_its_id() -> None:
 
 
 def forms(task: str, other: str) -> tuple[Names, Names, Names]:
-    """Subject, filter, durable and what is read back: of a type alone, with a group, and with a worker that a run is bound to."""
+    """Subject, filter, durable and what is read back: of a type alone, with a group, and with a worker that a run is
+    bound to."""
     return (
         (task_subject(task, RUN), task_filter(task), task_consumer(task), task_of, (task, None)),
         (task_subject(task, RUN, other), task_filter(task, other), task_consumer(task, other), task_of, (task, other)),
-        (sticky_subject(task, other, RUN), sticky_filter(task, other), sticky_consumer(task, other), sticky_of, (task, other)),
+        (
+            sticky_subject(task, other, RUN),
+            sticky_filter(task, other),
+            sticky_consumer(task, other),
+            sticky_of,
+            (task, other),
+        ),
     )
 
 
@@ -134,11 +168,20 @@ def test_no_two_types_groups_or_workers_meet() -> None:
     assert (repeated(subjects), repeated(durables)) == ([], [])
     assert [name for name in durables if set(name) & set(". *>/\\")] == []
     assert [form for form in found if not form[3](form[0]) == form[3](form[1]) == form[4]] == []
-    assert [(form[1], subject) for form in found for subject in subjects if covers(form[1], subject) is not (form[0] == subject)] == []
+    assert [
+        (form[1], subject)
+        for form in found
+        for subject in subjects
+        if covers(form[1], subject) is not (form[0] == subject)
+    ] == []
 
 
 def test_the_names_of_plain_types_and_workers_are_as_ever() -> None:
-    assert (task_subject("mail", RUN), task_filter("mail"), task_consumer("mail")) == (f"task.mail.{RUN}", "task.mail.*", "workers-mail")
+    assert (task_subject("mail", RUN), task_filter("mail"), task_consumer("mail")) == (
+        f"task.mail.{RUN}",
+        "task.mail.*",
+        "workers-mail",
+    )
     assert (task_consumer("mail.send"), task_consumer("mail", "eu.1")) == ("workers-mail=send", "workers-mail:eu=1")
     assert task_subject("mail", RUN, "eu") == f"task.mail.=eu.{RUN}"
     assert (sticky_subject("mail.send", "w-1", RUN), sticky_subject("mail", "w.1", RUN)) == (
@@ -153,7 +196,8 @@ def test_a_spare_durable_is_nobody_elses() -> None:
 
 
 def test_no_two_orders_of_a_run_share_an_id_however_it_went() -> None:
-    """A run that retries, loops, asks, skips and fails again and again: the broker must take every order for a new one."""
+    """A run that retries, loops, asks, skips and fails again and again: the broker must take every order for a new
+    one."""
     steps = (
         step("a", retry={"max_attempts": 1, "initial_delay": "1s"}, timeout="1m"),
         loop("b", "a", config={"max_iterations": 3, "max_duration": "1h", "loop_delay": "1s"}),
@@ -173,7 +217,8 @@ def test_no_two_orders_of_a_run_share_an_id_however_it_went() -> None:
 
 
 def one_life(play: Play, life: int) -> list[Command]:
-    """The loop goes on once, everything falls back or is asked, then the broker refuses something and the run is resumed."""
+    """The loop goes on once, everything falls back or is asked, then the broker refuses something and the run is
+    resumed."""
     attempt = play.step("b").attempts
     commands = play.begin("b", attempt, iteration=play.step("b").iteration) if life != 1 else []
     iteration = play.step("b").iteration
@@ -193,7 +238,10 @@ def ids(commands: list[Command]) -> list[str]:
     found = [message_id(command.event) for command in only(AppendEvent, commands)]
     found += [timer_message_id(RUN, command.timer, command.attempt) for command in only(SetTimer, commands)]
     tasks = only(DispatchTask, commands)
-    found += [f"{command.worker} {task_message_id(RUN, command.step_id, command.iteration, command.attempt)}" for command in tasks]
+    found += [
+        f"{command.worker} {task_message_id(RUN, command.step_id, command.iteration, command.attempt)}"
+        for command in tasks
+    ]
     return found
 
 

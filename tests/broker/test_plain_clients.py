@@ -1,4 +1,5 @@
-"""Plain NATS clients in Python and Node follow and replay a run as docs/history.md says, with the rights that it names and no others."""
+"""Plain NATS clients in Python and Node follow and replay a run as docs/history.md says, with the rights that it names
+and no others."""
 
 from __future__ import annotations
 
@@ -30,7 +31,9 @@ Command = list[str]
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    (block,) = re.findall(r"```conf\n(authorization \{.*?\n\})\n```", (ROOT / "docs" / "history.md").read_text(), re.DOTALL)
+    (block,) = re.findall(
+        r"```conf\n(authorization \{.*?\n\})\n```", (ROOT / "docs" / "history.md").read_text(), re.DOTALL
+    )
     with server(tmp_path_factory.mktemp("broker"), block) as one:
         yield one
 
@@ -55,7 +58,9 @@ def command(request: pytest.FixtureRequest) -> Command:
 async def running(command: Command, broker: Server) -> AsyncIterator[asyncio.subprocess.Process]:
     url = broker.url.replace("//", "//reader:change-me-too@")
     pipe = asyncio.subprocess.PIPE
-    process = await asyncio.create_subprocess_exec(*command, env={**os.environ, "SERVICE_BROKER_URL": url}, stdout=pipe, stderr=pipe)
+    process = await asyncio.create_subprocess_exec(
+        *command, env={**os.environ, "SERVICE_BROKER_URL": url}, stdout=pipe, stderr=pipe
+    )
     try:
         yield process
     finally:
@@ -77,7 +82,9 @@ async def told(process: asyncio.subprocess.Process) -> list[str]:
     return [line.split()[2] for line in output.decode().splitlines()]
 
 
-async def test_a_plain_client_replays_a_run_and_follows_it_to_its_end(store: Store, broker: Server, command: Command) -> None:
+async def test_a_plain_client_replays_a_run_and_follows_it_to_its_end(
+    store: Store, broker: Server, command: Command
+) -> None:
     run_id, other = new_run_id(), new_run_id()
     await publish(store, other, TYPES)
     await publish(store, run_id, TYPES[:2])
@@ -92,7 +99,9 @@ async def test_a_plain_client_replays_a_run_and_follows_it_to_its_end(store: Sto
     assert TYPES == [first.split()[2].decode(), *rest]
 
 
-async def test_a_plain_client_follows_a_run_live_without_a_consumer(store: Store, broker: Server, command: Command) -> None:
+async def test_a_plain_client_follows_a_run_live_without_a_consumer(
+    store: Store, broker: Server, command: Command
+) -> None:
     run_id = new_run_id()
     await publish(store, run_id, TYPES[:2])
 

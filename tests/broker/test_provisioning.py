@@ -48,7 +48,10 @@ def wanted(settings: BrokerSettings, name: str) -> dict[str, Any]:
 async def test_everything_is_made(broker: Broker, settings: BrokerSettings) -> None:
     await provision(broker, settings)
     expected = {"WORKFLOW_HISTORY", "TASK_QUEUES", "DEAD_LETTERS", "TELEMETRY", "EVENTS", "STICKY_TASKS"}
-    expected |= {f"KV_{name}" for name in ("workflow_defs", "workflow_runs", "workers", "signals", "checkpoints", "sticky_bindings")}
+    expected |= {
+        f"KV_{name}"
+        for name in ("workflow_defs", "workflow_runs", "workers", "signals", "checkpoints", "sticky_bindings")
+    }
     assert expected <= set(await configs(broker))
 
 
@@ -62,7 +65,12 @@ async def test_making_again_changes_nothing(broker: Broker, settings: BrokerSett
 async def test_what_is_configured_is_what_the_broker_says(broker: Broker, settings: BrokerSettings) -> None:
     await provision(broker, settings)
     found = await configs(broker)
-    differing = [(one["name"], field) for one in streams(settings) for field in one if one[field] != found[one["name"]].get(field, 0)]
+    differing = [
+        (one["name"], field)
+        for one in streams(settings)
+        for field in one
+        if one[field] != found[one["name"]].get(field, 0)
+    ]
     assert [] == differing
 
 
@@ -99,7 +107,9 @@ async def test_a_deduplication_window_below_the_floor_is_refused(broker: Broker,
         await provision(broker, settings)
 
 
-async def test_other_retention_and_a_longer_window_are_the_operators_choice(broker: Broker, settings: BrokerSettings) -> None:
+async def test_other_retention_and_a_longer_window_are_the_operators_choice(
+    broker: Broker, settings: BrokerSettings
+) -> None:
     other = {**wanted(settings, names.HISTORY), "max_age": 86_400 * 10**9, "duplicate_window": 60 * 10**9}
     await broker.api(f"STREAM.CREATE.{names.HISTORY}", other)
     await provision(broker, settings)

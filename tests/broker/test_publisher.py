@@ -47,7 +47,10 @@ async def test_messages_are_stored_in_the_order_in_which_they_were_sent(store: S
     """With and without headers, small and large: not all of them are written in the same way."""
     large = bytes(store.broker.max_payload - 60_000)
     bodies = [large if n % 50 == 49 else b"%d" % n for n in range(200)]
-    sent = [store.publisher.send("dead.mixed", body, {names.MSG_ID: f"mixed-{n}"} if n % 3 else None) for n, body in enumerate(bodies)]
+    sent = [
+        store.publisher.send("dead.mixed", body, {names.MSG_ID: f"mixed-{n}"} if n % 3 else None)
+        for n, body in enumerate(bodies)
+    ]
     seqs = [ack_seq(answer) for answer in await asyncio.gather(*sent)]
     assert sorted(seqs) == seqs
     assert bodies == await stored(store, "dead.mixed")
@@ -56,7 +59,9 @@ async def test_messages_are_stored_in_the_order_in_which_they_were_sent(store: S
 @pytest.mark.parametrize("value", ["one\r\nNats-Rollup: all", "one\ntwo", "one\rtwo", "one\x85two\u2028", "", "  "])
 async def test_a_header_of_a_stranger_begins_no_other_header(store: Store, value: str) -> None:
     await store.publisher.send("dead.header", b"before")
-    await store.publisher.send("dead.header", b"x", {"Dead-Error": value, names.MSG_ID: f"header-{value!r}".replace("\\", "/")})
+    await store.publisher.send(
+        "dead.header", b"x", {"Dead-Error": value, names.MSG_ID: f"header-{value!r}".replace("\\", "/")}
+    )
     found = await store.reader.subject(names.DEAD, "dead.header")
     assert b"before" in [one.data for one in found]
     assert b"\r\nNats-Rollup" not in found[-1].headers
@@ -130,7 +135,10 @@ async def test_a_restart_loses_nothing_and_stores_nothing_twice(restartable: Own
         while not back.done() or number < 3000:
             bodies = [b"%d" % n for n in range(number, number + 20)]
             number += 20
-            sent += [store.publisher.send("dead.restart", body, {names.MSG_ID: f"restart.{body.decode()}"}) for body in bodies]
+            sent += [
+                store.publisher.send("dead.restart", body, {names.MSG_ID: f"restart.{body.decode()}"})
+                for body in bodies
+            ]
             await asyncio.wait(sent[-20:], timeout=0.005)
         await asyncio.wait_for(asyncio.gather(*sent), 20)
         found = await stored(store, "dead.restart")
@@ -138,7 +146,9 @@ async def test_a_restart_loses_nothing_and_stores_nothing_twice(restartable: Own
     assert number == len(found)
 
 
-async def test_a_full_publisher_has_room_again_as_answers_come(restartable: OwnBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_full_publisher_has_room_again_as_answers_come(
+    restartable: OwnBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("penstock.broker.nats.publisher.IN_FLIGHT_MAX", 10)
     monkeypatch.setattr("penstock.broker.nats.publisher.IN_FLIGHT_BYTES_MAX", 1000)
     async with (

@@ -63,7 +63,12 @@ async def fill(store: Store, name: str, numbers: Iterable[int], size: int = 0) -
 async def pulling(store: Store, name: str, batch: int) -> AsyncIterator[Taker]:
     taker = Taker()
     async with open_pull(
-        store.broker, names.DEAD, await durable(store.broker, name), taker.take, batch=batch, room=lambda: max(0, taker.room)
+        store.broker,
+        names.DEAD,
+        await durable(store.broker, name),
+        taker.take,
+        batch=batch,
+        room=lambda: max(0, taker.room),
     ):
         yield taker
 
@@ -92,7 +97,9 @@ async def test_without_room_the_broker_keeps_the_rest_until_top_up(store: Store)
     taker = Taker()
     taker.room = 5
     name = await durable(store.broker, "room")
-    async with open_pull(store.broker, names.DEAD, name, taker.take, batch=100, room=lambda: max(0, taker.room)) as pull:
+    async with open_pull(
+        store.broker, names.DEAD, name, taker.take, batch=100, room=lambda: max(0, taker.room)
+    ) as pull:
         await taker.has(5)
         await store.broker.flush()
         assert 5 == len(taker.taken)
@@ -106,7 +113,9 @@ async def test_of_large_messages_few_come_at_a_time(store: Store) -> None:
     await fill(store, "large", range(40), MIB)
     taker = Taker()
     name = await durable(store.broker, "large", ack_wait_s=60)
-    async with open_pull(store.broker, names.DEAD, name, taker.take, batch=100, room=lambda: 0 if taker.taken else 100) as pull:
+    async with open_pull(
+        store.broker, names.DEAD, name, taker.take, batch=100, room=lambda: 0 if taker.taken else 100
+    ) as pull:
         await taker.has(1)
         for _ in range(10):
             await store.broker.flush()
@@ -120,8 +129,11 @@ async def test_of_large_messages_few_come_at_a_time(store: Store) -> None:
     assert [b"%d" % n for n in range(40)] == [data.rstrip() for data in await taker.has(40)]
 
 
-async def test_a_message_that_is_larger_than_any_may_be_now_comes_all_the_same(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It was stored when the broker took larger ones. Neither it nor what is behind it waits for ever, and no delivery is counted twice."""
+async def test_a_message_that_is_larger_than_any_may_be_now_comes_all_the_same(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was stored when the broker took larger ones. Neither it nor what is behind it waits for ever, and no delivery
+    is counted twice."""
     await fill(store, "outsized", range(2))
     await fill(store, "outsized", range(2, 4), KIB)
     await fill(store, "outsized", range(4, 6))
@@ -130,7 +142,9 @@ async def test_a_message_that_is_larger_than_any_may_be_now_comes_all_the_same(s
         assert [b"%d" % n for n in range(6)] == [data.rstrip() for data in await taker.has(6)]
         await taker.taken[3].give_back()
         await taker.has(7)
-    assert [(b"3", 2)] == [(delivery.data.rstrip(), delivery.deliveries) for delivery in taker.taken if delivery.deliveries > 1]
+    assert [(b"3", 2)] == [
+        (delivery.data.rstrip(), delivery.deliveries) for delivery in taker.taken if delivery.deliveries > 1
+    ]
 
 
 async def test_what_is_given_back_comes_again_and_what_is_acknowledged_does_not(store: Store) -> None:

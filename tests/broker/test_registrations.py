@@ -14,7 +14,13 @@ def read(body: bytes) -> WorkerRegistration:
 
 def test_an_id_and_task_types_are_enough() -> None:
     found = read(b'{"worker_id":"w","task_types":["a","b"]}')
-    assert ("w", ("a", "b"), 1, "", {}) == (found.worker_id, found.task_types, found.max_tasks, found.transport, found.metadata)
+    assert ("w", ("a", "b"), 1, "", {}) == (
+        found.worker_id,
+        found.task_types,
+        found.max_tasks,
+        found.transport,
+        found.metadata,
+    )
 
 
 @pytest.mark.parametrize("body", [b'{"worker_id":"w"}', b'{"task_types":["a"]}', b'{"worker_id":"w","task_types":"a"}'])

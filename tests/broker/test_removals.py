@@ -1,4 +1,5 @@
-"""Removing what is gone already is no trouble, however the broker says that it is not there; and all removals are made in one way."""
+"""Removing what is gone already is no trouble, however the broker says that it is not there; and all removals are made
+in one way."""
 
 from __future__ import annotations
 
@@ -21,7 +22,8 @@ ROOT = Path(__file__).parents[2]
 
 
 async def test_a_message_is_removed_once_wherever_in_the_stream_it_was(store: Store) -> None:
-    """In the middle, at the beginning, at the end, and of a stream that is empty by now: the broker says each in another way."""
+    """In the middle, at the beginning, at the end, and of a stream that is empty by now: the broker says each in
+    another way."""
     sent = [ack_seq(await store.publisher.send(f"dead.remove.{n}", b"x")) for n in range(3)]
     verb = f"STREAM.MSG.DELETE.{names.DEAD}"
     for seq in (sent[1], sent[0], sent[2]):
@@ -31,7 +33,12 @@ async def test_a_message_is_removed_once_wherever_in_the_stream_it_was(store: St
 
 
 async def test_what_never_was_is_removed_already(store: Store) -> None:
-    removals = [f"CONSUMER.DELETE.{names.TASKS}.none", "CONSUMER.DELETE.NONE.none", "STREAM.DELETE.NONE", "STREAM.PURGE.NONE"]
+    removals = [
+        f"CONSUMER.DELETE.{names.TASKS}.none",
+        "CONSUMER.DELETE.NONE.none",
+        "STREAM.DELETE.NONE",
+        "STREAM.PURGE.NONE",
+    ]
     assert [False] * 4 == [await store.broker.remove(verb) for verb in removals]
 
 
@@ -40,7 +47,9 @@ async def test_a_refusal_that_means_anything_else_is_one(store: Store) -> None:
         await store.broker.remove(f"STREAM.MSG.DELETE.{names.DEAD}", {"seq": "first"})
 
 
-async def test_a_task_that_its_worker_has_answered_meanwhile_is_taken_back(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_task_that_its_worker_has_answered_meanwhile_is_taken_back(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The stream is empty then: the broker answers as if it were in trouble, and the run would start over."""
     run_id = uuid7().hex
     await store.tasks.send(run_id, "wf", DispatchTask("s", "gone", 1, 0, Raw(b"1"), {}, None, "w1"))
@@ -57,7 +66,8 @@ async def test_a_task_that_its_worker_has_answered_meanwhile_is_taken_back(store
 
 
 def test_all_removals_go_one_way() -> None:
-    """`Broker.remove` knows what gone is; who asks the broker past it would take that for an outage, or for a refusal."""
+    """`Broker.remove` knows what gone is; who asks the broker past it would take that for an outage, or for a
+    refusal."""
     past = re.compile(r"\.api\(\s*f?\"(STREAM\.(MSG\.)?DELETE|STREAM\.PURGE|CONSUMER\.DELETE)")
     found = [str(path) for folder in FOLDERS for path in (ROOT / folder).rglob("*.py") if past.search(path.read_text())]
     assert found == []

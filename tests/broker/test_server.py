@@ -31,7 +31,19 @@ EmbeddedBroker(BrokerSettings(port=int(sys.argv[1]), data_dir=sys.argv[2])).star
 print("ready", flush=True)
 time.sleep(60)
 """
-HOSTILE = ['a"b', "back\\slash", "$HOME", "#comment", "{ listen: 1 }", "new\nline", "tab\there", "ünïcode", "sp ace", "'", "; port: 1"]
+HOSTILE = [
+    'a"b',
+    "back\\slash",
+    "$HOME",
+    "#comment",
+    "{ listen: 1 }",
+    "new\nline",
+    "tab\there",
+    "ünïcode",
+    "sp ace",
+    "'",
+    "; port: 1",
+]
 
 
 @pytest.fixture
@@ -73,7 +85,9 @@ def test_stopping_twice_is_fine(settings: BrokerSettings) -> None:
 
 
 @pytest.mark.parametrize(("field", "whose"), [("port", "the broker's port"), ("monitor_port", "the monitoring port")])
-def test_a_port_in_use_is_a_conflict_that_names_it(settings: BrokerSettings, taken_port: int, field: str, whose: str) -> None:
+def test_a_port_in_use_is_a_conflict_that_names_it(
+    settings: BrokerSettings, taken_port: int, field: str, whose: str
+) -> None:
     broker = EmbeddedBroker(msgspec.structs.replace(settings, **{field: taken_port}))
     with pytest.raises(Conflict, match=f"^{whose} {taken_port} on 127.0.0.1 is in use"):
         broker.start()
@@ -128,7 +142,9 @@ def test_only_a_leaf_listens_beyond_this_host() -> None:
     assert '"0.0.0.0:4222"' in render(BrokerSettings(leaf_remotes=("nats-leaf://hub:7422",)))
 
 
-@pytest.mark.parametrize("given", [{"user": "ada", "password": 's"ecret'}, {"token": "t0ken$HOME"}], ids=["user", "token"])
+@pytest.mark.parametrize(
+    "given", [{"user": "ada", "password": 's"ecret'}, {"token": "t0ken$HOME"}], ids=["user", "token"]
+)
 async def test_it_wants_the_credentials_that_are_set(settings: BrokerSettings, given: dict[str, str]) -> None:
     guarded = msgspec.structs.replace(settings, **given)
     broker = EmbeddedBroker(guarded)
@@ -165,7 +181,9 @@ def test_its_memory_has_a_soft_limit_and_one_that_is_set_counts(
     broker.start()
     try:
         assert broker.command is not None
-        environ = dict(line.partition("=")[::2] for line in Path(f"/proc/{broker.command.pid}/environ").read_text().split("\0"))
+        environ = dict(
+            line.partition("=")[::2] for line in Path(f"/proc/{broker.command.pid}/environ").read_text().split("\0")
+        )
     finally:
         broker.stop()
     assert environ["GOMEMLIMIT"] == given if given else int(environ["GOMEMLIMIT"]) >= 768 * MIB
@@ -176,13 +194,17 @@ def test_its_files_are_nobody_elses_business(settings: BrokerSettings) -> None:
     broker = EmbeddedBroker(settings)
     broker.start()
     broker.stop()
-    modes = {name: (Path(settings.data_dir) / name).stat().st_mode & 0o777 for name in (".", "broker.conf", "broker.log")}
+    modes = {
+        name: (Path(settings.data_dir) / name).stat().st_mode & 0o777 for name in (".", "broker.conf", "broker.log")
+    }
     assert {".": 0o700, "broker.conf": 0o600, "broker.log": 0o600} == modes
 
 
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
 def test_it_dies_with_its_parent_and_frees_the_data(settings: BrokerSettings, how: signal.Signals) -> None:
-    parent = subprocess.Popen([sys.executable, "-c", PARENT, str(settings.port), settings.data_dir], stdout=subprocess.PIPE)
+    parent = subprocess.Popen(
+        [sys.executable, "-c", PARENT, str(settings.port), settings.data_dir], stdout=subprocess.PIPE
+    )
     with parent:
         assert parent.stdout
         assert b"ready\n" == parent.stdout.readline()

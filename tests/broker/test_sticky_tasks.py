@@ -53,7 +53,9 @@ async def test_each_worker_gets_its_own_tasks_also_those_that_came_before_it(sto
     assert await received(store, task, "w1", 1) == [("one", 1)]
 
 
-async def test_types_that_differ_by_a_dot_and_a_dash_have_consumers_of_their_own(store: Store, task: str, run: str) -> None:
+async def test_types_that_differ_by_a_dot_and_a_dash_have_consumers_of_their_own(
+    store: Store, task: str, run: str
+) -> None:
     dotted, dashed = f"{task}.x", f"{task}-x"
     await store.tasks.send(run, "wf", order(dotted, "w.1", "dotted"))
     await store.tasks.send(run, "wf", order(dashed, "w.1", "dashed"))
@@ -64,7 +66,9 @@ async def test_types_that_differ_by_a_dot_and_a_dash_have_consumers_of_their_own
     assert first.empty()
 
 
-async def test_a_task_that_falls_back_is_taken_from_its_worker_and_goes_to_everyone(store: Store, task: str, run: str) -> None:
+async def test_a_task_that_falls_back_is_taken_from_its_worker_and_goes_to_everyone(
+    store: Store, task: str, run: str
+) -> None:
     """Under the id that it had: the two streams do not know each other's."""
     await store.tasks.send(run, "wf", order(task, "w1"))
     await store.tasks.send(run, "wf", order(task, "w1", "other"))
@@ -84,7 +88,9 @@ async def test_only_the_very_execution_is_taken_back_and_twice_is_fine(store: St
     assert await received(store, task, "w1", 1) == [("s", 2)]
 
 
-async def test_the_end_of_a_run_takes_back_what_waits_for_its_worker_and_nothing_of_another_run(store: Store, task: str, run: str) -> None:
+async def test_the_end_of_a_run_takes_back_what_waits_for_its_worker_and_nothing_of_another_run(
+    store: Store, task: str, run: str
+) -> None:
     other = uuid7().hex
     await store.tasks.send(run, "wf", order(task, "w1", "a"))
     await store.tasks.send(run, "wf", order(task, "w1", "b"))
@@ -95,10 +101,16 @@ async def test_the_end_of_a_run_takes_back_what_waits_for_its_worker_and_nothing
 
 async def test_who_takes_a_type_is_what_the_broker_says_and_remembered_for_a_moment(store: Store, task: str) -> None:
     tasks = store.sticky_tasks
-    assert (None, False, False) == (tasks.known_to_take(task, "w1"), await tasks.takes(task, "w1"), tasks.known_to_take(task, "w1"))
+    assert (None, False, False) == (
+        tasks.known_to_take(task, "w1"),
+        await tasks.takes(task, "w1"),
+        tasks.known_to_take(task, "w1"),
+    )
     async with tasks.consume(task, "w1", lambda _: None, batch=1, room=lambda: 0):
         assert (False, None) == (tasks.known_to_take(task, "w1"), tasks.known_to_take(task, "w2"))
-        assert [True, True, False] == await asyncio.gather(tasks.takes(task, "w1"), tasks.takes(task, "w1"), tasks.takes(task, "w2"))
+        assert [True, True, False] == await asyncio.gather(
+            tasks.takes(task, "w1"), tasks.takes(task, "w1"), tasks.takes(task, "w2")
+        )
         assert (True, False) == (tasks.known_to_take(task, "w1"), tasks.known_to_take(task, "w2"))
         with patch.object(sticky_tasks, "REMEMBERED_S", 0.0):
             assert (None, None) == (tasks.known_to_take(task, "w1"), tasks.known_to_take(task, "w2"))

@@ -24,7 +24,9 @@ def broker(tmp_path: Path) -> Iterator[OwnBroker]:
 
 
 @pytest.mark.parametrize("stream", [names.HISTORY, names.bucket_stream(names.SIGNALS)])
-async def test_a_stream_whose_write_failed_once_is_found_until_the_broker_is_started_again(broker: OwnBroker, stream: str) -> None:
+async def test_a_stream_whose_write_failed_once_is_found_until_the_broker_is_started_again(
+    broker: OwnBroker, stream: str
+) -> None:
     subject = {names.HISTORY: names.history_subject("r")}.get(stream, names.key_subject(names.SIGNALS, "r.go"))
     async with open_store(broker.settings, "test") as store:
         await provision(store.broker, broker.settings)

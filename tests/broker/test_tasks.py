@@ -89,21 +89,38 @@ async def test_a_group_gets_its_own_tasks_only(store: Store, task: str, run: str
         assert "all" == decode((await plain.get()).data).step_id
 
 
-async def test_types_and_groups_whose_names_look_alike_get_their_own_tasks_only(store: Store, task: str, run: str) -> None:
-    each = [(f"{task}-x", None), (f"{task}.x", None), (task, "x"), (f"{task}.x", "y"), (task, "x.y"), (f"{task}.x.y", None)]
+async def test_types_and_groups_whose_names_look_alike_get_their_own_tasks_only(
+    store: Store, task: str, run: str
+) -> None:
+    each = [
+        (f"{task}-x", None),
+        (f"{task}.x", None),
+        (task, "x"),
+        (f"{task}.x", "y"),
+        (task, "x.y"),
+        (f"{task}.x.y", None),
+    ]
     for number, (name, group) in enumerate(each):
         await store.tasks.send(run, "wf", order(name, f"s{number}", group=group))
     async with AsyncExitStack() as stack:
         queues = [await stack.enter_async_context(consuming(store, *one)) for one in each]
-        assert [f"s{number}" for number in range(len(each))] == [decode((await queue.get()).data).step_id for queue in queues]
+        assert [f"s{number}" for number in range(len(each))] == [
+            decode((await queue.get()).data).step_id for queue in queues
+        ]
         assert all(queue.empty() for queue in queues)
     assert [ACK_WAIT_S] * len(each) == [await store.tasks.ack_wait_s(*one) for one in each]
 
 
 async def test_a_durable_of_a_former_version_is_used_on(store: Store, task: str, run: str) -> None:
-    """Its name has a dash for a dot: it is used for the type that it serves, and the type whose name it has gets another one."""
+    """Its name has a dash for a dot: it is used for the type that it serves, and the type whose name it has gets
+    another one."""
     dotted, dashed, former = f"{task}.x", f"{task}-x", f"workers-{task}-x"
-    config = {"durable_name": former, "ack_policy": "explicit", "filter_subject": names.task_filter(dotted), "ack_wait": 7 * 10**9}
+    config = {
+        "durable_name": former,
+        "ack_policy": "explicit",
+        "filter_subject": names.task_filter(dotted),
+        "ack_wait": 7 * 10**9,
+    }
     await store.broker.api(f"CONSUMER.CREATE.{names.TASKS}.{former}", {"stream_name": names.TASKS, "config": config})
     for name in (dotted, dashed):
         await store.tasks.send(run, "wf", order(name, name[-2:]))

@@ -16,7 +16,9 @@ BODY = b'{"n":%d}'
 
 
 @pytest.mark.parametrize("bound", ["COPIES_MAX", "COPIES_BYTES_MAX"])
-async def test_a_slow_watcher_holds_little_and_misses_nothing(store: Store, monkeypatch: pytest.MonkeyPatch, bound: str) -> None:
+async def test_a_slow_watcher_holds_little_and_misses_nothing(
+    store: Store, monkeypatch: pytest.MonkeyPatch, bound: str
+) -> None:
     run_id = RUN_ID.replace("1", "2") if bound == "COPIES_MAX" else RUN_ID
     monkeypatch.setattr(watch, bound, 10 if bound == "COPIES_MAX" else 10 * len(BODY))
     held = list[watch._Copies]()

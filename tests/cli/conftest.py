@@ -111,5 +111,7 @@ def penstock(service: Service, capsys: pytest.CaptureFixture[str], monkeypatch: 
 
 def stream(*events: tuple[int, dict[str, object]], length: int | None = None) -> Answer:
     """A Server-Sent Events answer; `length` larger than it has makes it break."""
-    text = ": hello\n\n" + "".join(f"id: {seq}\nevent: {event['type']}\ndata: {json.dumps(event)}\n\n" for seq, event in events)
+    text = ": hello\n\n" + "".join(
+        f"id: {seq}\nevent: {event['type']}\ndata: {json.dumps(event)}\n\n" for seq, event in events
+    )
     return Answer(text.encode(), headers={"Content-Type": "text/event-stream"}, length=length)

@@ -33,9 +33,13 @@ def test_what_waits_for_an_approval_is_listed_from_all_pages(penstock: Penstock,
 
 def test_an_operator_decides_by_the_services_own_right(penstock: Penstock, service: Service) -> None:
     done = {"status": "approved", "run_id": "r1", "step": "consent"}
-    service.on("POST /approvals/r1/consent", done, {**done, "status": "rejected"}, Answer(b"it is decided already\n", 409))
+    service.on(
+        "POST /approvals/r1/consent", done, {**done, "status": "rejected"}, Answer(b"it is decided already\n", 409)
+    )
     said = ("--comment", "fine", "--by", "ann")
-    assert (0, "approved consent of r1\n", "") == penstock("--token", "t", "approval", "approve", "r1", "consent", *said)
+    assert (0, "approved consent of r1\n", "") == penstock(
+        "--token", "t", "approval", "approve", "r1", "consent", *said
+    )
     assert (0, "rejected consent of r1\n", "") == penstock("approval", "reject", "r1", "consent")
     assert (1, "", "Error: it is decided already\n") == penstock("approval", "reject", "r1", "consent")
     sent = [{"action": "approve", "comment": "fine", "approved_by": "ann"}, {"action": "reject"}, {"action": "reject"}]
@@ -44,8 +48,13 @@ def test_an_operator_decides_by_the_services_own_right(penstock: Penstock, servi
 
 
 def test_who_has_the_token_alone_decides_by_that(penstock: Penstock, service: Service) -> None:
-    service.on("POST /runs/r1/approval/consent?action=reject&token=t0", {"status": "rejected", "run_id": "r1", "step": "consent"})
-    assert (0, "rejected consent of r1\n", "") == penstock("approval", "reject", "r1", "consent", "--token", "t0", "--by", "bob")
+    service.on(
+        "POST /runs/r1/approval/consent?action=reject&token=t0",
+        {"status": "rejected", "run_id": "r1", "step": "consent"},
+    )
+    assert (0, "rejected consent of r1\n", "") == penstock(
+        "approval", "reject", "r1", "consent", "--token", "t0", "--by", "bob"
+    )
     assert [{"approved_by": "bob"}] == service.bodies("POST /runs/r1/approval/consent?action=reject&token=t0")
 
 

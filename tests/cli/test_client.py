@@ -37,7 +37,9 @@ def _no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
         (302, errors.PenstockError),
     ],
 )
-def test_error_answers_become_the_engines_errors(service: Service, status: int, kind: type[errors.PenstockError]) -> None:
+def test_error_answers_become_the_engines_errors(
+    service: Service, status: int, kind: type[errors.PenstockError]
+) -> None:
     service.on("GET /runs/r", Answer(b"one\ntwo\n", status))
     with Client(service.url) as client, pytest.raises(errors.PenstockError, match="one\ntwo") as caught:
         client.run("r")
@@ -84,7 +86,9 @@ def test_names_with_slashes_and_dots_stay_one_segment(service: Service) -> None:
         for name in ("a/b?c#d", "..", "a b%2F"):
             with pytest.raises(errors.NotFound):
                 client.workflow(name)
-    assert ["GET /workflows/a%2Fb%3Fc%23d", "GET /workflows/%2E%2E", "GET /workflows/a%20b%252F"] == [r.line for r in service.requests]
+    assert ["GET /workflows/a%2Fb%3Fc%23d", "GET /workflows/%2E%2E", "GET /workflows/a%20b%252F"] == [
+        r.line for r in service.requests
+    ]
 
 
 def test_runs_come_from_all_pages_as_far_as_needed(service: Service) -> None:

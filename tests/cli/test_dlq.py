@@ -33,15 +33,24 @@ def test_list_follows_the_links_and_sends_its_filters(penstock: Penstock, servic
 
 
 def test_show_has_the_payload_whatever_it_is(penstock: Penstock, service: Service) -> None:
-    service.on("GET /dead-letters/7", {**LETTER, "payload": {"n": 1}}, {**LETTER, "payload_base64": "/w=="}, {**LETTER, "payload": 1})
+    service.on(
+        "GET /dead-letters/7",
+        {**LETTER, "payload": {"n": 1}},
+        {**LETTER, "payload_base64": "/w=="},
+        {**LETTER, "payload": 1},
+    )
     assert 'payload   {"n": 1}' in penstock("dlq", "show", "7").out.splitlines()
     assert "payload (base64)  /w==" in penstock("dlq", "show", "7").out.splitlines()
     assert {**LETTER, "payload": 1} == json.loads(penstock("dlq", "show", "7", "--json").out)
 
 
 def test_replay_and_discard_tell_what_was_done_or_why_not(penstock: Penstock, service: Service) -> None:
-    service.on("POST /dead-letters/7/replay", {"run_id": "r1", "status": "running"}, Answer(b"run r1 is completed\n", 409))
-    service.on("DELETE /dead-letters/7", {"seq": 7, "status": "discarded"}, Answer(b"dead letter 7 does not exist\n", 404))
+    service.on(
+        "POST /dead-letters/7/replay", {"run_id": "r1", "status": "running"}, Answer(b"run r1 is completed\n", 409)
+    )
+    service.on(
+        "DELETE /dead-letters/7", {"seq": 7, "status": "discarded"}, Answer(b"dead letter 7 does not exist\n", 404)
+    )
     assert (0, "r1 running\n", "") == penstock("dlq", "replay", "7")
     assert (1, "", "Error: run r1 is completed\n") == penstock("dlq", "replay", "7")
     assert (0, "7 discarded\n", "") == penstock("dlq", "discard", "7")

@@ -19,7 +19,9 @@ class Named(io.BytesIO):
 
 
 def test_definition_in_toml_becomes_json() -> None:
-    assert b'{"name":"w","steps":[{"id":"a"}]}' == documents.definition(Named(b'name = "w"\n[[steps]]\nid = "a"', "w.toml"))
+    assert b'{"name":"w","steps":[{"id":"a"}]}' == documents.definition(
+        Named(b'name = "w"\n[[steps]]\nid = "a"', "w.toml")
+    )
 
 
 def test_definition_in_json_is_sent_as_it_is() -> None:
@@ -33,7 +35,11 @@ def test_definition_on_stdin_may_be_either() -> None:
 
 @pytest.mark.parametrize(
     ("body", "name", "said"),
-    [(b"{", "w.json", "w.json is not JSON"), (b"a =", "w.toml", "w.toml is not TOML"), (b"{", "<stdin>", "<stdin> is not JSON")],
+    [
+        (b"{", "w.json", "w.json is not JSON"),
+        (b"a =", "w.toml", "w.toml is not TOML"),
+        (b"{", "<stdin>", "<stdin> is not JSON"),
+    ],
 )
 def test_broken_definition_is_refused(body: bytes, name: str, said: str) -> None:
     with pytest.raises(click.BadParameter, match=said):

@@ -23,8 +23,12 @@ def groups(group: click.Group, path: tuple[str, ...] = ()) -> Iterator[tuple[tup
             yield from groups(command, (*path, name))
 
 
-@pytest.mark.parametrize(("path", "group"), [*groups(main.penstock)], ids=lambda one: " ".join(one) if isinstance(one, tuple) else "")
-def test_every_summary_is_whole(penstock: Penstock, monkeypatch: pytest.MonkeyPatch, path: tuple[str, ...], group: click.Group) -> None:
+@pytest.mark.parametrize(
+    ("path", "group"), [*groups(main.penstock)], ids=lambda one: " ".join(one) if isinstance(one, tuple) else ""
+)
+def test_every_summary_is_whole(
+    penstock: Penstock, monkeypatch: pytest.MonkeyPatch, path: tuple[str, ...], group: click.Group
+) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     shown = " ".join(penstock(*path, "--help").out.split())
     assert "..." not in shown.replace("[ARGS]...", "").replace("[ID]...", "").replace("ID...", "")

@@ -55,5 +55,8 @@ def test_rich_table_takes_markup_as_plain_text() -> None:
 
 def test_the_widest_columns_give_way_first_and_no_header_or_whole_cell_does() -> None:
     headers, row = ("RUN", "LAST SEEN", "TASKS"), ("r" * 20, "3s ago", "hello, shout, whisper")
-    widths = {width: [column.width for column in output.rich_table(headers, [row], width, ("RUN",)).columns] for width in (80, 50, 10)}
+    widths = {
+        width: [column.width for column in output.rich_table(headers, [row], width, ("RUN",)).columns]
+        for width in (80, 50, 10)
+    }
     assert {80: [20, 9, 21], 50: [20, 9, 15], 10: [20, 9, 5]} == widths

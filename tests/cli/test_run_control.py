@@ -24,7 +24,9 @@ def test_start_at_a_time_sends_it(penstock: Penstock, service: Service) -> None:
     service.on("POST /runs", {"run_id": "r1", "status": "scheduled"})
     assert (0, "r1\n", "") == penstock("run", "start", "w", "--at", "2099-01-01T00:00:00Z")
     assert [{"workflow": "w", "run_at": "2099-01-01T00:00:00Z"}] == service.bodies("POST /runs")
-    assert {"run_id": "r1", "status": "scheduled"} == json.loads(penstock("run", "start", "w", "--at", "+30s", "--json").out)
+    assert {"run_id": "r1", "status": "scheduled"} == json.loads(
+        penstock("run", "start", "w", "--at", "+30s", "--json").out
+    )
 
 
 def test_a_scheduled_run_is_shown(penstock: Penstock, service: Service) -> None:
@@ -35,20 +37,33 @@ def test_a_scheduled_run_is_shown(penstock: Penstock, service: Service) -> None:
 
 
 def test_unschedule_is_1_when_it_is_too_late(penstock: Penstock, service: Service) -> None:
-    service.on("DELETE /runs/r1/scheduled", {"status": "cancelled"}, Answer(b"run r1 is not scheduled: it is running\n", 400))
+    service.on(
+        "DELETE /runs/r1/scheduled", {"status": "cancelled"}, Answer(b"run r1 is not scheduled: it is running\n", 400)
+    )
     assert (0, "r1 cancelled\n", "") == penstock("run", "unschedule", "r1")
     assert (1, "", "Error: run r1 is not scheduled: it is running\n") == penstock("run", "unschedule", "r1")
 
 
 def test_the_output_of_a_step_is_printed_as_it_is(penstock: Penstock, service: Service) -> None:
-    service.on("GET /runs/r1/steps/s1/output", Answer(b'{ "n" : [1] }'), Answer(b'step "s1" of run r1 has no output: it is queued\n', 404))
+    service.on(
+        "GET /runs/r1/steps/s1/output",
+        Answer(b'{ "n" : [1] }'),
+        Answer(b'step "s1" of run r1 has no output: it is queued\n', 404),
+    )
     assert (0, '{ "n" : [1] }\n', "") == penstock("run", "output", "r1", "s1")
     assert (1, "", 'Error: step "s1" of run r1 has no output: it is queued\n') == penstock("run", "output", "r1", "s1")
 
 
 def test_an_output_that_is_left_out_is_told_by_its_size(penstock: Penstock, service: Service) -> None:
     step = {"status": "completed", "attempts": 1, "output_bytes": 1048576}
-    run = {"run_id": "r1", "workflow_id": "w", "status": "completed", "created_at": "x", "steps": {"s1": step}, "input_bytes": 5000}
+    run = {
+        "run_id": "r1",
+        "workflow_id": "w",
+        "status": "completed",
+        "created_at": "x",
+        "steps": {"s1": step},
+        "input_bytes": 5000,
+    }
     service.on("GET /runs/r1", run)
     shown = penstock("run", "status", "r1").out
     assert "1048576 bytes" in shown
@@ -61,7 +76,13 @@ def test_cancel_by_workflow_sends_its_filters_and_shows_both_lists(penstock: Pen
     done = penstock("run", "cancel", "--workflow", "w", "--status", "pending", *bounds)
     assert (0, "a cancelled\nb cancelled\nc skipped: it is \\x1bcompleted\n", "") == done
     assert [
-        {"workflow_id": "w", "status": "pending", "after": "2026-01-01T00:00:00Z", "before": "2026-01-02T00:00:00Z", "limit": 1000}
+        {
+            "workflow_id": "w",
+            "status": "pending",
+            "after": "2026-01-01T00:00:00Z",
+            "before": "2026-01-02T00:00:00Z",
+            "limit": 1000,
+        }
     ] == service.bodies("POST /runs/cancel")
 
 
@@ -71,14 +92,19 @@ def test_a_dry_run_says_that_nothing_was_done(penstock: Penstock, service: Servi
     assert "a would be cancelled\n" == penstock("run", "cancel", "--workflow", "w", "--dry-run").out
     assert "a would be retried\n" == penstock("run", "retry", "--workflow", "w", "--mode", "rerun", "--dry-run").out
     assert [{"workflow_id": "w", "dry_run": True, "limit": 1000}] == service.bodies("POST /runs/cancel")
-    assert [{"workflow_id": "w", "mode": "rerun", "once": True, "dry_run": True, "limit": 1000}] == service.bodies("POST /runs/retry")
+    assert [{"workflow_id": "w", "mode": "rerun", "once": True, "dry_run": True, "limit": 1000}] == service.bodies(
+        "POST /runs/retry"
+    )
 
 
 def test_retry_tells_what_became_of_each_run(penstock: Penstock, service: Service) -> None:
     rerun = {"retried": [{"original_run_id": "a", "new_run_id": "b"}], "skipped": SKIPPED, "total": 2, "dry_run": False}
     replay = {"retried": [{"original_run_id": "a"}], "skipped": [], "total": 1, "dry_run": False}
     service.on("POST /runs/retry", rerun, replay, rerun)
-    assert "a again as b\nc skipped: it is \\x1bcompleted\n" == penstock("run", "retry", "--workflow", "w", "--mode", "rerun").out
+    assert (
+        "a again as b\nc skipped: it is \\x1bcompleted\n"
+        == penstock("run", "retry", "--workflow", "w", "--mode", "rerun").out
+    )
     assert "a resumed\n" == penstock("run", "retry", "--workflow", "w", "--mode", "replay").out
     assert rerun == json.loads(penstock("run", "retry", "--workflow", "w", "--mode", "rerun", "--json").out)
 
@@ -95,31 +121,51 @@ def test_retry_of_runs_replays_them_or_starts_them_anew(penstock: Penstock, serv
 
 def test_rerun_skips_what_was_rerun_already_unless_again_is_given(penstock: Penstock, service: Service) -> None:
     reason = "already rerun as b"
-    skipped = {"retried": [], "skipped": [{"run_id": "a", "reason": reason}], "total": 1, "dry_run": False, "remaining": 0}
+    skipped = {
+        "retried": [],
+        "skipped": [{"run_id": "a", "reason": reason}],
+        "total": 1,
+        "dry_run": False,
+        "remaining": 0,
+    }
     service.on("POST /runs/retry", skipped)
     rerun = ("run", "retry", "--workflow", "w", "--mode", "rerun")
     assert (0, f"a skipped: {reason}\n", "") == penstock(*rerun)
     assert 0 == penstock(*rerun, "--again").code
     assert 0 == penstock("run", "retry", "--workflow", "w", "--mode", "replay").code
-    assert [True, None, None] == [body.get("once") for body in service.bodies("POST /runs/retry") if isinstance(body, dict)]
+    assert [True, None, None] == [
+        body.get("once") for body in service.bodies("POST /runs/retry") if isinstance(body, dict)
+    ]
 
 
 def test_cancel_of_a_workflow_goes_through_all_parts(penstock: Penstock, service: Service) -> None:
     more = {"cancelled": ["a"], "skipped": SKIPPED, "total": 2, "dry_run": False, "next": "5.a", "remaining": 1}
     last = {"cancelled": ["b"], "skipped": [], "total": 1, "dry_run": False, "remaining": 0}
     service.on("POST /runs/cancel", more, last, more, last)
-    assert (0, "a cancelled\nb cancelled\nc skipped: it is \\x1bcompleted\n", "") == penstock("run", "cancel", "--workflow", "w")
-    assert [{"workflow_id": "w", "limit": 1000}, {"workflow_id": "w", "limit": 1000, "cursor": "5.a"}] == service.bodies(
-        "POST /runs/cancel"
+    assert (0, "a cancelled\nb cancelled\nc skipped: it is \\x1bcompleted\n", "") == penstock(
+        "run", "cancel", "--workflow", "w"
     )
+    assert [
+        {"workflow_id": "w", "limit": 1000},
+        {"workflow_id": "w", "limit": 1000, "cursor": "5.a"},
+    ] == service.bodies("POST /runs/cancel")
     whole = {"cancelled": ["a", "b"], "skipped": SKIPPED, "total": 3, "dry_run": False}
     assert whole == json.loads(penstock("run", "cancel", "--workflow", "w", "--json").out)
 
 
 def test_after_an_error_the_parts_before_it_are_told(penstock: Penstock, service: Service) -> None:
-    more = {"retried": [{"original_run_id": "a"}], "skipped": [], "total": 1, "dry_run": False, "next": "5.a", "remaining": 9}
+    more = {
+        "retried": [{"original_run_id": "a"}],
+        "skipped": [],
+        "total": 1,
+        "dry_run": False,
+        "next": "5.a",
+        "remaining": 9,
+    }
     service.on("POST /runs/retry", more, Answer(b"the broker is away\n", 503))
-    assert (3, "a resumed\n", "Error: the broker is away\n") == penstock("run", "retry", "--workflow", "w", "--mode", "replay")
+    assert (3, "a resumed\n", "Error: the broker is away\n") == penstock(
+        "run", "retry", "--workflow", "w", "--mode", "replay"
+    )
 
 
 @pytest.mark.parametrize(
@@ -141,11 +187,19 @@ def test_after_an_error_the_parts_before_it_are_told(penstock: Penstock, service
         (("start", "w", "--input", "{'n': 1}"), "(a file is given as --input @FILE)"),
         (("signal", "r1", "go", "--data", "@no-such-file"), "cannot be read"),
         (("status", "0123456"), "is too short: give the run's id, or at least the first 8 of its 32 characters"),
-        (("list", "--after", "noon"), "neither a time such as 2026-01-31T12:00:00Z nor a while ago such as 30m, 1h30m or 7d"),
-        (("start", "w", "--at", "2027-01-31 12:00"), "neither a time such as 2027-01-31T12:00:00Z nor a while from now such as +30s"),
+        (
+            ("list", "--after", "noon"),
+            "neither a time such as 2026-01-31T12:00:00Z nor a while ago such as 30m, 1h30m or 7d",
+        ),
+        (
+            ("start", "w", "--at", "2027-01-31 12:00"),
+            "neither a time such as 2027-01-31T12:00:00Z nor a while from now such as +30s",
+        ),
     ],
 )
-def test_options_that_do_not_go_together_are_wrong_usage(penstock: Penstock, service: Service, args: tuple[str, ...], told: str) -> None:
+def test_options_that_do_not_go_together_are_wrong_usage(
+    penstock: Penstock, service: Service, args: tuple[str, ...], told: str
+) -> None:
     code, out, err = penstock("run", *args)
     assert (2, "") == (code, out)
     assert told in err
@@ -161,9 +215,15 @@ def test_a_signal_may_hold_any_bytes(penstock: Penstock, service: Service, tmp_p
 
 
 def test_a_decision_carries_its_token_and_what_is_said(penstock: Penstock, service: Service) -> None:
-    service.on("POST /runs/r1/approval/ok?action=approve&token=t0", {"status": "approved", "run_id": "r1", "step": "ok"})
+    service.on(
+        "POST /runs/r1/approval/ok?action=approve&token=t0", {"status": "approved", "run_id": "r1", "step": "ok"}
+    )
     service.on("POST /runs/r1/approval/ok?action=reject&token=t0", Answer(b"the token was used already\n", 409))
     said = penstock("run", "decide", "r1", "ok", "--token", "t0", "--comment", "fine", "--by", "ann")
     assert (0, "approved ok\n", "") == said
-    assert [{"comment": "fine", "approved_by": "ann"}] == service.bodies("POST /runs/r1/approval/ok?action=approve&token=t0")
-    assert (1, "", "Error: the token was used already\n") == penstock("run", "decide", "r1", "ok", "--token", "t0", "--reject")
+    assert [{"comment": "fine", "approved_by": "ann"}] == service.bodies(
+        "POST /runs/r1/approval/ok?action=approve&token=t0"
+    )
+    assert (1, "", "Error: the token was used already\n") == penstock(
+        "run", "decide", "r1", "ok", "--token", "t0", "--reject"
+    )

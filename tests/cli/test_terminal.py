@@ -15,9 +15,21 @@ from tests.cli.conftest import Answer, Service
 from tests.support.service import PENSTOCK, clean_environ
 
 ID = "01a1fbd4e22e73c2b60e9754e7b7a067"
-STEPS = {"hello": {"status": "completed", "attempts": 1, "worker_id": "machine-19841-ad6eb0", "output": {"greeting": "Hello, Ada! " * 5}}}
+STEPS = {
+    "hello": {
+        "status": "completed",
+        "attempts": 1,
+        "worker_id": "machine-19841-ad6eb0",
+        "output": {"greeting": "Hello, Ada! " * 5},
+    }
+}
 TIMES = {"started_at": "2026-01-01T00:00:00.000001Z", "finished_at": "2026-01-01T00:00:01.234567Z"}
-RUN = {"run_id": ID, "workflow_id": "a-workflow-with-quite-a-long-name", "status": "completed", "created_at": TIMES["started_at"]}
+RUN = {
+    "run_id": ID,
+    "workflow_id": "a-workflow-with-quite-a-long-name",
+    "status": "completed",
+    "created_at": TIMES["started_at"],
+}
 ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
 
@@ -65,7 +77,10 @@ def test_an_id_is_whole_even_where_the_terminal_is_too_narrow(service: Service) 
 
 def test_many_columns_fit_with_whole_headers(service: Service) -> None:
     known = {"language": "python", "transport": "nats", "hostname": "vm", "pid": 1234, "last_seen": TIMES["started_at"]}
-    service.on("GET /workers", [{"worker_id": "machine-1234-ad6eb0", "task_types": ["hello", "shout"], "worker_group": "gpu", **known}])
+    service.on(
+        "GET /workers",
+        [{"worker_id": "machine-1234-ad6eb0", "task_types": ["hello", "shout"], "worker_group": "gpu", **known}],
+    )
     seen = on_terminal(service, "worker", "list", columns=80)
     assert "LANGUAGE" in seen.text
     assert "machine-1234-ad6eb0" in seen.text
@@ -74,7 +89,12 @@ def test_many_columns_fit_with_whole_headers(service: Service) -> None:
 
 def test_start_and_wait_prints_the_id_at_once_and_shows_the_run_while_it_goes_on(service: Service) -> None:
     service.on("POST /runs", {"run_id": ID})
-    running = {**RUN, "status": "running", "started_at": TIMES["started_at"], "steps": {"hello": {"status": "queued", "attempts": 1}}}
+    running = {
+        **RUN,
+        "status": "running",
+        "started_at": TIMES["started_at"],
+        "steps": {"hello": {"status": "queued", "attempts": 1}},
+    }
     service.on(f"GET /runs/{ID}", running, {**RUN, **TIMES, "steps": STEPS})
     seen = on_terminal(service, "run", "start", "greet", "--wait")
     assert 0 == seen.code

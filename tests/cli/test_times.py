@@ -54,7 +54,13 @@ def test_a_moment_has_no_microseconds_and_what_is_none_stays() -> None:
 def test_on_a_terminal_a_moment_is_an_age(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "2026-01-01T00:00:00Z" == times.age("2026-01-01T00:00:00.5Z", NOW)
     monkeypatch.setattr("sys.stdout.isatty", lambda: True)
-    shown = ["2026-01-01T00:03:01Z", "2026-01-01T00:00:00.5Z", "2025-12-31T00:00:00Z", "2025-12-20T00:00:00Z", "2026-01-01T00:04:00Z"]
+    shown = [
+        "2026-01-01T00:03:01Z",
+        "2026-01-01T00:00:00.5Z",
+        "2025-12-31T00:00:00Z",
+        "2025-12-20T00:00:00Z",
+        "2026-01-01T00:04:00Z",
+    ]
     assert ["4s ago", "3m ago", "24h ago", "12d ago", "in 55s"] == [times.age(text, NOW) for text in shown]
     assert ("odd", "") == (times.age("odd", NOW), times.age(UNSET, NOW))
 
@@ -70,7 +76,9 @@ def test_a_future_moment_may_be_a_while_from_now(text: str, in_s: float) -> None
 
 
 @pytest.mark.parametrize("kind", [times.Past(), times.Future()])
-@pytest.mark.parametrize("text", ["", "noon", "5", "+", "2026-01-31", "2026-01-31T12:00:00", "1h ago", "9" * 30 + "d", "100000h", "--1h"])
+@pytest.mark.parametrize(
+    "text", ["", "noon", "5", "+", "2026-01-31", "2026-01-31T12:00:00", "1h ago", "9" * 30 + "d", "100000h", "--1h"]
+)
 def test_what_is_neither_a_time_nor_a_while_is_refused(kind: click.ParamType[str], text: str) -> None:
     with pytest.raises(click.BadParameter, match="neither a time such as"):
         kind.convert(text, None, None)

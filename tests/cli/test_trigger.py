@@ -13,7 +13,13 @@ from tests.cli.conftest import Penstock, Service
 MADE = {"name": "w", "workflow": "w", "enabled": True, "created_at": "2026-01-01T00:00:00Z"}
 HOOK = {**MADE, "webhook": {"secret": True}}
 CRON = {**MADE, "name": "c", "cron": {"expression": "0 9 * * *", "timezone": "UTC"}, "next_at": "2026-01-02T09:00:00Z"}
-EVENT = {**MADE, "name": "e", "enabled": False, "event": {"subject": "event.a", "field": "x.y", "value": "5"}, "input": {"n": 1}}
+EVENT = {
+    **MADE,
+    "name": "e",
+    "enabled": False,
+    "event": {"subject": "event.a", "field": "x.y", "value": "5"},
+    "input": {"n": 1},
+}
 
 
 @pytest.mark.parametrize(
@@ -22,9 +28,15 @@ EVENT = {**MADE, "name": "e", "enabled": False, "event": {"subject": "event.a", 
         (("--webhook",), {"name": "w", "webhook": {}}),
         (("--webhook", "--name", "n", "--secret", "s"), {"name": "n", "webhook": {"secret": "s"}}),
         (("--cron", "0 9 * * *"), {"name": "w-cron", "cron": {"expression": "0 9 * * *"}}),
-        (("--cron", "@", "--timezone", "Asia/Tokyo"), {"name": "w-cron", "cron": {"expression": "@", "timezone": "Asia/Tokyo"}}),
+        (
+            ("--cron", "@", "--timezone", "Asia/Tokyo"),
+            {"name": "w-cron", "cron": {"expression": "@", "timezone": "Asia/Tokyo"}},
+        ),
         (("--subject", "a.>", "--disabled"), {"name": "w-subject", "subject": {"subject": "a.>"}, "enabled": False}),
-        (("--event", "event.a", "--input", '{"n": 1}'), {"name": "w-event", "event": {"subject": "event.a"}, "input": {"n": 1}}),
+        (
+            ("--event", "event.a", "--input", '{"n": 1}'),
+            {"name": "w-event", "event": {"subject": "event.a"}, "input": {"n": 1}},
+        ),
         (
             ("--event", "event.a", "--filter-field", "x.y", "--filter-value", "5"),
             {"name": "w-event", "event": {"subject": "event.a", "field": "x.y", "value": "5"}},
@@ -49,12 +61,17 @@ def test_a_trigger_of_another_kind_is_replaced_only_when_that_is_said(penstock: 
     assert [] == service.bodies("POST /triggers")
     assert 0 == penstock("trigger", "create", "w", "--webhook", "--name", "c", "--replace")[0]
     assert 0 == penstock("trigger", "create", "w", "--cron", "0 9 * * *", "--name", "c")[0], "one of its own kind is"
-    assert ["webhook", "cron"] == [next(key for key in body if key in ("webhook", "cron")) for body in service.bodies("POST /triggers")]
+    assert ["webhook", "cron"] == [
+        next(key for key in body if key in ("webhook", "cron")) for body in service.bodies("POST /triggers")
+    ]
 
 
 def test_create_says_where_a_webhook_is_sent(penstock: Penstock, service: Service) -> None:
     service.on("POST /triggers", HOOK)
-    assert f"created w\nsend signed requests to {service.url}/v1/webhooks/w\n" == penstock("trigger", "create", "w", "--webhook").out
+    assert (
+        f"created w\nsend signed requests to {service.url}/v1/webhooks/w\n"
+        == penstock("trigger", "create", "w", "--webhook").out
+    )
 
 
 @pytest.mark.parametrize(
@@ -68,7 +85,9 @@ def test_create_says_where_a_webhook_is_sent(penstock: Penstock, service: Servic
         (("--webhook", "--input", "{"), "is not JSON"),
     ],
 )
-def test_options_that_do_not_go_together_are_wrong_usage(penstock: Penstock, service: Service, args: tuple[str, ...], words: str) -> None:
+def test_options_that_do_not_go_together_are_wrong_usage(
+    penstock: Penstock, service: Service, args: tuple[str, ...], words: str
+) -> None:
     code, out, err = penstock("trigger", "create", "w", *args)
     assert (2, "") == (code, out)
     assert words in err
@@ -76,7 +95,10 @@ def test_options_that_do_not_go_together_are_wrong_usage(penstock: Penstock, ser
 
 
 def test_list_shows_each_kind_in_a_line(penstock: Penstock, service: Service) -> None:
-    service.on("GET /triggers", [CRON, EVENT, HOOK, {**MADE, "name": "s", "subject": {"subject": "a.>"}}, {**MADE, "webhook": {}}])
+    service.on(
+        "GET /triggers",
+        [CRON, EVENT, HOOK, {**MADE, "name": "s", "subject": {"subject": "a.>"}}, {**MADE, "webhook": {}}],
+    )
     lines = [line.split(maxsplit=2) for line in penstock("trigger", "list").out.splitlines()]
     assert ["WHAT", "WORKFLOW", "ENABLED", "NEXT"] == lines[0][2].split()
     assert [
@@ -92,7 +114,12 @@ def test_list_shows_each_kind_in_a_line(penstock: Penstock, service: Service) ->
 def test_show_has_everything_but_the_secret(penstock: Penstock, service: Service) -> None:
     service.on("GET /triggers/e", EVENT)
     lines = dict(line.split(maxsplit=1) for line in penstock("trigger", "show", "e").out.splitlines())
-    assert {"trigger": "e", "enabled": "no", "event": 'event.a where x.y is "5"', "input": '{"n": 1}'}.items() <= lines.items()
+    assert {
+        "trigger": "e",
+        "enabled": "no",
+        "event": 'event.a where x.y is "5"',
+        "input": '{"n": 1}',
+    }.items() <= lines.items()
 
 
 @pytest.mark.parametrize(("verb", "enabled"), [("enable", True), ("disable", False)])
@@ -114,7 +141,14 @@ def test_delete_and_fire_say_what_they_did(penstock: Penstock, service: Service)
 
 
 def test_a_trial_that_would_start_nothing_is_1(penstock: Penstock, service: Service) -> None:
-    service.on("POST /triggers/c/test", {"would_start": True, "workflow": "w", "version": "1", "input": None, "next": ["a", "b"]})
-    assert (0, "would start a run of w\nversion  1\ninput    null\nat       a\nat       b\n", "") == penstock("trigger", "test", "c")
-    service.on("POST /triggers/c/test", {"would_start": False, "workflow": "w", "problems": ["the trigger is disabled"]})
+    service.on(
+        "POST /triggers/c/test",
+        {"would_start": True, "workflow": "w", "version": "1", "input": None, "next": ["a", "b"]},
+    )
+    assert (0, "would start a run of w\nversion  1\ninput    null\nat       a\nat       b\n", "") == penstock(
+        "trigger", "test", "c"
+    )
+    service.on(
+        "POST /triggers/c/test", {"would_start": False, "workflow": "w", "problems": ["the trigger is disabled"]}
+    )
     assert (1, "would start nothing\n  the trigger is disabled\n", "") == penstock("trigger", "test", "c")

@@ -19,7 +19,10 @@ RUN = {
     "created_at": "2026-01-01T00:00:00Z",
     "started_at": "2026-01-01T00:00:00Z",
     "finished_at": "2026-01-01T00:00:01.5Z",
-    "steps": {"a": {"status": "completed", "attempts": 1, "output": {"n": 1}}, "b": {"status": "skipped", "attempts": 0}},
+    "steps": {
+        "a": {"status": "completed", "attempts": 1, "output": {"n": 1}},
+        "b": {"status": "skipped", "attempts": 0},
+    },
 }
 FAILED = {**RUN, "status": "failed", "error": "no\x1bgood"}
 WORKFLOW = {"name": "w", "version": "1", "steps": [{"id": "a", "task": "t", "type": "normal"}]}
@@ -41,7 +44,9 @@ def test_help_imports_neither_client_nor_rich_nor_settings() -> None:
     code = "import sys; from penstock.cli.main import call; call(['--help']); print(sorted(sys.modules))"
     modules = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert "penstock.cli.main" in modules
-    assert not [name for name in ("httpx2", "rich", "msgspec", "orjson", "penstock.cli.commands.run") if f"'{name}'" in modules]
+    assert not [
+        name for name in ("httpx2", "rich", "msgspec", "orjson", "penstock.cli.commands.run") if f"'{name}'" in modules
+    ]
 
 
 @pytest.mark.parametrize(
@@ -73,17 +78,24 @@ def test_service_that_is_not_there_is_3(penstock: Penstock) -> None:
     assert "`penstock serve` starts it; --url or SERVICE_URL say where it is." in err
 
 
-def test_a_missing_token_says_how_it_is_given_and_a_wrong_one_of_an_approval_does_not(penstock: Penstock, service: Service) -> None:
+def test_a_missing_token_says_how_it_is_given_and_a_wrong_one_of_an_approval_does_not(
+    penstock: Penstock, service: Service
+) -> None:
     service.on("GET /workers", Answer(b"a valid bearer token is needed\n", 401))
     told = "Error: a valid bearer token is needed\nGive the service's token by --token or SERVICE_API_TOKEN.\n"
     assert (1, "", told) == penstock("worker", "list")
-    service.on("POST /runs/r1/approval/a?action=approve&token=x", Answer(b"the token is not valid for this step, or no longer\n", 401))
+    service.on(
+        "POST /runs/r1/approval/a?action=approve&token=x",
+        Answer(b"the token is not valid for this step, or no longer\n", 401),
+    )
     refused = penstock("approval", "approve", "r1", "a", "--token", "x")
     assert (1, "", "Error: the token is not valid for this step, or no longer\n") == refused
 
 
 def test_a_token_that_cannot_be_sent_is_refused_and_not_shown(penstock: Penstock, service: Service) -> None:
-    assert (1, "", "Error: the token may hold printable ASCII characters only\n") == penstock("--token", "hush\n", "worker", "list")
+    assert (1, "", "Error: the token may hold printable ASCII characters only\n") == penstock(
+        "--token", "hush\n", "worker", "list"
+    )
     assert [] == service.requests
 
 
@@ -100,7 +112,9 @@ def test_interrupt_is_130(penstock: Penstock, monkeypatch: pytest.MonkeyPatch) -
     assert 130 == penstock("worker", "list").code
 
 
-@pytest.mark.parametrize("args", [("--json", "run", "status", "r1"), ("run", "--json", "status", "r1"), ("run", "status", "r1", "--json")])
+@pytest.mark.parametrize(
+    "args", [("--json", "run", "status", "r1"), ("run", "--json", "status", "r1"), ("run", "status", "r1", "--json")]
+)
 def test_json_works_in_any_place(penstock: Penstock, service: Service, args: tuple[str, ...]) -> None:
     service.on("GET /runs/r1", RUN)
     code, out, _ = penstock(*args)
@@ -154,7 +168,9 @@ def test_events_are_an_array_and_followed_ones_are_lines(penstock: Penstock, ser
 
 def test_list_prints_a_table_and_sends_its_filters(penstock: Penstock, service: Service) -> None:
     service.on("GET /runs?workflow=w&status=failed&after=2026-01-01T00%3A00%3A00Z&limit=5", [RUN])
-    out = penstock("run", "list", "--workflow", "w", "--status", "failed", "--after", "2026-01-01T00:00:00Z", "--limit", "5").out
+    out = penstock(
+        "run", "list", "--workflow", "w", "--status", "failed", "--after", "2026-01-01T00:00:00Z", "--limit", "5"
+    ).out
     assert [
         "RUN  WORKFLOW  STATUS     CREATED               TOOK",
         "r1   w         completed  2026-01-01T00:00:00Z  1.5s",
@@ -164,11 +180,15 @@ def test_list_prints_a_table_and_sends_its_filters(penstock: Penstock, service: 
 def test_cancel_goes_on_after_a_run_that_cannot_be_cancelled(penstock: Penstock, service: Service) -> None:
     service.on("POST /runs/r1/cancel", Answer(b"run r1 is completed\n", 409))
     service.on("POST /runs/r2/cancel", {"status": "cancelled", "run_id": "r2"})
-    assert (1, "r2 cancelled\n", "Error: run r1 is completed\n") == penstock("run", "cancel", "r1", "r2", "--reason", "why")
+    assert (1, "r2 cancelled\n", "Error: run r1 is completed\n") == penstock(
+        "run", "cancel", "r1", "r2", "--reason", "why"
+    )
     assert [{"reason": "why"}] == service.bodies("POST /runs/r2/cancel")
 
 
-def test_bulk_splits_and_prints_the_ids_also_after_an_error(penstock: Penstock, service: Service, tmp_path: Path) -> None:
+def test_bulk_splits_and_prints_the_ids_also_after_an_error(
+    penstock: Penstock, service: Service, tmp_path: Path
+) -> None:
     file = tmp_path / "in.jsonl"
     file.write_text("\n".join(map(str, range(1500))))
     service.on("POST /runs/bulk", {"run_ids": ["a"], "total": 1}, {"run_ids": ["b"], "total": 1})
@@ -176,7 +196,9 @@ def test_bulk_splits_and_prints_the_ids_also_after_an_error(penstock: Penstock, 
     _, second = service.bodies("POST /runs/bulk")
     assert {"workflow_id": "w", "inputs": list(range(1000, 1500))} == second
     service.on("POST /runs/bulk", {"run_ids": ["a"], "total": 1}, Answer(b"no\n", 503))
-    assert (3, '{\n  "run_ids": [\n    "a"\n  ],\n  "total": 1\n}\n', "Error: no\n") == penstock("run", "bulk", "w", str(file), "--json")
+    assert (3, '{\n  "run_ids": [\n    "a"\n  ],\n  "total": 1\n}\n', "Error: no\n") == penstock(
+        "run", "bulk", "w", str(file), "--json"
+    )
 
 
 def test_workflow_commands_show_what_the_service_has(penstock: Penstock, service: Service, tmp_path: Path) -> None:
@@ -191,7 +213,9 @@ def test_workflow_commands_show_what_the_service_has(penstock: Penstock, service
     assert ["a", "t", "normal"] == penstock("workflow", "show", "w").out.splitlines()[-1].split()
 
 
-def test_validate_needs_no_service_and_names_every_problem(penstock: Penstock, service: Service, tmp_path: Path) -> None:
+def test_validate_needs_no_service_and_names_every_problem(
+    penstock: Penstock, service: Service, tmp_path: Path
+) -> None:
     file = tmp_path / "w.json"
     file.write_text(json.dumps(WORKFLOW))
     assert (0, "valid: w, version 1, 1 step\n", "") == penstock("workflow", "validate", str(file))
@@ -215,7 +239,9 @@ def test_worker_list_shows_the_group(penstock: Penstock, service: Service) -> No
     assert ["w1", "a", "gpu", "1"] == row.split()
 
 
-def test_config_shows_values_and_origins_but_no_secret(penstock: Penstock, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_config_shows_values_and_origins_but_no_secret(
+    penstock: Penstock, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setenv("SERVICE_BRIDGE_TOKEN", "hush")
     monkeypatch.setenv("SERVICE_BROKER_URL", "nats://u:hush@h:4222")
     (tmp_path / "penstock.toml").write_text("monitor_port = 8222")

@@ -11,7 +11,16 @@ import pytest
 from structlog.testing import capture_logs
 
 from penstock.config.process import sparing
-from penstock.config.process.background import FAILURES, again_and_again, all_of, background, each_of, end, restarting, start
+from penstock.config.process.background import (
+    FAILURES,
+    again_and_again,
+    all_of,
+    background,
+    each_of,
+    end,
+    restarting,
+    start,
+)
 
 WAIT_S = 5.0
 
@@ -41,7 +50,9 @@ async def test_a_death_is_logged_counted_and_told() -> None:
             await told.wait()
 
     assert {"sweeper": 1} == FAILURES
-    assert [("background_failed", "sweeper", "OSError: no space left")] == [(one["event"], one["work"], one["error"]) for one in logs]
+    assert [("background_failed", "sweeper", "OSError: no space left")] == [
+        (one["event"], one["work"], one["error"]) for one in logs
+    ]
 
 
 async def test_an_expected_error_is_its_awaiters_alone() -> None:
@@ -118,7 +129,9 @@ async def test_a_block_left_in_peace_ends_its_loop() -> None:
     assert not FAILURES
 
 
-@pytest.mark.parametrize("beside", [lambda: background(_for_ever(), name="loop"), lambda: restarting(_for_ever, name="loop")])
+@pytest.mark.parametrize(
+    "beside", [lambda: background(_for_ever(), name="loop"), lambda: restarting(_for_ever, name="loop")]
+)
 async def test_cancellation_passes_through_the_end_of_a_block(beside) -> None:  # type: ignore[no-untyped-def]
     leaving = asyncio.Event()
     passed: list[str] = []

@@ -46,7 +46,12 @@ def test_standard_logging_comes_out_in_the_same_form() -> None:
     except RuntimeError:
         logging.getLogger("gunicorn.error").exception("worker %s failed", 7)
     (line,) = lines(stream)
-    assert ("worker 7 failed", "error", "gunicorn.error", "http") == (line["event"], line["level"], line["logger"], line["process"])
+    assert ("worker 7 failed", "error", "gunicorn.error", "http") == (
+        line["event"],
+        line["level"],
+        line["logger"],
+        line["process"],
+    )
     assert "RuntimeError: boom" in str(line["exception"])
 
 

@@ -1,4 +1,5 @@
-"""Where events go: to structlog where somebody has configured it, else to the standard library, as the application wants it."""
+"""Where events go: to structlog where somebody has configured it, else to the standard library, as the application
+wants it."""
 
 from __future__ import annotations
 
@@ -26,7 +27,11 @@ def test_without_configuration_an_event_is_a_record_of_the_standard_library(capl
         get_logger().info("task_failed", task="hello", attempt=2)
 
     [record] = caplog.records
-    assert ("penstock", logging.INFO, "task_failed task='hello' attempt=2") == (record.name, record.levelno, record.getMessage())
+    assert ("penstock", logging.INFO, "task_failed task='hello' attempt=2") == (
+        record.name,
+        record.levelno,
+        record.getMessage(),
+    )
     assert {"task": "hello", "attempt": 2} == record.__dict__["fields"]
     assert "test_logging.py" == record.filename
 

@@ -13,13 +13,17 @@ from tests.support.service import free_port
 
 @pytest.fixture(params=["127.0.0.1", "::1"])
 def taken(request: pytest.FixtureRequest) -> Iterator[tuple[str, int]]:
-    with socket.create_server((request.param, 0), family=socket.AF_INET6 if ":" in request.param else socket.AF_INET) as listener:
+    with socket.create_server(
+        (request.param, 0), family=socket.AF_INET6 if ":" in request.param else socket.AF_INET
+    ) as listener:
         yield listener.getsockname()[:2]
 
 
 def test_a_port_that_somebody_listens_on_is_named_with_its_address(taken: tuple[str, int]) -> None:
     host, port = taken
-    assert f"the HTTP port {port} on {host} is in use or not allowed: Address already in use" == trouble("the HTTP port", host, port)
+    assert f"the HTTP port {port} on {host} is in use or not allowed: Address already in use" == trouble(
+        "the HTTP port", host, port
+    )
 
 
 def test_all_addresses_are_in_use_when_one_of_them_is(taken: tuple[str, int]) -> None:

@@ -95,7 +95,9 @@ def test_each_layer_wins_over_the_next(tmp_path: Path) -> None:
 
 def test_toml_values_keep_their_types(tmp_path: Path) -> None:
     file = tmp_path / "x.toml"
-    file.write_text('max_store_bytes = 5000\nleaf_remotes = ["h1:7422", "h2:7422"]\nshards = "2"\nhistory_max_age = "24h"\n')
+    file.write_text(
+        'max_store_bytes = 5000\nleaf_remotes = ["h1:7422", "h2:7422"]\nshards = "2"\nhistory_max_age = "24h"\n'
+    )
     settings = load({}, {}, file).settings
     assert (5000, ("h1:7422", "h2:7422")) == (settings.broker.max_store_bytes, settings.broker.leaf_remotes)
     assert (2, 86400.0) == (settings.engine.shards, settings.broker.history_max_age)
@@ -120,8 +122,12 @@ def test_unknown_key_is_named_with_its_origin_and_what_is_allowed(tmp_path: Path
     (tmp_path / "penstock.toml").write_text("brokr_url = 'nats://h'")
     message = refusal()
     (tmp_path / "penstock.toml").unlink()
-    assert message.startswith("unknown setting 'brokr_url' (file penstock.toml): did you mean broker_url? allowed are listen, data_dir")
-    assert "unknown setting 'SERVICE_SHARD' (environment): did you mean SERVICE_SHARDS?" in refusal(environ={"SERVICE_SHARD": "2"})
+    assert message.startswith(
+        "unknown setting 'brokr_url' (file penstock.toml): did you mean broker_url? allowed are listen, data_dir"
+    )
+    assert "unknown setting 'SERVICE_SHARD' (environment): did you mean SERVICE_SHARDS?" in refusal(
+        environ={"SERVICE_SHARD": "2"}
+    )
     assert "unknown setting 'SERVICE_shards'" in refusal(environ={"SERVICE_shards": "2"})
     assert "unknown setting 'nope' (flag)" in refusal(flags={"nope": "2"})
 
@@ -143,7 +149,9 @@ def test_bad_value_is_refused_in_one_line_with_key_origin_and_what_is_allowed(na
     assert "\n" not in message
 
 
-@pytest.mark.parametrize(("text", "expected"), [("true", True), ("True", True), ("1", True), ("false", False), ("0", False)])
+@pytest.mark.parametrize(
+    ("text", "expected"), [("true", True), ("True", True), ("1", True), ("false", False), ("0", False)]
+)
 def test_a_switch_is_turned_by_words_and_by_toml(text: str, expected: bool, tmp_path: Path) -> None:
     assert expected == load({}, {"SERVICE_INSECURE": text}).settings.http.insecure
     (tmp_path / "penstock.toml").write_text(f"insecure = {str(expected).lower()}")
@@ -158,7 +166,12 @@ def test_origins_may_be_a_list_and_are_in_lower_case_as_browsers_send_them(tmp_p
 
 @pytest.mark.parametrize(
     ("given", "mode"),
-    [({}, "protected"), ({"insecure": "1"}, "insecure"), ({"api_token": "t"}, "token"), ({"api_token": "t", "insecure": "1"}, "token")],
+    [
+        ({}, "protected"),
+        ({"insecure": "1"}, "insecure"),
+        ({"api_token": "t"}, "token"),
+        ({"api_token": "t", "insecure": "1"}, "token"),
+    ],
 )
 def test_a_token_goes_before_insecure(given: dict[str, str], mode: str) -> None:
     assert mode == load(given, {}).settings.http.mode
@@ -182,7 +195,10 @@ def test_empty_text_means_not_set_and_hides_lower_layers(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("environ", "message"),
     [
-        ({"SERVICE_BROKER_USER": "ann"}, "broker_user = 'ann' (environment SERVICE_BROKER_USER) is not allowed: it must be set together"),
+        (
+            {"SERVICE_BROKER_USER": "ann"},
+            "broker_user = 'ann' (environment SERVICE_BROKER_USER) is not allowed: it must be set together",
+        ),
         ({"SERVICE_BROKER_TLS_KEY": "k"}, "set together with broker_tls_cert"),
         ({"SERVICE_LEAF_CREDENTIALS": "c"}, "set together with leaf_remotes"),
         ({"SERVICE_REPLICAS": "3"}, "1 for the embedded broker"),
@@ -194,7 +210,9 @@ def test_settings_that_contradict_each_other_are_refused(environ: dict[str, str]
 
 def test_secrets_are_never_shown() -> None:
     secret_keys = [key for key in KEYS.values() if key.secret]
-    assert {"broker_password", "broker_token", "api_token", "bridge_token", "webhook_secret"} == {key.name for key in secret_keys}
+    assert {"broker_password", "broker_token", "api_token", "bridge_token", "webhook_secret"} == {
+        key.name for key in secret_keys
+    }
     for key in secret_keys:
         assert "hush" not in refusal(environ={key.variable: "hush\x00"})
         assert "(set)" == key.shown("hush")
@@ -223,5 +241,9 @@ def test_a_child_process_loads_the_same_settings_from_to_environ(tmp_path: Path)
 
 def test_every_field_of_the_tree_has_its_key() -> None:
     settings = Settings()
-    fields = {(section, field) for section in settings.__struct_fields__ for field in getattr(settings, section).__struct_fields__}
+    fields = {
+        (section, field)
+        for section in settings.__struct_fields__
+        for field in getattr(settings, section).__struct_fields__
+    }
     assert fields == {(key.section, key.field) for key in KEYS.values()}

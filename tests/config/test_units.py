@@ -11,7 +11,16 @@ from penstock.config.units import format_duration, format_size, parse_duration, 
 
 @pytest.mark.parametrize(
     ("text", "seconds"),
-    [("500ms", 0.5), ("30s", 30), ("1h30m", 5400), ("24h", 86400), ("7d", 604800), ("1.5h", 5400), ("250us", 0.00025), ("0s", 0)],
+    [
+        ("500ms", 0.5),
+        ("30s", 30),
+        ("1h30m", 5400),
+        ("24h", 86400),
+        ("7d", 604800),
+        ("1.5h", 5400),
+        ("250us", 0.00025),
+        ("0s", 0),
+    ],
 )
 def test_duration_is_read_in_seconds(text: str, seconds: float) -> None:
     assert seconds == parse_duration(text)
@@ -31,7 +40,15 @@ def test_duration_reads_back_what_it_writes(duration_us: int) -> None:
 
 @pytest.mark.parametrize(
     ("text", "size"),
-    [("0", 0), ("1024", 1024), ("10GiB", 10 * 2**30), ("10gib", 10 * 2**30), ("1.5 MiB", 1572864), ("64KB", 64000), ("7B", 7)],
+    [
+        ("0", 0),
+        ("1024", 1024),
+        ("10GiB", 10 * 2**30),
+        ("10gib", 10 * 2**30),
+        ("1.5 MiB", 1572864),
+        ("64KB", 64000),
+        ("7B", 7),
+    ],
 )
 def test_size_is_read_in_bytes(text: str, size: int) -> None:
     assert size == parse_size(text)

@@ -32,7 +32,9 @@ def test_warnings_and_errors_are_kept_with_their_fields_and_infos_are_not() -> N
     log.warning("odd", run_id="r", attempt=2)
     logging.getLogger("gunicorn.error").error("worker %s failed", 7)
     first, second = WARNINGS.take(10)
-    assert ("odd", "warning", "r", 2, "shard-7") == tuple(first[name] for name in ("event", "level", "run_id", "attempt", "process"))
+    assert ("odd", "warning", "r", 2, "shard-7") == tuple(
+        first[name] for name in ("event", "level", "run_id", "attempt", "process")
+    )
     assert ("worker 7 failed", "error") == (second["event"], second["level"])
     assert not any(name.startswith("_") for name in second)
     assert {"warning": 1, "error": 1} == WARNINGS.levels

@@ -18,7 +18,8 @@ class StartService(Protocol):
 
 @pytest.fixture
 def start_service(tmp_path: Path) -> Iterator[StartService]:
-    """Start a service with settings, as `start_service(shards=2, fsync="always")`. It is ready, and ends with the test."""
+    """Start a service with settings, as `start_service(shards=2, fsync="always")`. It is ready, and ends with the
+    test."""
     with ExitStack() as stack:
 
         def start(**settings: object) -> Service:

@@ -1,8 +1,9 @@
-"""What clients and workers do while a process dies: each scenario goes on with whatever answers, and ends when its runs have ended.
+"""What clients and workers do while a process dies: each scenario goes on with whatever answers, and ends when its runs
+have ended.
 
-A scenario gets a name of its own for its workflow, and returns what is worth comparing beside its runs. What breaks is done again
-where that is safe; what comes of doing it again is not compared, only what is there in the end. Those of triggers are in
-crash_triggers.py, those of the worker bridge in crash_bridge.py.
+A scenario gets a name of its own for its workflow, and returns what is worth comparing beside its runs. What breaks is
+done again where that is safe; what comes of doing it again is not compared, only what is there in the end. Those of
+triggers are in crash_triggers.py, those of the worker bridge in crash_bridge.py.
 """
 
 from __future__ import annotations
@@ -228,7 +229,9 @@ def approval(meanwhile: Meanwhile | None = None) -> Scenario:
 
 async def token_of(store: Store, run_id: str) -> str | None:
     for record in records(await store.history.read(run_id)):
-        if isinstance(record.event, ApprovalRequested) and await store.approval_tokens.get(names.step_key(run_id, "ok")):
+        if isinstance(record.event, ApprovalRequested) and await store.approval_tokens.get(
+            names.step_key(run_id, "ok")
+        ):
             return record.event.payload.token
     return None
 

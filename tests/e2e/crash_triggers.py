@@ -1,4 +1,5 @@
-"""What comes to triggers while a process dies: scenarios as in crash_scenarios.py, with a trigger of the workflow's name."""
+"""What comes to triggers while a process dies: scenarios as in crash_scenarios.py, with a trigger of the workflow's
+name."""
 
 from __future__ import annotations
 
@@ -86,7 +87,11 @@ async def triggered(world: World, name: str, source: dict[str, Any], **more: Any
     assert kept is not None
     consumer = names.trigger_consumer(name, kept.generation)
     info = await world.store.broker.api(f"CONSUMER.INFO.{kept.stream}.{consumer}")
-    request = {"stream_name": kept.stream, "config": {**info["config"], "ack_wait": UNANSWERED_S * 10**9}, "action": "update"}
+    request = {
+        "stream_name": kept.stream,
+        "config": {**info["config"], "ack_wait": UNANSWERED_S * 10**9},
+        "action": "update",
+    }
     await world.store.broker.api(f"CONSUMER.CREATE.{kept.stream}.{consumer}", request)
     return kept
 

@@ -1,4 +1,5 @@
-"""The service in parts: `penstock engine`, `penstock api` and workers, each a process tree of its own over somebody else's broker."""
+"""The service in parts: `penstock engine`, `penstock api` and workers, each a process tree of its own over somebody
+else's broker."""
 
 from __future__ import annotations
 
@@ -56,7 +57,9 @@ class Parts:
     def start(self, name: str, arguments: Sequence[str], **environ: str) -> subprocess.Popen[bytes]:
         """A process of this name; its log says which."""
         with self.log_path(name).open("ab") as log:
-            process = subprocess.Popen(list(arguments), env={**self.environ, **environ}, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+            process = subprocess.Popen(
+                list(arguments), env={**self.environ, **environ}, stdin=subprocess.DEVNULL, stdout=log, stderr=log
+            )
         self._processes[name] = process
         return process
 
@@ -141,7 +144,9 @@ class Parts:
         raise AssertionError(self.last_words())
 
     def last_words(self) -> str:
-        return "\n".join(f"--- {name}\n{self.log_path(name).read_text(errors='replace')[-2000:]}" for name in self._processes)
+        return "\n".join(
+            f"--- {name}\n{self.log_path(name).read_text(errors='replace')[-2000:]}" for name in self._processes
+        )
 
     def stop(self) -> None:
         for process in self._processes.values():
@@ -152,8 +157,8 @@ class Parts:
 
 @contextmanager
 def parts(directory: Path, environ: Mapping[str, str], hosts: Mapping[str, Mapping[str, str]] = {}) -> Iterator[Parts]:
-    """An API and an engine, or one on each of these hosts (by name: what is special about its environment), that are ready, for the
-    time of the block."""
+    """An API and an engine, or one on each of these hosts (by name: what is special about its environment), that are
+    ready, for the time of the block."""
     started = Parts(directory, environ)
     try:
         for name, special in hosts.items():
@@ -170,7 +175,9 @@ def parts(directory: Path, environ: Mapping[str, str], hosts: Mapping[str, Mappi
 def define(started: Parts, name: str, task: str) -> None:
     """A workflow of three steps of this task type."""
     with Client(started.url) as client:
-        client.register(orjson.dumps({**chain(name), "steps": [{**step, "task": task} for step in chain(name)["steps"]]}))
+        client.register(
+            orjson.dumps({**chain(name), "steps": [{**step, "task": task} for step in chain(name)["steps"]]})
+        )
 
 
 async def in_the_middle(store: Store, run_ids: Sequence[str]) -> None:

@@ -1,4 +1,5 @@
-"""Approvals over the life of the whole service: what was asked before it died can be decided after, and its time goes on."""
+"""Approvals over the life of the whole service: what was asked before it died can be decided after, and its time goes
+on."""
 
 from __future__ import annotations
 

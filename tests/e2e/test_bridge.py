@@ -96,7 +96,9 @@ async def test_runs_through_the_bridge(service: Service, http: httpx2.AsyncClien
 
 
 @pytest.mark.parametrize("transport", ["nats", "bridge"])
-async def test_loop_goes_on_until_its_function_has_an_output(service: Service, http: httpx2.AsyncClient, transport: str) -> None:
+async def test_loop_goes_on_until_its_function_has_an_output(
+    service: Service, http: httpx2.AsyncClient, transport: str
+) -> None:
     worker = new_worker(service, transport)
 
     @worker.task("loop.draft")
@@ -108,15 +110,24 @@ async def test_loop_goes_on_until_its_function_has_an_output(service: Service, h
             assert await ctx.load_checkpoint() == {"seen": 1}
         return Continue(value + 1) if value < 3 else {"drafts": value}
 
-    document = {"name": "loop", "steps": [{"id": "a", "task": "loop.draft", "type": "agent_loop", "config": {"max_iterations": 10}}]}
+    document = {
+        "name": "loop",
+        "steps": [{"id": "a", "task": "loop.draft", "type": "agent_loop", "config": {"max_iterations": 10}}],
+    }
     async with worker.running():
         run = await ended(http, start(service, document, b"0"))
-    assert ("completed", {"drafts": 3}, 3) == (run["status"], run["steps"]["a"]["output"], run["steps"]["a"]["iteration"])
+    assert ("completed", {"drafts": 3}, 3) == (
+        run["status"],
+        run["steps"]["a"]["output"],
+        run["steps"]["a"]["iteration"],
+    )
 
 
 @pytest.mark.parametrize("sticky", ["soft", "hard"])
 @pytest.mark.parametrize("transport", ["nats", "bridge"])
-async def test_sticky_run_stays_with_its_first_worker(service: Service, http: httpx2.AsyncClient, transport: str, sticky: str) -> None:
+async def test_sticky_run_stays_with_its_first_worker(
+    service: Service, http: httpx2.AsyncClient, transport: str, sticky: str
+) -> None:
     document = {**chain("sticky", 6), "sticky": sticky}
     async with AsyncExitStack() as stack:
         for number in range(3):
@@ -169,7 +180,10 @@ async def test_front_end_killed_between_poll_and_answer(service: Service, http: 
     answer = await answered(http, task, "complete", output=8)
     assert 200 == answer.status_code
     run = await ended(http, run_id)
-    assert ("completed", 8, 1, "w-1") == (run["status"], *(run["steps"]["s0"][key] for key in ("output", "attempts", "worker_id")))
+    assert ("completed", 8, 1, "w-1") == (
+        run["status"],
+        *(run["steps"]["s0"][key] for key in ("output", "attempts", "worker_id")),
+    )
 
 
 async def test_task_of_a_killed_front_end_comes_again(service: Service, store: Store, http: httpx2.AsyncClient) -> None:

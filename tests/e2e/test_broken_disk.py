@@ -1,4 +1,5 @@
-"""A disk that takes no bytes: it is said everywhere, nothing that was acknowledged is lost, and the service goes on by itself."""
+"""A disk that takes no bytes: it is said everywhere, nothing that was acknowledged is lost, and the service goes on by
+itself."""
 
 from __future__ import annotations
 
@@ -84,7 +85,9 @@ def seconds_until(start: Callable[[], str | None]) -> float:
     return time.monotonic() - begin
 
 
-async def test_a_broker_that_could_not_write_is_started_again_with_all_that_was_acknowledged(service: Service, asked: Asked) -> None:
+async def test_a_broker_that_could_not_write_is_started_again_with_all_that_was_acknowledged(
+    service: Service, asked: Asked
+) -> None:
     runs = [asked.start() for _ in range(20)]
     broker = service.pids()["broker"]
     limit([broker], NOTHING)
@@ -97,9 +100,13 @@ async def test_a_broker_that_could_not_write_is_started_again_with_all_that_was_
     assert [1, 0] == [told(service, event) for event in ("storage_takes_nothing", "process_died")]
 
 
-async def test_while_there_is_no_room_changes_are_refused_and_runs_are_shown_and_then_all_goes_on(service: Service, asked: Asked) -> None:
+async def test_while_there_is_no_room_changes_are_refused_and_runs_are_shown_and_then_all_goes_on(
+    service: Service, asked: Asked
+) -> None:
     acknowledged = [asked.start()]
-    with limited([service.pids()["broker"], service.pid], LITTLE):  # a broker that is started by the supervisor has the limit, too
+    with limited(
+        [service.pids()["broker"], service.pid], LITTLE
+    ):  # a broker that is started by the supervisor has the limit, too
         while run_id := asked.start(INPUT):
             acknowledged.append(run_id)
         await until_true(lambda: told(service, "storage_takes_nothing") == 1)
@@ -117,7 +124,9 @@ async def test_while_there_is_no_room_changes_are_refused_and_runs_are_shown_and
     service.await_ready()
 
 
-async def test_a_data_directory_that_was_removed_is_told_loudly_and_the_service_begins_anew(service: Service, asked: Asked) -> None:
+async def test_a_data_directory_that_was_removed_is_told_loudly_and_the_service_begins_anew(
+    service: Service, asked: Asked
+) -> None:
     lost = asked.start() or ""
     former = service.pids()
     shutil.rmtree(service.directory / "data")
@@ -134,7 +143,9 @@ async def test_a_data_directory_that_was_removed_is_told_loudly_and_the_service_
     assert asked.has(asked.start() or "")
 
 
-async def test_a_data_directory_that_is_put_back_at_once_loses_nothing(service: Service, asked: Asked, tmp_path: Path) -> None:
+async def test_a_data_directory_that_is_put_back_at_once_loses_nothing(
+    service: Service, asked: Asked, tmp_path: Path
+) -> None:
     kept, former = asked.start() or "", service.pids()
     data, aside = service.directory / "data", tmp_path / "aside"
     data.rename(aside)

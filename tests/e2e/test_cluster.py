@@ -1,4 +1,5 @@
-"""Engine, API and workers as processes of their own over three brokers that replicate: one of them dies, and nothing is lost."""
+"""Engine, API and workers as processes of their own over three brokers that replicate: one of them dies, and nothing is
+lost."""
 
 from __future__ import annotations
 
@@ -65,7 +66,9 @@ async def test_every_acknowledged_run_completes_when_the_leader_of_the_history_i
     await all_completed(store, acknowledged)
     assert NODES - 1 == sum(node.running for node in nodes.nodes)
     leader.start()
-    await until(leader.healthy)  # before it has its copy of every consumer, two nodes would be missing if another one went
+    await until(
+        leader.healthy
+    )  # before it has its copy of every consumer, two nodes would be missing if another one went
     (await nodes.leader(names.HISTORY)).kill()
     again = list(await asyncio.to_thread(running.bulk_patiently, "cluster", 20))
     await all_completed(store, again)

@@ -1,7 +1,7 @@
 """A process dies at one point, exactly: it is started again, and everything ends as if nothing had happened.
 
-Each scenario is run once in peace, and once for each point on its way, where a process is killed by its own hand. In the end, when
-all that was repeated after the crashes has been dealt with, nothing may have changed.
+Each scenario is run once in peace, and once for each point on its way, where a process is killed by its own hand. In
+the end, when all that was repeated after the crashes has been dealt with, nothing may have changed.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""SIGKILL in the middle of a thousand runs: every acknowledged run completes, and nothing of it is done twice in its state."""
+"""SIGKILL in the middle of a thousand runs: every acknowledged run completes, and nothing of it is done twice in its
+state."""
 
 from __future__ import annotations
 
@@ -42,7 +43,8 @@ def service(tmp_path: Path) -> Iterator[Service]:
 
 @pytest.fixture
 async def store(service: Service) -> AsyncIterator[Store]:
-    """A connection of the test's own, and a task consumer that gives a dead worker's tasks to others after 2 s instead of 30."""
+    """A connection of the test's own, and a task consumer that gives a dead worker's tasks to others after 2 s instead
+    of 30."""
     async with open_store(BrokerSettings(url=service.broker_url), "test") as opened:
         consumer = names.task_consumer(TASK)
         config = {
@@ -53,7 +55,9 @@ async def store(service: Service) -> AsyncIterator[Store]:
             "max_ack_pending": -1,
             "filter_subject": names.task_filter(TASK),
         }
-        await opened.broker.api(f"CONSUMER.CREATE.{names.TASKS}.{consumer}", {"stream_name": names.TASKS, "config": config})
+        await opened.broker.api(
+            f"CONSUMER.CREATE.{names.TASKS}.{consumer}", {"stream_name": names.TASKS, "config": config}
+        )
         yield opened
 
 
@@ -122,7 +126,9 @@ def bulk(service: Service, count: int = RUNS) -> list[str]:
 
 
 @pytest.mark.parametrize("name", ["shard-0", "services"])
-async def test_killed_engine_process_is_replaced_and_every_run_completes(service: Service, store: Store, name: str) -> None:
+async def test_killed_engine_process_is_replaced_and_every_run_completes(
+    service: Service, store: Store, name: str
+) -> None:
     with worker(service):
         run_ids = bulk(service)
         await in_the_middle(store, run_ids)

@@ -46,7 +46,9 @@ def test_the_demo_takes_a_folder_and_shows_what_it_does(service: Service, texts:
     assert ran.returncode == 0, ran.stderr
     assert "workflow.completed" in ran.stdout
     assert "result equals the direct computation" in ran.stdout
-    assert [line.split() for line in ran.stdout.splitlines() if line.startswith("documents")] == [["documents", "4", "4"]]
+    assert [line.split() for line in ran.stdout.splitlines() if line.startswith("documents")] == [
+        ["documents", "4", "4"]
+    ]
 
 
 def test_a_run_that_fails_is_shown_and_gives_exit_code_4(service: Service, tmp_path: Path) -> None:

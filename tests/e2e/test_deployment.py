@@ -41,7 +41,9 @@ def running(arguments: list[str], environ: dict[str, str], directory: Path) -> I
 
 
 async def finished(command: list[str], directory: Path) -> subprocess.CompletedProcess[str]:
-    return await asyncio.to_thread(subprocess.run, command, cwd=directory, capture_output=True, text=True, timeout=20, check=False)
+    return await asyncio.to_thread(
+        subprocess.run, command, cwd=directory, capture_output=True, text=True, timeout=20, check=False
+    )
 
 
 async def ready(client: Client) -> None:
@@ -86,9 +88,9 @@ async def shared_out(store: Store, *counts: int) -> None:
     async def is_so() -> bool:
         answers = await store.broker.ask_all(names.ENGINE_PING, lambda found: len(found) == len(counts), 0.3)
         owned = [orjson.loads(answer)["partitions"] for answer in answers]
-        return sorted(map(len, owned)) == list(counts) and sorted(number for numbers in owned for number in numbers) == list(
-            range(PARTITIONS)
-        )
+        return sorted(map(len, owned)) == list(counts) and sorted(
+            number for numbers in owned for number in numbers
+        ) == list(range(PARTITIONS))
 
     await until(is_so)
 
@@ -131,9 +133,16 @@ async def test_serve_and_api_say_once_whom_their_control_plane_answers(tmp_path:
             "SERVICE_LOG_FORMAT": "json",
             "SERVICE_CONFIG": "",
         }
-        with running([PENSTOCK, "api", "--insecure"], environ, tmp_path), Client(f"http://{environ['SERVICE_LISTEN']}") as client:
+        with (
+            running([PENSTOCK, "api", "--insecure"], environ, tmp_path),
+            Client(f"http://{environ['SERVICE_LISTEN']}") as client,
+        ):
             await ready(client)
-            lines += [orjson.loads(line) for line in (tmp_path / "part.log").read_bytes().splitlines() if line.startswith(b"{")]
+            lines += [
+                orjson.loads(line)
+                for line in (tmp_path / "part.log").read_bytes().splitlines()
+                if line.startswith(b"{")
+            ]
     said = [(line["mode"], line["level"]) for line in lines if line["event"] == "control_plane"]
     assert [("protected", "info"), ("insecure", "warning")] == said
 

@@ -48,7 +48,9 @@ async def store(broker: Server) -> AsyncIterator[Store]:
         yield opened
 
 
-async def test_parts_that_are_killed_or_lose_the_broker_lose_no_run(broker: Server, running: Parts, store: Store) -> None:
+async def test_parts_that_are_killed_or_lose_the_broker_lose_no_run(
+    broker: Server, running: Parts, store: Store
+) -> None:
     running.worker(TASK)
     define(running, "distributed", TASK)
     run_ids = await asyncio.to_thread(running.bulk, "distributed", RUNS)
@@ -63,17 +65,28 @@ async def test_parts_that_are_killed_or_lose_the_broker_lose_no_run(broker: Serv
     assert running.alive()
 
 
-@pytest.mark.parametrize("command", [[PENSTOCK, "serve"], [PENSTOCK, "engine"], [PENSTOCK, "api"], WORKER], ids=lambda c: Path(c[-1]).name)
+@pytest.mark.parametrize(
+    "command", [[PENSTOCK, "serve"], [PENSTOCK, "engine"], [PENSTOCK, "api"], WORKER], ids=lambda c: Path(c[-1]).name
+)
 @pytest.mark.parametrize("kind", ["password", "credentials file", "nothing"])
-async def test_wrong_credentials_end_the_start_with_their_cause(broker: Server, tmp_path: Path, command: list[str], kind: str) -> None:
+async def test_wrong_credentials_end_the_start_with_their_cause(
+    broker: Server, tmp_path: Path, command: list[str], kind: str
+) -> None:
     stranger = Operator().credentials(tmp_path / "stranger.creds")
     wrong = {
         "password": {"SERVICE_BROKER_USER": "ada", "SERVICE_BROKER_PASSWORD": MISTAKE},
         "credentials file": {"SERVICE_BROKER_CREDENTIALS": str(stranger)},
         "nothing": {},
     }
-    environ = {**clean_environ(), "SERVICE_BROKER_URL": broker.url, "SERVICE_DATA_DIR": str(tmp_path / "data"), **wrong[kind]}
-    done = await asyncio.to_thread(subprocess.run, command, env=environ, capture_output=True, text=True, timeout=20, check=False)
+    environ = {
+        **clean_environ(),
+        "SERVICE_BROKER_URL": broker.url,
+        "SERVICE_DATA_DIR": str(tmp_path / "data"),
+        **wrong[kind],
+    }
+    done = await asyncio.to_thread(
+        subprocess.run, command, env=environ, capture_output=True, text=True, timeout=20, check=False
+    )
     assert 0 != done.returncode
     assert f"Error: the broker at {broker.url} refuses our credentials: authorization violation" in done.stderr
     assert "Traceback" not in done.stderr
@@ -83,7 +96,14 @@ async def test_wrong_credentials_end_the_start_with_their_cause(broker: Server, 
 async def test_a_front_end_names_the_cause_in_its_health(broker: Server, tmp_path: Path) -> None:
     """Plain gunicorn makes no streams at its start: it serves, and tries again."""
     started = Parts(tmp_path, {"SERVICE_BROKER_URL": broker.url})
-    gunicorn = [sys.executable, "-m", "gunicorn", "-c", "python:penstock.config.gunicorn", "penstock.http.app:application"]
+    gunicorn = [
+        sys.executable,
+        "-m",
+        "gunicorn",
+        "-c",
+        "python:penstock.config.gunicorn",
+        "penstock.http.app:application",
+    ]
     started.start("http", gunicorn)
     try:
         text = await asyncio.to_thread(started.unhealthy)

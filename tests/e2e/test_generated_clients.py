@@ -1,4 +1,5 @@
-"""Clients that other people's generators make of the API's document: they are typed, compile, and do a run from end to end."""
+"""Clients that other people's generators make of the API's document: they are typed, compile, and do a run from end to
+end."""
 
 from __future__ import annotations
 
@@ -20,7 +21,17 @@ from tests.support.tools import NODE, NODE_FOLDER
 
 API_TOKEN, BRIDGE_TOKEN = "api-s3cret", "br1dge-s3cret"
 NODE_TESTS = Path(__file__).parents[1] / "node"
-TSC = ["--strict", "--target", "es2022", "--module", "nodenext", "--moduleResolution", "nodenext", "--lib", "es2022,dom"]
+TSC = [
+    "--strict",
+    "--target",
+    "es2022",
+    "--module",
+    "nodenext",
+    "--moduleResolution",
+    "nodenext",
+    "--lib",
+    "es2022,dom",
+]
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +62,15 @@ def python_client(document: Path, tmp_path_factory: pytest.TempPathFactory) -> I
     (folder / "config.yml").write_text("post_hooks: []\n")
     program = Path(sys.executable).with_name("openapi-python-client")
     said = checked(
-        program, "generate", "--path", document, "--output-path", folder / "client", "--config", folder / "config.yml", "--fail-on-warning"
+        program,
+        "generate",
+        "--path",
+        document,
+        "--output-path",
+        folder / "client",
+        "--config",
+        folder / "config.yml",
+        "--fail-on-warning",
     )
     assert "Warning" not in said
     sys.path.insert(0, str(folder / "client"))
@@ -70,10 +89,14 @@ def test_a_generated_python_client_does_a_run(service: Service, python_client: P
 
     definition = models.WorkflowDef(name="from-python", steps=[step])
     assert "registered" == operation("workflows", "register_workflow").sync(client=api, body=definition).status
-    started = operation("runs", "start_run").sync(client=api, body=models.StartRun(workflow="from-python", input_="Ada"))
+    started = operation("runs", "start_run").sync(
+        client=api, body=models.StartRun(workflow="from-python", input_="Ada")
+    )
     signal = types.File(payload=io.BytesIO(b'{"amount": 12}'))
     sent = operation("runs", "send_signal").sync(run_id=started.run_id, name="paid", client=api, body=signal)
-    cron = models.TriggerDocument.from_dict({"name": "python-nightly", "workflow": "from-python", "cron": {"expression": "0 3 * * *"}})
+    cron = models.TriggerDocument.from_dict(
+        {"name": "python-nightly", "workflow": "from-python", "cron": {"expression": "0 3 * * *"}}
+    )
     trigger = operation("triggers", "create_trigger").sync(client=api, body=cron)
     [task] = operation("worker_bridge", "poll_tasks").sync(
         client=bridge, body=models.PollTasks(task_types=["python.hello"], max_tasks=1, timeout_ms=20_000)
@@ -82,7 +105,12 @@ def test_a_generated_python_client_does_a_run(service: Service, python_client: P
     operation("worker_bridge", "resolve_task").sync(task_id=task.task_id, client=bridge, body=done)
     run = operation("runs", "get_run").sync(run_id=started.run_id, client=api, wait_ms=20_000)
 
-    assert ("sent", "paid", "completed", "Hello, Ada!") == (sent.status, sent.signal, run.status, run.steps["hello"].output)
+    assert ("sent", "paid", "completed", "Hello, Ada!") == (
+        sent.status,
+        sent.signal,
+        run.status,
+        run.steps["hello"].output,
+    )
     assert "0 3 * * *" == trigger.cron.expression
     assert run.created_at.tzinfo is not None
     assert run.created_at <= run.steps["hello"].started_at
@@ -107,4 +135,6 @@ def test_generated_typescript_types_compile_in_a_client_that_does_a_run(service:
     finally:
         shutil.rmtree(folder)
 
-    assert {"status": "completed", "output": "Hello, Ada!", "created": True, "listed": 2, "refused": 400} == json.loads(said)
+    assert {"status": "completed", "output": "Hello, Ada!", "created": True, "listed": 2, "refused": 400} == json.loads(
+        said
+    )

@@ -67,7 +67,9 @@ def running(request: pytest.FixtureRequest, broker: BrokerSettings, tmp_path: Pa
     hosts: dict[str, dict[str, str]] = {host: {} for host in HOSTS}
     if "wires" in request.fixturenames:
         hosts = {host: {"SERVICE_BROKER_URL": own.url} for host, own in request.getfixturevalue("wires").items()}
-    with parts(tmp_path, {"SERVICE_BROKER_URL": broker.url, "SERVICE_REPLICAS": str(broker.replicas)}, hosts) as started:
+    with parts(
+        tmp_path, {"SERVICE_BROKER_URL": broker.url, "SERVICE_REPLICAS": str(broker.replicas)}, hosts
+    ) as started:
         started.worker(TASK)
         define(started, "hosts", TASK)
         yield started
@@ -98,7 +100,11 @@ async def shared(store: Store, *hosts: str) -> None:
         except Unavailable:
             return False
         some = {host: count for host, count in found.items() if count}
-        return set(some) == set(hosts) and sum(some.values()) == PARTITIONS and max(some.values()) - min(some.values()) <= 1
+        return (
+            set(some) == set(hosts)
+            and sum(some.values()) == PARTITIONS
+            and max(some.values()) - min(some.values()) <= 1
+        )
 
     await until(is_so, 60)
 
@@ -122,7 +128,9 @@ async def test_runs_go_on_at_other_hosts_when_theirs_is_killed_and_it_gets_its_s
     assert running.alive()
 
 
-async def test_a_host_that_is_paused_for_longer_than_its_lease_changes_nothing_when_it_wakes_up(running: Parts, store: Store) -> None:
+async def test_a_host_that_is_paused_for_longer_than_its_lease_changes_nothing_when_it_wakes_up(
+    running: Parts, store: Store
+) -> None:
     await shared(store, *HOSTS)
     run_ids = await bulk(running)
     await in_the_middle(store, run_ids)
@@ -141,7 +149,9 @@ async def test_a_host_that_is_cut_off_for_longer_than_its_lease_changes_nothing_
     running: Parts, store: Store, wires: Mapping[str, Lines]
 ) -> None:
     await shared(store, *HOSTS)
-    assert all(set() < connected(running.pids(host)) <= own.ports for host, own in wires.items())  # no host has another way
+    assert all(
+        set() < connected(running.pids(host)) <= own.ports for host, own in wires.items()
+    )  # no host has another way
     run_ids = await bulk(running)
     await in_the_middle(store, run_ids)
     wires["a"].cut()
@@ -158,7 +168,9 @@ async def test_a_host_that_is_cut_off_for_longer_than_its_lease_changes_nothing_
     assert running.alive()
 
 
-async def test_a_host_that_is_cut_off_for_a_moment_keeps_what_it_owns(running: Parts, store: Store, wires: Mapping[str, Lines]) -> None:
+async def test_a_host_that_is_cut_off_for_a_moment_keeps_what_it_owns(
+    running: Parts, store: Store, wires: Mapping[str, Lines]
+) -> None:
     await shared(store, *HOSTS)
     before = await store.owners.read()
     run_ids = await bulk(running)
@@ -178,7 +190,9 @@ async def test_a_host_that_is_drained_hands_everything_over_and_may_end(running:
     await in_the_middle(store, run_ids)
     command = [sys.executable, "-m", "tests.support.named_host", "drain", "--json"]
     environ = {**running.environ, "NAMED_HOST": "c"}
-    done = await asyncio.to_thread(subprocess.run, command, env=environ, capture_output=True, text=True, timeout=60, check=False)
+    done = await asyncio.to_thread(
+        subprocess.run, command, env=environ, capture_output=True, text=True, timeout=60, check=False
+    )
     assert 0 == done.returncode, done.stderr
     said = orjson.loads(done.stdout)
     assert ("c", 1) == (said["host"], said["shards"])

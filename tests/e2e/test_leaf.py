@@ -1,4 +1,5 @@
-"""`penstock serve` as a leaf of a hub: it works on its own, subjects flow both ways, and trouble with a link is told aloud."""
+"""`penstock serve` as a leaf of a hub: it works on its own, subjects flow both ways, and trouble with a link is told
+aloud."""
 
 from __future__ import annotations
 
@@ -69,7 +70,9 @@ async def test_a_leaf_runs_its_own_workflows_and_hears_and_answers_its_hub(tmp_p
         await until_true(lambda: one.listens)
         environ = {"SERVICE_LEAF_REMOTES": remote(port, PASSWORD)}
         with Service(tmp_path / "leaf", environ, shards=1, http_workers=1) as service:
-            assert [{"address": f"nats-leaf://***@127.0.0.1:{port}", "connected": True}] == (await health(service, True))["leaf"]["links"]
+            assert [{"address": f"nats-leaf://***@127.0.0.1:{port}", "connected": True}] == (
+                await health(service, True)
+            )["leaf"]["links"]
             assert told(service, "leaf_link_up")
             await asyncio.to_thread(runs_locally, service)
             await hears_the_hub(service, one)
@@ -90,7 +93,10 @@ def runs_locally(service: Service) -> None:
 
 async def hears_the_hub(service: Service, one: Server) -> None:
     """An event that is published at the hub is kept in the leaf's own stream."""
-    async with open_store(BrokerSettings(url=service.broker_url), "leaf") as leaf, connect(BrokerSettings(url=one.url), "hub") as far:
+    async with (
+        open_store(BrokerSettings(url=service.broker_url), "leaf") as leaf,
+        connect(BrokerSettings(url=one.url), "hub") as far,
+    ):
 
         async def arrived() -> bytes | None:
             await far.publish("event.orders", b'{"from":"hub"}')
@@ -147,11 +153,19 @@ async def test_refused_and_unreachable_hubs_show_and_so_does_their_recovery(tmp_
 def assert_silent_about_passwords(service: Service) -> None:
     """Neither logs nor answers nor arguments hold one; the file that must is for its owner only."""
     data = service.directory / "data"
-    texts = {"log": service.log.read_text(), "broker's log": (data / "broker.log").read_text(), "links": (data / "leaf.json").read_text()}
+    texts = {
+        "log": service.log.read_text(),
+        "broker's log": (data / "broker.log").read_text(),
+        "links": (data / "leaf.json").read_text(),
+    }
     texts["/health"] = httpx2.get(f"{service.url}/health").text
     remotes = f"{remote(1, PASSWORD)},{remote(2, MISTAKE)}"
     shown = subprocess.run(
-        [PENSTOCK, "config"], env={**service.environ, "SERVICE_LEAF_REMOTES": remotes}, capture_output=True, text=True, check=True
+        [PENSTOCK, "config"],
+        env={**service.environ, "SERVICE_LEAF_REMOTES": remotes},
+        capture_output=True,
+        text=True,
+        check=True,
     )
     texts["config"] = shown.stdout
     for name, pid in {**service.pids(), "serve": service.pid}.items():

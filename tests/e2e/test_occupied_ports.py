@@ -45,7 +45,9 @@ def answering() -> Iterator[int]:
 
 
 @pytest.mark.parametrize("command", [serve, api, gunicorn])
-def test_an_http_port_in_use_ends_the_start_with_one_error(command: Command, answering: int, broker: OwnBroker, tmp_path: Path) -> None:
+def test_an_http_port_in_use_ends_the_start_with_one_error(
+    command: Command, answering: int, broker: OwnBroker, tmp_path: Path
+) -> None:
     ended = subprocess.run(
         command(tmp_path, broker),
         env={**clean_environ(), "SERVICE_LISTEN": f"127.0.0.1:{answering}"},

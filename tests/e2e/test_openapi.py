@@ -1,4 +1,5 @@
-"""The running service answers as its document says: to what succeeds, and to all that schemathesis makes of the document."""
+"""The running service answers as its document says: to what succeeds, and to all that schemathesis makes of the
+document."""
 
 from __future__ import annotations
 
@@ -104,13 +105,16 @@ def test_every_answer_is_as_the_document_says(api: Any, service: Service, world:
     def ask(case: Case) -> None:
         _aim(case, known)
         params = {"token": "0" * 64} if operation.access is Access.APPROVAL else {}
-        case.call_and_validate(service.url, headers=_headers(operation), params=params, checks=_checks(operation), timeout=ANSWER_S_MAX)
+        case.call_and_validate(
+            service.url, headers=_headers(operation), params=params, checks=_checks(operation), timeout=ANSWER_S_MAX
+        )
 
     ask()
 
 
 def _checks(operation: Operation) -> list[Any]:
-    """In an exchange each answer stands for itself: a wrong one is told in its place, and the others are taken all the same."""
+    """In an exchange each answer stands for itself: a wrong one is told in its place, and the others are taken all the
+    same."""
     return [check for check in KEPT if operation.name != "exchangeTasks" or check.__name__ != "negative_data_rejection"]
 
 
@@ -169,7 +173,11 @@ def _status(service: Service, command: str) -> int:
 
 
 def _operation(case: Case) -> Operation:
-    return next(one for one in OPERATIONS if (one.path, one.method.upper()) == (case.operation.path, case.operation.method.upper()))
+    return next(
+        one
+        for one in OPERATIONS
+        if (one.path, one.method.upper()) == (case.operation.path, case.operation.method.upper())
+    )
 
 
 def _headers(operation: Operation) -> dict[str, str]:

@@ -1,4 +1,5 @@
-"""A pause that is longer than its step's timeout: over the bridge and over the broker, while the shard that owns the run dies."""
+"""A pause that is longer than its step's timeout: over the bridge and over the broker, while the shard that owns the
+run dies."""
 
 from __future__ import annotations
 
@@ -22,16 +23,26 @@ TIMEOUT_S, PAUSE_S = 1.5, 2.5
 TRANSPORTS = ("nats", "bridge")
 
 
-async def test_a_pause_does_not_run_down_the_timeout_of_its_step_also_across_a_takeover(start_service: StartService) -> None:
+async def test_a_pause_does_not_run_down_the_timeout_of_its_step_also_across_a_takeover(
+    start_service: StartService,
+) -> None:
     service = start_service(shards=1, http_workers=1, bridge_token=TOKEN)
     with service.client() as client:
         for task in TRANSPORTS:
-            client.register(orjson.dumps({"name": task, "steps": [{"id": "s", "task": task, "timeout": f"{TIMEOUT_S}s"}]}))
+            client.register(
+                orjson.dumps({"name": task, "steps": [{"id": "s", "task": task, "timeout": f"{TIMEOUT_S}s"}]})
+            )
         run_ids = {task: client.start(task).run_id for task in TRANSPORTS}
     over_bridge = Worker(transport="bridge", url=service.url, bridge_token=TOKEN, grace_s=1)
     workers = [_pausing(Worker(broker_url=service.broker_url, grace_s=1), "nats"), _pausing(over_bridge, "bridge")]
-    async with open_store(BrokerSettings(url=service.broker_url), "test") as store, workers[0].running(), workers[1].running():
-        await asyncio.gather(*(reported(store, run_id, lambda event: isinstance(event, StepPaused)) for run_id in run_ids.values()))
+    async with (
+        open_store(BrokerSettings(url=service.broker_url), "test") as store,
+        workers[0].running(),
+        workers[1].running(),
+    ):
+        await asyncio.gather(
+            *(reported(store, run_id, lambda event: isinstance(event, StepPaused)) for run_id in run_ids.values())
+        )
         former = service.kill("shard-0")
         await asyncio.to_thread(service.await_restart, "shard-0", former)
         told = [await reported(store, run_id, _is_end) for run_id in run_ids.values()]

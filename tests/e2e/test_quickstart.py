@@ -28,7 +28,9 @@ def checkout(tmp_path: Path) -> Iterator[Path]:
         (tmp_path / folder).symlink_to(ROOT / folder)
     (tmp_path / ".venv").mkdir()
     (tmp_path / ".venv" / "bin").symlink_to(ROOT / ".venv" / "bin")
-    fingerprint = subprocess.run(["bash", "-c", ". scripts/lib.sh; fingerprint"], cwd=tmp_path, capture_output=True, text=True, check=True)
+    fingerprint = subprocess.run(
+        ["bash", "-c", ". scripts/lib.sh; fingerprint"], cwd=tmp_path, capture_output=True, text=True, check=True
+    )
     (tmp_path / ".venv" / "installed").write_text(f"{fingerprint.stdout.strip()}\ndev\n")
     (tmp_path / "texts").mkdir()
     (tmp_path / "texts" / "one.md").write_text("# One\n\ntwo words\n")

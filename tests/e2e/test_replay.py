@@ -54,7 +54,11 @@ def test_a_bulk_replay_resumes_every_failed_run(api: httpx2.Client, workshop: Wo
     assert 50 == len(_letters(api))
     workshop.mend()
     answer = api.post("/runs/retry", json={"workflow_id": "fragile", "mode": "replay"}).json()
-    assert (set(run_ids), [], 50) == ({one["original_run_id"] for one in answer["retried"]}, answer["skipped"], answer["total"])
+    assert (set(run_ids), [], 50) == (
+        {one["original_run_id"] for one in answer["retried"]},
+        answer["skipped"],
+        answer["total"],
+    )
     for number, run_id in enumerate(run_ids):
         run = _ended(api, run_id)
         assert ("completed", 2, 1, number) == (
@@ -78,7 +82,9 @@ def test_a_bulk_rerun_leaves_the_failed_runs_as_they_are(api: httpx2.Client, wor
     assert 5 == len(_letters(api))
 
 
-def test_a_resumed_run_goes_on_though_everything_died_then(service: Service, api: httpx2.Client, workshop: Workshop) -> None:
+def test_a_resumed_run_goes_on_though_everything_died_then(
+    service: Service, api: httpx2.Client, workshop: Workshop
+) -> None:
     run_ids = _failed(api, 20)
     workshop.mend()
     assert 20 == len(api.post("/runs/retry", json={"workflow_id": "fragile", "mode": "replay"}).json()["retried"])
@@ -87,7 +93,9 @@ def test_a_resumed_run_goes_on_though_everything_died_then(service: Service, api
     assert {"completed"} == {_ended(api, run_id)["status"] for run_id in run_ids}
 
 
-def test_the_command_line_lists_shows_replays_and_discards(service: Service, api: httpx2.Client, workshop: Workshop) -> None:
+def test_the_command_line_lists_shows_replays_and_discards(
+    service: Service, api: httpx2.Client, workshop: Workshop
+) -> None:
     first, second = _failed(api, 2)
     _, *listed = service.penstock("dlq", "list", "--task", TASK).stdout.splitlines()
     assert 2 == len(listed)
@@ -116,7 +124,9 @@ def test_a_thousand_runs_are_cancelled_by_one_request(service: Service, api: htt
 
 def _failed(api: httpx2.Client, count: int) -> list[str]:
     """Runs with the inputs 0, 1, …, once each has failed."""
-    run_ids: list[str] = api.post("/runs/bulk", json={"workflow_id": "fragile", "inputs": [*range(count)]}).json()["run_ids"]
+    run_ids: list[str] = api.post("/runs/bulk", json={"workflow_id": "fragile", "inputs": [*range(count)]}).json()[
+        "run_ids"
+    ]
     assert {"failed"} == {_ended(api, run_id)["status"] for run_id in run_ids}
     return run_ids
 

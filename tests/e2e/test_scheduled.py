@@ -28,7 +28,10 @@ RUNS = 20
 @asynccontextmanager
 async def working(service: Service) -> AsyncIterator[tuple[Store, Echo]]:
     """A worker of the test's own."""
-    async with open_store(BrokerSettings(url=service.broker_url), "test") as store, echo(store, f"{WORKFLOW}.echo") as worker:
+    async with (
+        open_store(BrokerSettings(url=service.broker_url), "test") as store,
+        echo(store, f"{WORKFLOW}.echo") as worker,
+    ):
         yield store, worker
 
 
@@ -89,10 +92,14 @@ async def test_a_run_starts_in_time_though_only_the_broker_is_up(tmp_path: Path,
 
 @pytest.mark.timeout(120)
 async def test_what_is_deleted_while_it_falls_due_either_runs_or_never_does(start_service: StartService) -> None:
-    """They start one after the other from the first on, and are deleted from the last on; a worker sees which of them ran."""
+    """They start one after the other from the first on, and are deleted from the last on; a worker sees which of them
+    ran."""
     service = start_service(shards=2, http_workers=2)
     first = datetime.now(UTC) + timedelta(seconds=6)
-    async with working(service) as (store, worker), httpx2.AsyncClient(base_url=service.url, trust_env=False, timeout=30) as client:
+    async with (
+        working(service) as (store, worker),
+        httpx2.AsyncClient(base_url=service.url, trust_env=False, timeout=30) as client,
+    ):
         await client.post("/workflows", json=chain(WORKFLOW, 1))
         run_ids = await _spaced(client, first, 500)
         assert datetime.now(UTC) < first, "the machine is too slow for this test"

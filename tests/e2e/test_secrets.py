@@ -1,4 +1,5 @@
-"""Secrets of the whole service: every feature is used with right and with wrong ones, and then everything that it left is searched."""
+"""Secrets of the whole service: every feature is used with right and with wrong ones, and then everything that it left
+is searched."""
 
 from __future__ import annotations
 
@@ -107,7 +108,9 @@ def worker(service: Service, search: Search) -> Iterator[int]:
     """A worker straight on the broker, which wants to know who comes: its process id."""
     env = {**service.environ, "SERVICE_BROKER_USER": "service", "SERVICE_BROKER_PASSWORD": search.broker_password}
     with (service.directory / "worker.log").open("wb") as log:
-        process = subprocess.Popen([sys.executable, "-m", "tests.support.echo_worker", "plain"], env=env, cwd=ROOT, stdout=log, stderr=log)
+        process = subprocess.Popen(
+            [sys.executable, "-m", "tests.support.echo_worker", "plain"], env=env, cwd=ROOT, stdout=log, stderr=log
+        )
         try:
             yield process.pid
         finally:
@@ -169,10 +172,20 @@ def use_webhooks(right: Client, search: Search) -> None:
         path = f"/v1/webhooks/{name}"
         digest = "sha256=" + hmac.digest(secret.encode(), BODY, "sha256").hex()
         right.post(202, path, content=BODY, headers={"X-Signature-256": digest})
-        right.post(400, path, content=b"", headers={"X-Signature-256": "sha256=" + hmac.digest(secret.encode(), b"", "sha256").hex()})
+        right.post(
+            400,
+            path,
+            content=b"",
+            headers={"X-Signature-256": "sha256=" + hmac.digest(secret.encode(), b"", "sha256").hex()},
+        )
         for wrong in (digest + "0", secret, f"sha256={secret}", ""):
             right.post(401, path, content=BODY, headers={"X-Signature-256": wrong})
-        right.post(401, path, content=BODY, headers={"webhook-id": secret, "webhook-timestamp": secret, "webhook-signature": secret})
+        right.post(
+            401,
+            path,
+            content=BODY,
+            headers={"webhook-id": secret, "webhook-timestamp": secret, "webhook-signature": secret},
+        )
 
 
 def use_runs(right: Client) -> None:
@@ -222,7 +235,10 @@ def use_bridge(service: Service, right: Client, search: Search) -> None:
     bridge = Client(service, search, search.bridge_token)
     bridge.connect("over-http")
     bridge.post(400, "/v1/tasks/poll", json={**asking, "token": search.bridge_token})
-    for action in ({"action": "complete", "output": 1}, {"action": "fail", "error": "no", "failure_type": "non_retriable"}):
+    for action in (
+        {"action": "complete", "output": 1},
+        {"action": "fail", "error": "no", "failure_type": "non_retriable"},
+    ):
         run_id = right.post(201, "/runs", json={"workflow": "bridged"}).json()["run_id"]
         (task,) = bridge.post(200, "/v1/tasks/poll", json=asking).json()
         for one in ({"action": "checkpoint", "data": 1}, action):
@@ -234,7 +250,16 @@ def use_bridge(service: Service, right: Client, search: Search) -> None:
 
 
 def use_pages(right: Client) -> None:
-    for path in ("/runs", "/workflows", "/workers", "/triggers/own", "/dead-letters", "/metrics", "/openapi.json", "/docs"):
+    for path in (
+        "/runs",
+        "/workflows",
+        "/workers",
+        "/triggers/own",
+        "/dead-letters",
+        "/metrics",
+        "/openapi.json",
+        "/docs",
+    ):
         right.get(200, path)
     for path in ("/health", "/ready", "/health/telemetry"):
         right.get(200, path)
@@ -246,22 +271,37 @@ def use_the_command_line(service: Service, search: Search, given: Mapping[str, s
     """What it prints for who has the settings, and the ends of processes that cannot start."""
     at = {**clean_environ(), **given, "SERVICE_URL": service.url, "SERVICE_DATA_DIR": str(service.directory / "data")}
     trigger = ("trigger", "create", "plain", "--webhook", "--name", "own", "--secret", search.trigger_secret)
-    for arguments in (("config",), ("config", "--json"), trigger, (*trigger, "--json"), ("trigger", "list"), ("trigger", "show", "own")):
+    for arguments in (
+        ("config",),
+        ("config", "--json"),
+        trigger,
+        (*trigger, "--json"),
+        ("trigger", "list"),
+        ("trigger", "show", "own"),
+    ):
         assert 0 == printed(search, at, *arguments)
     assert 1 == printed(search, {**at, "SERVICE_API_TOKEN": search.api_token + "x"}, "run", "list")
     assert 1 == printed(search, at, "serve", f"--broker-port={free_port()}")  # the data directory is in use
-    elsewhere = {**at, "SERVICE_BROKER_URL": service.broker_url, "SERVICE_BROKER_PASSWORD": search.broker_password + "x"}
+    elsewhere = {
+        **at,
+        "SERVICE_BROKER_URL": service.broker_url,
+        "SERVICE_BROKER_PASSWORD": search.broker_password + "x",
+    }
     assert 1 == printed(search, elsewhere, "api")
     inside = service.broker_url.replace("://", f"://service:{search.broker_password}x@")
     assert 1 == printed(
-        search, {**elsewhere, "SERVICE_BROKER_URL": inside, "SERVICE_BROKER_USER": "", "SERVICE_BROKER_PASSWORD": ""}, "api"
+        search,
+        {**elsewhere, "SERVICE_BROKER_URL": inside, "SERVICE_BROKER_USER": "", "SERVICE_BROKER_PASSWORD": ""},
+        "api",
     )
     for name in ("API_TOKEN", "BRIDGE_TOKEN", "WEBHOOK_SECRET", "BROKER_PASSWORD", "LEAF_REMOTES"):
         assert 2 == printed(search, {**at, f"SERVICE_{name}": at[f"SERVICE_{name}"] + "\n"}, "config")
 
 
 def printed(search: Search, at: Mapping[str, str], *arguments: str) -> int:
-    done = subprocess.run([PENSTOCK, *arguments], env=at, capture_output=True, timeout=60, stdin=subprocess.DEVNULL, check=False)
+    done = subprocess.run(
+        [PENSTOCK, *arguments], env=at, capture_output=True, timeout=60, stdin=subprocess.DEVNULL, check=False
+    )
     search.add(f"penstock {arguments[0]}", done.stdout + done.stderr)
     assert done.stdout + done.stderr
     return done.returncode
@@ -278,14 +318,25 @@ async def read_streams(store: Store, search: Search) -> None:
     """Every message of every stream and bucket, headers and bodies."""
     streams = (await store.broker.api("STREAM.LIST"))["streams"]
     names = {stream["config"]["name"] for stream in streams}
-    assert {"WORKFLOW_HISTORY", "TASK_QUEUES", "DEAD_LETTERS", "TELEMETRY", "EVENTS", "STICKY_TASKS", "KV_approval_tokens"} <= names
+    assert {
+        "WORKFLOW_HISTORY",
+        "TASK_QUEUES",
+        "DEAD_LETTERS",
+        "TELEMETRY",
+        "EVENTS",
+        "STICKY_TASKS",
+        "KV_approval_tokens",
+    } <= names
     for name in names:
         seq = 0
         while message := await following(store, name, seq):
             seq = message["seq"]
             body = base64.b64decode(message.get("data", ""))
             request = "the request in " if b'"approval.requested"' in body else ""
-            search.add(f"{request}a stream {name}", base64.b64decode(message.get("hdrs", "")) + message["subject"].encode() + body)
+            search.add(
+                f"{request}a stream {name}",
+                base64.b64decode(message.get("hdrs", "")) + message["subject"].encode() + body,
+            )
 
 
 async def following(store: Store, stream: str, seq: int) -> dict[str, Any] | None:

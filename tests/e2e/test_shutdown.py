@@ -80,10 +80,14 @@ async def are_waiting(http: httpx2.AsyncClient) -> bool:
     """Whether the poll waits and the worker is there: they were sent last."""
     page = (await http.get("/metrics")).text
     registered = (await http.get("/workers")).json()
-    return any(line.startswith("penstock_bridge_pollers{") and line.endswith(" 1.0") for line in page.splitlines()) and bool(registered)
+    return any(
+        line.startswith("penstock_bridge_pollers{") and line.endswith(" 1.0") for line in page.splitlines()
+    ) and bool(registered)
 
 
-async def test_a_request_under_way_is_answered_and_connections_without_one_are_closed(start_service: StartService) -> None:
+async def test_a_request_under_way_is_answered_and_connections_without_one_are_closed(
+    start_service: StartService,
+) -> None:
     service = start_service(shards=1, http_workers=1)
     with service.client() as api:
         api.register(ENDLESS)
@@ -163,7 +167,9 @@ class Load:
 
     async def _start(self, http: httpx2.AsyncClient) -> str:
         try:
-            answer = await http.post("/runs", json={"workflow": self._workflow}, headers={"Idempotency-Key": uuid4().hex})
+            answer = await http.post(
+                "/runs", json={"workflow": self._workflow}, headers={"Idempotency-Key": uuid4().hex}
+            )
         except httpx2.ConnectError:
             return "refused"
         except httpx2.TimeoutException:
@@ -193,7 +199,9 @@ async def test_a_stop_under_load_leaves_nothing_to_repair(start_service: StartSe
         service.start()
         async with open_store(BrokerSettings(url=service.broker_url), "test") as store:
             await all_completed(store, clients.run_ids)  # each step with one attempt
-    assert not {"event_buried", "run_index_rebuilt", "snapshot_unreadable"} & {str(line["event"]) for line in service.log_lines()}
+    assert not {"event_buried", "run_index_rebuilt", "snapshot_unreadable"} & {
+        str(line["event"]) for line in service.log_lines()
+    }
 
 
 async def test_a_timer_that_was_set_just_before_a_stop_is_the_brokers_then(start_service: StartService) -> None:

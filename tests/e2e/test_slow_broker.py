@@ -72,14 +72,18 @@ async def live_on(settings: BrokerSettings) -> NoReturn:
     """As the process of a shard does: when it has lost its lease, it begins anew."""
     while True:
         with suppress(Unavailable):
-            async with open_store(settings, "shard", ANSWER_S_MAX) as store, open_shard(store, new_member("shard")) as shard:
+            async with (
+                open_store(settings, "shard", ANSWER_S_MAX) as store,
+                open_shard(store, new_member("shard")) as shard,
+            ):
                 await shard.lease.over.wait()
 
 
 async def all_done_once(far: Far, run_ids: list[str]) -> None:
     """Each of these runs was started once and has completed with what it was given; no step was ordered twice.
 
-    An event whose acknowledgement was held up for longer than the broker looks for repeats may be in the log again: it changes nothing.
+    An event whose acknowledgement was held up for longer than the broker looks for repeats may be in the log again: it
+    changes nothing.
     """
     for run_id in run_ids:
         run = await ended(far.store, run_id, 60)

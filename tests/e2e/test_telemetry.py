@@ -1,4 +1,5 @@
-"""Telemetry of the whole service: one page of numbers, one stream of reports, warnings and spans, and no secret in any of them."""
+"""Telemetry of the whole service: one page of numbers, one stream of reports, warnings and spans, and no secret in any
+of them."""
 
 from __future__ import annotations
 
@@ -55,11 +56,17 @@ def page(http: httpx2.Client) -> dict[tuple[str, frozenset[tuple[str, str]]], fl
     answer = http.get("/metrics")
     assert 200 == answer.status_code
     families = text_string_to_metric_families(answer.text)
-    return {(sample.name, frozenset(sample.labels.items())): sample.value for family in families for sample in family.samples}
+    return {
+        (sample.name, frozenset(sample.labels.items())): sample.value
+        for family in families
+        for sample in family.samples
+    }
 
 
 def total(http: httpx2.Client, name: str, **labels: str) -> float:
-    return sum(value for (of, having), value in page(http).items() if of == name and labels.items() <= dict(having).items())
+    return sum(
+        value for (of, having), value in page(http).items() if of == name and labels.items() <= dict(having).items()
+    )
 
 
 async def until_total(http: httpx2.Client, wanted: float, name: str, **labels: str) -> None:
@@ -85,8 +92,14 @@ async def test_totals_over_all_processes_are_exact(service: Service, http: httpx
     found = page(http)
     processes = {dict(labels)["process"] for name, labels in found if name == "penstock_process_start_time_seconds"}
     assert {"shard-0", "shard-1", "services", "http-0", "http-1"} == processes
-    assert 6 * RUNS == sum(value for (name, _), value in found.items() if name == "penstock_event_handling_seconds_count")
-    owners = {dict(labels)["partition"]: dict(labels)["process"] for name, labels in found if name == "penstock_partition_owner"}
+    assert 6 * RUNS == sum(
+        value for (name, _), value in found.items() if name == "penstock_event_handling_seconds_count"
+    )
+    owners = {
+        dict(labels)["partition"]: dict(labels)["process"]
+        for name, labels in found
+        if name == "penstock_partition_owner"
+    }
     assert ({"shard-0", "shard-1"}, 32) == (set(owners.values()), len(owners))
     assert 0 == found["penstock_partitions_unowned", frozenset()]
 
@@ -106,12 +119,18 @@ async def test_restarts_are_counted_and_told_as_warnings(service: Service, http:
     ]
 
 
-async def test_a_front_end_process_that_is_replaced_goes_on_under_its_name(service: Service, http: httpx2.Client) -> None:
-    before = {number: total(http, "penstock_process_start_time_seconds", process=f"http-{number}") for number in range(2)}
+async def test_a_front_end_process_that_is_replaced_goes_on_under_its_name(
+    service: Service, http: httpx2.Client
+) -> None:
+    before = {
+        number: total(http, "penstock_process_start_time_seconds", process=f"http-{number}") for number in range(2)
+    }
     os.kill(service.http_worker_pids()[0], signal.SIGKILL)
 
     async def replaced() -> bool:
-        now = {number: total(http, "penstock_process_start_time_seconds", process=f"http-{number}") for number in range(2)}
+        now = {
+            number: total(http, "penstock_process_start_time_seconds", process=f"http-{number}") for number in range(2)
+        }
         return all(now.values()) and sum(now[number] != before[number] for number in range(2)) == 1
 
     await until(replaced)

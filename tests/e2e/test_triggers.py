@@ -1,4 +1,5 @@
-"""All four kinds of triggers in the whole service, while its processes are killed: every occurrence gives one completed run."""
+"""All four kinds of triggers in the whole service, while its processes are killed: every occurrence gives one completed
+run."""
 
 from __future__ import annotations
 
@@ -78,7 +79,9 @@ async def _sent(client: httpx2.AsyncClient, service: Service, body: bytes, numbe
     signature = "sha256=" + hmac.digest(SECRET.encode(), body, "sha256").hex()
     headers = {"X-Hub-Signature-256": signature, "X-GitHub-Delivery": f"delivery {number}"}
     try:
-        return (await client.post(f"{service.url}/v1/webhooks/webhook", content=body, headers=headers)).status_code == 202
+        return (
+            await client.post(f"{service.url}/v1/webhooks/webhook", content=body, headers=headers)
+        ).status_code == 202
     except httpx2.TransportError:
         return False
 

@@ -1,4 +1,5 @@
-"""A rolling restart, as an upgrade does it: each part of two hosts stops and starts under load, and nobody but its log can tell."""
+"""A rolling restart, as an upgrade does it: each part of two hosts stops and starts under load, and nobody but its log
+can tell."""
 
 from __future__ import annotations
 
@@ -32,7 +33,10 @@ DIRECT, BRIDGE = "upgrade.direct", "upgrade.bridge"
 DEFINITION = {
     "name": "upgrade",
     "timeout": "1h",
-    "steps": [{"id": "a", "task": DIRECT, "timeout": "10m"}, {"id": "b", "task": BRIDGE, "depends_on": ["a"], "timeout": "10m"}],
+    "steps": [
+        {"id": "a", "task": DIRECT, "timeout": "10m"},
+        {"id": "b", "task": BRIDGE, "depends_on": ["a"], "timeout": "10m"},
+    ],
 }
 ACK_WAIT_S = 2.0  # after which a task comes again whose worker never heard of it
 BULK = 5
@@ -76,7 +80,8 @@ def made(directory: Path) -> Path:
 
 
 class Clients:
-    """Everybody who uses the service: each request goes to one of the front ends, and once more to the other if that fails.
+    """Everybody who uses the service: each request goes to one of the front ends, and once more to the other if that
+    fails.
 
     `failed` are requests that failed at both, `retried` counts those that failed at one.
     """
@@ -107,7 +112,9 @@ class Clients:
 
     async def start_one(self) -> None:
         number = next(self._numbers)
-        begun = await self.ask("POST", "/runs", json={"workflow": "upgrade", "input": number}, headers={"Idempotency-Key": uuid4().hex})
+        begun = await self.ask(
+            "POST", "/runs", json={"workflow": "upgrade", "input": number}, headers={"Idempotency-Key": uuid4().hex}
+        )
         if begun is not None:
             self.started[begun["run_id"]] = number
             await self.ask("GET", f"/runs/{begun['run_id']}")
@@ -128,9 +135,13 @@ class Clients:
 
     async def work(self) -> None:
         """As a worker over the bridge: it gives every task's input back."""
-        tasks = await self.ask("POST", "/v1/tasks/poll", json={"task_types": [BRIDGE], "max_tasks": 5, "timeout_ms": 2000})
+        tasks = await self.ask(
+            "POST", "/v1/tasks/poll", json={"task_types": [BRIDGE], "max_tasks": 5, "timeout_ms": 2000}
+        )
         for task in tasks or ():
-            await self.ask("POST", f"/v1/tasks/{task['task_id']}/resolve", json={"action": "complete", "output": task["input"]})
+            await self.ask(
+                "POST", f"/v1/tasks/{task['task_id']}/resolve", json={"action": "complete", "output": task["input"]}
+            )
 
     @asynccontextmanager
     async def busy(self, *actions: Callable[[], Awaitable[None]]) -> AsyncIterator[None]:

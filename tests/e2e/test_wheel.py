@@ -24,7 +24,12 @@ def test_serve_and_demo_started_together_work_out_of_a_wheel(programs: Path, tmp
     service.launch()
     try:
         ran = subprocess.run(
-            [programs / "penstock", "demo", "--json"], cwd=tmp_path, env=service.environ, capture_output=True, text=True, timeout=60
+            [programs / "penstock", "demo", "--json"],
+            cwd=tmp_path,
+            env=service.environ,
+            capture_output=True,
+            text=True,
+            timeout=60,
         )
     finally:
         service.stop()
@@ -37,8 +42,8 @@ def test_serve_and_demo_started_together_work_out_of_a_wheel(programs: Path, tmp
 
 
 def test_nothing_of_the_checkout_is_needed(programs: Path, tmp_path: Path) -> None:
-    code = (
-        "import penstock.cli.commands.demo as demo, penstock.http.app as app; print(demo.__file__, app.__file__, list(demo._source(None)))"
+    code = "import penstock.cli.commands.demo as demo, penstock.http.app as app; print(demo.__file__, app.__file__, list(demo._source(None)))"
+    found = subprocess.run(
+        [programs / "python", "-c", code], cwd=tmp_path, env=clean_environ(), capture_output=True, text=True, check=True
     )
-    found = subprocess.run([programs / "python", "-c", code], cwd=tmp_path, env=clean_environ(), capture_output=True, text=True, check=True)
     assert found.stdout.count(str(programs.parent)) == 3

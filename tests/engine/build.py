@@ -1,4 +1,5 @@
-"""A tiny language for telling a run's story: definitions from dicts, events from a few words, records with rising sequences.
+"""A tiny language for telling a run's story: definitions from dicts, events from a few words, records with rising
+sequences.
 
 `Play` holds one run: every method tells it one event and returns what the engine ordered because of it.
 """
@@ -148,14 +149,18 @@ class Play:
 
     def start(self, given: object = None, *, after: float = 0.0) -> list[Command]:
         payload = Started(*self._definition(), input=raw(given))
-        return self.tell(WorkflowStarted(run_id=self.run_id, timestamp=self._stamp(after), payload=payload), after=after)
+        return self.tell(
+            WorkflowStarted(run_id=self.run_id, timestamp=self._stamp(after), payload=payload), after=after
+        )
 
     def cancel(self, reason: str | None = None) -> list[Command]:
         return self.tell(WorkflowCancelled(run_id=self.run_id, timestamp=self._stamp(), payload=Reason(reason=reason)))
 
     def resume(self, *, after: float = 0.0, letters: int = 0) -> list[Command]:
         payload = Resumed(letters=letters)
-        return self.tell(WorkflowResumed(run_id=self.run_id, timestamp=self._stamp(after), payload=payload), after=after)
+        return self.tell(
+            WorkflowResumed(run_id=self.run_id, timestamp=self._stamp(after), payload=payload), after=after
+        )
 
     def refuse(self, error: str = "too large", resumes: int = 0) -> list[Command]:
         """The shell says that the broker has refused what the run needs."""
@@ -163,7 +168,13 @@ class Play:
         return self.tell(WorkflowFailed(run_id=self.run_id, timestamp=self._stamp(), payload=payload))
 
     def begin(
-        self, step_id: str, attempt: int | None = 1, *, iteration: int | None = None, worker: str | None = "one", after: float = 0.0
+        self,
+        step_id: str,
+        attempt: int | None = 1,
+        *,
+        iteration: int | None = None,
+        worker: str | None = "one",
+        after: float = 0.0,
     ) -> list[Command]:
         """A worker says `step.started`."""
         return self.tell(StepStarted(**self._answer(step_id, attempt, iteration, after), worker_id=worker), after=after)
@@ -179,7 +190,10 @@ class Play:
         after: float = 0.0,
     ) -> list[Command]:
         payload = raw(output)
-        return self.tell(StepCompleted(**self._answer(step_id, attempt, iteration, after), worker_id=worker, payload=payload), after=after)
+        return self.tell(
+            StepCompleted(**self._answer(step_id, attempt, iteration, after), worker_id=worker, payload=payload),
+            after=after,
+        )
 
     def fail(
         self,
@@ -196,26 +210,40 @@ class Play:
         return self.tell(StepFailed(**self._answer(step_id, attempt, iteration, after), payload=failure), after=after)
 
     def go_on(
-        self, step_id: str, handed_on: object = None, attempt: int | None = 1, *, iteration: int | None = None, after: float = 0.0
+        self,
+        step_id: str,
+        handed_on: object = None,
+        attempt: int | None = 1,
+        *,
+        iteration: int | None = None,
+        after: float = 0.0,
     ) -> list[Command]:
         """A worker says `step.continue`."""
-        return self.tell(StepContinue(**self._answer(step_id, attempt, iteration, after), payload=raw(handed_on)), after=after)
+        return self.tell(
+            StepContinue(**self._answer(step_id, attempt, iteration, after), payload=raw(handed_on)), after=after
+        )
 
     def ask(self, step_id: str, token: str = "secret", attempt: int | None = 1, *, after: float = 0.0) -> list[Command]:
         """The shell has made the token: `approval.requested`."""
         request = ApprovalRequest(token=token, expires_at="2030-01-01T00:00:00Z")
         return self.tell(ApprovalRequested(**self._answer(step_id, attempt, None, after), payload=request), after=after)
 
-    def grant(self, step_id: str, attempt: int | None = 1, *, comment: str | None = None, by: str | None = None) -> list[Command]:
+    def grant(
+        self, step_id: str, attempt: int | None = 1, *, comment: str | None = None, by: str | None = None
+    ) -> list[Command]:
         return self.tell(ApprovalGranted(**self._answer(step_id, attempt, None), payload=Decision(comment, by)))
 
-    def reject(self, step_id: str, attempt: int | None = 1, *, comment: str | None = None, by: str | None = None) -> list[Command]:
+    def reject(
+        self, step_id: str, attempt: int | None = 1, *, comment: str | None = None, by: str | None = None
+    ) -> list[Command]:
         return self.tell(ApprovalRejected(**self._answer(step_id, attempt, None), payload=Decision(comment, by)))
 
     def expire(self, step_id: str, attempt: int | None = 1) -> list[Command]:
         return self.tell(ApprovalExpired(**self._answer(step_id, attempt, None)))
 
-    def fire(self, timer: str, step_id: str | None = None, attempt: int | None = None, *, after: float = 0.0) -> list[Command]:
+    def fire(
+        self, timer: str, step_id: str | None = None, attempt: int | None = None, *, after: float = 0.0
+    ) -> list[Command]:
         ref = TimerRef(timer=timer, step_id=step_id, attempt=attempt)
         return self.tell(TimerFired(run_id=self.run_id, timestamp=self._stamp(after), payload=ref), after=after)
 

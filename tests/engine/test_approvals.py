@@ -23,7 +23,20 @@ from penstock.engine.run.commands import (
 from penstock.engine.run.events import ApprovalExpired, ApprovalRequest, WorkflowFailed
 from penstock.engine.run.state import RunStatus, from_snapshot, to_snapshot
 from penstock.engine.run.timers import live_timers
-from tests.engine.build import EPOCH, Play, appended, approval, dispatched, inputs, only, skip_if, started, step, value, workflow
+from tests.engine.build import (
+    EPOCH,
+    Play,
+    appended,
+    approval,
+    dispatched,
+    inputs,
+    only,
+    skip_if,
+    started,
+    step,
+    value,
+    workflow,
+)
 
 DAY_S = 86_400.0
 ASKED = workflow(approval("a", config={"timeout": "1h"}), step("b", "a"))
@@ -111,7 +124,9 @@ def test_a_run_may_end_with_an_approval() -> None:
         ("no", "me", "rejected by me: no"),
     ],
 )
-def test_a_rejected_approval_fails_its_run_with_what_the_person_said(comment: str | None, by: str | None, error: str) -> None:
+def test_a_rejected_approval_fails_its_run_with_what_the_person_said(
+    comment: str | None, by: str | None, error: str
+) -> None:
     play = asked()
     timer, letter, end = play.reject("a", comment=comment, by=by)
     assert timer == WithdrawTimer("approval.a", EPOCH + 3600)
@@ -153,7 +168,9 @@ def test_only_what_expired_has_expired() -> None:
 
 
 @pytest.mark.parametrize("decide", [Play.grant, Play.reject])
-def test_a_decision_that_gets_into_the_log_before_the_expiry_counts(decide: Callable[[Play, str], list[Command]]) -> None:
+def test_a_decision_that_gets_into_the_log_before_the_expiry_counts(
+    decide: Callable[[Play, str], list[Command]],
+) -> None:
     play = asked()
     play.fire("approval.a", "a", 1, after=3600)
     assert decide(play, "a") != []
@@ -165,7 +182,9 @@ def test_a_decision_that_gets_into_the_log_before_the_expiry_counts(decide: Call
 
 @pytest.mark.parametrize("second", DECISIONS)
 @pytest.mark.parametrize("first", DECISIONS)
-def test_only_the_first_decision_counts(first: Callable[[Play, str], list[Command]], second: Callable[[Play, str], list[Command]]) -> None:
+def test_only_the_first_decision_counts(
+    first: Callable[[Play, str], list[Command]], second: Callable[[Play, str], list[Command]]
+) -> None:
     play = asked()
     assert first(play, "a") != []
     before = play.run
@@ -187,7 +206,9 @@ def test_nobody_decides_what_was_not_asked(decide: Callable[[Play, str, int | No
 
 @pytest.mark.parametrize("decide", DECISIONS)
 @pytest.mark.parametrize("attempt", [0, 2, -1])
-def test_a_decision_of_another_attempt_does_not_count(decide: Callable[[Play, str, int], list[Command]], attempt: int) -> None:
+def test_a_decision_of_another_attempt_does_not_count(
+    decide: Callable[[Play, str, int], list[Command]], attempt: int
+) -> None:
     play = asked()
     before = play.run
     assert decide(play, "a", attempt) == []
@@ -195,7 +216,9 @@ def test_a_decision_of_another_attempt_does_not_count(decide: Callable[[Play, st
 
 
 @pytest.mark.parametrize("decide", DECISIONS)
-def test_a_decision_without_an_attempt_means_the_one_that_was_asked(decide: Callable[[Play, str, None], list[Command]]) -> None:
+def test_a_decision_without_an_attempt_means_the_one_that_was_asked(
+    decide: Callable[[Play, str, None], list[Command]],
+) -> None:
     play = started(ASKED)
     play.ask("a", "secret", None)
     assert decide(play, "a", None) != []
@@ -213,9 +236,12 @@ def test_no_worker_answers_for_a_person() -> None:
     for _ in ("queued", "asked"):
         before = play.run
         for attempt in (1, None):
-            assert [play.begin("a", attempt), play.complete("a", 1, attempt), play.fail("a", attempt), play.go_on("a", 1, attempt)] == [
-                []
-            ] * 4
+            assert [
+                play.begin("a", attempt),
+                play.complete("a", 1, attempt),
+                play.fail("a", attempt),
+                play.go_on("a", 1, attempt),
+            ] == [[]] * 4
         assert play.run is before
         play.ask("a")
     assert play.step("a").status == "running"
@@ -233,7 +259,9 @@ def test_no_decision_counts_after_a_cancel_which_withdraws_the_timer_and_no_task
     play = asked()
     assert play.cancel() == [WithdrawTimer("approval.a", EPOCH + 3600)]
     before = play.run
-    assert [play.grant("a"), play.reject("a"), play.expire("a"), play.ask("a"), play.fire("approval.a", "a", 1)] == [[]] * 5
+    assert [play.grant("a"), play.reject("a"), play.expire("a"), play.ask("a"), play.fire("approval.a", "a", 1)] == [
+        []
+    ] * 5
     assert play.run is before
     assert play.statuses() == {"a": "cancelled", "b": "cancelled"}
 
@@ -255,7 +283,9 @@ def failing() -> Play:
 def test_nothing_is_asked_or_decided_in_a_failing_run() -> None:
     play = failing()
     before = play.run
-    assert [play.grant("a"), play.reject("a"), play.expire("a"), play.ask("c"), play.fire("approval.a", "a", 1)] == [[]] * 5
+    assert [play.grant("a"), play.reject("a"), play.expire("a"), play.ask("c"), play.fire("approval.a", "a", 1)] == [
+        []
+    ] * 5
     assert play.run is before
     assert only(WithdrawTask, play.settle()) == []
     assert play.statuses() == {"a": "cancelled", "b": "failed", "c": "cancelled"}

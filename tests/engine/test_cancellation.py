@@ -3,7 +3,15 @@
 from __future__ import annotations
 
 from penstock.engine.run.advance import still_due
-from penstock.engine.run.commands import AppendEvent, Command, DeadLetterTask, DispatchTask, SetTimer, WithdrawTask, WithdrawTimer
+from penstock.engine.run.commands import (
+    AppendEvent,
+    Command,
+    DeadLetterTask,
+    DispatchTask,
+    SetTimer,
+    WithdrawTask,
+    WithdrawTimer,
+)
 from penstock.engine.run.events import NULL, Reason, WorkflowCancelled, WorkflowFailed
 from penstock.engine.run.state import RunStatus
 from tests.engine.build import EPOCH, Play, started, step, workflow
@@ -61,7 +69,9 @@ def test_late_completion_after_cancel_is_ignored() -> None:
     play = mixed()
     play.cancel()
     before = play.run
-    assert [play.complete("out"), play.fail("queued"), play.begin("queued"), play.complete("plain", attempt=None)] == [[]] * 4
+    assert [play.complete("out"), play.fail("queued"), play.begin("queued"), play.complete("plain", attempt=None)] == [
+        []
+    ] * 4
     assert play.run is before
 
 

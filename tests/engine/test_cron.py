@@ -1,4 +1,5 @@
-"""Cron schedules as people expect them, on the days when clocks change, too. Every instant is written with its offset."""
+"""Cron schedules as people expect them, on the days when clocks change, too. Every instant is written with its
+offset."""
 
 from __future__ import annotations
 
@@ -45,13 +46,31 @@ def test_the_next_instant_comes_strictly_after(expression: str, begin: str, expe
 @pytest.mark.parametrize(
     ("zone", "begin", "expected"),
     [
-        (AMSTERDAM, "2026-03-28T00:00+01:00", ["2026-03-28T02:30:00+01:00", "2026-03-29T03:00:00+02:00", "2026-03-30T02:30:00+02:00"]),
-        (AMSTERDAM, "2026-10-24T00:00+02:00", ["2026-10-24T02:30:00+02:00", "2026-10-25T02:30:00+02:00", "2026-10-26T02:30:00+01:00"]),
-        (NEW_YORK, "2026-03-07T00:00-05:00", ["2026-03-07T02:30:00-05:00", "2026-03-08T03:00:00-04:00", "2026-03-09T02:30:00-04:00"]),
-        (LORD_HOWE, "2026-10-03T00:00+10:30", ["2026-10-03T02:30:00+10:30", "2026-10-04T02:30:00+11:00", "2026-10-05T02:30:00+11:00"]),
+        (
+            AMSTERDAM,
+            "2026-03-28T00:00+01:00",
+            ["2026-03-28T02:30:00+01:00", "2026-03-29T03:00:00+02:00", "2026-03-30T02:30:00+02:00"],
+        ),
+        (
+            AMSTERDAM,
+            "2026-10-24T00:00+02:00",
+            ["2026-10-24T02:30:00+02:00", "2026-10-25T02:30:00+02:00", "2026-10-26T02:30:00+01:00"],
+        ),
+        (
+            NEW_YORK,
+            "2026-03-07T00:00-05:00",
+            ["2026-03-07T02:30:00-05:00", "2026-03-08T03:00:00-04:00", "2026-03-09T02:30:00-04:00"],
+        ),
+        (
+            LORD_HOWE,
+            "2026-10-03T00:00+10:30",
+            ["2026-10-03T02:30:00+10:30", "2026-10-04T02:30:00+11:00", "2026-10-05T02:30:00+11:00"],
+        ),
     ],
 )
-def test_a_time_of_day_comes_once_a_day_also_when_clocks_change(expression: str, zone: str, begin: str, expected: list[str]) -> None:
+def test_a_time_of_day_comes_once_a_day_also_when_clocks_change(
+    expression: str, zone: str, begin: str, expected: list[str]
+) -> None:
     assert expected == after(expression, zone, begin, 3)
 
 
@@ -64,9 +83,19 @@ def test_a_time_of_day_comes_once_a_day_also_when_clocks_change(expression: str,
         # The clocks show it twice: it comes the first time.
         (LORD_HOWE, "45 1 * * *", "2026-04-04T12:00+11:00", ["2026-04-05T01:45:00+11:00", "2026-04-06T01:45:00+10:30"]),
         # At midnight, in a zone that changes then.
-        ("America/Santiago", "0 0 * * *", "2026-09-05T12:00-04:00", ["2026-09-06T01:00:00-03:00", "2026-09-07T00:00:00-03:00"]),
+        (
+            "America/Santiago",
+            "0 0 * * *",
+            "2026-09-05T12:00-04:00",
+            ["2026-09-06T01:00:00-03:00", "2026-09-07T00:00:00-03:00"],
+        ),
         # Two that are skipped together come once.
-        (AMSTERDAM, "0,30 2 * * *", "2026-03-28T12:00+01:00", ["2026-03-29T03:00:00+02:00", "2026-03-30T02:00:00+02:00"]),
+        (
+            AMSTERDAM,
+            "0,30 2 * * *",
+            "2026-03-28T12:00+01:00",
+            ["2026-03-29T03:00:00+02:00", "2026-03-30T02:00:00+02:00"],
+        ),
         # Asked between the two times that the clock shows it: the first is over.
         (AMSTERDAM, "30 2 * * *", "2026-10-25T02:10+01:00", ["2026-10-26T02:30:00+01:00", "2026-10-27T02:30:00+01:00"]),
     ],
@@ -79,24 +108,45 @@ def test_a_time_of_day_that_is_skipped_or_repeated(zone: str, expression: str, b
     ("zone", "expression", "begin", "expected"),
     [
         (AMSTERDAM, "*/30 * * * *", "2026-03-29T01:00+01:00", ["01:30:00+01:00", "03:00:00+02:00", "03:30:00+02:00"]),
-        (AMSTERDAM, "*/30 * * * *", "2026-10-25T02:00+02:00", ["02:30:00+02:00", "02:00:00+01:00", "02:30:00+01:00", "03:00:00+01:00"]),
+        (
+            AMSTERDAM,
+            "*/30 * * * *",
+            "2026-10-25T02:00+02:00",
+            ["02:30:00+02:00", "02:00:00+01:00", "02:30:00+01:00", "03:00:00+01:00"],
+        ),
         (NEW_YORK, "0 * * * *", "2026-11-01T00:30-04:00", ["01:00:00-04:00", "01:00:00-05:00", "02:00:00-05:00"]),
         (NEW_YORK, "0 * * * *", "2026-03-08T01:00-05:00", ["03:00:00-04:00", "04:00:00-04:00"]),
-        (LORD_HOWE, "*/15 * * * *", "2026-10-04T01:40+10:30", ["01:45:00+10:30", "02:30:00+11:00", "02:45:00+11:00", "03:00:00+11:00"]),
-        (LORD_HOWE, "*/15 * * * *", "2026-04-05T01:40+11:00", ["01:45:00+11:00", "01:30:00+10:30", "01:45:00+10:30", "02:00:00+10:30"]),
+        (
+            LORD_HOWE,
+            "*/15 * * * *",
+            "2026-10-04T01:40+10:30",
+            ["01:45:00+10:30", "02:30:00+11:00", "02:45:00+11:00", "03:00:00+11:00"],
+        ),
+        (
+            LORD_HOWE,
+            "*/15 * * * *",
+            "2026-04-05T01:40+11:00",
+            ["01:45:00+11:00", "01:30:00+10:30", "01:45:00+10:30", "02:00:00+10:30"],
+        ),
         (LORD_HOWE, "*/15 3 * * *", "2026-10-04T01:00+10:30", ["03:00:00+11:00", "03:15:00+11:00"]),
     ],
 )
-def test_what_repeats_goes_by_real_time_when_clocks_change(zone: str, expression: str, begin: str, expected: list[str]) -> None:
+def test_what_repeats_goes_by_real_time_when_clocks_change(
+    zone: str, expression: str, begin: str, expected: list[str]
+) -> None:
     assert expected == [instant.partition("T")[2] for instant in after(expression, zone, begin, len(expected))]
 
 
 @given(
-    zone=st.sampled_from([AMSTERDAM, NEW_YORK, LORD_HOWE, "America/Santiago", "Asia/Kathmandu", "Africa/Casablanca", "UTC"]),
+    zone=st.sampled_from(
+        [AMSTERDAM, NEW_YORK, LORD_HOWE, "America/Santiago", "Asia/Kathmandu", "Africa/Casablanca", "UTC"]
+    ),
     begin=st.datetimes(datetime(2020, 1, 1), datetime(2030, 1, 1), timezones=st.just(UTC)),
     minutes=st.sampled_from([5, 10, 15, 20, 30]),
 )
-def test_what_comes_every_few_minutes_does_so_on_every_clock_in_every_zone(zone: str, begin: datetime, minutes: int) -> None:
+def test_what_comes_every_few_minutes_does_so_on_every_clock_in_every_zone(
+    zone: str, begin: datetime, minutes: int
+) -> None:
     """By trying each second: the next one whose wall clock matches."""
     found = Cron(f"*/{minutes} * * * *", zone).next(begin)
     instant = begin.replace(second=0, microsecond=0) + timedelta(minutes=1)

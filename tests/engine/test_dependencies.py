@@ -132,7 +132,13 @@ def test_nothing_comes_of_events_before_the_first() -> None:
 def test_a_step_that_the_workflow_does_not_have_is_ignored() -> None:
     play = started(DIAMOND)
     before = play.run
-    commands = [play.begin("x"), play.complete("x"), play.fail("x"), play.fire("timeout.x", "x", 1), play.fire("timeout.x")]
+    commands = [
+        play.begin("x"),
+        play.complete("x"),
+        play.fail("x"),
+        play.fire("timeout.x", "x", 1),
+        play.fire("timeout.x"),
+    ]
     assert commands == [[]] * 5
     assert play.run is before
 
@@ -140,7 +146,13 @@ def test_a_step_that_the_workflow_does_not_have_is_ignored() -> None:
 def test_a_pending_step_cannot_be_answered() -> None:
     play = started(DIAMOND)
     before = play.run
-    answers = [play.begin("d"), play.complete("d"), play.fail("d"), play.complete("d", attempt=None), play.complete("d", attempt=0)]
+    answers = [
+        play.begin("d"),
+        play.complete("d"),
+        play.fail("d"),
+        play.complete("d", attempt=None),
+        play.complete("d", attempt=0),
+    ]
     assert answers == [[]] * 5
     assert play.run is before
 

@@ -31,13 +31,16 @@ def test_text_is_read_as_seconds(written: str, seconds: float) -> None:
     assert parse(written) == seconds
 
 
-@pytest.mark.parametrize(("nanoseconds", "seconds"), [(0, 0.0), (1, 1e-9), (1_500_000_000, 1.5), (NS_MAX, 315_360_000.0)])
+@pytest.mark.parametrize(
+    ("nanoseconds", "seconds"), [(0, 0.0), (1, 1e-9), (1_500_000_000, 1.5), (NS_MAX, 315_360_000.0)]
+)
 def test_an_integer_counts_nanoseconds(nanoseconds: int, seconds: float) -> None:
     assert parse(nanoseconds) == seconds
 
 
 @pytest.mark.parametrize(
-    "written", ["", " ", "5", "5 minutes", "5M", "1h 30m", "h", "1.h", "1..5h", "s5", "+5s", "٣s", "1e3s", "5s\n", "NaN", "infs"]
+    "written",
+    ["", " ", "5", "5 minutes", "5M", "1h 30m", "h", "1.h", "1..5h", "s5", "+5s", "٣s", "1e3s", "5s\n", "NaN", "infs"],
 )
 def test_what_is_no_duration_is_refused_with_an_example(written: str) -> None:
     with pytest.raises(ValueError, match="is not a duration") as caught:
@@ -95,7 +98,13 @@ def test_every_duration_survives_being_written_and_read(nanoseconds: int) -> Non
     assert parse(text(seconds)) == seconds
 
 
-@given(st.lists(st.tuples(st.decimals(0, 1000, places=3), st.sampled_from(["h", "m", "s", "ms", "us", "ns"])), min_size=1, max_size=6))
+@given(
+    st.lists(
+        st.tuples(st.decimals(0, 1000, places=3), st.sampled_from(["h", "m", "s", "ms", "us", "ns"])),
+        min_size=1,
+        max_size=6,
+    )
+)
 def test_the_normal_form_of_any_text_is_its_own_normal_form(parts: list[tuple[object, str]]) -> None:
     normal = text(parse("".join(f"{number}{unit}" for number, unit in parts)))
     assert text(parse(normal)) == normal

@@ -19,7 +19,13 @@ WIRE: list[dict[str, object]] = [
     {"type": "workflow.scheduled", "payload": {**REF, "input": {"n": 1}, "run_at": "2030-01-01T00:00:00Z"}},
     {
         "type": "workflow.started",
-        "payload": {**REF, "input": [1], "trigger": {"name": "t", "kind": "cron", "at": "x"}, "rerun_of": "q", "parent": "p"},
+        "payload": {
+            **REF,
+            "input": [1],
+            "trigger": {"name": "t", "kind": "cron", "at": "x"},
+            "rerun_of": "q",
+            "parent": "p",
+        },
     },
     {"type": "step.started", **STEP, "delivery": 2},
     {"type": "step.completed", **STEP, "payload": {"deep": [None, 1.5, "ü", True]}},
@@ -42,7 +48,10 @@ WIRE: list[dict[str, object]] = [
     {"type": "workflow.completed", "payload": {"output": {"sum": 3}}},
     {"type": "workflow.failed", "payload": {"error": "boom", "step_id": "a"}},
 ]
-BY_TYPE = {str(wire["type"]): {"run_id": "r", "timestamp": "2026-01-02T03:04:05Z", "trace_parent": "00-1-2-01", **wire} for wire in WIRE}
+BY_TYPE = {
+    str(wire["type"]): {"run_id": "r", "timestamp": "2026-01-02T03:04:05Z", "trace_parent": "00-1-2-01", **wire}
+    for wire in WIRE
+}
 
 # Types whose payload may be absent, with the fields that must be there.
 BARE = {
@@ -92,7 +101,9 @@ def test_what_is_optional_may_be_absent_and_is_then_left_out(kind: str, fields: 
 def test_unknown_fields_are_ignored(wire: dict[str, object]) -> None:
     newer = {"colour": {"deep": [1]}, **wire, "later": None}
     if isinstance(payload := wire.get("payload"), dict):
-        newer["payload"] = payload | {"later": 1} if wire["type"] not in ("step.completed", "step.continue") else payload
+        newer["payload"] = (
+            payload | {"later": 1} if wire["type"] not in ("step.completed", "step.continue") else payload
+        )
     assert decode(body(newer)) == decode(body(wire))
 
 
@@ -116,7 +127,9 @@ def test_null_is_an_output_and_no_output_is_none() -> None:
     assert bytes(null.payload) == b"null"  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("kind", ["", "step", "step.exploded", "Step.Started", "workflow.started ", None, 5, ["step.started"]])
+@pytest.mark.parametrize(
+    "kind", ["", "step", "step.exploded", "Step.Started", "workflow.started ", None, 5, ["step.started"]]
+)
 def test_an_unknown_type_is_malformed(kind: object) -> None:
     with pytest.raises(Malformed):
         decode(body({"type": kind, "run_id": "r", "step_id": "a"}))

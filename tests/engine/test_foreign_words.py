@@ -14,7 +14,16 @@ from msgspec.structs import replace
 from penstock.config.limits import ERROR_BYTES_MAX, PAYLOAD_BYTES_MAX
 from penstock.engine.run.advance import advance
 from penstock.engine.run.commands import DeadLetterTask
-from penstock.engine.run.events import Event, Failure, Malformed, Reason, StepCompleted, StepFailed, WorkflowCancelled, decode
+from penstock.engine.run.events import (
+    Event,
+    Failure,
+    Malformed,
+    Reason,
+    StepCompleted,
+    StepFailed,
+    WorkflowCancelled,
+    decode,
+)
 from penstock.engine.run.state import from_snapshot, to_snapshot
 from penstock.engine.times import rfc3339, utc
 from tests.engine.build import EPOCH, RUN_ID, Play, appended, loop, only, started, step, workflow
@@ -28,7 +37,8 @@ LARGEST = "x" * (PAYLOAD_BYTES_MAX - 2)
 
 
 def optional_fields(kind: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
-    """The ways to all fields that may be absent, in the event and in the objects in it; not to those that hold any JSON."""
+    """The ways to all fields that may be absent, in the event and in the objects in it; not to those that hold any
+    JSON."""
     for field in msgspec.structs.fields(kind):
         parts = get_args(field.type) or (field.type,)
         if not field.required and Raw not in parts:
@@ -67,7 +77,9 @@ def test_null_is_an_output_like_any_other(kind: str) -> None:
     assert bytes(event.payload) == b"null"  # type: ignore[union-attr,arg-type]
 
 
-@pytest.mark.parametrize("change", [{"run_id": None}, {"step_id": None}, {"payload": {"error": 5, "failure_type": None}}, {"payload": []}])
+@pytest.mark.parametrize(
+    "change", [{"run_id": None}, {"step_id": None}, {"payload": {"error": 5, "failure_type": None}}, {"payload": []}]
+)
 def test_what_is_needed_or_of_another_type_is_malformed_beside_nulls_too(change: dict[str, object]) -> None:
     with pytest.raises(Malformed):
         decode(body({**BY_TYPE["step.failed"], "timestamp": None, **change}))
@@ -76,7 +88,9 @@ def test_what_is_needed_or_of_another_type_is_malformed_beside_nulls_too(change:
 def test_a_failure_with_nulls_fails_its_step() -> None:
     play = started(ONE)
     nulls = {"error": "boom", "failure_type": None, "retry_after_ms": None, "traceback": None}
-    play.tell(decode(body({"type": "step.failed", "run_id": RUN_ID, "step_id": "a", "timestamp": "", "payload": nulls})))
+    play.tell(
+        decode(body({"type": "step.failed", "run_id": RUN_ID, "step_id": "a", "timestamp": "", "payload": nulls}))
+    )
     assert ("queued", 2, "boom") == (play.step("a").status, play.step("a").attempts, play.step("a").error)
 
 
@@ -127,7 +141,9 @@ def test_what_follows_from_an_event_carries_its_judged_time_and_a_replay_says_th
     play.start()
     play.begin("a")
     play.tell(replace(play.log[-1].event, timestamp="yesterday"))
-    commands = play.tell(StepFailed(run_id=RUN_ID, step_id="a", timestamp="tomorrow", payload=Failure(error="x")), after=5)
+    commands = play.tell(
+        StepFailed(run_id=RUN_ID, step_id="a", timestamp="tomorrow", payload=Failure(error="x")), after=5
+    )
     assert ["workflow.failed"] == appended(commands)
     assert all(event.timestamp == rfc3339(EPOCH + 5) for event in play._due)
     again = None

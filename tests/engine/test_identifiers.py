@@ -16,7 +16,9 @@ def test_a_well_formed_name_has_no_problem(name: str) -> None:
     assert problem_with("workflow name", name) is None
 
 
-@pytest.mark.parametrize("name", [".a", "a.", "a..b", ".", "a b", "a*", ">", "a/b", "é", "a\n", "a\x00", "a\u202eb", "\uff11"])
+@pytest.mark.parametrize(
+    "name", [".a", "a.", "a..b", ".", "a b", "a*", ">", "a/b", "é", "a\n", "a\x00", "a\u202eb", "\uff11"]
+)
 def test_a_name_that_would_break_a_subject_is_named(name: str) -> None:
     problem = problem_with("step id", name)
     assert problem == f"step id {quoted(name)} may hold only A-Z a-z 0-9 _ - and single dots between them"
@@ -24,7 +26,8 @@ def test_a_name_that_would_break_a_subject_is_named(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "kind"), [(None, "null"), (True, "a boolean"), (3, "a number"), (1.5, "a number"), ([], "an array"), ({}, "an object")]
+    ("value", "kind"),
+    [(None, "null"), (True, "a boolean"), (3, "a number"), (1.5, "a number"), ([], "an array"), ({}, "an object")],
 )
 def test_a_name_that_is_no_string_is_refused_by_its_kind(value: object, kind: str) -> None:
     assert problem_with("task", value) == f"task must be a string, not {kind}"
@@ -49,7 +52,13 @@ def test_a_megabyte_of_a_name_is_shown_short() -> None:
 
 @pytest.mark.parametrize(
     ("text", "written"),
-    [("plain", '"plain"'), ('say "hi"', r'"say \"hi\""'), ("a\\b", r'"a\\b"'), ("a\x00\n", r'"a\x00\n"'), ("\u202e", r'"\u202e"')],
+    [
+        ("plain", '"plain"'),
+        ('say "hi"', r'"say \"hi\""'),
+        ("a\\b", r'"a\\b"'),
+        ("a\x00\n", r'"a\x00\n"'),
+        ("\u202e", r'"\u202e"'),
+    ],
 )
 def test_quoting_escapes_what_does_not_print(text: str, written: str) -> None:
     assert quoted(text) == written
@@ -67,7 +76,9 @@ def test_a_text_within_the_bound_is_shown_whole() -> None:
 
 @given(st.text(max_size=140))
 def test_the_rule_is_the_one_of_the_protocol(name: str) -> None:
-    allowed = bool(re.fullmatch(r"[A-Za-z0-9_.-]{1,128}", name)) and not (name[0] == "." or name[-1] == "." or ".." in name)
+    allowed = bool(re.fullmatch(r"[A-Za-z0-9_.-]{1,128}", name)) and not (
+        name[0] == "." or name[-1] == "." or ".." in name
+    )
     assert (problem_with("name", name) is None) == allowed
 
 

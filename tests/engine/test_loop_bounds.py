@@ -221,7 +221,11 @@ def test_the_end_of_a_loop_withdraws_its_timer(end: object) -> None:
 def test_cancelling_withdraws_every_timer_of_a_loop_and_its_task() -> None:
     play = looping({"max_duration": "1h"}, timeout="1m")
     [timeout, timer] = only(SetTimer, play.begin("a"))
-    assert play.cancel() == [WithdrawTimer("timeout.a", timeout.due), WithdrawTimer("loop.a", timer.due), WithdrawTask("A")]
+    assert play.cancel() == [
+        WithdrawTimer("timeout.a", timeout.due),
+        WithdrawTimer("loop.a", timer.due),
+        WithdrawTask("A"),
+    ]
     assert play.go_on("a") == []
 
 
@@ -236,7 +240,12 @@ def test_the_last_moment_of_a_loop_in_a_failing_run_changes_nothing() -> None:
 
 def test_timers_of_former_iterations_are_not_due() -> None:
     play = looping({"max_duration": "1h", "loop_delay": "5s"}, timeout="1m")
-    commands = [*play.begin("a"), *play.go_on("a"), *play.fire("retry.a~1", "a", 1, after=5), *play.begin("a", 1, iteration=1)]
+    commands = [
+        *play.begin("a"),
+        *play.go_on("a"),
+        *play.fire("retry.a~1", "a", 1, after=5),
+        *play.begin("a", 1, iteration=1),
+    ]
     found = [command.timer for command in only(SetTimer, commands) if still_due(play.run, command)]
     assert found == ["loop.a", "timeout.a~1"]
     assert [timer.timer for timer in live_timers(play.run)] == ["timeout.a~1", "loop.a"]

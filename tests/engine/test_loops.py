@@ -7,7 +7,14 @@ import sys
 import pytest
 
 from penstock.engine.run.advance import still_due
-from penstock.engine.run.commands import AppendEvent, DeadLetterTask, DispatchTask, SetTimer, WithdrawTask, WithdrawTimer
+from penstock.engine.run.commands import (
+    AppendEvent,
+    DeadLetterTask,
+    DispatchTask,
+    SetTimer,
+    WithdrawTask,
+    WithdrawTimer,
+)
 from penstock.engine.run.events import StepContinue, decode
 from penstock.engine.run.state import RunStatus, from_snapshot, to_snapshot
 from penstock.engine.run.timers import live_timers
@@ -78,7 +85,9 @@ def test_a_loop_may_complete_without_going_on() -> None:
 
 
 def test_a_skipped_loop_is_never_dispatched() -> None:
-    play = started(workflow(step("a"), loop("b", "a", config=THREE, skip_if=skip_if("a", "x", "==", 1)), step("c", "b")))
+    play = started(
+        workflow(step("a"), loop("b", "a", config=THREE, skip_if=skip_if("a", "x", "==", 1)), step("c", "b"))
+    )
     play.complete("a", {"x": 1})
     assert dispatched(play.settle()) == [("c", 1)]
 
@@ -132,7 +141,9 @@ def test_an_answer_of_another_iteration_is_late_whatever_its_attempt() -> None:
 
 
 @pytest.mark.parametrize(("attempt", "iteration"), [(2, 1), (None, 1), (None, None)])
-def test_an_answer_of_the_execution_that_is_out_counts_however_it_is_numbered(attempt: int | None, iteration: int | None) -> None:
+def test_an_answer_of_the_execution_that_is_out_counts_however_it_is_numbered(
+    attempt: int | None, iteration: int | None
+) -> None:
     play = looping(retry={"max_attempts": 3})
     play.go_on("a")
     play.fail("a", 1, iteration=1)

@@ -13,9 +13,16 @@ from tests.engine.build import EPOCH, RUN_ID, Play, appended, dispatched, loop, 
 SLOW = workflow(step("a", timeout="10s", retry={"max_attempts": 1}))
 
 
-def pause(play: Play, delivery: int = 1, worker: str | None = "one", attempt: int = 1, *, after: float = 0.0) -> list[Command]:
+def pause(
+    play: Play, delivery: int = 1, worker: str | None = "one", attempt: int = 1, *, after: float = 0.0
+) -> list[Command]:
     event = StepPaused(
-        run_id=RUN_ID, step_id="a", worker_id=worker, attempt_number=attempt, delivery=delivery, payload=PauseRef(4000, "rest")
+        run_id=RUN_ID,
+        step_id="a",
+        worker_id=worker,
+        attempt_number=attempt,
+        delivery=delivery,
+        payload=PauseRef(4000, "rest"),
     )
     return play.tell(event, after=after)
 
@@ -71,7 +78,13 @@ def test_a_word_of_a_pause_by_who_does_not_have_the_task_is_late(delivery: int, 
 
 def test_repeats_of_a_pause_and_of_the_starts_around_it_change_nothing() -> None:
     play = started(SLOW)
-    for event in (lambda: begin(play, 1), lambda: pause(play), lambda: begin(play, 2), lambda: pause(play, 2), lambda: begin(play, 3)):
+    for event in (
+        lambda: begin(play, 1),
+        lambda: pause(play),
+        lambda: begin(play, 2),
+        lambda: pause(play, 2),
+        lambda: begin(play, 3),
+    ):
         event()
         before = play.run
         for record in list(play.log[1:]):
@@ -106,7 +119,8 @@ def test_the_next_attempt_and_the_next_iteration_begin_with_a_whole_timeout() ->
     begin(play, 2, after=5)
     assert [("a", 2)] == dispatched(play.fail("a"))
     assert [SetTimer("timeout.a", play.now, "a", 2)] == [
-        SetTimer(timer.timer, timer.due - 10, timer.step_id, timer.attempt) for timer in only(SetTimer, begin(play, 1, attempt=2))
+        SetTimer(timer.timer, timer.due - 10, timer.step_id, timer.attempt)
+        for timer in only(SetTimer, begin(play, 1, attempt=2))
     ]
     looped = started(workflow(loop("a", timeout="10s", config={"max_iterations": 3})))
     begin(looped, 1)

@@ -77,7 +77,9 @@ def test_a_decision_with_a_long_comment_is_kept_like_an_output() -> None:
 
 @pytest.mark.parametrize(("wanted", "status"), [(True, "skipped"), (False, "queued")])
 def test_a_condition_is_decided_where_the_output_still_is(wanted: bool, status: str) -> None:
-    play = started(workflow(step("a"), step("z"), step("b", "a", "z", skip_if=skip_if("a", "stop", "==", wanted)), step("c", "b")))
+    play = started(
+        workflow(step("a"), step("z"), step("b", "a", "z", skip_if=skip_if("a", "stop", "==", wanted)), step("c", "b"))
+    )
     play.complete("a", {"stop": True, "text": LARGE})
     saved = from_snapshot(to_snapshot(play.run))
     assert fold(play.workflow, saved, []) == play.run

@@ -63,7 +63,13 @@ def test_a_resumed_run_shows_neither_error_nor_end() -> None:
     begun = play.run.started_at
     play.resume(after=60)
     run, b = play.run, play.step("b")
-    assert (run.status, run.error, run.finished_at, run.started_at, run.resumes) == (RunStatus.RUNNING, None, None, begun, 1)
+    assert (run.status, run.error, run.finished_at, run.started_at, run.resumes) == (
+        RunStatus.RUNNING,
+        None,
+        None,
+        begun,
+        1,
+    )
     assert (b.error, b.finished_at, b.started_at, b.worker_id) == (None, None, None, None)
     assert play.step("c").finished_at is None
 
@@ -92,7 +98,12 @@ def test_what_is_done_stays_done() -> None:
 
 def test_what_was_cancelled_with_the_run_begins_again_with_the_next_attempt() -> None:
     play = started(
-        workflow(step("a"), step("b", task="T", timeout="1m"), step("c", "b"), step("d", retry={**TWICE, "initial_delay": "9s"}))
+        workflow(
+            step("a"),
+            step("b", task="T", timeout="1m"),
+            step("c", "b"),
+            step("d", retry={**TWICE, "initial_delay": "9s"}),
+        )
     )
     play.begin("b", worker="w")
     play.fail("d")

@@ -1,4 +1,5 @@
-"""Resumed runs: what was ordered before does no harm, and loops, approvals and sticky runs begin again as they should."""
+"""Resumed runs: what was ordered before does no harm, and loops, approvals and sticky runs begin again as they
+should."""
 
 from __future__ import annotations
 
@@ -50,12 +51,26 @@ def test_the_end_of_another_life_does_not_end_this_one(resumes: int) -> None:
 
 
 def test_no_order_from_before_is_due_in_a_resumed_run_but_what_withdraws_timers() -> None:
-    steps = (step("a", timeout="1m"), step("b", timeout="1m", retry={**TWICE, "initial_delay": "9s"}), approval("c"), step("d"))
+    steps = (
+        step("a", timeout="1m"),
+        step("b", timeout="1m", retry={**TWICE, "initial_delay": "9s"}),
+        approval("c"),
+        step("d"),
+    )
     play = Play(workflow(*steps, timeout="1h"))
     commands = [*play.start(), *play.begin("a"), *play.begin("b"), *play.ask("c")]
     commands += [*play.fail("a", error="first"), *play.fail("b"), *play.settle()]
     kinds = {type(command) for command in commands}
-    assert kinds == {SetTimer, DispatchTask, RequestApproval, OpenApproval, WithdrawTimer, DeadLetterTask, AppendEvent, WithdrawTask}
+    assert kinds == {
+        SetTimer,
+        DispatchTask,
+        RequestApproval,
+        OpenApproval,
+        WithdrawTimer,
+        DeadLetterTask,
+        AppendEvent,
+        WithdrawTask,
+    }
     resumed = play.resume()
     assert [command for command in resumed if not still_due(play.run, command)] == []
     assert {type(command) for command in commands if still_due(play.run, command)} == {WithdrawTimer}

@@ -6,7 +6,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.engine.run.commands import AppendEvent, Command, DeadLetterTask, DispatchTask, SetTimer, WithdrawTask, WithdrawTimer
+from penstock.engine.run.commands import (
+    AppendEvent,
+    Command,
+    DeadLetterTask,
+    DispatchTask,
+    SetTimer,
+    WithdrawTask,
+    WithdrawTimer,
+)
 from penstock.engine.run.events import Failure, WorkflowFailed
 from penstock.engine.run.retry import DELAY_S_MAX, delay_s, retry_after_s
 from penstock.engine.run.state import RunStatus
@@ -70,7 +78,8 @@ def test_jitter_uses_the_whole_of_its_range() -> None:
 
 
 @pytest.mark.parametrize(
-    ("strategy", "delays"), [("fixed", [3, 3, 3, 3, 3]), ("linear", [3, 6, 9, 12, 15]), ("exponential", [3, 6, 12, 24, 48])]
+    ("strategy", "delays"),
+    [("fixed", [3, 3, 3, 3, 3]), ("linear", [3, 6, 9, 12, 15]), ("exponential", [3, 6, 12, 24, 48])],
 )
 def test_delays_grow_as_the_strategy_says(strategy: str, delays: list[float]) -> None:
     assert [base_s(strategy, attempt, initial_s=3.0) for attempt in range(1, 6)] == pytest.approx(delays)
@@ -184,7 +193,9 @@ def test_a_failed_run_says_why_and_has_what_was_out_taken_back() -> None:
 
 def failing() -> Play:
     """Step `a` has failed the run, whose end is not in the log yet; b is out, c waits for its retry, d for b."""
-    play = started(workflow(step("a"), step("b", timeout="1m", retry=TWICE), step("c", retry=TWICE), step("d", "b"), timeout="1h"))
+    play = started(
+        workflow(step("a"), step("b", timeout="1m", retry=TWICE), step("c", retry=TWICE), step("d", "b"), timeout="1h")
+    )
     play.begin("b")
     play.fail("c")
     play.fail("a")

@@ -30,7 +30,9 @@ def test_a_problem_names_the_place_and_the_value() -> None:
 
 
 def test_a_place_inside_an_array_under_an_odd_key_is_named() -> None:
-    assert schema(ORDER).check(b'{"n":1,"a b":["x",2]}', "input[3]") == ['input[3]["a b"][1]: 2 is not of type "string"']
+    assert schema(ORDER).check(b'{"n":1,"a b":["x",2]}', "input[3]") == [
+        'input[3]["a b"][1]: 2 is not of type "string"'
+    ]
 
 
 def test_every_problem_of_a_value_is_listed() -> None:
@@ -100,7 +102,9 @@ def test_every_problem_of_a_schema_is_named() -> None:
     ]
 
 
-@pytest.mark.parametrize("document", [3, "x", None, [], {"pattern": "("}, {"pattern": "(a{1000}){1000}"}, {"$schema": 3}])
+@pytest.mark.parametrize(
+    "document", [3, "x", None, [], {"pattern": "("}, {"pattern": "(a{1000}){1000}"}, {"$schema": 3}]
+)
 def test_what_is_no_schema_is_refused(document: object) -> None:
     with pytest.raises(Invalid, match=r"^input_schema"):
         schema(document)
@@ -112,7 +116,10 @@ def test_another_dialect_is_refused_by_name() -> None:
 
 
 def test_the_dialect_may_be_named() -> None:
-    assert schema({"$schema": "https://json-schema.org/draft/2020-12/schema", "type": "null"}).check(b"null", "input") == []
+    assert (
+        schema({"$schema": "https://json-schema.org/draft/2020-12/schema", "type": "null"}).check(b"null", "input")
+        == []
+    )
 
 
 def test_a_huge_schema_is_refused() -> None:

@@ -9,7 +9,17 @@ import hmac
 import pytest
 
 from penstock.config.limits import WEBHOOK_AGE_S_MAX
-from penstock.engine.trigger.signatures import PLAIN, SLACK, STANDARD, STRIPE, SVIX, Header, Signed, delivery_id, signed_by
+from penstock.engine.trigger.signatures import (
+    PLAIN,
+    SLACK,
+    STANDARD,
+    STRIPE,
+    SVIX,
+    Header,
+    Signed,
+    delivery_id,
+    signed_by,
+)
 
 BODY = b'{"a": 1}\n'
 NOW = 1_800_000_000.0
@@ -43,7 +53,15 @@ def by_standard(signature: str, message_id: str = "msg_1", timestamp: str = "180
 def test_a_hex_signature_of_the_raw_body_is_right_and_any_other_is_not(name: str) -> None:
     assert is_signed("s3cret", headers(**{name: in_hex(b"s3cret")}), BODY, NOW)
     assert is_signed("s3cret", headers(**{name: in_hex(b"s3cret").upper()}), BODY, NOW)
-    for wrong in ("", "sha256=", in_hex(b"other"), in_hex(b"s3cret", BODY.strip()), in_hex(b"s3cret")[7:], in_hex(b"s3cret")[:-1], "ü"):
+    for wrong in (
+        "",
+        "sha256=",
+        in_hex(b"other"),
+        in_hex(b"s3cret", BODY.strip()),
+        in_hex(b"s3cret")[7:],
+        in_hex(b"s3cret")[:-1],
+        "ü",
+    ):
         assert not is_signed("s3cret", headers(**{name: wrong}), BODY, NOW)
 
 
@@ -117,7 +135,9 @@ def test_slacks_own_example_is_right() -> None:
     assert Signed(SLACK, "1531420618") == signed_by(secret, headers(**SLACK_HEADERS), SLACK_BODY, at)
     assert not is_signed(secret, headers(**SLACK_HEADERS), SLACK_BODY + b"x", at)
     assert not is_signed(secret, headers(**SLACK_HEADERS), SLACK_BODY, at + WEBHOOK_AGE_S_MAX + 1)
-    assert not is_signed(secret, headers(**{**SLACK_HEADERS, "x_slack_request_timestamp": "1531420619"}), SLACK_BODY, at)
+    assert not is_signed(
+        secret, headers(**{**SLACK_HEADERS, "x_slack_request_timestamp": "1531420619"}), SLACK_BODY, at
+    )
     for missing in SLACK_HEADERS:
         assert not is_signed(secret, headers(**{**SLACK_HEADERS, missing: ""}), SLACK_BODY, at)
 
@@ -130,7 +150,11 @@ def test_the_example_of_svix_is_right() -> None:
     }
     secret, body = "whsec_plJ3nmyCDGBKInavdOK15jsl", b'{"event_type":"ping","data":{"success":true}}'
     assert Signed(SVIX, "1731705121") == signed_by(secret, headers(**given), body, 1731705121)
-    mixed = {"webhook_id": given["svix_id"], "webhook_timestamp": given["svix_timestamp"], "svix_signature": given["svix_signature"]}
+    mixed = {
+        "webhook_id": given["svix_id"],
+        "webhook_timestamp": given["svix_timestamp"],
+        "svix_signature": given["svix_signature"],
+    }
     assert not is_signed(secret, headers(**mixed), body, 1731705121)
 
 
@@ -148,7 +172,13 @@ def test_stripe_signs_time_and_body_with_its_secret_as_it_is() -> None:
     assert not is_signed(ENCODED, stripe(by_stripe(KEY)), BODY, NOW)
     right = by_stripe(b"s")
     mac = right.partition("v1=")[2]
-    for good in (right, f"{right},v0=00", f"t=1800000000,v1={'0' * 64},v1={mac}", f"v1={mac},t=1800000000", f"t=1800000000, v1={mac}"):
+    for good in (
+        right,
+        f"{right},v0=00",
+        f"t=1800000000,v1={'0' * 64},v1={mac}",
+        f"v1={mac},t=1800000000",
+        f"t=1800000000, v1={mac}",
+    ):
         assert is_signed("s", stripe(good), BODY, NOW)
     for bad in (
         "",
@@ -167,7 +197,8 @@ def test_stripe_signs_time_and_body_with_its_secret_as_it_is() -> None:
 @pytest.mark.parametrize("sign", [1, -1])
 def test_what_stripe_and_slack_sign_is_old_after_five_minutes(sign: int) -> None:
     slack = headers(
-        x_slack_request_timestamp="1800000000", x_slack_signature="v0=" + hmac.digest(b"s", b"v0:1800000000:" + BODY, "sha256").hex()
+        x_slack_request_timestamp="1800000000",
+        x_slack_signature="v0=" + hmac.digest(b"s", b"v0:1800000000:" + BODY, "sha256").hex(),
     )
     for header in (stripe(by_stripe(b"s")), slack):
         assert is_signed("s", header, BODY, NOW + sign * WEBHOOK_AGE_S_MAX)
@@ -188,6 +219,9 @@ def test_a_delivery_is_named_by_its_sender_else_by_its_time_and_bytes() -> None:
     assert "evt_1" == delivery_id(Signed(STRIPE, "1"), none, BODY, {"id": "evt_1"})
     assert "Ev1" == delivery_id(Signed(SLACK, "1"), none, BODY, {"event_id": "Ev1"})
     unnamed = {
-        delivery_id(Signed(SLACK, time), none, body, value) for time in "12" for body in (BODY, b"") for value in ({}, [], {"event_id": 1})
+        delivery_id(Signed(SLACK, time), none, body, value)
+        for time in "12"
+        for body in (BODY, b"")
+        for value in ({}, [], {"event_id": 1})
     }
     assert 4 == len(unnamed - {None})

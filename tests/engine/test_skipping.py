@@ -13,7 +13,11 @@ from penstock.engine.run.state import RunStatus
 from tests.engine.build import Play, appended, dispatched, skip_if, started, step, workflow
 
 JSON = st.recursive(
-    st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**53), 2**53)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
     max_leaves=6,
 )
@@ -71,7 +75,8 @@ def test_a_condition_that_does_not_hold_skips_nothing(found: object, op: str, wa
 
 @pytest.mark.parametrize("op", ["==", "!=", "<", "<=", ">", ">="])
 @pytest.mark.parametrize(
-    ("found", "wanted"), [("1", 1), (1, "1"), (None, 0), (0, None), (True, 1), (1, True), ([], {}), ("", None), ([1], 1)]
+    ("found", "wanted"),
+    [("1", 1), (1, "1"), (None, 0), (0, None), (True, 1), (1, True), ([], {}), ("", None), ([1], 1)],
 )
 def test_values_of_other_types_never_skip(found: object, op: str, wanted: object) -> None:
     assert not is_skipped(found, op, wanted)
@@ -122,7 +127,10 @@ def test_a_skipped_step_is_pending_until_its_event_is_in_the_log_and_never_dispa
 
 
 def test_a_run_whose_last_steps_are_skipped_completes() -> None:
-    steps = [step("b", "a", skip_if=skip_if("a", "x", "==", 1)), step("c", "a", "b", skip_if=skip_if("a", "x", "==", 1))]
+    steps = [
+        step("b", "a", skip_if=skip_if("a", "x", "==", 1)),
+        step("c", "a", "b", skip_if=skip_if("a", "x", "==", 1)),
+    ]
     play = started(workflow(step("a"), *steps))
     play.complete("a", {"x": 1})
     play.settle()

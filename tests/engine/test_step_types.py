@@ -26,20 +26,41 @@ ENDLESS = "must hold max_iterations or max_duration, or the loop has no end"
         ({"config": 3}, "config: an object is needed, not a number"),
         ({"loop": []}, "loop: an object is needed, not an array"),
         ({"config": {"max_iterations": 0}}, "config: max_iterations must be a whole number from 1 to 1000000, not 0"),
-        ({"config": {"max_iterations": 1_000_001}}, "config: max_iterations must be a whole number from 1 to 1000000, not 1000001"),
-        ({"config": {"max_iterations": True}}, "config: max_iterations must be a whole number from 1 to 1000000, not true"),
-        ({"config": {"max_iterations": 2.0}}, "config: max_iterations must be a whole number from 1 to 1000000, not 2.0"),
-        ({"config": {"max_iterations": "2"}}, 'config: max_iterations must be a whole number from 1 to 1000000, not "2"'),
+        (
+            {"config": {"max_iterations": 1_000_001}},
+            "config: max_iterations must be a whole number from 1 to 1000000, not 1000001",
+        ),
+        (
+            {"config": {"max_iterations": True}},
+            "config: max_iterations must be a whole number from 1 to 1000000, not true",
+        ),
+        (
+            {"config": {"max_iterations": 2.0}},
+            "config: max_iterations must be a whole number from 1 to 1000000, not 2.0",
+        ),
+        (
+            {"config": {"max_iterations": "2"}},
+            'config: max_iterations must be a whole number from 1 to 1000000, not "2"',
+        ),
         ({"config": {"max_duration": 0}}, "config: max_duration must be longer than 0s"),
         (
             {"config": {"max_duration": "soon"}},
             'config: max_duration "soon" is not a duration (write for example 500ms, 30s, 5m, 1h30m)',
         ),
-        ({"config": {"max_iterations": 2, "loop_delay": "-1s"}}, 'config: loop_delay "-1s" is negative, which no duration is'),
-        ({"config": {"max_iterations": 2, "loop_delay": 1.5}}, "config: loop_delay must be a duration such as 30s, not 1.5"),
+        (
+            {"config": {"max_iterations": 2, "loop_delay": "-1s"}},
+            'config: loop_delay "-1s" is negative, which no duration is',
+        ),
+        (
+            {"config": {"max_iterations": 2, "loop_delay": 1.5}},
+            "config: loop_delay must be a duration such as 30s, not 1.5",
+        ),
         ({"config": {"max_iterations": 2, "timeout": "1h"}}, 'config: unknown field "timeout"'),
         ({"loop": {"max_iterations": 2, "n": 1}}, 'loop: unknown field "n"'),
-        ({"config": {"max_iterations": 2}, "loop": {"max_iterations": 2}}, "config and loop are two names of one field, give one of them"),
+        (
+            {"config": {"max_iterations": 2}, "loop": {"max_iterations": 2}},
+            "config and loop are two names of one field, give one of them",
+        ),
     ],
 )
 def test_a_fault_in_a_loop_is_named(fields: dict[str, object], expected: str) -> None:
@@ -54,7 +75,9 @@ def test_a_loop_is_read_from_either_name_and_kept_under_one(name: str) -> None:
     assert read.config == Config(max_iterations=1, max_duration="1m30s", loop_delay="1s")
 
 
-@pytest.mark.parametrize("config", [{"max_iterations": 1_000_000}, {"max_duration": "1ns"}, {"max_iterations": 1, "loop_delay": 0}])
+@pytest.mark.parametrize(
+    "config", [{"max_iterations": 1_000_000}, {"max_duration": "1ns"}, {"max_iterations": 1, "loop_delay": 0}]
+)
 def test_one_bound_is_enough_for_a_loop(config: dict[str, object]) -> None:
     assert problems(only(type="agent_loop", config=config, retries=2, worker_group="gpu", timeout="1m")) == []
 
@@ -112,9 +135,20 @@ def test_a_run_may_keep_to_its_worker_softly_or_hard(sticky: str) -> None:
 
 ALL_TYPES = workflow(
     step("a", type="agent_loop", loop={"max_iterations": 3, "max_duration": "60s", "loop_delay": 10**9}, retries=1),
-    {"id": "b", "type": "approval", "depends_on": ["a"], "timeout": "60m", "config": {"subject": "s", "metadata": {"k": "v"}}},
+    {
+        "id": "b",
+        "type": "approval",
+        "depends_on": ["a"],
+        "timeout": "60m",
+        "config": {"subject": "s", "metadata": {"k": "v"}},
+    },
     step("c", depends_on=["b"], type="normal", config={}),
-    {"id": "d", "type": "approval", "skip_if": {"step_id": "c", "field": "x", "op": "==", "value": 1}, "depends_on": ["c"]},
+    {
+        "id": "d",
+        "type": "approval",
+        "skip_if": {"step_id": "c", "field": "x", "op": "==", "value": 1},
+        "depends_on": ["c"],
+    },
     sticky="hard",
 )
 

@@ -82,7 +82,12 @@ def test_a_completion_without_a_usable_worker_id_binds_nobody(definition: Workfl
 def test_who_starts_fails_or_goes_on_is_not_bound(definition: Workflow) -> None:
     steps = (loop("a", config={"max_iterations": 3}, retry={"max_attempts": 1}),)
     play = started(workflow(*steps, sticky=definition.sticky))
-    commands = [*play.begin("a", worker="w1"), *play.fail("a"), *play.begin("a", 2, worker="w1"), *play.go_on("a", 1, 2)]
+    commands = [
+        *play.begin("a", worker="w1"),
+        *play.fail("a"),
+        *play.begin("a", 2, worker="w1"),
+        *play.go_on("a", 1, 2),
+    ]
     assert (only(BindWorker, commands), play.run.bound) == ([], None)
     assert orders(commands) == [("a", 2, None), ("a", 1, None)]
 
@@ -90,11 +95,17 @@ def test_who_starts_fails_or_goes_on_is_not_bound(definition: Workflow) -> None:
 @EITHER
 @pytest.mark.parametrize("group", [None, "gpu"])
 def test_a_step_of_another_group_than_the_binding_goes_to_the_queue(definition: Workflow, group: str | None) -> None:
-    """Whoever completed the first step of a group takes tasks of that group alone; and one that takes all does not take those."""
+    """Whoever completed the first step of a group takes tasks of that group alone; and one that takes all does not take
+    those."""
     steps = (step("a", worker_group=group), step("b", "a", worker_group="tpu"), step("c", "b", worker_group=group))
     play = started(workflow(*steps, sticky=definition.sticky))
     assert orders(play.complete("a", worker="w1")) == [("b", 1, None)]
-    assert (play.run.bound, play.run.bound_group, play.step("b").sticky, live_timers(play.run)) == ("w1", group, None, [])
+    assert (play.run.bound, play.run.bound_group, play.step("b").sticky, live_timers(play.run)) == (
+        "w1",
+        group,
+        None,
+        [],
+    )
     assert orders(play.complete("b", 2, worker="w2")) == [("c", 1, "w1")]
 
 
@@ -227,7 +238,9 @@ def test_a_retry_that_waits_keeps_nobody_waiting() -> None:
 
 
 def test_each_iteration_goes_to_the_bound_worker_first() -> None:
-    play = started(workflow(step("a"), loop("b", "a", config={"max_iterations": 3, "max_duration": "1h"}), sticky="soft"))
+    play = started(
+        workflow(step("a"), loop("b", "a", config={"max_iterations": 3, "max_duration": "1h"}), sticky="soft")
+    )
     play.complete("a", worker="w1")
     [loop_timer] = [command for command in play.begin("b") if isinstance(command, SetTimer)]
     commands = play.go_on("b", "next")
@@ -257,7 +270,9 @@ def test_a_person_who_decides_first_is_not_bound() -> None:
 
 
 def test_a_skipped_step_binds_nobody() -> None:
-    play = started(workflow(step("a"), step("b", "a", skip_if=skip_if("a", "x", "==", 1)), step("c", "b"), sticky="hard"))
+    play = started(
+        workflow(step("a"), step("b", "a", skip_if=skip_if("a", "x", "==", 1)), step("c", "b"), sticky="hard")
+    )
     play.complete("a", {"x": 1}, worker="w1")
     assert orders(play.settle()) == [("c", 1, "w1")]
     assert play.step("b").sticky is None

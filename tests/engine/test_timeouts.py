@@ -79,7 +79,9 @@ def test_a_timer_that_fires_though_withdrawn_changes_nothing() -> None:
     play.fail("a")
     play.begin("a", 2)
     before = play.run
-    assert [play.fire("timeout.a", "a", 1, after=60), play.fire("retry.a", "a", 2), play.fire("nonsense", "a", 2)] == [[]] * 3
+    assert [play.fire("timeout.a", "a", 1, after=60), play.fire("retry.a", "a", 2), play.fire("nonsense", "a", 2)] == [
+        []
+    ] * 3
     assert play.run is before
     play.complete("a", attempt=2)
     before = play.run
@@ -132,7 +134,13 @@ def test_without_timeouts_no_timer_is_ever_set() -> None:
 
 
 def test_live_timers_are_those_that_were_set_and_neither_fired_nor_withdrawn() -> None:
-    play = Play(workflow(step("a", timeout="1m", retry={"max_attempts": 1, "initial_delay": "5s"}), step("b", timeout="2m"), timeout="1h"))
+    play = Play(
+        workflow(
+            step("a", timeout="1m", retry={"max_attempts": 1, "initial_delay": "5s"}),
+            step("b", timeout="2m"),
+            timeout="1h",
+        )
+    )
     [whole] = only(SetTimer, play.start())
     [a] = only(SetTimer, play.begin("a"))
     [b] = only(SetTimer, play.begin("b"))

@@ -18,7 +18,9 @@ def problems(document: Any, kept_secret: str | None = None) -> list[str]:
 
 
 def test_each_kind_is_read_with_its_defaults() -> None:
-    assert parse({**BASE, "cron": {"expression": "0 9 * * *"}}) == Trigger("t", "w", cron=CronSource("0 9 * * *", "UTC"))
+    assert parse({**BASE, "cron": {"expression": "0 9 * * *"}}) == Trigger(
+        "t", "w", cron=CronSource("0 9 * * *", "UTC")
+    )
     assert parse({**BASE, "subject": {"subject": "orders.>"}}).kind is Kind.SUBJECT
     assert parse({**BASE, "event": {"subject": "event.a.*"}}).event == EventSource("event.a.*")
     assert parse({**BASE, "webhook": {}, "enabled": False, "input": [1]}) == parse(
@@ -42,7 +44,15 @@ def test_a_trigger_is_an_object(document: object) -> None:
 
 
 def test_every_problem_is_named_at_once() -> None:
-    found = problems({"name": "a b", "enabled": "yes", "cron": {"expression": "x", "timezone": "y", "z": 1}, "event": {"value": 1}, "q": 1})
+    found = problems(
+        {
+            "name": "a b",
+            "enabled": "yes",
+            "cron": {"expression": "x", "timezone": "y", "z": 1},
+            "event": {"value": 1},
+            "q": 1,
+        }
+    )
     assert found == [
         'unknown field "q"',
         "workflow is missing",
@@ -61,7 +71,9 @@ def test_an_absent_timezone_hides_no_wrong_expression() -> None:
     expected = ['cron: expression "": wrong number of fields (five fields are needed, or six with seconds first)']
     for cron in ({"expression": ""}, {"expression": "", "timezone": None}):
         assert problems({**BASE, "cron": cron}) == expected
-    assert parse({**BASE, "cron": {"expression": "0 9 * * *", "timezone": None}}) == Trigger("t", "w", cron=CronSource("0 9 * * *", "UTC"))
+    assert parse({**BASE, "cron": {"expression": "0 9 * * *", "timezone": None}}) == Trigger(
+        "t", "w", cron=CronSource("0 9 * * *", "UTC")
+    )
 
 
 def test_a_trigger_needs_a_source() -> None:

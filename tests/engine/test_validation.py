@@ -35,7 +35,13 @@ FULL = workflow(
         "b",
         type="normal",
         depends_on=["a"],
-        retry={"max_attempts": 2, "strategy": "exponential", "initial_delay": "1000ms", "max_delay": 60_000_000_000, "multiplier": 3},
+        retry={
+            "max_attempts": 2,
+            "strategy": "exponential",
+            "initial_delay": "1000ms",
+            "max_delay": 60_000_000_000,
+            "multiplier": 3,
+        },
         skip_if={"step_id": "a", "field": "x.y", "op": "==", "value": None},
     ),
     version="2",
@@ -66,8 +72,26 @@ def test_what_is_left_out_takes_its_default() -> None:
 
 
 def test_null_counts_as_absent() -> None:
-    optional = ("type", "depends_on", "timeout", "retry", "retries", "config", "loop", "skip_if", "metadata", "worker_group")
-    nulls = workflow(step("a", **dict.fromkeys(optional)), version=None, timeout=None, default_retry=None, input_schema=None, sticky=None)
+    optional = (
+        "type",
+        "depends_on",
+        "timeout",
+        "retry",
+        "retries",
+        "config",
+        "loop",
+        "skip_if",
+        "metadata",
+        "worker_group",
+    )
+    nulls = workflow(
+        step("a", **dict.fromkeys(optional)),
+        version=None,
+        timeout=None,
+        default_retry=None,
+        input_schema=None,
+        sticky=None,
+    )
     assert to_json(parse(nulls)) == to_json(parse(only()))
 
 
@@ -86,7 +110,14 @@ def test_a_chain_of_a_thousand_steps_is_valid() -> None:
 
 
 def test_a_diamond_is_no_circle() -> None:
-    assert problems(workflow(step("d", depends_on=["b", "c"]), step("b", depends_on=["a"]), step("c", depends_on=["a"]), step("a"))) == []
+    assert (
+        problems(
+            workflow(
+                step("d", depends_on=["b", "c"]), step("b", depends_on=["a"]), step("c", depends_on=["a"]), step("a")
+            )
+        )
+        == []
+    )
 
 
 @pytest.mark.parametrize(
@@ -118,7 +149,10 @@ def test_a_diamond_is_no_circle() -> None:
         (workflow({"task": "t"}), "steps[0]: id is missing"),
         (workflow({"id": 3, "task": "t"}), "steps[0]: id must be a string, not a number"),
         (workflow({"id": "a"}), 'step "a": task is missing'),
-        (workflow({"id": "a", "task": "x.*"}), 'step "a": task "x.*" may hold only A-Z a-z 0-9 _ - and single dots between them'),
+        (
+            workflow({"id": "a", "task": "x.*"}),
+            'step "a": task "x.*" may hold only A-Z a-z 0-9 _ - and single dots between them',
+        ),
         (workflow(step("a"), step("a")), 'duplicate step id "a", used 2 times'),
         (only(type="loop"), 'step "a": type must be one of normal agent_loop approval, not "loop"'),
         (only(type=3), 'step "a": type must be one of normal agent_loop approval, not 3'),
@@ -127,7 +161,10 @@ def test_a_diamond_is_no_circle() -> None:
         (only(config=0), 'step "a": config is not for a step of this type'),
         (only(type="normal", loop={"max_iterations": 2}), 'step "a": loop is not for a step of this type'),
         (only(depend_on=[]), 'step "a": unknown field "depend_on"'),
-        (only(timeout="5 minutes"), 'step "a": timeout "5 minutes" is not a duration (write for example 500ms, 30s, 5m, 1h30m)'),
+        (
+            only(timeout="5 minutes"),
+            'step "a": timeout "5 minutes" is not a duration (write for example 500ms, 30s, 5m, 1h30m)',
+        ),
         (only(timeout=0), 'step "a": timeout must be longer than 0s'),
         (only(timeout=1.5), 'step "a": timeout must be a duration such as 30s, not 1.5'),
         (only(retries=True), 'step "a": retries must be a whole number from 0 to 100000, not true'),
@@ -135,16 +172,31 @@ def test_a_diamond_is_no_circle() -> None:
         (only(retries=1.0), 'step "a": retries must be a whole number from 0 to 100000, not 1.0'),
         (only(metadata={"k": 1}), 'step "a": metadata "k" must be a string, not a number'),
         (only(metadata=[]), 'step "a": metadata must be an object, not an array'),
-        (only(worker_group="a b"), 'step "a": worker_group "a b" may hold only A-Z a-z 0-9 _ - and single dots between them'),
+        (
+            only(worker_group="a b"),
+            'step "a": worker_group "a b" may hold only A-Z a-z 0-9 _ - and single dots between them',
+        ),
         (only(retry={"max_attempts": 1, "n": 2}), 'step "a": retry: unknown field "n"'),
-        (only(retry={"max_attempts": -1}), 'step "a": retry: max_attempts must be a whole number from 0 to 100000, not -1'),
+        (
+            only(retry={"max_attempts": -1}),
+            'step "a": retry: max_attempts must be a whole number from 0 to 100000, not -1',
+        ),
         (
             only(retry={"max_attempts": 1, "strategy": "slow"}),
             'step "a": retry: strategy must be one of fixed linear exponential, not "slow"',
         ),
-        (only(retry={"max_attempts": 1, "multiplier": 0.5}), 'step "a": retry: multiplier must be a number of at least 1, not 0.5'),
-        (only(retry={"max_attempts": 1, "multiplier": True}), 'step "a": retry: multiplier must be a number of at least 1, not true'),
-        (only(retry={"max_attempts": 1, "max_delay": "-1s"}), 'step "a": retry: max_delay "-1s" is negative, which no duration is'),
+        (
+            only(retry={"max_attempts": 1, "multiplier": 0.5}),
+            'step "a": retry: multiplier must be a number of at least 1, not 0.5',
+        ),
+        (
+            only(retry={"max_attempts": 1, "multiplier": True}),
+            'step "a": retry: multiplier must be a number of at least 1, not true',
+        ),
+        (
+            only(retry={"max_attempts": 1, "max_delay": "-1s"}),
+            'step "a": retry: max_delay "-1s" is negative, which no duration is',
+        ),
         (only(depends_on="b"), 'step "a": depends_on must be an array, not a string'),
         (only(depends_on=[3]), 'step "a": depends_on[0] must be a string, not a number'),
         (only(depends_on=["a"]), 'step "a" depends on itself'),
@@ -179,7 +231,9 @@ def test_a_fault_in_skip_if_is_named(changed: dict[str, object], expected: str) 
 
 def test_skip_if_needs_a_value_to_compare_with() -> None:
     without = {key: item for key, item in SKIP.items() if key != "value"}
-    assert problems(workflow(step("a"), step("b", depends_on=["a"], skip_if=without))) == ['step "b": skip_if: value is missing']
+    assert problems(workflow(step("a"), step("b", depends_on=["a"], skip_if=without))) == [
+        'step "b": skip_if: value is missing'
+    ]
 
 
 def test_a_circle_names_its_steps() -> None:
@@ -211,7 +265,17 @@ def test_problems_of_all_parts_are_collected() -> None:
     )
     with pytest.raises(Invalid) as caught:
         parse(document)
-    offenders = ["sticky", "name", '"x"', "max_attempts", '"c d"', "task is missing", "input_schema", '"z"', "a -> b -> a"]
+    offenders = [
+        "sticky",
+        "name",
+        '"x"',
+        "max_attempts",
+        '"c d"',
+        "task is missing",
+        "input_schema",
+        '"z"',
+        "a -> b -> a",
+    ]
     assert [offender for offender in offenders if offender not in str(caught.value)] == []
     assert list(caught.value.problems) == problems(document)
     assert len(caught.value.problems) == len(offenders)
@@ -222,8 +286,12 @@ HOSTILE: dict[str, Callable[[], object]] = {
     "10,000 dependencies": lambda: only(depends_on=[f"x{n}" for n in range(10_000)]),
     "a megabyte as id": lambda: workflow(step("a" * 1_000_000), step("\x00" * 1_000_000, depends_on=["b" * 1_000_000])),
     "100,000 unknown fields": lambda: only(**{f"k{n}": n for n in range(100_000)}),
-    "a hundred thousand missing steps": lambda: workflow(*(step(f"s{n}", depends_on=[f"x{m}" for m in range(100)]) for n in range(1000))),
-    "all depend on all": lambda: workflow(*(step(f"s{n}", depends_on=[f"s{m}" for m in range(300)]) for n in range(300))),
+    "a hundred thousand missing steps": lambda: workflow(
+        *(step(f"s{n}", depends_on=[f"x{m}" for m in range(100)]) for n in range(1000))
+    ),
+    "all depend on all": lambda: workflow(
+        *(step(f"s{n}", depends_on=[f"s{m}" for m in range(300)]) for n in range(300))
+    ),
     "a large broken schema": lambda: {**only(), "input_schema": {"required": list(range(40_000))}},
     "numbers beyond 64 bits": lambda: only(retries=10**400, retry={"max_attempts": 1, "multiplier": 10**400}),
 }
@@ -251,11 +319,32 @@ def test_a_document_nested_without_end_is_refused() -> None:
     assert found == ["the workflow definition cannot be stored as JSON: Recursion limit reached"]
 
 
-SCALARS = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5) | st.sampled_from(["a", "b", "5s", "normal", "=="])
-KEYS = st.text(max_size=3) | st.sampled_from(
-    ["name", "version", "steps", "timeout", "default_retry", "input_schema", "sticky", "$schema", "$ref", "type", "properties"]
+SCALARS = (
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | st.text(max_size=5)
+    | st.sampled_from(["a", "b", "5s", "normal", "=="])
 )
-JSON = st.recursive(SCALARS, lambda inner: st.lists(inner, max_size=4) | st.dictionaries(KEYS, inner, max_size=4), max_leaves=12)
+KEYS = st.text(max_size=3) | st.sampled_from(
+    [
+        "name",
+        "version",
+        "steps",
+        "timeout",
+        "default_retry",
+        "input_schema",
+        "sticky",
+        "$schema",
+        "$ref",
+        "type",
+        "properties",
+    ]
+)
+JSON = st.recursive(
+    SCALARS, lambda inner: st.lists(inner, max_size=4) | st.dictionaries(KEYS, inner, max_size=4), max_leaves=12
+)
 RETRY = st.fixed_dictionaries(
     {}, optional=dict.fromkeys(["max_attempts", "strategy", "initial_delay", "max_delay", "multiplier", "x"], JSON)
 )

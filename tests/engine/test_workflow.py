@@ -30,7 +30,10 @@ def test_a_compiled_workflow_keeps_name_version_and_digest() -> None:
 
 def test_every_step_waits_at_first() -> None:
     compiled = workflow(step("a"), step("b", "a"))
-    assert {step_id: state.status.value for step_id, state in compiled.waiting.items()} == {"a": "pending", "b": "pending"}
+    assert {step_id: state.status.value for step_id, state in compiled.waiting.items()} == {
+        "a": "pending",
+        "b": "pending",
+    }
 
 
 def test_durations_are_seconds_and_absent_ones_no_bound() -> None:
@@ -54,7 +57,9 @@ def test_routing_is_copied_from_the_step() -> None:
         ({}, RetryPolicy(2, initial_s=2.0)),
     ],
 )
-def test_the_steps_retry_comes_before_the_default_and_the_default_before_retries(fields: dict[str, object], policy: RetryPolicy) -> None:
+def test_the_steps_retry_comes_before_the_default_and_the_default_before_retries(
+    fields: dict[str, object], policy: RetryPolicy
+) -> None:
     assert workflow(step("a", **fields), default_retry=DEFAULT).steps["a"].retry == policy
 
 
@@ -68,7 +73,13 @@ def test_without_any_of_them_nothing_is_tried_again() -> None:
 
 
 def test_a_policy_is_taken_over_whole() -> None:
-    declared = {"max_attempts": 9, "strategy": "exponential", "initial_delay": "500ms", "max_delay": "1m", "multiplier": 1.5}
+    declared = {
+        "max_attempts": 9,
+        "strategy": "exponential",
+        "initial_delay": "500ms",
+        "max_delay": "1m",
+        "multiplier": 1.5,
+    }
     assert workflow(step("a", retry=declared)).steps["a"].retry == RetryPolicy(9, "exponential", 0.5, 60.0, 1.5)
 
 

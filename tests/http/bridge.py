@@ -21,11 +21,17 @@ def client(url: str, token: str | None = TOKEN) -> httpx2.AsyncClient:
     """Its caller closes it."""
     headers = {"Authorization": f"Bearer {token}"} if token else {}
     return httpx2.AsyncClient(
-        base_url=url, headers=headers, trust_env=False, timeout=30, limits=httpx2.Limits(max_connections=None, keepalive_expiry=5)
+        base_url=url,
+        headers=headers,
+        trust_env=False,
+        timeout=30,
+        limits=httpx2.Limits(max_connections=None, keepalive_expiry=5),
     )
 
 
-async def poll(http: httpx2.AsyncClient, *tasks: str, max_tasks: int = 1, timeout_ms: int = 10_000, **more: Any) -> list[dict[str, Any]]:
+async def poll(
+    http: httpx2.AsyncClient, *tasks: str, max_tasks: int = 1, timeout_ms: int = 10_000, **more: Any
+) -> list[dict[str, Any]]:
     body = {"task_types": list(tasks), "max_tasks": max_tasks, "timeout_ms": timeout_ms, **more}
     answer = await http.post("/v1/tasks/poll", json=body)
     assert 200 == answer.status_code, answer.text
@@ -39,7 +45,9 @@ async def polled(http: httpx2.AsyncClient, task: str, **more: Any) -> dict[str, 
     return found
 
 
-async def resolve(http: httpx2.AsyncClient, task: Mapping[str, Any] | str, action: str, **fields: Any) -> httpx2.Response:
+async def resolve(
+    http: httpx2.AsyncClient, task: Mapping[str, Any] | str, action: str, **fields: Any
+) -> httpx2.Response:
     task_id = task if isinstance(task, str) else task["task_id"]
     return await http.post(f"/v1/tasks/{task_id}/resolve", json={"action": action, **fields})
 

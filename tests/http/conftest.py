@@ -29,7 +29,12 @@ TWO_STEPS = {"name": "two", "steps": [{"id": "a", "task": "work"}, {"id": "b", "
 TYPED = {
     "name": "typed",
     "steps": [{"id": "a", "task": "work"}],
-    "input_schema": {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"], "additionalProperties": False},
+    "input_schema": {
+        "type": "object",
+        "properties": {"n": {"type": "integer"}},
+        "required": ["n"],
+        "additionalProperties": False,
+    },
 }
 
 
@@ -61,7 +66,14 @@ def served(broker_settings: BrokerSettings) -> Iterator[str]:
     """The address of the application under gunicorn; its broker is the module's."""
     listen = Address("127.0.0.1", free_port())
     settings = Settings(broker=broker_settings, http=HttpSettings(listen=listen, workers=1))
-    command = [sys.executable, "-m", "gunicorn", "-c", "python:penstock.config.gunicorn", "penstock.http.app:application"]
+    command = [
+        sys.executable,
+        "-m",
+        "gunicorn",
+        "-c",
+        "python:penstock.config.gunicorn",
+        "penstock.http.app:application",
+    ]
     server = subprocess.Popen(command, env={**os.environ, **to_environ(settings)})
     try:
         yield _answering(f"http://{listen}")

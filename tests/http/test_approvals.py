@@ -1,4 +1,5 @@
-"""Approvals from the request to the decision: the front end over a real broker, and a shard that does what the engine orders."""
+"""Approvals from the request to the decision: the front end over a real broker, and a shard that does what the engine
+orders."""
 
 from __future__ import annotations
 
@@ -50,9 +51,13 @@ async def asked(store: Store, document: dict[str, Any]) -> tuple[str, str]:
     return run_id, (await requested(store, run_id)).payload.token
 
 
-async def decide(http: ASGIConductor, run_id: str, token: str, action: str = "approve", step: str = "ok", **body: Any) -> Result:
+async def decide(
+    http: ASGIConductor, run_id: str, token: str, action: str = "approve", step: str = "ok", **body: Any
+) -> Result:
     content = orjson.dumps(body) if body else b""
-    return await http.simulate_post(f"/runs/{run_id}/approval/{step}", params={"action": action, "token": token}, body=content)
+    return await http.simulate_post(
+        f"/runs/{run_id}/approval/{step}", params={"action": action, "token": token}, body=content
+    )
 
 
 async def decide_by_right(http: ASGIConductor, run_id: str, step: str = "ok", **body: Any) -> Result:
@@ -63,7 +68,9 @@ async def events(store: Store, run_id: str) -> list[Event]:
     return [decode(stored.data) for stored in await store.history.read(run_id)]
 
 
-async def test_an_approved_step_completes_with_the_decision_as_its_output(http: ASGIConductor, store: Store, shard: None) -> None:
+async def test_an_approved_step_completes_with_the_decision_as_its_output(
+    http: ASGIConductor, store: Store, shard: None
+) -> None:
     run_id, token = await asked(store, definition("approve"))
     waiting = (await http.simulate_get(f"/runs/{run_id}")).json
     assert ("running", "running") == (waiting["status"], waiting["steps"]["ok"]["status"])
@@ -74,13 +81,17 @@ async def test_an_approved_step_completes_with_the_decision_as_its_output(http: 
     assert ("completed", {"comment": "fine", "approved_by": "ann"}) == (run["status"], run["steps"]["ok"]["output"])
 
 
-async def test_a_decision_needs_no_body_and_its_output_is_then_empty(http: ASGIConductor, store: Store, shard: None) -> None:
+async def test_a_decision_needs_no_body_and_its_output_is_then_empty(
+    http: ASGIConductor, store: Store, shard: None
+) -> None:
     run_id, token = await asked(store, definition("bare"))
     assert 200 == (await decide(http, run_id, token)).status_code
     assert b"{}" == bytes((await ended(store, run_id)).steps["ok"].output)  # type: ignore[arg-type]
 
 
-async def test_a_rejected_step_fails_its_run_and_is_a_dead_letter(http: ASGIConductor, store: Store, shard: None) -> None:
+async def test_a_rejected_step_fails_its_run_and_is_a_dead_letter(
+    http: ASGIConductor, store: Store, shard: None
+) -> None:
     run_id, token = await asked(store, definition("reject"))
     answer = await decide(http, run_id, token, "reject", comment="too dear", approved_by="bob")
     assert (200, "rejected") == (answer.status_code, answer.json["status"])
@@ -112,7 +123,9 @@ async def test_of_fifty_equal_decisions_in_one_instant_one_counts(
     await ended(store, run_id)
 
 
-async def test_a_used_token_is_a_conflict_for_ever_whatever_the_action(http: ASGIConductor, store: Store, shard: None) -> None:
+async def test_a_used_token_is_a_conflict_for_ever_whatever_the_action(
+    http: ASGIConductor, store: Store, shard: None
+) -> None:
     run_id, token = await asked(store, definition("used"))
     await decide(http, run_id, token)
     await ended(store, run_id)
@@ -124,7 +137,13 @@ async def test_a_used_token_is_a_conflict_for_ever_whatever_the_action(http: ASG
 async def test_tokens_that_do_not_fit_are_unauthorized(http: ASGIConductor, store: Store, shard: None) -> None:
     run_id, token = await asked(store, definition("first"))
     _, other = await asked(store, definition("second"))
-    for wrong in (other, token[:-1], token.upper() if token != token.upper() else token + "0", "x", token + "\N{SNOWMAN}"):
+    for wrong in (
+        other,
+        token[:-1],
+        token.upper() if token != token.upper() else token + "0",
+        "x",
+        token + "\N{SNOWMAN}",
+    ):
         assert 401 == (await decide(http, run_id, wrong)).status_code
     assert 401 == (await decide(http, run_id, token, step="unknown")).status_code
     assert 200 == (await decide(http, run_id, token)).status_code
@@ -151,7 +170,9 @@ async def test_a_bad_query_is_named(http: ASGIConductor, query: str, offender: s
     assert (400, True) == (answer.status_code, offender in answer.text)
 
 
-@pytest.mark.parametrize(("path", "offender"), [("/runs//approval/ok", "run id is missing"), ("/runs/%s/approval/", "step id is missing")])
+@pytest.mark.parametrize(
+    ("path", "offender"), [("/runs//approval/ok", "run id is missing"), ("/runs/%s/approval/", "step id is missing")]
+)
 async def test_a_missing_id_is_named(http: ASGIConductor, path: str, offender: str) -> None:
     answer = await http.simulate_post(path.replace("%s", new_run_id()), query_string="action=approve&token=x")
     assert (400, True) == (answer.status_code, offender in answer.text)
@@ -160,14 +181,20 @@ async def test_a_missing_id_is_named(http: ASGIConductor, path: str, offender: s
 @pytest.mark.parametrize(
     ("body", "offender"), [(b"[]", "must be an object"), (b'{"reason":"x"}', '"reason"'), (b'{"comment":1}', "comment")]
 )
-async def test_a_bad_body_is_named_and_uses_nothing_up(http: ASGIConductor, store: Store, shard: None, body: bytes, offender: str) -> None:
+async def test_a_bad_body_is_named_and_uses_nothing_up(
+    http: ASGIConductor, store: Store, shard: None, body: bytes, offender: str
+) -> None:
     run_id, token = await asked(store, definition("body"))
-    answer = await http.simulate_post(f"/runs/{run_id}/approval/ok", params={"action": "approve", "token": token}, body=body)
+    answer = await http.simulate_post(
+        f"/runs/{run_id}/approval/ok", params={"action": "approve", "token": token}, body=body
+    )
     assert (400, True) == (answer.status_code, offender in answer.text)
     assert 200 == (await decide(http, run_id, token)).status_code
 
 
-async def test_a_request_that_nobody_decides_expires_and_its_token_with_it(http: ASGIConductor, store: Store, shard: None) -> None:
+async def test_a_request_that_nobody_decides_expires_and_its_token_with_it(
+    http: ASGIConductor, store: Store, shard: None
+) -> None:
     run_id, token = await asked(store, definition("slow", timeout="300ms"))
     run = await ended(store, run_id)
     assert ("failed", 'step "ok" failed: approval expired after 300ms') == (run.status, run.error)
@@ -182,14 +209,18 @@ async def test_a_front_end_whose_clock_is_ahead_lets_a_decision_through_that_is_
     assert 200 == (await decide(http, run_id, token)).status_code
 
 
-async def test_the_token_of_a_cancelled_run_is_not_valid_any_more(http: ASGIConductor, store: Store, shard: None) -> None:
+async def test_the_token_of_a_cancelled_run_is_not_valid_any_more(
+    http: ASGIConductor, store: Store, shard: None
+) -> None:
     run_id, token = await asked(store, definition("cancelled"))
     await http.simulate_post(f"/runs/{run_id}/cancel")
     await ended(store, run_id)
     assert 401 == (await decide(http, run_id, token)).status_code
 
 
-async def test_the_bucket_holds_a_hash_and_the_history_alone_the_token(http: ASGIConductor, store: Store, shard: None) -> None:
+async def test_the_bucket_holds_a_hash_and_the_history_alone_the_token(
+    http: ASGIConductor, store: Store, shard: None
+) -> None:
     run_id, token = await asked(store, definition("kept"))
     entry = await until(lambda: store.approval_tokens.get(names.step_key(run_id, "ok")))
     assert sha256(token.encode()).hexdigest() == orjson.loads(entry.value)["sha256"]
@@ -201,13 +232,20 @@ async def test_the_bucket_holds_a_hash_and_the_history_alone_the_token(http: ASG
     assert token not in (await http.simulate_get(f"/runs/{run_id}")).text
 
 
-async def test_the_subject_of_the_definition_is_told_all_that_a_decision_needs(http: ASGIConductor, store: Store, shard: None) -> None:
+async def test_the_subject_of_the_definition_is_told_all_that_a_decision_needs(
+    http: ASGIConductor, store: Store, shard: None
+) -> None:
     told: asyncio.Queue[Msg] = asyncio.Queue()
     await store.broker.subscribe("ask.people", told.put)
     run_id = await start(store, definition("tell", subject="ask.people", description="Pay?", metadata={"amount": "5"}))
     async with asyncio.timeout(10):
         notice = orjson.loads((await told.get()).data)
-    assert ("tell", "ok", "Pay?", {"amount": "5"}) == (notice["workflow"], notice["step_id"], notice["description"], notice["metadata"])
+    assert ("tell", "ok", "Pay?", {"amount": "5"}) == (
+        notice["workflow"],
+        notice["step_id"],
+        notice["description"],
+        notice["metadata"],
+    )
     answer = await http.simulate_post(notice["path"], params={"action": "approve", "token": notice["token"]})
     assert 200 == answer.status_code
     assert run_id == notice["run_id"]
@@ -231,28 +269,40 @@ async def test_an_operators_rejection_fails_the_run(http: ASGIConductor, store: 
     assert 'step "ok" failed: rejected: too dear' == (await ended(store, run_id)).error
 
 
-async def test_of_decisions_by_token_and_by_right_at_once_one_counts(http: ASGIConductor, store: Store, shard: None) -> None:
+async def test_of_decisions_by_token_and_by_right_at_once_one_counts(
+    http: ASGIConductor, store: Store, shard: None
+) -> None:
     run_id, token = await asked(store, definition("both"))
     by_right = [decide_by_right(http, run_id, action="reject") for _ in range(20)]
     answers = await asyncio.gather(*by_right, *(decide(http, run_id, token) for _ in range(20)))
     assert [200] + [409] * 39 == sorted(answer.status_code for answer in answers)
     won = next(answer.json["status"] for answer in answers if answer.status_code == 200)
     assert {"approved": "completed", "rejected": "failed"}[won] == (await ended(store, run_id)).status
-    decisions = [event for event in await events(store, run_id) if isinstance(event, ApprovalGranted | ApprovalRejected)]
+    decisions = [
+        event for event in await events(store, run_id) if isinstance(event, ApprovalGranted | ApprovalRejected)
+    ]
     assert 1 == len(decisions)
 
 
-async def test_an_operator_is_told_why_there_is_nothing_to_decide(http: ASGIConductor, store: Store, shard: None) -> None:
+async def test_an_operator_is_told_why_there_is_nothing_to_decide(
+    http: ASGIConductor, store: Store, shard: None
+) -> None:
     document = definition("nothing", timeout="300ms")
     document["steps"].append({"id": "next", "type": "approval", "depends_on": ["ok"]})
     run_id, _ = await asked(store, document)
     early = await decide_by_right(http, run_id, "next", action="approve")
-    assert (409, f'step "next" of run {run_id} does not wait for an approval: it is pending\n') == (early.status_code, early.text)
+    assert (409, f'step "next" of run {run_id} does not wait for an approval: it is pending\n') == (
+        early.status_code,
+        early.text,
+    )
     unknown = await decide_by_right(http, run_id, "nope", action="approve")
     assert (404, f'run {run_id} has no step "nope"\n') == (unknown.status_code, unknown.text)
     await ended(store, run_id)
     late = await decide_by_right(http, run_id, action="approve")
-    assert (409, f'step "ok" of run {run_id} does not wait for an approval: it is failed\n') == (late.status_code, late.text)
+    assert (409, f'step "ok" of run {run_id} does not wait for an approval: it is failed\n') == (
+        late.status_code,
+        late.text,
+    )
     assert 404 == (await decide_by_right(http, new_run_id(), action="approve")).status_code
 
 
@@ -271,13 +321,17 @@ async def test_a_bad_decision_of_an_operator_is_named(http: ASGIConductor, body:
     assert (400, True) == (answer.status_code, offender in answer.text)
 
 
-@pytest.mark.parametrize(("path", "told"), [("/approvals//ok", "the run id is missing"), ("/approvals/x/", "the step id is missing")])
+@pytest.mark.parametrize(
+    ("path", "told"), [("/approvals//ok", "the run id is missing"), ("/approvals/x/", "the step id is missing")]
+)
 async def test_an_operators_missing_id_is_named(http: ASGIConductor, path: str, told: str) -> None:
     answer = await http.simulate_post(path, body=b'{"action":"approve"}')
     assert (400, True) == (answer.status_code, told in answer.text)
 
 
-async def test_what_waits_is_listed_oldest_run_first_and_only_as_long_as_it_waits(http: ASGIConductor, store: Store, shard: None) -> None:
+async def test_what_waits_is_listed_oldest_run_first_and_only_as_long_as_it_waits(
+    http: ASGIConductor, store: Store, shard: None
+) -> None:
     document = definition("listed", description="Pay?", subject="ask.people", metadata={"amount": "5"})
     first, token = await asked(store, document)
     second, _ = await asked(store, document)
@@ -317,7 +371,9 @@ async def test_what_follows_an_approval_receives_the_decision(http: ASGIConducto
     assert "completed" == (await ended(store, run_id)).status
 
 
-async def test_a_decision_for_a_step_that_is_none_of_that_kind_is_unauthorized(http: ASGIConductor, store: Store) -> None:
+async def test_a_decision_for_a_step_that_is_none_of_that_kind_is_unauthorized(
+    http: ASGIConductor, store: Store
+) -> None:
     await register(store, {"name": "plain", "steps": [{"id": "ok", "task": "work"}]})
     run_id = (await http.simulate_post("/runs", json={"workflow": "plain"})).json["run_id"]
     assert 401 == (await decide(http, run_id, "0" * 64)).status_code
@@ -331,4 +387,6 @@ async def _are_listed(http: ASGIConductor, count: int) -> bool:
 
 async def _second_token(store: Store, run_id: str) -> str | None:
     events = [decode(stored.data) for stored in await store.history.read(run_id)]
-    return next((one.payload.token for one in events if isinstance(one, ApprovalRequested) and one.step_id == "last"), None)
+    return next(
+        (one.payload.token for one in events if isinstance(one, ApprovalRequested) and one.step_id == "last"), None
+    )

@@ -19,10 +19,12 @@ async def guarded(broker_settings: BrokerSettings, definitions: None) -> AsyncIt
 
 
 @pytest.mark.parametrize(
-    "header", [None, "", "s3cret", "Bearer", "Bearer ", "Bearer S3CRET", "Bearer s3cret2", "Basic s3cret", "Bearer \xfc"]
+    "header",
+    [None, "", "s3cret", "Bearer", "Bearer ", "Bearer S3CRET", "Bearer s3cret2", "Basic s3cret", "Bearer \xfc"],
 )
 @pytest.mark.parametrize(
-    ("method", "path"), [("GET", "/runs"), ("POST", "/runs"), ("GET", "/workflows"), ("GET", "/nowhere"), ("POST", "/health/")]
+    ("method", "path"),
+    [("GET", "/runs"), ("POST", "/runs"), ("GET", "/workflows"), ("GET", "/nowhere"), ("POST", "/health/")],
 )
 async def test_without_the_token_the_control_plane_is_closed(
     guarded: ASGIConductor, store: Store, method: str, path: str, header: str | None

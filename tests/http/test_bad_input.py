@@ -14,7 +14,26 @@ from penstock.broker.store import Store
 MIB = 1 << 20
 DEEP = b"[" * 100_000 + b"]" * 100_000
 POSTS = ("/workflows", "/runs", "/runs/bulk", "/runs/cancel", "/runs/retry")
-BAD_NAMES = ["", ".", "..", ".a", "a.", "a..b", "a/b", "a b", "a*", "a>", "$a", "a\nb", "a\0b", "ü", "a" * 129, "a\x7f", "a:b", "a%41"]
+BAD_NAMES = [
+    "",
+    ".",
+    "..",
+    ".a",
+    "a.",
+    "a..b",
+    "a/b",
+    "a b",
+    "a*",
+    "a>",
+    "$a",
+    "a\nb",
+    "a\0b",
+    "ü",
+    "a" * 129,
+    "a\x7f",
+    "a:b",
+    "a%41",
+]
 
 BROKEN = {
     "nothing": b"",

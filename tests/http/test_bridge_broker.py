@@ -101,7 +101,9 @@ async def test_without_a_broker_every_question_is_503_and_later_counts(
 ) -> None:
     await dispatch(store, task)
     found = await polled(https[0], task)
-    waiting = asyncio.create_task(https[1].post("/v1/tasks/poll", json={"task_types": [task], "max_tasks": 1, "timeout_ms": 60_000}))
+    waiting = asyncio.create_task(
+        https[1].post("/v1/tasks/poll", json={"task_types": [task], "max_tasks": 1, "timeout_ms": 60_000})
+    )
     await is_polled(store, task)
     await asyncio.to_thread(broker.kill)
     await until_status(https[0], 503)
@@ -110,7 +112,9 @@ async def test_without_a_broker_every_question_is_503_and_later_counts(
         assert (503, "1") == (refused.status_code, refused.headers["retry-after"])
     body = {"task_types": [task], "max_tasks": 1, "timeout_ms": 0}
     assert 503 == (await https[0].post("/v1/tasks/poll", json=body)).status_code
-    assert 503 == (await https[0].post("/v1/workers/connect", json={"worker_id": "w", "task_types": [task]})).status_code
+    assert (
+        503 == (await https[0].post("/v1/workers/connect", json={"worker_id": "w", "task_types": [task]})).status_code
+    )
     await asyncio.to_thread(broker.start)
     await until_status(https[0], 200)
     await until(lambda: _resolved(https[0], found))
@@ -124,7 +128,8 @@ async def test_without_a_broker_every_question_is_503_and_later_counts(
 async def test_a_signal_that_cannot_be_told_to_its_run_is_503_in_time(
     broker: OwnBroker, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The log acknowledges nothing while the bucket of signals does: without a deadline, that would be waited for without end."""
+    """The log acknowledges nothing while the bucket of signals does: without a deadline, that would be waited for
+    without end."""
     monkeypatch.setattr(history, "PUBLISH_DEADLINE_S", 0.2)
     run_id = await start(store, chain("signalled"))
     config = (await store.broker.api(f"STREAM.INFO.{names.HISTORY}"))["config"]

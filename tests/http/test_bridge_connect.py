@@ -1,4 +1,5 @@
-"""Connecting a worker: a stream of heartbeats, and a registration that lasts as long. And who may use the bridge at all."""
+"""Connecting a worker: a stream of heartbeats, and a registration that lasts as long. And who may use the bridge at
+all."""
 
 from __future__ import annotations
 
@@ -47,7 +48,13 @@ async def http(store: Store, end: FrontEnd) -> AsyncIterator[httpx2.AsyncClient]
 
 
 async def test_worker_is_registered_as_long_as_its_stream_is_open(store: Store, http: httpx2.AsyncClient) -> None:
-    body = {"worker_id": "w-1", "task_types": ["a", "b"], "max_tasks": 4, "metadata": {"zone": "x"}, "language": "shell"}
+    body = {
+        "worker_id": "w-1",
+        "task_types": ["a", "b"],
+        "max_tasks": 4,
+        "metadata": {"zone": "x"},
+        "language": "shell",
+    }
     body |= {"worker_group": "gpu"}
     async with http.stream("POST", "/v1/workers/connect", json=body) as answer:
         assert (200, "text/event-stream") == (answer.status_code, answer.headers["content-type"])
@@ -111,14 +118,18 @@ async def test_heartbeat_tells_the_time_and_renews_the_registration(store: Store
         ({"worker_id": "w", "task_types": ["a"], "transport": "nats"}, ['unknown field "transport"']),
     ],
 )  # fmt: skip
-async def test_bad_connection_names_every_offender(http: httpx2.AsyncClient, body: dict[str, Any], problems: list[str]) -> None:
+async def test_bad_connection_names_every_offender(
+    http: httpx2.AsyncClient, body: dict[str, Any], problems: list[str]
+) -> None:
     answer = await http.post("/v1/workers/connect", json=body)
     assert (400, problems) == (answer.status_code, answer.text.splitlines())
 
 
 @pytest.mark.parametrize(("method", "path"), PATHS)
 @pytest.mark.parametrize("given", [None, "", "wrong", TOKEN + "x", TOKEN[:-1], "ünicode"])
-async def test_missing_or_wrong_token_is_401(http: httpx2.AsyncClient, method: str, path: str, given: str | None) -> None:
+async def test_missing_or_wrong_token_is_401(
+    http: httpx2.AsyncClient, method: str, path: str, given: str | None
+) -> None:
     header = b"" if given is None else b" ".join((b"Bearer", given.encode())).strip()
     answer = await http.request(method, path, headers=[(b"authorization", header)], json={})
     assert (401, "Bearer") == (answer.status_code, answer.headers["www-authenticate"])
@@ -130,7 +141,9 @@ async def test_right_token_lets_in(http: httpx2.AsyncClient) -> None:
     assert 404 == (await http.get("/v1/tasks/nowhere")).status_code
     assert 405 == (await http.get("/v1/tasks/poll")).status_code
     assert 401 == (await http.post("/v1/tasks/poll", json={}, headers={"Authorization": f"Basic {TOKEN}"})).status_code
-    assert 400 == (await http.post("/v1/tasks/poll", json={}, headers={"Authorization": f"bearer  {TOKEN}"})).status_code
+    assert (
+        400 == (await http.post("/v1/tasks/poll", json={}, headers={"Authorization": f"bearer  {TOKEN}"})).status_code
+    )
 
 
 @pytest.mark.parametrize("api_token", [None, "other"])
@@ -140,7 +153,12 @@ async def test_bridge_without_a_token_is_closed_and_the_rest_open(
     settings = Settings(broker=broker_settings, http=HttpSettings(bridge_token=None, api_token=api_token))
     async with Conductor(create_app(settings)) as closed:
         for method, path in PATHS:
-            for headers in ({}, {"Authorization": "Bearer "}, {"Authorization": "Bearer None"}, {"Authorization": "Bearer other"}):
+            for headers in (
+                {},
+                {"Authorization": "Bearer "},
+                {"Authorization": "Bearer None"},
+                {"Authorization": "Bearer other"},
+            ):
                 assert 401 == (await closed.simulate_request(method, path, json={}, headers=headers)).status_code
         assert 404 == (await closed.simulate_post("/v1/webhooks/nowhere", json={})).status_code
     assert "bridge_closed" in caplog.text

@@ -1,4 +1,5 @@
-"""A worker whose connect stream broke: its tasks are for others after a while, unless it is back or gives a sign of life."""
+"""A worker whose connect stream broke: its tasks are for others after a while, unless it is back or gives a sign of
+life."""
 
 from __future__ import annotations
 
@@ -26,7 +27,9 @@ AWAY_S = 0.3
 
 
 @pytest.fixture
-async def bridges(store: Store, broker_settings: BrokerSettings, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[list[Bridge]]:
+async def bridges(
+    store: Store, broker_settings: BrokerSettings, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[list[Bridge]]:
     """Those of two front-end processes, for which a worker is away after less than ten seconds."""
     monkeypatch.setattr(departures, "SAME_MOMENT_S", 0.0)
     monkeypatch.setattr(service, "BRIDGE_AWAY_S", AWAY_S)
@@ -84,7 +87,9 @@ async def test_tasks_of_a_worker_that_left_are_for_others_whichever_process_had_
     assert time.monotonic() - left_at >= AWAY_S
 
 
-async def test_tasks_stay_with_a_worker_that_is_back_or_gives_a_sign_of_life(store: Store, bridges: list[Bridge], task: str) -> None:
+async def test_tasks_stay_with_a_worker_that_is_back_or_gives_a_sign_of_life(
+    store: Store, bridges: list[Bridge], task: str
+) -> None:
     """A third one leaves after them: when that is noticed, what they did has counted."""
     streams = [await connected(store, bridges[0], f"w-{number}") for number in range(3)]
     task_ids = [await polled(store, bridges[1], task, f"w-{number}") for number in range(3)]
@@ -98,7 +103,9 @@ async def test_tasks_stay_with_a_worker_that_is_back_or_gives_a_sign_of_life(sto
     await given_back(bridges[1], task_ids[0])
 
 
-async def test_another_process_under_the_same_id_is_not_the_worker_that_left(store: Store, bridges: list[Bridge], task: str) -> None:
+async def test_another_process_under_the_same_id_is_not_the_worker_that_left(
+    store: Store, bridges: list[Bridge], task: str
+) -> None:
     former = await connected(store, bridges[0], "w-1", pid=7)
     task_id = await polled(store, bridges[1], task, "w-1")
     await former.leave()
@@ -125,7 +132,9 @@ async def test_one_of_two_streams_of_a_worker_is_enough(store: Store, bridges: l
     await given_back(bridges[1], kept)
 
 
-async def test_worker_whose_registration_ended_without_a_word_has_left(store: Store, bridges: list[Bridge], task: str) -> None:
+async def test_worker_whose_registration_ended_without_a_word_has_left(
+    store: Store, bridges: list[Bridge], task: str
+) -> None:
     """As when the process that had the stream died with the worker."""
     await register(store.workers, WorkerRegistration(worker_id="w-1", task_types=("t",)))
     task_id = await polled(store, bridges[0], task, "w-1")

@@ -53,7 +53,9 @@ async def test_answer_and_the_next_task_in_one_request(store: Store, http: httpx
     first, second = await dispatch(store, task, 1), await dispatch(store, task, 2)
     found = await exchange(http, [], worker_id="w-1", poll=asking(task))
     (one,) = found["tasks"]
-    found = await exchange(http, [{"task_id": one["task_id"], "action": "complete", "output": "a"}], worker_id="w-1", poll=asking(task))
+    found = await exchange(
+        http, [{"task_id": one["task_id"], "action": "complete", "output": "a"}], worker_id="w-1", poll=asking(task)
+    )
     assert [{"task_id": one["task_id"], "status": "ok"}] == found["resolved"]
     (two,) = found["tasks"]
     assert {first, second} == {one["run_id"], two["run_id"]}
@@ -63,7 +65,9 @@ async def test_answer_and_the_next_task_in_one_request(store: Store, http: httpx
     assert [("a", "w-1"), ("b", "w-1")] == [(output_of(event), event.worker_id) for event in events]
 
 
-async def test_each_answer_stands_for_itself(store: Store, http: httpx2.AsyncClient, other: httpx2.AsyncClient, task: str) -> None:
+async def test_each_answer_stands_for_itself(
+    store: Store, http: httpx2.AsyncClient, other: httpx2.AsyncClient, task: str
+) -> None:
     """Also those that are resolved by another process, which is the one that handed them out."""
     for _ in range(4):
         await dispatch(store, task)
@@ -90,10 +94,16 @@ async def test_each_answer_stands_for_itself(store: Store, http: httpx2.AsyncCli
         assert 200 == (await resolve(http, left, "complete")).status_code
 
 
-async def test_answers_of_one_task_are_carried_out_in_their_order(store: Store, http: httpx2.AsyncClient, task: str) -> None:
+async def test_answers_of_one_task_are_carried_out_in_their_order(
+    store: Store, http: httpx2.AsyncClient, task: str
+) -> None:
     run_id = await dispatch(store, task)
     task_id = (await polled(http, task))["task_id"]
-    actions = [{"action": "checkpoint", "data": {"page": 1}}, {"action": "complete", "output": 1}, {"action": "complete", "output": 2}]
+    actions = [
+        {"action": "checkpoint", "data": {"page": 1}},
+        {"action": "complete", "output": 1},
+        {"action": "complete", "output": 2},
+    ]
     found = await exchange(http, [{"task_id": task_id, **action} for action in actions])
     assert [None, None, 404] == [one.get("code") for one in found["resolved"]]
     entry = await store.checkpoints.get(f"{run_id}.s")
@@ -117,21 +127,34 @@ async def test_group_and_worker_of_the_poll_count(store: Store, http: httpx2.Asy
         ({"resolve": {}}, ["resolve must be an array, not an object"]),
         ({"resolve": [{"action": "complete"}]}, ["resolve[0] must be an object with a task_id that is a string"]),
         ({"resolve": [7]}, ["resolve[0] must be an object with a task_id that is a string"]),
-        ({"resolve": [], "worker_id": "a b"}, ['worker_id "a b" may hold only A-Z a-z 0-9 _ - and single dots between them']),
+        (
+            {"resolve": [], "worker_id": "a b"},
+            ['worker_id "a b" may hold only A-Z a-z 0-9 _ - and single dots between them'],
+        ),
         ({"resolve": [], "pol": 1}, ['unknown field "pol"']),
         ({"resolve": [], "poll": 7}, ["poll must be an object, not a number"]),
         ({"resolve": [], "poll": {}}, ["task_types is required", "max_tasks is required", "timeout_ms is required"]),
         ({"resolve": [], "poll": asking("t", True)}, ["timeout_ms must be a whole number, not true"]),
-        ({"resolve": [], "poll": {**asking("t"), "max_tasks": 0}}, ["max_tasks must be a whole number from 1 to 1000, not 0"]),
-        ({"resolve": [{}] * (POLL_TASKS_MAX + 1)}, [f"resolve has {POLL_TASKS_MAX + 1} entries, {POLL_TASKS_MAX} is the most"]),
+        (
+            {"resolve": [], "poll": {**asking("t"), "max_tasks": 0}},
+            ["max_tasks must be a whole number from 1 to 1000, not 0"],
+        ),
+        (
+            {"resolve": [{}] * (POLL_TASKS_MAX + 1)},
+            [f"resolve has {POLL_TASKS_MAX + 1} entries, {POLL_TASKS_MAX} is the most"],
+        ),
     ],
 )
-async def test_bad_exchange_names_every_offender(http: httpx2.AsyncClient, body: dict[str, Any], problems: list[str]) -> None:
+async def test_bad_exchange_names_every_offender(
+    http: httpx2.AsyncClient, body: dict[str, Any], problems: list[str]
+) -> None:
     found = await http.post("/v1/tasks/exchange", json=body)
     assert (400, problems) == (found.status_code, found.text.splitlines())
 
 
-async def test_nothing_of_an_exchange_with_a_wrong_poll_is_done(store: Store, http: httpx2.AsyncClient, task: str) -> None:
+async def test_nothing_of_an_exchange_with_a_wrong_poll_is_done(
+    store: Store, http: httpx2.AsyncClient, task: str
+) -> None:
     await dispatch(store, task)
     held = await polled(http, task)
     body = {"resolve": [{"task_id": held["task_id"], "action": "complete"}], "poll": asking(task, 60_001)}

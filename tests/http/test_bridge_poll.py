@@ -158,7 +158,9 @@ async def test_group_gets_only_its_own(store: Store, http: httpx2.AsyncClient, t
     assert plain == (await polled(http, task))["run_id"]
 
 
-async def test_tasks_bound_to_a_worker_reach_it_alone(store: Store, http: httpx2.AsyncClient, other: httpx2.AsyncClient, task: str) -> None:
+async def test_tasks_bound_to_a_worker_reach_it_alone(
+    store: Store, http: httpx2.AsyncClient, other: httpx2.AsyncClient, task: str
+) -> None:
     run_id = new_run_id()
     command = DispatchTask("s", task, 1, 0, Raw(b"1"), {}, None, worker="w-1")
     await store.tasks.send(run_id, "flow", command)
@@ -187,7 +189,9 @@ async def test_release_ends_a_workers_polls_in_every_process(
     assert 1 == len(await stays)
 
 
-async def test_task_delivered_too_often_fails_and_is_not_handed_out(store: Store, http: httpx2.AsyncClient, task: str) -> None:
+async def test_task_delivered_too_often_fails_and_is_not_handed_out(
+    store: Store, http: httpx2.AsyncClient, task: str
+) -> None:
     run_id = await dispatch(store, task)
     async with taking(store, task) as taken:
         for _ in range(10):
@@ -195,12 +199,19 @@ async def test_task_delivered_too_often_fails_and_is_not_handed_out(store: Store
     assert [] == await poll(http, task, timeout_ms=500)
     event = await answer(store, run_id)
     assert isinstance(event, StepFailed)
-    assert ("non_retriable", "delivered 10 times without an answer") == (event.payload.failure_type, event.payload.error)
+    assert ("non_retriable", "delivered 10 times without an answer") == (
+        event.payload.failure_type,
+        event.payload.error,
+    )
     await acknowledged(store, task)
 
 
-@pytest.mark.parametrize("body", [b"", b"{", b"\xff\xfe", b"[]", b'{"run_id": "no run id", "step_id": "s", "task_id": "x"}'])
-async def test_body_that_is_no_task_is_put_aside(store: Store, http: httpx2.AsyncClient, task: str, body: bytes) -> None:
+@pytest.mark.parametrize(
+    "body", [b"", b"{", b"\xff\xfe", b"[]", b'{"run_id": "no run id", "step_id": "s", "task_id": "x"}']
+)
+async def test_body_that_is_no_task_is_put_aside(
+    store: Store, http: httpx2.AsyncClient, task: str, body: bytes
+) -> None:
     run_id = new_run_id()
     await put_raw(store, task, run_id, body)
     healthy = await dispatch(store, task)
@@ -225,8 +236,11 @@ async def test_task_stays_with_its_worker_while_it_is_silent(store: Store, http:
     await acknowledged(store, task)
 
 
-async def test_task_of_a_worker_that_was_silent_for_too_long_comes_again(store: Store, http: httpx2.AsyncClient, task: str) -> None:
-    """The most impatient queue of a process decides how often it looks at its leases; the task's own wait is longer than the poll."""
+async def test_task_of_a_worker_that_was_silent_for_too_long_comes_again(
+    store: Store, http: httpx2.AsyncClient, task: str
+) -> None:
+    """The most impatient queue of a process decides how often it looks at its leases; the task's own wait is longer
+    than the poll."""
     await durable(store, f"{task}-impatient", ack_wait_s=0.6)
     assert [] == await poll(http, f"{task}-impatient", timeout_ms=0)
     await dispatch(store, task)
@@ -238,7 +252,9 @@ async def test_task_of_a_worker_that_was_silent_for_too_long_comes_again(store: 
         await until_true(lambda: b"-NAK" in seen)  # the broker tells its own side first
 
 
-async def test_sign_of_life_on_another_process_counts(store: Store, http: httpx2.AsyncClient, other: httpx2.AsyncClient, task: str) -> None:
+async def test_sign_of_life_on_another_process_counts(
+    store: Store, http: httpx2.AsyncClient, other: httpx2.AsyncClient, task: str
+) -> None:
     await durable(store, task, ack_wait_s=0.6)
     await dispatch(store, task)
     found = await polled(http, task)
@@ -276,7 +292,9 @@ async def test_paused_task_is_left_alone_by_the_process_that_handed_it_out(
         ({"tasks": 1}, ['unknown field "tasks"']),
     ],
 )  # fmt: skip
-async def test_bad_poll_names_every_offender(http: httpx2.AsyncClient, fields: dict[str, Any], problems: list[str]) -> None:
+async def test_bad_poll_names_every_offender(
+    http: httpx2.AsyncClient, fields: dict[str, Any], problems: list[str]
+) -> None:
     answer = await http.post("/v1/tasks/poll", json={"task_types": ["a"], "max_tasks": 1, "timeout_ms": 0, **fields})
     assert (400, problems) == (answer.status_code, answer.text.splitlines())
 

@@ -1,4 +1,5 @@
-"""What a front end has in hand for its pollers: bounded in bytes, however many poll and however large their tasks are."""
+"""What a front end has in hand for its pollers: bounded in bytes, however many poll and however large their tasks
+are."""
 
 from __future__ import annotations
 
@@ -61,7 +62,9 @@ async def test_a_poll_of_large_tasks_is_answered_with_few(store: Store) -> None:
     assert (0, True) == (poller.wanted, poller.ready.done())
 
 
-async def test_a_queue_asks_again_after_a_recall_that_failed(store: Store, task: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_queue_asks_again_after_a_recall_that_failed(
+    store: Store, task: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     queue = Queue(QueueName(task), store, lambda _: None, InHand(lambda: None))
     await queue.open()
     monkeypatch.setattr(Pull, "recall", _gone)
@@ -80,7 +83,9 @@ async def test_a_queue_asks_again_after_a_recall_that_failed(store: Store, task:
 async def test_queues_are_closed_while_another_one_is_being_opened(store: Store, task: str) -> None:
     """Its end takes it out of the dict that the closing goes through."""
     queues = Queues(store, lambda _: None)
-    polls = [asyncio.create_task(queues.poll([QueueName(f"{task}.{number}")], Poller(1), None, 0)) for number in range(3)]
+    polls = [
+        asyncio.create_task(queues.poll([QueueName(f"{task}.{number}")], Poller(1), None, 0)) for number in range(3)
+    ]
     await asyncio.gather(*polls)
     for number in range(3, 6):
         queues._open[QueueName(f"{task}.{number}")] = asyncio.create_task(queues._opened(QueueName(f"{task}.{number}")))

@@ -25,7 +25,11 @@ from tests.support.frontends import FrontEnd, front_ends
 from tests.support.waiting import until, until_true
 from tests.worker.desk import acknowledged, answer, dispatch, output_of, reported, taking, waiting
 
-FIELDS: Mapping[str, Mapping[str, Any]] = {"checkpoint": {"data": 1}, "fail": {"error": "e"}, "pause": {"duration_ms": 0}}
+FIELDS: Mapping[str, Mapping[str, Any]] = {
+    "checkpoint": {"data": 1},
+    "fail": {"error": "e"},
+    "pause": {"duration_ms": 0},
+}
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +50,9 @@ async def other(store: Store, ends: list[FrontEnd]) -> AsyncIterator[httpx2.Asyn
         yield opened
 
 
-async def test_complete_is_told_then_acknowledged_and_only_once(store: Store, http: httpx2.AsyncClient, task: str) -> None:
+async def test_complete_is_told_then_acknowledged_and_only_once(
+    store: Store, http: httpx2.AsyncClient, task: str
+) -> None:
     run_id = await dispatch(store, task, {"n": 1})
     async with frames(store) as seen:
         found = await polled(http, task, worker_id="w-1")
@@ -61,7 +67,9 @@ async def test_complete_is_told_then_acknowledged_and_only_once(store: Store, ht
     assert (404, f'task "{run_id}.s" is not among the polled tasks\n') == (again.status_code, again.text)
 
 
-async def test_any_process_resolves(store: Store, http: httpx2.AsyncClient, other: httpx2.AsyncClient, task: str) -> None:
+async def test_any_process_resolves(
+    store: Store, http: httpx2.AsyncClient, other: httpx2.AsyncClient, task: str
+) -> None:
     run_id = await dispatch(store, task)
     found = await polled(http, task, worker_id="w-2")
     assert 200 == (await resolve(other, found, "complete", output="x")).status_code
@@ -71,7 +79,9 @@ async def test_any_process_resolves(store: Store, http: httpx2.AsyncClient, othe
     assert 404 == (await resolve(other, found, "heartbeat")).status_code
 
 
-async def test_of_many_answers_at_once_one_counts(store: Store, http: httpx2.AsyncClient, other: httpx2.AsyncClient, task: str) -> None:
+async def test_of_many_answers_at_once_one_counts(
+    store: Store, http: httpx2.AsyncClient, other: httpx2.AsyncClient, task: str
+) -> None:
     run_id = await dispatch(store, task)
     found = await polled(http, task)
     answers = await asyncio.gather(*(resolve((http, other)[n % 2], found, "complete", output=n) for n in range(20)))
@@ -85,10 +95,19 @@ async def test_of_many_answers_at_once_one_counts(store: Store, http: httpx2.Asy
 async def test_fail_tells_its_kind(store: Store, http: httpx2.AsyncClient, task: str) -> None:
     run_id = await dispatch(store, task, attempt=2)
     found = await polled(http, task)
-    assert 200 == (await resolve(http, found, "fail", error="busy", failure_type="retry_after", retry_after_ms=1500)).status_code
+    assert (
+        200
+        == (
+            await resolve(http, found, "fail", error="busy", failure_type="retry_after", retry_after_ms=1500)
+        ).status_code
+    )
     event = await answer(store, run_id)
     assert isinstance(event, StepFailed)
-    assert ("busy", "retry_after", 1500) == (event.payload.error, event.payload.failure_type, event.payload.retry_after_ms)
+    assert ("busy", "retry_after", 1500) == (
+        event.payload.error,
+        event.payload.failure_type,
+        event.payload.retry_after_ms,
+    )
     assert (2, None) == (event.attempt_number, event.worker_id)
     await acknowledged(store, task)
 
@@ -116,7 +135,9 @@ async def test_error_is_cut_at_8_kib_wherever_it_falls(store: Store, http: httpx
     assert "x" + "ü" * 4095 == event.payload.error
 
 
-async def test_continue_carries_its_output_to_the_next_iteration(store: Store, http: httpx2.AsyncClient, task: str) -> None:
+async def test_continue_carries_its_output_to_the_next_iteration(
+    store: Store, http: httpx2.AsyncClient, task: str
+) -> None:
     run_id = await dispatch(store, task, iteration=3)
     found = await polled(http, task)
     assert 3 == found["iteration"]
@@ -135,7 +156,12 @@ async def test_pause_keeps_its_checkpoint_and_label_and_comes_again_with_it(
     async with frames(store) as seen:
         found = await polled(http, task)
         assert "checkpoint" not in found
-        assert 200 == (await resolve(other, found, "pause", duration_ms=200, checkpoint={"page": 7}, name="rate limit")).status_code
+        assert (
+            200
+            == (
+                await resolve(other, found, "pause", duration_ms=200, checkpoint={"page": 7}, name="rate limit")
+            ).status_code
+        )
         await until_true(lambda: seen == [b'-NAK {"delay": 200000000}'])
     assert 404 == (await resolve(http, found, "complete")).status_code
     again = await polled(other, task)
@@ -158,7 +184,9 @@ async def test_task_given_back_at_once_is_there_for_another(store: Store, http: 
     await resolve(http, again, "complete")  # what stays in hand is kept alive, in the middle of other tests
 
 
-async def test_paused_deliveries_do_not_count_against_the_task(store: Store, http: httpx2.AsyncClient, task: str) -> None:
+async def test_paused_deliveries_do_not_count_against_the_task(
+    store: Store, http: httpx2.AsyncClient, task: str
+) -> None:
     run_id = await dispatch(store, task)
     for number in range(12):
         found = await polled(http, task)
@@ -201,28 +229,44 @@ async def test_task_that_nobody_polled_is_404(http: httpx2.AsyncClient, action: 
 @pytest.mark.parametrize(
     ("body", "problems"),
     [
-        ({"action": "finish"}, ['action must be one of complete fail pause checkpoint continue heartbeat, not "finish"']),
+        (
+            {"action": "finish"},
+            ['action must be one of complete fail pause checkpoint continue heartbeat, not "finish"'],
+        ),
         ({"action": "fail"}, ["error is required"]),
         ({"action": "pause"}, ["duration_ms is required"]),
-        ({"action": "pause", "duration_ms": PAUSE_MS_MAX + 1}, ["duration_ms must be a whole number from 0 to 3600000, not 3600001"]),
+        (
+            {"action": "pause", "duration_ms": PAUSE_MS_MAX + 1},
+            ["duration_ms must be a whole number from 0 to 3600000, not 3600001"],
+        ),
         ({"action": "pause", "duration_ms": -1}, ["duration_ms must be a whole number from 0 to 3600000, not -1"]),
         ({"action": "pause", "duration_ms": "1s"}, ["duration_ms must be a whole number, not a string"]),
         ({"action": "pause", "duration_ms": 1.5}, ["duration_ms must be a whole number, not 1.5"]),
         ({"action": "pause", "duration_ms": True}, ["duration_ms must be a whole number, not true"]),
         ({"action": "pause", "duration_ms": 1.0}, ["duration_ms must be a whole number, not 1.0"]),
-        ({"action": "complete", "output": 1, "error": "x"}, ["error must be empty for complete: an attempt that failed is told by fail"]),
+        (
+            {"action": "complete", "output": 1, "error": "x"},
+            ["error must be empty for complete: an attempt that failed is told by fail"],
+        ),
         ({"action": "checkpoint"}, ["data is required"]),
         ({"action": "complete", "outptu": 1}, ['unknown field "outptu"']),
         ({"output": 1}, ["action is required"]),
-        ({"action": "fail", "error": 1, "name": []}, ["error must be a string, not a number", "name must be a string, not an array"]),
+        (
+            {"action": "fail", "error": 1, "name": []},
+            ["error must be a string, not a number", "name must be a string, not an array"],
+        ),
     ],
 )
-async def test_bad_resolution_names_every_offender(http: httpx2.AsyncClient, body: dict[str, Any], problems: list[str]) -> None:
+async def test_bad_resolution_names_every_offender(
+    http: httpx2.AsyncClient, body: dict[str, Any], problems: list[str]
+) -> None:
     answer = await http.post(f"/v1/tasks/{'0' * 32}.s/resolve", json=body)
     assert (400, problems) == (answer.status_code, answer.text.splitlines())
 
 
-async def test_payload_over_its_limit_is_413_and_the_task_stays(store: Store, http: httpx2.AsyncClient, task: str) -> None:
+async def test_payload_over_its_limit_is_413_and_the_task_stays(
+    store: Store, http: httpx2.AsyncClient, task: str
+) -> None:
     run_id = await dispatch(store, task)
     found = await polled(http, task)
     for action, field in (("complete", "output"), ("continue", "output"), ("checkpoint", "data")):
@@ -260,7 +304,9 @@ async def test_late_answer_counts_until_the_newer_holder_has_answered(
     await acknowledged(store, task)
 
 
-async def test_claim_of_a_dead_process_is_waited_for_and_taken_over(store: Store, http: httpx2.AsyncClient, task: str) -> None:
+async def test_claim_of_a_dead_process_is_waited_for_and_taken_over(
+    store: Store, http: httpx2.AsyncClient, task: str
+) -> None:
     run_id = await dispatch(store, task)
     found = await polled(http, task)
     kept = await leased(store, found)
@@ -271,7 +317,8 @@ async def test_claim_of_a_dead_process_is_waited_for_and_taken_over(store: Store
 
 
 async def handed_out_by_the_dead(store: Store, task: str, at: float, *, told: bool = False) -> str:
-    """A task that a front end handed out at this time, to w-1, and died before it told that it was begun; or just after. Its id."""
+    """A task that a front end handed out at this time, to w-1, and died before it told that it was begun; or just
+    after. Its id."""
     run_id = await dispatch(store, task)
     async with taking(store, task) as taken:
         delivery = await asyncio.wait_for(taken.get(), 10)
@@ -298,14 +345,18 @@ async def test_task_of_a_dead_front_end_is_told_as_begun_by_who_takes_it_over(
 
 
 @pytest.mark.parametrize("action", ["heartbeat", "complete"])
-async def test_what_a_dead_front_end_had_told_is_not_told_again(store: Store, http: httpx2.AsyncClient, task: str, action: str) -> None:
+async def test_what_a_dead_front_end_had_told_is_not_told_again(
+    store: Store, http: httpx2.AsyncClient, task: str, action: str
+) -> None:
     task_id = await handed_out_by_the_dead(store, task, time.time(), told=True)
     assert 200 == (await resolve(http, task_id, action)).status_code
     assert 1 == sum(isinstance(event, StepStarted) for event in await all_told(store, task_id))
     await resolve(http, task_id, "complete")
 
 
-async def test_a_delivery_after_a_pause_is_told_though_an_earlier_one_was(store: Store, http: httpx2.AsyncClient, task: str) -> None:
+async def test_a_delivery_after_a_pause_is_told_though_an_earlier_one_was(
+    store: Store, http: httpx2.AsyncClient, task: str
+) -> None:
     run_id = await dispatch(store, task)
     async with taking(store, task) as taken:
         await (await asyncio.wait_for(taken.get(), 10)).give_back()

@@ -37,9 +37,12 @@ def path(run_id: str, name: str = "go") -> str:
 
 
 @pytest.mark.parametrize(
-    ("payload", "kind"), [(b'{"a": 1}', "application/json"), (b"\xff raw", "application/octet-stream"), (b"", "application/octet-stream")]
+    ("payload", "kind"),
+    [(b'{"a": 1}', "application/json"), (b"\xff raw", "application/octet-stream"), (b"", "application/octet-stream")],
 )
-async def test_signal_is_given_byte_for_byte_when_it_comes(store: Store, http: httpx2.AsyncClient, payload: bytes, kind: str) -> None:
+async def test_signal_is_given_byte_for_byte_when_it_comes(
+    store: Store, http: httpx2.AsyncClient, payload: bytes, kind: str
+) -> None:
     run_id = new_run_id()
     waits = asyncio.create_task(http.get(path(run_id), params={"timeout_ms": 20_000}))
     await asyncio.wait((waits,), timeout=0.2)
@@ -78,7 +81,9 @@ async def test_signal_at_its_limit_and_one_past_it(store: Store, http: httpx2.As
     assert await store.signals.get(names.signal_key(run_id, "more")) is None
 
 
-async def test_signal_to_a_run_that_does_not_exist_is_404_and_leaves_nothing(store: Store, http: httpx2.AsyncClient) -> None:
+async def test_signal_to_a_run_that_does_not_exist_is_404_and_leaves_nothing(
+    store: Store, http: httpx2.AsyncClient
+) -> None:
     run_id = new_run_id()
     answer = await http.post(path(run_id), content=b"1")
     assert (404, f"run {run_id} does not exist\n") == (answer.status_code, answer.text)

@@ -56,7 +56,9 @@ async def test_all_that_have_not_ended_are_cancelled(http: ASGIConductor, store:
 
 
 @pytest.mark.parametrize(("status", "expected"), [("running", "running"), ("pending", "scheduled")])
-async def test_only_runs_in_the_wanted_status_are_cancelled(http: ASGIConductor, workflow: str, status: str, expected: str) -> None:
+async def test_only_runs_in_the_wanted_status_are_cancelled(
+    http: ASGIConductor, workflow: str, status: str, expected: str
+) -> None:
     runs = {"running": await _start(http, workflow, 2), "scheduled": await _start(http, workflow, 2, run_at=LATER)}
     assert (set(runs.pop(expected)), [], 2, False) == _result(await _cancel(http, workflow_id=workflow, status=status))
     [(left, run_ids)] = runs.items()
@@ -78,7 +80,9 @@ async def test_other_workflows_are_left_alone(http: ASGIConductor, workflow: str
     assert "running" == await _status(http, other)
 
 
-async def test_a_dry_run_tells_what_matches_and_changes_nothing(http: ASGIConductor, store: Store, workflow: str) -> None:
+async def test_a_dry_run_tells_what_matches_and_changes_nothing(
+    http: ASGIConductor, store: Store, workflow: str
+) -> None:
     run_ids = await _start(http, workflow, 3)
     before = await store.history.last_seq()
     assert (set(run_ids), [], 3, True) == _result(await _cancel(http, workflow_id=workflow, dry_run=True))
@@ -105,7 +109,9 @@ async def test_a_run_that_ends_meanwhile_is_told_as_skipped(http: ASGIConductor,
     assert run_ids[-1] in cancelled
 
 
-async def test_a_cancellation_a_moment_ago_does_not_keep_the_others_from_it(http: ASGIConductor, store: Store, workflow: str) -> None:
+async def test_a_cancellation_a_moment_ago_does_not_keep_the_others_from_it(
+    http: ASGIConductor, store: Store, workflow: str
+) -> None:
     """The broker refuses a whole batch for one message id that it has just seen."""
     run_ids = await _start(http, workflow, 3)
     early = WorkflowCancelled(run_id=run_ids[0])
@@ -219,4 +225,6 @@ async def _no_tasks(store: Store, run_ids: list[str]) -> bool:
 
 
 async def _all_tasks(store: Store, run_ids: list[str]) -> bool:
-    return len(run_ids) == len(await store.reader.last(names.TASKS, [names.task_subject("work", run_id) for run_id in run_ids]))
+    return len(run_ids) == len(
+        await store.reader.last(names.TASKS, [names.task_subject("work", run_id) for run_id in run_ids])
+    )

@@ -40,12 +40,16 @@ async def refuse(worker: Echo, task: TaskPayload) -> None:
     await worker.fail(task, f"no paper\nfor {task.step_id}", "non_retriable")
 
 
-async def test_a_failed_task_is_listed_and_shown_with_its_payload(http: ASGIConductor, store: Store, shard: Shard, name: str) -> None:
+async def test_a_failed_task_is_listed_and_shown_with_its_payload(
+    http: ASGIConductor, store: Store, shard: Shard, name: str
+) -> None:
     async with echo(store, f"{name}.echo", refuse):
         run_id = await start(store, chain(name), b'{"n":1}')
         await ended(store, run_id)
     [letter] = (await http.simulate_get(f"/dead-letters?run={run_id}")).json
-    assert ("task", run_id, "s0", f"{name}.echo", 1) == tuple(letter[key] for key in ("kind", "run_id", "step_id", "task", "attempts"))
+    assert ("task", run_id, "s0", f"{name}.echo", 1) == tuple(
+        letter[key] for key in ("kind", "run_id", "step_id", "task", "attempts")
+    )
     assert ("no paper for s0", f"task.{name}.echo.{run_id}") == (letter["error"], letter["subject"])
     assert "payload" not in letter
     shown = (await http.simulate_get(f"/dead-letters/{letter['seq']}")).json
@@ -71,7 +75,9 @@ async def test_every_failed_task_is_readable_before_its_run_shows_failed(
             group.create_task(watched(await start(store, chain(name))))
 
 
-async def test_a_replayed_letter_has_its_run_go_on_and_is_gone(http: ASGIConductor, store: Store, shard: Shard, name: str) -> None:
+async def test_a_replayed_letter_has_its_run_go_on_and_is_gone(
+    http: ASGIConductor, store: Store, shard: Shard, name: str
+) -> None:
     broken = True
 
     async def answer(worker: Echo, task: TaskPayload) -> None:
@@ -90,7 +96,9 @@ async def test_a_replayed_letter_has_its_run_go_on_and_is_gone(http: ASGIConduct
     assert 404 == (await http.simulate_post(f"/dead-letters/{letter['seq']}/replay")).status_code
 
 
-async def test_a_letter_of_a_run_that_has_not_failed_cannot_be_replayed(http: ASGIConductor, store: Store, name: str) -> None:
+async def test_a_letter_of_a_run_that_has_not_failed_cannot_be_replayed(
+    http: ASGIConductor, store: Store, name: str
+) -> None:
     run_id = await start(store, chain(name))
     seq = await _task_letter(store, run_id, name)
     answer = await http.simulate_post(f"/dead-letters/{seq}/replay")
@@ -109,7 +117,10 @@ async def test_a_malformed_event_is_kept_as_base64_and_cannot_be_replayed(http: 
     shown = (await http.simulate_get(f"/dead-letters/{letter['seq']}")).json
     assert body == base64.b64decode(shown["payload_base64"])
     answer = await http.simulate_post(f"/dead-letters/{letter['seq']}/replay")
-    assert (409, f"dead letter {letter['seq']} is of a history, only those of tasks can be replayed\n") == (answer.status_code, answer.text)
+    assert (409, f"dead letter {letter['seq']} is of a history, only those of tasks can be replayed\n") == (
+        answer.status_code,
+        answer.text,
+    )
 
 
 async def test_what_came_to_a_trigger_in_vain_is_there_too(http: ASGIConductor, store: Store, name: str) -> None:
@@ -137,13 +148,17 @@ async def test_what_is_no_letter_is_not_found(http: ASGIConductor, seq: str) -> 
         assert "does not exist" in answer.text
 
 
-async def test_a_list_is_newest_first_and_its_links_lead_through_all(http: ASGIConductor, store: Store, name: str) -> None:
+async def test_a_list_is_newest_first_and_its_links_lead_through_all(
+    http: ASGIConductor, store: Store, name: str
+) -> None:
     seqs = [await _task_letter(store, uuid7().hex, name) for _ in range(25)]
     for seq in seqs[3:6]:
         await http.simulate_delete(f"/dead-letters/{seq}")
     pages = await _pages(http, f"/dead-letters?task={name}&limit=4")
     assert [4, 4, 4, 4, 4, 2] == [len(page) for page in pages if page]
-    assert [seq for seq in reversed(seqs) if seq not in seqs[3:6]] == [letter["seq"] for page in pages for letter in page]
+    assert [seq for seq in reversed(seqs) if seq not in seqs[3:6]] == [
+        letter["seq"] for page in pages for letter in page
+    ]
 
 
 async def test_filters_take_the_very_run_and_the_very_task(http: ASGIConductor, store: Store, name: str) -> None:
@@ -157,7 +172,9 @@ async def test_filters_take_the_very_run_and_the_very_task(http: ASGIConductor, 
     assert [] == await _seqs(http, f"/dead-letters?run={uuid7().hex}&task={name}")
 
 
-async def test_a_page_costs_no_more_than_a_bound_and_the_next_goes_on(store: Store, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_page_costs_no_more_than_a_bound_and_the_next_goes_on(
+    store: Store, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(dead_letters, "LOOKED_AT_MAX", 10)
     oldest = await _task_letter(store, uuid7().hex, name)
     for _ in range(25):
@@ -195,7 +212,13 @@ async def test_an_empty_stream_is_an_empty_list(http: ASGIConductor, store: Stor
 async def _task_letter(store: Store, run_id: str, task: str) -> int:
     """A letter as the engine writes it; its sequence."""
     body = orjson.dumps({"task_id": f"{run_id}.a.b", "run_id": run_id, "step_id": "a.b"})
-    headers = {"Dead-Error": "x", "Dead-Attempts": "2", "Dead-Run": run_id, "Dead-Step": "a.b", "Dead-Subject": "task.x"}
+    headers = {
+        "Dead-Error": "x",
+        "Dead-Attempts": "2",
+        "Dead-Run": run_id,
+        "Dead-Step": "a.b",
+        "Dead-Subject": "task.x",
+    }
     answer = await store.publisher.send(names.dead_subject(task, run_id, "a.b"), body, headers)
     return int(orjson.loads(answer)["seq"])
 

@@ -36,7 +36,9 @@ class Message(NamedTuple):
 async def test_the_history_is_an_array_in_the_order_of_its_sequences(http: ASGIConductor, store: Store) -> None:
     run_id = await _run(http, store)
     found = (await http.simulate_get(f"/runs/{run_id}/events")).json
-    assert ["workflow.started", "step.started", "step.completed", "workflow.completed"] == [event["type"] for event in found]
+    assert ["workflow.started", "step.started", "step.completed", "workflow.completed"] == [
+        event["type"] for event in found
+    ]
     assert sorted(event["seq"] for event in found) == [event["seq"] for event in found]
     assert {run_id} == {event["run_id"] for event in found}
     assert {"n": 1} == found[2]["payload"]
@@ -72,7 +74,9 @@ async def test_what_is_no_event_is_left_out(http: ASGIConductor, store: Store, s
     assert 4 == len([one async for one in _stream(served, run_id)])
 
 
-async def test_an_event_is_shown_with_the_time_that_its_run_shows_and_without_nulls(http: ASGIConductor, store: Store, served: str) -> None:
+async def test_an_event_is_shown_with_the_time_that_its_run_shows_and_without_nulls(
+    http: ASGIConductor, store: Store, served: str
+) -> None:
     run_id = await _start(http)
     told = {
         "type": "signal.received",
@@ -84,14 +88,25 @@ async def test_an_event_is_shown_with_the_time_that_its_run_shows_and_without_nu
     }
     await store.publisher.send(names.history_subject(run_id), orjson.dumps(told))
     [_, stored] = await store.history.read(run_id)
-    expected = {"type": "signal.received", "run_id": run_id, "timestamp": rfc3339(stored.at), "more": 1, "payload": {"name": "go"}}
+    expected = {
+        "type": "signal.received",
+        "run_id": run_id,
+        "timestamp": rfc3339(stored.at),
+        "more": 1,
+        "payload": {"name": "go"},
+    }
     assert {"seq": stored.seq, **expected} == (await http.simulate_get(f"/runs/{run_id}/events")).json[1]
     stream = _stream(served, run_id)
     async with aclosing(stream):
-        assert [stored.seq, expected] == [(await anext(stream), message := await anext(stream))[1].id, orjson.loads(message.data)]
+        assert [stored.seq, expected] == [
+            (await anext(stream), message := await anext(stream))[1].id,
+            orjson.loads(message.data),
+        ]
 
 
-async def test_the_stream_of_an_ended_run_has_everything_and_ends(http: ASGIConductor, store: Store, served: str) -> None:
+async def test_the_stream_of_an_ended_run_has_everything_and_ends(
+    http: ASGIConductor, store: Store, served: str
+) -> None:
     run_id = await _run(http, store)
     stored = await store.history.read(run_id)
     found = [one async for one in _stream(served, run_id)]
@@ -109,14 +124,18 @@ async def test_a_stream_is_live_and_ends_with_the_run(http: ASGIConductor, store
     assert ["step.started", "step.completed", "workflow.completed"] == [one.event async for one in stream]
 
 
-async def test_a_stream_goes_on_after_the_last_event_that_was_seen(http: ASGIConductor, store: Store, served: str) -> None:
+async def test_a_stream_goes_on_after_the_last_event_that_was_seen(
+    http: ASGIConductor, store: Store, served: str
+) -> None:
     run_id = await _run(http, store)
     found = [one async for one in _stream(served, run_id)]
     assert found[2:] == [one async for one in _stream(served, run_id, str(found[1].id))]
     assert [] == [one async for one in _stream(served, run_id, str(found[-1].id))]
 
 
-async def test_an_event_that_did_not_end_the_run_does_not_end_the_stream(http: ASGIConductor, store: Store, served: str) -> None:
+async def test_an_event_that_did_not_end_the_run_does_not_end_the_stream(
+    http: ASGIConductor, store: Store, served: str
+) -> None:
     run_id = await _start(http)
     await store.history.append(WorkflowCompleted(run_id=run_id, timestamp=now()))  # too early: a step is open
     stream = _stream(served, run_id)

@@ -1,4 +1,5 @@
-"""What holds for every path and method of the application, whichever come: what answers look like, and what is not allowed."""
+"""What holds for every path and method of the application, whichever come: what answers look like, and what is not
+allowed."""
 
 from __future__ import annotations
 
@@ -33,7 +34,13 @@ OF_WORKERS = (
 )
 
 # What is no JSON: pages for people, numbers for Prometheus, the stream of a connected worker.
-OTHER_FORMS = {("GET", "/metrics"), ("HEAD", "/metrics"), ("GET", "/docs"), ("HEAD", "/docs"), ("POST", "/v1/workers/connect")}
+OTHER_FORMS = {
+    ("GET", "/metrics"),
+    ("HEAD", "/metrics"),
+    ("GET", "/docs"),
+    ("HEAD", "/docs"),
+    ("POST", "/v1/workers/connect"),
+}
 # What needs an engine, a worker, a person or a signature is shown in the tests of those.
 ELSEWHERE = {
     ("GET", "/ready"),
@@ -68,7 +75,9 @@ async def open_app(broker_settings: BrokerSettings, definitions: None) -> AsyncI
 
 
 @pytest.mark.parametrize("route", ROUTES, ids=lambda route: route.path)
-async def test_a_method_that_a_path_does_not_have_is_405_with_those_that_it_has(open_app: ASGIConductor, route: Route) -> None:
+async def test_a_method_that_a_path_does_not_have_is_405_with_those_that_it_has(
+    open_app: ASGIConductor, route: Route
+) -> None:
     for method in set(METHODS) - route.methods:
         answer = await open_app.simulate_request(method, route.path.format(**PLACES), headers=HEADERS)
         assert (405, TEXT) == (answer.status_code, answer.headers["content-type"])
@@ -106,7 +115,12 @@ async def test_head_is_wherever_get_is_and_nowhere_else() -> None:
 async def test_head_has_the_headers_of_get_and_no_body_whatever_the_status(open_app: ASGIConductor, path: str) -> None:
     """Of what does not exist here; what does is asked in the story of all that succeeds."""
     for headers in (HEADERS, {"Accept": "application/problem+json"}):
-        await answered_alike(open_app, await open_app.simulate_get(path.format(**PLACES), headers=headers), path.format(**PLACES), headers)
+        await answered_alike(
+            open_app,
+            await open_app.simulate_get(path.format(**PLACES), headers=headers),
+            path.format(**PLACES),
+            headers,
+        )
 
 
 async def test_head_of_a_live_stream_is_its_headers_at_once(open_app: ASGIConductor) -> None:
@@ -119,7 +133,9 @@ async def test_head_of_a_live_stream_is_its_headers_at_once(open_app: ASGIConduc
     assert 404 == (await open_app.simulate_head(f"/runs/{'0' * 32}/events", headers=live)).status_code
 
 
-@pytest.mark.parametrize("content_type", ["", "text/plain", "application/x-www-form-urlencoded", "application/xml; charset=latin-1"])
+@pytest.mark.parametrize(
+    "content_type", ["", "text/plain", "application/x-www-form-urlencoded", "application/xml; charset=latin-1"]
+)
 async def test_what_a_body_is_called_does_not_matter(open_app: ASGIConductor, content_type: str) -> None:
     answer = await open_app.simulate_post("/runs", body=b'{"workflow":"one"}', headers={"Content-Type": content_type})
     assert 201 == answer.status_code
@@ -129,7 +145,11 @@ async def answered_alike(http: ASGIConductor, got: Result, path: str, headers: M
     """The answer to HEAD is what was got, without its body. Metrics and the lag of lists are others each time."""
     head = await http.simulate_head(path, headers=headers)
     assert (got.status_code, b"") == (head.status_code, head.content)
-    changing = {"content-length"} if path == "/metrics" else {"penstock-index-as-of", "penstock-index-lag"} & got.headers.keys()
+    changing = (
+        {"content-length"}
+        if path == "/metrics"
+        else {"penstock-index-as-of", "penstock-index-lag"} & got.headers.keys()
+    )
     assert got.headers.keys() == head.headers.keys()
     assert {**got.headers, **dict.fromkeys(changing)} == {**head.headers, **dict.fromkeys(changing)}
 
@@ -157,7 +177,9 @@ class Story:
         await self.of_many_runs()
         await self.of_triggers()
         await self.of_dead_letters()
-        await self.ask("POST", "/v1/tasks/poll", {"task_types": ["t"], "max_tasks": 0, "timeout_ms": 0, "worker_id": "w"})
+        await self.ask(
+            "POST", "/v1/tasks/poll", {"task_types": ["t"], "max_tasks": 0, "timeout_ms": 0, "worker_id": "w"}
+        )
         await self.ask("POST", "/v1/tasks/exchange", {"resolve": []})
         for path in ("/approvals", "/tasks", "/workers", "/health", "/health/telemetry", "/openapi.json"):
             await self.ask("GET", path)

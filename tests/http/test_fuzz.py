@@ -1,7 +1,8 @@
-"""No request, however mangled, is answered with an internal error, and none does harm: 10,000 of them, drawn by fixed seeds.
+"""No request, however mangled, is answered with an internal error, and none does harm: 10,000 of them, drawn by fixed
+seeds.
 
-Every request is made of a valid one of the API's table, and goes to the application over a real broker as a server hands it on.
-A failure names the seed and shows the request.
+Every request is made of a valid one of the API's table, and goes to the application over a real broker as a server
+hands it on. A failure names the seed and shows the request.
 """
 
 from __future__ import annotations
@@ -46,7 +47,13 @@ SECRET = "shared"
 TOKENS = {Access.API: "s3cret", Access.BRIDGE: "br1dge"}
 FLOW = {"name": "flow", "steps": [{"id": "s", "task": "fuzzed"}]}
 
-RETRY = {"max_attempts": 2, "strategy": "exponential", "initial_delay": "1s", "max_delay": 60_000_000_000, "multiplier": 1.5}
+RETRY = {
+    "max_attempts": 2,
+    "strategy": "exponential",
+    "initial_delay": "1s",
+    "max_delay": 60_000_000_000,
+    "multiplier": 1.5,
+}
 LARGE = {
     "name": "large",
     "version": "2",
@@ -57,9 +64,25 @@ LARGE = {
     "input_schema": {"type": "object", "properties": {"n": {"type": "integer"}}},
     "steps": [
         {"id": "a", "task": "t", "retry": RETRY, "metadata": {"k": "v"}, "worker_group": "g"},
-        {"id": "b", "task": "t", "type": "agent_loop", "depends_on": ["a"], "config": {"max_iterations": 3, "loop_delay": "1s"}},
-        {"id": "c", "type": "approval", "depends_on": ["a"], "config": {"timeout": "1h", "subject": "people.ask", "metadata": {"k": "v"}}},
-        {"id": "d", "task": "t", "depends_on": ["b", "c"], "skip_if": {"step_id": "b", "field": "x.y", "op": "<", "value": 3}},
+        {
+            "id": "b",
+            "task": "t",
+            "type": "agent_loop",
+            "depends_on": ["a"],
+            "config": {"max_iterations": 3, "loop_delay": "1s"},
+        },
+        {
+            "id": "c",
+            "type": "approval",
+            "depends_on": ["a"],
+            "config": {"timeout": "1h", "subject": "people.ask", "metadata": {"k": "v"}},
+        },
+        {
+            "id": "d",
+            "task": "t",
+            "depends_on": ["b", "c"],
+            "skip_if": {"step_id": "b", "field": "x.y", "op": "<", "value": 3},
+        },
     ],
 }
 LATER = {"workflow": "typed", "input": {"n": 1}, "run_at": "2100-01-01T00:00:00Z"}
@@ -75,17 +98,33 @@ SOURCES = (
 BODIES: Mapping[str, Sequence[object]] = {
     "registerWorkflow": (LARGE, LARGE, LARGE),
     "startRun": (LATER, {"workflow": "one"}),
-    "cancelRuns": ({"workflow_id": "one", "status": "all"}, {"workflow_id": "typed", "after": "2026-01-01T00:00:00+01:00"}),
+    "cancelRuns": (
+        {"workflow_id": "one", "status": "all"},
+        {"workflow_id": "typed", "after": "2026-01-01T00:00:00+01:00"},
+    ),
     "retryRuns": ({"workflow_id": "one", "mode": "rerun"},),
     "createTrigger": [{**NIGHTLY, "cron": None, **source} for source in SOURCES],
     "putTrigger": [{"workflow": "greet", "enabled": False, "input": {}, **source} for source in SOURCES],
     "connectWorker": (
-        {"worker_id": "w2", "task_types": ["t"], "language": "x", "metadata": {"k": "v"}, "hostname": "h", "pid": 1, "version": "1"},
+        {
+            "worker_id": "w2",
+            "task_types": ["t"],
+            "language": "x",
+            "metadata": {"k": "v"},
+            "hostname": "h",
+            "pid": 1,
+            "version": "1",
+        },
     ),
-    "pollTasks": ({"task_types": ["t", "fuzzed"], "max_tasks": 2, "timeout_ms": 10, "worker_id": "w1", "worker_group": "g"},),
+    "pollTasks": (
+        {"task_types": ["t", "fuzzed"], "max_tasks": 2, "timeout_ms": 10, "worker_id": "w1", "worker_group": "g"},
+    ),
     "exchangeTasks": (
         {
-            "resolve": [{"task_id": f"{'0' * 32}.s", "action": "heartbeat"}, {"task_id": "x", "action": "fail", "error": "no"}],
+            "resolve": [
+                {"task_id": f"{'0' * 32}.s", "action": "heartbeat"},
+                {"task_id": "x", "action": "fail", "error": "no"},
+            ],
             "poll": {"task_types": ["t"], "max_tasks": 1, "timeout_ms": 10, "worker_group": "g"},
         },
     ),
@@ -216,7 +255,9 @@ async def _answer(app: ASGIConductor, request: Request, leaves_s: float = LEAVES
     """What the application answers; the client goes away after a moment, whatever it waits for."""
     body = request.content()
     if request.operation == "receiveWebhook" and not any(name == b"x-signature-256" for name, _ in request.headers):
-        request.headers.append((b"x-signature-256", b"sha256=" + hmac.new(SECRET.encode(), body, sha256).hexdigest().encode()))
+        request.headers.append(
+            (b"x-signature-256", b"sha256=" + hmac.new(SECRET.encode(), body, sha256).hexdigest().encode())
+        )
     if not any(name == b"content-length" for name, _ in request.headers):
         request.headers.append((b"content-length", str(len(body)).encode()))
     chunks = iter([(body[:100], True), (body[100:], False)])
@@ -237,7 +278,9 @@ async def _answer(app: ASGIConductor, request: Request, leaves_s: float = LEAVES
     except Exception as error:  # which a server answers with 500
         return Answer(500, "", repr(error).encode())
     start = next(event for event in sent if event["type"] == "http.response.start")
-    headers = {bytes(name).decode("latin-1").lower(): bytes(value).decode("latin-1") for name, value in start["headers"]}
+    headers = {
+        bytes(name).decode("latin-1").lower(): bytes(value).decode("latin-1") for name, value in start["headers"]
+    }
     content = b"".join(event.get("body", b"") or b"" for event in sent if event["type"] == "http.response.body")
     return Answer(start["status"], headers.get("content-type", "").partition(";")[0], content)
 
@@ -267,7 +310,9 @@ def _allowed(request: Request, answer: Answer) -> bool:
         return answer.media == "text/plain" and 503 in refused(OF_NAME[request.operation])
     if 400 <= answer.status < 500:
         return answer.media == "text/plain" and (bool(answer.body.strip()) or request.method == "HEAD")
-    return 200 <= answer.status < 400 and (answer.media != "application/json" or not answer.body or _is_json(answer.body))
+    return 200 <= answer.status < 400 and (
+        answer.media != "application/json" or not answer.body or _is_json(answer.body)
+    )
 
 
 def _is_json(body: bytes) -> bool:
@@ -284,7 +329,9 @@ def _check_spread(seen: Counter[tuple[str, int]]) -> None:
         statuses = {status for name, status in seen if name == operation.name}
         assert operation.name in FOR_OTHERS or statuses & operation.answers.keys(), operation.name
     assert seen.total() == REQUESTS
-    assert sum(count for (name, status), count in seen.items() if status == 503 and name != "getReady") <= REQUESTS // 100
+    assert (
+        sum(count for (name, status), count in seen.items() if status == 503 and name != "getReady") <= REQUESTS // 100
+    )
     assert sum(count for (_, status), count in seen.items() if status < 300) > REQUESTS // 10
     assert sum(count for (_, status), count in seen.items() if status == 400) > REQUESTS // 10
 

@@ -67,11 +67,17 @@ async def test_a_service_with_a_broker_is_healthy(http: ASGIConductor) -> None:
 async def test_ready_names_everything_that_is_missing(http: ASGIConductor) -> None:
     answer = await http.simulate_get("/ready")
     assert (503, "text/plain; charset=utf-8") == (answer.status_code, answer.headers["content-type"])
-    assert ["no engine has the partitions 0-31", "no engine runs the triggers", "the run index is not followed"] == answer.text.splitlines()
+    assert [
+        "no engine has the partitions 0-31",
+        "no engine runs the triggers",
+        "the run index is not followed",
+    ] == answer.text.splitlines()
 
 
 @pytest.mark.usefixtures("index")
-async def test_ready_needs_an_owner_of_every_partition_and_someone_who_runs_triggers(http: ASGIConductor, store: Store) -> None:
+async def test_ready_needs_an_owner_of_every_partition_and_someone_who_runs_triggers(
+    http: ASGIConductor, store: Store
+) -> None:
     await _own(store, 0, [number for number in range(PARTITIONS) if number not in (3, 7, 8)])
     await _until_ready_says(http, "no engine has the partitions 3, 7-8")
     await _own(store, 1, [3, 7, 8])
@@ -111,7 +117,9 @@ async def test_many_who_ask_for_health_cost_one_write_in_a_moment(http: ASGICond
     assert await written() - before <= 1 + (time.monotonic() - begin) / KNOWN_S
 
 
-async def test_a_broker_that_stores_nothing_is_not_healthy_and_the_reason_is_told(own: BrokerSettings, running: EmbeddedBroker) -> None:
+async def test_a_broker_that_stores_nothing_is_not_healthy_and_the_reason_is_told(
+    own: BrokerSettings, running: EmbeddedBroker
+) -> None:
     async with open_store(own, "test") as store, Conductor(create_app(Settings(broker=own))) as http:
         await provision(store.broker, own)
         assert running.command
@@ -148,12 +156,19 @@ NO_SHARDS = [*NO_OBJECTS, b"{}", b'{"partitions":5}', b'{"partitions":["x"]}', b
 
 
 async def test_junk_that_answers_pings_is_nobody(http: ASGIConductor, store: Store) -> None:
-    for subject, bodies in ((names.ENGINE_PING, NO_SHARDS), (names.TRIGGERS_PING, NO_OBJECTS), (names.METRICS_PING, NO_SHARDS)):
+    for subject, bodies in (
+        (names.ENGINE_PING, NO_SHARDS),
+        (names.TRIGGERS_PING, NO_OBJECTS),
+        (names.METRICS_PING, NO_SHARDS),
+    ):
         for body in bodies:
             await _answer(store, subject, body)
     await store.broker.flush()
     answer = await http.simulate_get("/ready")
-    assert (503, ["no engine has the partitions 0-31", "no engine runs the triggers"]) == (answer.status_code, answer.text.splitlines()[:2])
+    assert (503, ["no engine has the partitions 0-31", "no engine runs the triggers"]) == (
+        answer.status_code,
+        answer.text.splitlines()[:2],
+    )
     assert 200 == (await http.simulate_get("/metrics")).status_code
 
 

@@ -1,4 +1,5 @@
-"""Reads answer at all times, and say how far behind the run index is of which they are made. Here nobody keeps it up."""
+"""Reads answer at all times, and say how far behind the run index is of which they are made. Here nobody keeps it
+up."""
 
 from __future__ import annotations
 
@@ -21,7 +22,9 @@ from penstock.engine.definition.validation import parse
 from tests.http.conftest import ONE_STEP
 from tests.support.own_follower import following
 
-ANSWER_S_MAX = 0.8  # less than what it waits for where it must; on a machine with nothing else to do it is a tenth of that
+ANSWER_S_MAX = (
+    0.8  # less than what it waits for where it must; on a machine with nothing else to do it is a tenth of that
+)
 
 
 @pytest.fixture
@@ -49,7 +52,9 @@ async def test_a_read_answers_at_once_with_what_the_index_has_and_how_far_it_is_
     as_of = datetime.fromisoformat(answer.headers["penstock-index-as-of"])
     assert abs(datetime.fromtimestamp(standing.at.as_of, UTC) - as_of) < timedelta(milliseconds=1)
     async with following(store, broker_settings):
-        later = await http.simulate_get("/runs?workflow=one", headers={"Penstock-Min-Seq": str(await store.history.last_seq())})
+        later = await http.simulate_get(
+            "/runs?workflow=one", headers={"Penstock-Min-Seq": str(await store.history.last_seq())}
+        )
     assert (run_ids[::-1], (0, 0.0)) == ([run["run_id"] for run in later.json], _lag(later))
 
 
@@ -65,7 +70,9 @@ async def test_a_read_waits_a_bounded_while_for_what_it_must_see(
     assert 0.3 <= waited < 1.0
 
 
-async def test_a_sequence_that_the_log_has_not_reached_is_not_waited_for(http: ASGIConductor, standing: IndexFile) -> None:
+async def test_a_sequence_that_the_log_has_not_reached_is_not_waited_for(
+    http: ASGIConductor, standing: IndexFile
+) -> None:
     begin = time.monotonic()
     answer = await http.simulate_get("/runs", headers={"Penstock-Min-Seq": str(2**62)})
     assert (200, (0, 0.0)) == (answer.status_code, _lag(answer))
@@ -84,7 +91,9 @@ async def test_what_this_front_end_has_stored_is_waited_for_without_being_asked(
     assert time.monotonic() - begin >= 0.3
 
 
-async def test_while_a_burst_drains_a_list_does_not_wait_for_all_that_was_started_here(http: ASGIConductor, standing: IndexFile) -> None:
+async def test_while_a_burst_drains_a_list_does_not_wait_for_all_that_was_started_here(
+    http: ASGIConductor, standing: IndexFile
+) -> None:
     for _ in range(2):
         await http.simulate_post("/runs/bulk", body=orjson.dumps({"workflow_id": "one", "inputs": [None] * 600}))
     begin = time.monotonic()
@@ -122,7 +131,10 @@ async def test_every_start_tells_where_the_log_has_it(http: ASGIConductor, store
     one = await http.simulate_post("/runs", body=b'{"workflow":"one"}')
     many = await http.simulate_post("/runs/bulk", body=b'{"workflow_id":"one","inputs":[1,2,3]}')
     later = await http.simulate_post("/runs", body=b'{"workflow":"one","run_at":"2099-01-01T00:00:00Z"}')
-    keyed = [await http.simulate_post("/runs", body=b'{"workflow":"one"}', headers={"Idempotency-Key": "k"}) for _ in range(2)]
+    keyed = [
+        await http.simulate_post("/runs", body=b'{"workflow":"one"}', headers={"Idempotency-Key": "k"})
+        for _ in range(2)
+    ]
     for answer in (one, many, later, *keyed):
         run_id = answer.json["run_ids"][-1] if "run_ids" in answer.json else answer.json["run_id"]
         assert (await store.history.read(run_id))[0].seq == int(answer.headers["penstock-seq"])

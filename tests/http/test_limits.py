@@ -1,4 +1,5 @@
-"""Every limit in one place: what is just allowed, and what is one too many. The numbers stand here as the specification has them."""
+"""Every limit in one place: what is just allowed, and what is one too many. The numbers stand here as the specification
+has them."""
 
 from __future__ import annotations
 
@@ -37,7 +38,8 @@ Make = Callable[[int], bytes | str | dict[str, Any] | list[Any]]
 
 
 class Limit(NamedTuple):
-    """`request` makes what is so large (long, many); a path with `{}` takes it instead. `within` and `beyond` are statuses."""
+    """`request` makes what is so large (long, many); a path with `{}` takes it instead. `within` and `beyond` are
+    statuses."""
 
     what: str
     most: int
@@ -204,7 +206,10 @@ async def test_history_is_bounded_only_when_that_is_set(tmp_path: Path) -> None:
 async def test_a_full_store_takes_no_more_and_again_when_there_is_room(tmp_path: Path) -> None:
     """`max_store_bytes` is the broker's own bound: whatever is written, the files stay within it."""
     with small_broker(tmp_path) as broker:
-        async with open_store(broker.settings, "test") as store, Conductor(create_app(Settings(broker=broker.settings))) as http:
+        async with (
+            open_store(broker.settings, "test") as store,
+            Conductor(create_app(Settings(broker=broker.settings))) as http,
+        ):
             await provision(store.broker, broker.settings)
             await http.simulate_post("/workflows", json=definition())
             run_id = (await http.simulate_post("/runs", json={"workflow": "limits.defined"})).json["run_id"]
@@ -213,7 +218,12 @@ async def test_a_full_store_takes_no_more_and_again_when_there_is_room(tmp_path:
             start = orjson.dumps({"workflow": "limits.defined", "input": text(MIB)})
             bulk = orjson.dumps({"workflow_id": "limits.defined", "inputs": [1, 2]})
             later = orjson.dumps({"workflow": "limits.defined", "run_at": "2099-01-01T00:00:00Z"})
-            for path, body in {"/runs": start, "/runs/bulk": bulk, "/runs#later": later, "/workflows": orjson.dumps(definition())}.items():
+            for path, body in {
+                "/runs": start,
+                "/runs/bulk": bulk,
+                "/runs#later": later,
+                "/workflows": orjson.dumps(definition()),
+            }.items():
                 refused = await http.simulate_post(path.partition("#")[0], body=body)
                 assert (503, "1", f"{FULL}\n") == (refused.status_code, refused.headers["retry-after"], refused.text)
             refused = await http.simulate_post(f"/runs/{run_id}/signal/go", body=b"1")
@@ -232,7 +242,8 @@ async def test_a_full_store_takes_no_more_and_again_when_there_is_room(tmp_path:
 def test_a_store_has_ten_gibibytes_unless_it_is_said() -> None:
     assert 10 * 1024 * MIB == load({}, {"SERVICE_CONFIG": ""}).settings.broker.max_store_bytes
     assert (
-        10 * 1024 * MIB + 1 == load({"max_store_bytes": str(10 * 1024 * MIB + 1)}, {"SERVICE_CONFIG": ""}).settings.broker.max_store_bytes
+        10 * 1024 * MIB + 1
+        == load({"max_store_bytes": str(10 * 1024 * MIB + 1)}, {"SERVICE_CONFIG": ""}).settings.broker.max_store_bytes
     )
 
 
@@ -249,4 +260,9 @@ def test_times_are_those_of_the_specification() -> None:
     beats = inspect.signature(signs_of_life).parameters
     assert (25, 5) == (beats["heartbeat_s"].default, beats["comment_s"].default)
     assert (15, 5) == (limits.SHUTDOWN_S, limits.HTTP_SHUTDOWN_S)
-    assert (1, 300, 30, 10) == (limits.SCHEDULE_AHEAD_MIN_S, limits.BRIDGE_LEASE_S, limits.ACK_WAIT_S, limits.DELIVERIES_MAX)
+    assert (1, 300, 30, 10) == (
+        limits.SCHEDULE_AHEAD_MIN_S,
+        limits.BRIDGE_LEASE_S,
+        limits.ACK_WAIT_S,
+        limits.DELIVERIES_MAX,
+    )

@@ -67,7 +67,9 @@ async def test_large_runs_make_a_page_shorter_and_none_is_left_out(http: ASGICon
     assert 350 == len({run["run_id"] for run in first.json + rest.json})
 
 
-async def test_a_list_by_the_beginning_of_an_id_has_those_runs_alone(http: ASGIConductor, store: Store, index: None) -> None:
+async def test_a_list_by_the_beginning_of_an_id_has_those_runs_alone(
+    http: ASGIConductor, store: Store, index: None
+) -> None:
     oldest, middle, newest = await _fresh(http, store, "begins", 3)
     while oldest[:8] != newest[:8]:  # the time in an id moves these on once in 65 s
         oldest, middle, newest = await _fresh(http, store, "begins", 3)

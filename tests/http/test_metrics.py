@@ -77,7 +77,9 @@ PROMETHEUS = "application/openmetrics-text;version=1.0.0;q=0.6,text/plain;versio
         ),
     ],
 )
-async def test_a_scraper_gets_the_format_that_it_asks_for(http: ASGIConductor, accept: str | None, content_type: str) -> None:
+async def test_a_scraper_gets_the_format_that_it_asks_for(
+    http: ASGIConductor, accept: str | None, content_type: str
+) -> None:
     answer = await http.simulate_get("/metrics", headers={} if accept is None else {"Accept": accept})
     assert answer.headers["content-type"].startswith(content_type)
     families = openmetrics_families if "openmetrics" in content_type else text_string_to_metric_families
@@ -97,7 +99,9 @@ async def test_the_time_that_a_client_takes_for_its_body_is_none_of_the_request(
         pass
 
     headers = {"content-length": "7"}
-    await http.app(create_scope(route, method="POST", headers=headers, host=LOOPBACK, remote_addr=LOOPBACK), receive, send)
+    await http.app(
+        create_scope(route, method="POST", headers=headers, host=LOOPBACK, remote_addr=LOOPBACK), receive, send
+    )
     after = parsed((await http.simulate_get("/metrics")).text)
     count, took = (total(after, name, route=route) - total(before, name, route=route) for name in COUNT_AND_SUM)
     assert count == 1
@@ -245,7 +249,10 @@ async def test_a_missing_stream_is_no_trouble(own: tuple[OwnBroker, Store, ASGIC
     _, store, http = own
     await store.broker.api(f"STREAM.DELETE.{names.TELEMETRY}")
     answer = await http.simulate_get("/health/telemetry")
-    assert (200, {"messages": 0, "bytes": 0, "percent": 0.0}) == (answer.status_code, answer.json["telemetry"]["stream"])
+    assert (200, {"messages": 0, "bytes": 0, "percent": 0.0}) == (
+        answer.status_code,
+        answer.json["telemetry"]["stream"],
+    )
     page = await scraped(http)
     assert 0 == total(page, "penstock_stream_messages", stream="TELEMETRY")
     assert total(page, "penstock_storage_limit_bytes") > 0
@@ -284,7 +291,11 @@ def test_what_does_not_fit_the_table_is_left_out(sample: Sample) -> None:
 
 def test_labels_of_any_text_leave_a_page_that_can_be_read() -> None:
     odd = 'a"b\\c\nd{}=,é'
-    page = parsed(exposition([report("p", Sample("penstock_step_events_total", 3, {"task": odd, "event": "started"}))], []).decode())
+    page = parsed(
+        exposition(
+            [report("p", Sample("penstock_step_events_total", 3, {"task": odd, "event": "started"}))], []
+        ).decode()
+    )
     assert 3 == total(page, "penstock_step_events_total", task=odd)
 
 

@@ -124,13 +124,17 @@ def _inside(value: object) -> Iterator[dict[str, Any]]:
 def test_no_field_of_a_body_has_a_default_which_generated_clients_would_ask_for() -> None:
     for schema in _inside(document()["components"]["schemas"]):
         if isinstance(schema.get("properties"), dict):
-            assert [] == [name for name, one in schema["properties"].items() if isinstance(one, dict) and "default" in one]
+            assert [] == [
+                name for name, one in schema["properties"].items() if isinstance(one, dict) and "default" in one
+            ]
 
 
 def test_every_moment_is_a_date_time() -> None:
     for name, schema in document()["components"]["schemas"].items():
         for field, one in schema.get("properties", {}).items():
-            if (field.endswith("_at") or field in ("at", "timestamp", "last_seen", "before", "after")) and name not in FREE_MOMENTS:
+            if (
+                field.endswith("_at") or field in ("at", "timestamp", "last_seen", "before", "after")
+            ) and name not in FREE_MOMENTS:
                 assert "date-time" in orjson.dumps(one).decode(), (name, field)
 
 
@@ -142,9 +146,13 @@ async def test_it_is_answered_without_a_token(guarded: ASGIConductor) -> None:
 
 
 @pytest.mark.parametrize("operation", OPERATIONS, ids=lambda one: one.name)
-async def test_who_shows_nothing_is_refused_where_the_document_says_so(guarded: ASGIConductor, operation: Operation) -> None:
+async def test_who_shows_nothing_is_refused_where_the_document_says_so(
+    guarded: ASGIConductor, operation: Operation
+) -> None:
     await _trigger(guarded)
-    answer = await _ask(guarded, operation, headers={}, query={"token": "none"} if operation.access is Access.APPROVAL else {})
+    answer = await _ask(
+        guarded, operation, headers={}, query={"token": "none"} if operation.access is Access.APPROVAL else {}
+    )
 
     # Of what does not exist, whoever has no account of it learns no more than that.
     expected = {404} if operation.access is Access.APPROVAL else {401}
@@ -226,15 +234,37 @@ def _flow(**more: Any) -> dict[str, Any]:
 
 WORKFLOWS: list[tuple[dict[str, Any], bool]] = [
     (GREET, True),
-    ({"name": "w", "steps": [STEP], "$schema": 1, "sticky": "soft", "version": "x y", "timeout": "1h30m", "description": "ü"}, True),
+    (
+        {
+            "name": "w",
+            "steps": [STEP],
+            "$schema": 1,
+            "sticky": "soft",
+            "version": "x y",
+            "timeout": "1h30m",
+            "description": "ü",
+        },
+        True,
+    ),
     ({"name": "w", "steps": [STEP], "input_schema": {"type": "object"}}, True),
     ({"name": "w", "steps": [STEP], "input_schema": True}, True),
     (_flow(type="normal", metadata={"a": "b"}, worker_group="g.h"), True),
     (_flow(type="agent_loop", config={"max_iterations": 1}), True),
     (_flow(type="agent_loop", loop={"max_duration": 1, "loop_delay": 0}), True),
     ({"name": "w", "steps": [{"id": "a", "type": "approval"}]}, True),
-    ({"name": "w", "steps": [{"id": "a", "type": "approval", "timeout": "2h", "config": {"subject": "a.b", "metadata": {}}}]}, True),
-    (_flow(retry={"max_attempts": 0, "strategy": "linear", "initial_delay": "0s", "max_delay": ".5h", "multiplier": 1}), True),
+    (
+        {
+            "name": "w",
+            "steps": [{"id": "a", "type": "approval", "timeout": "2h", "config": {"subject": "a.b", "metadata": {}}}],
+        },
+        True,
+    ),
+    (
+        _flow(
+            retry={"max_attempts": 0, "strategy": "linear", "initial_delay": "0s", "max_delay": ".5h", "multiplier": 1}
+        ),
+        True,
+    ),
     (_flow(timeout="0.5s"), True),
     (_flow(timeout=1), True),
     ({"name": "w", "steps": [STEP, {**STEP, "id": "b", "depends_on": ["a"], "skip_if": SKIP}]}, True),
@@ -290,7 +320,9 @@ def test_a_workflow_is_valid_by_its_schema_where_its_form_takes_it(sample: dict[
     assert valid == _validator({"$ref": "#/components/schemas/WorkflowDef"}).is_valid(sample)
 
 
-@pytest.mark.parametrize("case", [case for case in CASES if case.path == "/workflows" and not case.told.startswith(BEYOND)], ids=str)
+@pytest.mark.parametrize(
+    "case", [case for case in CASES if case.path == "/workflows" and not case.told.startswith(BEYOND)], ids=str
+)
 def test_a_workflow_that_is_refused_is_invalid_by_its_schema(case: Any) -> None:
     if not any(word in case.told for word in BEYOND):
         assert not _validator({"$ref": "#/components/schemas/WorkflowDef"}).is_valid(case.document)
@@ -357,7 +389,9 @@ def _validator(schema: Any) -> Any:
 
 def _field(operation: Operation, field: str) -> Any:
     assert operation.body is not None
-    described = document()["paths"][operation.path][operation.method]["requestBody"]["content"]["application/json"]["schema"]
+    described = document()["paths"][operation.path][operation.method]["requestBody"]["content"]["application/json"][
+        "schema"
+    ]
     return document()["components"]["schemas"][described["$ref"].rpartition("/")[2]]["properties"][field]
 
 
@@ -398,7 +432,9 @@ async def _trigger(http: ASGIConductor) -> None:
     assert 200 == (await http.simulate_put("/triggers/push", json=body, headers=BEARER[Access.API])).status_code
 
 
-async def _ask(http: ASGIConductor, operation: Operation, *, headers: Any = None, query: Any = (), body: Any = None) -> Any:
+async def _ask(
+    http: ASGIConductor, operation: Operation, *, headers: Any = None, query: Any = (), body: Any = None
+) -> Any:
     """The operation's example, with these changes. A stream is not waited for."""
     path = operation.path
     for parameter in path_parameters(operation):
@@ -409,5 +445,9 @@ async def _ask(http: ASGIConductor, operation: Operation, *, headers: Any = None
     given = given | {one.name: named[one.name] for one in operation.parameters if one.place == "header"}
     content = operation.body.example if operation.body and body is None else body
     return await http.simulate_request(
-        operation.method.upper(), path, params=asked, headers=given, body=orjson.dumps(content) if operation.body else None
+        operation.method.upper(),
+        path,
+        params=asked,
+        headers=given,
+        body=orjson.dumps(content) if operation.body else None,
     )

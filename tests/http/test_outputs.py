@@ -52,7 +52,9 @@ async def test_a_list_shows_large_outputs_as_far_as_one_answer_may_hold_them(
     first = await begun(http, store, {f"s{n}": LARGE for n in range(6)})
     second = await begun(http, store, {f"s{n}": LARGE for n in range(6)} | {"s7": b"7"})
     listed = {run["run_id"]: run["steps"] for run in (await http.simulate_get("/runs?workflow=wide&limit=2")).json}
-    whole = {run_id: [step_id for step_id, step in listed[run_id].items() if "output" in step] for run_id in (first, second)}
+    whole = {
+        run_id: [step_id for step_id, step in listed[run_id].items() if "output" in step] for run_id in (first, second)
+    }
     assert whole == {second: [f"s{n}" for n in range(6)] + ["s7"], first: ["s0", "s1"]}
     assert listed[first]["s5"]["output_bytes"] == len(LARGE)
 
@@ -99,7 +101,9 @@ async def snapshot_of(store: Store, run_id: str) -> bytes:
 async def test_a_large_history_comes_in_pages(http: ASGIConductor, store: Store) -> None:
     run_id = await begun(http, store, {f"s{n}": LARGE for n in range(10)})
     for number in range(10):  # what comes late changes nothing, and is in the log all the same
-        await store.history.append(StepCompleted(run_id=run_id, step_id="s0", payload=Raw(LARGE)), message_id=f"late.{run_id}.{number}")
+        await store.history.append(
+            StepCompleted(run_id=run_id, step_id="s0", payload=Raw(LARGE)), message_id=f"late.{run_id}.{number}"
+        )
     path, counts, seqs = f"/runs/{run_id}/events", [], []
     while path:
         answer = await http.simulate_get(path)

@@ -66,7 +66,9 @@ CASES = [
 async def app(broker_settings: BrokerSettings, definitions: None, store: Store) -> AsyncIterator[ASGIConductor]:
     await triggers.put(store, {"name": "hook", "workflow": "one", "webhook": {"secret": "s"}})
     await store.bucket(names.DEFINITIONS).put("unreadable", b"no definition")
-    async with Conductor(create_app(Settings(broker=broker_settings, http=HttpSettings(bridge_token="b")))) as conductor:
+    async with Conductor(
+        create_app(Settings(broker=broker_settings, http=HttpSettings(bridge_token="b")))
+    ) as conductor:
         yield conductor
     await store.bucket(names.DEFINITIONS).delete("unreadable")
 
@@ -128,9 +130,14 @@ async def test_a_kind_keeps_its_title_whatever_went_wrong(app: ASGIConductor) ->
         ("", False),
     ],
 )
-async def test_it_is_a_problem_for_who_names_it_and_likes_plain_text_no_better(app: ASGIConductor, accept: str, asks: bool) -> None:
+async def test_it_is_a_problem_for_who_names_it_and_likes_plain_text_no_better(
+    app: ASGIConductor, accept: str, asks: bool
+) -> None:
     answer = await app.simulate_get("/nowhere", headers={"Accept": accept})
-    assert (404, PROBLEM if asks else "text/plain; charset=utf-8") == (answer.status_code, answer.headers["content-type"])
+    assert (404, PROBLEM if asks else "text/plain; charset=utf-8") == (
+        answer.status_code,
+        answer.headers["content-type"],
+    )
 
 
 async def test_success_is_what_it_ever_was(app: ASGIConductor) -> None:

@@ -53,7 +53,9 @@ async def services(broker_settings: BrokerSettings, definitions: None) -> AsyncI
     }
     async with AsyncExitStack() as stack:
         yield {
-            name: await stack.enter_async_context(Conductor(create_app(Settings(broker=broker_settings, http=HttpSettings(**one)))))
+            name: await stack.enter_async_context(
+                Conductor(create_app(Settings(broker=broker_settings, http=HttpSettings(**one))))
+            )
             for name, one in given.items()
         }
 
@@ -71,7 +73,9 @@ async def test_who_comes_from_elsewhere_is_told_the_way_out_and_starts_nothing(
         ("GET", "/metrics"),
         ("GET", "/nowhere"),
     ):
-        answer = await services["protected"].simulate_request(method, path, body=BODY, remote_addr=peer or "0", host="penstock")
+        answer = await services["protected"].simulate_request(
+            method, path, body=BODY, remote_addr=peer or "0", host="penstock"
+        )
         assert (403, "text/plain; charset=utf-8") == (answer.status_code, answer.headers["content-type"])
         if method != "HEAD":
             assert "SERVICE_API_TOKEN" in answer.text
@@ -92,10 +96,17 @@ async def test_no_header_makes_a_peer_of_this_machine(services: dict[str, Conduc
         assert expected == answer.status_code
 
 
-async def test_a_peer_without_an_address_is_of_this_machine_only_on_a_unix_socket(services: dict[str, Conductor]) -> None:
+async def test_a_peer_without_an_address_is_of_this_machine_only_on_a_unix_socket(
+    services: dict[str, Conductor],
+) -> None:
     """A TCP peer has none when it has gone before it was let in: what it sent is read all the same."""
     app = services["protected"].app
-    for server, expected in ((["127.0.0.1", 8080], 403), (None, 403), (["/run/penstock.sock", None], 201), (["/", "r"], 201)):
+    for server, expected in (
+        (["127.0.0.1", 8080], 403),
+        (None, 403),
+        (["/run/penstock.sock", None], 201),
+        (["/", "r"], 201),
+    ):
         assert expected == await _asked(app, {"client": None, "server": server})
     assert 403 == await _asked(app, {"server": ["127.0.0.1", 8080]})
 
@@ -103,11 +114,18 @@ async def test_a_peer_without_an_address_is_of_this_machine_only_on_a_unix_socke
 async def test_what_has_an_account_of_its_own_is_as_ever(services: dict[str, Conductor]) -> None:
     """Probes, webhooks, the bridge and approvals answer peers from anywhere as they answer this machine."""
     for one in OPERATIONS:
-        headers = {"Authorization": "Bearer b"} if one.access is Access.BRIDGE and one.path != "/v1/workers/connect" else {}
-        path, query = one.path.format(**PLACES), {"action": "approve", "token": "x"} if one.access is Access.APPROVAL else {}
+        headers = (
+            {"Authorization": "Bearer b"} if one.access is Access.BRIDGE and one.path != "/v1/workers/connect" else {}
+        )
+        path, query = (
+            one.path.format(**PLACES),
+            {"action": "approve", "token": "x"} if one.access is Access.APPROVAL else {},
+        )
         asked = [
             (
-                await services["protected"].simulate_request(one.method.upper(), path, headers=headers, params=query, remote_addr=peer)
+                await services["protected"].simulate_request(
+                    one.method.upper(), path, headers=headers, params=query, remote_addr=peer
+                )
             ).status_code
             for peer in ("127.0.0.1", "192.0.2.7")
         ]
@@ -151,12 +169,16 @@ async def test_a_token_or_insecure_lets_peers_in_from_everywhere(services: dict[
         ("127.1", 403),
     ],
 )
-async def test_a_name_that_a_stranger_can_point_here_leads_to_nothing(services: dict[str, Conductor], host: str, expected: int) -> None:
+async def test_a_name_that_a_stranger_can_point_here_leads_to_nothing(
+    services: dict[str, Conductor], host: str, expected: int
+) -> None:
     """A page of evil.example whose name is then made to mean 127.0.0.1 is no foreign page to the browser."""
     own = {"Origin": f"http://{host}", "Sec-Fetch-Site": "same-origin"}
     answer = await services["protected"].simulate_post("/runs", body=BODY, host=host, headers=own)
     assert expected == answer.status_code
-    assert (403 if expected == 403 else 200) == (await services["protected"].simulate_get("/workflows", host=host)).status_code
+    assert (403 if expected == 403 else 200) == (
+        await services["protected"].simulate_get("/workflows", host=host)
+    ).status_code
     if expected == 403:
         assert "SERVICE_API_TOKEN" in answer.text
         assert host.partition(":")[0] in answer.text
@@ -183,7 +205,9 @@ def gunicorn(command: list[str], settings: Settings, log: Path) -> Iterator[None
     """The front end under gunicorn, for the time of the block."""
     environ = {**os.environ, **to_environ(settings), "SERVICE_LOG_FORMAT": "json"}
     with log.open("wb") as output:
-        server = subprocess.Popen([*command, "penstock.http.app:application"], env=environ, stdout=output, stderr=output)
+        server = subprocess.Popen(
+            [*command, "penstock.http.app:application"], env=environ, stdout=output, stderr=output
+        )
     try:
         yield
     finally:
@@ -194,11 +218,26 @@ def gunicorn(command: list[str], settings: Settings, log: Path) -> Iterator[None
 async def test_under_gunicorn_the_sockets_own_address_decides(network: str, tmp_path: Path) -> None:
     """Without a broker, what is let in is 503."""
     port, path, log = free_port(), str(tmp_path / "penstock.sock"), tmp_path / "log"
-    settings = Settings(broker=BrokerSettings(url="nats://127.0.0.1:9", data_dir=str(tmp_path)), http=HttpSettings(workers=2))
-    command = ["ip", "netns", "exec", network, sys.executable, "-m", "gunicorn", "-c", "python:penstock.config.gunicorn"]
+    settings = Settings(
+        broker=BrokerSettings(url="nats://127.0.0.1:9", data_dir=str(tmp_path)), http=HttpSettings(workers=2)
+    )
+    command = [
+        "ip",
+        "netns",
+        "exec",
+        network,
+        sys.executable,
+        "-m",
+        "gunicorn",
+        "-c",
+        "python:penstock.config.gunicorn",
+    ]
     with gunicorn([*command, "-b", f"0.0.0.0:{port}", "-b", f"unix:{path}"], settings, log):
         await until_true(lambda: curl("--unix-socket", path, "http://localhost/docs") == 200)
-        asked = {address: curl(f"http://{address}:{port}/runs", within=network) for address in ("127.0.0.1", "127.0.0.2", "192.0.2.1")}
+        asked = {
+            address: curl(f"http://{address}:{port}/runs", within=network)
+            for address in ("127.0.0.1", "127.0.0.2", "192.0.2.1")
+        }
         assert {"127.0.0.1": 503, "127.0.0.2": 503, "192.0.2.1": 403} == asked
         assert 200 == curl(f"http://192.0.2.1:{port}/docs", within=network)
         assert 503 == curl("--unix-socket", path, "http://localhost/runs")
@@ -222,7 +261,9 @@ def curl(*arguments: str, within: str | None = None) -> int:
         (HttpSettings(api_token="s3cret", insecure=True), "token", "info"),
     ],
 )
-def test_the_start_says_whom_the_control_plane_answers(given: HttpSettings, mode: str, level: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_start_says_whom_the_control_plane_answers(
+    given: HttpSettings, mode: str, level: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("SERVICE_CONFIG", "")
     from penstock.config import gunicorn as server
 
@@ -244,6 +285,13 @@ async def _asked(app: Application, scope: dict[str, Any]) -> int:
         sent.append(event)
 
     headers = [(b"host", b"localhost"), (b"content-length", b"%d" % len(BODY))]
-    http = {"type": "http", "asgi": {"version": "3.0"}, "http_version": "1.1", "method": "POST", "path": "/runs", "query_string": b""}
+    http = {
+        "type": "http",
+        "asgi": {"version": "3.0"},
+        "http_version": "1.1",
+        "method": "POST",
+        "path": "/runs",
+        "query_string": b"",
+    }
     await app({**http, "headers": headers, **scope}, receive, send)
     return int(sent[0]["status"])

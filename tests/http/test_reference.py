@@ -98,7 +98,12 @@ def test_the_page_loads_nothing_and_runs_nothing() -> None:
     seen = Seen(text)
 
     assert set() == {tag for tag, _ in seen.tags} & (LOADING | {"link"})
-    assert [] == [value for _, attributes in seen.tags for value in attributes if value.startswith("on") or value in ("src", "style")]
+    assert [] == [
+        value
+        for _, attributes in seen.tags
+        for value in attributes
+        if value.startswith("on") or value in ("src", "style")
+    ]
     assert [] == re.findall(r"https?://|//[a-z]|@import|url\(", text)
 
 
@@ -108,7 +113,9 @@ async def test_its_policy_allows_its_own_style_only(http: ASGIConductor) -> None
     (style,) = re.findall(r"<style>(.*?)</style>", answer.text, re.DOTALL)
     digest = base64.b64encode(sha256(style.encode()).digest()).decode()
     policy = dict(part.strip().split(" ", 1) for part in answer.headers["content-security-policy"].split(";"))
-    assert {"default-src": "'none'", "style-src": f"'sha256-{digest}'"} == {name: policy[name] for name in ("default-src", "style-src")}
+    assert {"default-src": "'none'", "style-src": f"'sha256-{digest}'"} == {
+        name: policy[name] for name in ("default-src", "style-src")
+    }
     assert ["'none'"] * 3 == [policy[name] for name in ("base-uri", "form-action", "frame-ancestors")]
 
 
@@ -117,7 +124,9 @@ def test_nothing_in_the_document_becomes_html() -> None:
     plain, seen = Seen(render().decode()), Seen(page(evil))
 
     assert {tag for tag, _ in plain.tags} == {tag for tag, _ in seen.tags}
-    assert {name for _, attributes in plain.tags for name in attributes} == {name for _, attributes in seen.tags for name in attributes}
+    assert {name for _, attributes in plain.tags for name in attributes} == {
+        name for _, attributes in seen.tags for name in attributes
+    }
     assert EVIL in seen.text
 
 

@@ -1,4 +1,5 @@
-"""Bulk requests that are sent twice: with a key they are the first one, and `once` starts no run again that was started again."""
+"""Bulk requests that are sent twice: with a key they are the first one, and `once` starts no run again that was started
+again."""
 
 from __future__ import annotations
 
@@ -35,7 +36,9 @@ def key() -> str:
 
 
 class TestStart:
-    async def test_the_same_key_and_workflow_answer_what_the_first_one_did(self, http: ASGIConductor, workflow: str, key: str) -> None:
+    async def test_the_same_key_and_workflow_answer_what_the_first_one_did(
+        self, http: ASGIConductor, workflow: str, key: str
+    ) -> None:
         first = await _start(http, workflow, [1, 2, 3], key)
         again = await _start(http, workflow, [1, 2, 3], key)
         assert (201, 201, first.json) == (first.status_code, again.status_code, again.json)
@@ -75,7 +78,9 @@ class TestStart:
 
 
 class TestOnce:
-    async def test_a_run_that_was_rerun_is_skipped_and_the_other_is_named(self, http: ASGIConductor, store: Store, workflow: str) -> None:
+    async def test_a_run_that_was_rerun_is_skipped_and_the_other_is_named(
+        self, http: ASGIConductor, store: Store, workflow: str
+    ) -> None:
         run_ids = await _failed(http, store, workflow, 3)
         first = await _retry(http, workflow, once=True)
         assert (run_ids, []) == (_originals(first), first.json["skipped"])
@@ -84,7 +89,9 @@ class TestOnce:
         assert ([], 3) == (again.json["retried"], again.json["total"])
         assert reasons == {one["run_id"]: one["reason"] for one in again.json["skipped"]}
 
-    async def test_without_it_every_call_starts_them_again(self, http: ASGIConductor, store: Store, workflow: str) -> None:
+    async def test_without_it_every_call_starts_them_again(
+        self, http: ASGIConductor, store: Store, workflow: str
+    ) -> None:
         run_ids = await _failed(http, store, workflow, 2)
         answers = [await _retry(http, workflow) for _ in range(2)]
         assert [run_ids, run_ids] == [_originals(answer) for answer in answers]
@@ -128,7 +135,9 @@ class TestRerun:
         assert (run_ids, first.json) == (_originals(first), again.json)
         assert 7 == len(await _listed(http, workflow))
 
-    async def test_another_key_starts_them_again(self, http: ASGIConductor, store: Store, workflow: str, key: str) -> None:
+    async def test_another_key_starts_them_again(
+        self, http: ASGIConductor, store: Store, workflow: str, key: str
+    ) -> None:
         [run_id] = await _failed(http, store, workflow, 1)
         answers = [await _retry(http, workflow, key), await _retry(http, workflow, key + "2")]
         assert [[run_id]] * 2 == [_originals(answer) for answer in answers]
@@ -172,7 +181,9 @@ async def _start(http: ASGIConductor, workflow: str, inputs: list[Any], key: str
 
 async def _retry(http: ASGIConductor, workflow: str, key: str | None = None, **more: Any) -> Result:
     headers = {} if key is None else {"Idempotency-Key": key}
-    return await http.simulate_post("/runs/retry", body=orjson.dumps({"workflow_id": workflow, "mode": "rerun", **more}), headers=headers)
+    return await http.simulate_post(
+        "/runs/retry", body=orjson.dumps({"workflow_id": workflow, "mode": "rerun", **more}), headers=headers
+    )
 
 
 async def _failed(http: ASGIConductor, store: Store, workflow: str, count: int) -> list[str]:

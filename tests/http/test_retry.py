@@ -24,7 +24,16 @@ from penstock.config.limits import BATCH_BYTES_MAX, PAYLOAD_BYTES_MAX
 from penstock.config.settings import BrokerSettings
 from penstock.engine.run.advance import still_due
 from penstock.engine.run.commands import RemoveLetters
-from penstock.engine.run.events import Event, Failure, Resumed, RunFailure, StepFailed, WorkflowFailed, WorkflowResumed, decode
+from penstock.engine.run.events import (
+    Event,
+    Failure,
+    Resumed,
+    RunFailure,
+    StepFailed,
+    WorkflowFailed,
+    WorkflowResumed,
+    decode,
+)
 from penstock.engine.run.state import RunStatus
 from tests.support.world import Echo, chain, echo, ended, register
 
@@ -68,7 +77,9 @@ async def world(store: Store, shard: Shard, workflow: str) -> AsyncIterator[Worl
         yield found
 
 
-async def test_replay_resumes_the_run_at_its_failed_step(http: ASGIConductor, store: Store, world: World, workflow: str) -> None:
+async def test_replay_resumes_the_run_at_its_failed_step(
+    http: ASGIConductor, store: Store, world: World, workflow: str
+) -> None:
     run_ids = await _failed(http, store, workflow, 3)
     assert {"s1"} == {letter["step_id"] for letter in await _letters(http, run_ids)}
     world.broken = False
@@ -77,14 +88,18 @@ async def test_replay_resumes_the_run_at_its_failed_step(http: ASGIConductor, st
     for run_id in run_ids:
         run = await ended(store, run_id)
         assert (RunStatus.COMPLETED, None) == (run.status, run.error)
-        assert [f"{run_id}.s0.1", f"{run_id}.s1.1", f"{run_id}.s1.2", f"{run_id}.s2.1"] == [one for one in world.seen if run_id in one]
+        assert [f"{run_id}.s0.1", f"{run_id}.s1.1", f"{run_id}.s1.2", f"{run_id}.s2.1"] == [
+            one for one in world.seen if run_id in one
+        ]
         [resumed] = [event for event in await _events(store, run_id) if isinstance(event, WorkflowResumed)]
         assert ("s1",) == resumed.payload.steps
     assert [] == await _letters(http, run_ids)
     assert ([], [], 0, False) == _result(await _retry(http, workflow_id=workflow, mode="replay"))
 
 
-async def test_a_run_that_fails_again_is_replayed_again(http: ASGIConductor, store: Store, world: World, workflow: str) -> None:
+async def test_a_run_that_fails_again_is_replayed_again(
+    http: ASGIConductor, store: Store, world: World, workflow: str
+) -> None:
     [run_id] = await _failed(http, store, workflow, 1)
     await _retry(http, workflow_id=workflow, mode="replay")
     assert RunStatus.FAILED is (await ended(store, run_id)).status
@@ -124,7 +139,9 @@ async def test_letters_that_are_removed_again_leave_that_of_a_later_failure(
     assert [2] == [letter["attempts"] for letter in await _letters(http, [run_id])]
 
 
-async def test_of_many_that_replay_one_run_exactly_one_resumes_it(http: ASGIConductor, store: Store, workflow: str) -> None:
+async def test_of_many_that_replay_one_run_exactly_one_resumes_it(
+    http: ASGIConductor, store: Store, workflow: str
+) -> None:
     [run_id] = await _failed_by_hand(http, store, workflow, 1)
     answers = await asyncio.gather(*(_retry(http, workflow_id=workflow, mode="replay") for _ in range(20)))
     assert 1 == sum(len(answer.json["retried"]) for answer in answers)
@@ -138,7 +155,9 @@ async def test_of_many_that_replay_one_run_exactly_one_resumes_it(http: ASGICond
     assert 1 == sum(isinstance(event, WorkflowResumed) for event in await _events(store, run_id))
 
 
-async def test_rerun_starts_new_runs_with_the_original_inputs(http: ASGIConductor, store: Store, world: World, workflow: str) -> None:
+async def test_rerun_starts_new_runs_with_the_original_inputs(
+    http: ASGIConductor, store: Store, world: World, workflow: str
+) -> None:
     run_ids = await _failed(http, store, workflow, 3)
     world.broken = False
     answer = await _retry(http, workflow_id=workflow, mode="rerun")
@@ -146,14 +165,22 @@ async def test_rerun_starts_new_runs_with_the_original_inputs(http: ASGIConducto
     assert (run_ids, [], 3) == ([one["original_run_id"] for one in retried], skipped, total)
     assert 3 == len({one["new_run_id"] for one in retried} - set(run_ids))
     for one in retried:
-        new, original = await ended(store, one["new_run_id"]), (await http.simulate_get(f"/runs/{one['original_run_id']}")).json
+        new, original = (
+            await ended(store, one["new_run_id"]),
+            (await http.simulate_get(f"/runs/{one['original_run_id']}")).json,
+        )
         assert (RunStatus.COMPLETED, original["input"]) == (new.status, orjson.loads(bytes(new.input)))
         assert one["original_run_id"] == (await http.simulate_get(f"/runs/{new.run_id}")).json["rerun_of"]
         assert "failed" == original["status"]
 
 
-async def test_rerun_takes_the_latest_definition_and_skips_inputs_that_it_refuses(http: ASGIConductor, store: Store, workflow: str) -> None:
-    good, bad = await _failed_by_hand(http, store, workflow, 1, {"n": 1}), await _failed_by_hand(http, store, workflow, 1, {"n": "x"})
+async def test_rerun_takes_the_latest_definition_and_skips_inputs_that_it_refuses(
+    http: ASGIConductor, store: Store, workflow: str
+) -> None:
+    good, bad = (
+        await _failed_by_hand(http, store, workflow, 1, {"n": 1}),
+        await _failed_by_hand(http, store, workflow, 1, {"n": "x"}),
+    )
     schema = {"type": "object", "properties": {"n": {"type": "integer"}}}
     await register(store, {**chain(workflow), "version": "2", "input_schema": schema})
     for dry_run in (True, False):
@@ -165,7 +192,9 @@ async def test_rerun_takes_the_latest_definition_and_skips_inputs_that_it_refuse
     assert "2" == (await http.simulate_get(f"/runs/{retried[0]['new_run_id']}")).json["version"]
 
 
-async def test_a_rerun_of_many_large_inputs_goes_in_several_batches(http: ASGIConductor, store: Store, workflow: str) -> None:
+async def test_a_rerun_of_many_large_inputs_goes_in_several_batches(
+    http: ASGIConductor, store: Store, workflow: str
+) -> None:
     value = "x" * (PAYLOAD_BYTES_MAX - 2)
     count = 2 * BATCH_BYTES_MAX // PAYLOAD_BYTES_MAX + 1
     run_ids = await _failed_by_hand(http, store, workflow, count, value)
@@ -178,7 +207,9 @@ async def test_a_rerun_of_many_large_inputs_goes_in_several_batches(http: ASGICo
 
 
 @pytest.mark.parametrize("mode", ["rerun", "replay"])
-async def test_a_dry_run_tells_what_matches_and_changes_nothing(http: ASGIConductor, store: Store, workflow: str, mode: str) -> None:
+async def test_a_dry_run_tells_what_matches_and_changes_nothing(
+    http: ASGIConductor, store: Store, workflow: str, mode: str
+) -> None:
     run_ids = await _failed_by_hand(http, store, workflow, 2)
     await http.simulate_post("/runs", body=orjson.dumps({"workflow": workflow}))
     before = await store.history.last_seq()
@@ -194,18 +225,26 @@ async def test_bounds_of_creation_belong_to_the_range(http: ASGIConductor, store
     assert [middle] == [one["original_run_id"] for one in retried]
 
 
-async def test_a_run_that_failed_by_its_time_goes_on_with_what_was_cancelled(http: ASGIConductor, store: Store, workflow: str) -> None:
+async def test_a_run_that_failed_by_its_time_goes_on_with_what_was_cancelled(
+    http: ASGIConductor, store: Store, workflow: str
+) -> None:
     [run_id] = await _started(http, workflow, 1)
-    await store.history.append(WorkflowFailed(run_id=run_id, timestamp=now(), payload=RunFailure("workflow timeout exceeded (1s)")))
+    await store.history.append(
+        WorkflowFailed(run_id=run_id, timestamp=now(), payload=RunFailure("workflow timeout exceeded (1s)"))
+    )
     retried, skipped, *_ = _result(await _retry(http, workflow_id=workflow, mode="replay"))
     assert ([{"original_run_id": run_id}], []) == (retried, skipped)
     run = (await http.simulate_get(f"/runs/{run_id}")).json
     assert ("running", "queued", 0) == (run["status"], run["steps"]["s0"]["status"], run["steps"]["s0"]["attempts"])
-    assert 2 == (await verbs.get(store, run_id)).steps["s0"].attempts, "its second task is out, and nobody has begun one"
+    assert 2 == (await verbs.get(store, run_id)).steps["s0"].attempts, (
+        "its second task is out, and nobody has begun one"
+    )
 
 
 @pytest.mark.parametrize("mode", ["rerun", "replay"])
-async def test_a_thousand_are_retried_and_one_more_is_too_many(http: ASGIConductor, store: Store, workflow: str, mode: str) -> None:
+async def test_a_thousand_are_retried_and_one_more_is_too_many(
+    http: ASGIConductor, store: Store, workflow: str, mode: str
+) -> None:
     run_ids = await _failed_by_hand(http, store, workflow, 1000)
     [extra] = await _failed_by_hand(http, store, workflow, 1)
     before = await store.history.last_seq()
@@ -221,16 +260,22 @@ async def test_a_thousand_are_retried_and_one_more_is_too_many(http: ASGIConduct
 
 
 @pytest.mark.parametrize("mode", ["rerun", "replay"])
-async def test_failed_runs_are_retried_in_parts_each_once(http: ASGIConductor, store: Store, workflow: str, mode: str) -> None:
+async def test_failed_runs_are_retried_in_parts_each_once(
+    http: ASGIConductor, store: Store, workflow: str, mode: str
+) -> None:
     """Those that were started anew stay failed, and match again: the cursor tells where to go on."""
     run_ids = await _failed_by_hand(http, store, workflow, 5)
     first = (await _retry(http, workflow_id=workflow, mode=mode, limit=3)).json
     second = (await _retry(http, workflow_id=workflow, mode=mode, limit=3, cursor=first["next"])).json
-    assert [(3, 2, True), (2, 0, False)] == [(part["total"], part["remaining"], "next" in part) for part in (first, second)]
+    assert [(3, 2, True), (2, 0, False)] == [
+        (part["total"], part["remaining"], "next" in part) for part in (first, second)
+    ]
     assert run_ids == sorted(one["original_run_id"] for part in (first, second) for one in part["retried"])
 
 
-async def test_one_failed_run_goes_on_at_what_failed(http: ASGIConductor, store: Store, world: World, workflow: str) -> None:
+async def test_one_failed_run_goes_on_at_what_failed(
+    http: ASGIConductor, store: Store, world: World, workflow: str
+) -> None:
     [run_id] = await _failed(http, store, workflow, 1)
     world.broken = False
     answer = await http.simulate_post(f"/runs/{run_id}/retry")
@@ -251,10 +296,14 @@ async def test_one_failed_run_is_started_anew(http: ASGIConductor, store: Store,
     assert (409, f"run {new.run_id} is not started again: it is completed\n") == (refused.status_code, refused.text)
 
 
-async def test_one_failed_run_is_started_anew_once_where_that_is_asked(http: ASGIConductor, store: Store, workflow: str) -> None:
+async def test_one_failed_run_is_started_anew_once_where_that_is_asked(
+    http: ASGIConductor, store: Store, workflow: str
+) -> None:
     [run_id] = await _failed_by_hand(http, store, workflow, 1)
     once = b'{"mode":"rerun","once":true}'
-    answers = [await http.simulate_post(f"/runs/{run_id}/retry", body=body) for body in (once, once, b'{"mode":"rerun"}', once)]
+    answers = [
+        await http.simulate_post(f"/runs/{run_id}/retry", body=body) for body in (once, once, b'{"mode":"rerun"}', once)
+    ]
     assert [200, 409, 200, 409] == [answer.status_code for answer in answers]
     assert f"is not started again: already rerun as {answers[0].json['new_run_id']}" in answers[1].text
     assert answers[0].json["new_run_id"] != answers[2].json["new_run_id"]
@@ -273,7 +322,9 @@ async def test_one_failed_run_is_started_anew_once_where_that_is_asked(http: ASG
         ("0" * 32, b"[]", 400, "must be an object"),
     ],
 )
-async def test_a_bad_retry_of_one_run_is_named(http: ASGIConductor, run_id: str, body: bytes, status: int, told: str) -> None:
+async def test_a_bad_retry_of_one_run_is_named(
+    http: ASGIConductor, run_id: str, body: bytes, status: int, told: str
+) -> None:
     answer = await http.simulate_post(f"/runs/{run_id}/retry", body=body)
     assert (status, True) == (answer.status_code, told in answer.text)
 
@@ -328,12 +379,19 @@ async def _failed(http: ASGIConductor, store: Store, workflow: str, count: int) 
     return run_ids
 
 
-async def _failed_by_hand(http: ASGIConductor, store: Store, workflow: str, count: int, value: object = None) -> list[str]:
+async def _failed_by_hand(
+    http: ASGIConductor, store: Store, workflow: str, count: int, value: object = None
+) -> list[str]:
     """Runs whose first step failed, as their logs tell; no engine and no worker had a part in it."""
     run_ids, at = await _started(http, workflow, count, value), now()
-    steps = [StepFailed(run_id=run_id, step_id="s0", timestamp=at, payload=Failure("no paper", "non_retriable")) for run_id in run_ids]
+    steps = [
+        StepFailed(run_id=run_id, step_id="s0", timestamp=at, payload=Failure("no paper", "non_retriable"))
+        for run_id in run_ids
+    ]
     await store.history.append_all(steps)
-    await store.history.append_all([WorkflowFailed(run_id=run_id, timestamp=at, payload=RunFailure("no paper")) for run_id in run_ids])
+    await store.history.append_all(
+        [WorkflowFailed(run_id=run_id, timestamp=at, payload=RunFailure("no paper")) for run_id in run_ids]
+    )
     return run_ids
 
 

@@ -30,7 +30,12 @@ async def test_a_started_run_is_there_at_once_with_all_its_steps(http: ASGICondu
     assert 201 == answer.status_code
     assert ["run_id"] == list(answer.json)
     run = (await http.simulate_get(f"/runs/{answer.json['run_id']}")).json
-    assert (answer.json["run_id"], "two", "1", {"n": 1}) == (run["run_id"], run["workflow_id"], run["version"], run["input"])
+    assert (answer.json["run_id"], "two", "1", {"n": 1}) == (
+        run["run_id"],
+        run["workflow_id"],
+        run["version"],
+        run["input"],
+    )
     assert {"a", "b"} == run["steps"].keys()
     assert {"status": "pending", "attempts": 0} == run["steps"]["b"]
 
@@ -56,9 +61,13 @@ async def test_a_finished_run_shows_output_times_and_worker(http: ASGIConductor,
 async def test_a_failed_run_shows_its_error(http: ASGIConductor, store: Store) -> None:
     run_id = await _started(http, "one")
     await store.history.append(
-        StepFailed(run_id=run_id, step_id="a", timestamp=now(), attempt_number=1, payload=Failure("no paper", "non_retriable"))
+        StepFailed(
+            run_id=run_id, step_id="a", timestamp=now(), attempt_number=1, payload=Failure("no paper", "non_retriable")
+        )
     )
-    await store.history.append(WorkflowFailed(run_id=run_id, timestamp=now(), payload=RunFailure("step a: no paper", "a")))
+    await store.history.append(
+        WorkflowFailed(run_id=run_id, timestamp=now(), payload=RunFailure("step a: no paper", "a"))
+    )
     run = (await http.simulate_get(f"/runs/{run_id}")).json
     assert ("failed", "failed", "no paper") == (run["status"], run["steps"]["a"]["status"], run["steps"]["a"]["error"])
     assert "no paper" in run["error"]
@@ -154,9 +163,13 @@ async def _started(http: ASGIConductor, workflow: str) -> str:
 
 async def _complete(store: Store, run_id: str, output: bytes) -> None:
     """What a worker and the engine write for a run of one step."""
-    await store.history.append(StepStarted(run_id=run_id, step_id="a", timestamp=now(), worker_id="w1", attempt_number=1))
     await store.history.append(
-        StepCompleted(run_id=run_id, step_id="a", timestamp=now(), worker_id="w1", attempt_number=1, payload=Raw(output))
+        StepStarted(run_id=run_id, step_id="a", timestamp=now(), worker_id="w1", attempt_number=1)
+    )
+    await store.history.append(
+        StepCompleted(
+            run_id=run_id, step_id="a", timestamp=now(), worker_id="w1", attempt_number=1, payload=Raw(output)
+        )
     )
     await store.history.append(WorkflowCompleted(run_id=run_id, timestamp=now(), payload=Completed(Raw(output))))
 
@@ -177,7 +190,9 @@ async def test_waiting_for_a_run_that_nobody_started_is_404_at_once(http: ASGICo
     assert 404 == (await http.simulate_get(f"/runs/{'0' * 32}?wait_ms=20000")).status_code
 
 
-async def test_a_wait_that_is_over_before_the_run_is_read_shows_it_all_the_same(http: ASGIConductor, store: Store) -> None:
+async def test_a_wait_that_is_over_before_the_run_is_read_shows_it_all_the_same(
+    http: ASGIConductor, store: Store
+) -> None:
     run_id = await _started(http, "one")
     assert "running" == (await wait_for_end(store, run_id, asyncio.timeout(0))).status
     with pytest.raises(NotFound):

@@ -97,7 +97,10 @@ async def test_cancel_works_on_a_scheduled_run_and_again(http: ASGIConductor, st
     for _ in range(2):
         answer = await http.simulate_post(f"/runs/{run_id}/cancel", body=b'{"reason":"too late"}')
         assert (200, {"status": "cancelled", "run_id": run_id}) == (answer.status_code, answer.json)
-    assert [2, None] == [len(await store.history.read(run_id)), await store.reader.one(names.HISTORY, names.start_subject(run_id))]
+    assert [2, None] == [
+        len(await store.history.read(run_id)),
+        await store.reader.one(names.HISTORY, names.start_subject(run_id)),
+    ]
 
 
 async def test_a_key_gives_one_scheduled_run(http: ASGIConductor, store: Store) -> None:
@@ -135,7 +138,8 @@ async def test_an_input_is_checked_before_a_run_is_scheduled(http: ASGIConductor
     answer = await _start(http, {"workflow": "typed", "input": {"n": "x"}, "run_at": "tomorrow"})
     assert 400 == answer.status_code
     assert ["run_at must be", "input.n: "] == [
-        line[: len(start)] for line, start in zip(answer.text.splitlines(), ("run_at must be", "input.n: "), strict=True)
+        line[: len(start)]
+        for line, start in zip(answer.text.splitlines(), ("run_at must be", "input.n: "), strict=True)
     ]
     assert before == await store.history.last_seq()
 
@@ -159,7 +163,9 @@ async def forgetful(broker_settings: BrokerSettings, definitions: None) -> Async
         yield conductor
 
 
-async def test_a_time_at_which_the_schedule_would_be_forgotten_is_refused(forgetful: ASGIConductor, store: Store) -> None:
+async def test_a_time_at_which_the_schedule_would_be_forgotten_is_refused(
+    forgetful: ASGIConductor, store: Store
+) -> None:
     assert 201 == (await _start(forgetful, {"workflow": "one", "run_at": _in(DAY)})).status_code
     before = await store.history.last_seq()
     answer = await _start(forgetful, {"workflow": "one", "run_at": _in(3 * DAY)})
@@ -179,7 +185,9 @@ async def test_a_front_end_whose_clock_is_ahead_neither_starts_a_run_early_nor_l
 
 
 @pytest.mark.usefixtures("index")
-async def test_scheduled_runs_are_listed_at_once_and_as_running_once_they_are(http: ASGIConductor, store: Store) -> None:
+async def test_scheduled_runs_are_listed_at_once_and_as_running_once_they_are(
+    http: ASGIConductor, store: Store
+) -> None:
     run_id = await _scheduled(http, datetime.now(UTC) + timedelta(seconds=1.2))
     assert run_id in await _listed(http, "scheduled")
     await _started(store, [run_id])
@@ -199,7 +207,9 @@ async def test_deleting_and_starting_from_both_ends_agree_where_they_meet(http: 
 
 
 @pytest.mark.parametrize("verb", ["delete", "cancel"])
-async def test_what_is_due_at_one_instant_and_deleted_then_is_started_or_cancelled(http: ASGIConductor, store: Store, verb: str) -> None:
+async def test_what_is_due_at_one_instant_and_deleted_then_is_started_or_cancelled(
+    http: ASGIConductor, store: Store, verb: str
+) -> None:
     instant = datetime.now(UTC) + timedelta(seconds=3)
     sentinel = await _scheduled(http, instant - timedelta(milliseconds=60))
     run_ids = await asyncio.gather(*(_scheduled(http, instant) for _ in range(400)))

@@ -18,7 +18,9 @@ async def run_id(http: ASGIConductor) -> str:
 
 
 @pytest.mark.parametrize("body", [b"", b'{"ok":true}', b"\x00\xff\n", b"{", b"x" * SIGNAL_BYTES_MAX], ids=len)
-async def test_a_signal_is_kept_as_it_is_and_told_in_the_history(http: ASGIConductor, store: Store, run_id: str, body: bytes) -> None:
+async def test_a_signal_is_kept_as_it_is_and_told_in_the_history(
+    http: ASGIConductor, store: Store, run_id: str, body: bytes
+) -> None:
     answer = await http.simulate_post(f"/runs/{run_id}/signal/go.on", body=body)
     assert (200, {"status": "sent", "run_id": run_id, "signal": "go.on"}) == (answer.status_code, answer.json)
     entry = await store.signals.get(names.signal_key(run_id, "go.on"))
@@ -33,14 +35,18 @@ async def test_who_waits_for_a_signal_gets_it(http: ASGIConductor, store: Store,
     assert b"now" == await waiting
 
 
-async def test_a_second_signal_of_a_name_takes_the_place_of_the_first(http: ASGIConductor, store: Store, run_id: str) -> None:
+async def test_a_second_signal_of_a_name_takes_the_place_of_the_first(
+    http: ASGIConductor, store: Store, run_id: str
+) -> None:
     for body in (b"first", b"second"):
         assert 200 == (await http.simulate_post(f"/runs/{run_id}/signal/go", body=body)).status_code
     assert b"second" == await signals.wait(store, run_id, "go")
     assert [SignalRef("go", 5), SignalRef("go", 6)] == await _told(store, run_id)
 
 
-async def test_a_run_takes_signals_before_it_starts_and_after_its_end(http: ASGIConductor, store: Store, run_id: str) -> None:
+async def test_a_run_takes_signals_before_it_starts_and_after_its_end(
+    http: ASGIConductor, store: Store, run_id: str
+) -> None:
     request = b'{"workflow":"one","run_at":"2099-01-01T00:00:00Z"}'
     scheduled = (await http.simulate_post("/runs", body=request)).json["run_id"]
     await http.simulate_post(f"/runs/{run_id}/cancel")
@@ -50,7 +56,9 @@ async def test_a_run_takes_signals_before_it_starts_and_after_its_end(http: ASGI
         assert status == (await http.simulate_get(f"/runs/{found}")).json["status"]
 
 
-async def test_one_byte_too_many_is_refused_and_nothing_is_stored(http: ASGIConductor, store: Store, run_id: str) -> None:
+async def test_one_byte_too_many_is_refused_and_nothing_is_stored(
+    http: ASGIConductor, store: Store, run_id: str
+) -> None:
     answer = await http.simulate_post(f"/runs/{run_id}/signal/go", body=b"x" * (SIGNAL_BYTES_MAX + 1))
     assert 413 == answer.status_code
     assert str(SIGNAL_BYTES_MAX) in answer.text

@@ -20,7 +20,9 @@ from tests.worker.desk import dispatch
 async def test_queues_tell_what_waits_and_who_serves_them(http: ASGIConductor, store: Store, task: str) -> None:
     taken: asyncio.Queue[Delivery] = asyncio.Queue()
     async with AsyncExitStack() as stack:
-        await stack.enter_async_context(store.tasks.consume(task, taken.put_nowait, batch=1, room=lambda: 1 - taken.qsize()))
+        await stack.enter_async_context(
+            store.tasks.consume(task, taken.put_nowait, batch=1, room=lambda: 1 - taken.qsize())
+        )
         for worker, types in (("w1", [task]), ("w2", [task, "other"]), ("w3", ["other"])):
             await store.workers.put(f"{task}-{worker}", orjson.dumps({"worker_id": worker, "task_types": types}))
         await store.workers.put(f"{task}-odd", b'{"task_types": 7}')
@@ -33,7 +35,9 @@ async def test_queues_tell_what_waits_and_who_serves_them(http: ASGIConductor, s
         assert "worker_group" not in found
 
 
-async def test_what_nobody_has_ever_asked_for_is_there_with_no_worker(http: ASGIConductor, store: Store, task: str) -> None:
+async def test_what_nobody_has_ever_asked_for_is_there_with_no_worker(
+    http: ASGIConductor, store: Store, task: str
+) -> None:
     for _ in range(2):
         await dispatch(store, task)
     found = await until(lambda: _queue(http, task, waiting=2, in_hand=0))

@@ -30,7 +30,9 @@ async def test_a_trigger_is_made_shown_listed_and_deleted(http: ASGIConductor) -
     assert 201 == made.status_code
     shown = (await http.simulate_get("/triggers/nightly")).json
     assert shown == made.json
-    assert {**CRON, "enabled": True} == {key: value for key, value in shown.items() if key not in ("created_at", "next_at")}
+    assert {**CRON, "enabled": True} == {
+        key: value for key, value in shown.items() if key not in ("created_at", "next_at")
+    }
     assert shown["next_at"] > shown["created_at"]
     await post(http, "/triggers", WEBHOOK)
     assert ["hook", "nightly"] == [one["name"] for one in (await http.simulate_get("/triggers")).json]
@@ -65,7 +67,10 @@ async def test_a_deleted_triggers_secret_is_gone(http: ASGIConductor) -> None:
     await post(http, "/triggers", WEBHOOK)
     await http.simulate_delete("/triggers/hook")
     answer = await post(http, "/triggers", {**WEBHOOK, "webhook": {"secret": True}})
-    assert (400, "webhook: secret must be a string: none is kept that true could stand for\n") == (answer.status_code, answer.text)
+    assert (400, "webhook: secret must be a string: none is kept that true could stand for\n") == (
+        answer.status_code,
+        answer.text,
+    )
 
 
 @pytest.mark.parametrize(
@@ -82,7 +87,9 @@ async def test_a_deleted_triggers_secret_is_gone(http: ASGIConductor) -> None:
         ({"name": "s", "workflow": "one", "subject": {"subject": "history.>"}}, "belongs to the service itself"),
     ],
 )
-async def test_a_wrong_document_is_400_and_names_what_is_wrong(http: ASGIConductor, document: Any, problem: str) -> None:
+async def test_a_wrong_document_is_400_and_names_what_is_wrong(
+    http: ASGIConductor, document: Any, problem: str
+) -> None:
     answer = await post(http, "/triggers", document)
     assert (400, "text/plain; charset=utf-8") == (answer.status_code, answer.headers["content-type"])
     assert problem in answer.text
@@ -110,7 +117,10 @@ async def test_fire_starts_a_run_with_the_body_or_the_triggers_own_input(http: A
         assert 201 == fired.status_code
         run = await verbs.get(store, fired.json["run_id"])
         assert (expected, "one") == (bytes(run.input), run.workflow_id)
-    assert (400, True) == ((bad := await http.simulate_post("/triggers/nightly/fire", body=b"{")).status_code, "JSON" in bad.text)
+    assert (400, True) == (
+        (bad := await http.simulate_post("/triggers/nightly/fire", body=b"{")).status_code,
+        "JSON" in bad.text,
+    )
     large = b'"' + b"x" * (PAYLOAD_BYTES_MAX - 1) + b'"'
     assert 413 == (await http.simulate_post("/triggers/nightly/fire", body=large)).status_code
     assert 404 == (await http.simulate_post("/triggers/nobody/fire")).status_code
@@ -131,14 +141,20 @@ async def test_a_trial_says_what_would_happen_and_starts_nothing(http: ASGICondu
     assert (True, "one", "1", None) == (trial["would_start"], trial["workflow"], trial["version"], trial["input"])
     assert 5 == len(trial["next"])
     assert trial["next"] == sorted(trial["next"])
-    event = {"name": "opened", "workflow": "typed", "event": {"subject": "event.issue", "field": "action", "value": "opened"}}
+    event = {
+        "name": "opened",
+        "workflow": "typed",
+        "event": {"subject": "event.issue", "field": "action", "value": "opened"},
+    }
     await post(http, "/triggers", event)
     refused = (await http.simulate_post("/triggers/opened/test", body=b'{"action": "closed"}')).json
     assert refused["would_start"] is False
     assert "the filter does not let it through" == refused["problems"][0]
     assert "input" in refused["problems"][1]
     await post(http, "/triggers", {**event, "enabled": False})
-    assert "the trigger is disabled" == (await http.simulate_post("/triggers/opened/test", body=b"{}")).json["problems"][0]
+    assert (
+        "the trigger is disabled" == (await http.simulate_post("/triggers/opened/test", body=b"{}")).json["problems"][0]
+    )
     assert before == await store.history.last_seq()
 
 

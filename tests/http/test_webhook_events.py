@@ -22,7 +22,9 @@ async def test_one_webhook_starts_runs_of_every_event_trigger_that_lets_it_throu
     for workflow in ("shop.any", "shop.paid", "shop.large"):
         await register(store, chain(workflow, 1))
     await make(store, "shop", "shop.any", webhook={"secret": SECRET})
-    await make(store, "paid", "shop.paid", event={"subject": "event.webhook.shop", "field": "order.status", "value": "paid"})
+    await make(
+        store, "paid", "shop.paid", event={"subject": "event.webhook.shop", "field": "order.status", "value": "paid"}
+    )
     await make(store, "large", "shop.large", event={"subject": "event.webhook.*", "field": "order.large"})
     bodies = [
         orjson.dumps({"order": order})

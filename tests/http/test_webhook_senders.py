@@ -1,4 +1,5 @@
-"""Webhooks as GitHub, Stripe, Slack and Svix send them: what is taken, what is kept of it, and what counts as sent before."""
+"""Webhooks as GitHub, Stripe, Slack and Svix send them: what is taken, what is kept of it, and what counts as sent
+before."""
 
 from __future__ import annotations
 
@@ -112,7 +113,9 @@ async def test_the_run_keeps_the_headers_that_its_sender_defines_and_no_signatur
         headers, kept = SENT[bytes(run.input)]
         assert run.trigger is not None
         assert {name.lower(): headers[name] for name in kept} == run.trigger.headers
-    assert [True] * 2 * len(SENT) == [run.trigger is not None and run.trigger.kind in ("webhook", "event") for run in runs]
+    assert [True] * 2 * len(SENT) == [
+        run.trigger is not None and run.trigger.kind in ("webhook", "event") for run in runs
+    ]
     await triggers.delete(store, f"{hook}.event")
 
 
@@ -131,7 +134,10 @@ async def test_a_run_shows_them_and_one_without_any_has_no_field_for_them(
 
 FORMS: dict[str, tuple[bytes, Any]] = {
     "GitHub": (urlencode({"payload": '{"zen": "Keep it \\u0041 & ü"}'}).encode(), {"zen": "Keep it A & ü"}),
-    "a command of Slack": (b"command=%2Fdeploy&text=to+production&empty=", {"command": "/deploy", "text": "to production", "empty": ""}),
+    "a command of Slack": (
+        b"command=%2Fdeploy&text=to+production&empty=",
+        {"command": "/deploy", "text": "to production", "empty": ""},
+    ),
     "several values": (b"a=1&a=2&payload=x", {"a": ["1", "2"], "payload": "x"}),
     "several payloads": (b"payload=1&payload=2", {"payload": ["1", "2"]}),
     "control characters": (b"text=%00%0A", {"text": "\0\n"}),
@@ -151,9 +157,21 @@ async def test_a_form_is_the_json_that_it_stands_for_and_is_signed_as_it_came(
 
 @pytest.mark.parametrize(
     "body",
-    [b"a", b"=&", b"a=%FF", b"\xff=1", b"payload=%7B", b"payload=", b"&".join([b"a=1"] * 1001), b"", b"payload=" + b"[" * 300 + b"]" * 300],
+    [
+        b"a",
+        b"=&",
+        b"a=%FF",
+        b"\xff=1",
+        b"payload=%7B",
+        b"payload=",
+        b"&".join([b"a=1"] * 1001),
+        b"",
+        b"payload=" + b"[" * 300 + b"]" * 300,
+    ],
 )
-async def test_what_is_no_form_either_is_400_and_not_stored(http: ASGIConductor, store: Store, hook: str, body: bytes) -> None:
+async def test_what_is_no_form_either_is_400_and_not_stored(
+    http: ASGIConductor, store: Store, hook: str, body: bytes
+) -> None:
     answer = await send(http, hook, body, slack(body))
     assert 400 == answer.status_code
     assert all(line.isprintable() for line in answer.text.splitlines())
@@ -172,14 +190,20 @@ async def test_a_form_has_its_limit_as_json(http: ASGIConductor, hook: str) -> N
     assert 413 == (await send(http, hook, body, slack(body))).status_code
 
 
-async def test_the_challenge_of_slack_is_answered_and_starts_nothing(http: ASGIConductor, store: Store, hook: str) -> None:
+async def test_the_challenge_of_slack_is_answered_and_starts_nothing(
+    http: ASGIConductor, store: Store, hook: str
+) -> None:
     body = b'{"token": "t", "challenge": "3eZbrw1a", "type": "url_verification"}'
     answer = await send(http, hook, body, slack(body, content_type=JSON))
     assert (200, {"challenge": "3eZbrw1a"}) == (answer.status_code, answer.json)
     assert 401 == (await send(http, hook, body, {**slack(body), "X-Slack-Signature": "v0=0"})).status_code
     assert [] == await events(store, hook)
     assert 202 == (await send(http, hook, body, github(body))).status_code  # of others it is an event like any other
-    for other in (b'{"type": "url_verification"}', b'{"type": "url_verification", "challenge": 1}', b'{"challenge": "x"}'):
+    for other in (
+        b'{"type": "url_verification"}',
+        b'{"type": "url_verification", "challenge": 1}',
+        b'{"challenge": "x"}',
+    ):
         assert 202 == (await send(http, hook, other, slack(other, content_type=JSON))).status_code
 
 
@@ -194,7 +218,11 @@ async def test_what_is_old_or_from_the_future_is_401(http: ASGIConductor, store:
 NOW = time.time()
 # Two requests each, and how many events they are.
 TWICE: dict[str, tuple[tuple[bytes, dict[str, str]], tuple[bytes, dict[str, str]], int]] = {
-    "Stripe tries again": ((b'{"id":"evt_1"}', stripe(b'{"id":"evt_1"}', NOW)), (b'{"id":"evt_1"}', stripe(b'{"id":"evt_1"}', NOW + 9)), 1),
+    "Stripe tries again": (
+        (b'{"id":"evt_1"}', stripe(b'{"id":"evt_1"}', NOW)),
+        (b'{"id":"evt_1"}', stripe(b'{"id":"evt_1"}', NOW + 9)),
+        1,
+    ),
     "another event of Stripe": (
         (b'{"id":"evt_1"}', stripe(b'{"id":"evt_1"}', NOW)),
         (b'{"id":"evt_2"}', stripe(b'{"id":"evt_2"}', NOW)),
@@ -232,14 +260,19 @@ def examples() -> list[str]:
     return [block for block in blocks if "curl" in block]
 
 
-@pytest.mark.skipif(not all(map(shutil.which, ("bash", "curl", "openssl", "base64", "od"))), reason="no openssl or curl here")
+@pytest.mark.skipif(
+    not all(map(shutil.which, ("bash", "curl", "openssl", "base64", "od"))), reason="no openssl or curl here"
+)
 @pytest.mark.parametrize("block", examples(), ids=lambda block: re.findall(r"/v1/webhooks/(\w+)", block)[0])
 async def test_what_the_page_shows_is_so(served: str, definitions: None, store: Store, block: str) -> None:
     key = base64.b64encode(b"\x00\xff of standard").decode()
     (name,) = {*re.findall(r"/v1/webhooks/(\w+)", block)}
     secret = f"whsec_{key}" if name == "standard" else SECRET
     await make(store, name, "one", webhook={"secret": secret})
-    script = "".join(line[2:] if line.startswith("$ ") else line if line.startswith("  ") else "echo\n" for line in block.splitlines(True))
+    script = "".join(
+        line[2:] if line.startswith("$ ") else line if line.startswith("  ") else "echo\n"
+        for line in block.splitlines(True)
+    )
     environ = {"PATH": "/usr/bin:/bin:/usr/local/bin", "SECRET": SECRET, "ENCODED": secret, "no_proxy": "*"}
     script = script.replace("localhost:8080", served.removeprefix("http://"))
     command = ["bash", "-euo", "pipefail", "-c", script]
@@ -251,7 +284,9 @@ async def test_what_the_page_shows_is_so(served: str, definitions: None, store: 
 
 
 def test_every_dialect_has_an_example() -> None:
-    assert {"deploy", "github", "stripe", "slack", "standard"} == {*re.findall(r"/v1/webhooks/(\w+)", "".join(examples()))}
+    assert {"deploy", "github", "stripe", "slack", "standard"} == {
+        *re.findall(r"/v1/webhooks/(\w+)", "".join(examples()))
+    }
 
 
 async def _only(store: Store, hook: str) -> str:

@@ -57,10 +57,16 @@ def signed(secret: str, body: bytes = BODY, header: str = "X-Signature-256", **m
 def by_standard(key: bytes, message_id: str = "msg_1", body: bytes = BODY, at: float | None = None) -> dict[str, str]:
     timestamp = str(int(time.time() if at is None else at))
     digest = hmac.digest(key, f"{message_id}.{timestamp}.".encode() + body, "sha256")
-    return {"webhook-id": message_id, "webhook-timestamp": timestamp, "webhook-signature": "v1," + base64.b64encode(digest).decode()}
+    return {
+        "webhook-id": message_id,
+        "webhook-timestamp": timestamp,
+        "webhook-signature": "v1," + base64.b64encode(digest).decode(),
+    }
 
 
-async def send(http: ASGIConductor, name: str, headers: Headers | Callable[[], Headers], body: bytes = BODY) -> tuple[int, str]:
+async def send(
+    http: ASGIConductor, name: str, headers: Headers | Callable[[], Headers], body: bytes = BODY
+) -> tuple[int, str]:
     made = headers() if callable(headers) else headers
     answer = await http.simulate_post(f"/v1/webhooks/{name}", body=body, headers=dict(made))
     return answer.status_code, answer.text
@@ -119,7 +125,9 @@ async def test_without_any_secret_every_signature_is_wrong(http: ASGIConductor) 
 
 
 @pytest.mark.parametrize("name", ["unknown", "off", "a b", "..", "*", ">", "x" * 200, "nightly"])
-async def test_an_unknown_or_disabled_webhook_is_404_signed_or_not(guarded: ASGIConductor, store: Store, name: str) -> None:
+async def test_an_unknown_or_disabled_webhook_is_404_signed_or_not(
+    guarded: ASGIConductor, store: Store, name: str
+) -> None:
     await triggers.put(store, {"name": "nightly", "workflow": "one", "cron": {"expression": "0 0 1 1 *"}})
     for headers in ({}, signed("mine"), signed("everybodys")):
         assert 404 == (await send(guarded, name, headers))[0]
@@ -138,14 +146,18 @@ async def test_a_body_may_have_one_mebibyte_and_not_more(guarded: ASGIConductor,
 
 
 @pytest.mark.parametrize("body", [b"", b"{", b"a=1", b"[" * 300 + b"]" * 300])
-async def test_what_is_not_json_is_400_for_who_has_signed_it_and_401_for_others(guarded: ASGIConductor, store: Store, body: bytes) -> None:
+async def test_what_is_not_json_is_400_for_who_has_signed_it_and_401_for_others(
+    guarded: ASGIConductor, store: Store, body: bytes
+) -> None:
     before = await store.events.last_seq()
     assert 400 == (await send(guarded, "own", signed("mine", body), body))[0]
     assert 401 == (await send(guarded, "own", {}, body))[0]
     assert before == await store.events.last_seq()
 
 
-async def test_an_input_that_the_workflow_does_not_take_is_400_and_nothing_is_stored(guarded: ASGIConductor, store: Store) -> None:
+async def test_an_input_that_the_workflow_does_not_take_is_400_and_nothing_is_stored(
+    guarded: ASGIConductor, store: Store
+) -> None:
     body = b'{"n": "x"}'
     before = await store.events.last_seq()
     status, text = await send(guarded, "own", signed("mine", body), body)
@@ -184,7 +196,9 @@ async def test_a_redelivered_webhook_is_one_event_and_one_run(
     assert [BODY.decode()] * 2 == await inputs(store, workflow)
 
 
-async def test_a_broker_that_is_away_is_503(guarded: ASGIConductor, monkeypatch: pytest.MonkeyPatch, store: Store) -> None:
+async def test_a_broker_that_is_away_is_503(
+    guarded: ASGIConductor, monkeypatch: pytest.MonkeyPatch, store: Store
+) -> None:
     monkeypatch.setattr("penstock.broker.streams.events.PUBLISH_DEADLINE_S", 0.05)
     await store.broker.api(f"STREAM.DELETE.{names.EVENTS}")
     assert 503 == (await send(guarded, "own", signed("mine")))[0]

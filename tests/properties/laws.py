@@ -25,7 +25,17 @@ from penstock.engine.run.events import (
     WorkflowCompleted,
     WorkflowFailed,
 )
-from penstock.engine.run.state import RUN_MOVES, STEP_DONE, STEP_ENDED, STEP_MOVES, STEP_OUT, Run, RunStatus, StepState, StepStatus
+from penstock.engine.run.state import (
+    RUN_MOVES,
+    STEP_DONE,
+    STEP_ENDED,
+    STEP_MOVES,
+    STEP_OUT,
+    Run,
+    RunStatus,
+    StepState,
+    StepStatus,
+)
 from penstock.engine.run.timers import live_timers
 from penstock.engine.run.workflow import StepPlan, Workflow, compile_workflow
 
@@ -52,7 +62,8 @@ KINDS = st.sampled_from(["normal", "normal", "agent_loop", "normal", "approval"]
 
 @st.composite
 def definitions(draw: st.DrawFn) -> dict[str, object]:
-    """Up to seven steps in any acyclic shape, several roots and ends included; few task types, so that steps share them."""
+    """Up to seven steps in any acyclic shape, several roots and ends included; few task types, so that steps share
+    them."""
     steps: list[dict[str, object]] = []
     for number in range(draw(st.integers(1, STEPS_MAX))):
         before = [str(step["id"]) for step in steps]
@@ -102,8 +113,12 @@ def lawful(workflow: Workflow, before: Run | None, record: Record) -> tuple[Run 
 
 def executions(commands: list[Command]) -> list[Execution]:
     """What was ordered to be executed: step, iteration, attempt, and by whom if it says that."""
-    tasks = [(task.step_id, task.iteration, task.attempt, task.worker) for task in commands if isinstance(task, DispatchTask)]
-    return tasks + [(asked.step_id, 0, asked.attempt, PERSON) for asked in commands if isinstance(asked, RequestApproval)]
+    tasks = [
+        (task.step_id, task.iteration, task.attempt, task.worker) for task in commands if isinstance(task, DispatchTask)
+    ]
+    return tasks + [
+        (asked.step_id, 0, asked.attempt, PERSON) for asked in commands if isinstance(asked, RequestApproval)
+    ]
 
 
 def ends(commands: list[Command]) -> list[int]:
@@ -175,7 +190,12 @@ def _check_step(old: StepState, step: StepState, plan: StepPlan) -> None:
 def _check_pause(before: Run | None, run: Run | None, record: Record) -> None:
     """From the word of a pause by who has the task, no time counts until it is begun again; then what was left."""
     event = record.event
-    if before is None or run is None or before.status is not RunStatus.RUNNING or not isinstance(event, StepPaused | StepStarted):
+    if (
+        before is None
+        or run is None
+        or before.status is not RunStatus.RUNNING
+        or not isinstance(event, StepPaused | StepStarted)
+    ):
         return
     old, new = before.steps.get(event.step_id), run.steps.get(event.step_id)
     if old is None or new is None or (event.attempt_number, event.iteration or 0) != (old.attempts, old.iteration):
@@ -184,7 +204,9 @@ def _check_pause(before: Run | None, run: Run | None, record: Record) -> None:
     if isinstance(event, StepPaused) and has_it and old.due is not None and old.status is StepStatus.RUNNING:
         assert (new.due, new.left) == (None, max(old.due - record.at, 0)), "a pause does not use up the step's timeout"
     if isinstance(event, StepStarted) and old.left is not None and event.delivery > old.delivery > 0:
-        assert (new.due, new.left) == (record.at + old.left, None), "after a pause the step has what was left of its timeout"
+        assert (new.due, new.left) == (record.at + old.left, None), (
+            "after a pause the step has what was left of its timeout"
+        )
 
 
 def _check_number(before: Run | None, record: Record) -> None:
@@ -200,14 +222,18 @@ def _check_number(before: Run | None, record: Record) -> None:
 
 def _check_commands(workflow: Workflow, run: Run, commands: list[Command]) -> None:
     unwanted = [command for command in commands if not still_due(run, command)]
-    assert all(isinstance(command, SetTimer) and run.error is not None for command in unwanted), "what is ordered now is wanted now"
+    assert all(isinstance(command, SetTimer) and run.error is not None for command in unwanted), (
+        "what is ordered now is wanted now"
+    )
     for command in commands:
         if not isinstance(command, DispatchTask | RequestApproval):
             continue
         plan = workflow.steps[command.step_id]
         assert (run.status, run.error) == (RunStatus.RUNNING, None), "a run that fails or has ended begins nothing"
         assert all(run.steps[needed].status in STEP_DONE for needed in plan.depends_on)
-        assert isinstance(command, RequestApproval) is (plan.approval is not None), "people decide approvals, workers all else"
+        assert isinstance(command, RequestApproval) is (plan.approval is not None), (
+            "people decide approvals, workers all else"
+        )
         assert isinstance(command, RequestApproval) or command.worker in (None, run.bound)
 
 

@@ -1,9 +1,12 @@
-"""Recorded histories: a definition, the records of a run's log, and the snapshot that they folded to when they were recorded.
+"""Recorded histories: a definition, the records of a run's log, and the snapshot that they folded to when they were
+recorded.
 
 They stand in a folder for each version; that of the version which setup.cfg names takes new ones until it is released.
 
-    python -m tests.properties.recorded FILE…             adds the snapshot to files that have none yet, and changes none that is there
-    python -m tests.properties.recorded --release VERSION  completes a version's folder, and seals it: nothing in it changes any more
+    python -m tests.properties.recorded FILE…             adds the snapshot to files that have none yet, and changes
+    none that is there
+    python -m tests.properties.recorded --release VERSION  completes a version's folder, and seals it: nothing in it
+    changes any more
 """
 
 from __future__ import annotations
@@ -63,7 +66,11 @@ def read(path: Path) -> History:
 def folded(history: History, first: int | None = None) -> Run | None:
     """The state after the first so many records (None: all)."""
     workflow = compile_workflow(parse(history.definition), "golden")
-    return fold(workflow, None, (Record(stored.seq, stored.at, decode(bytes(stored.event))) for stored in history.records[:first]))
+    return fold(
+        workflow,
+        None,
+        (Record(stored.seq, stored.at, decode(bytes(stored.event))) for stored in history.records[:first]),
+    )
 
 
 def snapshot(history: History) -> dict[str, object]:
@@ -74,7 +81,8 @@ def snapshot(history: History) -> dict[str, object]:
 
 
 def record(path: Path) -> bool:
-    """Add the snapshot to a file without one; False if it has one. Raises Sealed in the folder of a released version."""
+    """Add the snapshot to a file without one; False if it has one. Raises Sealed in the folder of a released
+    version."""
     if (path.parent / SEAL).exists():
         raise Sealed(f"version {path.parent.name} is released: record it in the folder of the next one")
     history = read(path)
@@ -85,7 +93,8 @@ def record(path: Path) -> bool:
 
 
 def release(version: str, folder: Path = FOLDER) -> None:
-    """Have the version's folder hold each history that the one before it has, with the snapshot that this code writes, and seal it.
+    """Have the version's folder hold each history that the one before it has, with the snapshot that this code writes,
+    and seal it.
 
     Raises Sealed when that was done before.
     """
@@ -116,7 +125,9 @@ def written(history: History) -> bytes:
     """As it stands in the file: one record to a line."""
     parts = [f'"about":{_line(history.about)}', f'"definition":{_line(history.definition)}']
     records = ",\n".join(f" {_line(stored)}" for stored in history.records)
-    return ("{" + ",\n".join([*parts, f'"records":[\n{records}\n]', f'"snapshot":{_line(history.snapshot)}']) + "}\n").encode()
+    return (
+        "{" + ",\n".join([*parts, f'"records":[\n{records}\n]', f'"snapshot":{_line(history.snapshot)}']) + "}\n"
+    ).encode()
 
 
 def _again(history: History) -> History:

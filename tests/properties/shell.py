@@ -1,4 +1,5 @@
-"""The shell as the properties need it: it takes events in order, performs what is ordered sooner or later, crashes, and comes back."""
+"""The shell as the properties need it: it takes events in order, performs what is ordered sooner or later, crashes, and
+comes back."""
 
 from __future__ import annotations
 
@@ -15,7 +16,8 @@ from tests.properties.world import RUN_ID, Broker, id_of, some
 
 
 class Shell:
-    """Owns one run, its log, and the orders that are not performed yet: none are held up while it `performs` and they `land`."""
+    """Owns one run, its log, and the orders that are not performed yet: none are held up while it `performs` and they
+    `land`."""
 
     workflow: Workflow
 
@@ -108,7 +110,9 @@ class Shell:
         ref = TimerRef(timer=timer.timer, step_id=timer.step_id, attempt=timer.attempt)
         before, waited = self.run, live_timers(self.known())
         self.append(TimerFired(run_id=RUN_ID, timestamp=rfc3339(timer.due), payload=ref))
-        assert self.run is before or all(one.due <= self.broker.now for one in waited if one.timer == timer.timer), "it came too early"
+        assert self.run is before or all(one.due <= self.broker.now for one in waited if one.timer == timer.timer), (
+            "it came too early"
+        )
         self.settle()
 
     def save(self) -> None:

@@ -1,8 +1,9 @@
-"""A world around `advance`: queues, timers, workers and people of every character, crashes. The laws hold in it, and every run ends.
+"""A world around `advance`: queues, timers, workers and people of every character, crashes. The laws hold in it, and
+every run ends.
 
-The machine plays all that is not pure. What the engine orders is performed at once or, while the shell stalls, waits in `orders`; its
-own events may be on their way for long. A crash forgets what waits, and takes the run up again from its snapshot and log.
-PROPERTY_EXAMPLES=5000 looks longer, and each time elsewhere.
+The machine plays all that is not pure. What the engine orders is performed at once or, while the shell stalls, waits in
+`orders`; its own events may be on their way for long. A crash forgets what waits, and takes the run up again from its
+snapshot and log. PROPERTY_EXAMPLES=5000 looks longer, and each time elsewhere.
 """
 
 from __future__ import annotations
@@ -43,7 +44,9 @@ RECORDS_MAX = 2000
 LIVES_MAX = 2  # in a fair world
 
 PICK = st.integers(0, 99)
-ANSWERS = st.sampled_from([*OUTPUTS * 2, *["started"] * 4, *["paused"] * 2, *["continue"] * 4, *FAILURES, "retriable", TOO_MUCH])
+ANSWERS = st.sampled_from(
+    [*OUTPUTS * 2, *["started"] * 4, *["paused"] * 2, *["continue"] * 4, *FAILURES, "retriable", TOO_MUCH]
+)
 WEIGHTS = {
     "work": 22,
     "work in vain": 8,
@@ -143,9 +146,9 @@ class World(Shell, RuleBasedStateMachine):
         self.say(said(task, answer, numbered, self.broker.now, f"w{pick % 2}", self.broker.delivery(task)))
 
     def must_be_numbered(self, task: DispatchTask, answer: str) -> bool:
-        """Two words say nothing without their numbers, and a worker that leaves them out pays for it. A late start is taken for
-        that of a task which may not have been sent yet: a crash would then not send it any more. And who asks a step that is no
-        loop for another iteration is not heard before it has started."""
+        """Two words say nothing without their numbers, and a worker that leaves them out pays for it. A late start is
+        taken for that of a task which may not have been sent yet: a crash would then not send it any more. And who asks
+        a step that is no loop for another iteration is not heard before it has started."""
         step = self.known().steps[task.step_id]
         late = (task.iteration, task.attempt) != (step.iteration, step.attempts)
         return (answer == "started" and late) or (answer == "continue" and task.step_type != "agent_loop")
@@ -155,7 +158,8 @@ class World(Shell, RuleBasedStateMachine):
         return [record.event for record in self.log if isinstance(record.event, ApprovalRequested)]
 
     def decide(self, request: ApprovalRequested, *, granted: bool) -> None:
-        """As the front end does: a valid token's decision is appended where the step was seen undecided, so it counts, and once."""
+        """As the front end does: a valid token's decision is appended where the step was seen undecided, so it counts,
+        and once."""
         token = request.payload.token
         if not self.is_valid(self.known().steps[request.step_id], token):
             return
@@ -180,8 +184,9 @@ class World(Shell, RuleBasedStateMachine):
             assert all(seq > letters for seq in self.broker.letters)
 
     def repeat(self, at: int) -> None:
-        """Any event that once changed the run, repeated anywhere, changes nothing. Without its attempt's number an answer cannot
-        be known as a repeat, and the resumption of a run is appended where it was seen failed, so that it has no repeats."""
+        """Any event that once changed the run, repeated anywhere, changes nothing. Without its attempt's number an
+        answer cannot be known as a repeat, and the resumption of a run is appended where it was seen failed, so that it
+        has no repeats."""
         event, before = self.log[at].event, self.run
         applied = self.states[at] is not (self.states[at - 1] if at else None)
         if not is_numbered(event) or isinstance(event, WorkflowResumed) or not applied:
@@ -200,7 +205,8 @@ class World(Shell, RuleBasedStateMachine):
 
     @invariant()
     def nothing_is_lost(self) -> None:
-        """Once all orders are performed, the world holds every timer, task, question and skip that the run waits for."""
+        """Once all orders are performed, the world holds every timer, task, question and skip that the run waits
+        for."""
         run = self.run
         if run is None or run.status is not RunStatus.RUNNING or self.orders or self.ends_soon():
             return
@@ -210,7 +216,9 @@ class World(Shell, RuleBasedStateMachine):
             if step.status in STEP_OUT and not waits:
                 assert self.is_out(step_id, step)
             if step.status is StepStatus.PENDING and is_ready(run, self.workflow.steps[step_id]):
-                assert any(isinstance(event, StepSkipped) and event.step_id == step_id for event in self.broker.in_flight)
+                assert any(
+                    isinstance(event, StepSkipped) and event.step_id == step_id for event in self.broker.in_flight
+                )
 
     def ends_soon(self) -> bool:
         """This life's end is ordered, or on its way without an order."""
@@ -261,7 +269,9 @@ class World(Shell, RuleBasedStateMachine):
             task = broker.tasks[0]
             self.work(task, "continue" if self.endless and task.step_type == "agent_loop" else OUTPUTS[0], True, 0)
             broker.now += 3
-        elif valid := [event for event in self.asked() if self.is_valid(self.known().steps[event.step_id], event.payload.token)]:
+        elif valid := [
+            event for event in self.asked() if self.is_valid(self.known().steps[event.step_id], event.payload.token)
+        ]:
             self.decide(valid[0], granted=True)
         elif broker.timers:
             self.fire(self.first_timer())

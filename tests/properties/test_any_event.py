@@ -79,11 +79,19 @@ EVENTS: st.SearchStrategy[Event] = st.one_of(
     st.builds(StepCompleted, step_id=STEP_IDS, payload=OUTPUTS, **REST),
     st.builds(StepFailed, payload=st.builds(Failure, failure_type=WORDS, retry_after_ms=st.integers()), **STEP),
     st.builds(StepSkipped, **STEP),
-    st.builds(TimerFired, payload=st.builds(TimerRef, timer=TIMERS, step_id=st.none() | STEP_IDS, attempt=NUMBERS), **REST),
-    st.builds(WorkflowCompleted, payload=st.builds(Completed, resumes=LIVES), **REST) | st.builds(WorkflowResumed, **REST),
+    st.builds(
+        TimerFired, payload=st.builds(TimerRef, timer=TIMERS, step_id=st.none() | STEP_IDS, attempt=NUMBERS), **REST
+    ),
+    st.builds(WorkflowCompleted, payload=st.builds(Completed, resumes=LIVES), **REST)
+    | st.builds(WorkflowResumed, **REST),
     st.builds(WorkflowFailed, payload=st.builds(RunFailure, resumes=LIVES), **REST),
-    st.builds(StepContinue, payload=OUTPUTS, **STEP) | st.builds(StepContinue, step_id=STEP_IDS, payload=OUTPUTS, **REST),
-    st.builds(ApprovalRequested, payload=st.builds(ApprovalRequest, token=st.sampled_from(["t", ""]), expires_at=st.just("x")), **STEP),
+    st.builds(StepContinue, payload=OUTPUTS, **STEP)
+    | st.builds(StepContinue, step_id=STEP_IDS, payload=OUTPUTS, **REST),
+    st.builds(
+        ApprovalRequested,
+        payload=st.builds(ApprovalRequest, token=st.sampled_from(["t", ""]), expires_at=st.just("x")),
+        **STEP,
+    ),
     st.builds(ApprovalGranted, payload=st.builds(Decision, comment=st.none() | st.text(max_size=3)), **STEP),
     st.builds(ApprovalRejected, **STEP) | st.builds(ApprovalExpired, **STEP),
     st.builds(WorkflowResumed, payload=st.builds(Resumed, letters=st.sampled_from([0, 1, 7, -1])), **REST)
@@ -95,7 +103,13 @@ START = WorkflowStarted(run_id="r", payload=Started(workflow="w", version="1", d
 
 
 @settings(max_examples=EXAMPLES or 200, derandomize=not EXAMPLES, deadline=None)
-@given(definition=definitions(), before=FEW, events=st.lists(EVENTS, min_size=30, max_size=60), end=st.lists(ENDS, max_size=1), tail=FEW)
+@given(
+    definition=definitions(),
+    before=FEW,
+    events=st.lists(EVENTS, min_size=30, max_size=60),
+    end=st.lists(ENDS, max_size=1),
+    tail=FEW,
+)
 def test_no_event_breaks_the_laws(
     definition: dict[str, object], before: list[Event], events: list[Event], end: list[Event], tail: list[Event]
 ) -> None:

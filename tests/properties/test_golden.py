@@ -1,9 +1,10 @@
 """Recorded histories must for ever fold to the state that they were recorded with: old logs are read by new engines.
 
-To record a new one: write `golden/<version in setup.cfg>/<name>.json` with `about`, `definition` and `records` (the events of a run's
-history as they are on the wire, each with its sequence and the time of its storing); then `python -m tests.properties.recorded <file>`
-adds the snapshot. Read it before it is committed. A file whose test fails is not recorded again: the engine is put right. With a
-release, `python -m tests.properties.recorded --release <version>` seals its folder.
+To record a new one: write `golden/<version in setup.cfg>/<name>.json` with `about`, `definition` and `records` (the
+events of a run's history as they are on the wire, each with its sequence and the time of its storing); then `python -m
+tests.properties.recorded <file>` adds the snapshot. Read it before it is committed. A file whose test fails is not
+recorded again: the engine is put right. With a release, `python -m tests.properties.recorded --release <version>` seals
+its folder.
 """
 
 from __future__ import annotations
@@ -41,7 +42,9 @@ from tests.properties.recorded import (
 ROOT = Path(__file__).parents[2]
 FILES = histories()
 golden = pytest.mark.parametrize("path", FILES, ids=lambda path: f"{path.parent.name}-{path.stem}")
-versions = pytest.mark.parametrize("folder", sorted(path for path in FOLDER.iterdir() if path.is_dir()), ids=lambda folder: folder.name)
+versions = pytest.mark.parametrize(
+    "folder", sorted(path for path in FOLDER.iterdir() if path.is_dir()), ids=lambda folder: folder.name
+)
 
 # What is stored besides histories and snapshots, or handed from one process to another of perhaps another version.
 KINDS: Mapping[str, type[msgspec.Struct]] = {

@@ -33,14 +33,21 @@ EXAMPLES = int(os.environ.get("PROPERTY_EXAMPLES", "0"))
 WORKFLOW = workflow(step("a"), step("b", "a"))
 
 STARTED = WorkflowStarted(run_id=RUN_ID, payload=Started(workflow="w", version="1", digest=DIGEST))
-SCHEDULED = WorkflowScheduled(run_id=RUN_ID, payload=Scheduled(workflow="w", version="1", digest=DIGEST, run_at="2030-01-01T00:00:00Z"))
-COMPLETED, CANCELLED, RESUMED = WorkflowCompleted(run_id=RUN_ID), WorkflowCancelled(run_id=RUN_ID), WorkflowResumed(run_id=RUN_ID)
+SCHEDULED = WorkflowScheduled(
+    run_id=RUN_ID, payload=Scheduled(workflow="w", version="1", digest=DIGEST, run_at="2030-01-01T00:00:00Z")
+)
+COMPLETED, CANCELLED, RESUMED = (
+    WorkflowCompleted(run_id=RUN_ID),
+    WorkflowCancelled(run_id=RUN_ID),
+    WorkflowResumed(run_id=RUN_ID),
+)
 DONE = [StepCompleted(run_id=RUN_ID, step_id=step_id) for step_id in "ab"]
 REFUSED = StepFailed(run_id=RUN_ID, step_id="a", payload=Failure(error="x", failure_type="non_retriable"))
 FAILED = [WorkflowFailed(run_id=RUN_ID, payload=RunFailure(error="x", resumes=resumes)) for resumes in range(3)]
 
 LOG = [STARTED, SCHEDULED, COMPLETED, CANCELLED, RESUMED, *DONE, *FAILED, REFUSED]
-# What is appended next: an event by anybody, or (a number) one of the ends that the owner has ordered so far: in time, late, or again.
+# What is appended next: an event by anybody, or (a number) one of the ends that the owner has ordered so far: in time,
+# late, or again.
 EVENTS = st.lists(st.sampled_from(LOG) | st.integers(0, 3), max_size=14)
 
 

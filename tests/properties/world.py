@@ -53,8 +53,8 @@ def some(things: list[T], pick: int) -> T:
 class Broker:
     """It knows a message by its id for a while and drops repeats, which may be the death of a run that counts on them.
 
-    `tasks` are out and unanswered, `held` were answered or withdrawn but some worker may still think of them; `ghosts` are timers
-    that may fire though they were withdrawn.
+    `tasks` are out and unanswered, `held` were answered or withdrawn but some worker may still think of them; `ghosts`
+    are timers that may fire though they were withdrawn.
     """
 
     def __init__(self) -> None:
@@ -90,7 +90,9 @@ class Broker:
                 self._withdraw(command)
             case WithdrawSticky():
                 wanted = (command.step_id, command.iteration, command.attempt, command.worker)
-                for task in [task for task in self.tasks if (task.step_id, task.iteration, task.attempt, task.worker) == wanted]:
+                for task in [
+                    task for task in self.tasks if (task.step_id, task.iteration, task.attempt, task.worker) == wanted
+                ]:
                     self.put_away(task)
             case SetTimer():
                 self.timers[command.timer] = command
@@ -101,7 +103,11 @@ class Broker:
                 self.last_letter += 1
                 self.letters[self.last_letter] = command
             case RemoveLetters():
-                gone = [seq for seq, letter in self.letters.items() if letter.step_id == command.step_id and seq <= command.up_to_seq]
+                gone = [
+                    seq
+                    for seq, letter in self.letters.items()
+                    if letter.step_id == command.step_id and seq <= command.up_to_seq
+                ]
                 for seq in gone:
                     del self.letters[seq]
             case BindWorker():
@@ -143,7 +149,11 @@ class Broker:
         self.tokens += 1
         request = ApprovalRequest(token=f"token-{self.tokens}", expires_at=rfc3339(command.expires))
         return ApprovalRequested(
-            run_id=RUN_ID, step_id=command.step_id, timestamp=rfc3339(self.now), attempt_number=command.attempt, payload=request
+            run_id=RUN_ID,
+            step_id=command.step_id,
+            timestamp=rfc3339(self.now),
+            attempt_number=command.attempt,
+            payload=request,
         )
 
 

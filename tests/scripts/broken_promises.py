@@ -28,7 +28,12 @@ def told(*events: Seen) -> list[Seen]:
 
 
 def event(
-    kind: str, step_id: str | None = None, payload: Any = None, attempt: int | None = None, iteration: int | None = None, at: float = 0
+    kind: str,
+    step_id: str | None = None,
+    payload: Any = None,
+    attempt: int | None = None,
+    iteration: int | None = None,
+    at: float = 0,
 ) -> Seen:
     return Seen(0, at, kind, step_id, attempt or (1 if step_id else None), iteration, payload)
 
@@ -58,7 +63,8 @@ BRIEFLY = (started(key="k"), *step("a", 7), COMPLETED)
 
 
 def evidence(workflow: str, *events: Seen, ledger: Ledger | None = None, **more: Any) -> Evidence:
-    """What one run leaves behind that a keyed start has begun, with snapshot and answers that agree with its history."""
+    """What one run leaves behind that a keyed start has begun, with snapshot and answers that agree with its
+    history."""
     history = History(WORKFLOWS[workflow], told(*events))
     given = ledger or Ledger(starts={"k": Start(workflow, [RUN])})
     around = {"snapshots": {RUN: b"state"}, "folds": {RUN: b"state"}, "told": {"snapshot": {RUN: history.told}}}
@@ -105,7 +111,9 @@ def webhook_twice() -> Evidence:
 
 def missed_tick() -> Evidence:
     second = int(BEGIN)
-    return evidence(BRIEF, ticked("1970-01-12T13:46:40Z"), *step("a"), COMPLETED, ledger=Ledger(ticks=Ticks(second, second + 1)))
+    return evidence(
+        BRIEF, ticked("1970-01-12T13:46:40Z"), *step("a"), COMPLETED, ledger=Ledger(ticks=Ticks(second, second + 1))
+    )
 
 
 def tick_twice() -> Evidence:
@@ -119,7 +127,9 @@ def too_early() -> Evidence:
 
 
 def unscheduled_and_started() -> Evidence:
-    return evidence(BRIEF, event("workflow.scheduled", payload={"input": {"key": "k"}}), *BRIEFLY, ledger=keyed(unscheduled={RUN}))
+    return evidence(
+        BRIEF, event("workflow.scheduled", payload={"input": {"key": "k"}}), *BRIEFLY, ledger=keyed(unscheduled={RUN})
+    )
 
 
 def nobodys_run() -> Evidence:
@@ -127,10 +137,23 @@ def nobodys_run() -> Evidence:
 
 
 def lost_signal() -> Evidence:
-    return evidence(SIGNALLED, started(key="k"), *step("wait", "other"), *step("after"), COMPLETED, ledger=keyed(signals={RUN: "sent"}))
+    return evidence(
+        SIGNALLED,
+        started(key="k"),
+        *step("wait", "other"),
+        *step("after"),
+        COMPLETED,
+        ledger=keyed(signals={RUN: "sent"}),
+    )
 
 
-CONSENTED = (started(key="k"), *step("a"), event("approval.requested", "consent"), event("approval.granted", "consent", {}), *step("after"))
+CONSENTED = (
+    started(key="k"),
+    *step("a"),
+    event("approval.requested", "consent"),
+    event("approval.granted", "consent", {}),
+    *step("after"),
+)
 
 
 def two_deciders() -> Evidence:
@@ -205,7 +228,15 @@ def too_many_attempts() -> Evidence:
 
 def before_its_retry() -> Evidence:
     """Its second attempt begins while it still has to wait."""
-    return evidence(BRIEF, started(key="k"), failure(1), *step("a", attempt=2), timer("retry.a", 2, 0), *step("a", attempt=2), COMPLETED)
+    return evidence(
+        BRIEF,
+        started(key="k"),
+        failure(1),
+        *step("a", attempt=2),
+        timer("retry.a", 2, 0),
+        *step("a", attempt=2),
+        COMPLETED,
+    )
 
 
 def failure(attempt: int) -> Seen:
@@ -227,7 +258,11 @@ def early_timer() -> Evidence:
 def failed_for_no_reason() -> Evidence:
     failed = event("workflow.failed", payload={"error": "internal error"})
     return evidence(
-        BRIEF, started(key="k"), event("step.failed", "a", {"failure_type": "non_retriable"}), failed, letters=frozenset({(RUN, "a")})
+        BRIEF,
+        started(key="k"),
+        event("step.failed", "a", {"failure_type": "non_retriable"}),
+        failed,
+        letters=frozenset({(RUN, "a")}),
     )
 
 

@@ -23,7 +23,11 @@ PROGRAM_S_MAX = 250
 
 def call(script: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, str(SCRIPTS / script), *arguments], capture_output=True, text=True, timeout=PROGRAM_S_MAX, check=False
+        [sys.executable, str(SCRIPTS / script), *arguments],
+        capture_output=True,
+        text=True,
+        timeout=PROGRAM_S_MAX,
+        check=False,
     )
 
 

@@ -45,7 +45,9 @@ def test_a_minute_of_chaos_breaks_no_promise(tmp_path: Path) -> None:
 
 async def test_an_interrupted_storm_leaves_no_process_behind(tmp_path: Path) -> None:
     kept = tmp_path / "storm"
-    storm = await asyncio.create_subprocess_exec(*CHAOS, "--every", "1", "--keep", str(kept), stdout=DEVNULL, stderr=PIPE)
+    storm = await asyncio.create_subprocess_exec(
+        *CHAOS, "--every", "1", "--keep", str(kept), stdout=DEVNULL, stderr=PIPE
+    )
     try:
         await until_true(lambda: b'"ready"' in _log(kept) and len(_processes_about(kept)) > 1, STOP_S_MAX)
         storm.send_signal(signal.SIGINT)
@@ -80,7 +82,11 @@ def test_a_minute_has_every_kind_of_fault_but_the_one_that_lasts_longer() -> Non
 
 def test_a_plan_is_printed_and_nothing_is_done() -> None:
     done = subprocess.run(
-        [*CHAOS, "--plan", "--seed", "3", "--seconds", "30"], capture_output=True, text=True, timeout=STOP_S_MAX, check=True
+        [*CHAOS, "--plan", "--seed", "3", "--seconds", "30"],
+        capture_output=True,
+        text=True,
+        timeout=STOP_S_MAX,
+        check=True,
     )
     assert [str(fault) for fault in plan(3, 30, 2.4)] == done.stdout.splitlines()[1:]
 

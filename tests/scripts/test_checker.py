@@ -54,15 +54,23 @@ GOOD: Mapping[str, Evidence] = {
     "a brief run": evidence(BRIEF, *BRIEFLY, executions=[executed("a", {"key": "k"})]),
     "a doomed run": evidence(DOOMED, *doomed(), letters=frozenset({(RUN, "doom")})),
     "a decision": evidence(
-        CONSENT, *CONSENTED, COMPLETED, ledger=keyed(verdicts={RUN: [Verdict("approve", 200, False), Verdict("reject", 409, False)]})
+        CONSENT,
+        *CONSENTED,
+        COMPLETED,
+        ledger=keyed(verdicts={RUN: [Verdict("approve", 200, False), Verdict("reject", 409, False)]}),
     ),
     "a decision whose answer got lost": evidence(
         CONSENT, *CONSENTED, COMPLETED, ledger=keyed(verdicts={RUN: [Verdict("approve", 409, True)]})
     ),
-    "a cancellation before the end": evidence(BRIEF, started(key="k"), CANCELLED, *step("a"), COMPLETED, ledger=keyed(cancelled={RUN})),
+    "a cancellation before the end": evidence(
+        BRIEF, started(key="k"), CANCELLED, *step("a"), COMPLETED, ledger=keyed(cancelled={RUN})
+    ),
     "a webhook": evidence(
         BRIEF,
-        event("workflow.started", payload={"input": {"delivery": "d"}, "trigger": {"name": HOOK, "kind": "webhook", "at": ""}}),
+        event(
+            "workflow.started",
+            payload={"input": {"delivery": "d"}, "trigger": {"name": HOOK, "kind": "webhook", "at": ""}},
+        ),
         *step("a"),
         COMPLETED,
         ledger=Ledger(deliveries={"d": True}),
@@ -70,7 +78,9 @@ GOOD: Mapping[str, Evidence] = {
 }
 
 
-RECORDED = [path for path in histories() if b'"skip_if"' not in path.read_bytes()]  # the account knows the storm's own conditions only
+RECORDED = [
+    path for path in histories() if b'"skip_if"' not in path.read_bytes()
+]  # the account knows the storm's own conditions only
 
 
 @pytest.mark.parametrize("path", RECORDED, ids=lambda path: path.stem)
@@ -99,24 +109,45 @@ def test_the_first_of_two_results_counts() -> None:
 
 def test_a_result_of_an_attempt_that_failed_before_is_late() -> None:
     again = (timer("retry.a", 2, 0), *step("a", "again", 2))
-    found = account(BRIEF, started(), event("step.started", "a"), failure(1), event("step.completed", "a", "late"), *again, COMPLETED)
+    found = account(
+        BRIEF,
+        started(),
+        event("step.started", "a"),
+        failure(1),
+        event("step.completed", "a", "late"),
+        *again,
+        COMPLETED,
+    )
     assert ("completed", "again", 2) == (found.status, found.steps["a"].output, found.steps["a"].attempt)
 
 
 def test_a_resumed_run_goes_on_with_the_next_attempt() -> None:
-    found = account(DOOMED, *doomed(), event("workflow.resumed"), *step("doom", 1, attempt=2), *step("after"), COMPLETED)
+    found = account(
+        DOOMED, *doomed(), event("workflow.resumed"), *step("doom", 1, attempt=2), *step("after"), COMPLETED
+    )
     assert ("completed", 2, 1) == (found.status, found.steps["doom"].attempt, found.resumes)
 
 
 def test_a_loop_is_given_what_it_handed_on() -> None:
     again = event("step.continue", "loop", "handed on")
     last = event("step.completed", "loop", "done", 1, 1)
-    found = account(AGENT, started(), event("step.started", "loop"), again, timer("retry.loop~1", 1, 0), last, *step("after"), COMPLETED)
+    found = account(
+        AGENT,
+        started(),
+        event("step.started", "loop"),
+        again,
+        timer("retry.loop~1", 1, 0),
+        last,
+        *step("after"),
+        COMPLETED,
+    )
     assert ("completed", {1: "handed on"}) == (found.status, found.steps["loop"].inputs)
 
 
 def test_a_step_whose_condition_holds_is_skipped_and_the_rest_goes_on() -> None:
-    found = account(DIAMOND, started(), *step("a", {"even": True}), event("step.skipped", "c"), *step("b"), *step("d"), COMPLETED)
+    found = account(
+        DIAMOND, started(), *step("a", {"even": True}), event("step.skipped", "c"), *step("b"), *step("d"), COMPLETED
+    )
     assert ("completed", "skipped") == (found.status, found.steps["c"].status)
 
 

@@ -1,4 +1,5 @@
-"""Dependencies are known: what is needed to run is listed, and an audit that could not look does not say that all is well."""
+"""Dependencies are known: what is needed to run is listed, and an audit that could not look does not say that all is
+well."""
 
 from __future__ import annotations
 
@@ -42,7 +43,11 @@ def test_a_newer_version_is_fine_and_an_older_or_unknown_one_is_named(audit: Mod
 def test_what_could_not_be_looked_up_is_not_taken_for_sound(audit: ModuleType) -> None:
     answer = {
         "dependencies": [
-            {"name": "a", "version": "1", "vulns": [{"id": "CVE-1", "fix_versions": ["1.1"]}, {"id": "CVE-2", "fix_versions": []}]},
+            {
+                "name": "a",
+                "version": "1",
+                "vulns": [{"id": "CVE-1", "fix_versions": ["1.1"]}, {"id": "CVE-2", "fix_versions": []}],
+            },
             {"name": "b", "version": "2", "vulns": []},
             {"name": "c", "skip_reason": "not found"},
         ]
@@ -51,6 +56,8 @@ def test_what_could_not_be_looked_up_is_not_taken_for_sound(audit: ModuleType) -
     assert (found, ["c"]) == audit.vulnerabilities(answer)
 
 
-def test_without_any_database_all_is_unknown(audit: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_without_any_database_all_is_unknown(
+    audit: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setattr(audit, "TOOL", tmp_path)
     assert ([], ["a"]) == audit.look_up({"a": "1"})

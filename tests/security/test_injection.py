@@ -1,7 +1,9 @@
-"""Names that are more than names: whatever stands where a name belongs is refused by name, or stays a name and nothing else.
+"""Names that are more than names: whatever stands where a name belongs is refused by name, or stays a name and nothing
+else.
 
-Names become subjects, keys, headers, paths, labels and lines of logs. What reaches one of those is shown here to be unable to leave its
-place; that nothing at all is stored for a name that is refused is counted over every stream of the service.
+Names become subjects, keys, headers, paths, labels and lines of logs. What reaches one of those is shown here to be
+unable to leave its place; that nothing at all is stored for a name that is refused is counted over every stream of the
+service.
 """
 
 from __future__ import annotations
@@ -164,7 +166,9 @@ async def asked(http: ASGIConductor, place: Place, name: str) -> Result:
 async def stored(store: Store) -> dict[str, int]:
     """The last sequence of every stream, but for what processes tell of themselves now and then."""
     found = (await store.broker.api("STREAM.LIST"))["streams"]
-    return {one["config"]["name"]: one["state"]["last_seq"] for one in found if one["config"]["name"] != names.TELEMETRY}
+    return {
+        one["config"]["name"]: one["state"]["last_seq"] for one in found if one["config"]["name"] != names.TELEMETRY
+    }
 
 
 @pytest.mark.parametrize("what", HOSTILE)
@@ -185,10 +189,15 @@ async def test_what_is_no_name_is_refused_by_name_in_every_place(http: ASGICondu
 KEYS = ["*", ">", "a.b", 'a"b', "{}", "$JS.API.>", f"history.{OTHER}", "../x", "a b", "%0d%0a"]
 
 
-async def test_an_idempotency_key_may_be_anything_that_prints_and_is_only_ever_hashed(http: ASGIConductor, store: Store) -> None:
+async def test_an_idempotency_key_may_be_anything_that_prints_and_is_only_ever_hashed(
+    http: ASGIConductor, store: Store
+) -> None:
     started = set()
     for key in KEYS:
-        answers = [await http.simulate_post("/runs", body=b'{"workflow":"one"}', headers={"Idempotency-Key": key}) for _ in range(2)]
+        answers = [
+            await http.simulate_post("/runs", body=b'{"workflow":"one"}', headers={"Idempotency-Key": key})
+            for _ in range(2)
+        ]
         assert {201} == {answer.status_code for answer in answers}
         (run_id,) = {answer.json["run_id"] for answer in answers}
         started.add(run_id)
@@ -263,7 +272,9 @@ def test_nothing_in_an_event_can_begin_another_one_of_the_stream() -> None:
 
 def test_no_label_of_a_metric_can_write_a_line_of_its_own() -> None:
     metric, hostile = METRICS["penstock_run_events_total"], 'a"} 1\npenstock_forged{x="\\'
-    page = exposition([Report("p", hostile, 1, "l", "", [Sample(metric.name, 1, dict.fromkeys(metric.labels, hostile))])], []).decode()
+    page = exposition(
+        [Report("p", hostile, 1, "l", "", [Sample(metric.name, 1, dict.fromkeys(metric.labels, hostile))])], []
+    ).decode()
     found = [sample for family in text_string_to_metric_families(page) for sample in family.samples]
     assert "penstock_forged" not in {sample.name for sample in found}
     assert hostile in {value for sample in found for value in sample.labels.values()}

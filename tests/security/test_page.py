@@ -16,12 +16,18 @@ def test_every_claim_names_tests_that_exist() -> None:
     assert len(claims) > 20
     named = [test for claim in claims for test in TEST.findall(claim)]
     assert len(named) >= len(claims)
-    missing = [f"{file}::{test}" for file, test in named if not re.search(rf"^(async )?def {test}\(", _text(file), re.MULTILINE)]
+    missing = [
+        f"{file}::{test}"
+        for file, test in named
+        if not re.search(rf"^(async )?def {test}\(", _text(file), re.MULTILINE)
+    ]
     assert [] == missing
 
 
 def test_every_file_of_these_tests_shows_a_claim() -> None:
-    here = {f"tests/security/{path.name}" for path in Path(__file__).parent.glob("test_*.py")} - {"tests/security/test_page.py"}
+    here = {f"tests/security/{path.name}" for path in Path(__file__).parent.glob("test_*.py")} - {
+        "tests/security/test_page.py"
+    }
     assert here == {file for file, _ in TEST.findall(PAGE) if file.startswith("tests/security/")}
 
 

@@ -1,4 +1,5 @@
-"""Who reaches the embedded broker: this host by its loopback address and nobody else, unless it is a leaf; and then with credentials.
+"""Who reaches the embedded broker: this host by its loopback address and nobody else, unless it is a leaf; and then
+with credentials.
 
 And who reaches the files of the service: its own user.
 """
@@ -31,7 +32,8 @@ GUARDED = {"user": "ada", "password": "secret"}
 
 
 def own_addresses() -> list[str]:
-    """Addresses of this machine beside 127.0.0.1: others of the loopback, and the one that it goes out by, if it has a network."""
+    """Addresses of this machine beside 127.0.0.1: others of the loopback, and the one that it goes out by, if it has a
+    network."""
     found = ["127.0.0.2", "127.8.8.8", "::1"]
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
@@ -85,7 +87,12 @@ async def test_as_a_leaf_it_is_reached_from_everywhere_with_the_credentials_alon
         elsewhere = msgspec.structs.replace(settings, url=f"nats://127.0.0.2:{settings.port}")
         async with connect(elsewhere, "test") as broker:
             assert broker.connected
-        for wrong in ({"password": "other"}, {"user": None, "password": None}, {"user": "eve"}, {"token": "secret", "user": None}):
+        for wrong in (
+            {"password": "other"},
+            {"user": None, "password": None},
+            {"user": "eve"},
+            {"token": "secret", "user": None},
+        ):
             with pytest.raises(Denied):
                 async with connect(msgspec.structs.replace(elsewhere, **wrong), "test"):
                     raise AssertionError("let in")

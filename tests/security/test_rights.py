@@ -107,7 +107,9 @@ SERVICES: Mapping[str, tuple[dict[str, Any], Mapping[Access, set[str] | None]]] 
 async def services(broker_settings: BrokerSettings, store: Store) -> AsyncIterator[dict[str, ASGIConductor]]:
     async with AsyncExitStack() as stack:
         yield {
-            name: await stack.enter_async_context(Conductor(create_app(Settings(broker=broker_settings, http=HttpSettings(**given)))))
+            name: await stack.enter_async_context(
+                Conductor(create_app(Settings(broker=broker_settings, http=HttpSettings(**given))))
+            )
             for name, (given, _) in SERVICES.items()
         }
 
@@ -131,11 +133,15 @@ def test_every_route_has_a_row_and_the_document_says_the_same() -> None:
 
 
 @pytest.mark.parametrize("service", SERVICES)
-async def test_each_route_lets_in_who_shows_what_it_wants_and_nobody_else(services: dict[str, ASGIConductor], service: str) -> None:
+async def test_each_route_lets_in_who_shows_what_it_wants_and_nobody_else(
+    services: dict[str, ASGIConductor], service: str
+) -> None:
     lets_in = SERVICES[service][1]
     wrong = []
     for (right, access), (what, shown) in product(RIGHTS.items(), SHOWN.items()):
-        if access not in lets_in or (right == "GET /metrics" and lets_in[access] is None):  # it asks all processes each time
+        if access not in lets_in or (
+            right == "GET /metrics" and lets_in[access] is None
+        ):  # it asks all processes each time
             continue
         wanted, status = lets_in[access], await asked(services[service], right, shown)
         if (status != 401) != (wanted is None or what in wanted):
@@ -165,7 +171,9 @@ async def test_the_bridge_is_guarded_by_what_the_router_found_too(path: str) -> 
         await guard.process_resource(req, Response(), None, {})
 
 
-@pytest.mark.parametrize("path", ["/", "/nowhere", "/v1/tasks", "/v1/tasks/x", "/v1/workers/x/y", "/v1/runs", "/runs/x/y", "/health/x"])
+@pytest.mark.parametrize(
+    "path", ["/", "/nowhere", "/v1/tasks", "/v1/tasks/x", "/v1/workers/x/y", "/v1/runs", "/runs/x/y", "/health/x"]
+)
 async def test_who_has_no_token_is_not_told_what_there_is(services: dict[str, ASGIConductor], path: str) -> None:
     assert 401 == await asked(services["both tokens"], f"GET {path}", None)
 
@@ -181,7 +189,9 @@ async def test_a_webhook_is_let_in_by_its_signature_alone(services: dict[str, AS
         return int((await http.simulate_post("/v1/webhooks/nobody", body=b"1", headers=headers)).status_code)
 
     assert {401} == {await asked(http, right, shown, body=b"1") for shown in SHOWN.values()}
-    assert {401} == {await sent(secret, f"Bearer {API_TOKEN}") for secret in (SECRET, API_TOKEN, BRIDGE_TOKEN, "", "None")}
+    assert {401} == {
+        await sent(secret, f"Bearer {API_TOKEN}") for secret in (SECRET, API_TOKEN, BRIDGE_TOKEN, "", "None")
+    }
     assert 202 == await sent("its-own")
     assert 202 == await sent("its-own", "Bearer x")
 
@@ -194,6 +204,11 @@ async def test_no_token_of_the_service_decides_an_approval(services: dict[str, A
     path = f"/runs/{started.json['run_id']}/approval/a"
     for shown, token in product(SHOWN.values(), (API_TOKEN, BRIDGE_TOKEN, "0" * 64, "None", "\N{SNOWMAN}")):
         headers = {"Authorization": shown} if shown is not None else {}
-        answer = await services["both tokens"].simulate_post(path, params={"action": "approve", "token": token}, headers=headers)
+        answer = await services["both tokens"].simulate_post(
+            path, params={"action": "approve", "token": token}, headers=headers
+        )
         assert 401 == answer.status_code
-    assert 400 == (await services["both tokens"].simulate_post(path, params={"action": "approve"}, headers=bearer)).status_code
+    assert (
+        400
+        == (await services["both tokens"].simulate_post(path, params={"action": "approve"}, headers=bearer)).status_code
+    )

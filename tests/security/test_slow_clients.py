@@ -1,6 +1,8 @@
-"""Clients that take their time, send too much, or are too many: they cost little, end after a bounded time, and others are served.
+"""Clients that take their time, send too much, or are too many: they cost little, end after a bounded time, and others
+are served.
 
-The front end as it runs, under gunicorn as configured; only how long it waits and how many it takes is less, so that tests end.
+The front end as it runs, under gunicorn as configured; only how long it waits and how many it takes is less, so that
+tests end.
 """
 
 from __future__ import annotations
@@ -29,7 +31,13 @@ SLOW = 30  # connections that only trickle
 HUGE = 100 * MIB
 GROWTH_MAX = 3 * BODY_BYTES_MAX  # what one body costs that is read up to the limit, and some room
 HEALTH = whole("GET /nowhere HTTP/1.1")
-SCOPE = {"type": "http", "method": "POST", "path": "/runs", "query_string": b"", "headers": [(b"content-length", b"100")]}
+SCOPE = {
+    "type": "http",
+    "method": "POST",
+    "path": "/runs",
+    "query_string": b"",
+    "headers": [(b"content-length", b"100")],
+}
 
 
 @pytest.fixture(scope="module")
@@ -123,7 +131,10 @@ async def test_a_body_that_ends_with_the_connection_starts_nothing(url: str, sto
     """Though what came of it is JSON as it should be."""
     before = await store.history.last_seq()
     body = b'{"workflow":"slow"}'
-    framed = {"length": (b"Content-Length: 20\r\n\r\n", body), "chunks": (b"Transfer-Encoding: chunked\r\n\r\n13\r\n", body + b"\r\n")}
+    framed = {
+        "length": (b"Content-Length: 20\r\n\r\n", body),
+        "chunks": (b"Transfer-Encoding: chunked\r\n\r\n13\r\n", body + b"\r\n"),
+    }
     with closing(connected(url)) as connection:
         connection.sendall(b"POST /runs HTTP/1.1\r\nHost: x\r\n" + b"".join(framed[ending]))
         connection.shutdown(socket.SHUT_WR)
@@ -167,7 +178,9 @@ async def test_a_body_that_never_ends_is_given_up_after_a_while(monkeypatch: pyt
 
 
 @pytest.mark.parametrize("framing", [f"Content-Length: {HUGE}", "Transfer-Encoding: chunked"])
-async def test_a_huge_body_is_refused_long_before_it_has_come(url: str, store: Store, front_end: FrontEnd, framing: str) -> None:
+async def test_a_huge_body_is_refused_long_before_it_has_come(
+    url: str, store: Store, front_end: FrontEnd, framing: str
+) -> None:
     """The most that is read of it is what a request may have; most of the time the client cannot even send that."""
     before, memory = await store.history.last_seq(), front_end.memory
     chunk = b"10000\r\n" + b" " * 65536 + b"\r\n" if "chunked" in framing else b" " * 65536

@@ -1,7 +1,7 @@
 """Where a request ends is beyond doubt, or it is refused: nothing in a body is ever taken for a request of its own.
 
-The front end as it runs, under gunicorn as configured. A proxy in front may see the end of a request elsewhere; so what two readers
-could read in two ways is answered with an error, once, and the connection is closed.
+The front end as it runs, under gunicorn as configured. A proxy in front may see the end of a request elsewhere; so what
+two readers could read in two ways is answered with an error, once, and the connection is closed.
 """
 
 from __future__ import annotations
@@ -95,7 +95,13 @@ AMBIGUOUS = {
     "too many fields": post(*(f"X-{number}: y" for number in range(FIELDS_MAX)), LENGTH),
     "garbage": b"\x16\x03\x01\x02\x00\x01\x00" + bytes(range(256)) + b"\r\n\r\n",
 }
-TOLD = {"too long a line": 414, "too long a field": 431, "too many fields": 431, "unknown coding": 501, "quoted coding": 501}
+TOLD = {
+    "too long a line": 414,
+    "too long a field": 431,
+    "too many fields": 431,
+    "unknown coding": 501,
+    "quoted coding": 501,
+}
 
 
 @pytest.mark.parametrize("what", AMBIGUOUS)
@@ -131,7 +137,11 @@ async def test_a_body_in_chunks_ends_with_its_last_chunk(url: str, store: Store)
 
 
 async def test_requests_that_come_at_once_are_answered_in_their_order(url: str) -> None:
-    three = request("GET /nowhere HTTP/1.1") + request("GET /runs/bulk HTTP/1.1") + whole("GET /workflows/smuggled HTTP/1.1")
+    three = (
+        request("GET /nowhere HTTP/1.1")
+        + request("GET /runs/bulk HTTP/1.1")
+        + whole("GET /workflows/smuggled HTTP/1.1")
+    )
     assert [404, 405, 200] == statuses(exchanged(url, three))
 
 
@@ -140,13 +150,16 @@ async def test_garbage_behind_a_request_is_refused_on_its_own(url: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "target", ["//v1/tasks/poll", "///v1/tasks/poll", "v1/tasks/poll?x=://", "http://x/v1/tasks/poll", "x://v1/tasks/poll"]
+    "target",
+    ["//v1/tasks/poll", "///v1/tasks/poll", "v1/tasks/poll?x=://", "http://x/v1/tasks/poll", "x://v1/tasks/poll"],
 )
 async def test_no_other_spelling_of_a_path_leads_to_the_bridge(url: str, target: str) -> None:
     body = b'{"task_types":["t"],"max_tasks":1,"timeout_ms":0}'
     assert [404] == statuses(exchanged(url, whole(f"POST {target} HTTP/1.1", body)))
     assert [401] == statuses(exchanged(url, whole("POST /v1/tasks/poll HTTP/1.1", body)))
-    assert [200] == statuses(exchanged(url, whole("POST /v1/tasks/poll HTTP/1.1", body, "Authorization: Bearer br1dge")))
+    assert [200] == statuses(
+        exchanged(url, whole("POST /v1/tasks/poll HTTP/1.1", body, "Authorization: Bearer br1dge"))
+    )
 
 
 @pytest.mark.parametrize("target", ["//runs", "runs?x=://", "//health", "//metrics", "*", "x", "x:443"])
@@ -157,17 +170,25 @@ async def test_a_target_that_is_no_path_is_no_resource(url: str, target: str) ->
 async def test_what_one_request_leaves_does_not_reach_the_next(url: str) -> None:
     """Headers of an earlier request on the connection count for it alone."""
     poll = b'{"task_types":["t"],"max_tasks":1,"timeout_ms":0}'
-    first = request("POST /v1/tasks/poll HTTP/1.1", ("Authorization: Bearer br1dge", f"Content-Length: {len(poll)}"), poll)
+    first = request(
+        "POST /v1/tasks/poll HTTP/1.1", ("Authorization: Bearer br1dge", f"Content-Length: {len(poll)}"), poll
+    )
     assert [200, 401] == statuses(exchanged(url, first + whole("POST /v1/tasks/poll HTTP/1.1", poll)))
 
 
-WEBSOCKET = ("Connection: Upgrade", "Upgrade: websocket", "Sec-WebSocket-Version: 13", "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==")
+WEBSOCKET = (
+    "Connection: Upgrade",
+    "Upgrade: websocket",
+    "Sec-WebSocket-Version: 13",
+    "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==",
+)
 H2C = ("Connection: Upgrade, HTTP2-Settings, close", "Upgrade: h2c", "HTTP2-Settings: AAMAAABkAAQAAP__")
 
 
 @pytest.mark.parametrize("path", ["/runs", "/v1/tasks/poll", "/v1/workers/connect", "/health", "/nowhere"])
 async def test_no_upgrade_leads_past_the_tokens(url: str, path: str) -> None:
-    """A WebSocket is refused everywhere; the offer of HTTP/2 is overlooked, so that the request is one like any other."""
+    """A WebSocket is refused everywhere; the offer of HTTP/2 is overlooked, so that the request is one like any
+    other."""
     assert [403] == statuses(exchanged(url, request(f"GET {path} HTTP/1.1", WEBSOCKET)))
     expected = statuses(exchanged(url, whole(f"GET {path} HTTP/1.1")))
     assert expected == statuses(exchanged(url, request(f"GET {path} HTTP/1.1", H2C)))

@@ -1,4 +1,5 @@
-"""The permissions of docs/security.md for a worker straight on the broker: with them it can do all of its work, and nothing else."""
+"""The permissions of docs/security.md for a worker straight on the broker: with them it can do all of its work, and
+nothing else."""
 
 from __future__ import annotations
 
@@ -80,9 +81,15 @@ WRITES = (
     names.forward_subject("front-end"),
     names.METRICS_PING,
     names.key_subject(names.WORKERS, "another"),
-    *(names.key_subject(bucket, "x") for bucket in (names.DEFINITIONS, names.RUNS, names.TRIGGERS, names.APPROVAL_TOKENS)),
+    *(
+        names.key_subject(bucket, "x")
+        for bucket in (names.DEFINITIONS, names.RUNS, names.TRIGGERS, names.APPROVAL_TOKENS)
+    ),
     *(f"$JS.API.DIRECT.GET.{name}" for name in (names.HISTORY, names.TASKS, names.bucket_stream(names.TRIGGERS))),
-    *(f"$JS.API.STREAM.{verb}.{names.HISTORY}" for verb in ("INFO", "PURGE", "DELETE", "UPDATE", "MSG.GET", "MSG.DELETE", "SNAPSHOT")),
+    *(
+        f"$JS.API.STREAM.{verb}.{names.HISTORY}"
+        for verb in ("INFO", "PURGE", "DELETE", "UPDATE", "MSG.GET", "MSG.DELETE", "SNAPSHOT")
+    ),
     f"$JS.API.STREAM.CREATE.{names.HISTORY}-2",
     f"$JS.API.CONSUMER.CREATE.{names.TASKS}",
     f"$JS.API.CONSUMER.CREATE.{names.TASKS}.{names.task_consumer(TASK)}",
@@ -95,7 +102,9 @@ READS = (">", "_INBOX.>", f"{inbox_prefix('penstock')}.>", "history.>", "task.>"
 READS_OF_OURS = ("$KV.>", "$KV.triggers.>", "$JS.>", "penstock.>")
 
 
-async def test_it_can_neither_read_secrets_nor_take_other_tasks_nor_change_streams(broker: Server, as_worker: Store) -> None:
+async def test_it_can_neither_read_secrets_nor_take_other_tasks_nor_change_streams(
+    broker: Server, as_worker: Store
+) -> None:
     for subject in WRITES:
         await as_worker.broker.publish(subject, b"{}")
     for subject in READS + READS_OF_OURS:
@@ -107,8 +116,12 @@ async def test_it_can_neither_read_secrets_nor_take_other_tasks_nor_change_strea
     assert [] == [line for line in expected if line not in found]
 
 
-@pytest.mark.parametrize("filters", [{"filter_subject": "task.other.*"}, {"filter_subjects": ["task.other.*"]}, {}], ids=str)
-async def test_its_consumer_is_for_its_own_tasks_whatever_it_asks_for(as_worker: Store, filters: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    "filters", [{"filter_subject": "task.other.*"}, {"filter_subjects": ["task.other.*"]}, {}], ids=str
+)
+async def test_its_consumer_is_for_its_own_tasks_whatever_it_asks_for(
+    as_worker: Store, filters: dict[str, Any]
+) -> None:
     name = names.task_consumer(TASK)
     config = {"name": name, "durable_name": name, "ack_policy": "explicit", **filters}
     request = {"stream_name": names.TASKS, "config": config}

@@ -1,4 +1,5 @@
-"""`python -m tests.simulation SEED` replays a seed: what happened, and if a law was broken, the shortest plan that breaks it too."""
+"""`python -m tests.simulation SEED` replays a seed: what happened, and if a law was broken, the shortest plan that
+breaks it too."""
 
 from __future__ import annotations
 

@@ -77,12 +77,24 @@ def _not_there(stream: Stream, seq: int) -> Refused:
 
 def _info(server: Server, stream: Stream, request: dict[str, Any]) -> dict[str, Any]:
     first = next(iter(stream.messages), stream.last_seq + 1)
-    state: dict[str, Any] = {"messages": len(stream.messages), "bytes": 0, "first_seq": first, "last_seq": stream.last_seq}
+    state: dict[str, Any] = {
+        "messages": len(stream.messages),
+        "bytes": 0,
+        "first_seq": first,
+        "last_seq": stream.last_seq,
+    }
     if "subjects_filter" in request:
         state["subjects"] = {
-            subject: len(seqs) for subject, seqs in stream.subjects.items() if matches(request["subjects_filter"], subject)
+            subject: len(seqs)
+            for subject, seqs in stream.subjects.items()
+            if matches(request["subjects_filter"], subject)
         }
-    return {"created": stamp(int(EPOCH) * NS), "state": state, "config": {"num_replicas": 1}, "ts": stamp(int(server.wall * 1e6) * 1000)}
+    return {
+        "created": stamp(int(EPOCH) * NS),
+        "state": state,
+        "config": {"num_replicas": 1},
+        "ts": stamp(int(server.wall * 1e6) * 1000),
+    }
 
 
 def _get(stream: Stream, request: dict[str, Any]) -> Refused | dict[str, Any]:
@@ -102,12 +114,18 @@ def _get(stream: Stream, request: dict[str, Any]) -> Refused | dict[str, Any]:
 
 def read_directly(stream: Stream, request: dict[str, Any]) -> list[Item]:
     if "last_by_subj" in request or ("next_by_subj" not in request and "multi_last" not in request):
-        last = stream.last(request["last_by_subj"]) if "last_by_subj" in request else stream.messages.get(request["seq"])
+        last = (
+            stream.last(request["last_by_subj"]) if "last_by_subj" in request else stream.messages.get(request["seq"])
+        )
         return (
-            [(b"", b"", b"", b"NATS/1.0 404 Message Not Found\r\n\r\n")] if last is None else [(b"", b"", last.data, last.head() + b"\r\n")]
+            [(b"", b"", b"", b"NATS/1.0 404 Message Not Found\r\n\r\n")]
+            if last is None
+            else [(b"", b"", last.data, last.head() + b"\r\n")]
         )
     if "multi_last" in request:
-        found = sorted((one for one in map(stream.last, request["multi_last"]) if one is not None), key=lambda one: one.seq)
+        found = sorted(
+            (one for one in map(stream.last, request["multi_last"]) if one is not None), key=lambda one: one.seq
+        )
         left = 0
     else:
         found = stream.matching(request["next_by_subj"], request["seq"])

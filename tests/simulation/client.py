@@ -1,6 +1,7 @@
 """A connection to the simulated broker, with the face of broker/nats/client.py: in the place of its QuickClient.
 
-What is written for one part of the broker stays in order, as does what one part of the broker writes; nothing else does.
+What is written for one part of the broker stays in order, as does what one part of the broker writes; nothing else
+does.
 """
 
 from __future__ import annotations
@@ -35,7 +36,9 @@ class Told(NamedTuple):
 
 
 class Subscription:
-    def __init__(self, client: Client, subject: str, receive: Receive | None, cb: Callable[[Any], Awaitable[None]] | None) -> None:
+    def __init__(
+        self, client: Client, subject: str, receive: Receive | None, cb: Callable[[Any], Awaitable[None]] | None
+    ) -> None:
         self.client, self.subject, self.receive, self.cb = client, subject, receive, cb
 
     async def unsubscribe(self) -> None:
@@ -81,7 +84,9 @@ class Client:
         self._inboxes += 1
         return f"_INBOX.{self.number}.{self._inboxes}"
 
-    async def publish(self, subject: str, data: bytes = b"", reply: str = "", headers: Mapping[str, str] | None = None) -> None:
+    async def publish(
+        self, subject: str, data: bytes = b"", reply: str = "", headers: Mapping[str, str] | None = None
+    ) -> None:
         if self.life.ended:
             return
         written = Written(subject, data, reply, headers)
@@ -90,7 +95,9 @@ class Client:
         else:
             self._buffer.append(written)
 
-    async def request(self, subject: str, data: bytes = b"", timeout: None = None, headers: Mapping[str, str] | None = None) -> Told:
+    async def request(
+        self, subject: str, data: bytes = b"", timeout: None = None, headers: Mapping[str, str] | None = None
+    ) -> Told:
         inbox = self.new_inbox()
         answer = self._requests[inbox] = asyncio.get_running_loop().create_future()
         try:

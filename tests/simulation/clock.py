@@ -78,7 +78,9 @@ class Time:
 
     def uuid7(self) -> real_uuid.UUID:
         made_ms = int(self.time() * 1000)
-        return real_uuid.UUID(hex=f"{made_ms:012x}7{self.chance.getrandbits(12):03x}{self.chance.getrandbits(62) | 1 << 63:016x}")
+        return real_uuid.UUID(
+            hex=f"{made_ms:012x}7{self.chance.getrandbits(12):03x}{self.chance.getrandbits(62) | 1 << 63:016x}"
+        )
 
 
 TIME = Time()
@@ -105,7 +107,8 @@ STANDS_FOR: dict[int, Any] = {
 
 @contextmanager
 def simulated() -> Iterator[None]:
-    """For the time of the block, every module of the shell and of the broker's faces lives in the simulation, and logs nothing."""
+    """For the time of the block, every module of the shell and of the broker's faces lives in the simulation, and logs
+    nothing."""
     changed: list[tuple[ModuleType, str, Any]] = []
     for module in [*_modules(), tenacity, tenacity.wait]:
         for name, value in list(vars(module).items()):
@@ -117,7 +120,9 @@ def simulated() -> Iterator[None]:
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(50), cache_logger_on_first_use=False)
     try:
         with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", "coroutine .* was never awaited", RuntimeWarning)  # of a process that was killed before
+            warnings.filterwarnings(
+                "ignore", "coroutine .* was never awaited", RuntimeWarning
+            )  # of a process that was killed before
             yield
     finally:
         structlog.configure(**configuration)

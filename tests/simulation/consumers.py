@@ -25,7 +25,8 @@ class _Waiting:
 
 
 class Consumer:
-    """`floor` is the last sequence that is acknowledged with all before it. What was delivered waits `ack_wait_s` for that."""
+    """`floor` is the last sequence that is acknowledged with all before it. What was delivered waits `ack_wait_s` for
+    that."""
 
     def __init__(self, server: Server, name: str, filter_subject: str, ack_wait_s: float, start: int = 1) -> None:
         self._server, self.name, self.filter = server, name, filter_subject
@@ -60,7 +61,8 @@ class Consumer:
         self._pump()
 
     def acknowledge(self, seq: int) -> None:
-        """Everything up to there is done; a word about what was not delivered (in this life of the consumer) is ignored."""
+        """Everything up to there is done; a word about what was not delivered (in this life of the consumer) is
+        ignored."""
         if seq not in self._pending and not any(message.seq == seq for message in self._again):
             return
         self._write()
@@ -135,12 +137,17 @@ class Consumer:
             if not request.client.listens(request.inbox):
                 continue
             if now >= request.expires_at:
-                status = b"NATS/1.0 408 Request Timeout\r\nNats-Pending-Messages: %d\r\nNats-Pending-Bytes: 0\r\n\r\n" % request.left
+                status = (
+                    b"NATS/1.0 408 Request Timeout\r\nNats-Pending-Messages: %d\r\nNats-Pending-Bytes: 0\r\n\r\n"
+                    % request.left
+                )
                 self._server.deliver(request.client, self.name, request.inbox, (b"", b"", b"", status))
                 continue
             if now - request.said_at >= HEARTBEAT_S:
                 request.said_at = now
-                self._server.deliver(request.client, self.name, request.inbox, (b"", b"", b"", b"NATS/1.0 100 Idle Heartbeat\r\n\r\n"))
+                self._server.deliver(
+                    request.client, self.name, request.inbox, (b"", b"", b"", b"NATS/1.0 100 Idle Heartbeat\r\n\r\n")
+                )
             kept.append(request)
         self._requests = kept
         late = [message for message, _, at in self._pending.values() if now - at >= self._ack_wait_s]

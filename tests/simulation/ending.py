@@ -25,7 +25,12 @@ def rest(world: World) -> dict[str, int]:
     shard = world.engine.shard
     if shard is None or len(shard.partitions) < PARTITIONS:
         return {"partitions that nobody has": 1}
-    left = {"actors": len(shard.actors), "dirty": len(shard.dirty), "timers": shard.timers.in_memory, "mail": shard.waiting}
+    left = {
+        "actors": len(shard.actors),
+        "dirty": len(shard.dirty),
+        "timers": shard.timers.in_memory,
+        "mail": shard.waiting,
+    }
     left["messages on their way"] = int(world.server.now < world.server.late_until)
     for name in _current_consumers(world):
         left[f"unacknowledged in {name}"] = world.server.consumers[name].unacknowledged
@@ -33,14 +38,16 @@ def rest(world: World) -> dict[str, int]:
 
 
 def astray(world: World) -> list[tuple[str, SetTimer]]:
-    """Timers that open runs wait for and that nobody has: neither the owner in memory nor the broker. That may be so for a moment."""
+    """Timers that open runs wait for and that nobody has: neither the owner in memory nor the broker. That may be so
+    for a moment."""
     shard = world.engine.shard
     wanted = [(run.run_id, timer) for run in world.watch.open for timer in live_timers(run)]
     armed = {} if shard is None else shard.timers._armed
     return [
         (run_id, timer)
         for run_id, timer in wanted
-        if not ((run_id, timer.timer) in armed and armed[run_id, timer.timer].command == timer) and not _is_scheduled(world, run_id, timer)
+        if not ((run_id, timer.timer) in armed and armed[run_id, timer.timer].command == timer)
+        and not _is_scheduled(world, run_id, timer)
     ]
 
 
@@ -49,11 +56,16 @@ def _is_scheduled(world: World, run_id: str, timer: SetTimer) -> bool:
     if kept is None:
         return False
     fires = decode(kept.data)
-    return isinstance(fires, TimerFired) and fires.timestamp == rfc3339(timer.due) and fires.payload.attempt == timer.attempt
+    return (
+        isinstance(fires, TimerFired)
+        and fires.timestamp == rfc3339(timer.due)
+        and fires.payload.attempt == timer.attempt
+    )
 
 
 def _current_consumers(world: World) -> list[str]:
-    """Those of the owners. One of a former owner, made by a request that was on its way for long, stays until the next one comes."""
+    """Those of the owners. One of a former owner, made by a request that was on its way for long, stays until the next
+    one comes."""
     engines = world.server.streams[names.bucket_stream(names.ENGINES)]
     claims = [engines.last(names.key_subject(names.ENGINES, names.claim_key(number))) for number in range(PARTITIONS)]
     return [msgspec.json.decode(claim.data, type=Claim).consumer for claim in claims if claim is not None]

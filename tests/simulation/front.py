@@ -1,4 +1,5 @@
-"""What people ask of the service, by way of a front end: the real verbs, whose word is kept to be compared with the log."""
+"""What people ask of the service, by way of a front end: the real verbs, whose word is kept to be compared with the
+log."""
 
 from __future__ import annotations
 
@@ -38,7 +39,11 @@ class LogIndex:
         return {run_id: runs[run_id].status for run_id in run_ids if run_id in runs}
 
     def query(self, workflow: str, statuses: frozenset[str], after: str | None, before: str | None, limit: int) -> Page:
-        found = [run_id for run_id, run in self._world.watch.runs.items() if run.workflow_id == workflow and run.status in statuses]
+        found = [
+            run_id
+            for run_id, run in self._world.watch.runs.items()
+            if run.workflow_id == workflow and run.status in statuses
+        ]
         return Page(found[::-1][:limit], None)
 
 
@@ -118,7 +123,9 @@ class Front:
 
     def _pick(self, move: Move) -> str:
         runs = list(self._world.watch.runs.values())
-        wanted = {"unschedule": RunStatus.SCHEDULED, "replay": RunStatus.FAILED, "cancel": RunStatus.RUNNING}.get(move.act)
+        wanted = {"unschedule": RunStatus.SCHEDULED, "replay": RunStatus.FAILED, "cancel": RunStatus.RUNNING}.get(
+            move.act
+        )
         fitting = [run for run in runs if run.status is wanted] or runs
         return fitting[move.pick % len(fitting)].run_id if fitting else ""
 
@@ -179,7 +186,9 @@ class Front:
 
     def _marked(self, marker: str) -> list[str]:
         wanted = b'{"m":"%b"}' % marker.encode()
-        return [run.run_id for run in self._world.watch.runs.values() if bytes(run.input) == wanted and run.rerun_of is None]
+        return [
+            run.run_id for run in self._world.watch.runs.values() if bytes(run.input) == wanted and run.rerun_of is None
+        ]
 
 
 def _latest(known: Known) -> retry.Latest:

@@ -1,8 +1,8 @@
 """An event loop on virtual time: it waits for nothing, and when nothing is ready it is later.
 
-Everything runs in the order in which it was asked for. A task belongs to the process in whose context it was made; what belongs to a
-process that is paused is put aside until it goes on. A process that is frozen stops between two statements, as by SIGSTOP: the others
-go on from within the one that it is at.
+Everything runs in the order in which it was asked for. A task belongs to the process in whose context it was made; what
+belongs to a process that is paused is put aside until it goes on. A process that is frozen stops between two
+statements, as by SIGSTOP: the others go on from within the one that it is at.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ class Standstill(Exception):
 
 
 class Life:
-    """One life of a process: what runs in it can be stopped for a while, or for good. `skew_s`: how much its wall clock is ahead.
-    `wakes_at`: when one that is frozen goes on."""
+    """One life of a process: what runs in it can be stopped for a while, or for good. `skew_s`: how much its wall clock
+    is ahead. `wakes_at`: when one that is frozen goes on."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -81,7 +81,8 @@ class Loop(asyncio.BaseEventLoop):
         self._ready.extend(held)
 
     def freeze(self, life: Life, seconds: float) -> None:
-        """Called by what runs in this life: return so much later, while only the others run. Raises CancelledError if it has ended then.
+        """Called by what runs in this life: return so much later, while only the others run. Raises CancelledError if
+        it has ended then.
 
         A loop within the loop; asyncio only has to be told that it may step other tasks meanwhile.
         """
@@ -106,7 +107,9 @@ class Loop(asyncio.BaseEventLoop):
         """A task of this process."""
         return self.create_task(coro, context=life.context.copy())
 
-    def at(self, when: float, callback: Callable[..., object], *args: Any, context: Context | None = None) -> TimerHandle:
+    def at(
+        self, when: float, callback: Callable[..., object], *args: Any, context: Context | None = None
+    ) -> TimerHandle:
         return self.call_at(when, callback, *args, context=context)
 
     def _run_once(self) -> None:

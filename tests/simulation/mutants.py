@@ -189,7 +189,9 @@ def _does_not_end_with_its_lease() -> Patch:
 def _writes_old_states_over_newer_ones() -> Patch:
     send = Bucket.send
 
-    def blind(bucket: Bucket, key: str, value: bytes, expect: int | None = None, headers: Mapping[str, str] = {}) -> asyncio.Future[bytes]:
+    def blind(
+        bucket: Bucket, key: str, value: bytes, expect: int | None = None, headers: Mapping[str, str] = {}
+    ) -> asyncio.Future[bytes]:
         return send(bucket, key, value, None if bucket._name == names.RUNS else expect, headers)
 
     return Bucket, "send", blind

@@ -1,4 +1,5 @@
-"""Who answers: workers of every character, and people with tokens. What they do is a matter of the seed and of what they are asked."""
+"""Who answers: workers of every character, and people with tokens. What they do is a matter of the seed and of what
+they are asked."""
 
 from __future__ import annotations
 
@@ -30,7 +31,8 @@ CONTINUES = 2
 
 
 class Character(NamedTuple):
-    """What a worker says of a task, and after how many seconds each. `keeps`: it does not acknowledge, the task comes again."""
+    """What a worker says of a task, and after how many seconds each. `keeps`: it does not acknowledge, the task comes
+    again."""
 
     said: tuple[tuple[float, str], ...]
     keeps: bool = False
@@ -71,8 +73,8 @@ def _character(chance: int) -> Character:
 
 
 class Workers:
-    """Every queue has its workers. Those of a bound run are the one that it is bound to, who may be away for a while, and takes other types
-    at other times."""
+    """Every queue has its workers. Those of a bound run are the one that it is bound to, who may be away for a while,
+    and takes other types at other times."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -87,7 +89,9 @@ class Workers:
         if message.stream == names.STICKY and delivery == 1:
             self._check_taken(message, task)
         self._waiting[message.stream, message.seq] = task
-        chance = crc32(f"{self._world.label(task.run_id)}.{task.step_id}.{task.iteration}.{task.attempt}.{delivery}".encode())
+        chance = crc32(
+            f"{self._world.label(task.run_id)}.{task.step_id}.{task.iteration}.{task.attempt}.{delivery}".encode()
+        )
         number, character = chance % 100, FAIR if self.fair else _character(chance)
         away = message.stream == names.STICKY and not self.fair and number % 3 == 0
         self._work(message, task, Character((), keeps=True) if away else character, delivery)
@@ -146,7 +150,9 @@ class Workers:
         if task.step_type == "agent_loop" and answer in (OUTPUT, OTHER_OUTPUT) and task.iteration < CONTINUES:
             answer = "continue"
         worker = names.sticky_of(message.subject)[1] if message.stream == names.STICKY else None
-        command = DispatchTask(task.step_id, "", task.attempt, task.iteration, task.input, {}, None, worker, task.step_type)
+        command = DispatchTask(
+            task.step_id, "", task.attempt, task.iteration, task.input, {}, None, worker, task.step_type
+        )
         event = said(command, answer, True, self._world.server.wall, f"w{task.attempt % 2}", delivery)
         event = replace(event, run_id=task.run_id)
         self.all_said.append(event)
@@ -154,7 +160,9 @@ class Workers:
 
     def _publish(self, event: Event) -> None:
         server = self._world.server
-        server.publish(server.history, names.history_subject(event.run_id), encode(event), {names.MSG_ID: names.message_id(event)})
+        server.publish(
+            server.history, names.history_subject(event.run_id), encode(event), {names.MSG_ID: names.message_id(event)}
+        )
 
 
 class People:

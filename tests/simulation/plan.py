@@ -1,4 +1,5 @@
-"""What a seed stands for: workflows, how long everything takes, and a list of moves, each at its moment. Pure, and all of it.
+"""What a seed stands for: workflows, how long everything takes, and a list of moves, each at its moment. Pure, and all
+of it.
 
 Shrinking takes moves away; so none of them may depend on another's being there, and each says in numbers what it picks.
 """
@@ -57,7 +58,8 @@ LATE_KINDS = ("snapshot", "snapshot", "schedule", "schedule", "api", "event", "t
 
 
 class Move(NamedTuple):
-    """`at` are s since the beginning; `pick` chooses among what is there, `more` is how much or how long, `kind` of which messages."""
+    """`at` are s since the beginning; `pick` chooses among what is there, `more` is how much or how long, `kind` of
+    which messages."""
 
     at: float
     act: str
@@ -81,7 +83,8 @@ class Known(NamedTuple):
 class Plan(NamedTuple):
     """`workflows` are numbers of the pool; `latency_s` is about the longest way of a message when nothing holds it up.
 
-    `pace`: how many times as slowly as outside leases are renewed and shards look around; most of what a world costs is that.
+    `pace`: how many times as slowly as outside leases are renewed and shards look around; most of what a world costs is
+    that.
     """
 
     seed: int
@@ -105,14 +108,20 @@ def plan_of(seed: int) -> Plan:
     troubles = _moves(chance, weights, count)
     latency_s = chance.choice((0.004, 0.004, 0.02, 0.1, 0.6))
     pace = chance.choice((1.0, 2.0)) if {"takeover", "join", "pause", "freeze between"} & set(weights) else 6.0
-    return Plan(seed, workflows, latency_s, chance.choice((0.2, 0.5, 1.0)), pace, tuple(sorted([*starts, *wishes, *troubles])))
+    return Plan(
+        seed, workflows, latency_s, chance.choice((0.2, 0.5, 1.0)), pace, tuple(sorted([*starts, *wishes, *troubles]))
+    )
 
 
 def _moves(chance: Random, weights: dict[str, int], count: int) -> list[Move]:
     """Some come together: troubles are worst when there are several at once."""
     moves, at = [], 0.0
     for act in chance.choices(list(weights), list(weights.values()), k=count):
-        at = at + chance.uniform(0, 1) ** 2 if chance.random() < 0.4 else chance.uniform(0, chance.choice((5.0, 8.0, CHAOS_S)))
+        at = (
+            at + chance.uniform(0, 1) ** 2
+            if chance.random() < 0.4
+            else chance.uniform(0, chance.choice((5.0, 8.0, CHAOS_S)))
+        )
         more = round(chance.choice((0.05, 0.5, 2.5, 7.0, 12.0)) * chance.uniform(0.5, 1.5), 3)
         kind = chance.choice(KINDS)
         if act in OUTLIVING:  # what was sent before matters most when another owner has gone on meanwhile
@@ -153,7 +162,11 @@ def _fields(chance: Random) -> dict[str, Any]:
     kind = chance.choice(("normal",) * 7 + ("agent_loop", "agent_loop", "approval"))
     if kind == "approval":
         return {"type": kind, "config": {"timeout": chance.choice(("8s", "30s", "1h"))}}
-    fields = {"type": kind, "task": chance.choice(("t", "u")), "timeout": chance.choice((None, None, "1s", "4s", "30s"))}
+    fields = {
+        "type": kind,
+        "task": chance.choice(("t", "u")),
+        "timeout": chance.choice((None, None, "1s", "4s", "30s")),
+    }
     if chance.random() < 0.15:
         fields["worker_group"] = "g"
     if kind == "agent_loop":

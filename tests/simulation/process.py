@@ -1,4 +1,5 @@
-"""A process of the service in the simulation: a connection, a store over it, and perhaps a shard. It runs the real code."""
+"""A process of the service in the simulation: a connection, a store over it, and perhaps a shard. It runs the real
+code."""
 
 from __future__ import annotations
 
@@ -24,7 +25,8 @@ from tests.simulation.server import Server
 class Process:
     """`kind` is engine or front. `store` is there once it has started, and `shard` when it is at work.
 
-    At most one process of a place is alive at a time, and whoever has the place knows that: as with the locks of actors/ownership/places.py.
+    At most one process of a place is alive at a time, and whoever has the place knows that: as with the locks of
+    actors/ownership/places.py.
     """
 
     def __init__(self, server: Server, name: str, kind: str, place: str, compiled: Mapping[str, Workflow]) -> None:
@@ -45,7 +47,9 @@ class Process:
         await self.client.connect()
         async with _opened(self.client) as store:
             self.store = store
-            store.definitions._compiled.update(self._compiled)  # what other worlds of this seed's kind have compiled before
+            store.definitions._compiled.update(
+                self._compiled
+            )  # what other worlds of this seed's kind have compiled before
             if self.kind == "engine":
                 async with open_shard(store, Member(self.life.name, self.place, engine=self.life.name)) as self.shard:
                     await self._until_over(self.shard)

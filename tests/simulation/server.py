@@ -1,7 +1,7 @@
 """The simulated broker: it takes what clients write, after a while, stores it, answers, delivers, and fires schedules.
 
-Faults are armed (`Fault`) and used up by the first message that they fit. It may be away for a while: what it has stored stays, what was on
-its way to it does not.
+Faults are armed (`Fault`) and used up by the first message that they fit. It may be away for a while: what it has
+stored stays, what was on its way to it does not.
 """
 
 from __future__ import annotations
@@ -55,8 +55,8 @@ KINDS: Sequence[tuple[str, str]] = (
 
 
 class Fault(NamedTuple):
-    """`act`: lose, lose_answer, refuse, stall (for `more` s), stall_answer, crash_before, crash_after, last words (as crash_after, and it
-    arrives `more` s later). `kind`: one of KINDS, or any."""
+    """`act`: lose, lose_answer, refuse, stall (for `more` s), stall_answer, crash_before, crash_after, last words (as
+    crash_after, and it arrives `more` s later). `kind`: one of KINDS, or any."""
 
     act: str
     kind: str
@@ -64,7 +64,8 @@ class Fault(NamedTuple):
 
 
 class Server:
-    """`on_store[stream](message)` is called for everything that is stored; `crash(client)` ends a process on the spot."""
+    """`on_store[stream](message)` is called for everything that is stored; `crash(client)` ends a process on the
+    spot."""
 
     def __init__(self, loop: Loop, seed: int, latency_s: float) -> None:
         self.loop = loop
@@ -78,7 +79,9 @@ class Server:
         self.streams = {one["name"]: _stream(one) for one in streams(BrokerSettings())}
         self.history = self.streams[names.HISTORY]
         self.consumers: dict[str, Consumer] = {}
-        self.sticky_consumers: Callable[[], list[str]] = list  # those of workers; what waits for these is not delivered by them
+        self.sticky_consumers: Callable[[], list[str]] = (
+            list  # those of workers; what waits for these is not delivered by them
+        )
         self._routes = [
             (subject.removesuffix(">").removesuffix("*"), self.streams[one["name"]])
             for one in streams(BrokerSettings())
@@ -117,8 +120,8 @@ class Server:
     # Its end, and its beginning
 
     def stop(self, *, killed: bool) -> None:
-        """Nobody reaches it any more, and what it had in memory is gone. All clients must lose their connections now, see
-        `Client.disconnect`."""
+        """Nobody reaches it any more, and what it had in memory is gone. All clients must lose their connections now,
+        see `Client.disconnect`."""
         self.note(None, "the broker is killed" if killed else "the broker ends")
         self.down, self._starts = True, self._starts + 1
         self._batches.clear()
@@ -159,7 +162,9 @@ class Server:
             if fault.act == "lose":
                 return
         way = "event" if kind == "schedule" else kind  # one stream takes both
-        at = max(self.now + self.latency_s(), client.out.get(way, 0.0) + NEXT_S) + (fault.more if fault and fault.act in LATE else 0.0)
+        at = max(self.now + self.latency_s(), client.out.get(way, 0.0) + NEXT_S) + (
+            fault.more if fault and fault.act in LATE else 0.0
+        )
         client.out[way] = at
         if fault is not None and fault.act in LATE:
             self.late_until = max(self.late_until, at)
@@ -257,7 +262,9 @@ class Server:
             outcome = self.publish(stream, written.subject, written.data, headers)
         self._answer(client, stream.name, written, _publish_answer(stream, outcome), fault)
 
-    def publish(self, stream: Stream, subject: str, data: bytes, headers: Mapping[str, str]) -> Refused | tuple[int, bool]:
+    def publish(
+        self, stream: Stream, subject: str, data: bytes, headers: Mapping[str, str]
+    ) -> Refused | tuple[int, bool]:
         """Store one message: its sequence, and whether it was a repeat."""
         stored = stored_subject(subject)
         problem = stream.problem(stored, headers)
@@ -289,7 +296,13 @@ class Server:
         if names.SCHEDULE in headers:
             self.history.purge(message.subject, message.seq)
             at = datetime.fromisoformat(headers[names.SCHEDULE].removeprefix(AT)).timestamp() - EPOCH
-            self.loop.at(max(at + self.latency_s(), self.now + OVERDUE_S), self.when_up, self._due, message, context=self._context)
+            self.loop.at(
+                max(at + self.latency_s(), self.now + OVERDUE_S),
+                self.when_up,
+                self._due,
+                message,
+                context=self._context,
+            )
             return
         if headers.get(names.SCHEDULE_NEXT) == "purge" and names.SCHEDULER in headers:
             self.history.purge(headers[names.SCHEDULER])
@@ -308,10 +321,17 @@ class Server:
             return
         self.history.remove(message.seq)
         target = message.headers[names.SCHEDULE_TARGET]
-        kept = {name: value for name, value in message.headers.items() if not name.startswith("Nats-Schedule") and name != names.MSG_ID}
+        kept = {
+            name: value
+            for name, value in message.headers.items()
+            if not name.startswith("Nats-Schedule") and name != names.MSG_ID
+        }
         self.note(None, f"fires {message.subject}")
         self._store(
-            self.history, stored_subject(target), message.data, {**kept, names.SCHEDULER: message.subject, names.SCHEDULE_NEXT: "purge"}
+            self.history,
+            stored_subject(target),
+            message.data,
+            {**kept, names.SCHEDULER: message.subject, names.SCHEDULE_NEXT: "purge"},
         )
 
     def _stage(self, stream: Stream, written: Written) -> Refused | tuple[int, bool] | None:
@@ -352,12 +372,20 @@ class Server:
         if verb.startswith("DIRECT.GET."):
             if fault is None or fault.act != "lose_answer":
                 late_s = fault.more if fault is not None and fault.act == "stall_answer" else 0.0
-                self.deliver(client, "read", written.reply, *read_directly(self.streams[parts[2]], request), late_s=late_s)
+                self.deliver(
+                    client, "read", written.reply, *read_directly(self.streams[parts[2]], request), late_s=late_s
+                )
             return
         answer = answer_of(self, parts, request)
         if answer is None:
             return
-        self._answer(client, "api", written, orjson.dumps({"error": answer.body()} if isinstance(answer, Refused) else answer), fault)
+        self._answer(
+            client,
+            "api",
+            written,
+            orjson.dumps({"error": answer.body()} if isinstance(answer, Refused) else answer),
+            fault,
+        )
 
 
 def kind_of(subject: str) -> str:
@@ -370,7 +398,9 @@ def stored_subject(subject: str) -> str:
 
 def _stream(config: dict[str, Any]) -> Stream:
     lasting = config["storage"] == "file"
-    return Stream(config["name"], config["duplicate_window"] / NS, max(0, config["max_msgs_per_subject"]), lasting=lasting)
+    return Stream(
+        config["name"], config["duplicate_window"] / NS, max(0, config["max_msgs_per_subject"]), lasting=lasting
+    )
 
 
 def _publish_answer(stream: Stream, outcome: Refused | tuple[int, bool]) -> bytes:

@@ -1,4 +1,5 @@
-"""A failing plan made short: moves are taken away as long as the world still breaks the same law, then what is left is told."""
+"""A failing plan made short: moves are taken away as long as the world still breaks the same law, then what is left is
+told."""
 
 from __future__ import annotations
 
@@ -62,7 +63,10 @@ def report(plan: Plan, outcome: Outcome, *, trace: bool = False) -> str:
         lines.append(f"run {outcome.run_id}")
     lines.append(f"replay: python -m tests.simulation {plan.seed}")
     lines += [f"workflow: {known(number).body.decode()}" for number in plan.workflows]
-    lines += [f"latency {plan.latency_s} s, tick {plan.tick_s} s, pace {plan.pace:g}; the moves:", *map(str, plan.moves)]
+    lines += [
+        f"latency {plan.latency_s} s, tick {plan.tick_s} s, pace {plan.pace:g}; the moves:",
+        *map(str, plan.moves),
+    ]
     if outcome.history:
         lines += ["the run's history:", *outcome.history]
     if trace:

@@ -1,4 +1,5 @@
-"""One stream of the simulated broker: what is stored, by sequence and by subject, with expectations, repeats, limits and purges.
+"""One stream of the simulated broker: what is stored, by sequence and by subject, with expectations, repeats, limits
+and purges.
 
 The order of the checks and the words of the refusals are those of nats-server (test_fidelity.py).
 """
@@ -60,7 +61,8 @@ class Stored(NamedTuple):
 
 
 class Stream:
-    """`per_subject` bounds the messages of one subject (0: no bound); `window_s` is how long a repeat is known by its id."""
+    """`per_subject` bounds the messages of one subject (0: no bound); `window_s` is how long a repeat is known by its
+    id."""
 
     def __init__(self, name: str, window_s: float, per_subject: int = 0, *, lasting: bool = True) -> None:
         """One that is not `lasting` is in the broker's memory, and goes with it."""
@@ -98,7 +100,8 @@ class Stream:
         return message
 
     def begin_again(self, now: float) -> None:
-        """The broker has started on what is stored: it knows the ids of that only, and not those of what was removed."""
+        """The broker has started on what is stored: it knows the ids of that only, and not those of what was
+        removed."""
         kept = (one for one in self.messages.values() if MSG_ID in one.headers and now - one.at < self.window_s)
         self._ids = OrderedDict((one.headers[MSG_ID], (one.seq, one.at)) for one in kept)
 

@@ -1,5 +1,5 @@
-"""The clocks of the service's hosts are set by minutes, now and then; the broker's is not. Every run ends, no timer is lost, and none is
-early: only the broker's clock says when one is due.
+"""The clocks of the service's hosts are set by minutes, now and then; the broker's is not. Every run ends, no timer is
+lost, and none is early: only the broker's clock says when one is due.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""A day of steady load in a few seconds: runs trickle in, many wait for hours, and now and then an engine crashes. Nothing is lost, and
-when the day is over nothing is left in memory."""
+"""A day of steady load in a few seconds: runs trickle in, many wait for hours, and now and then an engine crashes.
+Nothing is lost, and when the day is over nothing is left in memory."""
 
 from __future__ import annotations
 
@@ -35,12 +35,22 @@ PATIENT = {
     "timeout": "1h",
 }
 ASKING = {"id": "s0", "type": "approval", "config": {"timeout": "4h"}}
-LOOP = {"id": "s1", "depends_on": ["s0"], "task": "t", "type": "agent_loop", "config": {"max_iterations": 5, "loop_delay": "45m"}}
+LOOP = {
+    "id": "s1",
+    "depends_on": ["s0"],
+    "task": "t",
+    "type": "agent_loop",
+    "config": {"max_iterations": 5, "loop_delay": "45m"},
+}
 
 
 @lru_cache
 def _known(number: int) -> Known:
-    steps = {"patient": [PATIENT, LOOP], "steady": [STEADY], "asking": [ASKING, {**STEADY, "id": "s2", "depends_on": ["s0"]}]}
+    steps = {
+        "patient": [PATIENT, LOOP],
+        "steady": [STEADY],
+        "asking": [ASKING, {**STEADY, "id": "s2", "depends_on": ["s0"]}],
+    }
     name = NAMES[number]
     body = to_json(definition := parse({"name": name, "version": "1", "steps": steps[name], "timeout": "20h"}))
     return Known(definition, body, digest(body), compile_workflow(from_json(body), digest(body)))
@@ -49,7 +59,10 @@ def _known(number: int) -> Known:
 def _day(seed: int) -> Plan:
     chance = Random(seed)
     starts = [Move(round(chance.uniform(0, DAY_S), 3), "start", chance.randrange(99)) for _ in range(RUNS)]
-    crashes = [Move(round(chance.uniform(0, DAY_S), 3), chance.choice(("crash", "restart", "disconnect")), 1, 4.0) for _ in range(CRASHES)]
+    crashes = [
+        Move(round(chance.uniform(0, DAY_S), 3), chance.choice(("crash", "restart", "disconnect")), 1, 4.0)
+        for _ in range(CRASHES)
+    ]
     return Plan(seed, (0, 1, 2), 0.02, 5.0, SLOW, tuple(sorted([*starts, *crashes])))
 
 
@@ -62,7 +75,9 @@ def test_a_day_of_load_loses_nothing_and_leaves_nothing(monkeypatch: pytest.Monk
         (consumers, "HEARTBEAT_S", 60),
         (publisher, "RESEND_S", 60),
     ):
-        monkeypatch.setattr(module, name, seconds)  # nothing is lost on its way here, and what looks for that costs most
+        monkeypatch.setattr(
+            module, name, seconds
+        )  # nothing is lost on its way here, and what looks for that costs most
     monkeypatch.setattr(worlds, "FAIR_S_MAX", DAY_S)
     monkeypatch.setattr(worlds, "LOOK_S", 300.0)
     monkeypatch.setattr(worlds, "LATE_S", 900.0)

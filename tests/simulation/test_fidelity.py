@@ -85,7 +85,10 @@ async def buckets(store: Store) -> list[Any]:
 async def batches(store: Store) -> list[Any]:
     """All or none, also of those that expect something; a repeat of a batch is no error."""
     first = [Message(names.history_subject(RUN), b"{}", "x"), Message(names.history_subject("1" * 32), b"{}", "y")]
-    stale = [Message(names.history_subject(RUN), b"{}", "z"), Message(names.history_subject("1" * 32), b"{}", "w", {names.EXPECT_SEQ: "1"})]
+    stale = [
+        Message(names.history_subject(RUN), b"{}", "z"),
+        Message(names.history_subject("1" * 32), b"{}", "w", {names.EXPECT_SEQ: "1"}),
+    ]
     return [
         await _tried(publish_batch(store.broker, first)),
         await _tried(publish_batch(store.broker, first)),
@@ -95,7 +98,8 @@ async def batches(store: Store) -> list[Any]:
 
 
 async def schedules(store: Store) -> list[Any]:
-    """One of its subject replaces the one before; a purge may leave what is newer; an overdue one fires soon, without its id."""
+    """One of its subject replaces the one before; a purge may leave what is newer; an overdue one fires soon, without
+    its id."""
     subject, far = (
         names.schedule_subject(RUN, "t"),
         {names.SCHEDULE: "@at 2040-01-01T00:00:00Z", names.SCHEDULE_TARGET: names.history_subject(RUN)},
@@ -130,7 +134,8 @@ async def clock(store: Store) -> list[Any]:
 
 
 async def deliveries(store: Store) -> list[Any]:
-    """A consumer that is reset begins again behind what is acknowledged, and counts from one; its acknowledgement speaks for all before."""
+    """A consumer that is reset begins again behind what is acknowledged, and counts from one; its acknowledgement
+    speaks for all before."""
     got: list[tuple[int, int, int]] = []
     arrived = asyncio.Event()
 
@@ -164,15 +169,25 @@ async def deliveries(store: Store) -> list[Any]:
         await store.consumers.reset(consumer)
         await received(4)
     unknown = names.engine_consumer(partition, 99)
-    return [*got, await store.consumers.floor(consumer), await store.consumers.floor(unknown), sorted(await store.consumers._listed())]
+    return [
+        *got,
+        await store.consumers.floor(consumer),
+        await store.consumers.floor(unknown),
+        sorted(await store.consumers._listed()),
+    ]
 
 
 async def ids_after_a_restart(store: Store, restart: Restart) -> list[Any]:
-    """Whether it ends or is killed, what is stored stays, and ids are known of what is still there. What is in memory is gone."""
+    """Whether it ends or is killed, what is stored stays, and ids are known of what is still there. What is in memory
+    is gone."""
     task, key, found = names.task_subject("t", RUN), names.key_subject(names.SIGNALS, "r.a"), list[Any]()
     for killed in (False, True):
         event, first, second = ({names.MSG_ID: f"{what} {killed}"} for what in ("event", "first", "second"))
-        found += [await _raw(store, names.history_subject(RUN), event), await _raw(store, key, first), await _raw(store, key, second)]
+        found += [
+            await _raw(store, names.history_subject(RUN), event),
+            await _raw(store, key, first),
+            await _raw(store, key, second),
+        ]
         seq, _ = await _sent(store, task, first)
         await store.broker.api(f"STREAM.MSG.DELETE.{names.TASKS}", {"seq": seq})
         found.append(await _raw(store, task, first))
@@ -244,7 +259,9 @@ def broker(tmp_path: Path) -> Iterator[OwnBroker]:
 
 
 @pytest.mark.parametrize("talk", CONVERSATIONS, ids=lambda talk: talk.__name__)
-def test_the_simulated_broker_answers_as_the_real_one(talk: Conversation, broker: OwnBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_simulated_broker_answers_as_the_real_one(
+    talk: Conversation, broker: OwnBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
     simulated_answers = _simulated(talk)
     assert simulated_answers == asyncio.run(_real(talk, broker, monkeypatch))
 

@@ -23,7 +23,11 @@ STORIES = {
         0.1,
         1.0,
         1.0,
-        (Move(0.002, "start", 642, 3.145, "ack"), Move(4.015, "restart", 374, 9.419), Move(4.259, "crash_after", 682, 2.157, "ack")),
+        (
+            Move(0.002, "start", 642, 3.145, "ack"),
+            Move(4.015, "restart", 374, 9.419),
+            Move(4.259, "crash_after", 682, 2.157, "ack"),
+        ),
     ),
     "sets_timers_over_those_of_a_later_owner": Plan(
         2128, (189,), 0.004, 0.2, 1.0, (Move(0.2, "start"), Move(1.967, "last words", 1, 13.153, "schedule"))
@@ -154,10 +158,13 @@ def test_of_two_fences_that_stand_behind_one_another_either_one_holds(pair: tupl
 
 
 def _variants(plan: Plan) -> Iterator[Plan]:
-    """The story, and how it might have gone with its last moves a moment earlier or later: what the shell does in between changes."""
+    """The story, and how it might have gone with its last moves a moment earlier or later: what the shell does in
+    between changes."""
     yield plan
     for count in (1, 2):
         for shift in range(1, VARIANTS + 1):
-            late = [move._replace(at=move.at + shift * SHIFT_S * side) for side in (1, -1) for move in plan.moves[-count:]]
+            late = [
+                move._replace(at=move.at + shift * SHIFT_S * side) for side in (1, -1) for move in plan.moves[-count:]
+            ]
             yield plan._replace(moves=(*plan.moves[:-count], *late[:count]))
             yield plan._replace(moves=(*plan.moves[:-count], *late[count:]))

@@ -19,7 +19,9 @@ SEEDS = (3, 7, 42)
 
 def _digests(hash_seed: str) -> bytes:
     command = [sys.executable, "-m", "tests.simulation", "--digest", *map(str, SEEDS)]
-    return subprocess.run(command, env={**os.environ, "PYTHONHASHSEED": hash_seed}, capture_output=True, check=True).stdout
+    return subprocess.run(
+        command, env={**os.environ, "PYTHONHASHSEED": hash_seed}, capture_output=True, check=True
+    ).stdout
 
 
 def test_a_seed_replays_exactly_in_another_process() -> None:

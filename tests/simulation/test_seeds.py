@@ -1,4 +1,5 @@
-"""Thousands of worlds in which everything goes wrong, and the laws hold in each. SIMULATION_SEEDS=100000 looks longer."""
+"""Thousands of worlds in which everything goes wrong, and the laws hold in each. SIMULATION_SEEDS=100000 looks
+longer."""
 
 from __future__ import annotations
 

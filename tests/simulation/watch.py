@@ -33,7 +33,9 @@ class Broken(AssertionError):
 class Watch:
     """Owned by a world. `on_change(before, run, event)` is told of each event that changed a run."""
 
-    def __init__(self, server: Server, workflows: Mapping[str, Known], on_change: Callable[[Run | None, Run, Event], None]) -> None:
+    def __init__(
+        self, server: Server, workflows: Mapping[str, Known], on_change: Callable[[Run | None, Run, Event], None]
+    ) -> None:
         self._workflows, self._on_change = workflows, on_change
         self.runs: dict[str, Run] = {}
         self.of: dict[str, Known] = {}
@@ -94,7 +96,9 @@ class Watch:
 
     def _once(self, before: Run | None, run: Run, record: Record, commands: list[Command]) -> None:
         """One result for each step, iteration and attempt; one order and one end too."""
-        found: list[tuple[object, ...]] = [("order", *one) for one in executions(commands)] + [("end", one) for one in ends(commands)]
+        found: list[tuple[object, ...]] = [("order", *one) for one in executions(commands)] + [
+            ("end", one) for one in ends(commands)
+        ]
         if (one := result(before, run, record)) is not None:
             found.append(("result", *one))
         for thing in found:
@@ -125,5 +129,6 @@ class Watch:
         known = self._states.get(run.run_id, {}).get(run.seq)
         if known is None or to_snapshot(known) != message.data:
             raise Broken(
-                f"the snapshot at {run.seq} is not the fold of the history: {message.data!r}, {known and to_snapshot(known)!r}", run.run_id
+                f"the snapshot at {run.seq} is not the fold of the history: {message.data!r}, {known and to_snapshot(known)!r}",
+                run.run_id,
             )

@@ -1,5 +1,5 @@
-"""A world: a broker, an engine, a front end, workers and people, and a plan by which things go wrong. Then they go right, and every
-run must end.
+"""A world: a broker, an engine, a front end, workers and people, and a plan by which things go wrong. Then they go
+right, and every run must end.
 """
 
 from __future__ import annotations
@@ -45,7 +45,8 @@ LINGERS_S, LINGERS_S_MIN = 3.0, 0.1  # an owner that was replaced and does not k
 
 
 class Outcome(Struct, frozen=True):
-    """`law` is what was broken, None: nothing. `trace` are all messages that reached the broker, `history` those of the run."""
+    """`law` is what was broken, None: nothing. `trace` are all messages that reached the broker, `history` those of the
+    run."""
 
     law: str | None
     run_id: str | None = None
@@ -165,7 +166,8 @@ class World:
             self._look_after()
         if self.watch.open:
             raise Broken(
-                f"the run has not ended in {FAIR_S_MAX:g} fair seconds: {_waits_for(self.watch.open[0])}", self.watch.open[0].run_id
+                f"the run has not ended in {FAIR_S_MAX:g} fair seconds: {_waits_for(self.watch.open[0])}",
+                self.watch.open[0].run_id,
             )
         await self._quiet()
         check_records(self)
@@ -182,7 +184,8 @@ class World:
             await self._pass(CALM_LOOK_S)
 
     async def _quiet(self) -> None:
-        """Until nothing is left of what has ended, neither in memory nor unacknowledged. Raises Broken when that does not come."""
+        """Until nothing is left of what has ended, neither in memory nor unacknowledged. Raises Broken when that does
+        not come."""
         since = self.loop.now
         while (left := rest(self)) and self.loop.now < since + QUIET_S_MAX:
             await self._pass(1.0)
@@ -211,7 +214,9 @@ class World:
 
     def _begin(self, kind: str, place: str) -> Process:
         self._lives += 1
-        process = Process(self.server, f"{kind}-{self._lives}", kind, place, {one.digest: one.workflow for one in self._known})
+        process = Process(
+            self.server, f"{kind}-{self._lives}", kind, place, {one.digest: one.workflow for one in self._known}
+        )
         process.task.add_done_callback(partial(self._ended, process))
         process.life.skew_s = self._skews.get(kind, 0.0)
         self.processes.append(process)
@@ -292,7 +297,16 @@ class World:
                 self.server.schedules_late_s = move.more
             case "repeat":
                 self.workers.repeat(move.pick)
-            case "crash_before" | "crash_after" | "last words" | "lose" | "lose_answer" | "refuse" | "stall" | "stall_answer":
+            case (
+                "crash_before"
+                | "crash_after"
+                | "last words"
+                | "lose"
+                | "lose_answer"
+                | "refuse"
+                | "stall"
+                | "stall_answer"
+            ):
                 who = "front" if move.pick % 4 == 0 else "engine"
                 self.server.armed[who].append(Fault(move.act, move.kind, move.more))
             case _:
@@ -310,13 +324,15 @@ class World:
                 process.life.skew_s = seconds
 
     def _take_over(self, seconds: float, pick: int) -> None:
-        """The owner is paused; another engine finds out, and takes over. Then the old one wakes up, and some time later it ends."""
+        """The owner is paused; another engine finds out, and takes over. Then the old one wakes up, and some time later
+        it ends."""
         old = self._replaced(seconds, pick)
         old.pause()
         self.server.later(seconds, old.go_on)
 
     def _replaced(self, seconds: float, pick: int) -> Process:
-        """The engine that was, beside which there is another one now. It ends some time after it has come back after so many s."""
+        """The engine that was, beside which there is another one now. It ends some time after it has come back after so
+        many s."""
         old, lives_s = self.engine, seconds + LINGERS_S_MIN + LINGERS_S * (pick % 4)
         self.engine = self._begin("engine", f"place {self._lives}")
         self.server.later(lives_s, old.kill if pick % 2 else old.leave)
@@ -369,7 +385,10 @@ class World:
         for run in self.watch.open:
             for timer in live_timers(run):
                 if timer.due < self.server.wall - LATE_S:
-                    raise Broken(f"the timer {timer.timer} was lost: it was due {self.server.wall - timer.due:.1f} s ago", run.run_id)
+                    raise Broken(
+                        f"the timer {timer.timer} was lost: it was due {self.server.wall - timer.due:.1f} s ago",
+                        run.run_id,
+                    )
 
     def _changed(self, before: Run | None, run: Run, event: Event) -> None:
         if isinstance(event, ApprovalRequested):
@@ -379,7 +398,10 @@ class World:
     def history(self, run_id: str) -> list[str]:
         """The run's events as people read them."""
         stored = self.server.history.matching(names.stored_subject(run_id))
-        return [f"{message.seq:5} {message.at - self.server.wall + self.loop.now:9.3f}  {decode(message.data)}" for message in stored]
+        return [
+            f"{message.seq:5} {message.at - self.server.wall + self.loop.now:9.3f}  {decode(message.data)}"
+            for message in stored
+        ]
 
     def end(self, loop: Loop) -> None:
         """Nothing of this world runs on."""

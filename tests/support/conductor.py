@@ -1,4 +1,5 @@
-"""Requests to the application in this process, as a client on the same machine sends them: from a loopback address, to one."""
+"""Requests to the application in this process, as a client on the same machine sends them: from a loopback address, to
+one."""
 
 from __future__ import annotations
 
@@ -10,7 +11,8 @@ LOOPBACK = "127.0.0.1"
 
 
 class Conductor(ASGIConductor):
-    """The framework's own leaves the peer's address out, and is for another host. Both can be given with each request."""
+    """The framework's own leaves the peer's address out, and is for another host. Both can be given with each
+    request."""
 
     async def simulate_request(self, *args: Any, **more: Any) -> Any:
         return await super().simulate_request(*args, **{"remote_addr": LOOPBACK, "host": LOOPBACK, **more})

@@ -70,7 +70,9 @@ class Place:
         self._tickets = directory / "points"
         self._tickets.mkdir()
         environ = {VARIABLE: str(self._tickets)}
-        self.service = Service(directory, environ, RESTLESS, shards=2, http_workers=1, bridge_token=TOKEN, webhook_secret=SECRET)
+        self.service = Service(
+            directory, environ, RESTLESS, shards=2, http_workers=1, bridge_token=TOKEN, webhook_secret=SECRET
+        )
         self._environ = {**self.service.environ, **environ}
         self._worker: subprocess.Popen[bytes] | None = None
         self._stopping = False
@@ -206,7 +208,10 @@ def place(directory: Path) -> Iterator[Place]:
 @asynccontextmanager
 async def world(found: Place) -> AsyncIterator[World]:
     """Connections to the place for the time of the block."""
-    async with open_store(BrokerSettings(url=found.service.broker_url), "test") as store, client(found.service.url) as http:
+    async with (
+        open_store(BrokerSettings(url=found.service.broker_url), "test") as store,
+        client(found.service.url) as http,
+    ):
         yield World(found, store, http)
 
 

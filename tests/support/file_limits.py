@@ -1,4 +1,5 @@
-"""A disk that takes no bytes, for processes of one's own: their files may grow no further, as by a quota. It needs no rights."""
+"""A disk that takes no bytes, for processes of one's own: their files may grow no further, as by a quota. It needs no
+rights."""
 
 from __future__ import annotations
 

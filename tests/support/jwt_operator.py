@@ -1,4 +1,5 @@
-"""An operator with one account, as a broker in JWT mode trusts it: made anew for a test, with real keys and signatures."""
+"""An operator with one account, as a broker in JWT mode trusts it: made anew for a test, with real keys and
+signatures."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""A line to a server that is slow, or cut: connections stay, and what is sent meanwhile arrives when it is mended, late."""
+"""A line to a server that is slow, or cut: connections stay, and what is sent meanwhile arrives when it is mended,
+late."""
 
 from __future__ import annotations
 
@@ -12,7 +13,8 @@ CHUNKS_MAX = 1024
 
 
 class Line:
-    """Owned by a test, by way of `line`. `latency_s` is added in each direction. `late` is what clients sent while it was cut."""
+    """Owned by a test, by way of `line`. `latency_s` is added in each direction. `late` is what clients sent while it
+    was cut."""
 
     def __init__(self, port: int) -> None:
         self.port = 0
@@ -39,7 +41,8 @@ class Line:
         task.add_done_callback(self._tasks.discard)
 
     async def _carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Both ways. The server does not hear of who comes while the line is cut, as it would not of the first packet."""
+        """Both ways. The server does not hear of who comes while the line is cut, as it would not of the first
+        packet."""
         with suppress(OSError):
             await self._whole.wait()
             there, here = await asyncio.open_connection("127.0.0.1", self._target)
@@ -50,7 +53,9 @@ class Line:
                     group.create_task(self._deliver(on_its_way, other))
         writer.close()
 
-    async def _take(self, reader: asyncio.StreamReader, on_its_way: asyncio.Queue[tuple[float, bytes]], late: bytearray) -> None:
+    async def _take(
+        self, reader: asyncio.StreamReader, on_its_way: asyncio.Queue[tuple[float, bytes]], late: bytearray
+    ) -> None:
         """To the end, which is no bytes."""
         data = b"begin"
         while data:
@@ -128,10 +133,13 @@ class Lines:
 
 @contextmanager
 def lines(ports: Sequence[int]) -> Iterator[Lines]:
-    """A line to each of these ports, for the time of the block, in a loop of their own: a test that blocks does not hold them up."""
+    """A line to each of these ports, for the time of the block, in a loop of their own: a test that blocks does not
+    hold them up."""
     with _loop_in_a_thread() as loop:
         stack = AsyncExitStack()
-        opened = [asyncio.run_coroutine_threadsafe(stack.enter_async_context(line(port)), loop).result() for port in ports]
+        opened = [
+            asyncio.run_coroutine_threadsafe(stack.enter_async_context(line(port)), loop).result() for port in ports
+        ]
         try:
             yield Lines(loop, opened)
         finally:

@@ -1,4 +1,5 @@
-"""What the kernel says about TCP: at which addresses of this machine somebody listens, and where processes have connections to."""
+"""What the kernel says about TCP: at which addresses of this machine somebody listens, and where processes have
+connections to."""
 
 from __future__ import annotations
 
@@ -24,7 +25,9 @@ def listening(port: int) -> set[str]:
 def connected(pids: Iterable[int]) -> set[int]:
     """The ports, of whichever address, to which these processes have connections, or try to."""
     held = {name for pid in pids for name in _files(pid)}
-    return {int(row[2].rpartition(":")[2], 16) for row in _sockets() if row[3] != LISTEN and f"socket:[{row[9]}]" in held}
+    return {
+        int(row[2].rpartition(":")[2], 16) for row in _sockets() if row[3] != LISTEN and f"socket:[{row[9]}]" in held
+    }
 
 
 def _sockets() -> Iterator[list[str]]:

@@ -1,4 +1,5 @@
-"""A worker process for tests: `python -m tests.support.mendable_worker TASK FILE` fails every task for good until FILE is there."""
+"""A worker process for tests: `python -m tests.support.mendable_worker TASK FILE` fails every task for good until FILE
+is there."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Requests, and what malice and accidents make of them: everything that a server could still hand on to an application."""
+"""Requests, and what malice and accidents make of them: everything that a server could still hand on to an
+application."""
 
 from __future__ import annotations
 
@@ -15,7 +16,21 @@ Change: TypeAlias = Callable[[Random, "Request"], None]
 
 UNPRINTABLE = re.compile(rb"[^!-~]")
 
-METHODS = ("GET", "POST", "PUT", "DELETE", "PATCH", "HEAD", "OPTIONS", "TRACE", "CONNECT", "BREW", "get", "QUERY", "X" * 300)
+METHODS = (
+    "GET",
+    "POST",
+    "PUT",
+    "DELETE",
+    "PATCH",
+    "HEAD",
+    "OPTIONS",
+    "TRACE",
+    "CONNECT",
+    "BREW",
+    "get",
+    "QUERY",
+    "X" * 300,
+)
 NAMES = (
     "", ".", "..", "...", "a.", ".a", "a..b", "*", ">", "$JS.API", "a b", "a/b", "ü", "名", "\U0001f600", "a" * 128, "a" * 129, "x" * 9_000,
     "\0", "a\0b",
@@ -77,7 +92,8 @@ HEADERS: Sequence[tuple[str, Sequence[bytes]]] = (
 
 
 class Request(Struct):
-    """As a server has it: path segments still encoded, header names in lower case. `document` is the body, until it is bytes."""
+    """As a server has it: path segments still encoded, header names in lower case. `document` is the body, until it is
+    bytes."""
 
     operation: str
     method: str
@@ -112,7 +128,8 @@ def _escaped(found: re.Match[bytes]) -> bytes:
 def quote(text: str) -> bytes:
     """Every byte escaped that could end a segment, a value, or the line."""
     return b"".join(
-        bytes((byte,)) if chr(byte).isalnum() or byte in b"-._~" else b"%%%02X" % byte for byte in text.encode("utf-8", "surrogatepass")
+        bytes((byte,)) if chr(byte).isalnum() or byte in b"-._~" else b"%%%02X" % byte
+        for byte in text.encode("utf-8", "surrogatepass")
     )
 
 
@@ -132,7 +149,9 @@ def _segment(random: Random, request: Request) -> None:
         case 2:
             request.segments.append(b"")
         case 3:
-            request.segments[at] += random.choice((b"%00", b"%FF", b"%ED%A0%80", b"%2F", b"%", b"%C0%80", b".", b"?", b"#", b";x=y"))
+            request.segments[at] += random.choice(
+                (b"%00", b"%FF", b"%ED%A0%80", b"%2F", b"%", b"%C0%80", b".", b"?", b"#", b";x=y")
+            )
         case 4:
             request.segments[at] = request.segments[at].swapcase()
         case _:
@@ -140,7 +159,15 @@ def _segment(random: Random, request: Request) -> None:
 
 
 def _query(random: Random, request: Request) -> None:
-    known = [name for name, _ in request.query] or [b"limit", b"after", b"status", b"wait_ms", b"cursor", b"token", b"action"]
+    known = [name for name, _ in request.query] or [
+        b"limit",
+        b"after",
+        b"status",
+        b"wait_ms",
+        b"cursor",
+        b"token",
+        b"action",
+    ]
     name = random.choice(known)
     value = random.choice((quote(random.choice(NAMES)), quote(str(_some(random))), *BYTES))
     match random.randrange(6):

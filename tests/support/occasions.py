@@ -61,8 +61,8 @@ async def until_started(store: Store, workflow: str, count: int) -> list[Started
 async def nothing_left(store: Store, kept: Kept) -> None:
     """Return when the trigger's consumer has been given everything that is stored for it, and an answer for all of it.
 
-    What it says is pending may lag behind what is stored: an event that was just acknowledged is counted a moment later. So the
-    place of the newest one decides.
+    What it says is pending may lag behind what is stored: an event that was just acknowledged is counted a moment
+    later. So the place of the newest one decides.
     """
 
     async def done() -> bool:
@@ -72,7 +72,9 @@ async def nothing_left(store: Store, kept: Kept) -> None:
             newest = await _newest(store, kept.stream, info["config"]["filter_subject"])
         except ApiError:  # it is being made
             return False
-        return bool(info["ack_floor"]["stream_seq"] >= newest and info["num_pending"] == 0 and info["num_ack_pending"] == 0)
+        return bool(
+            info["ack_floor"]["stream_seq"] >= newest and info["num_pending"] == 0 and info["num_ack_pending"] == 0
+        )
 
     await until(done)
 

@@ -37,7 +37,9 @@ def configure(directory: Path, port: int, upstream: int) -> Path:
         assert old in text
         text = text.replace(old, new)
     path = directory / "nginx.conf"
-    path.write_text(("user root;\n" if os.geteuid() == 0 else "") + text)  # its processes must write to the test's directory
+    path.write_text(
+        ("user root;\n" if os.geteuid() == 0 else "") + text
+    )  # its processes must write to the test's directory
     return path
 
 

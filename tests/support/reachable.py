@@ -56,7 +56,11 @@ class World:
         """The JSON of an answer of success."""
         access = Access.BRIDGE if path.startswith("/v1/") else Access.API
         content = None if body is None else orjson.dumps(body)
-        return self._client.request(method, path, content=content, params=query, headers=HEADERS[access]).raise_for_status().json()
+        return (
+            self._client.request(method, path, content=content, params=query, headers=HEADERS[access])
+            .raise_for_status()
+            .json()
+        )
 
     def send(self, operation: Operation, found: Found | None = None, **headers: str) -> httpx2.Response:
         """A request that this operation answers with success."""
@@ -67,7 +71,9 @@ class World:
             path = path.replace(f"{{{parameter.name}}}", found.path.get(parameter.name, parameter.example))
         required = {one.name: one.example for one in operation.parameters if one.required}
         shown = {**HEADERS.get(operation.access, {}), **_signed(operation, body), **headers}
-        return self._client.request(operation.method, path, params={**required, **found.query}, content=body, headers=shown)
+        return self._client.request(
+            operation.method, path, params={**required, **found.query}, content=body, headers=shown
+        )
 
     def run(self, workflow: str = "greet", **more: str) -> str:
         return str(self.ask("POST", "/runs", {"workflow": workflow, **more})["run_id"])

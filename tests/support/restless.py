@@ -1,4 +1,5 @@
-"""`penstock`, but what dies is started again at once, however often it dies: `python -m tests.support.restless serve …`"""
+"""`penstock`, but what dies is started again at once, however often it dies: `python -m tests.support.restless serve
+…`"""
 
 from __future__ import annotations
 

@@ -29,7 +29,9 @@ class Search:
         self.seen.append((place, text if isinstance(text, str) else text.decode("latin-1")))
 
     def result(self) -> set[Found]:
-        return {Found(place, name) for place, text in self.seen for name, secret in self.secrets.items() if secret in text}
+        return {
+            Found(place, name) for place, text in self.seen for name, secret in self.secrets.items() if secret in text
+        }
 
 
 class Client:

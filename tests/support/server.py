@@ -1,4 +1,5 @@
-"""Brokers that are not the service's own: plain nats-servers from a configuration, alone, as a cluster, or as the hub of leaves."""
+"""Brokers that are not the service's own: plain nats-servers from a configuration, alone, as a cluster, or as the hub
+of leaves."""
 
 from __future__ import annotations
 
@@ -22,7 +23,8 @@ NODES = 3
 
 
 class Server:
-    """One nats-server with this configuration, on a port of its own. Its owner may kill it and start it again on the same data."""
+    """One nats-server with this configuration, on a port of its own. Its owner may kill it and start it again on the
+    same data."""
 
     def __init__(self, directory: Path, block: str = "", name: str = "server") -> None:
         self.port, self.name, self._directory = free_port(), name, directory
@@ -146,7 +148,8 @@ def cluster(directory: Path) -> Iterator[Cluster]:
     with ExitStack() as stack:
         nodes = []
         for number, port in enumerate(ports):
-            # Clients know all nodes; one that is told other ways to them by the nodes would take these round a line that a test cuts.
+            # Clients know all nodes; one that is told other ways to them by the nodes would take these round a line
+            # that a test cuts.
             block = f'cluster {{ name: "c", listen: "127.0.0.1:{port}", no_advertise: true, routes: [{routes}] }}'
             nodes.append(stack.enter_context(server(directory, block, f"node-{number}")))
         yield Cluster(nodes)

@@ -1,4 +1,5 @@
-"""The whole service as users start it: `penstock serve` with its child processes, on ports and a data directory of its own."""
+"""The whole service as users start it: `penstock serve` with its child processes, on ports and a data directory of its
+own."""
 
 from __future__ import annotations
 
@@ -35,11 +36,17 @@ PORTS = range(10_000, 32_000)
 class Service:
     """Owned by a test. `settings` are keys as in `penstock config`: `Service(tmp_path, shards=2, fsync="always")`.
 
-    It may be stopped, or killed altogether, and started again on the same data. As a context manager it leaves nothing running.
-    `environ` is for settings that must not stand among the flags, `penstock` how its command is called.
+    It may be stopped, or killed altogether, and started again on the same data. As a context manager it leaves nothing
+    running. `environ` is for settings that must not stand among the flags, `penstock` how its command is called.
     """
 
-    def __init__(self, directory: Path, environ: Mapping[str, str] = {}, penstock: Sequence[str] = (PENSTOCK,), **settings: object) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        environ: Mapping[str, str] = {},
+        penstock: Sequence[str] = (PENSTOCK,),
+        **settings: object,
+    ) -> None:
         self.directory = directory
         self.log = directory / "serve.log"
         self._http_port, self._broker_port = free_port(), free_port()
@@ -76,7 +83,9 @@ class Service:
         self.start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.stop()
 
     def start(self) -> Self:
@@ -124,7 +133,11 @@ class Service:
 
     def pids(self) -> dict[str, int]:
         """The children that are alive, by their names: broker, shard-0, services, http."""
-        started = {str(line["name"]): int(str(line["child"])) for line in self.log_lines() if line.get("event") == "process_started"}
+        started = {
+            str(line["name"]): int(str(line["child"]))
+            for line in self.log_lines()
+            if line.get("event") == "process_started"
+        }
         alive = set(_descendants(self.pid))
         return {name: pid for name, pid in started.items() if pid in alive}
 
@@ -156,7 +169,9 @@ class Service:
     def await_ready(self) -> None:
         """Return once every part of the service says that it is there."""
         with self.client() as client:
-            _await(lambda: self._is_ready(client), READY_S_MAX, lambda: f"the service is not ready\n{self.last_words()}")
+            _await(
+                lambda: self._is_ready(client), READY_S_MAX, lambda: f"the service is not ready\n{self.last_words()}"
+            )
 
     def kill_all(self) -> None:
         """What a power cut does to it: every process is gone at once, none has a chance to finish."""
@@ -221,7 +236,10 @@ def free_port() -> int:
 
 def clean_environ() -> dict[str, str]:
     """No settings but those given: neither the environment's nor those of a file that lies about."""
-    return {**{name: value for name, value in os.environ.items() if not name.startswith("SERVICE_")}, "SERVICE_CONFIG": ""}
+    return {
+        **{name: value for name, value in os.environ.items() if not name.startswith("SERVICE_")},
+        "SERVICE_CONFIG": "",
+    }
 
 
 def _await(find: Callable[[], T | None], seconds_max: float, problem: Callable[[], str]) -> T:

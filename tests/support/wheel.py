@@ -1,4 +1,5 @@
-"""penstock as users install it: a wheel out of the checkout's sources, in a virtualenv that knows nothing of the checkout."""
+"""penstock as users install it: a wheel out of the checkout's sources, in a virtualenv that knows nothing of the
+checkout."""
 
 from __future__ import annotations
 
@@ -8,7 +9,9 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-LEFT_OUT = shutil.ignore_patterns(".*", "__pycache__", "build", "dist", "*.egg-info", "penstock-data", "bench-results", "tests")
+LEFT_OUT = shutil.ignore_patterns(
+    ".*", "__pycache__", "build", "dist", "*.egg-info", "penstock-data", "bench-results", "tests"
+)
 PIP = (sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet")
 
 
@@ -24,7 +27,8 @@ def build_wheel(directory: Path) -> Path:
 def install(wheel: Path, directory: Path) -> Path:
     """A new virtualenv with the wheel in it; returns its folder of programs.
 
-    What penstock depends on is that of this virtualenv, by links, so that nothing is downloaded again. penstock itself is not among them.
+    What penstock depends on is that of this virtualenv, by links, so that nothing is downloaded again. penstock itself
+    is not among them.
     """
     venv = directory / "venv"
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(venv)], check=True)

@@ -1,4 +1,5 @@
-"""A worker of the tests' own, straight on the broker: it answers tasks as a test tells it to, and counts what it sees."""
+"""A worker of the tests' own, straight on the broker: it answers tasks as a test tells it to, and counts what it
+sees."""
 
 from __future__ import annotations
 
@@ -27,7 +28,10 @@ def chain(name: str, steps: int = 3, **more: Any) -> dict[str, Any]:
     """A definition of steps s0, s1, … one after the other, all of task type `<name>.echo`."""
     return {
         "name": name,
-        "steps": [{"id": f"s{n}", "task": f"{name}.echo", "depends_on": [f"s{n - 1}"] if n else [], **more} for n in range(steps)],
+        "steps": [
+            {"id": f"s{n}", "task": f"{name}.echo", "depends_on": [f"s{n - 1}"] if n else [], **more}
+            for n in range(steps)
+        ],
     }
 
 
@@ -70,17 +74,23 @@ class Echo:
         await delivery.ack()
 
     async def started(self, task: TaskPayload) -> None:
-        await self._send(StepStarted(run_id=task.run_id, step_id=task.step_id, attempt_number=task.attempt, worker_id="echo"))
+        await self._send(
+            StepStarted(run_id=task.run_id, step_id=task.step_id, attempt_number=task.attempt, worker_id="echo")
+        )
 
     async def complete(self, task: TaskPayload, output: bytes | None = None) -> None:
         await self.started(task)
         payload = task.input if output is None else Raw(output)
-        await self._send(StepCompleted(run_id=task.run_id, step_id=task.step_id, attempt_number=task.attempt, payload=payload))
+        await self._send(
+            StepCompleted(run_id=task.run_id, step_id=task.step_id, attempt_number=task.attempt, payload=payload)
+        )
 
     async def fail(self, task: TaskPayload, error: str, failure_type: str = "retriable") -> None:
         await self.started(task)
         failure = Failure(error=error, failure_type=failure_type)
-        await self._send(StepFailed(run_id=task.run_id, step_id=task.step_id, attempt_number=task.attempt, payload=failure))
+        await self._send(
+            StepFailed(run_id=task.run_id, step_id=task.step_id, attempt_number=task.attempt, payload=failure)
+        )
 
     async def _send(self, event: Event) -> None:
         await self.store.history.send(event)

@@ -101,7 +101,9 @@ async def answer(store: Store, run_id: str) -> StepCompleted | StepFailed:
 
 async def waiting(store: Store, task: str) -> int:
     """Tasks of this type that the broker still keeps."""
-    state = (await store.broker.api(f"STREAM.INFO.{names.TASKS}", {"subjects_filter": names.task_filter(task)}))["state"]
+    state = (await store.broker.api(f"STREAM.INFO.{names.TASKS}", {"subjects_filter": names.task_filter(task)}))[
+        "state"
+    ]
     return sum((state.get("subjects") or {}).values())
 
 
@@ -119,7 +121,9 @@ async def acknowledged(store: Store, task: str) -> None:
     await until(none_left)
 
 
-async def outcome(store: Store, worker: Worker, task: str, value: Any = None, **more: Any) -> StepCompleted | StepFailed:
+async def outcome(
+    store: Store, worker: Worker, task: str, value: Any = None, **more: Any
+) -> StepCompleted | StepFailed:
     """What a worker answers to one task."""
     run_id = await dispatch(store, task, value, **more)
     async with worker.running():

@@ -58,7 +58,12 @@ async def test_function_without_arguments_and_without_output_of(store: Store, wo
 async def test_context_says_which_execution_this_is(store: Store, worker: Worker, task: str) -> None:
     @worker.task(task)
     async def facts(value: None, ctx: Context) -> dict[str, Any]:
-        return {"of": ctx.task_id, "n": [ctx.attempt, ctx.iteration, ctx.deliveries], "flow": ctx.workflow, "meta": dict(ctx.metadata)}
+        return {
+            "of": ctx.task_id,
+            "n": [ctx.attempt, ctx.iteration, ctx.deliveries],
+            "flow": ctx.workflow,
+            "meta": dict(ctx.metadata),
+        }
 
     event = await outcome(store, worker, task, attempt=3, iteration=2, metadata={"k": "v"})
     assert output_of(event) == {"of": f"{event.run_id}.s", "n": [3, 2, 1], "flow": "flow", "meta": {"k": "v"}}
@@ -82,7 +87,9 @@ async def test_exception_of_a_thread_is_told_too(store: Store, worker: Worker, t
 
 
 @pytest.mark.parametrize("error", [SystemExit(3), StopIteration("stop"), RecursionError("deep")])
-async def test_exception_that_could_end_the_worker_is_an_answer(store: Store, worker: Worker, task: str, error: BaseException) -> None:
+async def test_exception_that_could_end_the_worker_is_an_answer(
+    store: Store, worker: Worker, task: str, error: BaseException
+) -> None:
     @worker.task(task)
     def bad() -> None:
         raise error
@@ -124,9 +131,15 @@ async def test_error_text_is_cut_to_its_limit_and_made_fit_for_json(store: Store
 
 @pytest.mark.parametrize(
     ("value", "words"),
-    [({1, 2}, "cannot be written as JSON"), (b"raw", "cannot be written as JSON"), ("x" * PAYLOAD_BYTES_MAX, "is the most")],
+    [
+        ({1, 2}, "cannot be written as JSON"),
+        (b"raw", "cannot be written as JSON"),
+        ("x" * PAYLOAD_BYTES_MAX, "is the most"),
+    ],
 )
-async def test_output_that_cannot_be_stored_fails_for_good(store: Store, worker: Worker, task: str, value: Any, words: str) -> None:
+async def test_output_that_cannot_be_stored_fails_for_good(
+    store: Store, worker: Worker, task: str, value: Any, words: str
+) -> None:
     @worker.task(task)
     async def bad() -> Any:
         return value
@@ -180,5 +193,10 @@ async def test_a_failed_task_is_a_warning_with_its_type_and_reason(
     with capture_logs() as lines:
         await outcome(store, worker, task)
     [line] = [line for line in lines if line["event"] == "task_failed"]
-    assert ("warning", task, kind, error_type) == (line["log_level"], line["task"], line["failure_type"], line["error_type"])
+    assert ("warning", task, kind, error_type) == (
+        line["log_level"],
+        line["task"],
+        line["failure_type"],
+        line["error_type"],
+    )
     assert reason in line["reason"]

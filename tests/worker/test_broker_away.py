@@ -31,7 +31,9 @@ async def _in_state(store: Store, connected: bool) -> None:
     await until(holds)
 
 
-async def test_task_goes_on_while_the_broker_is_away(embedded: EmbeddedBroker, store: Store, worker: Worker, task: str) -> None:
+async def test_task_goes_on_while_the_broker_is_away(
+    embedded: EmbeddedBroker, store: Store, worker: Worker, task: str
+) -> None:
     begun, gate, stored = asyncio.Event(), asyncio.Event(), asyncio.Event()
 
     @worker.task(task)
@@ -60,7 +62,9 @@ async def test_task_goes_on_while_the_broker_is_away(embedded: EmbeddedBroker, s
         assert isinstance(await answer(store, later), StepCompleted)
 
 
-async def test_worker_that_starts_before_the_broker_waits_for_it(embedded: EmbeddedBroker, store: Store, worker: Worker, task: str) -> None:
+async def test_worker_that_starts_before_the_broker_waits_for_it(
+    embedded: EmbeddedBroker, store: Store, worker: Worker, task: str
+) -> None:
     @worker.task(task)
     async def work() -> None: ...
 
@@ -73,7 +77,9 @@ async def test_worker_that_starts_before_the_broker_waits_for_it(embedded: Embed
     await serving
 
 
-async def test_stop_does_not_wait_for_a_broker_that_is_away(embedded: EmbeddedBroker, store: Store, worker: Worker, task: str) -> None:
+async def test_stop_does_not_wait_for_a_broker_that_is_away(
+    embedded: EmbeddedBroker, store: Store, worker: Worker, task: str
+) -> None:
     begun = asyncio.Event()
 
     @worker.task(task)

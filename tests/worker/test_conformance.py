@@ -44,7 +44,9 @@ def end(broker_settings: BrokerSettings) -> Iterator[FrontEnd]:
 
 
 @pytest.fixture(params=["nats", "bridge"])
-def new_worker(request: pytest.FixtureRequest, store: Store, broker_settings: BrokerSettings, end: FrontEnd) -> NewWorker:
+def new_worker(
+    request: pytest.FixtureRequest, store: Store, broker_settings: BrokerSettings, end: FrontEnd
+) -> NewWorker:
     def make(**options: Any) -> Worker:
         if request.param == "nats":
             return Worker(broker_url=broker_settings.url, **{"grace_s": 0.2, **options})
@@ -58,7 +60,9 @@ def worker(new_worker: NewWorker) -> Worker:
     return new_worker(worker_id=f"w-{new_run_id()}")
 
 
-async def played(store: Store, worker: Worker, task: str, value: Any = None, frame: bytes = b"+ACK", **more: Any) -> list[Event]:
+async def played(
+    store: Store, worker: Worker, task: str, value: Any = None, frame: bytes = b"+ACK", **more: Any
+) -> list[Event]:
     """One task through the worker: its events, once the broker has been told of it, and nothing else than this."""
     async with frames(store) as seen, worker.running():
         run_id = await dispatch(store, task, value, **more)
@@ -83,7 +87,13 @@ async def test_completed_task(store: Store, worker: Worker, task: str) -> None:
     assert isinstance(first, StepStarted)
     assert isinstance(last, StepCompleted)
     assert ("s", 1, None, worker.worker_id) == (first.step_id, first.attempt_number, first.iteration, first.worker_id)
-    assert ("s", 1, None, worker.worker_id, 42) == (last.step_id, last.attempt_number, last.iteration, last.worker_id, output_of(last))
+    assert ("s", 1, None, worker.worker_id, 42) == (
+        last.step_id,
+        last.attempt_number,
+        last.iteration,
+        last.worker_id,
+        output_of(last),
+    )
 
 
 async def test_function_in_a_thread_without_output(store: Store, worker: Worker, task: str) -> None:
@@ -99,7 +109,12 @@ async def test_function_in_a_thread_without_output(store: Store, worker: Worker,
 async def test_context_says_which_execution_this_is(store: Store, worker: Worker, task: str) -> None:
     @worker.task(task)
     async def facts(value: None, ctx: Context) -> dict[str, Any]:
-        return {"of": ctx.task_id, "n": [ctx.attempt, ctx.iteration, ctx.deliveries], "flow": ctx.workflow, "meta": dict(ctx.metadata)}
+        return {
+            "of": ctx.task_id,
+            "n": [ctx.attempt, ctx.iteration, ctx.deliveries],
+            "flow": ctx.workflow,
+            "meta": dict(ctx.metadata),
+        }
 
     last = (await played(store, worker, task, attempt=3, iteration=2, metadata={"k": "v"}))[-1]
     assert isinstance(last, StepCompleted)
@@ -162,7 +177,9 @@ async def test_a_failure_in_one_line_has_the_functions_own_frame_only(store: Sto
     assert (4, True) == (len(lines), lines[-1].endswith("NonRetriable: the invoice is void"))
 
 
-@pytest.mark.parametrize("value", [{1, 2}, "x" * PAYLOAD_BYTES_MAX, float("nan"), {"deep": [None, {"at": float("-inf")}]}])
+@pytest.mark.parametrize(
+    "value", [{1, 2}, "x" * PAYLOAD_BYTES_MAX, float("nan"), {"deep": [None, {"at": float("-inf")}]}]
+)
 async def test_output_that_cannot_be_stored_fails_for_good(store: Store, worker: Worker, task: str, value: Any) -> None:
     @worker.task(task)
     async def bad() -> Any:
@@ -196,7 +213,9 @@ async def test_continue_asks_for_the_next_iteration(store: Store, worker: Worker
     assert (4, worker.worker_id, {"draft": 8}) == (last.iteration, last.worker_id, orjson.loads(bytes(last.payload)))
 
 
-async def test_pause_comes_again_with_its_checkpoint_and_uses_no_attempt(store: Store, worker: Worker, task: str) -> None:
+async def test_pause_comes_again_with_its_checkpoint_and_uses_no_attempt(
+    store: Store, worker: Worker, task: str
+) -> None:
     @worker.task(task)
     async def patient(value: int, ctx: Context) -> Any:
         found = await ctx.load_checkpoint()
@@ -282,8 +301,12 @@ async def test_thread_has_the_same_context(store: Store, worker: Worker, task: s
         assert {"after": [1, 2], "signal": {"a": 1}} == output_of(await answer(store, run_id))
 
 
-@pytest.mark.parametrize(("stored", "seen"), [(b'{"ok":true}', {"ok": True}), (b"\xff raw", {"bytes": 5}), (b"", {"bytes": 0})])
-async def test_signal_wakes_a_waiting_function(store: Store, worker: Worker, task: str, stored: bytes, seen: Any) -> None:
+@pytest.mark.parametrize(
+    ("stored", "seen"), [(b'{"ok":true}', {"ok": True}), (b"\xff raw", {"bytes": 5}), (b"", {"bytes": 0})]
+)
+async def test_signal_wakes_a_waiting_function(
+    store: Store, worker: Worker, task: str, stored: bytes, seen: Any
+) -> None:
     waits = asyncio.Event()
 
     @worker.task(task)
@@ -356,7 +379,9 @@ async def test_worker_holds_no_more_than_max_tasks(store: Store, new_worker: New
         gate.set()
 
 
-async def test_worker_holds_few_large_tasks(store: Store, new_worker: NewWorker, task: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_worker_holds_few_large_tasks(
+    store: Store, new_worker: NewWorker, task: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """What it has asked for when it has enough, 8 MiB at the most, it takes. Then it asks for no more, of no type."""
     for transport in (intake, polling):
         monkeypatch.setattr(transport, "TASKS_BYTES_MAX", 2 * MIB)
@@ -382,7 +407,9 @@ async def test_worker_holds_few_large_tasks(store: Store, new_worker: NewWorker,
             assert MIB - 2 == output_of(await answer(store, run_id))
 
 
-async def test_the_largest_task_is_carried_out(store: Store, worker: Worker, task: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_largest_task_is_carried_out(
+    store: Store, worker: Worker, task: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for transport in (intake, polling):
         monkeypatch.setattr(transport, "TASKS_BYTES_MAX", MIB)
     size = store.publisher.body_bytes_max - 1000  # with what stands around it
@@ -432,7 +459,9 @@ async def test_task_bound_to_a_worker_comes_to_it_alone(store: Store, new_worker
     register(other)
     run_ids = [new_run_id() for _ in range(5)]
     for run_id in run_ids:
-        await store.tasks.send(run_id, "flow", DispatchTask("s", task, 1, 0, Raw(b"1"), {}, None, worker=chosen.worker_id))
+        await store.tasks.send(
+            run_id, "flow", DispatchTask("s", task, 1, 0, Raw(b"1"), {}, None, worker=chosen.worker_id)
+        )
     async with frames(store, names.STICKY) as seen, other.running(), chosen.running():
         for run_id in run_ids:
             assert chosen.worker_id == (await answer(store, run_id)).worker_id
@@ -454,12 +483,16 @@ async def test_full_worker_takes_its_own_tasks_when_it_has_room(store: Store, ne
         await dispatch(store, task, "long")
         await begun.wait()
         run_id = new_run_id()
-        await store.tasks.send(run_id, "flow", DispatchTask("s", task, 1, 0, Raw(b"1"), {}, None, worker=worker.worker_id))
+        await store.tasks.send(
+            run_id, "flow", DispatchTask("s", task, 1, 0, Raw(b"1"), {}, None, worker=worker.worker_id)
+        )
         gate.set()
         assert isinstance(await answer(store, run_id), StepCompleted)
 
 
-async def test_registration_tells_all_about_the_worker_and_goes_with_it(store: Store, new_worker: NewWorker, task: str) -> None:
+async def test_registration_tells_all_about_the_worker_and_goes_with_it(
+    store: Store, new_worker: NewWorker, task: str
+) -> None:
     worker = new_worker(worker_id=f"w-{task}", max_tasks=4, metadata={"zone": "a"}, group="gpu")
     worker.task(task)(lambda: None)
     async with worker.running():
@@ -469,7 +502,13 @@ async def test_registration_tells_all_about_the_worker_and_goes_with_it(store: S
     assert found.pop("last_seen").endswith("Z")
     assert found.pop("version")
     assert found.pop("transport") in ("nats", "bridge")
-    expected = {"worker_id": worker.worker_id, "task_types": [task], "language": "python", "max_tasks": 4, "metadata": {"zone": "a"}}
+    expected = {
+        "worker_id": worker.worker_id,
+        "task_types": [task],
+        "language": "python",
+        "max_tasks": 4,
+        "metadata": {"zone": "a"},
+    }
     assert {**expected, "worker_group": "gpu", "hostname": socket.gethostname(), "pid": os.getpid()} == found
 
     async def gone() -> bool:
@@ -520,7 +559,9 @@ async def test_stop_gives_back_what_does_not_finish(store: Store, new_worker: Ne
     assert 2 == again.deliveries
 
 
-async def test_being_given_back_at_many_stops_is_not_held_against_a_task(store: Store, new_worker: NewWorker, task: str) -> None:
+async def test_being_given_back_at_many_stops_is_not_held_against_a_task(
+    store: Store, new_worker: NewWorker, task: str
+) -> None:
     run_id = await dispatch(store, task)
     for _ in range(13):
         leaving, begun = new_worker(grace_s=0), asyncio.Event()
@@ -533,7 +574,9 @@ async def test_being_given_back_at_many_stops_is_not_held_against_a_task(store: 
         assert 14 <= output_of(await answer(store, run_id))
 
 
-async def test_worker_that_stops_under_load_leaves_nothing_behind(store: Store, new_worker: NewWorker, task: str) -> None:
+async def test_worker_that_stops_under_load_leaves_nothing_behind(
+    store: Store, new_worker: NewWorker, task: str
+) -> None:
     first, second, ran = new_worker(max_tasks=16), new_worker(max_tasks=16), Counter[str]()
 
     @first.task(task)
@@ -581,7 +624,9 @@ async def test_bridge_that_is_not_there_is_unavailable(task: str) -> None:
             pass
 
 
-async def test_bridge_is_found_by_the_environment(store: Store, end: FrontEnd, task: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_bridge_is_found_by_the_environment(
+    store: Store, end: FrontEnd, task: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("SERVICE_URL", end.url)
     monkeypatch.setenv("SERVICE_BRIDGE_TOKEN", TOKEN)
     worker = Worker(transport="bridge")

@@ -43,7 +43,12 @@ async def test_thread_has_the_same_context(store: Store, worker: Worker, task: s
         before = ctx.load_checkpoint()
         ctx.checkpoint([1, 2])
         ctx.send_signal(ctx.run_id, "self", {"a": 1})
-        return {"before": before, "after": ctx.load_checkpoint(), "signal": ctx.wait_signal("self", 5), "of": ctx.task_id}
+        return {
+            "before": before,
+            "after": ctx.load_checkpoint(),
+            "signal": ctx.wait_signal("self", 5),
+            "of": ctx.task_id,
+        }
 
     event = await outcome(store, worker, task)
     assert output_of(event) == {"before": None, "after": [1, 2], "signal": {"a": 1}, "of": f"{event.run_id}.s"}
@@ -60,8 +65,12 @@ async def test_checkpoint_over_its_limit_is_refused_and_not_stored(store: Store,
     assert await store.checkpoints.get(f"{event.run_id}.s") is None
 
 
-@pytest.mark.parametrize(("stored", "seen"), [(b'{"ok":true}', {"ok": True}), (b"\xff raw", {"bytes": 5}), (b"", {"bytes": 0})])
-async def test_signal_wakes_a_waiting_function(store: Store, worker: Worker, task: str, stored: bytes, seen: Any) -> None:
+@pytest.mark.parametrize(
+    ("stored", "seen"), [(b'{"ok":true}', {"ok": True}), (b"\xff raw", {"bytes": 5}), (b"", {"bytes": 0})]
+)
+async def test_signal_wakes_a_waiting_function(
+    store: Store, worker: Worker, task: str, stored: bytes, seen: Any
+) -> None:
     waits = asyncio.Event()
 
     @worker.task(task)
@@ -98,7 +107,9 @@ async def test_signal_that_does_not_come_is_a_timeout(store: Store, worker: Work
     assert output_of(await outcome(store, worker, task)) == "gave up"
 
 
-async def test_every_signal_sent_is_stored_and_told_to_the_history_of_its_run(store: Store, worker: Worker, task: str) -> None:
+async def test_every_signal_sent_is_stored_and_told_to_the_history_of_its_run(
+    store: Store, worker: Worker, task: str
+) -> None:
     target = new_run_id()
 
     @worker.task(task)

@@ -15,7 +15,18 @@ from penstock.broker.store import Store
 from penstock.engine.run.events import StepCompleted, StepFailed, StepStarted, decode
 from penstock.worker import Context, Worker
 from tests.worker.conftest import NewWorker
-from tests.worker.desk import acknowledged, answer, dispatch, durable, new_run_id, output_of, put_raw, taking, until, waiting
+from tests.worker.desk import (
+    acknowledged,
+    answer,
+    dispatch,
+    durable,
+    new_run_id,
+    output_of,
+    put_raw,
+    taking,
+    until,
+    waiting,
+)
 
 KILLED = """
 import asyncio, sys
@@ -31,10 +42,14 @@ worker.run()
 """
 
 
-async def test_task_of_a_killed_worker_is_delivered_again(store: Store, worker: Worker, task: str, broker_url: str) -> None:
+async def test_task_of_a_killed_worker_is_delivered_again(
+    store: Store, worker: Worker, task: str, broker_url: str
+) -> None:
     await durable(store, task, ack_wait_s=1)
     run_id = await dispatch(store, task)
-    process = await asyncio.create_subprocess_exec(sys.executable, "-c", KILLED, broker_url, task, stdout=asyncio.subprocess.PIPE)
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", KILLED, broker_url, task, stdout=asyncio.subprocess.PIPE
+    )
     assert process.stdout is not None
     while b"begun" not in await process.stdout.readline():
         assert not process.stdout.at_eof()
@@ -69,7 +84,8 @@ async def test_the_history_tells_which_delivery_a_step_began_with(store: Store, 
 
 
 async def _began_with(store: Store, run_id: str) -> tuple[int, bool]:
-    """The delivery that a step's start tells, which is the one that its function saw, and whether it stands in the event."""
+    """The delivery that a step's start tells, which is the one that its function saw, and whether it stands in the
+    event."""
     seen = output_of(await answer(store, run_id))
     stored, *_ = await store.history.read(run_id)
     started = decode(stored.data)
@@ -78,7 +94,9 @@ async def _began_with(store: Store, run_id: str) -> tuple[int, bool]:
     return started.delivery, b'"delivery"' in stored.data
 
 
-async def test_task_delivered_more_than_ten_times_fails_for_good_without_running(store: Store, worker: Worker, task: str) -> None:
+async def test_task_delivered_more_than_ten_times_fails_for_good_without_running(
+    store: Store, worker: Worker, task: str
+) -> None:
     run_id, ran = await dispatch(store, task), []
     async with taking(store, task) as taken:
         for _ in range(10):
@@ -92,12 +110,17 @@ async def test_task_delivered_more_than_ten_times_fails_for_good_without_running
         event = await answer(store, run_id)
         await acknowledged(store, task)
     assert isinstance(event, StepFailed)
-    assert (event.payload.failure_type, event.payload.error) == ("non_retriable", "delivered 10 times without an answer")
+    assert (event.payload.failure_type, event.payload.error) == (
+        "non_retriable",
+        "delivered 10 times without an answer",
+    )
     assert event.attempt_number == 1
     assert not ran
 
 
-@pytest.mark.parametrize("body", [b"", b"{", b"\xff\xfe", b"[]", b'{"run_id": "no run id", "step_id": "s", "task_id": "x"}'])
+@pytest.mark.parametrize(
+    "body", [b"", b"{", b"\xff\xfe", b"[]", b'{"run_id": "no run id", "step_id": "s", "task_id": "x"}']
+)
 async def test_body_without_ids_becomes_a_dead_letter(store: Store, worker: Worker, task: str, body: bytes) -> None:
     @worker.task(task)
     async def fine() -> None: ...
@@ -117,7 +140,9 @@ async def test_malformed_body_with_ids_fails_its_step(store: Store, worker: Work
     async def never() -> None: ...
 
     run_id = new_run_id()
-    await put_raw(store, task, run_id, orjson.dumps({"run_id": run_id, "step_id": "s", "task_id": "x", "attempt": "one"}))
+    await put_raw(
+        store, task, run_id, orjson.dumps({"run_id": run_id, "step_id": "s", "task_id": "x", "attempt": "one"})
+    )
     async with worker.running():
         event = await answer(store, run_id)
         await acknowledged(store, task)
@@ -187,7 +212,9 @@ async def test_worker_holds_no_more_than_max_tasks(store: Store, new_worker: New
         gate.set()
 
 
-async def test_worker_of_several_types_gives_all_its_room_to_the_one_that_has_work(store: Store, new_worker: NewWorker, task: str) -> None:
+async def test_worker_of_several_types_gives_all_its_room_to_the_one_that_has_work(
+    store: Store, new_worker: NewWorker, task: str
+) -> None:
     worker, all_run = new_worker(max_tasks=8), asyncio.Barrier(8)
     for number in range(5):
 
@@ -219,7 +246,9 @@ async def test_one_slot_serves_several_types(store: Store, new_worker: NewWorker
             assert isinstance(await answer(store, run_id), StepCompleted)
 
 
-async def test_full_worker_leaves_tasks_of_its_other_types_to_others(store: Store, new_worker: NewWorker, task: str) -> None:
+async def test_full_worker_leaves_tasks_of_its_other_types_to_others(
+    store: Store, new_worker: NewWorker, task: str
+) -> None:
     worker, gate, begun = new_worker(max_tasks=1), asyncio.Event(), asyncio.Event()
     quick, slow = f"{task}-quick", f"{task}-slow"
 

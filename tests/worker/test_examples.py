@@ -59,7 +59,9 @@ def test_definition_is_valid_and_its_tasks_are_in_its_worker(name: str) -> None:
     assert all(f'@worker.task("{step.task}")' in source for step in definition(name).steps)
 
 
-async def test_textstats_worker_counts_what_a_direct_computation_counts(store: Store, broker_url: str, folder: Path) -> None:
+async def test_textstats_worker_counts_what_a_direct_computation_counts(
+    store: Store, broker_url: str, folder: Path
+) -> None:
     async def step(task: str, value: Any) -> Any:
         return output_of(await answer(store, await dispatch(store, task, value)))
 

@@ -59,7 +59,9 @@ async def doubled(store: Store, worker: Worker, task: str) -> None:
         await acknowledged(store, task)
 
 
-async def test_full_worker_needs_one_request_a_task(store: Store, end: FrontEnd, task: str, asked: Counter[str]) -> None:
+async def test_full_worker_needs_one_request_a_task(
+    store: Store, end: FrontEnd, task: str, asked: Counter[str]
+) -> None:
     await doubled(store, doubling(end, task, 1), task)
     assert TASKS == asked["exchange"]
     assert 0 == asked["resolve"]

@@ -17,7 +17,9 @@ WORKER_ID = "beating"
 
 
 @pytest.fixture
-async def beating(monkeypatch: pytest.MonkeyPatch, store: Store, new_worker: NewWorker, task: str) -> AsyncIterator[None]:
+async def beating(
+    monkeypatch: pytest.MonkeyPatch, store: Store, new_worker: NewWorker, task: str
+) -> AsyncIterator[None]:
     """A worker whose 30 s are short."""
     monkeypatch.setattr("penstock.worker.transports.direct.WORKER_HEARTBEAT_S", 0.05)
     worker = new_worker(worker_id=WORKER_ID)

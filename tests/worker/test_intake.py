@@ -17,7 +17,9 @@ from penstock.worker.transports.intake import open_intake
 from tests.worker.desk import PATIENCE_S, dispatch, new_run_id
 
 
-async def test_an_intake_asks_again_after_a_recall_that_failed(store: Store, task: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_intake_asks_again_after_a_recall_that_failed(
+    store: Store, task: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     handled: asyncio.Queue[str] = asyncio.Queue()
 
     async def handle(function: TaskFunction, delivery: Delivery) -> None:
@@ -39,7 +41,8 @@ async def test_an_intake_asks_again_after_a_recall_that_failed(store: Store, tas
 
 
 async def test_a_worker_that_is_behind_with_its_own_tasks_begins_few_of_everyones(store: Store, task: str) -> None:
-    """Else runs that are bound to it would wait for others to begin, fall back after 5 s, and cost twice. And none of its types starves."""
+    """Else runs that are bound to it would wait for others to begin, fall back after 5 s, and cost twice. And none of
+    its types starves."""
     order: list[str] = []
     done = asyncio.Event()
 
@@ -52,7 +55,9 @@ async def test_a_worker_that_is_behind_with_its_own_tasks_begins_few_of_everyone
     functions = [TaskFunction(f"{task}.{letter}", lambda: None, 0, False) for letter in "ab"]
     for count, letter, worker in ((100, "a", None), (150, "a", "w-1"), (50, "b", "w-1")):
         for _ in range(count):
-            await store.tasks.send(new_run_id(), "flow", DispatchTask("s", f"{task}.{letter}", 1, 0, Raw(b"1"), {}, None, worker))
+            await store.tasks.send(
+                new_run_id(), "flow", DispatchTask("s", f"{task}.{letter}", 1, 0, Raw(b"1"), {}, None, worker)
+            )
     async with open_intake(store, functions, handle, Bounds(10, None, 0.2), "w-1"):
         async with asyncio.timeout(PATIENCE_S):
             await done.wait()

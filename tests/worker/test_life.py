@@ -58,7 +58,9 @@ async def _says(process: asyncio.subprocess.Process, word: bytes) -> None:
             assert not process.stdout.at_eof()
 
 
-async def test_registration_tells_all_about_the_worker_and_goes_with_it(store: Store, new_worker: NewWorker, task: str) -> None:
+async def test_registration_tells_all_about_the_worker_and_goes_with_it(
+    store: Store, new_worker: NewWorker, task: str
+) -> None:
     worker = new_worker(worker_id="worker-7", max_tasks=4, metadata={"zone": "a"})
     worker.task(task)(lambda: None)
     async with worker.running():
@@ -98,7 +100,9 @@ async def test_stop_lets_what_runs_finish(store: Store, new_worker: NewWorker, t
     await acknowledged(store, task)
 
 
-async def test_worker_that_stops_under_load_leaves_nothing_behind(store: Store, new_worker: NewWorker, task: str) -> None:
+async def test_worker_that_stops_under_load_leaves_nothing_behind(
+    store: Store, new_worker: NewWorker, task: str
+) -> None:
     first, second, ran = new_worker(max_tasks=16), new_worker(max_tasks=16), Counter[str]()
 
     @first.task(task)
@@ -183,7 +187,9 @@ async def test_durable_with_another_filter_is_told_at_the_start(store: Store, wo
             pass
 
 
-async def test_terminated_process_finishes_its_task_and_leaves_no_trace(store: Store, broker_url: str, task: str) -> None:
+async def test_terminated_process_finishes_its_task_and_leaves_no_trace(
+    store: Store, broker_url: str, task: str
+) -> None:
     run_id = await dispatch(store, task)
     async with _program(broker_url, task, f"w-{task}") as process:
         await _says(process, b"begun")

@@ -1,4 +1,5 @@
-"""The example workers in other languages, over the bridge of a front end of their own: they do what a worker of the SDK would."""
+"""The example workers in other languages, over the bridge of a front end of their own: they do what a worker of the SDK
+would."""
 
 from __future__ import annotations
 
@@ -90,7 +91,9 @@ async def test_example_is_registered_while_it_runs(store: Store, end: FrontEnd, 
 
 async def test_example_prints_why_it_is_refused(store: Store, end: FrontEnd, task: str) -> None:
     environ = {**os.environ, "SERVICE_URL": end.url, "SERVICE_BRIDGE_TOKEN": "wrong"}
-    process = await asyncio.create_subprocess_exec(node(), str(EXAMPLES / "worker.mjs"), task, env=environ, stderr=asyncio.subprocess.PIPE)
+    process = await asyncio.create_subprocess_exec(
+        node(), str(EXAMPLES / "worker.mjs"), task, env=environ, stderr=asyncio.subprocess.PIPE
+    )
     assert process.stderr is not None
     try:
         async with asyncio.timeout(30):
@@ -98,10 +101,15 @@ async def test_example_prints_why_it_is_refused(store: Store, end: FrontEnd, tas
     finally:
         process.kill()
         await process.wait()
-    assert {b"workers/connect: 401 a valid bearer token is needed\n", b"tasks/poll: 401 a valid bearer token is needed\n"} == printed
+    assert {
+        b"workers/connect: 401 a valid bearer token is needed\n",
+        b"tasks/poll: 401 a valid bearer token is needed\n",
+    } == printed
 
 
 @pytest.mark.parametrize("name", ["worker.sh", "worker.mjs"])
 def test_example_is_short(name: str) -> None:
-    lines = [line for line in (EXAMPLES / name).read_text().splitlines() if line.strip() and not line.startswith(("#", "//"))]
+    lines = [
+        line for line in (EXAMPLES / name).read_text().splitlines() if line.strip() and not line.startswith(("#", "//"))
+    ]
     assert len(lines) <= 30

@@ -44,7 +44,10 @@ SHAPE_JSON = {"type": "shape", "points": [{"xAt": 1.5}, {"xAt": 2.0, "note": "b"
         (SHAPE, SHAPE_JSON),
         ({"a": [SHAPE]}, {"a": [SHAPE_JSON]}),
         (Holder((SHAPE, None)), {"held": [SHAPE_JSON, None]}),
-        (Shape([Holder(Point(1.0))], date(2026, 1, 2)), {"type": "shape", "points": [{"held": {"xAt": 1.0}}], "made": "2026-01-02"}),
+        (
+            Shape([Holder(Point(1.0))], date(2026, 1, 2)),
+            {"type": "shape", "points": [{"held": {"xAt": 1.0}}], "made": "2026-01-02"},
+        ),
         ({"none": None, "half": Ratio.HALF, "text": "NaN null"}, {"none": None, "half": 0.5, "text": "NaN null"}),
     ],
 )

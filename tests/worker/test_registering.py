@@ -36,7 +36,8 @@ class _Callable:
 
 
 @pytest.mark.parametrize(
-    ("function", "takes", "is_async"), [(_async, 1, True), (_sync, 2, False), (partial(_sync, 1), 1, False), (_Callable(), 1, True)]
+    ("function", "takes", "is_async"),
+    [(_async, 1, True), (_sync, 2, False), (partial(_sync, 1), 1, False), (_Callable(), 1, True)],
 )
 def test_shape_is_found_out_at_registration(function: Any, takes: int, is_async: bool) -> None:
     found = task_function("t", function)

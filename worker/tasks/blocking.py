@@ -13,7 +13,8 @@ from penstock.worker.tasks.context import Context, TaskFacts
 
 
 class BlockingContext(TaskFacts):
-    """Belongs to one execution of a task function in a thread. Its methods do what Context says, and return when it is done.
+    """Belongs to one execution of a task function in a thread. Its methods do what Context says, and return when it is
+    done.
 
     `close` ends it: what the function still waits for is cancelled, what it asks for later raises Unavailable.
     """

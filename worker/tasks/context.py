@@ -17,8 +17,8 @@ from penstock.worker.transport import Held
 
 
 class TaskFacts:
-    """Which execution of which step this is: `attempt` counts from 1, `iteration` from 0; `deliveries` counts how often the
-    broker has handed out this very attempt; `metadata` is the step's own, `workflow` the workflow's name."""
+    """Which execution of which step this is: `attempt` counts from 1, `iteration` from 0; `deliveries` counts how often
+    the broker has handed out this very attempt; `metadata` is the step's own, `workflow` the workflow's name."""
 
     def __init__(self, task: TaskPayload, deliveries: int) -> None:
         self.run_id: str = task.run_id
@@ -39,8 +39,8 @@ class Context(TaskFacts):
         self._held = held
 
     async def checkpoint(self, value: Any) -> None:
-        """Keep `value` (JSON, at most 1 MiB) for later attempts and iterations of this step, until the run ends. Raises TooLarge, and
-        TypeError for what is no JSON."""
+        """Keep `value` (JSON, at most 1 MiB) for later attempts and iterations of this step, until the run ends. Raises
+        TooLarge, and TypeError for what is no JSON."""
         body = as_json(value)
         if len(body) > PAYLOAD_BYTES_MAX:
             raise TooLarge(f"the checkpoint has {len(body)} bytes, {PAYLOAD_BYTES_MAX} is the most")
@@ -54,7 +54,8 @@ class Context(TaskFacts):
     async def wait_signal(self, name: str, timeout_s: float | None = None) -> Any:
         """The payload of the run's signal `name`: JSON decoded, or bytes if it is no JSON.
 
-        A signal stays: one that came before counts, and waiting for it again gives it again. Raises TimeoutError, Invalid.
+        A signal stays: one that came before counts, and waiting for it again gives it again. Raises TimeoutError,
+        Invalid.
         """
         check_target(self.run_id, name)
         async with asyncio.timeout(timeout_s):

@@ -22,7 +22,8 @@ class NonRetriable(Exception):
 
 
 class RetryAfter(Exception):
-    """Raised by a task function: try again `delay_s` from now instead of when the step's retry policy says. It uses up a retry."""
+    """Raised by a task function: try again `delay_s` from now instead of when the step's retry policy says. It uses up
+    a retry."""
 
     def __init__(self, delay_s: float, text: str = "") -> None:
         if not (math.isfinite(delay_s) and delay_s >= 0):
@@ -38,20 +39,25 @@ def failure(error: BaseException) -> Failure:
         case NonRetriable():
             return Failure(error=text, failure_type=NON_RETRIABLE, traceback=frames)
         case RetryAfter():
-            return Failure(error=text, failure_type=RETRY_AFTER, retry_after_ms=round(error.delay_s * 1000), traceback=frames)
+            return Failure(
+                error=text, failure_type=RETRY_AFTER, retry_after_ms=round(error.delay_s * 1000), traceback=frames
+            )
         case _:
             return Failure(error=text, traceback=frames)
 
 
 def _traceback(error: BaseException) -> str:
-    """Its last frames, up to 8 KiB, those of the worker itself left out; empty when the function was not even called."""
+    """Its last frames, up to 8 KiB, those of the worker itself left out; empty when the function was not even
+    called."""
     frames = error.__traceback__
     while frames is not None and frames.tb_frame.f_code.co_filename.startswith(OURS):
         frames = frames.tb_next
     if frames is None:
         return ""
     found = TracebackException(type(error), error, frames, limit=-FRAMES_MAX, compact=True)
-    return last_part("".join(part if len(part) <= PART_CHARS_MAX else f"{part[:PART_CHARS_MAX]}…\n" for part in found.format()))
+    return last_part(
+        "".join(part if len(part) <= PART_CHARS_MAX else f"{part[:PART_CHARS_MAX]}…\n" for part in found.format())
+    )
 
 
 def _text(error: BaseException) -> str:

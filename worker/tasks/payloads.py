@@ -17,7 +17,8 @@ class NoJson(TypeError):
 
 
 def as_json(value: Any) -> bytes:
-    """Dataclasses, msgspec.Struct, dates, UUIDs and enums included, wherever they stand. Raises NoJson, also for NaN and infinities."""
+    """Dataclasses, msgspec.Struct, dates, UUIDs and enums included, wherever they stand. Raises NoJson, also for NaN
+    and infinities."""
     try:
         body = orjson.dumps(value, default=_of_struct)
     except orjson.JSONEncodeError as error:
@@ -29,7 +30,8 @@ def as_json(value: Any) -> bytes:
 
 
 def _of_struct(value: Any) -> Any:
-    """A struct as its own encoding has it, names and tags included; bytes are left to be refused, as they are everywhere else."""
+    """A struct as its own encoding has it, names and tags included; bytes are left to be refused, as they are
+    everywhere else."""
     if isinstance(value, msgspec.Struct):
         return msgspec.to_builtins(value, builtin_types=(bytes, bytearray, memoryview))
     raise TypeError(f"Type is not JSON serializable: {type(value).__name__}")

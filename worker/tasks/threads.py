@@ -1,4 +1,5 @@
-"""Threads for functions that are not async. They end with the process, whatever a function is doing: a stop never waits for them."""
+"""Threads for functions that are not async. They end with the process, whatever a function is doing: a stop never waits
+for them."""
 
 from __future__ import annotations
 
@@ -30,8 +31,8 @@ class Threads:
         self._loop = asyncio.get_running_loop()
 
     async def run(self, call: Callable[..., Any], *arguments: Any) -> Any:
-        """What `call` returns or raises. Cancelling this before a thread has begun keeps it from being called at all; later, it leaves the
-        thread to itself, which is counted as busy until it ends."""
+        """What `call` returns or raises. Cancelling this before a thread has begun keeps it from being called at all;
+        later, it leaves the thread to itself, which is counted as busy until it ends."""
         job = _Job(self._loop.create_future(), call, arguments)
         self._busy += 1
         if self._busy > self._made < self._most:

@@ -85,7 +85,9 @@ class BridgeTask:
         except Invalid:
             if resolution.traceback is None:
                 raise
-            await self._leave_with(replace(resolution, traceback=None))  # a service of an older version does not know that field
+            await self._leave_with(
+                replace(resolution, traceback=None)
+            )  # a service of an older version does not know that field
 
     async def _leave_with(self, resolution: Resolution) -> None:
         await persistently(lambda: self._leave(self._task.task_id, resolution))
@@ -110,7 +112,9 @@ class Bridge:
             await first
             yield
 
-    def receiving(self, functions: Sequence[TaskFunction], handle: Handle, bounds: Bounds) -> AbstractAsyncContextManager[Polling]:
+    def receiving(
+        self, functions: Sequence[TaskFunction], handle: Handle, bounds: Bounds
+    ) -> AbstractAsyncContextManager[Polling]:
         return open_polling(self._client, functions, self._held, handle, bounds, self._worker_id)
 
     def _held(self, task: PolledTask, resolve: Resolve) -> BridgeTask:
@@ -134,13 +138,15 @@ class Bridge:
 
 @asynccontextmanager
 async def open_bridge(url: str, token: str | None, worker_id: str) -> AsyncIterator[Bridge]:
-    """Connections to the service for the time of the block, made as they are needed. Raises Invalid for a bad address."""
+    """Connections to the service for the time of the block, made as they are needed. Raises Invalid for a bad
+    address."""
     async with open_client(url, token) as client:
         yield Bridge(client, worker_id)
 
 
 async def persistently(ask: Callable[[], Awaitable[T]]) -> T:
-    """As `patiently`, also while the service refuses our token: a worker that runs already waits for it to be put right."""
+    """As `patiently`, also while the service refuses our token: a worker that runs already waits for it to be put
+    right."""
 
     async def admitted() -> T:
         try:
@@ -160,7 +166,13 @@ def _resolution(outcome: Outcome) -> Resolution:
         case Paused(delay_s, checkpoint, name):
             return Resolution("pause", duration_ms=round(delay_s * 1000), checkpoint=_raw(checkpoint), name=name)
         case Failure(error, failure_type, retry_after_ms, traceback):
-            return Resolution("fail", error=error, failure_type=failure_type, retry_after_ms=retry_after_ms, traceback=traceback or None)
+            return Resolution(
+                "fail",
+                error=error,
+                failure_type=failure_type,
+                retry_after_ms=retry_after_ms,
+                traceback=traceback or None,
+            )
         case _:
             assert_never(outcome)
 

@@ -138,7 +138,8 @@ class BridgeClient:
 
     @asynccontextmanager
     async def connected(self, entry: WorkerRegistration) -> AsyncIterator[AsyncIterator[bytes]]:
-        """Registered for the time of the block; what it gives is a sign of life every few seconds. Raises as all else, also there."""
+        """Registered for the time of the block; what it gives is a sign of life every few seconds. Raises as all else,
+        also there."""
         timeout = httpx2.Timeout(ANSWER_S_MAX, read=SILENCE_S_MAX)
         body = msgspec.json.encode(_announced(entry))
         try:
@@ -150,11 +151,15 @@ class BridgeClient:
         except (httpx2.TransportError, httpx2.StreamError) as error:
             raise errors.Unavailable(f"the connection to the service broke: {error or type(error).__name__}") from error
 
-    async def _ask(self, method: str, path: str, timeout: float = ANSWER_S_MAX, content: bytes = b"") -> httpx2.Response:
+    async def _ask(
+        self, method: str, path: str, timeout: float = ANSWER_S_MAX, content: bytes = b""
+    ) -> httpx2.Response:
         try:
             answer = await self._http.request(method, path, content=content, timeout=timeout)
         except (httpx2.TransportError, httpx2.DecodingError) as error:
-            raise errors.Unavailable(f"no answer from {self._http.base_url}: {error or type(error).__name__}") from error
+            raise errors.Unavailable(
+                f"no answer from {self._http.base_url}: {error or type(error).__name__}"
+            ) from error
         if not answer.is_success:
             _refuse(answer)
         return answer

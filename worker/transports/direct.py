@@ -49,7 +49,9 @@ class DirectTask:
             await refuse(self._store, self._function.name, delivery, self._worker_id, str(error))
             return None
         self._task = task
-        if delivery.deliveries > DELIVERIES_MAX and await patiently(lambda: given_up(self._store, task, delivery, self._worker_id)):
+        if delivery.deliveries > DELIVERIES_MAX and await patiently(
+            lambda: given_up(self._store, task, delivery, self._worker_id)
+        ):
             return None
         self._started = self._store.history.send(reports.started(task, self._worker_id, delivery=delivery.deliveries))
         reached("worker.begun")
@@ -101,7 +103,9 @@ class DirectTask:
             reached("worker.checkpointed")
         await patiently(lambda: self._store.pauses.add(self._task, pause.name))
         reached("worker.paused")
-        told = reports.paused(self._task, self._worker_id, pause.delay_s, pause.name, delivery=self._delivery.deliveries)
+        told = reports.paused(
+            self._task, self._worker_id, pause.delay_s, pause.name, delivery=self._delivery.deliveries
+        )
         await self._store.history.send(told)
         reached("worker.pause_told")
         await self._delivery.give_back(pause.delay_s)
@@ -140,7 +144,9 @@ class Direct:
             with suppress(Unavailable):  # then its time to live removes it
                 await bucket.delete(entry.worker_id)
 
-    def receiving(self, functions: Sequence[TaskFunction], handle: Handle, bounds: Bounds) -> AbstractAsyncContextManager[Intake]:
+    def receiving(
+        self, functions: Sequence[TaskFunction], handle: Handle, bounds: Bounds
+    ) -> AbstractAsyncContextManager[Intake]:
         def handled(function: TaskFunction, delivery: Delivery) -> Awaitable[None]:
             return handle(function, DirectTask(self._store, self._worker_id, function, delivery))
 

@@ -1,4 +1,5 @@
-"""Answers that leave together with the next poll, while a worker of the bridge is full: that is one request in place of two.
+"""Answers that leave together with the next poll, while a worker of the bridge is full: that is one request in place of
+two.
 
 A worker with room has a poll waiting at the service already, and its answers leave alone, at once.
 """

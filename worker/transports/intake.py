@@ -1,11 +1,12 @@
-"""The tasks that a worker holds, never more than its `max_tasks`: pulled, begun, kept alive, and given back when it stops.
+"""The tasks that a worker holds, never more than its `max_tasks`: pulled, begun, kept alive, and given back when it
+stops.
 
 When their messages are large it asks for fewer: with TASKS_BYTES_MAX of them, for no more.
 
-With several task types, each always has one request out, so that none starves; the rest of the room belongs to the types
-that have work. What a type asked for and does not need, and what others asked for before the worker was full, is called back.
-Tasks of runs that are bound to this very worker come beside all that, and first: nobody else can take them. While some wait, it asks for
-one task of everyone's at a time.
+With several task types, each always has one request out, so that none starves; the rest of the room belongs to the
+types that have work. What a type asked for and does not need, and what others asked for before the worker was full, is
+called back. Tasks of runs that are bound to this very worker come beside all that, and first: nobody else can take
+them. While some wait, it asks for one task of everyone's at a time.
 """
 
 from __future__ import annotations
@@ -33,8 +34,8 @@ log = get_logger()
 
 
 class _Source:
-    """One task type. `busy`: something came since the last balance; `closed`: nothing may be asked for now. `pending`: how many more wait
-    for this very worker, as the last of them said."""
+    """One task type. `busy`: something came since the last balance; `closed`: nothing may be asked for now. `pending`:
+    how many more wait for this very worker, as the last of them said."""
 
     __slots__ = ("busy", "closed", "function", "pending", "pull", "recalling")
 
@@ -79,7 +80,8 @@ class Intake:
         await self._ask()
 
     async def stop(self, grace_s: float) -> None:
-        """Pull no more, give back what has not begun, let the rest finish for `grace_s`, then cancel it and give it back."""
+        """Pull no more, give back what has not begun, let the rest finish for `grace_s`, then cancel it and give it
+        back."""
         self._stopping = True
         await all_of(map(self._recall, [*self._sources, *self._sticky]))
         await self._return(list(self._waiting))
@@ -134,8 +136,9 @@ class Intake:
         return max(self._max - self.held - others, 1) if source.busy else 1
 
     def _sticky_room(self, source: _Source) -> int:
-        """Each type's share of the room is that of what waits for this worker, so that none waits longer than another. What was asked
-        for before the worker was full is not called back: it waits for the next slot, or is given back soon."""
+        """Each type's share of the room is that of what waits for this worker, so that none waits longer than another.
+        What was asked for before the worker was full is not called back: it waits for the next slot, or is given back
+        soon."""
         if self._stopping or source.closed or self._full:
             return 0
         pending = sum(own.pending for own in self._sticky)

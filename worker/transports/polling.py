@@ -1,4 +1,5 @@
-"""The tasks that a worker of the bridge holds, never more than its `max_tasks`: polled, begun, kept alive, given back when it stops."""
+"""The tasks that a worker of the bridge holds, never more than its `max_tasks`: polled, begun, kept alive, given back
+when it stops."""
 
 from __future__ import annotations
 
@@ -87,14 +88,16 @@ class Polling:
             self._exchanging.close()
 
     async def _until_freed(self) -> None:
-        """A task has ended, or only its answer is still to leave: with the next poll, unless room is wanting in bytes."""
+        """A task has ended, or only its answer is still to leave: with the next poll, unless room is wanting in
+        bytes."""
         self._freed.clear()
         self._exchanging.open = self._bytes < TASKS_BYTES_MAX
         await self._freed.wait()
         self._exchanging.open = False
 
     async def keep_alive(self) -> None:
-        """Tell the service of every task held that its answer will come: then it stays with this worker, whichever front end dies."""
+        """Tell the service of every task held that its answer will come: then it stays with this worker, whichever
+        front end dies."""
         at_once = asyncio.Semaphore(KEEP_ALIVE_AT_ONCE)
 
         async def tell(polled: Polled) -> None:
@@ -110,10 +113,15 @@ class Polling:
     @property
     def _room(self) -> int:
         """Tasks to ask for: none while the inputs of those that run are large."""
-        return self._bounds.max_tasks - len(self._running) + self._exchanging.leaving if self._bytes < TASKS_BYTES_MAX else 0
+        return (
+            self._bounds.max_tasks - len(self._running) + self._exchanging.leaving
+            if self._bytes < TASKS_BYTES_MAX
+            else 0
+        )
 
     async def _end(self, poll: asyncio.Task[Any]) -> None:
-        """The last poll is ended by the service: were it cut off, what is on its way would be missed only minutes later."""
+        """The last poll is ended by the service: were it cut off, what is on its way would be missed only minutes
+        later."""
         with suppress(PenstockError, TimeoutError):
             async with asyncio.timeout(RELEASE_S_MAX):
                 await self._client.poll(self._request(0))
@@ -164,7 +172,10 @@ async def open_polling(
 ) -> AsyncIterator[Polling]:
     """Tasks are taken for the time of the block; its end is as `Polling.stop` says."""
     polling = Polling(client, functions, held, handle, bounds, worker_id)
-    async with background(polling.keep_alive(), name="worker_keep_alive"), background(polling.poll(), name="worker_poll"):
+    async with (
+        background(polling.keep_alive(), name="worker_keep_alive"),
+        background(polling.poll(), name="worker_poll"),
+    ):
         try:
             yield polling
         finally:

@@ -13,7 +13,12 @@ from penstock.broker.worker_messages import WorkerRegistration
 
 
 def registration(
-    worker_id: str, task_types: tuple[str, ...], max_tasks: int, group: str | None, metadata: Mapping[str, str], transport: str
+    worker_id: str,
+    task_types: tuple[str, ...],
+    max_tasks: int,
+    group: str | None,
+    metadata: Mapping[str, str],
+    transport: str,
 ) -> WorkerRegistration:
     """The entry of a worker in this process."""
     return WorkerRegistration(
