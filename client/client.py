@@ -1,6 +1,6 @@
 """A client of the HTTP API, for the command line and for scripts: blocking, typed, one method per thing to ask.
 
-Errors are those that client_connection.py makes of answers and of connections that fail.
+Errors are those that connection.py makes of answers and of connections that fail.
 """
 
 from __future__ import annotations

@@ -1,14 +1,13 @@
 """The front end: an ASGI application that appends events, reads runs, and holds no state of its own.
 
-Here: one file per resource (workflows.py, runs.py, outputs.py, scheduled.py, bulk.py, retry.py, approvals.py,
-events.py, dead_letters.py, tasks.py, workers.py, triggers.py, webhooks.py, health.py, storage.py, metrics.py); the
-worker bridge (bridge.py has its resources, bridge_service.py what one process of it does, the other bridge_*.py a part
-each); what a request may hold (bodies.py, params.py, queries.py, paths.py), and who may send it (auth.py,
-protection.py, browsers.py); what is answered (answers.py, views.py, errors.py: every error becomes a status there and
-nowhere else); backend.py, the connection to the store; catalog.py, the definitions at hand; client.py, the other end;
-openapi.py, the document of it all, out of a row an operation in openapi_table.py. Not here: what an event means
-(engine/), how runs are kept (actors/, broker/). Never an __init__.py: with one, whatever starts in the checkout finds
-this folder in place of the standard library's http. Start reading at `create_app`, then runs.py.
+Rooms: resources/ has a responder for each path of the control plane; bridge/ is the HTTP interface of workers; system/
+is /health, /ready, /metrics; middleware/ is what every request passes; messages/ is what requests may hold and what
+answers look like, with errors.py, where every error becomes a status; openapi/ is the document of all of it. backend.py
+is the connection to the store, catalog.py the cache of definitions.
+
+Not here: what an event means (engine/run), how runs are kept (actors/, broker/). Never an __init__.py in this folder:
+with one, whatever starts in the checkout finds it in place of the standard library's http. Start reading at
+`create_app`, then resources/runs.py.
 """
 
 from __future__ import annotations

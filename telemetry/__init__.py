@@ -1,7 +1,7 @@
-"""Telemetry of one process: the table of metrics, the numbers that grow where things happen, the warnings of its log.
+"""Telemetry of one process: the table of metrics, the numbers themselves, the warnings of the process's log.
 
-metrics.py is the table; meters.py counts; warnings.py keeps what was logged for whoever passes it on.
+metrics.py is the table; meters.py counts; warnings.py keeps logged warnings until they are published.
 
 Not here: how telemetry leaves the process (broker/streams/telemetry.py, actors/telemetry), how it is shown
-(http/system). It imports nothing of ours. Start reading at metrics.py.
+(http/system). It imports nothing of the other folders. Start reading at metrics.py.
 """

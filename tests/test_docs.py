@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import orjson
@@ -13,6 +15,10 @@ from penstock.engine.definition.validation import problems
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 DEFINITION = re.compile(r"```json\n(\{.*?\n\})\n```", re.DOTALL)
+PRODUCT = ("engine", "broker", "actors", "http", "client", "worker", "cli", "config", "telemetry", "demo", "package")
+FOLDERS = (*PRODUCT, "scripts", "tests", "examples")
+NAMED_FILE = re.compile(r"(?<![\w/*-])(?:\.\./)?((?:[\w-]+/)*\w+\.py)\b")
+NO_FILES_OF_OURS = {"greeter.py", "http/__init__.py"}  # one that the reader writes, one that must not be
 LINK = re.compile(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)")
 
 
@@ -38,3 +44,54 @@ def test_a_definition_in_the_docs_can_be_registered(page: str, body: str) -> Non
 def test_every_link_to_a_file_leads_somewhere(page: Path) -> None:
     broken = [link for link in LINK.findall(page.read_text()) if not (page.parent / link).exists()]
     assert broken == []
+
+
+def source_files() -> list[str]:
+    return [path.relative_to(ROOT).as_posix() for folder in FOLDERS for path in (ROOT / folder).rglob("*.py")]
+
+
+SOURCES = source_files()
+
+
+def docstrings(source: str) -> Iterator[str]:
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            yield ast.get_docstring(node) or ""
+
+
+def named_files(text: str) -> set[str]:
+    return set(NAMED_FILE.findall(text)) - NO_FILES_OF_OURS
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_file_that_a_page_names_exists(page: Path) -> None:
+    missing = {
+        name for name in named_files(page.read_text()) if not any(f"/{path}".endswith(f"/{name}") for path in SOURCES)
+    }
+
+    assert missing == set()
+
+
+@pytest.mark.parametrize("source", [path for path in SOURCES if path.split("/")[0] in PRODUCT])
+def test_every_file_that_a_docstring_names_exists(source: str) -> None:
+    """A bare name is that of a file in the same folder, below it or above it; any other is given with its folder."""
+    folder = source.rpartition("/")[0] + "/"
+    above = {f"{parent.as_posix()}/" for parent in Path(source).parents}
+    named = {name for text in docstrings((ROOT / source).read_text()) for name in named_files(text)}
+    near = [path for path in SOURCES if path.startswith(folder) or path.rpartition("/")[0] + "/" in above]
+
+    missing = {
+        name
+        for name in named
+        if not any(f"/{path}".endswith(f"/{name}") for path in (SOURCES if "/" in name else near))
+    }
+
+    assert missing == set()
+
+
+def test_a_file_that_does_not_exist_is_noticed() -> None:
+    assert named_files("see gone.py, `a/b/gone_too.py` and ../engine/errors.py") == {
+        "gone.py",
+        "a/b/gone_too.py",
+        "engine/errors.py",
+    }

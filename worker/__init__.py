@@ -8,13 +8,12 @@
 
     worker.run()
 
-Here: `Worker` (worker.py), what it knows of each registered function (functions.py), what happens to one task
-(execution.py, outcomes.py, failures.py), what a function may ask for (context.py, blocking.py), threads for functions
-that are not async (threads.py), and its entry in the workers bucket (registration.py). Where tasks come from and
-answers go is a Transport (transport.py): straight through the broker (direct.py, intake.py), or over HTTP (bridge.py,
-polling.py, bridge_client.py). A service that is away is waited for (patience.py); loops beside a block are started by
-background.py. Not here: what becomes of an answer. A worker reports facts; retries and the run's course are the
-engine's. Start reading at execution.py: one task from the moment that it is held to its answer, in one screen.
+`Worker` is in worker.py, what it knows of each registered function in functions.py, what a function may return in
+outcomes.py. Rooms: tasks/ carries out one task, from its delivery to its report; transports/ are the two ways to the
+service, through the broker or over HTTP, both as transport.py describes them.
+
+Not here: what follows from a report. A worker reports facts; retries and the run's course are the engine's. Start
+reading at tasks/execution.py: one task from its delivery to its report, in one screen.
 """
 
 from penstock.worker.outcomes import Continue, Pause

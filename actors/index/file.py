@@ -4,7 +4,7 @@ disk.
 It is a projection: it can be deleted at any time, and whatever does not fit is thrown away and written anew from the
 log. So it is never synced to the disk. A reader sees one transaction or none: rows, totals and progress move together.
 
-A row is told of by the log's events first (index_rows.py), and confirmed by what the run's owner has folded.
+A row is first made from the log's events (rows.py), then confirmed by what the run's owner has folded.
 """
 
 from __future__ import annotations

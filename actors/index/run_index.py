@@ -1,6 +1,6 @@
 """The run index: lists of runs and their numbers, out of a file that one process of the host keeps up with the log.
 
-Front ends read it (`RunIndex`); whoever holds the lock beside the file follows the log (index_follower.py). A reader
+Front ends read it (`RunIndex`); whoever holds the lock beside the file follows the log (follower.py). A reader
 that must see what was written before asks for the log's last sequence and waits until the index has passed it.
 """
 

@@ -51,7 +51,7 @@ log = get_logger()
 
 
 class Shard:
-    """Lives as long as `open_shard` holds it, and has the partitions that ownership.py gives it."""
+    """Lives as long as `open_shard` holds it, and has the partitions that ownership/ownership.py gives it."""
 
     def __init__(self, store: Store, number: int, lease: Lease, sample_ratio: float = 0.0) -> None:
         self.store, self.number, self.lease = store, number, lease

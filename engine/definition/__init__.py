@@ -1,7 +1,7 @@
-"""Definitions: from the JSON that a user registers to a workflow that is compiled for `advance`.
+"""Definitions: the JSON that a user registers, and every check of it.
 
 validation.py reads untyped JSON and collects every problem (report.py), value by value (values.py, identifiers.py,
-durations.py, subjects.py); definitions.py is what is stored, workflow.py what is compiled; schema.py checks inputs;
+durations.py, subjects.py); definitions.py is what is stored; run/workflow.py compiles it for runs; schema.py checks inputs;
 graph.py looks for cycles.
 
 Not here: what happens to a run. Start reading at definitions.py.

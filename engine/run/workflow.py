@@ -77,7 +77,7 @@ class Workflow(Struct, frozen=True):
 
 
 def compile_workflow(definition: WorkflowDef, digest: str) -> Workflow:
-    """Compile a validated definition; a definition that breaks the rules of validation.py is a programmer's error."""
+    """Compile a validated definition; a definition that breaks the rules of definition/validation.py is a programmer's error."""
     dependents: dict[str, list[str]] = {step.id: [] for step in definition.steps}
     for step in definition.steps:
         for dependency in step.depends_on:

@@ -1,10 +1,7 @@
 """/v1/workers, /v1/tasks, /v1/runs: the worker bridge. A worker over HTTP connects, polls for tasks and resolves them.
 
-Here: what may be asked (bridge_requests.py, bridge_auth.py) and a responder for each path. What carries it out is the
-process's Bridge (bridge_service.py): which poll gets which task (bridge_queues.py, bridge_queue.py; bridge_in_hand.py),
-how a task is handed out (bridge_handing.py) and stays with its worker (bridge_leases.py) unless that has gone
-(bridge_departures.py), and what its answer does (bridge_resolving.py), also together with the next poll
-(bridge_exchange.py); bridge_connection.py is the stream of connect. Spec: Worker bridge; Protocol: HTTP answers.
+Here: a responder for each path. What a request may hold is in requests.py, who may send it in auth.py; service.py
+carries it out. Spec: Worker bridge; Protocol: HTTP answers.
 """
 
 from __future__ import annotations

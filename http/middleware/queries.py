@@ -1,7 +1,7 @@
 """400 for query parameters where the control plane knows none, so that no misspelt option passes in silence. Protocol:
 HTTP answers.
 
-Responders that know some name the others themselves (params.py), along with all else that is wrong.
+Responders that know some name the others themselves (messages/params.py), along with all else that is wrong.
 """
 
 from __future__ import annotations

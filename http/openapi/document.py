@@ -1,8 +1,7 @@
 """The OpenAPI 3.1 document of the HTTP API, out of the table of its operations and the structs that they use.
 
-openapi_table.py has a row for each operation, openapi_schemas.py turns structs into schemas, openapi_documents.py
-describes what hand-written forms check, openapi_page.py renders it all for people; reference.py answers with the
-results.
+table.py has a row for each operation, schemas.py turns structs into schemas, definitions.py describes what hand-written
+forms check, page.py renders it all for people; reference.py answers with the results.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The style sheet of the page that openapi_page.py renders."""
+"""The style sheet of the page that page.py renders."""
 
 from __future__ import annotations
 
