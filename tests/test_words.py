@@ -1,4 +1,4 @@
-"""The product is written in the field's words: none of a vocabulary of its own, in names, docstrings, comments, strings.
+"""The product is written in the field's words: no private vocabulary in names, docstrings, comments or strings.
 
 docs/glossary.md has the words to use. A word stands here once nothing in the product needs it any more.
 """

@@ -10,8 +10,8 @@ import orjson
 
 from penstock.broker.worker_messages import TaskPayload
 from penstock.config.limits import PAYLOAD_BYTES_MAX
+from penstock.engine.definition.signals import check_size, check_target
 from penstock.engine.errors import TooLarge
-from penstock.engine.run.signals import check_size, check_target
 from penstock.worker.tasks.payloads import as_json
 from penstock.worker.transport import Held
 
