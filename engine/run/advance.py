@@ -20,6 +20,7 @@ from penstock.engine.run.commands import (
     AppendEvent,
     BindWorker,
     Command,
+    CompleteRun,
     DeadLetterTask,
     DispatchTask,
     OpenApproval,
@@ -167,8 +168,10 @@ def still_due(run: Run, command: Command) -> bool:
             return run.bound == command.worker_id
         case AppendEvent(event=WorkflowFailed() as event):
             return event.payload.resumes == run.resumes
-        case _:
+        case AppendEvent() | CompleteRun():
             return True
+        case _:
+            assert_never(command)
 
 
 def _is_wanted(run: Run, task: DispatchTask) -> bool:
