@@ -17,6 +17,7 @@ from falcon.testing import ASGIConductor
 
 from penstock.actors.index.file import index_path
 from penstock.actors.index.follower import follow
+from penstock.actors.runs.loading import load_many
 from penstock.broker.store import Store
 from penstock.config.settings import Address, BrokerSettings, HttpSettings, Settings, to_environ
 from penstock.engine.definition.validation import parse
@@ -54,7 +55,7 @@ async def http(broker_settings: BrokerSettings, definitions: None) -> AsyncItera
 @pytest.fixture
 async def index(store: Store, broker_settings: BrokerSettings) -> AsyncIterator[None]:
     """The run index is being followed."""
-    following = asyncio.create_task(follow(store, index_path(broker_settings.data_dir)))
+    following = asyncio.create_task(follow(store, index_path(broker_settings.data_dir), load_many))
     yield
     following.cancel()
     with suppress(asyncio.CancelledError):
