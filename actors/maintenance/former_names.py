@@ -12,7 +12,7 @@ from typing import NamedTuple, NoReturn
 
 from msgspec import MsgspecError
 
-from penstock.actors.maintenance.rounds import Rest, rounds
+from penstock.actors.maintenance.rounds import Throttle, repeat_rounds
 from penstock.actors.runs.loading import load_many
 from penstock.broker import names
 from penstock.broker.nats.direct import Stored
@@ -41,17 +41,17 @@ class _Misnamed(NamedTuple):
     worker_id: str | None
 
 
-async def keep_names(store: Store) -> NoReturn:
+async def watch_former_names(store: Store) -> NoReturn:
     """Look for misnamed tasks, for ever."""
-    known = Look(store)
+    tasks = FormerNameMover(store)
 
-    async def look(rest: Rest) -> None:
-        await known.move(await store.history.now() - OLD_S)
+    async def check(throttle: Throttle) -> None:
+        await tasks.move(await store.history.now() - OLD_S)
 
-    await rounds("former_names", look, EVERY_S)
+    await repeat_rounds("former_names", check, EVERY_S)
 
 
-class Look:
+class FormerNameMover:
     """Remembers up to where everything has its name of today: each task is looked at once."""
 
     def __init__(self, store: Store) -> None:

@@ -13,7 +13,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import NoReturn, TypeAlias
 
-from penstock.actors.maintenance.rounds import PAGE, Rest, at_once, rounds
+from penstock.actors.maintenance.rounds import PAGE, Throttle, repeat_rounds, unthrottled
 from penstock.actors.runs.loading import load_many, snapshots
 from penstock.broker.nats.pull import Delivery
 from penstock.broker.store import Store
@@ -33,21 +33,21 @@ Execution: TypeAlias = tuple[str, str, int, int]
 log = get_logger()
 
 
-async def keep_from_straying(store: Store) -> NoReturn:
+async def watch_lost_tasks(store: Store) -> NoReturn:
     """Look for strays, for ever."""
 
-    async def look(rest: Rest) -> None:
-        await return_strays(store, rest)
+    async def check(throttle: Throttle) -> None:
+        await return_lost_tasks(store, throttle)
 
-    await rounds("lost_tasks", look, EVERY_S)
+    await repeat_rounds("lost_tasks", check, EVERY_S)
 
 
-async def return_strays(store: Store, rest: Rest = at_once) -> int:
+async def return_lost_tasks(store: Store, throttle: Throttle = unthrottled) -> int:
     """Have every stray carried out by whoever is free; returns how many those were. Raises Unavailable."""
     begun: dict[tuple[str, str], dict[Execution, str]] = defaultdict(dict)
     run_ids = sorted(await store.sticky_tasks.runs())
     for at in range(0, len(run_ids), PAGE):
-        await rest()
+        await throttle()
         for run in await load_many(store, await _may_have_begun(store, run_ids[at : at + PAGE])):
             for queue, execution, timer in await _begun(store, run):
                 begun[queue][execution] = timer

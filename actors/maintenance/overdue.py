@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import NoReturn
 
-from penstock.actors.maintenance.rounds import Rest, rounds
+from penstock.actors.maintenance.rounds import Throttle, repeat_rounds
 from penstock.broker.store import Store
 from penstock.config.logging import get_logger
 
@@ -19,15 +19,15 @@ GRACE_S = 5.0  # a broker that has just been started publishes thousands in less
 log = get_logger()
 
 
-async def keep_on_time(store: Store) -> NoReturn:
+async def watch_overdue_schedules(store: Store) -> NoReturn:
     """Look for what is overdue, for ever."""
 
-    async def look(rest: Rest) -> None:
+    async def check(throttle: Throttle) -> None:
         repeated = await repeat_overdue(store)
         if repeated:
             log.warning("schedules_overdue", repeated=repeated)
 
-    await rounds("overdue_schedules", look, EVERY_S)
+    await repeat_rounds("overdue_schedules", check, EVERY_S)
 
 
 async def repeat_overdue(store: Store, grace_s: float = GRACE_S) -> int:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from penstock.actors.index.file import IndexFile
 from penstock.actors.index.run_index import RunIndex
-from penstock.actors.maintenance.rounds import PAGE, Rest, at_once, rounds
+from penstock.actors.maintenance.rounds import PAGE, Throttle, repeat_rounds, unthrottled
 from penstock.actors.runs.loading import load_many, snapshots
 from penstock.broker.store import Store
 from penstock.config.logging import get_logger
@@ -21,23 +21,23 @@ EVERY_S = 10.0
 log = get_logger()
 
 
-async def keep_up(store: Store, index: Path, runs_max_age_s: float | None) -> None:
+async def apply_retention(store: Store, index: Path, runs_max_age_s: float | None) -> None:
     """Look after the store, for ever. `index` is the run index's file; without an age, runs stay."""
 
-    async def look(rest: Rest) -> None:
-        await remove_aids(store, rest)
+    async def check(throttle: Throttle) -> None:
+        await remove_leftovers(store, throttle)
         if runs_max_age_s is not None:
-            await remove_old_runs(store, index, await store.history.now() - runs_max_age_s, rest)
+            await remove_old_runs(store, index, await store.history.now() - runs_max_age_s, throttle)
 
-    await rounds("upkeep", look, EVERY_S)
+    await repeat_rounds("retention", check, EVERY_S)
 
 
-async def remove_aids(store: Store, rest: Rest = at_once) -> None:
+async def remove_leftovers(store: Store, throttle: Throttle = unthrottled) -> None:
     """Delete the checkpoints and the sticky bindings of every run that has ended."""
     keys = [*await store.checkpoints.keys(), *await store.sticky_bindings.keys()]
     run_ids = sorted({key.partition(".")[0] for key in keys})
     for at in range(0, len(run_ids), PAGE):
-        await rest()
+        await throttle()
         for run in await load_many(store, await _seem_ended(store, run_ids[at : at + PAGE])):
             if run.ended:
                 await store.checkpoints.purge(f"{run.run_id}.>")
@@ -51,13 +51,13 @@ async def _seem_ended(store: Store, run_ids: Sequence[str]) -> list[str]:
     return [run_id for run_id in run_ids if (run := found.get(run_id)) is None or run.ended]
 
 
-async def remove_old_runs(store: Store, index: Path, ended_before: float, rest: Rest = at_once) -> int:
+async def remove_old_runs(store: Store, index: Path, ended_before: float, throttle: Throttle = unthrottled) -> int:
     """Delete all that is kept of runs that ended before this time (the broker's, s since the epoch); returns how many
     those were."""
     removed, cursor = 0, None
     with closing(RunIndex(index)) as reader:
         while True:
-            await rest()
+            await throttle()
             page = reader.query(status=frozenset(RUN_ENDED), before=rfc3339(ended_before), limit=PAGE, cursor=cursor)
             removed += await _remove(store, index, page.run_ids, ended_before)
             cursor = page.next

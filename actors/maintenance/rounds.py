@@ -1,5 +1,4 @@
-"""Looking after the store in rounds: what nobody waits for takes a small share of the time, however much there is to
-look at."""
+"""Maintenance rounds: a check of the store that is repeated for ever and takes a bounded share of this process's time."""
 
 from __future__ import annotations
 
@@ -12,39 +11,46 @@ from penstock.config.logging import get_logger
 from penstock.config.process.background import report
 from penstock.engine.errors import PenstockError
 
-SHARE_MAX = 0.005  # of the time may go into one kind of looking
-PAGE = 500  # runs that are looked at between two rests
+SHARE_MAX = 0.005  # of the time may go into one kind of check
+PAGE = 500  # runs that are checked between two calls of the throttle
 
-Rest = Callable[[], Awaitable[None]]
-"""Called between two pieces of a round: it returns when the work so far has had its share of the time."""
+Throttle = Callable[[], Awaitable[None]]
+"""Called between two pieces of a round. It sleeps until the work done so far is within SHARE_MAX of the time."""
 
 log = get_logger()
 
 
-async def rounds(name: str, look: Callable[[Rest], Coroutine[Any, Any, object]], every_s: float) -> NoReturn:
-    """Look for ever, `every_s` after the last round, or later when there is so much to do. An error ends its round, and
-    only that."""
-    pace = _Pace(every_s)
+async def repeat_rounds(
+    name: str, check: Callable[[Throttle], Coroutine[Any, Any, object]], every_s: float
+) -> NoReturn:
+    """Run `check` for ever: `every_s` after the last round has ended, later after a round that took long.
+
+    An error ends its round only. `name` labels the log event and the metric of failures.
+    """
+    share = _TimeShare(every_s)
     while True:
-        await asyncio.sleep(max(every_s, pace.owed_s()))
-        pace.begin()
+        await asyncio.sleep(max(every_s, share.owed_s()))
+        share.begin()
         try:
-            await look(pace.rest)
+            await check(share.throttle)
         except PenstockError as error:
-            log.warning("round_waits", work=name, error=str(error))
+            log.warning("maintenance_round_failed", work=name, error=str(error))
         except Exception as error:
             report(name, error)
 
 
-async def at_once() -> None:
-    """A Rest for who wants a round done now."""
+async def unthrottled() -> None:
+    """A Throttle that never sleeps: the round is done as fast as possible."""
 
 
-class _Pace:
-    """Owned by `rounds`. Short pieces are done without a rest until what they owe is worth one."""
+class _TimeShare:
+    """Measures the work of rounds and sleeps for it. Owned by `repeat_rounds`.
 
-    def __init__(self, worth_s: float) -> None:
-        self._worth_s = worth_s
+    Pieces of work whose sleep would be shorter than `sleep_s_min` are collected: they pay together.
+    """
+
+    def __init__(self, sleep_s_min: float) -> None:
+        self._sleep_s_min = sleep_s_min
         self._worked_s = 0.0
         self._since = time.monotonic()
 
@@ -52,13 +58,13 @@ class _Pace:
         self._worked_s, self._since = 0.0, time.monotonic()
 
     def owed_s(self) -> float:
-        """How long a rest the work since the last one is worth."""
+        """How long to sleep for the work since the last sleep, in s."""
         now = time.monotonic()
         self._worked_s, self._since = self._worked_s + now - self._since, now
         return self._worked_s / SHARE_MAX
 
-    async def rest(self) -> None:
+    async def throttle(self) -> None:
         owed_s = self.owed_s()
-        if owed_s >= self._worth_s:
+        if owed_s >= self._sleep_s_min:
             await asyncio.sleep(owed_s)
             self.begin()

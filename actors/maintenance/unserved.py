@@ -11,7 +11,7 @@ import time
 from collections.abc import Sequence
 from typing import NoReturn
 
-from penstock.actors.maintenance.rounds import Rest, rounds
+from penstock.actors.maintenance.rounds import Throttle, repeat_rounds
 from penstock.actors.runs.loading import load_many
 from penstock.broker.store import Store
 from penstock.config.logging import get_logger
@@ -23,23 +23,23 @@ from penstock.engine.run.workflow import Workflow
 from penstock.engine.times import rfc3339
 
 EVERY_S = 1.0
-PATIENCE_S = 3.0
+UNSERVED_S = 3.0
 RUNS_MAX = 500  # that are read at a time, of one type and worker
 
 log = get_logger()
 
 
-async def keep_from_waiting_in_vain(store: Store) -> NoReturn:
+async def watch_unserved_tasks(store: Store) -> NoReturn:
     """Look for such tasks, for ever."""
-    known = Look(store)
+    unserved = UnservedTasks(store)
 
-    async def look(rest: Rest) -> None:
-        await known.fail(time.monotonic())
+    async def check(throttle: Throttle) -> None:
+        await unserved.fail(time.monotonic())
 
-    await rounds("unserved_tasks", look, EVERY_S)
+    await repeat_rounds("unserved_tasks", check, EVERY_S)
 
 
-class Look:
+class UnservedTasks:
     """Remembers since when a worker takes none of a type for which it has tasks."""
 
     def __init__(self, store: Store) -> None:
@@ -47,7 +47,7 @@ class Look:
         self._since: dict[tuple[str, str], float] = {}
 
     async def fail(self, now: float) -> int:
-        """Fail the steps that have waited in vain for PATIENCE_S at `now` (s, of any clock); returns how many. Raises
+        """Fail the steps that have waited in vain for UNSERVED_S at `now` (s, of any clock); returns how many. Raises
         Unavailable."""
         waiting = await self._store.sticky_tasks.waiting()
         if not waiting:
@@ -59,7 +59,7 @@ class Look:
             (task, worker_id) for task, worker_id in waiting if worker_id in workers and not taken.has(task, worker_id)
         ]
         self._since = {queue: self._since.get(queue, now) for queue in vain}
-        due = [queue for queue, since in self._since.items() if now - since >= PATIENCE_S]
+        due = [queue for queue, since in self._since.items() if now - since >= UNSERVED_S]
         return sum([await self._fail(*queue, waiting[queue]) for queue in due])
 
     async def _fail(self, task: str, worker_id: str, run_ids: Sequence[str]) -> int:

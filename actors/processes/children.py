@@ -18,11 +18,11 @@ import uvloop
 
 from penstock.actors.index.file import index_path
 from penstock.actors.index.follower import follow_when_free
-from penstock.actors.maintenance.former_names import keep_names
-from penstock.actors.maintenance.lost_tasks import keep_from_straying
-from penstock.actors.maintenance.overdue import keep_on_time
-from penstock.actors.maintenance.retention import keep_up
-from penstock.actors.maintenance.unserved import keep_from_waiting_in_vain
+from penstock.actors.maintenance.former_names import watch_former_names
+from penstock.actors.maintenance.lost_tasks import watch_lost_tasks
+from penstock.actors.maintenance.overdue import watch_overdue_schedules
+from penstock.actors.maintenance.retention import apply_retention
+from penstock.actors.maintenance.unserved import watch_unserved_tasks
 from penstock.actors.ownership.membership import new_member
 from penstock.actors.ownership.ownership import open_shard
 from penstock.actors.ownership.places import free_places, occupied
@@ -30,7 +30,7 @@ from penstock.actors.processes.leaf_watch import watch_links
 from penstock.actors.runs.loading import load_many
 from penstock.actors.telemetry.relay import Relay
 from penstock.actors.telemetry.telemetry import Numbers, reporting, secret_values
-from penstock.actors.triggers.triggers import keep_triggers
+from penstock.actors.triggers.trigger_runner import serve_triggers
 from penstock.broker.records.owners import Member
 from penstock.broker.store import Store, open_store
 from penstock.config.log_setup import configure
@@ -45,11 +45,11 @@ RETURN_PATIENCE_S = 5.0  # of one attempt, for a broker that was there before; t
 RETURN_AGAIN_S = 0.5
 INDEX_NICENESS = 5  # at 10, a machine that has more to do than it can leaves the index seconds behind
 ENGINE_WIDE = {
-    "triggers": keep_triggers,
-    "lost_tasks": keep_from_straying,
-    "overdue_schedules": keep_on_time,
-    "former_names": keep_names,
-    "unserved_tasks": keep_from_waiting_in_vain,
+    "triggers": serve_triggers,
+    "lost_tasks": watch_lost_tasks,
+    "overdue_schedules": watch_overdue_schedules,
+    "former_names": watch_former_names,
+    "unserved_tasks": watch_unserved_tasks,
 }
 
 Loop = Callable[[], Coroutine[Any, Any, object]]
@@ -66,7 +66,7 @@ def run_shard(settings: Settings, number: int, engine: str, relay: Relay | None,
 
 
 def run_services(settings: Settings, relay: Relay, triggers: bool, parent: int) -> None:
-    """The run index's follower, upkeep, and perhaps the triggers. It yields to the processes that move runs: readers
+    """The run index's follower, retention, and perhaps the triggers. It yields to the processes that move runs: readers
     wait for it, runs do not."""
     os.nice(INDEX_NICENESS)
     _main(settings, "services", parent, lambda stop: _services(settings, relay, triggers, stop))
@@ -119,7 +119,7 @@ async def _services(settings: Settings, relay: Relay, triggers: bool, stop: asyn
     ):
         loops: dict[str, Loop] = {
             "run_index": lambda: follow_when_free(store, index, load_many),
-            "upkeep": lambda: keep_up(store, index, settings.broker.runs_max_age),
+            "retention": lambda: apply_retention(store, index, settings.broker.runs_max_age),
         }
         if settings.broker.embedded and settings.broker.leaf_remotes:
             loops["leaf_links"] = lambda: watch_links(settings.broker)

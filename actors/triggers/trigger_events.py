@@ -29,7 +29,7 @@ CAUGHT_UP_MAX = 100  # instants of one delivery; what is due beyond them is sche
 log = get_logger()
 
 
-class Occurrences:
+class TriggerEventHandler:
     """Owned by the process that runs triggers."""
 
     def __init__(self, store: Store) -> None:
@@ -88,12 +88,12 @@ class Occurrences:
         try:
             value = _own_input(trigger) if trigger.cron is not None else run_input(trigger, delivery.data)
             await self._starter.start(trigger, run, value, at, headers_of(delivery))
-            reached("occurrence.started")
+            reached("trigger_event.started")
         except (Invalid, TooLarge) as error:
             await self._store.dead_letters.keep_occurrence(
                 trigger.name, delivery.subject, delivery.data, run, str(error)
             )
-            reached("occurrence.letter_stored")
+            reached("trigger_event.dead_letter_stored")
             log.error(
                 "trigger_could_not_start",
                 trigger=trigger.name,

@@ -65,8 +65,8 @@ Point: TypeAlias = Literal[
     "trigger.source_chosen",
     "trigger.deleted",
     # Triggers, and the run index
-    "occurrence.started",
-    "occurrence.letter_stored",
+    "trigger_event.started",
+    "trigger_event.dead_letter_stored",
     "cron.progressed",
     "cron.scheduled",
     "index.folded",

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from penstock.actors.control import triggers
 from penstock.actors.triggers.reconcile import prepare
-from penstock.actors.triggers.trigger_events import Occurrences
+from penstock.actors.triggers.trigger_events import TriggerEventHandler
 from penstock.broker import names
 from penstock.broker.nats.pull import Delivery
 from penstock.broker.store import Store, open_store
@@ -122,7 +122,7 @@ async def test_a_tick_that_comes_again_starts_nothing_and_the_chain_goes_on(
     await prepare(store, kept)
     tick = await delivered(store, kept)
     for _ in range(2):
-        await Occurrences(store).handle("again", kept.generation, tick)
+        await TriggerEventHandler(store).handle("again", kept.generation, tick)
     first = [datetime.fromisoformat(at) for at in await instants(store, name)]
     assert first == [first[0] + timedelta(minutes=n) for n in range(len(first))]
     assert len(first) in (3, 4)  # the fourth when a minute has just ended
@@ -156,7 +156,7 @@ async def test_a_crash_while_a_tick_is_dealt_with_loses_nothing(
     with monkeypatch.context() as patched:
         patched.setattr(*place, crash)
         with pytest.raises(CrashError):
-            await Occurrences(store).handle(name, kept.generation, tick)
+            await TriggerEventHandler(store).handle(name, kept.generation, tick)
     await tick.give_back()
     async with engine(broker_settings):
         await until_started(store, name, 2)

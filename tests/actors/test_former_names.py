@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from penstock.actors.control import verbs
-from penstock.actors.maintenance.former_names import Look
+from penstock.actors.maintenance.former_names import FormerNameMover
 from penstock.actors.ownership.membership import new_member
 from penstock.actors.ownership.ownership import open_shard
 from penstock.broker import names
@@ -70,7 +70,7 @@ async def test_a_groups_task_goes_to_its_group(store: Store) -> None:
         run_id = await queued(store, name)
         if name == "left":
             await consumer(store, names.TASKS, f"workers-{name}-echo-g", f"task.{name}.echo.g.*")
-        assert 1 == await Look(store).move(LATER)
+        assert 1 == await FormerNameMover(store).move(LATER)
         await carried_out(store, f"{name}.echo", run_id)
     assert [] == await store.reader.subject(names.TASKS, "task.>")
 
@@ -80,7 +80,7 @@ async def test_a_task_of_the_type_that_looks_like_a_group_stays_and_counts_no_de
     run_id = await start(store, {"name": name, "steps": [{"id": "s0", "task": "alike.echo.g"}]})
     other = await queued(store, name)
     await consumer(store, names.TASKS, "workers-alike-echo-g", "task.alike.echo.g.*")
-    look = Look(store)
+    look = FormerNameMover(store)
     assert (1, 0) == (await look.move(LATER), await look.move(LATER))
     async with echo(store, "alike.echo.g") as worker:
         assert RunStatus.COMPLETED is (await ended(store, run_id)).status
@@ -91,7 +91,7 @@ async def test_a_task_of_the_type_that_looks_like_a_group_stays_and_counts_no_de
 async def test_what_a_worker_of_the_former_version_holds_or_asks_for_stays_until_it_is_gone(store: Store) -> None:
     run_id = await queued(store, "held")
     await consumer(store, names.TASKS, "workers-held-echo-g", "task.held.echo.g.*")
-    look, taken = Look(store), list[Delivery]()
+    look, taken = FormerNameMover(store), list[Delivery]()
     async with open_pull(store.broker, names.TASKS, "workers-held-echo-g", taken.append, batch=2):
         await until_true(lambda: bool(taken))
         assert 0 == await look.move(LATER)
@@ -113,7 +113,7 @@ async def test_a_task_for_a_worker_with_dots_in_its_id_waits_for_it_under_its_na
     await consumer(store, names.STICKY, names.sticky_consumer("bound.echo", "w.1"), "sticky.bound.echo.w.1.*")
     await store.history.append(StepCompleted(run_id=run_id, step_id="s0", attempt_number=1, worker_id="w.1"))
     await put_back(store, names.STICKY, names.sticky_subject("bound.echo", "w.1", run_id), former)
-    look, taken = Look(store), asyncio.Queue[Delivery]()
+    look, taken = FormerNameMover(store), asyncio.Queue[Delivery]()
     assert 0 == await look.move(LATER)  # its worker of the former version takes it
     async with store.sticky_tasks.consume("bound.echo", "w.1", taken.put_nowait, batch=1, room=lambda: 1):
         assert 1 == await look.move(LATER)
@@ -135,12 +135,12 @@ async def test_a_task_of_a_run_that_has_ended_is_taken_back_under_either_name(st
     await until(gone)
     await store.publisher.send(subject, b'{"task_id":"x","run_id":"%s","step_id":"s0"}' % run_id.encode())
     await store.publisher.send(subject, b"no task")
-    assert 1 == await Look(store).move(LATER)
+    assert 1 == await FormerNameMover(store).move(LATER)
     assert [b"no task"] == [one.data for one in await store.reader.subject(names.TASKS, subject)]
 
 
 async def test_what_is_young_is_left_to_those_who_take_it(store: Store) -> None:
     run_id = await queued(store, "young")
-    look = Look(store)
+    look = FormerNameMover(store)
     assert (0, 1) == (await look.move(await store.history.now() - 60), await look.move(LATER))
     await carried_out(store, "young.echo", run_id)

@@ -25,7 +25,7 @@ async def test_an_error_ends_its_round_and_the_next_one_comes(
     second = asyncio.Event()
     begun = 0
 
-    async def look(rest: rounds.Rest) -> None:
+    async def check(throttle: rounds.Throttle) -> None:
         nonlocal begun
         begun += 1
         if begun > 1:
@@ -33,12 +33,12 @@ async def test_an_error_ends_its_round_and_the_next_one_comes(
             return
         raise error
 
-    task = start(rounds.rounds("upkeep", look, 0.001), name="rounds")
+    task = start(rounds.repeat_rounds("retention", check, 0.001), name="rounds")
     async with asyncio.timeout(WAIT_S):
         await second.wait()
     await end(task)
 
-    assert ({} if isinstance(error, Unavailable) else {"upkeep": 1}) == FAILURES
+    assert ({} if isinstance(error, Unavailable) else {"retention": 1}) == FAILURES
 
 
 async def test_long_work_rests_for_many_times_as_long(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -51,10 +51,10 @@ async def test_long_work_rests_for_many_times_as_long(monkeypatch: pytest.Monkey
 
     monkeypatch.setattr("penstock.actors.maintenance.rounds.time.monotonic", lambda: now)
     monkeypatch.setattr("penstock.actors.maintenance.rounds.asyncio.sleep", sleep)
-    pace = rounds._Pace(10.0)
+    share = rounds._TimeShare(10.0)
     for _ in range(100):
         now += 0.02
-        await pace.rest()
+        await share.throttle()
 
     worked_s = 100 * 0.02
     assert worked_s / now == pytest.approx(rounds.SHARE_MAX, rel=0.05)

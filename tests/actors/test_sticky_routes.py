@@ -11,8 +11,8 @@ import pytest
 from structlog.testing import capture_logs
 
 from penstock.actors.control import verbs
-from penstock.actors.maintenance.lost_tasks import return_strays
-from penstock.actors.maintenance.unserved import PATIENCE_S, Look
+from penstock.actors.maintenance.lost_tasks import return_lost_tasks
+from penstock.actors.maintenance.unserved import UNSERVED_S, UnservedTasks
 from penstock.actors.ownership.membership import new_member
 from penstock.actors.ownership.ownership import open_shard
 from penstock.broker import names
@@ -106,13 +106,13 @@ async def test_a_hard_task_whose_worker_takes_others_only_fails_its_step_and_say
     await consumer(store, "vain.a", "w1")
     run_id = await bound(store, "vain", "hard", "w1")
     await is_queued(store, "vain.b", run_id, "w1")
-    look = Look(store)
-    assert [0, 0, 1] == [await look.fail(at) for at in (0.0, PATIENCE_S - 0.1, PATIENCE_S)]
+    unserved = UnservedTasks(store)
+    assert [0, 0, 1] == [await unserved.fail(at) for at in (0.0, UNSERVED_S - 0.1, UNSERVED_S)]
     run = await ended(store, run_id)
     error = 'worker "w1", to which the run is bound (sticky: hard), takes other tasks, but none of type "vain.b"'
     assert (RunStatus.FAILED, f'step "b" failed: {error}') == (run.status, run.error)
     await until(lambda: nothing_waits(store, "vain.b"))
-    assert 0 == await look.fail(PATIENCE_S * 9)
+    assert 0 == await unserved.fail(UNSERVED_S * 9)
 
 
 async def nothing_waits(store: Store, task: str) -> bool:
@@ -122,14 +122,14 @@ async def nothing_waits(store: Store, task: str) -> bool:
 async def test_a_hard_task_waits_for_a_worker_that_is_away_or_about_to_come(store: Store) -> None:
     run_id = await bound(store, "away", "hard", "w-away")
     await is_queued(store, "away.b", run_id, "w-away")
-    look = Look(store)
-    assert [0, 0] == [await look.fail(at) for at in (0.0, 100.0)]
+    unserved = UnservedTasks(store)
+    assert [0, 0] == [await unserved.fail(at) for at in (0.0, 100.0)]
     await consumer(store, "away.a", "w-away")  # it comes: first this one
-    assert 0 == await look.fail(200.0)
+    assert 0 == await unserved.fail(200.0)
     async with store.sticky_tasks.consume(
         "away.b", "w-away", (taken := asyncio.Queue[Delivery]()).put_nowait, batch=1, room=lambda: 1
     ):
-        assert 0 == await look.fail(200.0 + PATIENCE_S)
+        assert 0 == await unserved.fail(200.0 + UNSERVED_S)
         delivery = await taken.get()
         await store.history.append(StepCompleted(run_id=run_id, step_id="b", attempt_number=1, worker_id="w-away"))
         await delivery.ack()
@@ -144,7 +144,7 @@ async def test_a_look_for_lost_tasks_does_not_make_it_seem_that_the_worker_takes
     await store.sticky_tasks.forget("seem.b", "w1")
 
     async def returned() -> bool:
-        return await return_strays(store) == 1
+        return await return_lost_tasks(store) == 1
 
     with capture_logs():
         await until(returned)

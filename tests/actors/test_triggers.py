@@ -15,7 +15,7 @@ import pytest
 from penstock.actors.control import triggers
 from penstock.actors.triggers import triggers as running
 from penstock.actors.triggers.reconcile import prepare, settle
-from penstock.actors.triggers.trigger_events import Occurrences
+from penstock.actors.triggers.trigger_events import TriggerEventHandler
 from penstock.broker import names
 from penstock.broker.nats.pull import Delivery
 from penstock.broker.store import Store
@@ -152,9 +152,9 @@ async def test_a_message_on_its_way_when_its_trigger_goes_starts_nothing(
         await publish(store, SUBJECTS["event"], b"1")
         await until_true(lambda: bool(arrived))
         await triggers.delete(store, "onitsway")
-        await Occurrences(store).handle("onitsway", kept.generation, arrived[0])
+        await TriggerEventHandler(store).handle("onitsway", kept.generation, arrived[0])
         await make(store, "onitsway", name, **KINDS["event"])
-        await Occurrences(store).handle("onitsway", kept.generation, arrived[0])
+        await TriggerEventHandler(store).handle("onitsway", kept.generation, arrived[0])
     assert await started(store, name) == []
 
 
@@ -173,7 +173,7 @@ async def test_a_delivery_that_comes_again_starts_nothing_more(
         await publish(store, SUBJECTS[kind], b"1")
         await until_true(lambda: bool(arrived))
     for _ in range(3):
-        await Occurrences(store).handle(kind, kept.generation, arrived[0])
+        await TriggerEventHandler(store).handle(kind, kept.generation, arrived[0])
     assert await inputs(store, name) == ["1"]
 
 
@@ -396,15 +396,15 @@ async def test_an_event_that_cannot_be_handled_becomes_a_dead_letter_after_three
     name = await workflow(store, f"poison.{kind}")
     kept = await make(store, kind, name, **KINDS.get(kind, {"cron": {"expression": "0 0 1 1 *"}}))
     before, poison = await store.dead_letters.last_seq(), (b"1" if kind in SUBJECTS else None)
-    handle, seen = Occurrences.handle, list[int]()
+    handle, seen = TriggerEventHandler.handle, list[int]()
 
-    async def failing(self: Occurrences, trigger: str, generation: str, delivery: Delivery) -> None:
+    async def failing(self: TriggerEventHandler, trigger: str, generation: str, delivery: Delivery) -> None:
         if poison in (None, delivery.data):
             seen.append(delivery.deliveries)
             raise ZeroDivisionError("a bug")
         await handle(self, trigger, generation, delivery)
 
-    monkeypatch.setattr(Occurrences, "handle", failing)
+    monkeypatch.setattr(TriggerEventHandler, "handle", failing)
     monkeypatch.setattr(running, "AGAIN_S", 0.01)
     async with engine(broker_settings):
         if kind in SUBJECTS:

@@ -12,7 +12,7 @@ import pytest
 from falcon.testing import ASGIConductor
 from nats.aio.msg import Msg
 
-from penstock.actors.triggers.triggers import open_triggers
+from penstock.actors.triggers.trigger_runner import open_triggers
 from penstock.broker import names
 from penstock.broker.embedded.server import EmbeddedBroker
 from penstock.broker.store import Store, open_store

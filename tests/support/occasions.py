@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from penstock.actors.control import triggers
-from penstock.actors.triggers.triggers import open_triggers
+from penstock.actors.triggers.trigger_runner import open_triggers
 from penstock.broker import names
 from penstock.broker.nats.connection import ApiError
 from penstock.broker.nats.leader import MESSAGE_NOT_FOUND

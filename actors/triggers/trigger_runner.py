@@ -13,7 +13,7 @@ from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from typing import NoReturn
 
 from penstock.actors.triggers.reconcile import prepare, settle
-from penstock.actors.triggers.trigger_events import Occurrences
+from penstock.actors.triggers.trigger_events import TriggerEventHandler
 from penstock.broker import names
 from penstock.broker.nats.pull import Delivery, Pull
 from penstock.broker.store import Store
@@ -52,12 +52,12 @@ class Listener:
         return 0 if self.closed else BATCH - self.waiting
 
 
-class Triggers:
+class TriggerRunner:
     """Lives as long as `open_triggers` holds it."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._occurrences = Occurrences(store)
+        self._occurrences = TriggerEventHandler(store)
         self._listeners: dict[str, Listener] = {}
         self._queue: asyncio.Queue[tuple[Listener, Delivery]] = asyncio.Queue()  # bounded by the listeners' rooms
         self._changed = asyncio.Event()
@@ -191,9 +191,9 @@ async def _give_back(delivery: Delivery, delay_s: float = 0.0) -> None:
 
 
 @asynccontextmanager
-async def open_triggers(store: Store) -> AsyncIterator[Triggers]:
+async def open_triggers(store: Store) -> AsyncIterator[TriggerRunner]:
     """All triggers are listened to for the time of the block; when it begins, they are."""
-    triggers = Triggers(store)
+    triggers = TriggerRunner(store)
     store.broker.on_reconnect.append(triggers.reconnected)
     try:
         async with AsyncExitStack() as stack:
@@ -210,7 +210,7 @@ async def open_triggers(store: Store) -> AsyncIterator[Triggers]:
         await triggers.close()
 
 
-async def keep_triggers(store: Store) -> NoReturn:
+async def serve_triggers(store: Store) -> NoReturn:
     """Run the triggers until cancelled."""
     async with open_triggers(store):
         await asyncio.Event().wait()

@@ -1,4 +1,4 @@
-"""Upkeep over a real broker: what has ended goes, what has not stays."""
+"""Retention over a real broker: what has ended goes, what has not stays."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from penstock.actors.index.file import index_path
 from penstock.actors.index.follower import follow
 from penstock.actors.index.run_index import RunIndex
 from penstock.actors.maintenance import retention, rounds
-from penstock.actors.maintenance.retention import remove_aids, remove_old_runs
+from penstock.actors.maintenance.retention import remove_leftovers, remove_old_runs
 from penstock.actors.ownership.membership import new_member
 from penstock.actors.ownership.ownership import open_shard
 from penstock.actors.runs.loading import load, load_many
@@ -37,7 +37,7 @@ async def index(store: Store, broker_settings: BrokerSettings, tmp_path: Path) -
     """A shard that moves runs, and a follower that lists them; the path of the list."""
     path = index_path(tmp_path)
     async with open_store(broker_settings, "shard") as own, open_shard(own, new_member("shard")):
-        following = asyncio.create_task(follow(own, path))
+        following = asyncio.create_task(follow(own, path, load_many))
         yield path
         following.cancel()
 
@@ -92,7 +92,7 @@ async def test_a_run_that_ended_just_now_stays_whatever_the_clocks_of_those_who_
     assert (await load(store, run_id)).run is not None
 
 
-async def test_upkeep_on_a_host_whose_clock_is_ahead_removes_no_run_too_soon(
+async def test_retention_on_a_host_whose_clock_is_ahead_removes_no_run_too_soon(
     store: Store, index: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with echo(store, "fresh.echo"):
@@ -102,7 +102,7 @@ async def test_upkeep_on_a_host_whose_clock_is_ahead_removes_no_run_too_soon(
     set_clock(monkeypatch, 10 * 24 * 3600.0)
     monkeypatch.setattr(retention, "EVERY_S", 0.01)
     monkeypatch.setattr(rounds, "SHARE_MAX", 1.0)
-    keeping = asyncio.create_task(retention.keep_up(store, index, 24 * 3600.0))
+    keeping = asyncio.create_task(retention.apply_retention(store, index, 24 * 3600.0))
     for _ in range(2):  # each time, what is put there goes in the beginning of a round: so one round was whole
         await store.checkpoints.put(names.step_key(run_id, "s0"), b"1")
         await until(lambda: _is_gone(store, names.step_key(run_id, "s0")))
@@ -123,7 +123,7 @@ async def test_checkpoints_and_bindings_go_with_the_end_of_their_run(store: Stor
         await store.checkpoints.put(names.step_key(run_id, "s0"), b"1")
         await store.checkpoints.put(names.pause_key(run_id, "s0"), b"{}")
         await store.sticky_bindings.put(run_id, b"w")
-    await remove_aids(store)
+    await remove_leftovers(store)
     assert await store.checkpoints.get_many([names.step_key(done, "s0"), names.pause_key(done, "s0")]) == {}
     assert await store.sticky_bindings.get(done) is None
     assert await store.checkpoints.get(names.step_key(parked, "s0")) is not None
@@ -148,12 +148,12 @@ async def test_a_parked_run_is_looked_at_in_its_snapshot_alone(
         return []
 
     monkeypatch.setattr(retention, "load_many", load_many)
-    await remove_aids(store)
+    await remove_leftovers(store)
     assert parked not in loaded
     assert await store.checkpoints.get(names.step_key(parked, "s0")) is not None
 
 
-async def test_upkeep_goes_on_after_an_error_of_the_index(
+async def test_retention_goes_on_after_an_error_of_the_index(
     store: Store, index: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(retention, "EVERY_S", 0.001)
@@ -170,7 +170,7 @@ async def test_upkeep_goes_on_after_an_error_of_the_index(
         return 0
 
     monkeypatch.setattr(retention, "remove_old_runs", remove)
-    keeping = background.start(retention.keep_up(store, index, 3600.0), name="upkeep")
+    keeping = background.start(retention.apply_retention(store, index, 3600.0), name="retention")
     async with asyncio.timeout(5):
         await again.wait()
     assert not keeping.done()

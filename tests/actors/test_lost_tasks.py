@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from penstock.actors.control import verbs
-from penstock.actors.maintenance.lost_tasks import return_strays
+from penstock.actors.maintenance.lost_tasks import return_lost_tasks
 from penstock.actors.ownership.membership import new_member
 from penstock.actors.ownership.ownership import open_shard
 from penstock.actors.runs import shard as shard_module
@@ -72,10 +72,10 @@ async def test_a_task_that_its_dead_worker_had_begun_goes_to_another(store: Stor
     run_id, _ = await begun(store, "lost", "soft")
 
     async def returned() -> bool:
-        return await return_strays(store) == 1
+        return await return_lost_tasks(store) == 1
 
     await until(returned)
-    assert 0 == await return_strays(store)
+    assert 0 == await return_lost_tasks(store)
     async with echo(store, "lost.echo") as worker:
         run = await ended(store, run_id)
     assert (RunStatus.COMPLETED, 1) == (run.status, run.steps["s1"].attempts)
@@ -88,7 +88,7 @@ async def test_a_task_of_a_worker_whose_consumer_is_gone_goes_to_another(store: 
     run_id, delivery = await begun(store, "stopped", "soft")
     await delivery.give_back()
     await store.sticky_tasks.forget("stopped.echo", WORKER)
-    assert 1 == await return_strays(store)
+    assert 1 == await return_lost_tasks(store)
     async with echo(store, "stopped.echo"):
         assert RunStatus.COMPLETED is (await ended(store, run_id)).status
 
@@ -99,7 +99,7 @@ async def test_a_task_that_is_kept_alive_stays_where_it_is(store: Store) -> None
 
     async def other_is_returned() -> bool:
         await delivery.in_progress()
-        return await return_strays(store) == 1
+        return await return_lost_tasks(store) == 1
 
     await until(other_is_returned)
     assert (await verbs.get(store, run_id)).steps["s1"].sticky == WORKER
@@ -115,7 +115,7 @@ async def test_a_task_whose_worker_asks_for_more_stays_where_it_is(store: Store)
     async with open_pull(store.broker, names.STICKY, consumer, queue.put_nowait, batch=10):
         await delivery.give_back()
         assert decode((await queue.get()).data).run_id == run_id  # the worker itself gets it again
-        assert 0 == await return_strays(store)
+        assert 0 == await return_lost_tasks(store)
         await (await queue.get()).ack()  # and again, a second later: nobody else had it meanwhile
     assert queue.empty()
     await verbs.cancel(store, run_id)
@@ -125,6 +125,6 @@ async def test_a_task_whose_worker_asks_for_more_stays_where_it_is(store: Store)
 async def test_a_hard_run_waits_for_its_worker(store: Store) -> None:
     run_id, delivery = await begun(store, "hard", "hard")
     await delivery.give_back()
-    assert 0 == await return_strays(store)
+    assert 0 == await return_lost_tasks(store)
     run = await verbs.get(store, run_id)
     assert (StepStatus.RUNNING, WORKER) == (run.steps["s1"].status, run.steps["s1"].sticky)
