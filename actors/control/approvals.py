@@ -47,7 +47,7 @@ class Waiting(Struct, frozen=True, omit_defaults=True):
     metadata: dict[str, str] | None = None
 
 
-class Page(Struct, frozen=True):
+class WaitingPage(Struct, frozen=True):
     """`next` is the cursor of what follows, None at the end."""
 
     waiting: list[Waiting]
@@ -72,7 +72,7 @@ async def decide_by_right(store: Store, run_id: str, step_id: str, decision: Dec
     await _decide(store, run_id, step_id, decision, lambda run, now: _check_waits(run, step_id, now), granted=granted)
 
 
-async def waiting(store: Store, workflow: str | None, limit: int, cursor: str | None) -> Page:
+async def waiting(store: Store, workflow: str | None, limit: int, cursor: str | None) -> WaitingPage:
     """The steps that wait for a decision, of the oldest run first, at most `limit`. Raises Unavailable."""
     found: list[Waiting] = []
     keys = [key for key in sorted(await store.approval_tokens.keys()) if cursor is None or key > cursor]
@@ -82,8 +82,8 @@ async def waiting(store: Store, workflow: str | None, limit: int, cursor: str | 
             if workflow in (None, one.workflow_id):
                 found.append(one)
                 if len(found) == limit:
-                    return Page(found, key if key != keys[-1] else None)
-    return Page(found, None)
+                    return WaitingPage(found, key if key != keys[-1] else None)
+    return WaitingPage(found, None)
 
 
 async def _decide(store: Store, run_id: str, step_id: str, decision: Decision, check: Check, *, granted: bool) -> None:

@@ -42,7 +42,7 @@ class Wanted(Struct, frozen=True):
     cursor: str | None = None
 
 
-class Matching(Struct, frozen=True):
+class MatchingRuns(Struct, frozen=True):
     """Newest first. `next` is the cursor of what follows, None at the end; `remaining` is how many follow."""
 
     run_ids: list[str]
@@ -55,45 +55,45 @@ class Skipped(Struct, frozen=True):
     reason: str
 
 
-class Cancelled(Struct, frozen=True):
+class CancelledRuns(Struct, frozen=True):
     """All matching runs are in one of the two lists."""
 
     cancelled: list[str]
     skipped: list[Skipped]
 
 
-class Retry(Struct, frozen=True, omit_defaults=True):
+class RetryResult(Struct, frozen=True, omit_defaults=True):
     """`new_run_id` is there when a new run was started."""
 
     original_run_id: str
     new_run_id: str | None = None
 
 
-class Retried(Struct, frozen=True):
+class RetriedRuns(Struct, frozen=True):
     """All matching runs are in one of the two lists, those that were created first come about first."""
 
-    retried: list[Retry]
+    retried: list[RetryResult]
     skipped: list[Skipped]
 
 
-def matching(index: RunIndex, wanted: Wanted) -> Matching:
+def matching(index: RunIndex, wanted: Wanted) -> MatchingRuns:
     """The runs that match by the index as it is. Raises Invalid when they are more than 1,000 and there is no limit, or
     for a bad bound or cursor; Unavailable without an index."""
     chosen = (wanted.workflow, wanted.statuses, wanted.after, wanted.before)
     page = index.query(*chosen, wanted.limit or MATCHING_RUNS_MAX, wanted.cursor)
     if page.next is None:
-        return Matching(page.run_ids)
+        return MatchingRuns(page.run_ids)
     if wanted.limit is None:
         most = f"more than {MATCHING_RUNS_MAX} runs match, {MATCHING_RUNS_MAX} is the most"
         raise Invalid(f"{most}: narrow after and before, or take them in parts, with limit and cursor")
-    return Matching(page.run_ids, page.next, index.count_matching(*chosen, page.next))
+    return MatchingRuns(page.run_ids, page.next, index.count_matching(*chosen, page.next))
 
 
-async def cancel(store: Store, run_ids: Sequence[str]) -> Cancelled:
+async def cancel(store: Store, run_ids: Sequence[str]) -> CancelledRuns:
     """Cancel these runs, at most 1,000, in one batch, whatever has become of them meanwhile. Raises Unavailable
     (outcome unknown)."""
     if not run_ids:
-        return Cancelled([], [])
+        return CancelledRuns([], [])
     at = verbs.now()
     await store.history.cancel_all([WorkflowCancelled(run_id=run_id, timestamp=at) for run_id in run_ids])
     reached("runs.cancelled")
@@ -102,15 +102,15 @@ async def cancel(store: Store, run_ids: Sequence[str]) -> Cancelled:
         statuses.update((run.run_id, run.status) for run in await load_many(store, chunk))
     done = [run_id for run_id in run_ids if statuses.get(run_id) == RunStatus.CANCELLED]
     others = [run_id for run_id in run_ids if statuses.get(run_id) != RunStatus.CANCELLED]
-    return Cancelled(done, [_skipped(run_id, statuses.get(run_id)) for run_id in others])
+    return CancelledRuns(done, [_skipped(run_id, statuses.get(run_id)) for run_id in others])
 
 
-async def replay(store: Store, run_ids: Sequence[str], *, dry_run: bool) -> Retried:
+async def replay(store: Store, run_ids: Sequence[str], *, dry_run: bool) -> RetriedRuns:
     """Have each of these runs (newest first) that has failed go on at what failed; with `dry_run`, only say which.
 
     Raises Unavailable when nobody knows whether any of them does; once some do, the others are told as skipped.
     """
-    done = Retried([], [])
+    done = RetriedRuns([], [])
     for chunk in chunks(run_ids[::-1]):
         try:
             await _replay(store, chunk, done, dry_run=dry_run)
@@ -119,7 +119,7 @@ async def replay(store: Store, run_ids: Sequence[str], *, dry_run: bool) -> Retr
     return done
 
 
-async def _replay(store: Store, run_ids: Sequence[str], done: Retried, *, dry_run: bool) -> None:
+async def _replay(store: Store, run_ids: Sequence[str], done: RetriedRuns, *, dry_run: bool) -> None:
     snapshots = await store.runs.get_many(run_ids)
     gate = asyncio.Semaphore(AT_ONCE)
 
@@ -127,7 +127,7 @@ async def _replay(store: Store, run_ids: Sequence[str], done: Retried, *, dry_ru
         async with gate:
             try:
                 await _replay_one(store, run_id, snapshots.get(run_id), dry_run=dry_run)
-                done.retried.append(Retry(run_id))
+                done.retried.append(RetryResult(run_id))
             except (Conflict, NotFound) as error:
                 done.skipped.append(Skipped(run_id, str(error)))
             except Unavailable as error:  # the others shall be told all the same
@@ -145,7 +145,7 @@ async def _replay_one(store: Store, run_id: str, snapshot: Entry | None, *, dry_
         await verbs.replay(store, run_id, snapshot)
 
 
-def give_up(done: Retried, run_ids: Sequence[str], error: Unavailable) -> None:
+def give_up(done: RetriedRuns, run_ids: Sequence[str], error: Unavailable) -> None:
     """What has been done is told, and of these runs, as far as they are not told yet, that nobody knows."""
     if not done.retried:
         raise error

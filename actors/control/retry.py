@@ -14,7 +14,7 @@ import msgspec
 from msgspec import Struct
 
 from penstock.actors.control import verbs
-from penstock.actors.control.bulk import Matching, Retried, Retry, Skipped, chunks, give_up
+from penstock.actors.control.bulk import MatchingRuns, RetriedRuns, RetryResult, Skipped, chunks, give_up
 from penstock.actors.index.run_index import RunIndex
 from penstock.actors.runs.loading import load_many
 from penstock.actors.runs.outputs import input_of
@@ -53,7 +53,7 @@ class Plan(Struct, frozen=True, omit_defaults=True):
         return len(self.run_ids) + len(self.skipped)
 
 
-def plan(index: RunIndex, found: Matching, *, once: bool, wanted: str = "") -> Plan:
+def plan(index: RunIndex, found: MatchingRuns, *, once: bool, wanted: str = "") -> Plan:
     """What to do with these runs: with `once`, those that were rerun already are skipped. Raises Unavailable."""
     reruns = index.reruns(found.run_ids) if once else {}
     oldest_first = found.run_ids[::-1]
@@ -80,13 +80,13 @@ async def keep(store: Store, workflow: str, key: str, wanted: Plan) -> Plan:
     return wanted
 
 
-async def rerun(store: Store, wanted: Plan, latest: Latest, *, dry_run: bool, key: str | None = None) -> Retried:
+async def rerun(store: Store, wanted: Plan, latest: Latest, *, dry_run: bool, key: str | None = None) -> RetriedRuns:
     """Start a new run with the input of each of these that has failed; with `dry_run`, only say for which.
 
     They start in batches of bounded size. With a key, what was started under it is told as started. Raises Unavailable
     when nobody knows whether any has started; once some have, the others are told as skipped.
     """
-    done = Retried([], list(wanted.skipped))
+    done = RetriedRuns([], list(wanted.skipped))
     for chunk in chunks(wanted.run_ids):
         try:
             await _rerun(store, chunk, wanted.once, latest, done, key, dry_run=dry_run)
@@ -96,7 +96,14 @@ async def rerun(store: Store, wanted: Plan, latest: Latest, *, dry_run: bool, ke
 
 
 async def _rerun(
-    store: Store, run_ids: Sequence[str], once: bool, latest: Latest, done: Retried, key: str | None, *, dry_run: bool
+    store: Store,
+    run_ids: Sequence[str],
+    once: bool,
+    latest: Latest,
+    done: RetriedRuns,
+    key: str | None,
+    *,
+    dry_run: bool,
 ) -> None:
     ids = {run_id: _new_id(run_id, once, latest.definition.name, key) for run_id in run_ids}
     begun = await store.history.begun(list(ids.values())) if once or key is not None else set[str]()
@@ -114,7 +121,7 @@ async def _rerun(
         else:
             done.skipped.append(Skipped(run_id, again))
     if dry_run:
-        done.retried.extend(map(Retry, events))
+        done.retried.extend(map(RetryResult, events))
         return
     for batch in _batches(events):
         try:
@@ -123,7 +130,7 @@ async def _rerun(
             await _rerun(store, batch, once, latest, done, key, dry_run=False)
             continue
         reached("runs.rerun")
-        done.retried.extend(Retry(run_id, ids[run_id]) for run_id in batch)
+        done.retried.extend(RetryResult(run_id, ids[run_id]) for run_id in batch)
 
 
 def _new_id(run_id: str, once: bool, workflow: str, key: str | None) -> str:
@@ -133,11 +140,11 @@ def _new_id(run_id: str, once: bool, workflow: str, key: str | None) -> str:
     return verbs.new_run_id() if key is None else verbs.keyed_run_id(workflow, f"{key}\n{run_id}")
 
 
-def _tell_begun(done: Retried, run_id: str, new_id: str, key: str | None) -> None:
+def _tell_begun(done: RetriedRuns, run_id: str, new_id: str, key: str | None) -> None:
     if key is None:
         done.skipped.append(_rerun_already(run_id, new_id))
     else:
-        done.retried.append(Retry(run_id, new_id))
+        done.retried.append(RetryResult(run_id, new_id))
 
 
 def _rerun_already(run_id: str, new_id: str) -> Skipped:

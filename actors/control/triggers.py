@@ -41,7 +41,7 @@ class Trial(Struct, frozen=True, omit_defaults=True):
 async def put(store: Store, document: object) -> Kept:
     """Make the trigger in an untyped document, or replace the one of its name; what it listens to is kept from now on.
 
-    Occurrences that an earlier one of the name has not dealt with are dealt with by this one if both listen to the
+    TriggerEventHandler that an earlier one of the name has not dealt with are dealt with by this one if both listen to the
     same, and dropped otherwise. Raises Invalid with all problems, Conflict when there are too many, Unavailable (repeat
     it).
     """

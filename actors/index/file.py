@@ -88,7 +88,7 @@ Place = tuple[int, str]
 """Where a run stands in a list: when it was created (in us), then its id."""
 
 
-class Progress(NamedTuple):
+class IndexProgress(NamedTuple):
     """How far the index is: the log's sequence, and the broker's time then (s).
 
     `whole` says that it also has the runs whose beginning was removed from the log before it was read. `beat` is when
@@ -151,7 +151,7 @@ def ends_to_confirm(path: Path) -> list[str]:
         return [run_id for (run_id,) in db.execute(UNCONFIRMED)]
 
 
-class Reading:
+class IndexReader:
     """A reader's end: it makes and changes nothing. Everything raises sqlite3.DatabaseError. Owned by a RunIndex."""
 
     def __init__(self, path: Path) -> None:
@@ -161,7 +161,7 @@ class Reading:
     def close(self) -> None:
         self._db.close()
 
-    def progress(self) -> Progress:
+    def progress(self) -> IndexProgress:
         return _progress(self._db)
 
     def newest(self, workflow: str | None, status: Collection[str], first: int, last: Place, limit: int) -> list[Place]:
@@ -226,7 +226,7 @@ class IndexFile:
     def close(self) -> None:
         self._db.close()
 
-    def write(self, news: Sequence[News], at: Progress) -> dict[str, Row]:
+    def write(self, news: Sequence[News], at: IndexProgress) -> dict[str, Row]:
         """Fold the news in and move the progress to `at`, all or nothing. Returns the rows that have changed.
 
         Raises Unfit when the file was deleted, Conflict when another process writes to it, sqlite3.DatabaseError.
@@ -267,7 +267,7 @@ class IndexFile:
             raise
         self._db.execute("COMMIT")
 
-    def _advance(self, at: Progress) -> None:
+    def _advance(self, at: IndexProgress) -> None:
         """A writer that lost its lock without knowing finds the progress moved, and stops."""
         moved = self._db.execute(
             "UPDATE progress SET seq = ?, as_of = ?, whole = ?, beat = ? WHERE seq = ? AND whole = ?",
@@ -314,9 +314,9 @@ def _shares(totals: Mapping[tuple[str, RunStatus], int]) -> list[tuple[int, str,
     return [(count, workflow, status) for (workflow, status), count in totals.items()]
 
 
-def _progress(db: sqlite3.Connection) -> Progress:
+def _progress(db: sqlite3.Connection) -> IndexProgress:
     found = db.execute("SELECT seq, as_of, whole, beat FROM progress").fetchone()
-    return Progress(found[0], found[1], bool(found[2]), found[3]) if found else Progress()
+    return IndexProgress(found[0], found[1], bool(found[2]), found[3]) if found else IndexProgress()
 
 
 def _connect(path: Path, mode: str, patience_s: float = WRITER_PATIENCE_S) -> sqlite3.Connection:

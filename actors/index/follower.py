@@ -13,7 +13,7 @@ from itertools import islice
 from pathlib import Path
 from typing import NoReturn
 
-from penstock.actors.index.file import IndexFile, Progress, Unfit, ends_to_confirm, instant_us, prepare, remove
+from penstock.actors.index.file import IndexFile, IndexProgress, Unfit, ends_to_confirm, instant_us, prepare, remove
 from penstock.actors.index.lost_beginnings import lost_beginnings
 from penstock.actors.index.rows import MOVES, Change, News, State
 from penstock.broker import names
@@ -157,7 +157,7 @@ class _Follower:
             self._write(rows)
         self._write((), self._file.at._replace(whole=True))
 
-    def _write(self, news: Sequence[News] = (), at: Progress | None = None) -> None:
+    def _write(self, news: Sequence[News] = (), at: IndexProgress | None = None) -> None:
         """Fold these news in, and move the progress to `at`, or leave it."""
         at = (at or self._file.at)._replace(beat=time.time())
         now = time.monotonic()

@@ -16,7 +16,15 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from penstock.actors.index.file import AFTER_ANY_ID, INSTANT_US_MAX, Place, Progress, Reading, identity, instant_us
+from penstock.actors.index.file import (
+    AFTER_ANY_ID,
+    INSTANT_US_MAX,
+    IndexProgress,
+    IndexReader,
+    Place,
+    identity,
+    instant_us,
+)
 from penstock.config.limits import RUNS_LISTED_DEFAULT
 from penstock.engine.definition.identifiers import quoted
 from penstock.engine.errors import Invalid, Unavailable
@@ -28,7 +36,7 @@ ALIVE_S = 3.0
 EVERY_STATUS = frozenset[str](RunStatus)
 
 
-class Page(Struct, frozen=True):
+class RunPage(Struct, frozen=True):
     """Run ids, newest first; `next` is the cursor of the page after, None when this was the last."""
 
     run_ids: list[str]
@@ -40,7 +48,7 @@ class RunIndex:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._file: Reading | None = None
+        self._file: IndexReader | None = None
         self._seq, self._seq_read_at = 0, 0.0
 
     def close(self) -> None:
@@ -75,7 +83,7 @@ class RunIndex:
         limit: int = RUNS_LISTED_DEFAULT,
         cursor: str | None = None,
         prefix: str | None = None,
-    ) -> Page:
+    ) -> RunPage:
         """The newest runs that match, at most `limit`: of one workflow, in one of these statuses, created within these
         bounds, with an id that begins with `prefix` (hexadecimal characters).
 
@@ -87,7 +95,9 @@ class RunIndex:
         wanted = (workflow, EVERY_STATUS if status is None else status, first, last, limit + 1)
         with self._reading() as file:
             found = file.newest(*wanted) if prefix is None else file.newest_by_prefix(prefix, *wanted)
-        return Page([run_id for _, run_id in found[:limit]], _cursor(found[limit - 1]) if len(found) > limit else None)
+        return RunPage(
+            [run_id for _, run_id in found[:limit]], _cursor(found[limit - 1]) if len(found) > limit else None
+        )
 
     def count_matching(
         self,
@@ -128,13 +138,13 @@ class RunIndex:
             found[workflow if workflow in told else OTHER, status] += number
         return found
 
-    def progress(self) -> Progress:
+    def progress(self) -> IndexProgress:
         """How far the index has come; nowhere without a file."""
         try:
             with self._reading() as file:
                 return file.progress()
         except Unavailable:
-            return Progress()
+            return IndexProgress()
 
     def reruns(self, run_ids: Collection[str]) -> dict[str, str]:
         """The latest run that was started in place of each of these, where there is one. Raises Unavailable without a
@@ -158,7 +168,7 @@ class RunIndex:
         return self._seq
 
     @contextmanager
-    def _reading(self) -> Iterator[Reading]:
+    def _reading(self) -> Iterator[IndexReader]:
         """The file that is there now. Raises Unavailable when it is not there or not sound."""
         there = identity(self._path)
         if self._file is None or self._file.identity != there:
@@ -166,7 +176,7 @@ class RunIndex:
         if not there:
             raise Unavailable("the run index is not there yet")
         try:
-            self._file = self._file or Reading(self._path)
+            self._file = self._file or IndexReader(self._path)
             yield self._file
         except sqlite3.DatabaseError as error:
             self.close()

@@ -8,7 +8,7 @@ from falcon.asgi import Request, Response
 from msgspec import UNSET, Raw, Struct, UnsetType
 
 from penstock.actors.control import bulk, verbs
-from penstock.actors.control.bulk import Retry, Skipped, Wanted
+from penstock.actors.control.bulk import RetryResult, Skipped, Wanted
 from penstock.actors.control.retry import Latest, Plan, keep, plan, planned, rerun
 from penstock.actors.index.freshness import freshened
 from penstock.config.limits import BULK_RUNS_MAX, MATCHING_RUNS_MAX, PAYLOAD_BYTES_MAX
@@ -80,7 +80,7 @@ class Cancelled(Struct, frozen=True):
 class Retried(Struct, frozen=True):
     """As Cancelled."""
 
-    retried: list[Retry]
+    retried: list[RetryResult]
     skipped: list[Skipped]
     total: int
     dry_run: bool
@@ -117,7 +117,7 @@ class BulkCancel:
         store, index = self._backend.store, self._backend.index
         responses.tell_lag(resp, await freshened(store, index, params.min_seq(req)))
         found = bulk.matching(index, wanted)
-        done = bulk.Cancelled(found.run_ids, []) if request.dry_run else await bulk.cancel(store, found.run_ids)
+        done = bulk.CancelledRuns(found.run_ids, []) if request.dry_run else await bulk.cancel(store, found.run_ids)
         rest = _rest(request, found.next, found.remaining)
         responses.ok(resp, Cancelled(done.cancelled, done.skipped, len(found.run_ids), request.dry_run, *rest))
 

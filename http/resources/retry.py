@@ -6,7 +6,7 @@ from falcon.asgi import Request, Response
 from msgspec import Struct
 
 from penstock.actors.control import verbs
-from penstock.actors.control.bulk import Matching
+from penstock.actors.control.bulk import MatchingRuns
 from penstock.actors.control.retry import Latest, plan, rerun
 from penstock.actors.index.freshness import freshened
 from penstock.config.limits import PAYLOAD_BYTES_MAX
@@ -55,7 +55,7 @@ class RunRetry:
         known = await self._backend.catalog.wanted(run.workflow_id)
         if once:
             await freshened(store, index)
-        wanted = plan(index, Matching([run_id]), once=once)
+        wanted = plan(index, MatchingRuns([run_id]), once=once)
         done = await rerun(store, wanted, Latest(known.definition, known.digest, known.schema), dry_run=False)
         if done.skipped:
             raise Conflict(f"run {run_id} is not started again: {done.skipped[0].reason}")

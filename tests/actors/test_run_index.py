@@ -15,7 +15,7 @@ import pytest
 from uuid_utils import uuid7
 
 from penstock.actors.index import follower
-from penstock.actors.index.file import IndexFile, Progress, identity, index_path, instant_us, prepare
+from penstock.actors.index.file import IndexFile, IndexProgress, identity, index_path, instant_us, prepare
 from penstock.actors.index.follower import exclusively, follow, follow_when_free
 from penstock.actors.index.rows import Change, Row, fold
 from penstock.actors.index.run_index import RunIndex
@@ -448,9 +448,9 @@ class TestOneFollower:
     def test_a_writer_that_lost_its_lock_unknowingly_is_stopped(self, path: Path) -> None:
         prepare(path, "stream")
         with IndexFileAt(path) as late, IndexFileAt(path) as now:
-            now.write([Change("a", WorkflowStarted, 5, "w", 1)], Progress(5))
+            now.write([Change("a", WorkflowStarted, 5, "w", 1)], IndexProgress(5))
             with pytest.raises(Conflict):
-                late.write([Change("b", WorkflowStarted, 6, "w", 1)], Progress(6))
+                late.write([Change("b", WorkflowStarted, 6, "w", 1)], IndexProgress(6))
         index = RunIndex(path)
         assert ["a"] == index.query().run_ids
         index.close()
@@ -496,7 +496,7 @@ class TestRebuilding:
         tip = await store.history.tip()
         prepare(path, tip.created)
         with IndexFileAt(path) as file:
-            file.write([Change(f"{workflow}-old", WorkflowStarted, tip.seq, workflow, 1)], Progress(tip.seq))
+            file.write([Change(f"{workflow}-old", WorkflowStarted, tip.seq, workflow, 1)], IndexProgress(tip.seq))
             file._db.execute("PRAGMA user_version = 99")
         await append(store, started(workflow, workflow))
         async with running(follow(store, path, load_many)):
@@ -522,7 +522,8 @@ class TestRebuilding:
         prepare(path, tip.created)
         with IndexFileAt(path) as file:
             file.write(
-                [Change(workflow, WorkflowStarted, tip.seq, workflow, 1)], Progress(tip.seq + 1000, beat=time.time())
+                [Change(workflow, WorkflowStarted, tip.seq, workflow, 1)],
+                IndexProgress(tip.seq + 1000, beat=time.time()),
             )
         async with running(follow(store, path, load_many)):
             await until(lambda: index.alive() and not index.count(workflow))

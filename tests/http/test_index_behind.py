@@ -15,7 +15,7 @@ from msgspec import Raw
 
 from penstock.actors.control import verbs
 from penstock.actors.index import freshness
-from penstock.actors.index.file import IndexFile, Progress, index_path, prepare
+from penstock.actors.index.file import IndexFile, IndexProgress, index_path, prepare
 from penstock.broker.store import Store
 from penstock.config.settings import BrokerSettings
 from penstock.engine.definition.validation import parse
@@ -34,7 +34,7 @@ async def standing(store: Store, broker_settings: BrokerSettings) -> AsyncIterat
     path = index_path(broker_settings.data_dir)
     prepare(path, tip.created)
     with closing(IndexFile(path)) as file:
-        file.write((), Progress(tip.seq, tip.at, True, time.time() + 60))
+        file.write((), IndexProgress(tip.seq, tip.at, True, time.time() + 60))
         yield file
 
 
