@@ -1,8 +1,8 @@
-"""The run index: a SQLite file with a row a run, kept up with the log by one process of a host and read by all of its
-front ends.
+"""The run index: a SQLite file with one row for each run. One process of a host writes it, all front ends read it.
 
-rows.py is pure: what events make of a row; file.py writes and reads the file; follower.py reads the log; run_index.py
-answers lists.
+rows.py is pure: which rows follow from events; file.py writes and reads the file; follower.py reads the log;
+lost_beginnings.py adds runs whose first event is no longer in the log; run_index.py answers lists; freshness.py waits
+until the index has what was written before.
 
 Not here: the runs themselves (runs/loading.py). Start reading at rows.py.
 """

@@ -1,7 +1,8 @@
-"""Looking after the store, in rounds that take a small share of the time: what nobody waits for.
+"""Maintenance of the store, in rounds that take a bounded share of the time.
 
-retention.py removes what has ended; lost_tasks.py, unserved.py and overdue.py find what nobody would move any more;
-former_names.py moves what an older version queued; rounds.py bounds the time of all of them.
+retention.py removes data of ended runs, and old runs; lost_tasks.py, unserved.py and overdue.py find tasks and schedules
+that would wait for ever; former_names.py moves tasks that an older version queued under another name; rounds.py repeats
+all of these and bounds their time.
 
-Not here: anything that a run waits for in order. Start reading at rounds.py.
+Not here: anything that a run waits for in normal operation. Start reading at rounds.py.
 """

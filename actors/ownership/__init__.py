@@ -1,7 +1,7 @@
 """Ownership: which shards are alive, and which of them owns which partitions of the history.
 
-membership.py tells and hears who is alive; placement.py says who shall own what, as a pure function; ownership.py makes
-it so.
+places.py gives each shard of a machine a locked place; membership.py renews this shard's lease and detects dead shards;
+placement.py assigns partitions to places, as a pure function; ownership.py takes partitions over and hands them over.
 
 Not here: what an owner does with a partition (runs/). Start reading at placement.py.
 """

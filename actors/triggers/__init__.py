@@ -1,8 +1,8 @@
-"""Running triggers: every engine consumes what all of them listen to, and starts runs.
+"""Running triggers: every engine listens for trigger events and starts runs.
 
-triggers.py keeps consumers running; reconcile.py makes at the broker what a trigger's record says; trigger_events.py
-takes what comes; starting.py starts a run of it.
+trigger_runner.py keeps a consumer for each trigger; reconcile.py creates and removes at the broker what a trigger's
+record asks for; trigger_events.py handles one trigger event; starting.py starts a run for it.
 
 Not here: the verbs on triggers (control/triggers.py), what a filter lets through (engine/trigger). Start reading at
-triggers.py.
+trigger_runner.py.
 """
