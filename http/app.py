@@ -21,7 +21,13 @@ from penstock.config.process.notice import Reading
 from penstock.config.settings import Settings, load
 from penstock.http.backend import Backend
 from penstock.http.bridge.auth import BridgeAuth
-from penstock.http.bridge.routes import ConnectedWorker, Poll, Resolution, RunSignal, TaskExchange
+from penstock.http.bridge.routes import (
+    ConnectResource,
+    ExchangeResource,
+    PollResource,
+    ResolveResource,
+    RunSignalResource,
+)
 from penstock.http.bridge.service import OpenBridge
 from penstock.http.messages import errors
 from penstock.http.messages.presence import PatientRequest
@@ -104,11 +110,11 @@ def create_app(settings: Settings) -> Application:
     app.add_route("/tasks", Tasks(backend))
     app.add_route("/workers", Workers(backend))
     bridge = OpenBridge(backend)
-    app.add_route("/v1/workers/connect", ConnectedWorker(backend, bridge))
-    app.add_route("/v1/tasks/poll", Poll(backend, bridge))
-    app.add_route("/v1/tasks/exchange", TaskExchange(backend, bridge))
-    app.add_route("/v1/tasks/{task_id}/resolve", Resolution(bridge))
-    app.add_route("/v1/runs/{run_id}/signals/{name}", RunSignal(backend))
+    app.add_route("/v1/workers/connect", ConnectResource(backend, bridge))
+    app.add_route("/v1/tasks/poll", PollResource(backend, bridge))
+    app.add_route("/v1/tasks/exchange", ExchangeResource(backend, bridge))
+    app.add_route("/v1/tasks/{task_id}/resolve", ResolveResource(bridge))
+    app.add_route("/v1/runs/{run_id}/signals/{name}", RunSignalResource(backend))
     storage = StorageHealth(backend, notice)
     app.add_route("/health", Health(backend, storage))
     app.add_route("/health/telemetry", TelemetryHealth(backend))

@@ -8,12 +8,12 @@
 
     worker.run()
 
-`Worker` is in worker.py, what it knows of each registered function in functions.py, what a function may return in
-outcomes.py. Rooms: tasks/ carries out one task, from its delivery to its report; transports/ are the two ways to the
-service, through the broker or over HTTP, both as transport.py describes them.
+worker.py has `Worker` and the life of its process; functions.py checks a registered function; tasks/ carries out one
+task; transports/ get tasks and send answers, through the broker or over HTTP, behind the protocol of transport.py.
+outcomes.py lists what may become of a task. retrying.py repeats a request while the service is unavailable.
 
-Not here: what follows from a report. A worker reports facts; retries and the run's course are the engine's. Start
-reading at tasks/execution.py: one task from its delivery to its report, in one screen.
+Not here: what an answer means for the run. A worker reports facts; retries and the run's course are decided by the
+engine. Start reading at tasks/executor.py: one task from its delivery to its answer, on one screen.
 """
 
 from penstock.worker.outcomes import Continue, Pause

@@ -34,19 +34,19 @@ class Pause(Exception):
         self.name: str | None = name
 
 
-class Completed(NamedTuple):
+class TaskCompleted(NamedTuple):
     """`output` is JSON; None: there is none."""
 
     output: bytes | None
 
 
-class Continued(NamedTuple):
+class TaskContinued(NamedTuple):
     """`value` is JSON, the next iteration's input; None: it has none."""
 
     value: bytes | None
 
 
-class Paused(NamedTuple):
+class TaskPaused(NamedTuple):
     """`checkpoint` is JSON; None: the last one stays."""
 
     delay_s: float
@@ -54,4 +54,4 @@ class Paused(NamedTuple):
     name: str | None
 
 
-Outcome: TypeAlias = Completed | Continued | Paused | Failure
+Outcome: TypeAlias = TaskCompleted | TaskContinued | TaskPaused | Failure

@@ -16,7 +16,7 @@ _AGAIN = AsyncRetrying(
 )
 
 
-async def patiently(ask: Callable[[], Awaitable[T]]) -> T:
+async def retry_until_available(ask: Callable[[], Awaitable[T]]) -> T:
     """The answer, asked for again and again while the service gives none. What is asked must be safe to do twice."""
 
     async def again() -> T:  # a plain callable would have its coroutine taken for the answer

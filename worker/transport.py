@@ -11,7 +11,7 @@ from penstock.worker.functions import TaskFunction
 from penstock.worker.outcomes import Outcome
 
 
-class Held(Protocol):
+class HeldTask(Protocol):
     """One task that this worker holds, until it is answered or given back. Its methods wait for a service that is
     away."""
 
@@ -36,17 +36,17 @@ class Held(Protocol):
     async def send_signal(self, run_id: str, name: str, payload: bytes) -> None: ...
 
 
-Handle = Callable[[TaskFunction, Held], Awaitable[None]]
+Handle = Callable[[TaskFunction, HeldTask], Awaitable[None]]
 
 
-class Intake(Protocol):
+class TaskIntake(Protocol):
     """What takes tasks and has them handled, for as long as its context lasts."""
 
     def cancel(self) -> None:
         """Cancel what runs: the end then waits for nothing else."""
 
 
-class Bounds(NamedTuple):
+class IntakeLimits(NamedTuple):
     """`group`: take only tasks of steps with this worker_group."""
 
     max_tasks: int
@@ -63,7 +63,7 @@ class Transport(Protocol):
         """In the workers bucket for the time of the block. Raises Unavailable where the service is not there yet."""
 
     def receiving(
-        self, functions: Sequence[TaskFunction], handle: Handle, bounds: Bounds
-    ) -> AbstractAsyncContextManager[Intake]:
+        self, functions: Sequence[TaskFunction], handle: Handle, bounds: IntakeLimits
+    ) -> AbstractAsyncContextManager[TaskIntake]:
         """Tasks of these functions are handled for the time of the block. Its end takes no more, gives back what has
         not begun, lets the rest finish for `grace_s`, then cancels it and gives it back."""

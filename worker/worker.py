@@ -19,9 +19,9 @@ from penstock.config.settings import LogSettings, Settings, SettingsError, load
 from penstock.engine.definition.identifiers import problem_with
 from penstock.engine.errors import Conflict, Invalid, PenstockError, Unavailable
 from penstock.worker.functions import TaskFunction, task_function
-from penstock.worker.tasks.execution import Execution
+from penstock.worker.tasks.executor import TaskExecutor
 from penstock.worker.tasks.threads import Threads
-from penstock.worker.transport import Bounds, Intake, Transport
+from penstock.worker.transport import IntakeLimits, TaskIntake, Transport
 from penstock.worker.transports.registration import registration
 
 MAX_TASKS_DEFAULT = 100
@@ -62,10 +62,10 @@ class Worker:
         bridge_token: str | None = None,
     ) -> None:
         self.worker_id: str = _new_id() if worker_id is None else worker_id
-        self._bounds, self._metadata = Bounds(max_tasks, group, grace_s), dict(metadata)
+        self._bounds, self._metadata = IntakeLimits(max_tasks, group, grace_s), dict(metadata)
         self._transport, self._broker_url, self._url, self._bridge_token = transport, broker_url, url, bridge_token
         self._functions: dict[str, TaskFunction] = {}
-        self._intake: Intake | None = None
+        self._intake: TaskIntake | None = None
         self._stopped = asyncio.Event()
         _check(self.worker_id, group, max_tasks, metadata, transport)
 
@@ -154,11 +154,11 @@ class Worker:
         await stack.enter_async_context(self.running())
 
     @asynccontextmanager
-    async def _working(self, transport: Transport) -> AsyncIterator[Intake]:
+    async def _working(self, transport: Transport) -> AsyncIterator[TaskIntake]:
         threads = Threads(self._bounds.max_tasks)
         with closing(threads):
             async with transport.receiving(
-                list(self._functions.values()), Execution(threads).handle, self._bounds
+                list(self._functions.values()), TaskExecutor(threads).handle, self._bounds
             ) as intake:
                 yield intake
 

@@ -54,7 +54,7 @@ class Lease(Struct, frozen=True, omit_defaults=True):
         return deliveries_in(self.reply)
 
 
-class Kept(NamedTuple):
+class StoredLease(NamedTuple):
     """A lease as it is stored; `revision` is what a change must expect."""
 
     lease: Lease
@@ -72,7 +72,7 @@ class Leases:
         self._bucket, self._broker, self._publisher = bucket, broker, publisher
         self._stream = names.bucket_stream(names.BRIDGE_LEASES)
 
-    def send(self, lease: Lease, kept: Kept | None = None) -> asyncio.Future[bytes]:
+    def send(self, lease: Lease, kept: StoredLease | None = None) -> asyncio.Future[bytes]:
         """Write a lease without waiting: in place of any other of its task, or (else the future raises Conflict) of
         `kept`."""
         return self._bucket.send(lease.task_id, msgspec.json.encode(lease), None if kept is None else kept.revision)
@@ -84,19 +84,19 @@ class Leases:
             raise Unavailable("broker: not connected")
         await self._publisher.written()
 
-    async def replace(self, kept: Kept, lease: Lease) -> Kept:
+    async def replace(self, kept: StoredLease, lease: Lease) -> StoredLease:
         """Change a lease. Raises Conflict when it is not as `kept` any more."""
-        return Kept(lease, await self._bucket.put(lease.task_id, msgspec.json.encode(lease), kept.revision))
+        return StoredLease(lease, await self._bucket.put(lease.task_id, msgspec.json.encode(lease), kept.revision))
 
-    def restore(self, kept: Kept, lease: Lease) -> None:
+    def restore(self, kept: StoredLease, lease: Lease) -> None:
         """Change a lease without waiting, unless it is not as `kept` any more."""
         self.send(lease, kept).add_done_callback(ignore)
 
-    def remove(self, kept: Kept) -> asyncio.Future[bytes]:
+    def remove(self, kept: StoredLease) -> asyncio.Future[bytes]:
         """Remove a lease without waiting; the future raises Conflict when it is not as `kept` any more."""
         return self._publisher.send(names.key_subject(names.BRIDGE_LEASES, kept.lease.task_id), b"", _removal(kept))
 
-    async def delete(self, kept: Kept) -> None:
+    async def delete(self, kept: StoredLease) -> None:
         """Remove a lease, unless it is not as `kept` any more. Whether that worked is not waited for: one that stays,
         claimed as it is, does no harm until it has grown old."""
         with suppress(Unavailable):
@@ -104,7 +104,7 @@ class Leases:
                 names.key_subject(names.BRIDGE_LEASES, kept.lease.task_id), b"", headers=_removal(kept)
             )
 
-    async def get(self, task_id: str) -> Kept | None:
+    async def get(self, task_id: str) -> StoredLease | None:
         """The lease as it is now: asked of the stream's leader, since a copy may lag behind what another process has
         just written."""
         request = {"last_by_subj": names.key_subject(names.BRIDGE_LEASES, task_id)}
@@ -118,10 +118,10 @@ class Leases:
             return None
         return None if "hdrs" in found and b"KV-Operation" in base64.b64decode(found["hdrs"]) else _kept(found)
 
-    async def many(self, task_ids: Sequence[str]) -> dict[str, Kept]:
+    async def many(self, task_ids: Sequence[str]) -> dict[str, StoredLease]:
         """Those of these leases that exist; one that was written just now may be missing."""
         found = await self._bucket.get_many(task_ids)
-        return {key: Kept(_DECODER.decode(entry.value), entry.revision) for key, entry in found.items()}
+        return {key: StoredLease(_DECODER.decode(entry.value), entry.revision) for key, entry in found.items()}
 
     def doorbell(self, task_id: str) -> AbstractAsyncContextManager[asyncio.Event]:
         """An event that is set about when the lease is written. It may miss a ring."""
@@ -179,12 +179,12 @@ class Leases:
         return Delivery(self._broker, "", lease.reply, b"")
 
 
-def _removal(kept: Kept) -> dict[str, str]:
+def _removal(kept: StoredLease) -> dict[str, str]:
     return {"KV-Operation": "DEL", names.EXPECT_SEQ: str(kept.revision), names.TTL: MARKER_TTL}
 
 
-def _kept(found: dict[str, Any]) -> Kept:
-    return Kept(_DECODER.decode(base64.b64decode(found["data"])), found["seq"])
+def _kept(found: dict[str, Any]) -> StoredLease:
+    return StoredLease(_DECODER.decode(base64.b64decode(found["data"])), found["seq"])
 
 
 def ignore(sent: asyncio.Future[bytes]) -> None:

@@ -30,7 +30,7 @@ class Execution(Protocol):
     def iteration(self) -> int: ...
 
 
-class Pause(Struct, frozen=True, omit_defaults=True):
+class PauseRecord(Struct, frozen=True, omit_defaults=True):
     """Stored beside the step's checkpoint. `pauses` counts those of one execution; `name` is the label of the last."""
 
     pauses: int = 0
@@ -39,7 +39,7 @@ class Pause(Struct, frozen=True, omit_defaults=True):
     iteration: int = 0
 
 
-_DECODER = msgspec.json.Decoder(Pause)
+_DECODER = msgspec.json.Decoder(PauseRecord)
 
 
 class Pauses:
@@ -57,7 +57,7 @@ class Pauses:
         """Count one more; another label than None replaces the last one's. Raises Unavailable."""
         while True:
             found, revision = await self._read(execution)
-            entry = Pause(
+            entry = PauseRecord(
                 found.pauses + 1, found.name if name is None else name, execution.attempt, execution.iteration
             )
             try:
@@ -72,14 +72,14 @@ class Pauses:
             await self.add(execution)
         await delivery.give_back(delay_s)
 
-    async def _read(self, execution: Execution) -> tuple[Pause, int]:
+    async def _read(self, execution: Execution) -> tuple[PauseRecord, int]:
         """The entry, begun anew for another execution than it was made for, and its revision."""
         entry = await self._bucket.get(_key(execution))
         if entry is None:
-            return Pause(), 0
+            return PauseRecord(), 0
         found = _DECODER.decode(entry.value)
         if (found.attempt, found.iteration) != (execution.attempt, execution.iteration):
-            found = Pause(0, found.name)
+            found = PauseRecord(0, found.name)
         return found, entry.revision
 
 

@@ -21,7 +21,7 @@ COMMENT = b":\n\n"
 log = get_logger()
 
 
-async def signs_of_life(
+async def heartbeat_stream(
     bucket: Bucket,
     entry: WorkerRegistration,
     revision: int,

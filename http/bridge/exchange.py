@@ -13,9 +13,9 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 from penstock.config.limits import POLL_TASKS_MAX
 from penstock.config.process.background import all_of
 from penstock.engine.errors import Invalid, PenstockError
-from penstock.http.bridge.handing import PolledTask
+from penstock.http.bridge.handout import PolledTask
 from penstock.http.bridge.requests import PollTasks, ResolveTask, action_of, check_poll
-from penstock.http.bridge.resolving import Resolving
+from penstock.http.bridge.resolver import Resolver
 from penstock.http.messages import bodies, errors, params
 
 
@@ -81,7 +81,7 @@ async def read(req: Request) -> Exchange:
     return Exchange([(_task_id(at, body), body) for at, body in enumerate(form.resolve)], _poll(form))
 
 
-async def resolve_all(resolving: Resolving, answers: Sequence[tuple[str, Raw]]) -> list[ResolvedTask]:
+async def resolve_all(resolver: Resolver, answers: Sequence[tuple[str, Raw]]) -> list[ResolvedTask]:
     """What became of each, in their order. Those of one task are carried out one after the other, all others at
     once."""
     tasks: dict[str, list[int]] = {}
@@ -91,16 +91,16 @@ async def resolve_all(resolving: Resolving, answers: Sequence[tuple[str, Raw]]) 
 
     async def in_order(places: Sequence[int]) -> None:
         for at in places:
-            found[at] = await _resolved(resolving, *answers[at])
+            found[at] = await _resolved(resolver, *answers[at])
 
     await all_of(map(in_order, tasks.values()))
     return [found[at] for at in range(len(answers))]
 
 
-async def _resolved(resolving: Resolving, task_id: str, body: Raw) -> ResolvedTask:
+async def _resolved(resolver: Resolver, task_id: str, body: Raw) -> ResolvedTask:
     try:
         answer = bodies.decode_part(body, TaskAnswer, "the answer")
-        await resolving.resolve(params.task_id(task_id), action_of(answer), _alone(answer))
+        await resolver.resolve(params.task_id(task_id), action_of(answer), _alone(answer))
     except PenstockError as error:
         return ResolvedTask(task_id, "error", errors.status_of(error), str(error))
     return ResolvedTask(task_id, "ok")

@@ -12,7 +12,7 @@ from uuid import uuid4
 import msgspec
 
 from penstock.broker.nats.publisher import ack_seq
-from penstock.broker.records.leases import Kept, Lease, Leases
+from penstock.broker.records.leases import Lease, Leases, StoredLease
 from penstock.broker.store import Store
 from penstock.broker.streams.provisioning import restore_leases
 from penstock.config.limits import ACK_WAIT_S, BRIDGE_LEASE_S
@@ -34,7 +34,7 @@ class HeldLeases:
         self._store, self._settings = store, settings
         self.holder = uuid4().hex
         self._leases: Leases = store.leases
-        self._held: dict[str, Kept] = {}
+        self._held: dict[str, StoredLease] = {}
         self._coming: dict[str, asyncio.Future[bytes]] = {}  # handed out, and not known to be stored
         self._newest = 0
         self._ack_wait_s = ACK_WAIT_S
@@ -68,25 +68,25 @@ class HeldLeases:
             if error := sent.exception():
                 log.error("lease_not_stored", task_id=lease.task_id, error=str(error))
             else:
-                self.keep(Kept(lease, ack_seq(sent.result())))
+                self.keep(StoredLease(lease, ack_seq(sent.result())))
 
-    def keep(self, kept: Kept) -> None:
+    def keep(self, kept: StoredLease) -> None:
         self._held[kept.lease.task_id] = kept
         self._newest = max(self._newest, kept.revision)
 
-    async def get(self, task_id: str) -> Kept | None:
+    async def get(self, task_id: str) -> StoredLease | None:
         """The lease as this process knows it; another may know better."""
         if coming := self._coming.get(task_id):
             await asyncio.wait((coming,), timeout=STORED_S_MAX)
         return self._held.get(task_id)
 
-    def changed(self, before: Kept, after: Kept) -> None:
+    def changed(self, before: StoredLease, after: StoredLease) -> None:
         """Someone has changed a lease here."""
         self._newest = max(self._newest, after.revision)
         if self._is_held(before.lease):
             self._held[after.lease.task_id] = after
 
-    def let_go(self, kept: Kept) -> bool:
+    def let_go(self, kept: StoredLease) -> bool:
         """Do nothing more for the task; whether anything was done until now."""
         held = self._is_held(kept.lease)
         if held:
@@ -137,13 +137,13 @@ class HeldLeases:
         except PenstockError as error:
             log.warning("leases_not_restored", held=len(self._held), error=str(error))
 
-    async def _restore(self, kept: Kept) -> None:
+    async def _restore(self, kept: StoredLease) -> None:
         try:
-            self.changed(kept, await self._leases.replace(Kept(kept.lease, 0), kept.lease))
+            self.changed(kept, await self._leases.replace(StoredLease(kept.lease, 0), kept.lease))
         except Conflict:
             self.let_go(kept)  # handed out again meanwhile
 
-    async def _look(self, before: Sequence[Kept], silent_since: float) -> None:
+    async def _look(self, before: Sequence[StoredLease], silent_since: float) -> None:
         """What others did to the leases counts: a resolved task, above all a paused one, must not be touched any
         more."""
         found = await self._leases.many([kept.lease.task_id for kept in before])
@@ -153,7 +153,7 @@ class HeldLeases:
                     kept, found.get(kept.lease.task_id) or await self._leases.get(kept.lease.task_id), silent_since
                 )
 
-    async def _renew(self, kept: Kept, found: Kept | None, silent_since: float) -> None:
+    async def _renew(self, kept: StoredLease, found: StoredLease | None, silent_since: float) -> None:
         if found is None or (found.lease.reply, found.lease.holder) != (kept.lease.reply, self.holder):
             self.let_go(kept)
         elif found.lease.seen_at < silent_since and not found.lease.claimed_at:

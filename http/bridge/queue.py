@@ -23,7 +23,7 @@ from penstock.config.logging import get_logger
 from penstock.config.process.background import start
 from penstock.config.process.sparing import sparingly
 from penstock.engine.errors import PenstockError, Unavailable
-from penstock.http.bridge.in_hand import InHand
+from penstock.http.bridge.byte_budget import ByteBudget
 
 BATCH = 1000
 EXPIRES_S = 5
@@ -43,7 +43,7 @@ class QueueName(NamedTuple):
     worker: str | None = None
 
 
-class Taken(NamedTuple):
+class TakenDelivery(NamedTuple):
     task: str
     delivery: Delivery
 
@@ -54,13 +54,13 @@ class Poller:
     def __init__(self, wanted: int) -> None:
         self.wanted = wanted
         self._bytes = 0
-        self.taken: list[Taken] = []
-        self.queues: list[Queue] = []
+        self.taken: list[TakenDelivery] = []
+        self.queues: list[PolledQueue] = []
         self._loop = asyncio.get_running_loop()
         self.ready: asyncio.Future[None] = self._loop.create_future()
         self._coming = 0
 
-    def take(self, taken: Taken) -> None:
+    def take(self, taken: TakenDelivery) -> None:
         self.taken.append(taken)
         self._bytes += len(taken.delivery.data)
         self.wanted = max(0, self.wanted - 1) if self._bytes < POLL_BYTES_MAX else 0
@@ -78,11 +78,13 @@ class Poller:
             self.ready.set_result(None)
 
 
-class Queue:
-    """One queue that is being polled. Owned by Queues; `close` leaves it."""
+class PolledQueue:
+    """One queue that is being polled. Owned by PolledQueues; `close` leaves it."""
 
-    def __init__(self, name: QueueName, store: Store, answer_within: Callable[[float], None], in_hand: InHand) -> None:
-        self.name, self._store, self._answer_within, self._in_hand = name, store, answer_within, in_hand
+    def __init__(
+        self, name: QueueName, store: Store, answer_within: Callable[[float], None], budget: ByteBudget
+    ) -> None:
+        self.name, self._store, self._answer_within, self._budget = name, store, answer_within, budget
         self._waiting: dict[Poller, None] = {}  # in the order in which they came
         self._collecting: dict[Poller, None] = {}  # those that have a task and wait a moment for more
         self._spare: deque[Delivery] = deque()
@@ -126,7 +128,7 @@ class Queue:
     def join(self, poller: Poller) -> None:
         """Let the poller have the next task; at once if some are here."""
         while self._spare and poller.wanted:
-            poller.take(Taken(self.name.task, self._spare.popleft()))
+            poller.take(TakenDelivery(self.name.task, self._spare.popleft()))
         if not poller.taken:
             self._waiting[poller] = None
             poller.queues.append(self)
@@ -156,12 +158,12 @@ class Queue:
         )
 
     def _room(self) -> int:
-        return 0 if self._closed or self._recalling or self._in_hand.full else len(self._waiting)
+        return 0 if self._closed or self._recalling or self._budget.full else len(self._waiting)
 
     def _take(self, delivery: Delivery) -> None:
         """In the reader of the connection: it must not wait."""
-        self._in_hand.take(delivery)
-        taken = Taken(self.name.task, delivery)
+        self._budget.take(delivery)
+        taken = TakenDelivery(self.name.task, delivery)
         poller = next((one for one in self._waiting if not one.taken), None)
         if poller is not None:
             del self._waiting[poller]
@@ -182,7 +184,7 @@ class Queue:
         if (
             more > 0
             and len(delivery.data) < POLL_BYTES_MAX
-            and not (self._waiting or self._in_hand.full)
+            and not (self._waiting or self._budget.full)
             and self._pull is not None
         ):
             poller.expect(more + 1)
@@ -214,7 +216,7 @@ class Queue:
                 await self._recall()
             while self._spare:
                 delivery = self._spare.popleft()
-                self._in_hand.let_go([delivery])
+                self._budget.let_go([delivery])
                 await return_unworked(self._store, delivery)
         except PenstockError as error:  # what was taken comes back by itself
             sparingly(log, "tasks_not_given_back", task=self.name.task, error=str(error))

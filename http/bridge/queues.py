@@ -11,20 +11,20 @@ from penstock.broker.worker_protocol.receiving import return_unworked
 from penstock.config.limits import POLLED_QUEUES_MAX
 from penstock.config.process.background import start
 from penstock.engine.errors import PenstockError, Unavailable
-from penstock.http.bridge.in_hand import InHand
-from penstock.http.bridge.queue import PROBE_S, Poller, Queue, QueueName, Taken
+from penstock.http.bridge.byte_budget import ByteBudget
+from penstock.http.bridge.queue import PROBE_S, PolledQueue, Poller, QueueName, TakenDelivery
 
 IDLE_S = 30.0  # a queue that nobody has polled for so long is left
 
 
-class Queues:
+class PolledQueues:
     """Every queue that is polled in this process. Owned by the bridge."""
 
     def __init__(self, store: Store, answer_within: Callable[[float], None]) -> None:
         """`answer_within` is told of each queue how long the broker waits for an answer, in s."""
         self._store, self._answer_within = store, answer_within
-        self._in_hand = InHand(self._ask_again)
-        self._open: dict[QueueName, asyncio.Task[Queue]] = {}
+        self._budget = ByteBudget(self._ask_again)
+        self._open: dict[QueueName, asyncio.Task[PolledQueue]] = {}
         self._by_worker: dict[str, set[Poller]] = {}
         self._turn = 0
         self._closed = False
@@ -57,16 +57,16 @@ class Queues:
         for poller in self._by_worker.get(worker_id, ()):
             poller.finish()
 
-    async def give_back(self, taken: Sequence[Taken]) -> None:
+    async def give_back(self, taken: Sequence[TakenDelivery]) -> None:
         """For tasks that nobody has begun."""
         self.let_go(taken)
         with suppress(Unavailable):  # then the ack wait brings them back
             for one in taken:
                 await return_unworked(self._store, one.delivery)
 
-    def let_go(self, taken: Sequence[Taken]) -> None:
+    def let_go(self, taken: Sequence[TakenDelivery]) -> None:
         """These have been handed out."""
-        self._in_hand.let_go(one.delivery for one in taken)
+        self._budget.let_go(one.delivery for one in taken)
 
     async def tidy(self) -> None:
         """Leave the queues that nobody polls any more."""
@@ -90,7 +90,7 @@ class Queues:
             else:
                 task.cancel()
 
-    async def _join(self, queues: Sequence[Queue], poller: Poller) -> None:
+    async def _join(self, queues: Sequence[PolledQueue], poller: Poller) -> None:
         """Each poll begins at another of its queues, so that none starves."""
         self._turn += 1
         first = self._turn % len(queues)
@@ -107,7 +107,7 @@ class Queues:
             if _is_open(task) and task.result().polled:
                 task.result().ask_soon()
 
-    async def _queue(self, name: QueueName) -> Queue:
+    async def _queue(self, name: QueueName) -> PolledQueue:
         """The queue of this name, opened by the first who wants it."""
         task = self._open.get(name)
         if task is None:
@@ -118,8 +118,8 @@ class Queues:
         queue.touch()
         return queue
 
-    async def _opened(self, name: QueueName) -> Queue:
-        queue = Queue(name, self._store, self._answer_within, self._in_hand)
+    async def _opened(self, name: QueueName) -> PolledQueue:
+        queue = PolledQueue(name, self._store, self._answer_within, self._budget)
         try:
             await queue.open()
         except BaseException:
@@ -135,5 +135,5 @@ class Queues:
                 del self._by_worker[worker_id]
 
 
-def _is_open(task: asyncio.Task[Queue]) -> bool:
+def _is_open(task: asyncio.Task[PolledQueue]) -> bool:
     return task.done() and not task.cancelled() and task.exception() is None

@@ -67,33 +67,33 @@ class ResolveTask(Struct, frozen=True, forbid_unknown_fields=True):
     traceback: str | None = None
 
 
-class Complete(NamedTuple):
+class CompleteAction(NamedTuple):
     output: bytes | None
 
 
-class Continue(NamedTuple):
+class ContinueAction(NamedTuple):
     value: bytes | None
 
 
-class Fail(NamedTuple):
+class FailAction(NamedTuple):
     failure: Failure
 
 
-class Pause(NamedTuple):
+class PauseAction(NamedTuple):
     delay_s: float
     checkpoint: bytes | None
     name: str | None
 
 
-class Checkpoint(NamedTuple):
+class CheckpointAction(NamedTuple):
     data: bytes
 
 
-class Heartbeat(NamedTuple):
+class HeartbeatAction(NamedTuple):
     pass
 
 
-Action: TypeAlias = Complete | Continue | Fail | Pause | Checkpoint | Heartbeat
+Action: TypeAlias = CompleteAction | ContinueAction | FailAction | PauseAction | CheckpointAction | HeartbeatAction
 
 
 async def connection(req: Request) -> WorkerRegistration:
@@ -155,11 +155,11 @@ def action_of(request: ResolveTask) -> Action:
 def _complete(request: ResolveTask, report: Report) -> Action:
     if request.error:  # whoever gives one means that the attempt failed: it must not pass for done
         report.add("error must be empty for complete: an attempt that failed is told by fail")
-    return Complete(_json("output", request.output))
+    return CompleteAction(_json("output", request.output))
 
 
 def _continue(request: ResolveTask, report: Report) -> Action:
-    return Continue(_json("output", request.output))
+    return ContinueAction(_json("output", request.output))
 
 
 def _fail(request: ResolveTask, report: Report) -> Action:
@@ -168,7 +168,7 @@ def _fail(request: ResolveTask, report: Report) -> Action:
     after_ms = request.retry_after_ms or 0
     _check_number(report, "retry_after_ms", after_ms, 0, RETRY_AFTER_MS_MAX)
     kind = Failure().failure_type if request.failure_type is None else shown(request.failure_type)
-    return Fail(Failure(shortened(request.error or ""), kind, after_ms, last_part(request.traceback or "")))
+    return FailAction(Failure(shortened(request.error or ""), kind, after_ms, last_part(request.traceback or "")))
 
 
 def _pause(request: ResolveTask, report: Report) -> Action:
@@ -177,19 +177,19 @@ def _pause(request: ResolveTask, report: Report) -> Action:
     _check_number(report, "duration_ms", request.duration_ms or 0, 0, PAUSE_MS_MAX)
     if request.name is not None and len(request.name) > NAME_CHARS_MAX:
         report.add(f"name has {len(request.name)} characters, {NAME_CHARS_MAX} is the most")
-    return Pause((request.duration_ms or 0) / 1000, _json("checkpoint", request.checkpoint), request.name)
+    return PauseAction((request.duration_ms or 0) / 1000, _json("checkpoint", request.checkpoint), request.name)
 
 
 def _checkpoint(request: ResolveTask, report: Report) -> Action:
     if isinstance(request.data, UnsetType):
         report.add("data is required")
-        return Heartbeat()
+        return HeartbeatAction()
     bodies.check_payload("data", request.data)
-    return Checkpoint(bytes(request.data))
+    return CheckpointAction(bytes(request.data))
 
 
 def _heartbeat(request: ResolveTask, report: Report) -> Action:
-    return Heartbeat()
+    return HeartbeatAction()
 
 
 _ACTIONS = {

@@ -1,7 +1,6 @@
-"""/v1/workers, /v1/tasks, /v1/runs: the worker bridge. A worker over HTTP connects, polls for tasks and resolves them.
+"""/v1/workers, /v1/tasks, /v1/runs: a responder for each path of the worker bridge.
 
-Here: a responder for each path. What a request may hold is in requests.py, who may send it in auth.py; service.py
-carries it out. Spec: Worker bridge; Protocol: HTTP answers.
+A worker over HTTP connects, polls for tasks and resolves them. Spec: Worker bridge; Protocol: HTTP answers.
 """
 
 from __future__ import annotations
@@ -26,9 +25,9 @@ from penstock.engine.definition.identifiers import problem_with
 from penstock.engine.errors import Invalid, PenstockError, Unavailable
 from penstock.http.backend import Backend
 from penstock.http.bridge import exchange, requests
-from penstock.http.bridge.connection import signs_of_life
+from penstock.http.bridge.connection import heartbeat_stream
 from penstock.http.bridge.departures import Departures
-from penstock.http.bridge.handing import PolledTask
+from penstock.http.bridge.handout import PolledTask
 from penstock.http.bridge.requests import PollTasks
 from penstock.http.bridge.service import Bridge, OpenBridge
 from penstock.http.messages import bodies, params, responses
@@ -47,7 +46,7 @@ class SentSignal(Struct, frozen=True):
     status: str = "sent"
 
 
-class ConnectedWorker:
+class ConnectResource:
     def __init__(self, backend: Backend, here: OpenBridge) -> None:
         self._backend, self._here = backend, here
 
@@ -64,13 +63,13 @@ class ConnectedWorker:
         self, req: Request, entry: WorkerRegistration, revision: int, departures: Departures
     ) -> AsyncGenerator[bytes]:
         async with self._backend.audience.presence(req) as client, departures.stream(entry) as stale:
-            signs = signs_of_life(self._backend.store.workers, entry, revision, client.over, stale)
+            signs = heartbeat_stream(self._backend.store.workers, entry, revision, client.over, stale)
             async with aclosing(signs):  # the registration ends first: who is told that the worker left looks there
                 async for line in signs:
                     yield line
 
 
-class Poll:
+class PollResource:
     def __init__(self, backend: Backend, here: OpenBridge) -> None:
         self._backend, self._here = backend, here
 
@@ -84,18 +83,18 @@ class Poll:
             return responses.ok(resp, await bridge.poll(request, client))
 
 
-class Resolution:
+class ResolveResource:
     def __init__(self, here: OpenBridge) -> None:
         self._here = here
 
     async def on_post(self, req: Request, resp: Response, task_id: str) -> None:
         """Answer a polled task, or say that its answer will come."""
         found, body = params.task_id(task_id), await bodies.read(req)
-        await self._here.bridge.resolving.resolve(found, requests.action_in(body), body)
+        await self._here.bridge.resolver.resolve(found, requests.action_in(body), body)
         responses.ok(resp, Resolved())
 
 
-class TaskExchange:
+class ExchangeResource:
     def __init__(self, backend: Backend, here: OpenBridge) -> None:
         self._backend, self._here = backend, here
 
@@ -103,12 +102,12 @@ class TaskExchange:
         """Answer polled tasks and get the next ones, in one request; each answer stands for itself."""
         request, bridge = await exchange.read(req), self._here.bridge
         async with self._backend.audience.presence(req) as client:
-            resolved = await exchange.resolve_all(bridge.resolving, request.answers)
+            resolved = await exchange.resolve_all(bridge.resolver, request.answers)
             tasks = await _next(bridge, request.poll, client, answered=bool(resolved))
             responses.ok(resp, exchange.Exchanged(resolved, tasks))
 
 
-class RunSignal:
+class RunSignalResource:
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
 

@@ -14,12 +14,12 @@ from penstock.config.settings import BrokerSettings
 from penstock.engine.errors import PenstockError, Unavailable
 from penstock.http.backend import Backend
 from penstock.http.bridge.departures import Departures
-from penstock.http.bridge.handing import Handing, PolledTask
+from penstock.http.bridge.handout import PolledTask, TaskHandout
 from penstock.http.bridge.leases import HeldLeases
 from penstock.http.bridge.queue import Poller, QueueName
-from penstock.http.bridge.queues import Queues
+from penstock.http.bridge.queues import PolledQueues
 from penstock.http.bridge.requests import PollTasks
-from penstock.http.bridge.resolving import Resolving
+from penstock.http.bridge.resolver import Resolver
 from penstock.http.bridge.starts import Starts
 from penstock.http.messages.presence import Presence
 
@@ -34,10 +34,10 @@ class Bridge:
         self._waiting = 0
         self._handed_out = store.meters.counter("penstock_bridge_tasks_total")
         store.meters.reading("penstock_bridge_pollers", lambda: self._waiting)
-        self._queues, self._starts = Queues(store, self._held.answer_within), Starts(store.history)
+        self._queues, self._starts = PolledQueues(store, self._held.answer_within), Starts(store.history)
         self.departures = Departures(store, self._held, BRIDGE_AWAY_S)
-        self._handing = Handing(store, self._held, self._starts)
-        self.release, self.resolving = store.leases.release, Resolving(store, self._held, self._starts)
+        self._handout = TaskHandout(store, self._held, self._starts)
+        self.release, self.resolver = store.leases.release, Resolver(store, self._held, self._starts)
 
     async def poll(self, request: PollTasks, client: Presence) -> list[PolledTask]:
         """Tasks as soon as there are any, none when the time is over. What a client that went away would have got is
@@ -47,9 +47,9 @@ class Bridge:
         while True:
             poller = await self._waited(request, client, deadline - loop.time())
             try:
-                tasks = await self._handing.hand_out(poller.taken, request.worker_id)
+                tasks = await self._handout.hand_out(poller.taken, request.worker_id)
                 if client.gone:
-                    await self._handing.take_back(tasks)
+                    await self._handout.take_back(tasks)
                     return []
             finally:
                 self._queues.let_go(poller.taken)
@@ -112,7 +112,7 @@ async def open_bridge(store: Store, settings: BrokerSettings) -> AsyncIterator[B
     held, queues = bridge._held, bridge._queues
 
     await store.leases.on_release(queues.release)
-    await store.leases.on_forwarded(held.holder, bridge.resolving.carry_out_forwarded)
+    await store.leases.on_forwarded(held.holder, bridge.resolver.carry_out_forwarded)
     await bridge.departures.listen()
     reconnected = (held.restore, bridge.departures.renew_all)
     store.broker.on_reconnect.extend(reconnected)
@@ -141,7 +141,7 @@ async def _mend(store: Store, held: HeldLeases) -> None:
         await held.restore()
 
 
-async def _tidy(queues: Queues) -> None:
+async def _tidy(queues: PolledQueues) -> None:
     while True:
         await asyncio.sleep(TIDY_S)
         await queues.tidy()

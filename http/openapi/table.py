@@ -19,9 +19,17 @@ from penstock.client import views
 from penstock.config import limits
 from penstock.engine.run.state import RunStatus
 from penstock.http.bridge.exchange import Exchanged, ExchangeTasks
-from penstock.http.bridge.handing import PolledTask
+from penstock.http.bridge.handout import PolledTask
 from penstock.http.bridge.requests import ConnectWorker, PollTasks, ResolveTask
-from penstock.http.bridge.routes import ConnectedWorker, Poll, Resolution, Resolved, RunSignal, SentSignal, TaskExchange
+from penstock.http.bridge.routes import (
+    ConnectResource,
+    ExchangeResource,
+    PollResource,
+    Resolved,
+    ResolveResource,
+    RunSignalResource,
+    SentSignal,
+)
 from penstock.http.messages import params, responses
 from penstock.http.messages.params import ACTIONS, KEY_CHARS_MAX, SEQ_MAX
 from penstock.http.messages.views import RunView
@@ -481,7 +489,7 @@ OPERATIONS: tuple[Operation, ...] = (
     Operation(
         "connectWorker",
         "/v1/workers/connect",
-        ConnectedWorker.on_post,
+        ConnectResource.on_post,
         "Worker bridge",
         {200: Answer(media=(STREAM,))},
         access=Access.BRIDGE,
@@ -490,7 +498,7 @@ OPERATIONS: tuple[Operation, ...] = (
     Operation(
         "pollTasks",
         "/v1/tasks/poll",
-        Poll.on_post,
+        PollResource.on_post,
         "Worker bridge",
         {200: Answer(list[PolledTask])},
         access=Access.BRIDGE,
@@ -499,7 +507,7 @@ OPERATIONS: tuple[Operation, ...] = (
     Operation(
         "exchangeTasks",
         "/v1/tasks/exchange",
-        TaskExchange.on_post,
+        ExchangeResource.on_post,
         "Worker bridge",
         {200: Answer(Exchanged)},
         access=Access.BRIDGE,
@@ -517,7 +525,7 @@ OPERATIONS: tuple[Operation, ...] = (
     Operation(
         "resolveTask",
         "/v1/tasks/{task_id}/resolve",
-        Resolution.on_post,
+        ResolveResource.on_post,
         "Worker bridge",
         {200: Answer(Resolved)},
         access=Access.BRIDGE,
@@ -527,7 +535,7 @@ OPERATIONS: tuple[Operation, ...] = (
     Operation(
         "awaitSignal",
         "/v1/runs/{run_id}/signals/{name}",
-        RunSignal.on_get,
+        RunSignalResource.on_get,
         "Worker bridge",
         {200: Answer(media=(JSON, BYTES)), 204: Answer(media=())},
         access=Access.BRIDGE,
@@ -537,7 +545,7 @@ OPERATIONS: tuple[Operation, ...] = (
     Operation(
         "sendSignalAsWorker",
         "/v1/runs/{run_id}/signals/{name}",
-        RunSignal.on_post,
+        RunSignalResource.on_post,
         "Worker bridge",
         {200: Answer(SentSignal)},
         access=Access.BRIDGE,

@@ -22,7 +22,7 @@ from penstock.config.settings import BrokerSettings
 from tests.support.server import Server, server
 from tests.support.tools import NODE, NODE_FOLDER
 from tests.support.waiting import until_true
-from tests.worker.desk import new_run_id
+from tests.worker.task_queue import new_run_id
 
 ROOT = Path(__file__).parents[2]
 TYPES = ["workflow.started", "step.started", "step.completed", "workflow.completed"]

@@ -15,7 +15,7 @@ from tests.e2e.crash_scenarios import ENDED_S_MAX, UNANSWERED_S, begun, step
 from tests.support.crashing import World
 from tests.support.waiting import until
 from tests.support.world import ended
-from tests.worker.desk import durable
+from tests.worker.task_queue import durable
 
 POLL_MS = 300
 

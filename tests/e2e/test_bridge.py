@@ -23,7 +23,7 @@ from tests.http.bridge import TOKEN, client, poll, polled, resolve
 from tests.support.service import Service
 from tests.support.waiting import until, until_true
 from tests.support.world import chain
-from tests.worker.desk import durable
+from tests.worker.task_queue import durable
 
 pytestmark = pytest.mark.timeout(180)
 

@@ -21,7 +21,7 @@ from tests.e2e import crash_scenarios as scenarios
 from tests.e2e.crash_scenarios import UNANSWERED_S, Scenario, approval, timeout
 from tests.support.crashing import Outcome, Place, World, place, world
 from tests.support.waiting import until
-from tests.worker.desk import durable
+from tests.worker.task_queue import durable
 
 pytestmark = pytest.mark.timeout(180)
 

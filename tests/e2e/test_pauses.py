@@ -15,7 +15,7 @@ from penstock.engine.run.events import Event, StepPaused, WorkflowCompleted, Wor
 from penstock.worker import Context, Pause, Worker
 from tests.e2e.conftest import StartService
 from tests.http.bridge import TOKEN
-from tests.worker.desk import reported
+from tests.worker.task_queue import reported
 
 pytestmark = pytest.mark.timeout(120)
 

@@ -25,7 +25,7 @@ from tests.http.bridge import TOKEN, client
 from tests.support.server import Server, server
 from tests.support.service import PENSTOCK
 from tests.support.waiting import until_true
-from tests.worker.desk import durable
+from tests.worker.task_queue import durable
 
 pytestmark = pytest.mark.timeout(180)
 

@@ -10,7 +10,7 @@ import httpx2
 
 from penstock.broker import names
 from penstock.broker.nats.connection import CONSUMER_NOT_FOUND, ApiError
-from penstock.broker.records.leases import Kept
+from penstock.broker.records.leases import StoredLease
 from penstock.broker.store import Store
 from tests.support.waiting import until
 
@@ -52,10 +52,10 @@ async def resolve(
     return await http.post(f"/v1/tasks/{task_id}/resolve", json={"action": action, **fields})
 
 
-async def leased(store: Store, task: Mapping[str, Any]) -> Kept:
+async def leased(store: Store, task: Mapping[str, Any]) -> StoredLease:
     """The lease of a polled task; it is on its way to the broker when the poll is answered."""
 
-    async def find() -> Kept | None:
+    async def find() -> StoredLease | None:
         return await store.leases.get(task["task_id"])
 
     kept = await until(find)

@@ -25,7 +25,7 @@ from tests.support.little_room import FULL, fill, make_room, small_broker
 from tests.support.own_broker import OwnBroker, own_broker
 from tests.support.waiting import until
 from tests.support.world import chain, start
-from tests.worker.desk import answer, dispatch, output_of
+from tests.worker.task_queue import answer, dispatch, output_of
 
 
 @pytest.fixture

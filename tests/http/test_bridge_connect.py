@@ -16,7 +16,7 @@ from penstock.broker.worker_messages import WorkerRegistration
 from penstock.broker.worker_protocol.registrations import register
 from penstock.config.settings import BrokerSettings, HttpSettings, Settings
 from penstock.http.app import create_app
-from penstock.http.bridge.connection import signs_of_life
+from penstock.http.bridge.connection import heartbeat_stream
 from tests.http.bridge import TOKEN, client
 from tests.support.conductor import Conductor
 from tests.support.frontends import FrontEnd, front_ends
@@ -88,7 +88,7 @@ async def test_second_connection_of_a_worker_outlives_the_first(store: Store, ht
 async def test_heartbeat_tells_the_time_and_renews_the_registration(store: Store) -> None:
     entry, left = WorkerRegistration(worker_id="w-3", task_types=("a",)), asyncio.Event()
     revision = await register(store.workers, entry)
-    lines = signs_of_life(store.workers, entry, revision, left, asyncio.Event(), heartbeat_s=0.05, comment_s=0.02)
+    lines = heartbeat_stream(store.workers, entry, revision, left, asyncio.Event(), heartbeat_s=0.05, comment_s=0.02)
     seen = [await anext(lines)]
     while not seen[-1].startswith(b"event"):
         seen.append(await anext(lines))

@@ -16,12 +16,12 @@ from penstock.broker.worker_messages import WorkerRegistration
 from penstock.broker.worker_protocol.registrations import register
 from penstock.config.settings import BrokerSettings
 from penstock.http.bridge import departures, service
-from penstock.http.bridge.connection import signs_of_life
-from penstock.http.bridge.requests import Heartbeat, PollTasks
+from penstock.http.bridge.connection import heartbeat_stream
+from penstock.http.bridge.requests import HeartbeatAction, PollTasks
 from penstock.http.bridge.service import Bridge, open_bridge
 from penstock.http.messages.presence import Presence
 from tests.support.waiting import until, until_true
-from tests.worker.desk import dispatch
+from tests.worker.task_queue import dispatch
 
 AWAY_S = 0.3
 
@@ -54,7 +54,7 @@ async def connected(store: Store, bridge: Bridge, worker_id: str, pid: int = 7) 
 
     async def stream() -> None:
         async with bridge.departures.stream(entry) as stale:
-            async for _ in signs_of_life(store.workers, entry, revision, left, stale, comment_s=0.05):
+            async for _ in heartbeat_stream(store.workers, entry, revision, left, stale, comment_s=0.05):
                 begun.set()
 
     over = asyncio.create_task(stream())
@@ -96,7 +96,7 @@ async def test_tasks_stay_with_a_worker_that_is_back_or_gives_a_sign_of_life(
     for stream in streams:
         await stream.leave()
     back = await connected(store, bridges[1], "w-0")
-    await bridges[0].resolving.resolve(task_ids[1], Heartbeat(), b'{"action": "heartbeat"}')
+    await bridges[0].resolver.resolve(task_ids[1], HeartbeatAction(), b'{"action": "heartbeat"}')
     await given_back(bridges[1], task_ids[2])
     assert set(task_ids[:2]) <= bridges[1]._held._held.keys()
     await back.leave()

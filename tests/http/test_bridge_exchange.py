@@ -14,7 +14,7 @@ from penstock.config.settings import BrokerSettings
 from penstock.engine.run.events import StepFailed
 from tests.http.bridge import TOKEN, client, poll, polled, resolve
 from tests.support.frontends import FrontEnd, front_ends
-from tests.worker.desk import answer, dispatch, output_of
+from tests.worker.task_queue import answer, dispatch, output_of
 
 NOBODY = f"{'0' * 32}.s"
 

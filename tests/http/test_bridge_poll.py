@@ -21,7 +21,7 @@ from penstock.engine.run.events import StepFailed
 from tests.http.bridge import TOKEN, client, frames, is_polled, leased, poll, polled, requests_waiting, resolve
 from tests.support.frontends import FrontEnd, front_ends
 from tests.support.waiting import until, until_true
-from tests.worker.desk import acknowledged, answer, dispatch, durable, new_run_id, put_raw, taking
+from tests.worker.task_queue import acknowledged, answer, dispatch, durable, new_run_id, put_raw, taking
 
 POLLERS = 500
 

@@ -12,13 +12,13 @@ from penstock.broker.nats.pull import Delivery, Pull
 from penstock.broker.store import Store
 from penstock.config.limits import MIB, POLL_BYTES_MAX
 from penstock.engine.errors import Unavailable
-from penstock.http.bridge import in_hand
-from penstock.http.bridge.in_hand import InHand
-from penstock.http.bridge.queue import Poller, Queue, QueueName, Taken
-from penstock.http.bridge.queues import Queues
+from penstock.http.bridge import byte_budget
+from penstock.http.bridge.byte_budget import ByteBudget
+from penstock.http.bridge.queue import PolledQueue, Poller, QueueName, TakenDelivery
+from penstock.http.bridge.queues import PolledQueues
 from tests.http.bridge import is_polled
 from tests.support.waiting import until_true
-from tests.worker.desk import dispatch, durable
+from tests.worker.task_queue import dispatch, durable
 
 LARGE = "x" * (MIB - 2)
 POLLERS = 60
@@ -30,18 +30,18 @@ async def test_pollers_with_large_tasks_wait_while_the_process_has_enough_in_han
     store: Store, task: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each request that is out when it becomes too much may still bring 8 MiB; without a bound, all would come."""
-    monkeypatch.setattr(in_hand, "TASKS_BYTES_MAX", 2 * MIB)
+    monkeypatch.setattr(byte_budget, "TASKS_BYTES_MAX", 2 * MIB)
     await durable(store, task, 60)
     await asyncio.gather(*(dispatch(store, task, LARGE) for _ in range(POLLERS)))
     pausing = f"CONSUMER.PAUSE.{names.TASKS}.{names.task_consumer(task)}"
     await store.broker.api(pausing, {"pause_until": "2099-01-01T00:00:00Z"})
-    queues, pollers = Queues(store, lambda _: None), [Poller(1) for _ in range(POLLERS)]
+    queues, pollers = PolledQueues(store, lambda _: None), [Poller(1) for _ in range(POLLERS)]
     polls = [asyncio.create_task(queues.poll([QueueName(task)], poller, None, PATIENCE_S)) for poller in pollers]
     await is_polled(store, task)
     await store.broker.api(pausing, {})
-    await until_true(lambda: queues._in_hand.full)
+    await until_true(lambda: queues._budget.full)
     await _quiet(store, pollers)
-    assert 2 <= _in_hand(pollers) <= 2 + 8 * REQUESTS_MAX < POLLERS
+    assert 2 <= _budget(pollers) <= 2 + 8 * REQUESTS_MAX < POLLERS
     for poller, polling in zip(pollers, polls, strict=True):
         polling.add_done_callback(lambda _, poller=poller: queues.let_go(poller.taken))
     async with asyncio.timeout(PATIENCE_S):
@@ -58,14 +58,14 @@ async def test_a_poll_of_large_tasks_is_answered_with_few(store: Store) -> None:
     for _ in range(POLL_BYTES_MAX // MIB):
         assert poller.wanted > 0
         assert not poller.ready.done()
-        poller.take(Taken("t", delivery))
+        poller.take(TakenDelivery("t", delivery))
     assert (0, True) == (poller.wanted, poller.ready.done())
 
 
 async def test_a_queue_asks_again_after_a_recall_that_failed(
     store: Store, task: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    queue = Queue(QueueName(task), store, lambda _: None, InHand(lambda: None))
+    queue = PolledQueue(QueueName(task), store, lambda _: None, ByteBudget(lambda: None))
     await queue.open()
     monkeypatch.setattr(Pull, "recall", _gone)
     await queue._settle(-1)
@@ -82,7 +82,7 @@ async def test_a_queue_asks_again_after_a_recall_that_failed(
 
 async def test_queues_are_closed_while_another_one_is_being_opened(store: Store, task: str) -> None:
     """Its end takes it out of the dict that the closing goes through."""
-    queues = Queues(store, lambda _: None)
+    queues = PolledQueues(store, lambda _: None)
     polls = [
         asyncio.create_task(queues.poll([QueueName(f"{task}.{number}")], Poller(1), None, 0)) for number in range(3)
     ]
@@ -99,14 +99,14 @@ async def _gone(pull: Pull) -> None:
     raise Unavailable("the connection broke")
 
 
-def _in_hand(pollers: list[Poller]) -> int:
+def _budget(pollers: list[Poller]) -> int:
     return sum(len(poller.taken) for poller in pollers)
 
 
 async def _quiet(store: Store, pollers: list[Poller]) -> None:
     """Return when nothing more comes though the broker has had its time."""
     before = -1
-    while before != _in_hand(pollers):
-        before = _in_hand(pollers)
+    while before != _budget(pollers):
+        before = _budget(pollers)
         for _ in range(10):
             await store.broker.flush()

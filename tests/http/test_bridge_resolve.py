@@ -23,7 +23,7 @@ from penstock.engine.times import rfc3339
 from tests.http.bridge import TOKEN, client, frames, leased, poll, polled, resolve
 from tests.support.frontends import FrontEnd, front_ends
 from tests.support.waiting import until, until_true
-from tests.worker.desk import acknowledged, answer, dispatch, output_of, reported, taking, waiting
+from tests.worker.task_queue import acknowledged, answer, dispatch, output_of, reported, taking, waiting
 
 FIELDS: Mapping[str, Mapping[str, Any]] = {
     "checkpoint": {"data": 1},

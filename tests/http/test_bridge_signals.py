@@ -17,7 +17,7 @@ from penstock.engine.run.events import SignalReceived
 from tests.http.bridge import TOKEN, client
 from tests.support.frontends import FrontEnd, front_ends
 from tests.support.world import chain, start
-from tests.worker.desk import new_run_id, reported
+from tests.worker.task_queue import new_run_id, reported
 
 
 @pytest.fixture(scope="module")

@@ -34,7 +34,7 @@ from penstock.http.openapi.table import GREET, NIGHTLY, OPERATIONS, Access, Oper
 from tests.http.conftest import ONE_STEP, TYPED
 from tests.support.conductor import Conductor
 from tests.support.mutation import Request, mutate, quote
-from tests.worker.desk import dispatch
+from tests.worker.task_queue import dispatch
 
 SEEDS = range(10)
 REQUESTS = 1_000  # of one seed

@@ -20,7 +20,7 @@ from penstock.broker.streams.provisioning import provision
 from penstock.config import limits
 from penstock.config.settings import BrokerSettings, HttpSettings, Settings, SettingsError, load
 from penstock.http.app import create_app
-from penstock.http.bridge.connection import signs_of_life
+from penstock.http.bridge.connection import heartbeat_stream
 from tests.support.conductor import Conductor
 from tests.support.little_room import FULL, fill, make_room, small_broker
 from tests.support.own_broker import OwnBroker
@@ -257,7 +257,7 @@ def test_a_leaf_has_at_most_ten_remotes() -> None:
 def test_times_are_those_of_the_specification() -> None:
     """What takes too long to be waited for here, or has its behaviour shown elsewhere."""
     assert (30, 25, 5) == (limits.WORKER_HEARTBEAT_S, limits.BRIDGE_HEARTBEAT_S, limits.BRIDGE_COMMENT_S)
-    beats = inspect.signature(signs_of_life).parameters
+    beats = inspect.signature(heartbeat_stream).parameters
     assert (25, 5) == (beats["heartbeat_s"].default, beats["comment_s"].default)
     assert (15, 5) == (limits.SHUTDOWN_S, limits.HTTP_SHUTDOWN_S)
     assert (1, 300, 30, 10) == (

@@ -14,7 +14,7 @@ from penstock.broker.nats.pull import Delivery
 from penstock.broker.store import Store
 from penstock.engine.times import rfc3339
 from tests.support.waiting import until
-from tests.worker.desk import dispatch
+from tests.worker.task_queue import dispatch
 
 
 async def test_queues_tell_what_waits_and_who_serves_them(http: ASGIConductor, store: Store, task: str) -> None:

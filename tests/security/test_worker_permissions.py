@@ -20,7 +20,7 @@ from penstock.config.settings import BrokerSettings
 from penstock.worker import Context, Worker
 from tests.support.server import Server, server
 from tests.support.waiting import until, until_true
-from tests.worker.desk import answer, dispatch, new_run_id, output_of, put_raw
+from tests.worker.task_queue import answer, dispatch, new_run_id, output_of, put_raw
 
 PAGE = Path(__file__).parents[2] / "docs" / "security.md"
 TASK, WORKER = "hello", "greeter-1"  # of the example

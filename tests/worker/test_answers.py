@@ -14,7 +14,7 @@ from penstock.broker.store import Store
 from penstock.config.limits import ERROR_BYTES_MAX, PAYLOAD_BYTES_MAX
 from penstock.engine.run.events import StepCompleted, StepFailed, StepStarted
 from penstock.worker import Context, NonRetriable, RetryAfter, Worker
-from tests.worker.desk import acknowledged, answer, dispatch, new_run_id, outcome, output_of, put_raw, reported
+from tests.worker.task_queue import acknowledged, answer, dispatch, new_run_id, outcome, output_of, put_raw, reported
 
 
 def failed(event: StepCompleted | StepFailed) -> tuple[str, str]:

@@ -9,7 +9,7 @@ from penstock.broker.embedded.server import EmbeddedBroker
 from penstock.broker.store import Store
 from penstock.engine.run.events import StepCompleted
 from penstock.worker import Context, Worker
-from tests.worker.desk import acknowledged, answer, dispatch, output_of, until
+from tests.worker.task_queue import acknowledged, answer, dispatch, output_of, until
 
 
 async def _kill(embedded: EmbeddedBroker, store: Store) -> None:

@@ -26,12 +26,22 @@ from penstock.engine.errors import Denied, Unavailable
 from penstock.engine.run.commands import DispatchTask
 from penstock.engine.run.events import Event, SignalReceived, StepCompleted, StepContinue, StepFailed, StepStarted
 from penstock.worker import BlockingContext, Context, Continue, NonRetriable, Pause, RetryAfter, Worker
-from penstock.worker.transports import intake, polling
+from penstock.worker.transports import bridge_intake, direct_intake
 from tests.http.bridge import frames, requests_waiting
 from tests.support.frontends import FrontEnd, front_ends
 from tests.support.waiting import until, until_true
 from tests.support.world import chain, start
-from tests.worker.desk import acknowledged, answer, dispatch, new_run_id, output_of, put_raw, reported, taking, waiting
+from tests.worker.task_queue import (
+    acknowledged,
+    answer,
+    dispatch,
+    new_run_id,
+    output_of,
+    put_raw,
+    reported,
+    taking,
+    waiting,
+)
 
 TOKEN = "conformance"
 NewWorker = Callable[..., Worker]
@@ -383,7 +393,7 @@ async def test_worker_holds_few_large_tasks(
     store: Store, new_worker: NewWorker, task: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What it has asked for when it has enough, 8 MiB at the most, it takes. Then it asks for no more, of no type."""
-    for transport in (intake, polling):
+    for transport in (bridge_intake, direct_intake):
         monkeypatch.setattr(transport, "TASKS_BYTES_MAX", 2 * MIB)
     worker, gate, running = new_worker(max_tasks=100), asyncio.Event(), []
     worker.task(f"{task}-other")(lambda: None)
@@ -410,7 +420,7 @@ async def test_worker_holds_few_large_tasks(
 async def test_the_largest_task_is_carried_out(
     store: Store, worker: Worker, task: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for transport in (intake, polling):
+    for transport in (bridge_intake, direct_intake):
         monkeypatch.setattr(transport, "TASKS_BYTES_MAX", MIB)
     size = store.publisher.body_bytes_max - 1000  # with what stands around it
     worker.task(task)(len)

@@ -13,7 +13,7 @@ from penstock.broker.store import Store
 from penstock.config.limits import PAYLOAD_BYTES_MAX
 from penstock.engine.run.events import SignalReceived, StepCompleted, StepFailed
 from penstock.worker import BlockingContext, Context, Worker
-from tests.worker.desk import answer, dispatch, new_run_id, outcome, output_of, reported
+from tests.worker.task_queue import answer, dispatch, new_run_id, outcome, output_of, reported
 
 
 async def test_checkpoint_is_there_for_the_next_attempt(store: Store, worker: Worker, task: str) -> None:

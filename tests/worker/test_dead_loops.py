@@ -11,7 +11,7 @@ from penstock.broker.store import Store
 from penstock.broker.streams.tasks import Tasks
 from penstock.config.process.background import FAILURES
 from penstock.worker import Worker
-from tests.worker.desk import dispatch, taking
+from tests.worker.task_queue import dispatch, taking
 
 
 async def test_a_worker_that_cannot_keep_its_tasks_alive_stops_and_gives_them_back(

@@ -15,7 +15,7 @@ from penstock.broker.store import Store
 from penstock.engine.run.events import StepCompleted, StepFailed, StepStarted, decode
 from penstock.worker import Context, Worker
 from tests.worker.conftest import NewWorker
-from tests.worker.desk import (
+from tests.worker.task_queue import (
     acknowledged,
     answer,
     dispatch,

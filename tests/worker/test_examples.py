@@ -15,7 +15,7 @@ from penstock.demo import textstats
 from penstock.engine.definition.definitions import WorkflowDef
 from penstock.engine.definition.validation import parse
 from penstock.engine.run.events import StepFailed
-from tests.worker.desk import answer, dispatch, output_of
+from tests.worker.task_queue import answer, dispatch, output_of
 
 ROOT = Path(__file__).parents[2]
 FOLDERS = {"hello": ROOT / "examples", "textstats": ROOT / "demo"}

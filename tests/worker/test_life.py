@@ -21,7 +21,7 @@ from penstock.engine.errors import Conflict
 from penstock.engine.run.events import StepCompleted, StepStarted
 from penstock.worker import BlockingContext, Context, Worker
 from tests.worker.conftest import NewWorker
-from tests.worker.desk import acknowledged, answer, dispatch, reported, taking
+from tests.worker.task_queue import acknowledged, answer, dispatch, reported, taking
 
 PROGRAM = """
 import asyncio, sys

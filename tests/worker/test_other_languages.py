@@ -18,7 +18,7 @@ from penstock.config.settings import BrokerSettings
 from penstock.engine.run.events import StepFailed
 from tests.support.frontends import FrontEnd, front_ends
 from tests.support.waiting import until
-from tests.worker.desk import acknowledged, answer, dispatch, output_of
+from tests.worker.task_queue import acknowledged, answer, dispatch, output_of
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 TOKEN = "examples"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from penstock.broker.store import Store
 from penstock.engine.run.events import StepCompleted
 from penstock.worker import Worker
-from tests.worker.desk import acknowledged, answer, dispatch, waiting
+from tests.worker.task_queue import acknowledged, answer, dispatch, waiting
 
 
 async def test_worker_gets_tasks_of_its_own_types_only(store: Store, worker: Worker, task: str) -> None:

@@ -1,4 +1,4 @@
-"""One task in a worker's hands: its function is called, in a thread if need be, and what becomes of it is told.
+"""One task of a worker: call its function, in a thread if it is not async, and answer with the outcome.
 
-Not here: where tasks come from and answers go to (transports/). Start reading at execution.py.
+Not here: where tasks come from and answers go to (../transports). Start reading at executor.py.
 """

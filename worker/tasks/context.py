@@ -13,7 +13,7 @@ from penstock.config.limits import PAYLOAD_BYTES_MAX
 from penstock.engine.definition.signals import check_size, check_target
 from penstock.engine.errors import TooLarge
 from penstock.worker.tasks.payloads import as_json
-from penstock.worker.transport import Held
+from penstock.worker.transport import HeldTask
 
 
 class TaskFacts:
@@ -34,7 +34,7 @@ class TaskFacts:
 class Context(TaskFacts):
     """Belongs to one execution of an async task function. While the service is away, its methods wait."""
 
-    def __init__(self, task: TaskPayload, held: Held) -> None:
+    def __init__(self, task: TaskPayload, held: HeldTask) -> None:
         super().__init__(task, held.deliveries)
         self._held = held
 

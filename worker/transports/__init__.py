@@ -1,6 +1,8 @@
-"""The two ways of a worker to the service: directly through the broker, and over HTTP.
+"""How a worker reaches the service: directly through the broker, or over HTTP.
 
-transport.py is what both have in common; direct.py with intake.py is the one, bridge.py with polling.py the other.
+direct.py with direct_intake.py is the broker's transport. bridge.py is the HTTP transport, with bridge_intake.py (polls),
+answer_exchange.py (answers that leave together with a poll) and bridge_client.py (the requests).
 
-Not here: how a task function is called (tasks/). Start reading at transport.py.
+Not here: the protocol that both implement (../transport.py), how a task function is called (../tasks). Start reading at
+../transport.py.
 """

@@ -18,11 +18,11 @@ from penstock.config.process.background import background
 from penstock.engine.errors import Denied, Invalid, NotFound, PenstockError, TooLarge, Unavailable
 from penstock.engine.run.events import Failure
 from penstock.worker.functions import TaskFunction
-from penstock.worker.outcomes import Completed, Continued, Outcome, Paused
-from penstock.worker.retrying import patiently
-from penstock.worker.transport import Bounds, Handle
+from penstock.worker.outcomes import Outcome, TaskCompleted, TaskContinued, TaskPaused
+from penstock.worker.retrying import retry_until_available
+from penstock.worker.transport import Handle, IntakeLimits
 from penstock.worker.transports.bridge_client import BridgeClient, PolledTask, Resolution, open_client
-from penstock.worker.transports.polling import Polling, Resolve, open_polling
+from penstock.worker.transports.bridge_intake import BridgeIntake, Resolve, open_bridge_intake
 
 RECONNECT_S = 0.5
 
@@ -72,12 +72,12 @@ class BridgeTask:
 
     async def wait_signal(self, name: str) -> bytes:
         while True:
-            found = await persistently(lambda: self._client.signal(self._task.run_id, name, POLL_MS_MAX // 2))
+            found = await retry_until_admitted(lambda: self._client.signal(self._task.run_id, name, POLL_MS_MAX // 2))
             if found is not None:
                 return found
 
     async def send_signal(self, run_id: str, name: str, payload: bytes) -> None:
-        await persistently(lambda: self._client.send_signal(run_id, name, payload))
+        await retry_until_admitted(lambda: self._client.send_signal(run_id, name, payload))
 
     async def _answer(self, resolution: Resolution) -> None:
         try:
@@ -90,13 +90,13 @@ class BridgeTask:
             )  # a service of an older version does not know that field
 
     async def _leave_with(self, resolution: Resolution) -> None:
-        await persistently(lambda: self._leave(self._task.task_id, resolution))
+        await retry_until_admitted(lambda: self._leave(self._task.task_id, resolution))
 
     async def _resolve(self, resolution: Resolution) -> None:
-        await persistently(lambda: self._client.resolve(self._task.task_id, resolution))
+        await retry_until_admitted(lambda: self._client.resolve(self._task.task_id, resolution))
 
 
-class Bridge:
+class BridgeTransport:
     """Owned by a running worker (`open_bridge`)."""
 
     name = "bridge"
@@ -113,9 +113,9 @@ class Bridge:
             yield
 
     def receiving(
-        self, functions: Sequence[TaskFunction], handle: Handle, bounds: Bounds
-    ) -> AbstractAsyncContextManager[Polling]:
-        return open_polling(self._client, functions, self._held, handle, bounds, self._worker_id)
+        self, functions: Sequence[TaskFunction], handle: Handle, bounds: IntakeLimits
+    ) -> AbstractAsyncContextManager[BridgeIntake]:
+        return open_bridge_intake(self._client, functions, self._held, handle, bounds, self._worker_id)
 
     def _held(self, task: PolledTask, resolve: Resolve) -> BridgeTask:
         return BridgeTask(self._client, task, resolve)
@@ -137,15 +137,15 @@ class Bridge:
 
 
 @asynccontextmanager
-async def open_bridge(url: str, token: str | None, worker_id: str) -> AsyncIterator[Bridge]:
+async def open_bridge(url: str, token: str | None, worker_id: str) -> AsyncIterator[BridgeTransport]:
     """Connections to the service for the time of the block, made as they are needed. Raises Invalid for a bad
     address."""
     async with open_client(url, token) as client:
-        yield Bridge(client, worker_id)
+        yield BridgeTransport(client, worker_id)
 
 
-async def persistently(ask: Callable[[], Awaitable[T]]) -> T:
-    """As `patiently`, also while the service refuses our token: a worker that runs already waits for it to be put
+async def retry_until_admitted(ask: Callable[[], Awaitable[T]]) -> T:
+    """As `retry_until_available`, also while the service refuses our token: a worker that runs already waits for it to be put
     right."""
 
     async def admitted() -> T:
@@ -154,16 +154,16 @@ async def persistently(ask: Callable[[], Awaitable[T]]) -> T:
         except Denied as error:
             raise Unavailable(str(error)) from error
 
-    return await patiently(admitted)
+    return await retry_until_available(admitted)
 
 
 def _resolution(outcome: Outcome) -> Resolution:
     match outcome:
-        case Completed(output):
+        case TaskCompleted(output):
             return Resolution("complete", output=_raw(output))
-        case Continued(value):
+        case TaskContinued(value):
             return Resolution("continue", output=_raw(value))
-        case Paused(delay_s, checkpoint, name):
+        case TaskPaused(delay_s, checkpoint, name):
             return Resolution("pause", duration_ms=round(delay_s * 1000), checkpoint=_raw(checkpoint), name=name)
         case Failure(error, failure_type, retry_after_ms, traceback):
             return Resolution(

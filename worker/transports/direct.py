@@ -21,10 +21,10 @@ from penstock.config.settings import BrokerSettings
 from penstock.engine.errors import Unavailable
 from penstock.engine.run.events import Failure, StepCompleted, StepContinue, StepFailed
 from penstock.worker.functions import TaskFunction
-from penstock.worker.outcomes import Completed, Continued, Outcome, Paused
-from penstock.worker.retrying import patiently
-from penstock.worker.transport import Bounds, Handle
-from penstock.worker.transports.intake import Intake, open_intake
+from penstock.worker.outcomes import Outcome, TaskCompleted, TaskContinued, TaskPaused
+from penstock.worker.retrying import retry_until_available
+from penstock.worker.transport import Handle, IntakeLimits
+from penstock.worker.transports.direct_intake import DirectIntake, open_direct_intake
 
 
 class DirectTask:
@@ -49,7 +49,7 @@ class DirectTask:
             await refuse(self._store, self._function.name, delivery, self._worker_id, str(error))
             return None
         self._task = task
-        if delivery.deliveries > DELIVERIES_MAX and await patiently(
+        if delivery.deliveries > DELIVERIES_MAX and await retry_until_available(
             lambda: given_up(self._store, task, delivery, self._worker_id)
         ):
             return None
@@ -58,7 +58,7 @@ class DirectTask:
         return task
 
     async def answer(self, outcome: Outcome) -> None:
-        if isinstance(outcome, Paused):
+        if isinstance(outcome, TaskPaused):
             await self._pause(outcome)
             return
         await self._store.history.send(self._event(outcome))
@@ -78,30 +78,30 @@ class DirectTask:
                 await self._store.pauses.give_back(task, self._delivery)
 
     async def checkpoint(self, body: bytes) -> None:
-        await patiently(lambda: self._store.checkpoints.put(self._key, body))
+        await retry_until_available(lambda: self._store.checkpoints.put(self._key, body))
 
     async def load_checkpoint(self) -> bytes | None:
-        entry = await patiently(lambda: self._store.checkpoints.get(self._key))
+        entry = await retry_until_available(lambda: self._store.checkpoints.get(self._key))
         return None if entry is None else entry.value
 
     async def wait_signal(self, name: str) -> bytes:
-        return await patiently(lambda: signals.wait(self._store, self._task.run_id, name))
+        return await retry_until_available(lambda: signals.wait(self._store, self._task.run_id, name))
 
     async def send_signal(self, run_id: str, name: str, payload: bytes) -> None:
-        revision = await patiently(lambda: signals.put(self._store, run_id, name, payload))
+        revision = await retry_until_available(lambda: signals.put(self._store, run_id, name, payload))
         await signals.tell(self._store, run_id, name, len(payload), revision)
 
     @property
     def _key(self) -> str:
         return names.step_key(self._task.run_id, self._task.step_id)
 
-    async def _pause(self, pause: Paused) -> None:
+    async def _pause(self, pause: TaskPaused) -> None:
         """The task comes again only when all about the pause is stored."""
         await self._started
         if pause.checkpoint is not None:
             await self.checkpoint(pause.checkpoint)
             reached("worker.checkpointed")
-        await patiently(lambda: self._store.pauses.add(self._task, pause.name))
+        await retry_until_available(lambda: self._store.pauses.add(self._task, pause.name))
         reached("worker.paused")
         told = reports.paused(
             self._task, self._worker_id, pause.delay_s, pause.name, delivery=self._delivery.deliveries
@@ -111,11 +111,11 @@ class DirectTask:
         await self._delivery.give_back(pause.delay_s)
         reached("worker.given_back")
 
-    def _event(self, outcome: Completed | Continued | Failure) -> StepCompleted | StepContinue | StepFailed:
+    def _event(self, outcome: TaskCompleted | TaskContinued | Failure) -> StepCompleted | StepContinue | StepFailed:
         match outcome:
-            case Completed(output):
+            case TaskCompleted(output):
                 return reports.completed(self._task, self._worker_id, output)
-            case Continued(value):
+            case TaskContinued(value):
                 return reports.continued(self._task, self._worker_id, value)
             case Failure():
                 return reports.failed(self._task, self._worker_id, outcome)
@@ -123,7 +123,7 @@ class DirectTask:
                 assert_never(outcome)
 
 
-class Direct:
+class DirectTransport:
     """Owned by a running worker (`open_direct`)."""
 
     name = "nats"
@@ -136,7 +136,7 @@ class Direct:
         """From the block's first line on, and renewed every 30 s."""
         bucket = self._store.workers
         await bucket.get(entry.worker_id)
-        await patiently(lambda: register(bucket, entry))
+        await retry_until_available(lambda: register(bucket, entry))
         try:
             async with background(self._renew(entry), name="worker_registration"):
                 yield
@@ -145,25 +145,25 @@ class Direct:
                 await bucket.delete(entry.worker_id)
 
     def receiving(
-        self, functions: Sequence[TaskFunction], handle: Handle, bounds: Bounds
-    ) -> AbstractAsyncContextManager[Intake]:
+        self, functions: Sequence[TaskFunction], handle: Handle, bounds: IntakeLimits
+    ) -> AbstractAsyncContextManager[DirectIntake]:
         def handled(function: TaskFunction, delivery: Delivery) -> Awaitable[None]:
             return handle(function, DirectTask(self._store, self._worker_id, function, delivery))
 
-        return open_intake(self._store, functions, handled, bounds, self._worker_id)
+        return open_direct_intake(self._store, functions, handled, bounds, self._worker_id)
 
     async def _renew(self, entry: WorkerRegistration) -> None:
         while True:
             await asyncio.sleep(WORKER_HEARTBEAT_S)
-            await patiently(lambda: register(self._store.workers, entry))
+            await retry_until_available(lambda: register(self._store.workers, entry))
 
 
 @asynccontextmanager
-async def open_direct(settings: BrokerSettings, worker_id: str) -> AsyncIterator[Direct]:
+async def open_direct(settings: BrokerSettings, worker_id: str) -> AsyncIterator[DirectTransport]:
     """A connection to the broker for the time of the block. Raises Unavailable."""
     async with open_store(settings, f"worker {worker_id}") as store:
         try:
-            yield Direct(store, worker_id)
+            yield DirectTransport(store, worker_id)
         finally:
             if store.broker.connected:  # what was given back last has reached it, if it is there
                 with suppress(Unavailable):

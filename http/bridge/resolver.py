@@ -13,7 +13,7 @@ import orjson
 
 from penstock.broker import names
 from penstock.broker.nats.publisher import ack_seq
-from penstock.broker.records.leases import Kept, Lease, ignore
+from penstock.broker.records.leases import Lease, StoredLease, ignore
 from penstock.broker.store import Store
 from penstock.broker.worker_protocol import reports
 from penstock.config.limits import BRIDGE_CLAIM_S
@@ -22,7 +22,16 @@ from penstock.engine.definition.identifiers import quoted
 from penstock.engine.errors import Conflict, Invalid, NotFound, PenstockError, TooLarge, Unavailable
 from penstock.engine.run.events import StepCompleted, StepContinue, StepFailed
 from penstock.http.bridge.leases import HeldLeases, claimed, seen, unclaimed
-from penstock.http.bridge.requests import Action, Checkpoint, Complete, Continue, Fail, Heartbeat, Pause, action_in
+from penstock.http.bridge.requests import (
+    Action,
+    CheckpointAction,
+    CompleteAction,
+    ContinueAction,
+    FailAction,
+    HeartbeatAction,
+    PauseAction,
+    action_in,
+)
 from penstock.http.bridge.starts import Starts
 
 ANSWER_S_MAX = 5.0
@@ -30,7 +39,7 @@ LOOK_S = 0.1
 RAISED: Mapping[str, type[PenstockError]] = {"Invalid": Invalid, "NotFound": NotFound, "TooLarge": TooLarge}
 
 
-class Resolving:
+class Resolver:
     """Owned by the bridge.
 
     The process that handed a task out has the first say: others forward to it, so that of several answers it takes one.
@@ -70,13 +79,13 @@ class Resolving:
             raise RAISED.get(kind, Unavailable)(text)
         return True
 
-    async def _take_over(self, kept: Kept, action: Action) -> None:
+    async def _take_over(self, kept: StoredLease, action: Action) -> None:
         """In place of a holder that has gone: tell that the task was begun if it did not, and keep the task alive from
         here on if it stays with its worker. A crash before the latter has it told only once all the same: the next one
         finds it told."""
         await self._starts.in_place_of(kept.lease)
         reached("bridge.begun_in_place")
-        if isinstance(action, Checkpoint | Heartbeat):
+        if isinstance(action, CheckpointAction | HeartbeatAction):
             with suppress(Conflict):  # someone else was faster
                 self._held.keep(
                     await self._leases.replace(kept, msgspec.structs.replace(kept.lease, holder=self._held.holder))
@@ -85,22 +94,22 @@ class Resolving:
     async def _carry_out(self, task_id: str, action: Action) -> None:
         self._starts.now(task_id)
         match action:
-            case Complete() | Continue() | Fail():
+            case CompleteAction() | ContinueAction() | FailAction():
                 if not await self._answer_held(task_id, action):
                     await self._answer(task_id, action)
-            case Pause():
+            case PauseAction():
                 await self._pause(task_id, action)
-            case Checkpoint(data):
+            case CheckpointAction(data):
                 kept = await self._change(task_id, seen)
                 await self._store.checkpoints.put(_key(kept.lease), data)
                 await self._leases.delivery(kept.lease).in_progress()
-            case Heartbeat():
+            case HeartbeatAction():
                 kept = await self._change(task_id, seen)
                 await self._leases.delivery(kept.lease).in_progress()
             case _:
                 assert_never(action)
 
-    async def _answer_held(self, task_id: str, action: Complete | Continue | Fail) -> bool:
+    async def _answer_held(self, task_id: str, action: CompleteAction | ContinueAction | FailAction) -> bool:
         """Answer a task of this process's own: the event leaves first, and right behind it the lease is removed. False
         when the lease has another holder by now; the event does no harm then, for the engine counts the first
         answer."""
@@ -125,7 +134,7 @@ class Resolving:
         reached("bridge.acknowledged")
         return True
 
-    async def _answer(self, task_id: str, action: Complete | Continue | Fail) -> None:
+    async def _answer(self, task_id: str, action: CompleteAction | ContinueAction | FailAction) -> None:
         """A crash after the claim lets another answer count once it has grown old; one after the event has the task
         delivered again, and the engine ignores what comes of that."""
         kept = await self._claim(task_id)
@@ -139,15 +148,15 @@ class Resolving:
         reached("bridge.claimed_answered")
         await self._done(kept)
 
-    async def _done(self, kept: Kept) -> None:
+    async def _done(self, kept: StoredLease) -> None:
         await self._acknowledge(kept)
         await self._leases.delete(kept)
 
-    async def _acknowledge(self, kept: Kept) -> None:
+    async def _acknowledge(self, kept: StoredLease) -> None:
         with suppress(Unavailable):  # the answer is stored: what is delivered again will change nothing
             await self._leases.delivery(kept.lease).ack()
 
-    async def _pause(self, task_id: str, pause: Pause) -> None:
+    async def _pause(self, task_id: str, pause: PauseAction) -> None:
         """The task comes again only when all about the pause is stored."""
         kept = await self._claim(task_id)
         was_held = self._held.let_go(kept)
@@ -159,7 +168,7 @@ class Resolving:
         reached("bridge.given_back")
         await self._leases.delete(kept)
 
-    async def _put_away(self, lease: Lease, pause: Pause) -> None:
+    async def _put_away(self, lease: Lease, pause: PauseAction) -> None:
         delivery = self._leases.delivery(lease)
         if pause.checkpoint is not None:
             await self._store.checkpoints.put(_key(lease), pause.checkpoint)
@@ -174,10 +183,10 @@ class Resolving:
         else:  # it just has not been begun
             await self._store.pauses.give_back(lease, delivery)
 
-    async def _claim(self, task_id: str) -> Kept:
+    async def _claim(self, task_id: str) -> StoredLease:
         return await self._change(task_id, claimed)
 
-    async def _change(self, task_id: str, change: Callable[[Lease], Lease]) -> Kept:
+    async def _change(self, task_id: str, change: Callable[[Lease], Lease]) -> StoredLease:
         """The lease after the change, which only one of several at once can make. Raises NotFound."""
         kept = await self._held.get(task_id) or await self._found(task_id)
         while True:
@@ -191,7 +200,7 @@ class Resolving:
                     return after
             kept = await self._found(task_id)
 
-    async def _found(self, task_id: str) -> Kept:
+    async def _found(self, task_id: str) -> StoredLease:
         """The lease in the bucket, also of a task that another process has handed out just now. Raises NotFound."""
         if kept := await self._leases.get(task_id):
             return kept
@@ -202,7 +211,7 @@ class Resolving:
             raise Unavailable("the leases of tasks are being restored")
         raise NotFound(f"task {quoted(task_id)} is not among the polled tasks")
 
-    async def _settled(self, kept: Kept, wait_s: float) -> None:
+    async def _settled(self, kept: StoredLease, wait_s: float) -> None:
         """Return when the answer that is being carried out is done, or has failed, or has taken too long: or soon, to
         look again, for the doorbell may ring before what it rings for can be read."""
         async with self._leases.doorbell(kept.lease.task_id) as rung:
@@ -211,21 +220,21 @@ class Resolving:
                     if await self._leases.get(kept.lease.task_id) == kept:
                         await rung.wait()
 
-    def _keep_unclaimed(self, kept: Kept, removal: asyncio.Future[bytes], event: asyncio.Future[bytes]) -> None:
+    def _keep_unclaimed(self, kept: StoredLease, removal: asyncio.Future[bytes], event: asyncio.Future[bytes]) -> None:
         """After a failure half-way: the worker will answer again."""
         event.cancel()
         if removal.done() and not removal.cancelled() and removal.exception() is None:
-            self._unclaim(Kept(kept.lease, ack_seq(removal.result())), was_held=True)
+            self._unclaim(StoredLease(kept.lease, ack_seq(removal.result())), was_held=True)
         else:
             removal.cancel()
             self._held.keep(kept)
 
-    def _unclaim(self, kept: Kept, was_held: bool) -> None:
+    def _unclaim(self, kept: StoredLease, was_held: bool) -> None:
         """Nothing is waited for: it may be that there is no broker. Then the claim grows old."""
         lease = unclaimed(kept.lease)
         self._leases.restore(kept, lease)
         if was_held:
-            self._held.keep(Kept(lease, kept.revision))
+            self._held.keep(StoredLease(lease, kept.revision))
 
 
 async def _ended(*sent: asyncio.Future[bytes]) -> None:
@@ -240,14 +249,16 @@ async def _ended(*sent: asyncio.Future[bytes]) -> None:
             one.cancel()
 
 
-def _event(lease: Lease, action: Complete | Continue | Fail) -> StepCompleted | StepContinue | StepFailed:
+def _event(
+    lease: Lease, action: CompleteAction | ContinueAction | FailAction
+) -> StepCompleted | StepContinue | StepFailed:
     worker_id = lease.worker_id or None
     match action:
-        case Complete(output):
+        case CompleteAction(output):
             return reports.completed(lease, worker_id, output)
-        case Continue(value):
+        case ContinueAction(value):
             return reports.continued(lease, worker_id, value)
-        case Fail(failure):
+        case FailAction(failure):
             return reports.failed(lease, worker_id, failure)
         case _:
             assert_never(action)

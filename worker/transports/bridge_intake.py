@@ -13,9 +13,9 @@ from penstock.config.logging import get_logger
 from penstock.config.process.background import all_of, background, end, start
 from penstock.engine.errors import PenstockError
 from penstock.worker.functions import TaskFunction
-from penstock.worker.transport import Bounds, Handle, Held
+from penstock.worker.transport import Handle, HeldTask, IntakeLimits
+from penstock.worker.transports.answer_exchange import AnswerExchange
 from penstock.worker.transports.bridge_client import BridgeClient, PolledTask, PollTasks, Resolution
-from penstock.worker.transports.exchanging import Exchanging
 
 POLL_MS = POLL_MS_MAX // 2
 AGAIN_S, AGAIN_S_MAX = 0.1, 2.0  # after an error
@@ -28,28 +28,28 @@ Resolve = Callable[[str, Resolution], Awaitable[None]]
 log = get_logger()
 
 
-class Polled(Held, Protocol):
+class PolledHeldTask(HeldTask, Protocol):
     async def keep_alive(self) -> None:
         """Say that the answer will come."""
 
 
-class Polling:
-    """Owned by a running worker (`open_polling`)."""
+class BridgeIntake:
+    """Owned by a running worker (`open_bridge_intake`)."""
 
     def __init__(
         self,
         client: BridgeClient,
         functions: Sequence[TaskFunction],
-        held: Callable[[PolledTask, Resolve], Polled],
+        held: Callable[[PolledTask, Resolve], PolledHeldTask],
         handle: Handle,
-        bounds: Bounds,
+        bounds: IntakeLimits,
         worker_id: str,
     ) -> None:
         self._client, self._held, self._handle, self._bounds, self._worker_id = client, held, handle, bounds, worker_id
         self._functions = {function.name: function for function in functions}
-        self._running: dict[Polled, asyncio.Task[None]] = {}
+        self._running: dict[PolledHeldTask, asyncio.Task[None]] = {}
         self._bytes = 0
-        self._exchanging = Exchanging(client)
+        self._exchanging = AnswerExchange(client)
         self._freed = self._exchanging.room
         self._polling: asyncio.Task[Any] | None = None
         self._stopping = False
@@ -100,11 +100,11 @@ class Polling:
         front end dies."""
         at_once = asyncio.Semaphore(KEEP_ALIVE_AT_ONCE)
 
-        async def tell(polled: Polled) -> None:
+        async def tell(polled: PolledHeldTask) -> None:
             async with at_once:
                 await polled.keep_alive()
 
-        known: frozenset[Polled] = frozenset()
+        known: frozenset[PolledHeldTask] = frozenset()
         while True:
             await asyncio.sleep(KEEP_ALIVE_S)
             await all_of(map(tell, known.intersection(self._running)))
@@ -152,7 +152,7 @@ class Polling:
         self._bytes += size
         self._running[polled] = start(self._run(function, polled, size), name="task")
 
-    async def _run(self, function: TaskFunction, polled: Polled, size: int) -> None:
+    async def _run(self, function: TaskFunction, polled: PolledHeldTask, size: int) -> None:
         try:
             await self._handle(function, polled)
         finally:
@@ -162,16 +162,16 @@ class Polling:
 
 
 @asynccontextmanager
-async def open_polling(
+async def open_bridge_intake(
     client: BridgeClient,
     functions: Sequence[TaskFunction],
-    held: Callable[[PolledTask, Resolve], Polled],
+    held: Callable[[PolledTask, Resolve], PolledHeldTask],
     handle: Handle,
-    bounds: Bounds,
+    bounds: IntakeLimits,
     worker_id: str,
-) -> AsyncIterator[Polling]:
-    """Tasks are taken for the time of the block; its end is as `Polling.stop` says."""
-    polling = Polling(client, functions, held, handle, bounds, worker_id)
+) -> AsyncIterator[BridgeIntake]:
+    """Tasks are taken for the time of the block; its end is as `BridgeIntake.stop` says."""
+    polling = BridgeIntake(client, functions, held, handle, bounds, worker_id)
     async with (
         background(polling.keep_alive(), name="worker_keep_alive"),
         background(polling.poll(), name="worker_poll"),

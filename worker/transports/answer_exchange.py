@@ -30,7 +30,7 @@ class _Leaving(NamedTuple):
     done: asyncio.Future[None]
 
 
-class Exchanging:
+class AnswerExchange:
     """Owned by the worker's polling, whose loop says when it is about to poll (`open`)."""
 
     def __init__(self, client: BridgeClient) -> None:

@@ -16,7 +16,7 @@ from penstock.worker import Worker
 from penstock.worker.transports.bridge_client import BridgeClient, Exchange, Exchanged
 from tests.support.frontends import FrontEnd, front_ends
 from tests.support.waiting import until_true
-from tests.worker.desk import acknowledged, answer, dispatch, output_of
+from tests.worker.task_queue import acknowledged, answer, dispatch, output_of
 
 TOKEN = "exchanging"
 TASKS = 6

@@ -8,7 +8,7 @@ from penstock.broker.nats.pull import Delivery
 from penstock.config.limits import TASKS_BYTES_MAX
 
 
-class InHand:
+class ByteBudget:
     """Owned by the bridge. A delivery is in hand from when it comes until it has been handed out, or given back.
 
     `on_room` is called when there is room again. What a client then takes its time to read is no longer counted: else a

@@ -12,9 +12,9 @@ from penstock.broker.store import Store
 from penstock.engine.errors import Unavailable
 from penstock.engine.run.commands import DispatchTask
 from penstock.worker.functions import TaskFunction
-from penstock.worker.transport import Bounds
-from penstock.worker.transports.intake import open_intake
-from tests.worker.desk import PATIENCE_S, dispatch, new_run_id
+from penstock.worker.transport import IntakeLimits
+from penstock.worker.transports.direct_intake import open_direct_intake
+from tests.worker.task_queue import PATIENCE_S, dispatch, new_run_id
 
 
 async def test_an_intake_asks_again_after_a_recall_that_failed(
@@ -30,7 +30,7 @@ async def test_an_intake_asks_again_after_a_recall_that_failed(
         raise Unavailable("the connection broke")
 
     function = TaskFunction(task, lambda: None, 0, False)
-    async with open_intake(store, [function], handle, Bounds(1, None, 0.2), "w-1") as intake:
+    async with open_direct_intake(store, [function], handle, IntakeLimits(1, None, 0.2), "w-1") as intake:
         monkeypatch.setattr(Pull, "recall", gone)
         with pytest.raises(Unavailable):
             await intake._recall(intake._sources[0])
@@ -58,7 +58,7 @@ async def test_a_worker_that_is_behind_with_its_own_tasks_begins_few_of_everyone
             await store.tasks.send(
                 new_run_id(), "flow", DispatchTask("s", f"{task}.{letter}", 1, 0, Raw(b"1"), {}, None, worker)
             )
-    async with open_intake(store, functions, handle, Bounds(10, None, 0.2), "w-1"):
+    async with open_direct_intake(store, functions, handle, IntakeLimits(10, None, 0.2), "w-1"):
         async with asyncio.timeout(PATIENCE_S):
             await done.wait()
     last = {kind: len(order) - order[::-1].index(kind) for kind in ("own.a", "own.b", "everyones")}

@@ -24,7 +24,7 @@ from penstock.config.logging import get_logger
 from penstock.config.process.background import all_of, background, begin
 from penstock.engine.errors import Unavailable
 from penstock.worker.functions import TaskFunction
-from penstock.worker.transport import Bounds
+from penstock.worker.transport import IntakeLimits
 
 BALANCE_S = 1.0
 
@@ -51,8 +51,8 @@ class _Source:
         return 0 if self.pull is None else self.pull.left
 
 
-class Intake:
-    """Owned by a running worker (`open_intake`)."""
+class DirectIntake:
+    """Owned by a running worker (`open_direct_intake`)."""
 
     def __init__(self, store: Store, max_tasks: int, handle: Handle) -> None:
         self._store, self._max, self._handle = store, max_tasks, handle
@@ -230,11 +230,11 @@ class Intake:
 
 
 @asynccontextmanager
-async def open_intake(
-    store: Store, functions: Sequence[TaskFunction], handle: Handle, bounds: Bounds, worker_id: str
-) -> AsyncIterator[Intake]:
-    """Tasks are taken for the time of the block; its end is as `Intake.stop` says."""
-    intake, group = Intake(store, bounds.max_tasks, handle), bounds.group
+async def open_direct_intake(
+    store: Store, functions: Sequence[TaskFunction], handle: Handle, bounds: IntakeLimits, worker_id: str
+) -> AsyncIterator[DirectIntake]:
+    """Tasks are taken for the time of the block; its end is as `DirectIntake.stop` says."""
+    intake, group = DirectIntake(store, bounds.max_tasks, handle), bounds.group
     async with AsyncExitStack() as stack:
         await intake._open(stack, functions, group)
         await intake._open_sticky(stack, functions, worker_id)

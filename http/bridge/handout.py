@@ -20,7 +20,7 @@ from penstock.config.process.background import all_of
 from penstock.config.process.crash_points import reached
 from penstock.engine.errors import PenstockError, Unavailable
 from penstock.http.bridge.leases import HeldLeases
-from penstock.http.bridge.queue import Taken
+from penstock.http.bridge.queue import TakenDelivery
 from penstock.http.bridge.starts import Starts
 
 
@@ -45,18 +45,18 @@ class PolledTask(Struct, frozen=True):
 class _Ready(NamedTuple):
     """A task that a worker can carry out, and the step's last checkpoint."""
 
-    taken: Taken
+    taken: TakenDelivery
     task: TaskPayload
     checkpoint: bytes | None
 
 
-class Handing:
+class TaskHandout:
     """Owned by the bridge."""
 
     def __init__(self, store: Store, held: HeldLeases, starts: Starts) -> None:
         self._store, self._held, self._starts = store, held, starts
 
-    async def hand_out(self, taken: Sequence[Taken], worker_id: str | None) -> list[PolledTask]:
+    async def hand_out(self, taken: Sequence[TakenDelivery], worker_id: str | None) -> list[PolledTask]:
         """The tasks, leased and told to their histories; without those that nobody can carry out. What cannot be leased
         is given back. Raises Unavailable when that is so for all."""
         firsts = [_first(one) for one in taken]
@@ -91,7 +91,7 @@ class Handing:
                 with suppress(Unavailable):  # then its ack wait brings it back
                     await self._store.pauses.give_back(kept.lease, self._store.leases.delivery(kept.lease))
 
-    async def _try(self, taken: Taken, worker_id: str | None) -> _Ready | PenstockError | None:
+    async def _try(self, taken: TakenDelivery, worker_id: str | None) -> _Ready | PenstockError | None:
         try:
             return await self._look_up(taken, worker_id)
         except BaseException as error:
@@ -100,7 +100,7 @@ class Handing:
                 return error
             raise
 
-    async def _look_up(self, taken: Taken, worker_id: str | None) -> _Ready | None:
+    async def _look_up(self, taken: TakenDelivery, worker_id: str | None) -> _Ready | None:
         delivery = taken.delivery
         try:
             task = task_in(delivery)
@@ -111,7 +111,7 @@ class Handing:
             return None
         return _Ready(taken, task, await self._checkpoint(task))
 
-    async def _return(self, taken: Taken) -> None:
+    async def _return(self, taken: TakenDelivery) -> None:
         with suppress(PenstockError):  # then its ack wait brings it back
             await return_unworked(self._store, taken.delivery)
 
@@ -126,7 +126,7 @@ class Handing:
         return entry.value if entry is not None and _is_json(entry.value) else None
 
 
-def _first(taken: Taken) -> _Ready | None:
+def _first(taken: TakenDelivery) -> _Ready | None:
     """A task that is carried out for the first time of all: nobody can have stored anything about it. None for any
     other."""
     if taken.delivery.deliveries > 1:

@@ -15,13 +15,13 @@ from penstock.engine.definition.identifiers import shown
 from penstock.engine.errors import PenstockError
 from penstock.engine.run.events import Failure
 from penstock.worker.functions import TaskFunction
-from penstock.worker.outcomes import Completed, Continue, Continued, Outcome, Pause, Paused
+from penstock.worker.outcomes import Continue, Outcome, Pause, TaskCompleted, TaskContinued, TaskPaused
 from penstock.worker.tasks.blocking import BlockingContext
 from penstock.worker.tasks.context import Context
 from penstock.worker.tasks.failures import NonRetriable, RetryAfter, failure
 from penstock.worker.tasks.payloads import NoJson, as_json
 from penstock.worker.tasks.threads import Threads
-from penstock.worker.transport import Held
+from penstock.worker.transport import HeldTask
 
 REFUSED_DELAY_S = 1.0
 REASON_CHARS_MAX = 500  # of a log line
@@ -29,13 +29,13 @@ REASON_CHARS_MAX = 500  # of a log line
 log = get_logger()
 
 
-class Execution:
+class TaskExecutor:
     """Owned by a running worker; it keeps nothing between two tasks."""
 
     def __init__(self, threads: Threads) -> None:
         self._threads = threads
 
-    async def handle(self, function: TaskFunction, held: Held) -> None:
+    async def handle(self, function: TaskFunction, held: HeldTask) -> None:
         """Answer the task; when that cannot be done, or this is cancelled, give it back."""
         try:
             task = await held.begin()
@@ -48,7 +48,7 @@ class Execution:
             await held.give_back()
             raise
 
-    async def _call(self, function: TaskFunction, task: TaskPayload, held: Held) -> Outcome:
+    async def _call(self, function: TaskFunction, task: TaskPayload, held: HeldTask) -> Outcome:
         """What became of it. Cancellation passes through; one that the function made itself is a failure."""
         try:
             return _outcome(function, await self._output(function, task, held))
@@ -61,7 +61,7 @@ class Execution:
         except (Exception, SystemExit) as error:  # the boundary of the user's code: whatever it raises is an answer
             return _failed(function, task, error)
 
-    async def _output(self, function: TaskFunction, task: TaskPayload, held: Held) -> Any:
+    async def _output(self, function: TaskFunction, task: TaskPayload, held: HeldTask) -> Any:
         if not function.takes:
             return await function.call() if function.is_async else await self._threads.run(function.call)
         value = _input(task)
@@ -76,13 +76,13 @@ class Execution:
 
 def _outcome(function: TaskFunction, output: Any) -> Outcome:
     if isinstance(output, Continue):
-        return Continued(_json(f'what "{function.name}" continues with', output.value))
-    return Completed(_json(f'the output of "{function.name}"', output))
+        return TaskContinued(_json(f'what "{function.name}" continues with', output.value))
+    return TaskCompleted(_json(f'the output of "{function.name}"', output))
 
 
 def _paused(function: TaskFunction, task: TaskPayload, pause: Pause) -> Outcome:
     try:
-        return Paused(pause.delay_s, _json(f'the checkpoint of "{function.name}"', pause.checkpoint), pause.name)
+        return TaskPaused(pause.delay_s, _json(f'the checkpoint of "{function.name}"', pause.checkpoint), pause.name)
     except NonRetriable as error:
         return _failed(function, task, error)
 
