@@ -42,19 +42,24 @@ from penstock.http.openapi import document, page
 from penstock.http.openapi.reference import Document, Reference
 from penstock.http.openapi.style import STYLE
 from penstock.http.openapi.table import WITHOUT_QUERY
-from penstock.http.resources.approvals import Approval, Approvals, OperatorApproval
-from penstock.http.resources.bulk import BulkCancel, BulkRetry, BulkRuns
-from penstock.http.resources.dead_letters import DeadLetter, DeadLetters, Replay
-from penstock.http.resources.events import Events
-from penstock.http.resources.outputs import StepOutput
-from penstock.http.resources.retry import RunRetry
-from penstock.http.resources.runs import Cancellation, Run, Runs, Signal
-from penstock.http.resources.scheduled import Scheduled
-from penstock.http.resources.tasks import Tasks
-from penstock.http.resources.triggers import Fire, Trial, Trigger, Triggers
-from penstock.http.resources.webhooks import Webhook
-from penstock.http.resources.workers import Workers
-from penstock.http.resources.workflows import Workflow, Workflows
+from penstock.http.resources.approvals import ApprovalResource, ApprovalsResource, OperatorApprovalResource
+from penstock.http.resources.bulk import BulkCancelResource, BulkRetryResource, BulkRunsResource
+from penstock.http.resources.dead_letters import DeadLetterReplayResource, DeadLetterResource, DeadLettersResource
+from penstock.http.resources.events import EventsResource
+from penstock.http.resources.outputs import StepOutputResource
+from penstock.http.resources.retry import RunRetryResource
+from penstock.http.resources.runs import CancellationResource, RunResource, RunsResource, SignalResource
+from penstock.http.resources.scheduled import ScheduledRunResource
+from penstock.http.resources.tasks import TasksResource
+from penstock.http.resources.triggers import (
+    TriggerFireResource,
+    TriggerResource,
+    TriggersResource,
+    TriggerTrialResource,
+)
+from penstock.http.resources.webhooks import WebhookResource
+from penstock.http.resources.workers import WorkersResource
+from penstock.http.resources.workflows import WorkflowResource, WorkflowsResource
 from penstock.http.system.health import Health, Ready, TelemetryHealth
 from penstock.http.system.metrics import Metrics
 from penstock.http.system.storage import Changes, StorageHealth
@@ -83,32 +88,32 @@ def create_app(settings: Settings) -> Application:
     notice = Reading()
     app.add_middleware(Changes(notice))
     errors.register(app)
-    app.add_route("/workflows", Workflows(backend))
-    app.add_route("/workflows/{name}", Workflow(backend))
-    app.add_route("/runs", Runs(backend))
-    app.add_route("/runs/bulk", BulkRuns(backend))
-    app.add_route("/runs/cancel", BulkCancel(backend))
-    app.add_route("/runs/retry", BulkRetry(backend))
-    app.add_route("/runs/{run_id}", Run(backend))
-    app.add_route("/runs/{run_id}/cancel", Cancellation(backend))
-    app.add_route("/runs/{run_id}/retry", RunRetry(backend))
-    app.add_route("/runs/{run_id}/events", Events(backend))
-    app.add_route("/runs/{run_id}/scheduled", Scheduled(backend))
-    app.add_route("/runs/{run_id}/signal/{name}", Signal(backend))
-    app.add_route("/runs/{run_id}/approval/{step_id}", Approval(backend))
-    app.add_route("/runs/{run_id}/steps/{step_id}/output", StepOutput(backend))
-    app.add_route("/approvals", Approvals(backend))
-    app.add_route("/approvals/{run_id}/{step_id}", OperatorApproval(backend))
-    app.add_route("/triggers", Triggers(backend))
-    app.add_route("/triggers/{name}", Trigger(backend))
-    app.add_route("/triggers/{name}/fire", Fire(backend))
-    app.add_route("/triggers/{name}/test", Trial(backend))
-    app.add_route("/v1/webhooks/{name}", Webhook(backend, settings.http.webhook_secret))
-    app.add_route("/dead-letters", DeadLetters(backend))
-    app.add_route("/dead-letters/{seq}", DeadLetter(backend))
-    app.add_route("/dead-letters/{seq}/replay", Replay(backend))
-    app.add_route("/tasks", Tasks(backend))
-    app.add_route("/workers", Workers(backend))
+    app.add_route("/workflows", WorkflowsResource(backend))
+    app.add_route("/workflows/{name}", WorkflowResource(backend))
+    app.add_route("/runs", RunsResource(backend))
+    app.add_route("/runs/bulk", BulkRunsResource(backend))
+    app.add_route("/runs/cancel", BulkCancelResource(backend))
+    app.add_route("/runs/retry", BulkRetryResource(backend))
+    app.add_route("/runs/{run_id}", RunResource(backend))
+    app.add_route("/runs/{run_id}/cancel", CancellationResource(backend))
+    app.add_route("/runs/{run_id}/retry", RunRetryResource(backend))
+    app.add_route("/runs/{run_id}/events", EventsResource(backend))
+    app.add_route("/runs/{run_id}/scheduled", ScheduledRunResource(backend))
+    app.add_route("/runs/{run_id}/signal/{name}", SignalResource(backend))
+    app.add_route("/runs/{run_id}/approval/{step_id}", ApprovalResource(backend))
+    app.add_route("/runs/{run_id}/steps/{step_id}/output", StepOutputResource(backend))
+    app.add_route("/approvals", ApprovalsResource(backend))
+    app.add_route("/approvals/{run_id}/{step_id}", OperatorApprovalResource(backend))
+    app.add_route("/triggers", TriggersResource(backend))
+    app.add_route("/triggers/{name}", TriggerResource(backend))
+    app.add_route("/triggers/{name}/fire", TriggerFireResource(backend))
+    app.add_route("/triggers/{name}/test", TriggerTrialResource(backend))
+    app.add_route("/v1/webhooks/{name}", WebhookResource(backend, settings.http.webhook_secret))
+    app.add_route("/dead-letters", DeadLettersResource(backend))
+    app.add_route("/dead-letters/{seq}", DeadLetterResource(backend))
+    app.add_route("/dead-letters/{seq}/replay", DeadLetterReplayResource(backend))
+    app.add_route("/tasks", TasksResource(backend))
+    app.add_route("/workers", WorkersResource(backend))
     bridge = OpenBridge(backend)
     app.add_route("/v1/workers/connect", ConnectResource(backend, bridge))
     app.add_route("/v1/tasks/poll", PollResource(backend, bridge))

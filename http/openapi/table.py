@@ -36,13 +36,20 @@ from penstock.http.messages.views import RunView
 from penstock.http.openapi.definitions import Schema, array, one_of, ref, whole
 from penstock.http.openapi.reference import Document, Reference
 from penstock.http.resources import bulk, dead_letters, runs, scheduled, triggers, workflows
-from penstock.http.resources.approvals import Approval, Approvals, Choice, Decided, OperatorApproval, Opinion
-from penstock.http.resources.events import Events
-from penstock.http.resources.outputs import StepOutput
-from penstock.http.resources.retry import RetriedRun, RetryRun, RunRetry
-from penstock.http.resources.tasks import TaskQueue, Tasks
-from penstock.http.resources.webhooks import Accepted, Challenge, Webhook
-from penstock.http.resources.workers import Workers
+from penstock.http.resources.approvals import (
+    ApprovalResource,
+    ApprovalsResource,
+    Choice,
+    Decided,
+    OperatorApprovalResource,
+    Opinion,
+)
+from penstock.http.resources.events import EventsResource
+from penstock.http.resources.outputs import StepOutputResource
+from penstock.http.resources.retry import RetriedRun, RetryRun, RunRetryResource
+from penstock.http.resources.tasks import TaskQueue, TasksResource
+from penstock.http.resources.webhooks import Accepted, Challenge, WebhookResource
+from penstock.http.resources.workers import WorkersResource
 from penstock.http.system import health
 from penstock.http.system.metrics import Metrics
 
@@ -216,12 +223,16 @@ PAYLOAD_BODY = Body({}, "Ada", required=False, bytes_max=limits.PAYLOAD_BYTES_MA
 
 OPERATIONS: tuple[Operation, ...] = (
     Operation(
-        "listWorkflows", "/workflows", workflows.Workflows.on_get, "Workflows", {200: Answer(array(ref("WorkflowDef")))}
+        "listWorkflows",
+        "/workflows",
+        workflows.WorkflowsResource.on_get,
+        "Workflows",
+        {200: Answer(array(ref("WorkflowDef")))},
     ),
     Operation(
         "registerWorkflow",
         "/workflows",
-        workflows.Workflows.on_post,
+        workflows.WorkflowsResource.on_post,
         "Workflows",
         {201: Answer(workflows.Registered)},
         body=Body(ref("WorkflowDef"), GREET),
@@ -230,7 +241,7 @@ OPERATIONS: tuple[Operation, ...] = (
     Operation(
         "getWorkflow",
         "/workflows/{name}",
-        workflows.Workflow.on_get,
+        workflows.WorkflowResource.on_get,
         "Workflows",
         {200: Answer(ref("WorkflowDef"))},
         refusals=(404,),
@@ -238,7 +249,7 @@ OPERATIONS: tuple[Operation, ...] = (
     Operation(
         "listRuns",
         "/runs",
-        runs.Runs.on_get,
+        runs.RunsResource.on_get,
         "Runs",
         {200: Answer(list[RunView], paged=True, headers=LAG)},
         parameters=(*SELECTION, MIN_SEQ),
@@ -246,7 +257,7 @@ OPERATIONS: tuple[Operation, ...] = (
     Operation(
         "startRun",
         "/runs",
-        runs.Runs.on_post,
+        runs.RunsResource.on_post,
         "Runs",
         {201: Answer(runs.Started, headers=STARTS)},
         parameters=(KEY,),
@@ -263,7 +274,7 @@ OPERATIONS: tuple[Operation, ...] = (
     Operation(
         "startRuns",
         "/runs/bulk",
-        bulk.BulkRuns.on_post,
+        bulk.BulkRunsResource.on_post,
         "Bulk",
         {201: Answer(bulk.Started, headers=STARTS)},
         refusals=(409,),
@@ -274,7 +285,7 @@ OPERATIONS: tuple[Operation, ...] = (
     Operation(
         "cancelRuns",
         "/runs/cancel",
-        bulk.BulkCancel.on_post,
+        bulk.BulkCancelResource.on_post,
         "Bulk",
         {200: Answer(bulk.Cancelled, headers=LAG)},
         parameters=(MIN_SEQ,),
@@ -283,7 +294,7 @@ OPERATIONS: tuple[Operation, ...] = (
     Operation(
         "retryRuns",
         "/runs/retry",
-        bulk.BulkRetry.on_post,
+        bulk.BulkRetryResource.on_post,
         "Bulk",
         {200: Answer(bulk.Retried, headers=LAG)},
         refusals=(409,),
@@ -293,12 +304,18 @@ OPERATIONS: tuple[Operation, ...] = (
         ),
     ),
     Operation(
-        "getRun", "/runs/{run_id}", runs.Run.on_get, "Runs", {200: Answer(RunView)}, refusals=(404,), parameters=(WAIT,)
+        "getRun",
+        "/runs/{run_id}",
+        runs.RunResource.on_get,
+        "Runs",
+        {200: Answer(RunView)},
+        refusals=(404,),
+        parameters=(WAIT,),
     ),
     Operation(
         "getStepOutput",
         "/runs/{run_id}/steps/{step_id}/output",
-        StepOutput.on_get,
+        StepOutputResource.on_get,
         "Runs",
         {200: Answer({})},
         refusals=(404,),
@@ -306,7 +323,7 @@ OPERATIONS: tuple[Operation, ...] = (
     Operation(
         "cancelRun",
         "/runs/{run_id}/cancel",
-        runs.Cancellation.on_post,
+        runs.CancellationResource.on_post,
         "Runs",
         {200: Answer(runs.Cancelled)},
         refusals=(404, 409, 500),
@@ -315,7 +332,7 @@ OPERATIONS: tuple[Operation, ...] = (
     Operation(
         "retryRun",
         "/runs/{run_id}/retry",
-        RunRetry.on_post,
+        RunRetryResource.on_post,
         "Runs",
         {200: Answer(RetriedRun)},
         refusals=(404, 409),
@@ -324,7 +341,7 @@ OPERATIONS: tuple[Operation, ...] = (
     Operation(
         "getEvents",
         "/runs/{run_id}/events",
-        Events.on_get,
+        EventsResource.on_get,
         "Runs",
         {200: Answer(list[views.EventView], media=(JSON, STREAM), paged=True)},
         refusals=(404,),
@@ -333,7 +350,7 @@ OPERATIONS: tuple[Operation, ...] = (
     Operation(
         "getScheduled",
         "/runs/{run_id}/scheduled",
-        scheduled.Scheduled.on_get,
+        scheduled.ScheduledRunResource.on_get,
         "Runs",
         {200: Answer(scheduled.ScheduledRun)},
         refusals=(404,),
@@ -341,14 +358,14 @@ OPERATIONS: tuple[Operation, ...] = (
     Operation(
         "unschedule",
         "/runs/{run_id}/scheduled",
-        scheduled.Scheduled.on_delete,
+        scheduled.ScheduledRunResource.on_delete,
         "Runs",
         {200: Answer(scheduled.Unscheduled)},
     ),
     Operation(
         "sendSignal",
         "/runs/{run_id}/signal/{name}",
-        runs.Signal.on_post,
+        runs.SignalResource.on_post,
         "Runs",
         {200: Answer(runs.Sent)},
         refusals=(404, 500),
@@ -357,7 +374,7 @@ OPERATIONS: tuple[Operation, ...] = (
     Operation(
         "decide",
         "/runs/{run_id}/approval/{step_id}",
-        Approval.on_post,
+        ApprovalResource.on_post,
         "Runs",
         {200: Answer(Decided)},
         access=Access.APPROVAL,
@@ -370,7 +387,7 @@ OPERATIONS: tuple[Operation, ...] = (
     Operation(
         "listApprovals",
         "/approvals",
-        Approvals.on_get,
+        ApprovalsResource.on_get,
         "Runs",
         {200: Answer(list[Waiting], paged=True)},
         parameters=APPROVALS,
@@ -378,7 +395,7 @@ OPERATIONS: tuple[Operation, ...] = (
     Operation(
         "decideAsOperator",
         "/approvals/{run_id}/{step_id}",
-        OperatorApproval.on_post,
+        OperatorApprovalResource.on_post,
         "Runs",
         {200: Answer(Decided)},
         refusals=(404, 409),
@@ -387,12 +404,16 @@ OPERATIONS: tuple[Operation, ...] = (
         ),
     ),
     Operation(
-        "listTriggers", "/triggers", triggers.Triggers.on_get, "Triggers", {200: Answer(list[triggers.TriggerView])}
+        "listTriggers",
+        "/triggers",
+        triggers.TriggersResource.on_get,
+        "Triggers",
+        {200: Answer(list[triggers.TriggerView])},
     ),
     Operation(
         "createTrigger",
         "/triggers",
-        triggers.Triggers.on_post,
+        triggers.TriggersResource.on_post,
         "Triggers",
         {201: Answer(triggers.TriggerView)},
         refusals=(409,),
@@ -402,7 +423,7 @@ OPERATIONS: tuple[Operation, ...] = (
     Operation(
         "getTrigger",
         "/triggers/{name}",
-        triggers.Trigger.on_get,
+        triggers.TriggerResource.on_get,
         "Triggers",
         {200: Answer(triggers.TriggerView)},
         refusals=(404,),
@@ -410,7 +431,7 @@ OPERATIONS: tuple[Operation, ...] = (
     Operation(
         "putTrigger",
         "/triggers/{name}",
-        triggers.Trigger.on_put,
+        triggers.TriggerResource.on_put,
         "Triggers",
         {200: Answer(triggers.TriggerView)},
         refusals=(409,),
@@ -419,7 +440,7 @@ OPERATIONS: tuple[Operation, ...] = (
     Operation(
         "deleteTrigger",
         "/triggers/{name}",
-        triggers.Trigger.on_delete,
+        triggers.TriggerResource.on_delete,
         "Triggers",
         {200: Answer(triggers.Deleted)},
         refusals=(404,),
@@ -427,7 +448,7 @@ OPERATIONS: tuple[Operation, ...] = (
     Operation(
         "fireTrigger",
         "/triggers/{name}/fire",
-        triggers.Fire.on_post,
+        triggers.TriggerFireResource.on_post,
         "Triggers",
         {201: Answer(triggers.FiredRun)},
         refusals=(404,),
@@ -436,7 +457,7 @@ OPERATIONS: tuple[Operation, ...] = (
     Operation(
         "testTrigger",
         "/triggers/{name}/test",
-        triggers.Trial.on_post,
+        triggers.TriggerTrialResource.on_post,
         "Triggers",
         {200: Answer(TrialResult)},
         refusals=(404,),
@@ -445,7 +466,7 @@ OPERATIONS: tuple[Operation, ...] = (
     Operation(
         "receiveWebhook",
         "/v1/webhooks/{name}",
-        Webhook.on_post,
+        WebhookResource.on_post,
         "Triggers",
         {202: Answer(Accepted), 200: Answer(Challenge)},
         access=Access.SIGNATURE,
@@ -455,7 +476,7 @@ OPERATIONS: tuple[Operation, ...] = (
     Operation(
         "listDeadLetters",
         "/dead-letters",
-        dead_letters.DeadLetters.on_get,
+        dead_letters.DeadLettersResource.on_get,
         "Dead letters",
         {200: Answer(list[dead_letters.Letter], paged=True)},
         parameters=LETTERS,
@@ -463,7 +484,7 @@ OPERATIONS: tuple[Operation, ...] = (
     Operation(
         "getDeadLetter",
         "/dead-letters/{seq}",
-        dead_letters.DeadLetter.on_get,
+        dead_letters.DeadLetterResource.on_get,
         "Dead letters",
         {200: Answer(dead_letters.Letter)},
         refusals=(404,),
@@ -471,7 +492,7 @@ OPERATIONS: tuple[Operation, ...] = (
     Operation(
         "discardDeadLetter",
         "/dead-letters/{seq}",
-        dead_letters.DeadLetter.on_delete,
+        dead_letters.DeadLetterResource.on_delete,
         "Dead letters",
         {200: Answer(dead_letters.Discarded)},
         refusals=(404,),
@@ -479,13 +500,13 @@ OPERATIONS: tuple[Operation, ...] = (
     Operation(
         "replayDeadLetter",
         "/dead-letters/{seq}/replay",
-        dead_letters.Replay.on_post,
+        dead_letters.DeadLetterReplayResource.on_post,
         "Dead letters",
         {200: Answer(dead_letters.Replayed)},
         refusals=(404, 409),
     ),
-    Operation("listTasks", "/tasks", Tasks.on_get, "Workers", {200: Answer(list[TaskQueue])}),
-    Operation("listWorkers", "/workers", Workers.on_get, "Workers", {200: Answer(list[views.WorkerView])}),
+    Operation("listTasks", "/tasks", TasksResource.on_get, "Workers", {200: Answer(list[TaskQueue])}),
+    Operation("listWorkers", "/workers", WorkersResource.on_get, "Workers", {200: Answer(list[views.WorkerView])}),
     Operation(
         "connectWorker",
         "/v1/workers/connect",

@@ -40,7 +40,7 @@ class Decided(Struct, frozen=True):
     step: str
 
 
-class Approval:
+class ApprovalResource:
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
 
@@ -55,7 +55,7 @@ class Approval:
         responses.ok(resp, Decided("approved" if asked.granted else "rejected", run, step))
 
 
-class Approvals:
+class ApprovalsResource:
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
 
@@ -68,7 +68,7 @@ class Approvals:
             resp.set_header("Link", listing.link(req, page.next))
 
 
-class OperatorApproval:
+class OperatorApprovalResource:
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
 

@@ -88,7 +88,7 @@ class Retried(Struct, frozen=True):
     remaining: int | UnsetType = UNSET
 
 
-class BulkRuns:
+class BulkRunsResource:
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
 
@@ -105,7 +105,7 @@ class BulkRuns:
         responses.created(resp, Started(begun.run_ids, len(begun.run_ids)))
 
 
-class BulkCancel:
+class BulkCancelResource:
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
 
@@ -122,7 +122,7 @@ class BulkCancel:
         responses.ok(resp, Cancelled(done.cancelled, done.skipped, len(found.run_ids), request.dry_run, *rest))
 
 
-class BulkRetry:
+class BulkRetryResource:
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
 

@@ -45,7 +45,7 @@ class Discarded(Struct, frozen=True):
     status: str = "discarded"
 
 
-class DeadLetters:
+class DeadLettersResource:
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
 
@@ -58,7 +58,7 @@ class DeadLetters:
             resp.set_header("Link", listing.link(req, str(page.next)))
 
 
-class DeadLetter:
+class DeadLetterResource:
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
 
@@ -74,7 +74,7 @@ class DeadLetter:
         responses.ok(resp, Discarded(found))
 
 
-class Replay:
+class DeadLetterReplayResource:
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
 

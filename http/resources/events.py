@@ -43,7 +43,7 @@ class Page(NamedTuple):
     next: int | None
 
 
-class Events:
+class EventsResource:
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
 

@@ -10,7 +10,7 @@ from penstock.http.backend import Backend
 from penstock.http.messages import params, responses
 
 
-class StepOutput:
+class StepOutputResource:
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
 

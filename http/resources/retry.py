@@ -31,7 +31,7 @@ class RetriedRun(Struct, frozen=True, omit_defaults=True):
     new_run_id: str | None = None
 
 
-class RunRetry:
+class RunRetryResource:
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
 

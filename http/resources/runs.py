@@ -55,7 +55,7 @@ class Sent(Struct, frozen=True):
     status: str = "sent"
 
 
-class Runs:
+class RunsResource:
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
 
@@ -95,7 +95,7 @@ class Runs:
         return _check(request, known, max_age_s, await self._backend.store.history.now())
 
 
-class Run:
+class RunResource:
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
 
@@ -110,7 +110,7 @@ class Run:
         responses.ok(resp, view(run, await shown(store, [run])))
 
 
-class Cancellation:
+class CancellationResource:
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
 
@@ -124,7 +124,7 @@ class Cancellation:
         responses.ok(resp, Cancelled(found))
 
 
-class Signal:
+class SignalResource:
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
 

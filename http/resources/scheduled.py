@@ -26,7 +26,7 @@ class Unscheduled(Struct, frozen=True):
     status: str = RunStatus.CANCELLED
 
 
-class Scheduled:
+class ScheduledRunResource:
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
 

@@ -27,7 +27,7 @@ class TaskQueue(Struct, frozen=True, omit_defaults=True):
     oldest_at: str | None = None
 
 
-class Tasks:
+class TasksResource:
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
 

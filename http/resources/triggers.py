@@ -45,7 +45,7 @@ class FiredRun(Struct, frozen=True):
     run_id: str
 
 
-class Triggers:
+class TriggersResource:
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
 
@@ -59,7 +59,7 @@ class Triggers:
         responses.created(resp, _view(await triggers.put(self._backend.store, document)))
 
 
-class Trigger:
+class TriggerResource:
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
 
@@ -78,7 +78,7 @@ class Trigger:
         responses.ok(resp, Deleted(name))
 
 
-class Fire:
+class TriggerFireResource:
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
 
@@ -88,7 +88,7 @@ class Fire:
         responses.created(resp, FiredRun(await triggers.fire(self._backend.store, params.trigger_name(name), payload)))
 
 
-class Trial:
+class TriggerTrialResource:
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
 

@@ -34,7 +34,7 @@ class Challenge(Struct, frozen=True):
     challenge: str
 
 
-class Webhook:
+class WebhookResource:
     def __init__(self, backend: Backend, default_secret: str | None) -> None:
         self._backend, self._default_secret = backend, default_secret
 

@@ -21,7 +21,7 @@ class _Served(Struct, frozen=True):
     worker_group: str | None = None
 
 
-class Workers:
+class WorkersResource:
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
 

@@ -16,7 +16,7 @@ class Registered(Struct, frozen=True):
     status: str = "registered"
 
 
-class Workflows:
+class WorkflowsResource:
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
 
@@ -32,7 +32,7 @@ class Workflows:
         responses.created(resp, Registered(definition.name))
 
 
-class Workflow:
+class WorkflowResource:
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
 
