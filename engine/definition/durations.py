@@ -31,8 +31,11 @@ UNITS_NS = {
 _NUMBER = r"([0-9]+(?:\.[0-9]+)?|\.[0-9]+)"
 _UNIT = "(" + "|".join(sorted(UNITS_NS, key=len, reverse=True)) + ")"
 _PART = re.compile(_NUMBER + _UNIT)
-_WHOLE = re.compile(f"(?:{_NUMBER}{_UNIT})+")
+PATTERN = f"(?:{_NUMBER}{_UNIT})+"
+_WHOLE = re.compile(PATTERN)
 _LENGTH_MAX = 100
+# Of a duration's text: the pattern, to which it is held as a whole, is not in it.
+SCHEMA = {"type": "string", "minLength": 1, "maxLength": _LENGTH_MAX, "examples": ["30s"]}
 
 
 def parse(value: str | int) -> float:

@@ -12,7 +12,9 @@ from penstock.config.limits import NAME_CHARS_MAX
 
 SHOWN_MAX = 128
 
-_NAME = re.compile(r"[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]+)*")
+NAME_PATTERN = r"[A-Za-z0-9_\-]+(\.[A-Za-z0-9_\-]+)*"
+
+_NAME = re.compile(NAME_PATTERN)
 _RUN_ID = re.compile(r"[0-9a-f]{32}")
 
 

@@ -13,7 +13,14 @@ RESERVED = frozenset(
     {"history", "schedule", "task", "sticky", "dead", "telemetry", "watch", "cron", "penstock", "_INBOX"}
 )
 
-_TOKEN = re.compile(r"[^\s.*>\x00-\x20\x7f]+")
+_WORD = r"[^\s.*>\x00-\x20\x7f]+"
+_OWN = "|".join((r"\$.*", *sorted(RESERVED)))
+_FIRST = rf"(?!({_OWN})(\.|$)){_WORD}"
+_TOKEN = re.compile(_WORD)
+
+# What `problem_with_subject` accepts, for schemas.
+LITERAL_PATTERN = rf"{_FIRST}(\.{_WORD})*"
+WILDCARD_PATTERN = rf"{_FIRST}(\.({_WORD}|\*))*(\.>)?"
 
 
 def problem_with_subject(path: str, value: object, *, wildcards: bool = False) -> str | None:

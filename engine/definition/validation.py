@@ -1,40 +1,36 @@
 """From the untyped JSON of a workflow definition to a `WorkflowDef`, or to everything that is wrong with it.
 
-Rules: PROTOCOL, Names and limits, WorkflowDef, Validation. What a field may hold stands in the tables below; a problem
-is one sentence that begins with the step and the field, or names the offender itself.
+What a field may hold stands in the tables below, of which the API's document is made, too. A problem is one sentence
+that begins with the step and the field, or names the offender itself.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
-from typing import TypeAlias
 
 import orjson
-from msgspec import Struct, structs
+from msgspec import structs
 
 from penstock.config.limits import LOOP_ITERATIONS_MAX, RETRIES_MAX, STEPS_MAX
 from penstock.engine.definition import values
 from penstock.engine.definition.definitions import StepType, WorkflowDef, from_json
+from penstock.engine.definition.forms import (
+    Document,
+    Form,
+    Rule,
+    at_least_one,
+    default_in_words,
+    exactly_one,
+    nested,
+    read_object,
+)
 from penstock.engine.definition.graph import circle_problems
 from penstock.engine.definition.identifiers import json_type, quoted
 from penstock.engine.definition.report import Report
-from penstock.engine.definition.values import Read
 from penstock.engine.errors import Invalid
 
-Document: TypeAlias = dict[str, object]
-
 _ENDLESS = "must hold max_iterations or max_duration, or the loop has no end"
-
-
-class Form(Struct, frozen=True):
-    """What an object may hold: `elsewhere` are fields that other kinds of it have, told apart from those that nobody
-    knows."""
-
-    fields: Mapping[str, Read]
-    required: tuple[str, ...] = ()
-    elsewhere: frozenset[str] = frozenset()
-    ignored: frozenset[str] = frozenset()
 
 
 def parse(document: object) -> WorkflowDef:
@@ -56,7 +52,7 @@ def _read(document: object) -> tuple[Document, Report]:
     if problem := _unkeepable(document):
         report.add(problem)
         return {}, report
-    workflow = _object(WORKFLOW, "", document, report)
+    workflow = read_object(WORKFLOW, "", document, report)
     steps = workflow.get("steps", [])
     assert isinstance(steps, list), "_steps makes one of whatever stands there"
     _check_graph(steps, report)
@@ -73,34 +69,14 @@ def _unkeepable(document: object) -> str | None:
     return None
 
 
-def _object(form: Form, prefix: str, value: object, report: Report) -> Document:
-    """The fields of `value` that are there, read; null is absent. `prefix` (`step "b": `) begins every problem."""
-    if not isinstance(value, dict):
-        report.add(f"{prefix}an object is needed, not {json_type(value)}")
-        return {}
-    report.add(*_strangers(form, prefix, value))
-    report.add(*(f"{prefix}{key} is missing" for key in form.required if value.get(key) is None))
-    present = {key: read for key, read in form.fields.items() if value.get(key) is not None}
-    return {key: read(prefix + key, value[key], report) for key, read in present.items()}
-
-
-def _strangers(form: Form, prefix: str, value: Document) -> Iterator[str]:
-    known = form.fields.keys() | form.elsewhere | form.ignored
-    for key in value:
-        if key in form.elsewhere and value[key] not in (None, {}):
-            yield f"{prefix}{key} is not for a step of this type"
-        elif key not in known:
-            yield f"{prefix}unknown field {quoted(key)}"
-
-
-def _steps(path: str, value: object, report: Report) -> list[Document]:
+def _steps(path: str, value: object, report: Report) -> list[object]:
     if not isinstance(value, list):
         report.add(f"{path} must be an array, not {json_type(value)}")
         return []
     if not 1 <= len(value) <= STEPS_MAX:
         report.add(f"{path} has {len(value)} entries, it must have 1 to {STEPS_MAX}")
         return []
-    return [_step(_label(index, step), step, report) for index, step in enumerate(value)]
+    return [ANY_STEP.read(_label(index, step), step, report) for index, step in enumerate(value)]
 
 
 def _label(index: int, step: object) -> str:
@@ -113,7 +89,7 @@ def _label(index: int, step: object) -> str:
 
 def _step(label: str, value: object, report: Report) -> Document:
     kind = value.get("type") if isinstance(value, dict) else None
-    step = _object(FORMS.get(kind if isinstance(kind, str) else StepType.NORMAL, STEP), f"{label}: ", value, report)
+    step = read_object(FORMS.get(kind if isinstance(kind, str) else StepType.NORMAL, STEP), f"{label}: ", value, report)
     if kind == StepType.AGENT_LOOP:
         step = _loop(label, step, report)
     match step:
@@ -134,14 +110,10 @@ def _loop(label: str, step: Document, report: Report) -> Document:
 
 
 def _loop_config(path: str, value: object, report: Report) -> object:
-    read = _object(LOOP, f"{path}: ", value, report)
+    read = read_object(LOOP, f"{path}: ", value, report)
     if isinstance(value, dict) and not {"max_iterations", "max_duration"} & read.keys():
         report.add(f"{path} {_ENDLESS}")
     return read
-
-
-def _approval_config(path: str, value: object, report: Report) -> object:
-    return _object(APPROVAL, f"{path}: ", value, report)
 
 
 def _depends_on(path: str, value: object, report: Report) -> list[str]:
@@ -162,18 +134,6 @@ def _depends_on(path: str, value: object, report: Report) -> list[str]:
     counts = Counter(item for item in value if isinstance(item, str))
     report.add(*(f"{path} names {quoted(step_id)} {count} times" for step_id, count in counts.items() if count > 1))
     return list(counts)
-
-
-def _retry(path: str, value: object, report: Report) -> object:
-    return _object(RETRY, f"{path}: ", value, report)
-
-
-def _skip_if(path: str, value: object, report: Report) -> object:
-    read = _object(SKIP_IF, f"{path}: ", value, report)
-    if isinstance(value, dict) and "value" not in value:
-        report.add(f"{path}: value is missing")
-    # Null is a value to compare with here, not an absent field.
-    return {"value": None} | read
 
 
 def _check_graph(steps: list[Document], report: Report) -> None:
@@ -202,59 +162,83 @@ def _dependencies(step: Document) -> list[str]:
     return read
 
 
+def _type(kind: StepType) -> Rule:
+    """Any type is read, so that an unknown one is named; the schema of a form has its own."""
+    return structs.replace(values.one_of(*StepType), schema={"const": kind})
+
+
 RETRY = Form(
+    component="RetryPolicy",
     fields={
-        "max_attempts": values.whole_number(RETRIES_MAX),
-        "strategy": values.one_of("fixed", "linear", "exponential"),
+        "max_attempts": values.whole_number(RETRIES_MAX).annotated(description="Retries after the first execution."),
+        "strategy": values.one_of("fixed", "linear", "exponential").annotated(description=default_in_words("fixed")),
         "initial_delay": values.delay,
         "max_delay": values.delay,
-        "multiplier": values.multiplier,
+        "multiplier": values.multiplier.annotated(description=default_in_words(2)),
     },
     required=("max_attempts",),
 )
 
 SKIP_IF = Form(
+    component="SkipIf",
     fields={
-        "step_id": values.text,
+        "step_id": values.text.annotated(description="One of depends_on."),
         "field": values.dot_path,
         "op": values.one_of("==", "!=", "<", "<=", ">", ">="),
-        "value": values.anything,
+        "value": values.anything.annotated(description="Any JSON; null is a value, too."),
     },
-    required=("step_id", "field", "op"),
+    required=("step_id", "field", "op", "value"),
+    nullable=frozenset({"value"}),
 )
 
 LOOP = Form(
+    component="LoopConfig",
     fields={
         "max_iterations": values.whole_number(LOOP_ITERATIONS_MAX, 1),
         "max_duration": values.timeout,
         "loop_delay": values.delay,
-    }
+    },
+    schema=at_least_one("max_iterations", "max_duration"),
 )
 
 APPROVAL = Form(
+    component="ApprovalConfig",
     fields={
-        "timeout": values.approval_timeout,
-        "subject": values.subject,
+        "timeout": values.approval_timeout.annotated(description="24h without one, 168h at most."),
+        "subject": values.subject.annotated(description="Where the request for an approval is published."),
         "description": values.text,
         "metadata": values.strings,
-    }
+    },
 )
 
+LOOP_CONFIG = structs.replace(nested(LOOP), read=_loop_config)
+
 STEP = Form(
+    component="NormalStep",
     fields={
         "id": values.name,
         "task": values.name,
-        "type": values.one_of(*StepType),
-        "depends_on": _depends_on,
+        "type": _type(StepType.NORMAL),
+        "depends_on": Rule(
+            _depends_on,
+            {
+                "type": "array",
+                "items": {"type": "string"},
+                "uniqueItems": True,
+                "maxItems": STEPS_MAX,
+                "description": "Ids of steps that come before it.",
+            },
+        ),
         "timeout": values.timeout,
-        "retry": _retry,
-        "retries": values.whole_number(RETRIES_MAX),
-        "skip_if": _skip_if,
+        "retry": nested(RETRY),
+        "retries": values.whole_number(RETRIES_MAX).annotated(description="Short for so many retries, 5 s apart."),
+        "skip_if": nested(SKIP_IF),
         "metadata": values.strings,
         "worker_group": values.name,
     },
     required=("id", "task"),
     elsewhere=frozenset({"config", "loop"}),
+    schema={"description": "A task for a worker."},
 )
 
 # No worker carries an approval out: what says how a worker should would mislead.
@@ -263,30 +247,62 @@ FOR_WORKERS = frozenset({"retry", "retries", "worker_group"})
 FORMS: Mapping[str, Form] = {
     StepType.NORMAL: STEP,
     StepType.AGENT_LOOP: structs.replace(
-        STEP, fields={**STEP.fields, "config": _loop_config, "loop": _loop_config}, elsewhere=frozenset()
+        STEP,
+        component="AgentLoopStep",
+        fields={
+            **STEP.fields,
+            "type": _type(StepType.AGENT_LOOP),
+            "config": LOOP_CONFIG,
+            "loop": LOOP_CONFIG,
+        },
+        required=("id", "task", "type"),
+        elsewhere=frozenset(),
+        schema={
+            **exactly_one("config", "loop"),
+            "description": "A task that is carried out again until its worker completes it; "
+            "`loop` is another name for `config`.",
+        },
     ),
     StepType.APPROVAL: Form(
+        component="ApprovalStep",
         fields={
-            **{key: read for key, read in STEP.fields.items() if key not in FOR_WORKERS},
+            **{key: field for key, field in STEP.fields.items() if key not in FOR_WORKERS},
+            "type": _type(StepType.APPROVAL),
             "timeout": values.approval_timeout,
-            "config": _approval_config,
+            "config": nested(APPROVAL),
         },
-        required=("id",),
+        required=("id", "type"),
         elsewhere=FOR_WORKERS | {"loop"},
+        schema={"description": "A person's decision; no worker takes part."},
     ),
 }
 
+ANY_STEP = Rule(_step, {"anyOf": list(FORMS.values())}, component="Step")
+
 WORKFLOW = Form(
+    component="WorkflowDef",
     fields={
         "name": values.name,
-        "version": values.version,
-        "steps": _steps,
+        "version": values.version.annotated(description=default_in_words("1")),
+        "steps": Rule(
+            _steps,
+            {
+                "type": "array",
+                "items": ANY_STEP,
+                "minItems": 1,
+                "maxItems": STEPS_MAX,
+                "description": "Ids are unique; dependencies form no cycle.",
+            },
+        ),
         "timeout": values.timeout,
-        "default_retry": _retry,
-        "input_schema": values.json_schema,
+        "default_retry": nested(RETRY),
+        "input_schema": values.json_schema.annotated(description="JSON Schema 2020-12, checked when a run starts."),
         "description": values.text,
-        "sticky": values.one_of("soft", "hard"),
+        "sticky": values.one_of("soft", "hard").annotated(
+            description="Steps stay on the worker that completed the first one."
+        ),
     },
     required=("name", "steps"),
-    ignored=frozenset({"$schema"}),
+    ignored={"$schema": "Ignored."},
+    schema={"description": "A workflow. A field that is null counts as absent."},
 )

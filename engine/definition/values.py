@@ -1,45 +1,63 @@
-"""How a single value of a definition is read: `read(path, value, report)` returns the value to keep, in its normal
-form.
+"""The rules of single values in a definition or a trigger: how each is read, and its JSON Schema.
 
-What breaks a rule goes to the report as a sentence that begins with `path`; what is returned then is of no use to
-anyone but a look for further problems.
+Where a rule is more than a schema can say, the description in the schema says it.
 """
 
 from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable
-from typing import TypeAlias
 
 import orjson
 
-from penstock.config.limits import APPROVAL_TIMEOUT_S_MAX
+from penstock.config.limits import APPROVAL_TIMEOUT_S_MAX, NAME_CHARS_MAX
 from penstock.engine.definition import durations
-from penstock.engine.definition.identifiers import json_type, problem_with, quoted
+from penstock.engine.definition.forms import Rule, rule
+from penstock.engine.definition.identifiers import NAME_PATTERN, json_type, problem_with, quoted
 from penstock.engine.definition.report import Report
-from penstock.engine.definition.subjects import problem_with_subject
+from penstock.engine.definition.subjects import LITERAL_PATTERN, SUBJECT_CHARS_MAX, problem_with_subject
 from penstock.engine.errors import Invalid
 
 VERSION_CHARS_MAX = 128
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+_LONGER_THAN_NOTHING = r"(?=[^1-9]*[1-9])"
+_TIMEOUT = {
+    "description": "A duration that is longer than nothing.",
+    "anyOf": [
+        {**durations.SCHEMA, "pattern": f"^{_LONGER_THAN_NOTHING}{durations.PATTERN}$"},
+        {"type": "integer", "minimum": 1},
+    ],
+}
 
-Read: TypeAlias = Callable[[str, object, Report], object]
 
-
+@rule(
+    {
+        "type": "string",
+        "minLength": 1,
+        "maxLength": NAME_CHARS_MAX,
+        "pattern": f"^{NAME_PATTERN}$",
+        "description": "Without leading, trailing or doubled dots.",
+        "examples": ["greet"],
+    },
+    component="Name",
+)
 def name(path: str, value: object, report: Report) -> object:
     if problem := problem_with(path, value):
         report.add(problem)
     return value
 
 
+@rule({"type": "string"})
 def text(path: str, value: object, report: Report) -> object:
     if not isinstance(value, str):
         report.add(f"{path} must be a string, not {json_type(value)}")
     return value
 
 
+@rule(
+    {"type": "string", "minLength": 1, "maxLength": VERSION_CHARS_MAX, "pattern": r"^[^\x00-\x1f\x7f-\x9f]+$"},
+)
 def version(path: str, value: object, report: Report) -> object:
     if not isinstance(value, str):
         report.add(f"{path} must be a string, not {json_type(value)}")
@@ -52,6 +70,10 @@ def version(path: str, value: object, report: Report) -> object:
     return value
 
 
+@rule(
+    {"type": "string", "pattern": r"^[^.]+(\.[^.]+)*$", "description": "Names with single dots between them."},
+    component="DotPath",
+)
 def dot_path(path: str, value: object, report: Report) -> object:
     if not isinstance(value, str):
         report.add(f"{path} must be a string, not {json_type(value)}")
@@ -60,11 +82,13 @@ def dot_path(path: str, value: object, report: Report) -> object:
     return value
 
 
+@rule({})
 def anything(path: str, value: object, report: Report) -> object:
     return value
 
 
-def one_of(*words: str) -> Read:
+def one_of(*words: str) -> Rule:
+    @rule({"type": "string", "enum": list(words)})
     def read(path: str, value: object, report: Report) -> object:
         if value not in words:
             report.add(f"{path} must be one of {' '.join(words)}, not {described(value)}")
@@ -73,9 +97,10 @@ def one_of(*words: str) -> Read:
     return read
 
 
-def whole_number(most: int, least: int = 0) -> Read:
+def whole_number(most: int, least: int = 0) -> Rule:
     """Reads `least` to `most`; true and 1.0 are no whole numbers."""
 
+    @rule({"type": "integer", "minimum": least, "maximum": most})
     def read(path: str, value: object, report: Report) -> object:
         if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
             report.add(f"{path} must be a whole number from {least} to {most}, not {described(value)}")
@@ -84,12 +109,21 @@ def whole_number(most: int, least: int = 0) -> Read:
     return read
 
 
+@rule({"type": "number", "minimum": 1})
 def multiplier(path: str, value: object, report: Report) -> object:
     if isinstance(value, bool) or not isinstance(value, int | float) or not 1 <= value <= sys.float_info.max:
         report.add(f"{path} must be a number of at least 1, not {described(value)}")
     return value
 
 
+@rule(
+    {
+        "description": "Text such as 500ms, 30s, 1h30m, or a count of nanoseconds; "
+        f"at most {durations.YEARS_MAX} years.",
+        "anyOf": [{**durations.SCHEMA, "pattern": f"^{durations.PATTERN}$"}, {"type": "integer", "minimum": 0}],
+    },
+    component="Duration",
+)
 def delay(path: str, value: object, report: Report) -> object:
     """A duration, as its normal text."""
     if isinstance(value, bool) or not isinstance(value, str | int):
@@ -102,22 +136,34 @@ def delay(path: str, value: object, report: Report) -> object:
         return value
 
 
+@rule(_TIMEOUT, component="Timeout")
 def timeout(path: str, value: object, report: Report) -> object:
     """A duration longer than nothing, as its normal text."""
-    read = delay(path, value, report)
+    read = delay.read(path, value, report)
     if read == "0s":
         report.add(f"{path} must be longer than 0s")
     return read
 
 
+@rule(_TIMEOUT, component="Timeout")
 def approval_timeout(path: str, value: object, report: Report) -> object:
     """A duration that a person may be given, as its normal text."""
-    read = timeout(path, value, report)
+    read = timeout.read(path, value, report)
     if isinstance(read, str) and _seconds(read) > APPROVAL_TIMEOUT_S_MAX:
         report.add(f"{path} {quoted(read)} is too long, {durations.text(APPROVAL_TIMEOUT_S_MAX)} is the most")
     return read
 
 
+@rule(
+    {
+        "type": "string",
+        "minLength": 1,
+        "maxLength": SUBJECT_CHARS_MAX,
+        "pattern": f"^{LITERAL_PATTERN}$",
+        "description": "A subject of the broker, none of the service's own.",
+    },
+    component="LiteralSubject",
+)
 def subject(path: str, value: object, report: Report) -> object:
     """A subject of the broker to publish to, none of the service's own."""
     if problem := problem_with_subject(path, value):
@@ -132,6 +178,7 @@ def _seconds(text: str) -> float:
         return 0.0
 
 
+@rule({"type": "object", "additionalProperties": {"type": "string"}})
 def strings(path: str, value: object, report: Report) -> object:
     """An object from string to string."""
     if not isinstance(value, dict):
@@ -147,6 +194,7 @@ def strings(path: str, value: object, report: Report) -> object:
     return value
 
 
+@rule({"type": ["object", "boolean"]})
 def json_schema(path: str, value: object, report: Report) -> object:
     try:
         from penstock.engine.definition.schema import Schema  # a worker reads definitions, and compiles no schema

@@ -8,27 +8,32 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from enum import StrEnum
-from typing import TypeAlias
 
 import msgspec
 import orjson
-from msgspec import UNSET, Raw, Struct, UnsetType
+from msgspec import UNSET, Raw, Struct, UnsetType, structs
 
 from penstock.engine.definition import values
+from penstock.engine.definition.forms import (
+    Document,
+    Form,
+    default_in_words,
+    exactly_one,
+    given,
+    nested,
+    read_object,
+    rule,
+)
 from penstock.engine.definition.identifiers import json_type, quoted
 from penstock.engine.definition.report import Report
-from penstock.engine.definition.subjects import problem_with_subject
-from penstock.engine.definition.values import Read
+from penstock.engine.definition.subjects import SUBJECT_CHARS_MAX, WILDCARD_PATTERN, problem_with_subject
 from penstock.engine.errors import Invalid
 from penstock.engine.trigger.cron import Cron
 
 SECRET_CHARS_MAX = 512
 ENCODED_SECRET = "whsec_"  # noqa: S105 - how a secret of Standard Webhooks begins
-
-Document: TypeAlias = dict[str, object]
-Check: TypeAlias = Callable[[Document], Iterator[str]]
 
 
 class Kind(StrEnum):
@@ -101,7 +106,7 @@ def parse(document: object, kept_secret: str | None = None) -> Trigger:
     if not isinstance(document, dict):
         raise Invalid(f"a trigger must be an object, not {json_type(document)}")
     report = Report()
-    read = _read(TRIGGER, "", document, report)
+    read = read_object(TRIGGER, "", document, report)
     report.add(*_source_problems(document))
     match read:
         case {"webhook": {"secret": True}}:
@@ -114,49 +119,25 @@ def parse(document: object, kept_secret: str | None = None) -> Trigger:
     return msgspec.json.decode(orjson.dumps(read), type=Trigger)
 
 
-class _Form(Struct, frozen=True):
-    """What an object may hold; `also` looks for what no single field can tell."""
-
-    fields: Mapping[str, Read]
-    required: tuple[str, ...] = ()
-    ignored: frozenset[str] = frozenset()
-    also: Check | None = None
-
-
-def _read(form: _Form, prefix: str, value: object, report: Report) -> Document:
-    """The fields of `value` that are there, read; null is absent."""
-    if not isinstance(value, dict):
-        report.add(f"{prefix}an object is needed, not {json_type(value)}")
-        return {}
-    known = form.fields.keys() | form.ignored
-    report.add(*(f"{prefix}unknown field {quoted(key)}" for key in value if key not in known))
-    report.add(*(f"{prefix}{key} is missing" for key in form.required if value.get(key) is None))
-    if form.also is not None:
-        report.add(*(prefix + problem for problem in form.also(value)))
-    return {
-        key: read(prefix + key, value[key], report) for key, read in form.fields.items() if value.get(key) is not None
-    }
-
-
-def _within(form: _Form) -> Read:
-    def read(path: str, value: object, report: Report) -> object:
-        return _read(form, f"{path}: ", value, report)
-
-    return read
-
-
 def _source_problems(document: Document) -> Iterator[str]:
     given = [kind for kind in Kind if document.get(kind) is not None]
     if len(given) != 1:
         yield f"exactly one of {', '.join(Kind)} is needed, given: {', '.join(given) or 'none'}"
 
 
+@rule({"type": "boolean"})
 def _boolean(path: str, value: object, report: Report) -> object:
     if not isinstance(value, bool):
         report.add(f"{path} must be true or false, not {values.described(value)}")
     return value
 
 
+@rule(
+    {
+        "description": "True keeps the secret that there is.",
+        "anyOf": [{"type": "string", "minLength": 1, "maxLength": SECRET_CHARS_MAX}, {"const": True}],
+    }
+)
 def _secret(path: str, value: object, report: Report) -> object:
     """True stands for the one that is kept. The value is in no problem."""
     if value is True:
@@ -175,18 +156,33 @@ def _is_base64(text: str) -> bool:
         return False
 
 
+@rule(
+    {
+        "type": "string",
+        "minLength": 1,
+        "maxLength": SUBJECT_CHARS_MAX,
+        "pattern": f"^{WILDCARD_PATTERN}$",
+        "description": "A subject of the broker, none of the service's own; "
+        "`*` and `>` may stand in it, but not at its beginning.",
+        "examples": ["orders.*"],
+    },
+    component="Subject",
+)
 def _any_subject(path: str, value: object, report: Report) -> object:
     if problem := problem_with_subject(path, value, wildcards=True):
         report.add(problem)
     return value
 
 
-def _event_subject(path: str, value: object, report: Report) -> object:
+def _read_event_subject(path: str, value: object, report: Report) -> object:
     if problem := problem_with_subject(path, value, wildcards=True):
         report.add(problem)
     elif isinstance(value, str) and not value.startswith("event."):
         report.add(f"{path} {quoted(value)} must begin with event.")
     return value
+
+
+_event_subject = structs.replace(_any_subject, read=_read_event_subject, keywords={"pattern": r"^event\."})
 
 
 def _cron_problems(document: Document) -> Iterator[str]:
@@ -204,35 +200,51 @@ def _event_problems(document: Document) -> Iterator[str]:
         yield "value needs a field to compare with"
 
 
-def _event(path: str, value: object, report: Report) -> object:
-    read = _read(EVENT, f"{path}: ", value, report)
-    # Null is a value to compare with here, not an absent field.
-    return {**read, "value": None} if isinstance(value, dict) and "value" in value and value["value"] is None else read
-
-
 def _heard(trigger: Trigger) -> str | None:
     return trigger.event.subject if trigger.event else None
 
 
-EVENT = _Form(
-    fields={"subject": _event_subject, "field": values.dot_path, "value": values.anything},
-    required=("subject",),
-    also=_event_problems,
+CRON = Form(
+    fields={
+        "expression": values.text,
+        "timezone": values.text.annotated(description=default_in_words("UTC"), examples=["Europe/Berlin"]),
+    },
+    required=("expression",),
+    also=_cron_problems,
 )
 
-TRIGGER = _Form(
+EVENT = Form(
+    component="EventFilter",
+    fields={
+        "subject": _event_subject,
+        "field": values.dot_path,
+        "value": values.anything.annotated(description="Any JSON; null is a value, too."),
+    },
+    required=("subject",),
+    nullable=frozenset({"value"}),
+    also=_event_problems,
+    schema={"dependentSchemas": {"value": given("field")}},
+)
+
+TRIGGER = Form(
+    component="TriggerDocument",
     fields={
         "name": values.name,
         "workflow": values.name,
-        "enabled": _boolean,
-        "input": values.anything,
-        "cron": _within(
-            _Form({"expression": values.text, "timezone": values.text}, ("expression",), also=_cron_problems)
-        ),
-        "subject": _within(_Form({"subject": _any_subject}, ("subject",))),
-        "event": _event,
-        "webhook": _within(_Form({"secret": _secret})),
+        "enabled": _boolean.annotated(description=default_in_words(True)),
+        "input": values.anything.annotated(description="The input of its runs; without one, it is what came."),
+        "cron": nested(CRON),
+        "subject": nested(Form(fields={"subject": _any_subject}, required=("subject",))),
+        "event": nested(EVENT),
+        "webhook": nested(Form(fields={"secret": _secret})),
     },
     required=("name", "workflow"),
-    ignored=frozenset({"created_at", "next_at"}),  # answers have them
+    ignored={
+        "created_at": "Ignored, so that what GET answered may be given back.",
+        "next_at": "Ignored, as created_at.",
+    },
+    schema={
+        **exactly_one(*Kind),
+        "description": f"What starts runs: exactly one of {', '.join([*Kind][:-1])} and {[*Kind][-1]}.",
+    },
 )

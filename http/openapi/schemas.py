@@ -18,11 +18,12 @@ from penstock.config.limits import (
     POLL_TASKS_MAX,
     TASK_TYPES_MAX,
 )
+from penstock.engine.definition.forms import default_in_words
 from penstock.engine.run.state import RunStatus, StepStatus
 from penstock.http.bridge.exchange import ExchangeTasks, NextPoll, ResolvedTask, TaskAnswer
 from penstock.http.bridge.requests import ACTIONS, PID_MAX, RETRY_AFTER_MS_MAX, ConnectWorker, PollTasks, ResolveTask
 from penstock.http.messages.views import RunView, StepView
-from penstock.http.openapi.definitions import Schema, array, default_in_words, one_of, ref, whole
+from penstock.http.openapi.definitions import Schema, array, one_of, ref, whole
 from penstock.http.resources import bulk
 from penstock.http.resources.approvals import Choice, Decided
 from penstock.http.resources.retry import RetryRun

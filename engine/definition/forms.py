@@ -1,0 +1,117 @@
+"""Forms: what an object that a user writes may hold, as tables.
+
+The same table reads the object and describes it as JSON Schema: a rule is written once, for the validation and for the
+API's document.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import combinations
+from typing import Any, TypeAlias
+
+import orjson
+from msgspec import Struct, structs
+
+from penstock.engine.definition.identifiers import json_type, quoted
+from penstock.engine.definition.report import Report
+
+Document: TypeAlias = dict[str, object]
+# JSON Schema. A Rule or a Form may stand in it wherever a schema may.
+Schema: TypeAlias = Mapping[str, Any]
+Check: TypeAlias = Callable[[Document], Iterator[str]]
+# `read(path, value, report)` returns the value to keep, in its normal form. A broken rule goes to the report, as a
+# sentence that begins with `path`; then the returned value is good only for finding further problems.
+Read: TypeAlias = Callable[[str, object, Report], object]
+
+
+class Rule(Struct, frozen=True):
+    """How one value is read, and what JSON Schema can say of it.
+
+    `component` is the name under which the API's document has the schema; `keywords` stand beside the reference to it.
+    """
+
+    read: Read
+    schema: Schema | Form = {}
+    component: str | None = None
+    keywords: Schema = {}
+
+    def annotated(self, **keywords: object) -> Rule:
+        """The same rule with further keywords of JSON Schema, such as `description`."""
+        return structs.replace(self, keywords={**self.keywords, **keywords})
+
+
+class Form(Struct, frozen=True):
+    """What an object may hold. A field that is null counts as absent, but for those in `nullable`.
+
+    `elsewhere` are fields of other kinds of the object, with a problem of their own; `ignored` says of each field that
+    is accepted and dropped why; `also` finds problems between fields, of which `schema` has what JSON Schema can say.
+    """
+
+    fields: Mapping[str, Rule]
+    required: tuple[str, ...] = ()
+    elsewhere: frozenset[str] = frozenset()
+    ignored: Mapping[str, str] = {}
+    nullable: frozenset[str] = frozenset()
+    also: Check | None = None
+    component: str | None = None
+    schema: Schema = {}
+
+
+def rule(schema: Schema, component: str | None = None) -> Callable[[Read], Rule]:
+    """Make a Rule of the function below it."""
+    return lambda read: Rule(read, schema, component)
+
+
+def nested(form: Form) -> Rule:
+    """The rule of a field that holds an object."""
+    return Rule(lambda path, value, report: read_object(form, f"{path}: ", value, report), form)
+
+
+def read_object(form: Form, prefix: str, value: object, report: Report) -> Document:
+    """The fields of `value` that are there, read. `prefix` (`step "b": `) begins every problem."""
+    if not isinstance(value, dict):
+        report.add(f"{prefix}an object is needed, not {json_type(value)}")
+        return {}
+    report.add(*_unknown(form, prefix, value))
+    report.add(*(f"{prefix}{key} is missing" for key in form.required if not _given(form, key, value)))
+    if form.also is not None:
+        report.add(*(prefix + problem for problem in form.also(value)))
+    present = {key: field for key, field in form.fields.items() if _given(form, key, value)}
+    return {key: field.read(prefix + key, value[key], report) for key, field in present.items()}
+
+
+def _given(form: Form, key: str, value: Document) -> bool:
+    return key in value if key in form.nullable else value.get(key) is not None
+
+
+def _unknown(form: Form, prefix: str, value: Document) -> Iterator[str]:
+    known = form.fields.keys() | form.elsewhere | form.ignored.keys()
+    for key in value:
+        if key in form.elsewhere and value[key] not in (None, {}):
+            yield f"{prefix}{key} is not for a step of this type"
+        elif key not in known:
+            yield f"{prefix}unknown field {quoted(key)}"
+
+
+def default_in_words(value: object) -> str:
+    """What counts where a request leaves a field out, as its description says it."""
+    return f"{orjson.dumps(value).decode()} without it."
+
+
+def given(*names: str) -> Schema:
+    """Of an object: these fields are there, and not null."""
+    return {"required": list(names), "properties": {name: {"not": {"type": "null"}} for name in names}}
+
+
+def exactly_one(*names: str) -> Schema:
+    """Said by what is excluded: the fields keep their types in generated clients, which do not read `not`."""
+    return {"not": {"anyOf": [_none_given(names), *(given(*pair) for pair in combinations(names, 2))]}}
+
+
+def at_least_one(*names: str) -> Schema:
+    return {"not": _none_given(names)}
+
+
+def _none_given(names: Iterable[str]) -> Schema:
+    return {"properties": {name: {"type": "null"} for name in names}}
