@@ -48,8 +48,7 @@ class EventsResource:
         self._backend = backend
 
     async def on_get(self, req: Request, resp: Response, run_id: str) -> None:
-        """The events after a sequence, with a Link to more when they are large; live and until the run ends for who
-        accepts a stream."""
+        """The events after a sequence, with a Link to the next page; as a stream, live and until the run ends."""
         store, found, after = self._backend.store, params.run_id(run_id), params.after_seq(req)
         if STREAM in req.accept:
             await self._live(req, resp, found, after)
