@@ -20,7 +20,7 @@ from gunicorn.workers import gasgi
 from penstock.config import limits
 from penstock.config.log_setup import configure
 from penstock.config.logging import get_logger
-from penstock.config.process import sparing
+from penstock.config.process import rate_limited_log
 from penstock.config.process.background import FAILURES
 from penstock.config.process.ports import trouble
 from penstock.config.process.stopping import ON_STOP
@@ -157,7 +157,7 @@ def post_fork(server: Any, worker: Any) -> None:
     configure(_settings.log, f"http-{worker.number}")
     WARNINGS.clear()
     FAILURES.clear()
-    sparing.forget()
+    rate_limited_log.reset()
 
 
 def _connections_max() -> int:

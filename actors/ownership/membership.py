@@ -22,7 +22,7 @@ from penstock.broker.records.owners import Member, Owners, View
 from penstock.config.limits import LEASE_RENEW_S, SILENCE_S
 from penstock.config.logging import get_logger
 from penstock.config.process.crash_points import reached
-from penstock.config.process.sparing import sparingly
+from penstock.config.process.rate_limited_log import log_rate_limited
 from penstock.engine.errors import Conflict, Full, Unavailable
 
 log = get_logger()
@@ -138,7 +138,7 @@ class Membership:
         except Conflict:
             await self._find_out()
         except Unavailable as error:
-            sparingly(log, "lease_not_renewed", shard=self.me.shard, error=str(error))
+            log_rate_limited(log, "lease_not_renewed", shard=self.me.shard, error=str(error))
 
     async def _find_out(self) -> None:
         """Somebody wrote before us: we ourselves, when an answer got lost, or others who took us for dead."""
@@ -150,7 +150,7 @@ class Membership:
             self._revision = listed.revision
             await self._renew()
         except (Conflict, Unavailable) as error:
-            sparingly(log, "lease_not_renewed", shard=self.me.shard, error=str(error))
+            log_rate_limited(log, "lease_not_renewed", shard=self.me.shard, error=str(error))
 
     async def _renew(self) -> None:
         async with self._writing:

@@ -26,7 +26,7 @@ from penstock.config.limits import LEASE_RENEW_S, PARTITIONS
 from penstock.config.logging import get_logger
 from penstock.config.process.background import each_of, end, start
 from penstock.config.process.crash_points import reached
-from penstock.config.process.sparing import sparingly
+from penstock.config.process.rate_limited_log import log_rate_limited
 from penstock.engine.errors import Conflict, PenstockError, Unavailable
 
 SIBLINGS_S_MAX = 0.6  # for the other shards of a start; who is alone meanwhile takes everything, and hands over then
@@ -68,7 +68,7 @@ class Ownership:
             try:
                 await self._look()
             except Unavailable as error:
-                sparingly(log, "shard_waits_for_broker", shard=self._members.me.shard, error=str(error))
+                log_rate_limited(log, "shard_waits_for_broker", shard=self._members.me.shard, error=str(error))
 
     async def leave(self) -> None:
         """Hand everything over and be gone. What the broker does not let us say, others find out."""
@@ -225,7 +225,7 @@ class Ownership:
             if isinstance(result, Conflict):
                 continue  # another shard was faster
             if isinstance(result, PenstockError):
-                sparingly(log, "partition_not_moved", shard=self._members.me.shard, error=str(result))
+                log_rate_limited(log, "partition_not_moved", shard=self._members.me.shard, error=str(result))
             elif result is not None:
                 raise result
 

@@ -21,7 +21,7 @@ from penstock.config.limits import EVENT_FAILURES_MAX, UPGRADE_LOOK_S
 from penstock.config.logging import get_logger
 from penstock.config.process.background import begin
 from penstock.config.process.crash_points import reached
-from penstock.config.process.sparing import sparingly
+from penstock.config.process.rate_limited_log import log_rate_limited
 from penstock.engine.errors import Conflict, NeedsUpgrade, NotFound, TooLarge, Unavailable
 from penstock.engine.run.commands import Command, SetTimer
 from penstock.engine.run.events import Malformed, Record, WorkflowScheduled, WorkflowStarted, decode
@@ -309,7 +309,7 @@ class RunActor:
             self._wait_for_upgrade(error)
             return
         if isinstance(error, Unavailable):
-            sparingly(log, "run_waits_for_broker", run_id=self.run_id, error=str(error))
+            log_rate_limited(log, "run_waits_for_broker", run_id=self.run_id, error=str(error))
         else:
             self._failures += 1
             log.error("run_failed_to_advance", run_id=self.run_id, failures=self._failures, exc_info=error)

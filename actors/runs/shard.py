@@ -33,7 +33,7 @@ from penstock.config.limits import (
 from penstock.config.logging import get_logger
 from penstock.config.process.crash_points import reached
 from penstock.config.process.memory import give_back
-from penstock.config.process.sparing import sparingly
+from penstock.config.process.rate_limited_log import log_rate_limited
 from penstock.engine.errors import PenstockError, Unavailable
 
 PULL_BATCH = 256
@@ -252,9 +252,9 @@ class Shard:
             except LeaseLost:
                 return
             except Unavailable as error:
-                sparingly(log, "shard_waits_for_broker", shard=self.number, error=str(error))
+                log_rate_limited(log, "shard_waits_for_broker", shard=self.number, error=str(error))
             except PenstockError as error:
-                sparingly(log, "shard_tick_failed", "error", shard=self.number, error=str(error))
+                log_rate_limited(log, "shard_tick_failed", "error", shard=self.number, error=str(error))
 
     async def tick(self) -> None:
         """What is due by time: snapshots, acknowledgements, idle actors, pulls that were held back. Raises

@@ -24,7 +24,7 @@ from penstock.config.limits import TIMER_DURABLE_AFTER_S
 from penstock.config.logging import get_logger
 from penstock.config.process.background import all_of, report, start
 from penstock.config.process.crash_points import reached
-from penstock.config.process.sparing import sparingly
+from penstock.config.process.rate_limited_log import log_rate_limited
 from penstock.engine.errors import Conflict, PenstockError
 from penstock.engine.run.commands import SetTimer
 from penstock.engine.run.events import TimerFired, TimerRef, encode
@@ -184,7 +184,7 @@ class Timers:
         except Exception as error:
             if not isinstance(error, PenstockError):
                 report("timer", error)
-            sparingly(log, "timer_failed", run_id=armed.run_id, timer=armed.command.timer, error=str(error))
+            log_rate_limited(log, "timer_failed", run_id=armed.run_id, timer=armed.command.timer, error=str(error))
             if armed.live:
                 self._push(time.monotonic() + AGAIN_S, armed, act)
 

@@ -22,7 +22,7 @@ from penstock.broker.triggers.triggers import Kept
 from penstock.config.limits import EVENT_FAILURES_MAX
 from penstock.config.logging import get_logger
 from penstock.config.process.background import background, report
-from penstock.config.process.sparing import sparingly
+from penstock.config.process.rate_limited_log import log_rate_limited
 from penstock.engine.errors import NotFound, PenstockError, Unavailable
 
 HANDLERS = 16
@@ -160,7 +160,7 @@ class TriggerRunner:
             await self._occurrences.handle(listener.name, listener.generation, delivery)
             await delivery.ack()  # last: a crash before this line brings it again
         except PenstockError as error:
-            sparingly(log, "trigger_waits", trigger=listener.name, error=str(error))
+            log_rate_limited(log, "trigger_waits", trigger=listener.name, error=str(error))
             await _give_back(delivery, AGAIN_S)
         except asyncio.CancelledError:
             await _give_back(delivery)

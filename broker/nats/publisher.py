@@ -17,7 +17,7 @@ from penstock.broker.nats.client import message_bytes, publish_command
 from penstock.broker.nats.connection import Broker, refusal
 from penstock.config.logging import get_logger
 from penstock.config.process.background import begin, restarting
-from penstock.config.process.sparing import sparingly
+from penstock.config.process.rate_limited_log import log_rate_limited
 from penstock.engine.errors import Full, TooLarge, Unavailable
 from penstock.telemetry.meters import Meters
 
@@ -191,7 +191,7 @@ class Publisher:
 
     def _complain(self, error: Unavailable) -> None:
         """Thousands of messages may be refused every few seconds: that is told now and then."""
-        sparingly(log, "broker_refused", error=str(error), waiting=len(self._waiting))
+        log_rate_limited(log, "broker_refused", error=str(error), waiting=len(self._waiting))
 
     async def _sweep(self) -> None:
         while True:

@@ -16,7 +16,7 @@ from nats.aio.subscription import Subscription
 from penstock.broker.nats.connection import Broker
 from penstock.config.logging import get_logger
 from penstock.config.process.background import restarting
-from penstock.config.process.sparing import sparingly
+from penstock.config.process.rate_limited_log import log_rate_limited
 from penstock.engine.errors import PenstockError
 
 EXPIRES_S = 30
@@ -214,7 +214,7 @@ class Pull:
             if not self._broker.connected:
                 continue
             if self._broken or (self._left and now - self._heard > QUIET_S):
-                sparingly(log, "pull_quiet", stream=self._stream, consumer=self._consumer)
+                log_rate_limited(log, "pull_quiet", stream=self._stream, consumer=self._consumer)
                 await self._safely_renew()
             elif not self._left:
                 await self.top_up()
@@ -223,7 +223,7 @@ class Pull:
         try:
             await self._renew()
         except PenstockError as error:
-            sparingly(log, "pull_not_renewed", consumer=self._consumer, error=str(error))
+            log_rate_limited(log, "pull_not_renewed", consumer=self._consumer, error=str(error))
 
 
 @asynccontextmanager

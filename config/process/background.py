@@ -23,7 +23,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from penstock.config.logging import get_logger
-from penstock.config.process.sparing import sparingly
+from penstock.config.process.rate_limited_log import log_rate_limited
 
 AGAIN_S, AGAIN_S_MAX = (
     1.0,
@@ -170,7 +170,7 @@ async def first_of(*works: Work[object], name: str) -> None:
 def report(name: str, error: BaseException) -> None:
     """Log and count an error that nobody expected of this work."""
     FAILURES[name] += 1
-    sparingly(
+    log_rate_limited(
         log, "background_failed", "error", of=name, work=name, error=f"{type(error).__name__}: {error}", exc_info=error
     )
 

@@ -21,7 +21,7 @@ from penstock.broker.worker_protocol.receiving import return_unworked
 from penstock.config.limits import POLL_BYTES_MAX
 from penstock.config.logging import get_logger
 from penstock.config.process.background import start
-from penstock.config.process.sparing import sparingly
+from penstock.config.process.rate_limited_log import log_rate_limited
 from penstock.engine.errors import PenstockError, Unavailable
 from penstock.http.bridge.byte_budget import ByteBudget
 
@@ -219,7 +219,7 @@ class PolledQueue:
                 self._budget.let_go([delivery])
                 await return_unworked(self._store, delivery)
         except PenstockError as error:  # what was taken comes back by itself
-            sparingly(log, "tasks_not_given_back", task=self.name.task, error=str(error))
+            log_rate_limited(log, "tasks_not_given_back", task=self.name.task, error=str(error))
         self._look_later()
 
     async def _recall(self) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 from structlog.testing import capture_logs
 
-from penstock.config.process import sparing
+from penstock.config.process import rate_limited_log
 from penstock.config.process.background import (
     FAILURES,
     again_and_again,
@@ -28,7 +28,7 @@ WAIT_S = 5.0
 @pytest.fixture(autouse=True)
 def _no_failures() -> Iterator[None]:
     FAILURES.clear()
-    sparing.forget()
+    rate_limited_log.reset()
     yield
     FAILURES.clear()
 
