@@ -92,7 +92,7 @@ SNAPSHOT_AFTER_S: Final = (
 TIMER_DURABLE_AFTER_S: Final = 2.0  # a deadline that is still open then goes to the broker
 ACTORS_RESIDENT_MAX: Final = 25_000  # beyond it, idle runs leave memory at once
 ACTOR_IDLE_S: Final = 30.0  # an idle run leaves memory after this
-UPGRADE_LOOK_S: Final = 30.0  # a run that only a newer version can read is looked at again by whoever owns it then
+UPGRADE_CHECK_S: Final = 30.0  # a run that only a newer version can read is looked at again by whoever owns it then
 EVENT_FAILURES_MAX: Final = 3  # the same event failing so often is dead-lettered and skipped
 
 # Who owns the partitions: docs/adr/0014 has the reasons

@@ -93,7 +93,7 @@ METRICS: Mapping[str, Metric] = {
             "counter",
             "Events of the history that changed nothing: repeats and late ones.",
         ),
-        Metric("penstock_events_buried_total", "counter", "History messages that became dead letters."),
+        Metric("penstock_events_dead_lettered_total", "counter", "History messages that became dead letters."),
         Metric(
             "penstock_event_handling_seconds",
             "histogram",

@@ -10,7 +10,7 @@ from hashlib import sha256
 from msgspec import Raw, Struct
 from uuid_utils import uuid7
 
-from penstock.actors.runs.loading import Loaded, load
+from penstock.actors.runs.loading import LoadedRun, load
 from penstock.broker import names
 from penstock.broker.nats.buckets import Entry
 from penstock.broker.store import Store
@@ -232,7 +232,7 @@ def found(run_id: str, run: Run | None) -> Run:
     return run
 
 
-def resumable(run_id: str, loaded: Loaded) -> tuple[str, ...]:
+def resumable(run_id: str, loaded: LoadedRun) -> tuple[str, ...]:
     """The steps at which a failed run goes on. Raises NotFound, Conflict for a run that has not failed."""
     run = found(run_id, loaded.run)
     if run.status is not RunStatus.FAILED:

@@ -17,7 +17,7 @@ from uuid import uuid4
 from msgspec import Struct
 from msgspec.structs import replace
 
-from penstock.actors.runs.lease import Lease, now
+from penstock.actors.runs.lease import ShardLease, now
 from penstock.broker.records.owners import Member, Owners, View
 from penstock.config.limits import LEASE_RENEW_S, SILENCE_S
 from penstock.config.logging import get_logger
@@ -44,7 +44,7 @@ class _Heard(Struct):
 class Membership:
     """Owned by one life of a shard."""
 
-    def __init__(self, owners: Owners, me: Member, lease: Lease, dead: Callable[[], Collection[str]]) -> None:
+    def __init__(self, owners: Owners, me: Member, lease: ShardLease, dead: Callable[[], Collection[str]]) -> None:
         """`dead` says which places nobody has at this moment: whoever was there before has ended."""
         self.me, self.lease = me, lease
         self._owners, self._dead = owners, dead

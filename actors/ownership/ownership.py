@@ -16,8 +16,7 @@ import orjson
 
 from penstock.actors.ownership.membership import Membership
 from penstock.actors.ownership.placement import placed
-from penstock.actors.runs.lease import Lease, now
-from penstock.actors.runs.run_metrics import read_shard
+from penstock.actors.runs.lease import ShardLease, now
 from penstock.actors.runs.shard import Shard
 from penstock.broker import names
 from penstock.broker.records.owners import Claim, Claimed, Member, View
@@ -252,7 +251,7 @@ async def open_shard(
     Spans are written of the share `sample_ratio` of its runs. `siblings` are the shards that start together, `dead`
     says which places are empty now.
     """
-    lease = Lease()
+    lease = ShardLease()
     shard, members = Shard(store, me.shard, lease, sample_ratio), Membership(store.owners, me, lease, dead)
     ownership = Ownership(store, shard, members)
     tasks: list[asyncio.Task[None]] = []
@@ -262,7 +261,7 @@ async def open_shard(
         tasks.append(task)
         return task
 
-    read_shard(shard)
+    shard.register_metrics()
     try:
         await members.join()
         begin(members.keep(), "membership")

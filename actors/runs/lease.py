@@ -13,7 +13,7 @@ class LeaseLost(Unavailable):
     """Others may own by now what this shard owned. What it has in memory is of no use any more."""
 
 
-class Lease:
+class ShardLease:
     """Owned by one life of a shard. Once it is over it stays so; `over` says that somebody has noticed."""
 
     def __init__(self) -> None:

@@ -39,7 +39,7 @@ OnFold: TypeAlias = Callable[[Workflow, Run | None, Run | None, Record], None]
 log = get_logger()
 
 
-class Loaded(Struct, frozen=True):
+class LoadedRun(Struct, frozen=True):
     """`due` are the commands of the events beyond the snapshot: nobody knows whether they were carried out. Doing them
     again is safe. `revision` is the snapshot's (0: there is none). `beyond` counts the events folded on top of it.
     `last_seq` is the last sequence of the run's history (0: it has none), for an append that expects it."""
@@ -52,7 +52,7 @@ class Loaded(Struct, frozen=True):
     last_seq: int = 0
 
 
-async def load(store: Store, run_id: str, snapshot: Entry | None = None, on_fold: OnFold | None = None) -> Loaded:
+async def load(store: Store, run_id: str, snapshot: Entry | None = None, on_fold: OnFold | None = None) -> LoadedRun:
     """The run as its log says now. `snapshot` saves a read when the caller has it.
 
     Raises Unavailable, above all NeedsUpgrade when the log has what only a newer version can read.
@@ -60,7 +60,7 @@ async def load(store: Store, run_id: str, snapshot: Entry | None = None, on_fold
     entry = snapshot or await store.runs.get(run_id)
     run = _decoded(entry)
     if entry is not None and run is not None and run.status in FINAL:
-        return Loaded(run, entry.revision, workflow=await workflow_of(store, run, ()))
+        return LoadedRun(run, entry.revision, workflow=await workflow_of(store, run, ()))
     last_seq = run.seq if run else 0
     workflow = None if run is None else await workflow_of(store, run, ())
     commands: list[Command] = []
@@ -83,7 +83,7 @@ async def load(store: Store, run_id: str, snapshot: Entry | None = None, on_fold
         )  # without its beginning in the log, all there is of the run is a newer version's snapshot
     revision = entry.revision if entry else 0
     due = () if run is None else tuple(command for command in commands if still_due(run, command))
-    return Loaded(run, revision, beyond, due, workflow, last_seq)
+    return LoadedRun(run, revision, beyond, due, workflow, last_seq)
 
 
 def advance_safely(workflow: Workflow, run: Run | None, record: Record) -> tuple[Run | None, list[Command]]:

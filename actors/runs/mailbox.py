@@ -1,4 +1,4 @@
-"""Mail of one run: history events that wait for its actor, and the record of what is handled."""
+"""Events that wait for their runs: one pending event, the queue of one partition, and the backlog of a whole shard."""
 
 from __future__ import annotations
 
@@ -10,65 +10,96 @@ from collections.abc import Sequence
 from contextlib import AsyncExitStack
 
 from penstock.broker.nats.pull import Delivery, Pull
+from penstock.config.limits import MIB
 from penstock.telemetry.meters import Histogram
 
-
-class Mail:
-    """One delivered history event. `received` is this process's monotonic time; `handled` means that a snapshot covers
-    it."""
-
-    __slots__ = ("delivery", "handled", "received")
-
-    def __init__(self, delivery: Delivery, received: float) -> None:
-        self.delivery, self.received, self.handled = delivery, received, False
+BACKLOG_EVENTS_MAX = 20_000  # beyond it the broker keeps the rest
+BACKLOG_BYTES_MAX = 64 * MIB
 
 
-def observe(latency: Histogram, mail: Sequence[Mail]) -> None:
-    """How long ago each of these was received. Here and not in a call for each: it is done for every event, twice."""
-    now, bounds, counts, total = time.monotonic(), latency.bounds, latency.counts, 0.0
-    for one in mail:
-        waited = now - one.received
-        counts[bisect_left(bounds, waited)] += 1
-        total += waited
-    latency.sum += total
+class PendingEvent:
+    """One delivered history event that is not acknowledged yet.
 
-
-class Lane:
-    """One partition's mail in the order of the log, until it is acknowledged. Owned by the shard.
-
-    It comes by `consumer`, as long as there is a `pull`. All before the sequence `start` is handled and acknowledged.
-    What was delivered up to `takeover_seq` may have been seen before, by another owner or by this one. `burials` are
-    dead letters that are not stored yet, by the sequence of the event.
+    `received` is this process's monotonic time. `redelivered`: another owner, or an earlier life of this one, may have
+    seen the event. `handled`: a snapshot covers it.
     """
 
-    __slots__ = ("burials", "consumer", "pull", "pulling", "queue", "start", "takeover_seq")
+    __slots__ = ("delivery", "handled", "received", "redelivered")
+
+    def __init__(self, delivery: Delivery, received: float, redelivered: bool) -> None:
+        self.delivery, self.received, self.redelivered, self.handled = delivery, received, redelivered, False
+
+
+class Backlog:
+    """Events of a shard that are not carried out yet, by number and bytes. The shard adds, its actors take away."""
+
+    __slots__ = ("bytes", "events")
+
+    def __init__(self) -> None:
+        self.events = self.bytes = 0
+
+    @property
+    def full(self) -> bool:
+        """Whether no more events may be asked for."""
+        return self.events >= BACKLOG_EVENTS_MAX or self.bytes >= BACKLOG_BYTES_MAX
+
+    def remove(self, events: Sequence[PendingEvent]) -> None:
+        """These are carried out. The run's state contains them now, so their bytes are dropped; each event itself is
+        kept until it is acknowledged."""
+        self.events -= len(events)
+        for event in events:
+            self.bytes -= len(event.delivery.data)
+            event.delivery.data = b""
+
+
+class PartitionQueue:
+    """One partition's pending events in the order of the log, until they are acknowledged. Owned by the shard.
+
+    Events come by `consumer`, as long as there is a `pull`. All before the sequence `start` is handled and
+    acknowledged. What was delivered up to `takeover_seq` may have been seen before, by another owner or by this one.
+    `dead_letters` are those that the broker has not stored yet, by the sequence of the event. `owned` ends when the
+    shard forgets the partition.
+    """
+
+    __slots__ = ("consumer", "dead_letters", "events", "owned", "pull", "pulling", "start", "takeover_seq")
 
     def __init__(self, consumer: str, start: int) -> None:
         self.consumer, self.start = consumer, start
-        self.queue: deque[Mail] = deque()
-        self.burials: dict[int, asyncio.Future[None]] = {}
+        self.events: deque[PendingEvent] = deque()
+        self.dead_letters: dict[int, asyncio.Future[None]] = {}
         self.takeover_seq = 0
+        self.owned = True
         self.pulling = AsyncExitStack()
         self.pull: Pull | None = None
 
     async def close(self) -> None:
-        """Take no more mail."""
+        """Take no more events."""
         self.pull = None
         await self.pulling.aclose()
 
     def begin(self, takeover_seq: int) -> None:
-        """All that is not acknowledged will be delivered again: the mail from before is not ours to acknowledge any
-        more."""
-        self.queue.clear()
+        """Start anew: all that is not acknowledged will be delivered again, so the events from before cannot be
+        acknowledged any more."""
+        self.events.clear()
         self.takeover_seq = takeover_seq
 
-    def acknowledgeable(self, before: float) -> Mail | None:
-        """Take off the longest handled beginning that was received before this time; its last mail speaks for all of
-        it."""
+    def acknowledgeable(self, before: float) -> PendingEvent | None:
+        """Remove the longest handled beginning that was received before this time. Return its last event, whose
+        acknowledgement covers all of them."""
         last = None
-        queue, unburied = self.queue, min(self.burials, default=None)
-        while queue and queue[0].handled and queue[0].received < before:
-            if unburied is not None and queue[0].delivery.seq >= unburied:
+        events, not_stored = self.events, min(self.dead_letters, default=None)
+        while events and events[0].handled and events[0].received < before:
+            if not_stored is not None and events[0].delivery.seq >= not_stored:
                 break
-            last = queue.popleft()
+            last = events.popleft()
         return last
+
+
+def observe(latency: Histogram, events: Sequence[PendingEvent]) -> None:
+    """Record how long ago each of these was received. Inlined from Histogram.observe: this runs twice for each event."""
+    now, bounds, counts, total = time.monotonic(), latency.bounds, latency.counts, 0.0
+    for event in events:
+        waited = now - event.received
+        counts[bisect_left(bounds, waited)] += 1
+        total += waited
+    latency.sum += total

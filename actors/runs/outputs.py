@@ -1,4 +1,4 @@
-"""Payloads that a run has left in its history, read back for who needs their bytes."""
+"""Payloads that stay in a run's history and are read back when their bytes are needed."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from msgspec import Raw, UnsetType
 
-from penstock.actors.runs.mailbox import Mail
+from penstock.actors.runs.mailbox import PendingEvent
 from penstock.broker.store import Store
 from penstock.config.limits import OUTPUTS_SHOWN_BYTES_MAX
 from penstock.config.process.background import all_of
@@ -20,11 +20,11 @@ READS_AT_ONCE = 16
 
 
 class Outputs:
-    """For one turn of a run: what its mail has brought is not read again, nor what was read last. One value is in
-    memory at a time."""
+    """Reads payloads for one turn of a run. What the turn's own events contain is not read again, nor what was read
+    last. One value is in memory at a time."""
 
-    def __init__(self, store: Store, run_id: str, mail: Sequence[Mail] = ()) -> None:
-        self._store, self._run_id, self._mail = store, run_id, mail
+    def __init__(self, store: Store, run_id: str, events: Sequence[PendingEvent] = ()) -> None:
+        self._store, self._run_id, self._events = store, run_id, events
         self._last: tuple[int, Raw] | None = None
 
     async def whole(self, value: Value, most: int) -> Raw:
@@ -41,7 +41,7 @@ class Outputs:
 
     async def _kept(self, kept: Kept) -> Raw:
         if self._last is None or self._last[0] != kept.seq:
-            body = next((mail.delivery.data for mail in self._mail if mail.delivery.seq == kept.seq), None)
+            body = next((event.delivery.data for event in self._events if event.delivery.seq == kept.seq), None)
             self._last = (
                 kept.seq,
                 await read_back(self._store, self._run_id, kept) if body is None else _payload(body, kept),
@@ -50,7 +50,7 @@ class Outputs:
 
 
 async def read_back(store: Store, run_id: str, kept: Kept) -> Raw:
-    """The payload that the run's history keeps there. Raises NotFound when it is gone, Unavailable."""
+    """The payload at that place of the run's history. Raises NotFound when it is gone, Unavailable."""
     stored = await store.history.at(run_id, kept.seq)
     if stored is None:
         raise _gone(kept)
@@ -58,13 +58,12 @@ async def read_back(store: Store, run_id: str, kept: Kept) -> Raw:
 
 
 async def input_of(store: Store, run: Run) -> Raw:
-    """What the run was given. Raises NotFound when it is gone, Unavailable."""
+    """The input of the run. Raises NotFound when it is gone, Unavailable."""
     return run.input if run.input_at is None else await read_back(store, run.run_id, run.input_at)
 
 
 async def output_of(store: Store, run: Run, step_id: str) -> Raw:
-    """What the step gave back. Raises NotFound for a step that the run does not have, or without an output;
-    Unavailable."""
+    """The output of a step. Raises NotFound for a step that the run does not have or that has no output, Unavailable."""
     step = run.steps.get(step_id)
     if step is None:
         raise NotFound(f'run {run.run_id} has no step "{step_id}"')
@@ -76,7 +75,7 @@ async def output_of(store: Store, run: Run, step_id: str) -> Raw:
 
 
 def left_behind(run: Run) -> Iterator[Kept]:
-    """The input and the outputs that the run has left in its history, in the order of its steps."""
+    """The places of the input and the outputs that the run keeps in its history only, in the order of its steps."""
     if run.input_at is not None:
         yield run.input_at
     for step in run.steps.values():
@@ -85,7 +84,7 @@ def left_behind(run: Run) -> Iterator[Kept]:
 
 
 async def shown(store: Store, runs: Sequence[Run], most: int = OUTPUTS_SHOWN_BYTES_MAX) -> dict[int, Raw]:
-    """Inputs and outputs that these runs have left in the history, by sequence: in the order of the runs, as many as
+    """Inputs and outputs that these runs keep in the history only, by sequence: in the order of the runs, as many as
     fit into `most` bytes. Those that are gone are missing, too. Raises Unavailable.
     """
     gate = asyncio.Semaphore(READS_AT_ONCE)
@@ -110,7 +109,7 @@ def _fitting(runs: Sequence[Run], most: int) -> Iterator[tuple[str, Kept]]:
 
 
 def _payload(body: bytes, kept: Kept) -> Raw:
-    """Another event in that place, as of a stream that was made anew, is as good as none."""
+    """The payload of a stored event. Raises NotFound for another event in its place: the stream was created again."""
     try:
         payload = given(decode(body))
     except Malformed as error:

@@ -1,23 +1,32 @@
 """The actor of one run: it alone changes the run's state, by folding the run's history in order.
 
-One turn: take all mail that waits, decode it, advance the run, carry out the commands, and remember that the state is
+One turn: take all pending events, decode them, advance the run, carry out the commands, and note that the state is
 ahead of its snapshot. The snapshot follows within SNAPSHOT_AFTER_S (at once when the run has ended), and only what a
-snapshot covers counts as handled. A crash between any two of these lines repeats them: the broker delivers the mail
-again, and repeats die on message ids or on `advance`'s guards.
+snapshot covers counts as handled. A crash between any two of these lines repeats them: the broker delivers the events
+again, and repeats are stopped by message ids or by the guards of `advance`.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from enum import Enum
 
-from penstock.actors.runs.effects import perform
-from penstock.actors.runs.lease import LeaseLost
-from penstock.actors.runs.loading import FAILED, Loaded, advance_safely, load, waited_for_its_time
-from penstock.actors.runs.mailbox import Lane, Mail, observe
+from msgspec import Struct
+
+from penstock.actors.runs.broker_clock import BrokerClock
+from penstock.actors.runs.dead_letters import EventDeadLetters
+from penstock.actors.runs.effects import Effects
+from penstock.actors.runs.lease import LeaseLost, ShardLease
+from penstock.actors.runs.loading import FAILED, LoadedRun, advance_safely, is_young, load, waited_for_its_time
+from penstock.actors.runs.mailbox import Backlog, PartitionQueue, PendingEvent, observe
+from penstock.actors.runs.run_metrics import RunMetrics
+from penstock.actors.runs.snapshot_queue import SnapshotQueue
+from penstock.actors.runs.timers import Timers
 from penstock.broker.nats.publisher import ack_seq
-from penstock.config.limits import EVENT_FAILURES_MAX, UPGRADE_LOOK_S
+from penstock.broker.store import Store
+from penstock.config.limits import EVENT_FAILURES_MAX, UPGRADE_CHECK_S
 from penstock.config.logging import get_logger
 from penstock.config.process.background import begin
 from penstock.config.process.crash_points import reached
@@ -29,74 +38,104 @@ from penstock.engine.run.state import Run, to_snapshot
 from penstock.engine.run.timers import live_timers
 from penstock.engine.run.workflow import Workflow
 
-if TYPE_CHECKING:
-    from penstock.actors.runs.shard import Shard
-
 AGAIN_S = 0.2
-UPGRADE_TIMER = "upgrade"  # of no step: to `advance` it is nothing
+UPGRADE_TIMER = "upgrade"  # belongs to no step: `advance` ignores it
 
 log = get_logger()
 
 
+class RunDeps(Struct, frozen=True):
+    """What the actors of a shard need, made by the shard once. `loads` bounds the runs that are read at once. `leave`
+    makes the shard forget an actor that has nothing left to do."""
+
+    store: Store
+    lease: ShardLease
+    clock: BrokerClock
+    timers: Timers
+    effects: Effects
+    metrics: RunMetrics
+    backlog: Backlog
+    snapshots: SnapshotQueue
+    dead_letters: EventDeadLetters
+    loads: asyncio.Semaphore
+    leave: Callable[[RunActor], None]
+
+
+class ActorState(Enum):
+    """How the run in memory stands to its snapshot. SAVE_DUE and RELOAD_DUE need a turn, even if no event waits."""
+
+    SAVED = "saved"
+    """The snapshot is as new as the state in memory, or nothing is in memory."""
+    UNSAVED = "unsaved"
+    """The state is ahead of its snapshot. The run is in the shard's snapshot queue."""
+    SAVE_DUE = "save_due"
+    """The next turn writes the snapshot."""
+    RELOAD_DUE = "reload_due"
+    """After an error the state was dropped. The next turn reads the run again, and saves it."""
+
+
+SAVED, UNSAVED, SAVE_DUE, RELOAD_DUE = ActorState
+TURN_DUE = (SAVE_DUE, RELOAD_DUE)
+
+
 class RunActor:
-    """Owned by a shard, from the run's first mail until it has ended or was idle for long. Its task lives while there
-    is work."""
+    """Owned by a shard, from the run's first event until the run has ended or was idle for long. Its task lives while
+    there is work."""
 
     __slots__ = (
         "_counted",
+        "_deps",
         "_failures",
-        "_looked_at",
-        "_mail",
+        "_in_turn",
+        "_pending",
         "_revision",
-        "_save_now",
-        "_saved",
-        "_shard",
+        "_state",
         "_traced",
         "_unsaved",
         "_workflow",
         "active_at",
-        "lane",
+        "queue",
         "run",
         "run_id",
         "task",
     )
 
-    def __init__(self, shard: Shard, run_id: str, lane: Lane) -> None:
-        self._shard, self.run_id, self.lane = shard, run_id, lane
+    def __init__(self, deps: RunDeps, run_id: str, queue: PartitionQueue) -> None:
+        self._deps, self.run_id, self.queue = deps, run_id, queue
         self.run: Run | None = None
         self.task: asyncio.Task[None] | None = None
         self.active_at = 0.0
         self._workflow: Workflow | None = None
-        self._saved: Run | None = None
         self._revision = 0
-        self._mail: list[Mail] = []
-        self._unsaved: list[Mail] = []
-        self._save_now = False
+        self._state = SAVED
+        self._pending: list[PendingEvent] = []
+        self._unsaved: list[PendingEvent] = []
+        self._in_turn = 0
         self._failures = 0
-        self._looked_at = 0
         self._counted = 0
-        self._traced = shard.tally.traces(run_id)
+        self._traced = deps.metrics.traces(run_id)
 
     @property
     def idle(self) -> bool:
         """Nothing waits, and the snapshot is up to date."""
-        return self.task is None and not self._mail and not self._unsaved
+        return self.task is None and not self._pending and not self._unsaved
 
-    def deliver(self, mail: Mail) -> None:
-        self._mail.append(mail)
+    def deliver(self, event: PendingEvent) -> None:
+        self._pending.append(event)
         self._begin()
 
     def save_soon(self) -> None:
-        """Have the snapshot written in the actor's next turn."""
-        self._save_now = True
-        self._begin()
+        """Have the snapshot written in the actor's next turn, if the state is ahead of it."""
+        if self._state is UNSAVED:
+            self._state = SAVE_DUE
+            self._begin()
 
     def dismiss(self) -> None:
-        """Stop right here: the run is another's."""
+        """Stop at once: the run has another owner."""
         if self.task is not None:
             self.task.cancel()
-        mail, self._mail = self._mail, []
-        self._shard.carried_out(mail)
+        events, self._pending = self._pending, []
+        self._deps.backlog.remove(events)
 
     def _begin(self) -> None:
         if self.task is None:
@@ -105,137 +144,158 @@ class RunActor:
     async def _work(self) -> None:
         """Turn after turn until nothing waits. An error here never touches another run."""
         try:
-            while self._mail or self._save_now:
+            while self._pending or self._state in TURN_DUE:
                 await self._turn()
         except LeaseLost:
-            return  # the run is another's; the shard is about to forget this actor
+            return  # the run has another owner; the shard is about to forget this actor
         except Exception as error:
             await self._start_over(error)
         finally:
             self.task = None
             self.active_at = time.monotonic()
-        if self._mail or self._save_now:
+        if self._pending or self._state in TURN_DUE:
             self._begin()
 
     async def _turn(self) -> None:
-        self._shard.lease.check()
-        mail = self._mail[:]  # it stays in the mailbox until it is carried out: an error puts nothing aside
-        self._looked_at = len(mail)
-        if self._workflow is None and not await self._open(mail):
-            self._nothing_here()
+        deps = self._deps
+        deps.lease.check()
+        events = self._pending[:]  # they stay in the mailbox until they are carried out: an error loses none
+        self._in_turn = len(events)
+        if self._workflow is None and not await self._open(events):
+            self._give_up("the run was never started, or its definition is not in the store")
             return
-        commands = self._advance(mail)
+        before = self.run
+        commands = self._advance(events)
+        if self._state is SAVED and self.run is not before:
+            self._state = UNSAVED
         reached("shard.advanced")
         if commands:
             assert self.run is not None
-            await perform(self._shard, self.run, commands, mail[0].received, mail)
+            await deps.effects.perform(self.run, commands, events[0].received, events)
         reached("shard.published")
-        observe(self._shard.tally.handling, mail)
-        del self._mail[: len(mail)]
-        self._looked_at = 0  # what waits now came meanwhile: an error from here on is not its doing
-        self._shard.carried_out(mail)
-        self._unsaved += mail
+        observe(deps.metrics.handling, events)
+        del self._pending[: len(events)]
+        self._in_turn = 0  # what waits now came later, and is not the cause of an error from here on
+        deps.backlog.remove(events)
+        self._unsaved += events
         await self._settle()
 
-    def _advance(self, mail: list[Mail]) -> list[Command]:
+    def _advance(self, events: list[PendingEvent]) -> list[Command]:
         commands: list[Command] = []
         workflow = self._workflow
         assert workflow is not None
-        for one in mail:
-            delivery = one.delivery
+        for pending in events:
+            delivery = pending.delivery
             try:
                 event = decode(delivery.data)
                 if event.run_id != self.run_id:
                     raise Malformed(f"the event is of run {event.run_id[:64]}")
             except Malformed as error:
-                self._shard.bury(self.run_id, delivery, str(error))
+                self._dead_letter(pending, str(error))
                 continue
             before, record = self.run, Record(delivery.seq, delivery.at, event)
             self.run, ordered = advance_safely(workflow, before, record)
             if ordered is FAILED:
-                self._shard.bury(self.run_id, delivery, "the engine failed at this event, its log says where")
+                self._dead_letter(pending, "the engine failed at this event, its log says where")
             self._count(workflow, before, self.run, record)
             commands += ordered
         return commands
 
+    def _dead_letter(self, event: PendingEvent, error: str) -> None:
+        self._deps.dead_letters.keep(self.queue, self.run_id, event, error)
+
     def _count(self, workflow: Workflow, before: Run | None, run: Run | None, record: Record) -> None:
-        """For telemetry: each event once, also when it is folded again after an error."""
+        """Count each event once for run metrics, also when it is folded again after an error."""
         if record.seq > self._counted:
             self._counted = record.seq
-            self._shard.tally.folded(workflow, before, run, record, self._traced)
+            self._deps.metrics.folded(workflow, before, run, record, self._traced)
 
     async def _settle(self) -> None:
-        """Write the snapshot if it is time, else have the shard remind us."""
+        """Write the snapshot if it is due, else put the run into the snapshot queue."""
         run = self.run
-        if run is None or run is self._saved:
-            self._handled(len(self._unsaved))
-        elif run.ended or self._save_now:
+        if run is None or self._state is SAVED:
+            self._state = SAVED
+            self._handled()
+        elif run.ended or self._state is not UNSAVED:
             await self._save(run)
         else:
-            self._shard.dirty.setdefault(self.run_id, time.monotonic())
-        self._save_now = self._save_now and bool(self._unsaved)
+            self._deps.snapshots.add(self.run_id)
         self._failures = 0
-        if (run is None or run.ended) and not self._mail and not self._unsaved:
-            self._shard.leave(self)
+        if (run is None or run.ended) and not self._pending and not self._unsaved:
+            self._deps.leave(self)
             reached("shard.left")
 
     async def _save(self, run: Run) -> None:
-        """Write the snapshot over the one we know; then, and only then, the mail that it covers is handled."""
-        self._shard.dirty.pop(self.run_id, None)
+        """Replace the snapshot by a newer one; then, and only then, the events that it covers are handled."""
+        self._deps.snapshots.remove(self.run_id)
         body = to_snapshot(run)
-        self._shard.lease.check()
+        self._deps.lease.check()
         try:
-            self._revision = ack_seq(await self._shard.store.runs.send(self.run_id, body, self._revision))
+            self._revision = ack_seq(await self._deps.store.runs.send(self.run_id, body, self._revision))
             reached("shard.snapshot_written")
         except Conflict:
             if not await self._settle_conflict(body):
                 return
         except TooLarge as error:  # the log has everything; reading the run just takes longer
             log.warning("snapshot_too_large", run_id=self.run_id, error=str(error))
-        self._save_now, self._saved = False, run
-        self._handled(len(self._unsaved))
+        self._state = SAVED
+        self._handled()
 
     async def _settle_conflict(self, body: bytes) -> bool:
-        """Someone wrote before us: ourselves, when an answer got lost, or another owner; then the log decides."""
-        entry = await self._shard.store.runs.get(self.run_id)
+        """Someone wrote before us. Returns True if it was this actor, whose answer got lost; else the state comes from
+        the log."""
+        entry = await self._deps.store.runs.get(self.run_id)
         if entry is not None and entry.value == body:
             self._revision = entry.revision
             return True
         log.warning("snapshot_conflict", run_id=self.run_id, revision=self._revision)
         await self._resume(await self._load(), time.monotonic(), True)
-        self._save_now = True
+        if self._state is SAVED:
+            self._handled()
+        else:
+            self._state = SAVE_DUE
         return False
 
-    def _handled(self, count: int) -> None:
-        handled = self._unsaved[:count]
-        for one in handled:
-            one.handled = True
+    def _handled(self) -> None:
+        """The snapshot covers every event that was carried out."""
+        handled, self._unsaved = self._unsaved, []
+        for event in handled:
+            event.handled = True
         if handled:
-            observe(self._shard.tally.commit, handled)
-        del self._unsaved[:count]
+            observe(self._deps.metrics.commit, handled)
 
-    async def _open(self, mail: list[Mail]) -> bool:
+    async def _open(self, events: list[PendingEvent]) -> bool:
         """Get the run's definition and state; False when nothing was ever started under this id."""
-        if mail and await self._open_new(mail[0]):
+        self._check_owned()
+        if events and await self._open_new(events[0]):
             return True
         loaded = await self._load()
         if loaded.workflow is None:
             return False
         reached("shard.loaded")
-        repeat = not mail or any(self._shard.is_repeat(one.delivery) for one in mail)
-        await self._resume(loaded, mail[0].received if mail else time.monotonic(), repeat)
+        self._check_owned()
+        repeat = not events or any(event.redelivered for event in events)
+        await self._resume(loaded, events[0].received if events else time.monotonic(), repeat)
         reached("shard.resumed")
         return True
 
-    async def _load(self) -> Loaded:
-        """Where thousands of runs want to be read at once, some are, and the others after them: all together they would
-        all be late."""
-        async with self._shard.loads:
-            return await load(self._shard.store, self.run_id, on_fold=self._count)
+    def _check_owned(self) -> None:
+        """Raise LeaseLost if the shard has given up the partition."""
+        if not self.queue.owned:
+            raise LeaseLost("the partition has another owner")
 
-    async def _open_new(self, first: Mail) -> bool:
-        """The usual case: the run's first event, just made, with nothing in the store that would have to be read."""
-        if not self._shard.is_new(self.run_id, first.delivery):
+    async def _load(self) -> LoadedRun:
+        """Read the run from the store. A bounded number are read at once: thousands together would all be late."""
+        async with self._deps.loads:
+            return await load(self._deps.store, self.run_id, on_fold=self._count)
+
+    async def _open_new(self, first: PendingEvent) -> bool:
+        """Open a run by its first event, with nothing in the store that would have to be read: the usual case.
+
+        Only the first delivery of an event counts whose time-ordered run id was made just before it was stored. The
+        broker refuses a repeat of the start within that time; a later one comes with an id that is not young any more.
+        """
+        if first.redelivered or not is_young(self.run_id, first.delivery.at):
             return False
         try:
             event = decode(first.delivery.data)
@@ -244,8 +304,8 @@ class RunActor:
         if not isinstance(event, WorkflowStarted | WorkflowScheduled):
             return False
         if isinstance(event, WorkflowStarted) and waited_for_its_time(event):
-            return False  # it was cancelled, perhaps: its actor is gone then
-        started, definitions = event.payload, self._shard.store.definitions
+            return False  # it may have been cancelled, and its former actor be gone
+        started, definitions = event.payload, self._deps.store.definitions
         try:
             self._workflow = definitions.compiled(started.digest) or await definitions.load(
                 started.workflow, started.digest
@@ -254,57 +314,57 @@ class RunActor:
             return False
         return True
 
-    async def _resume(self, loaded: Loaded, since: float, repeat: bool) -> None:
-        """Take over the state of the log and carry out what may not have been.
+    async def _resume(self, loaded: LoadedRun, since: float, repeat: bool) -> None:
+        """Take over the state of the log and carry out what may not have been carried out.
 
-        `repeat` says that a former owner saw this mail: what it held in memory are the timers younger than its last
-        acknowledgement. Otherwise every timer is in this shard's memory or the broker's already.
+        `repeat` says that a former owner may have seen these events. What it had in memory are the timers that are
+        younger than its last acknowledgement. Without it, every timer is in this shard's memory or the broker's
+        already.
         """
         if self._unsaved and 0 < loaded.last_seq < self._unsaved[-1].delivery.seq:  # a leader that is behind its copies
             raise Unavailable("the log was read before it had all that this run was advanced by")
         self.run, self._workflow, self._revision = loaded.run, loaded.workflow, loaded.revision
-        self._saved = loaded.run if not loaded.beyond else None
+        if not loaded.beyond:
+            self._state = SAVED
+        elif self._state is not RELOAD_DUE:
+            self._state = UNSAVED
         if self.run is None:
             return
         due = [*loaded.due, *live_timers(self.run)] if repeat else list(loaded.due)
-        await perform(self._shard, self.run, due, since)
-
-    def _nothing_here(self) -> None:
-        """Events of a run that nobody started, or whose definition is gone: kept as dead letters, and done with."""
-        self._give_up("the run was never started, or its definition is not in the store")
+        await self._deps.effects.perform(self.run, due, since)
 
     def _give_up(self, why: str) -> None:
-        """Bury the mail that was looked at, so that it does not hold up the whole partition. What came meanwhile has
-        its own turn."""
-        for one in self._mail[: self._looked_at]:
-            self._shard.bury(self.run_id, one.delivery, why)
-        self._put_aside(self._looked_at)
+        """Keep the events of this turn as dead letters, so that they do not hold up the whole partition. What came
+        later has its own turn."""
+        for event in self._pending[: self._in_turn]:
+            self._dead_letter(event, why)
+        self._discard(self._in_turn)
 
     def _wait_for_upgrade(self, error: NeedsUpgrade) -> None:
-        """Leave the run to whoever can read it. What is not done of its log yet will be then: the timer wakes its owner
-        of that time."""
+        """Leave the run to a newer version. A timer wakes its owner later, which then does what is still to be
+        done."""
         log.error("run_waits_for_upgrade", run_id=self.run_id, reason=str(error))
-        since = min((one.received for one in self._unsaved + self._mail), default=time.monotonic())
-        due = self._shard.clock.now() + UPGRADE_LOOK_S
-        self._shard.timers.arm(
-            self.run_id, SetTimer(UPGRADE_TIMER, due, attempt=int(due * 1000)), since
-        )  # no two are the same
-        self._put_aside(len(self._mail))
+        since = min((event.received for event in self._unsaved + self._pending), default=time.monotonic())
+        due = self._deps.clock.now() + UPGRADE_CHECK_S
+        timer = SetTimer(UPGRADE_TIMER, due, attempt=int(due * 1000))  # no two are the same
+        self._deps.timers.arm(self.run_id, timer, since)
+        self._discard(len(self._pending))
 
-    def _put_aside(self, count: int) -> None:
-        """This much mail is done with, without any of it having been applied; without any left, so is the actor."""
-        mail, self._mail, self._save_now, self._failures = self._mail[:count], self._mail[count:], False, 0
-        for one in mail:
-            one.handled = True
-        self._shard.carried_out(mail)
-        self._handled(len(self._unsaved))
-        if not self._mail:
-            self._shard.leave(self)
+    def _discard(self, count: int) -> None:
+        """Count the first pending events as handled, without having applied them; the actor leaves if none is left."""
+        events, self._pending = self._pending[:count], self._pending[count:]
+        self._state, self._failures = SAVED, 0
+        for event in events:
+            event.handled = True
+        self._deps.backlog.remove(events)
+        self._handled()
+        if not self._pending:
+            self._deps.leave(self)
 
     async def _start_over(self, error: Exception) -> None:
-        """Forget all state and come back from the log; mail that fails again and again is buried."""
-        self.run, self._workflow, self._saved, self._revision = None, None, None, 0
-        self._save_now = True
+        """Drop the state and read it from the log again; events that fail again and again become dead letters."""
+        self.run, self._workflow, self._revision = None, None, 0
+        self._state = RELOAD_DUE
         if isinstance(error, NeedsUpgrade):
             self._wait_for_upgrade(error)
             return

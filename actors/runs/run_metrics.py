@@ -1,13 +1,15 @@
-"""What a shard counts of the runs in it, and the spans of those that are traced. It looks at each fold and changes
-nothing."""
+"""Run metrics: counters and durations of the runs in a shard, and the spans of those that are traced.
+
+They are derived from each fold, which they do not change.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime
-from typing import TYPE_CHECKING
 
 from penstock.actors.runs.spans import is_sampled, spans
+from penstock.broker.store import Store
 from penstock.engine.run.events import (
     ApprovalExpired,
     ApprovalGranted,
@@ -30,10 +32,6 @@ from penstock.engine.run.events import (
 )
 from penstock.engine.run.state import Run, StepStatus
 from penstock.engine.run.workflow import Workflow
-
-if TYPE_CHECKING:
-    from penstock.actors.runs.shard import Shard
-    from penstock.broker.store import Store
 
 RUN_EVENTS: Mapping[type[Event], str] = {
     WorkflowScheduled: "scheduled",
@@ -61,7 +59,7 @@ MINUTE = len("2026-11-22T06:03:")
 APPROVAL = "approval"  # stands for the task type of steps that have none
 
 
-class Tally:
+class RunMetrics:
     """Owned by a shard."""
 
     def __init__(self, store: Store, sample_ratio: float) -> None:
@@ -70,9 +68,9 @@ class Tally:
         self._runs = meters.counter("penstock_run_events_total")
         self._steps = meters.counter("penstock_step_events_total")
         self._ignored = 0
-        self.buried = 0
+        self.dead_lettered = 0
         meters.reading("penstock_events_ignored_total", lambda: self._ignored)
-        meters.reading("penstock_events_buried_total", lambda: self.buried)
+        meters.reading("penstock_events_dead_lettered_total", lambda: self.dead_lettered)
         self._run_durations = meters.histograms("penstock_run_duration_seconds")
         self._step_durations = meters.histograms("penstock_step_duration_seconds")
         self._queue_waits = meters.histograms("penstock_queue_wait_seconds")
@@ -80,11 +78,11 @@ class Tally:
         self.commit = meters.histogram("penstock_event_commit_seconds")
 
     def traces(self, run_id: str) -> bool:
-        """Whether spans are made of this run."""
+        """Whether this run is traced."""
         return self._ratio > 0 and is_sampled(run_id, self._ratio)
 
     def folded(self, workflow: Workflow, before: Run | None, run: Run | None, record: Record, traced: bool) -> None:
-        """An event made `run` of `before`; the very same one means that it changed nothing."""
+        """Count an event that turned the run from `before` into `run`; the same object means that it changed nothing."""
         if run is None or run is before:
             self._ignored += 1
             return
@@ -113,7 +111,7 @@ class Tally:
             self._trace(workflow, before, run, record)
 
     def _observe_wait(self, workflow: Workflow, before: Run, step_id: str, task: str, begun: str) -> None:
-        """Of a step's first execution: for later ones, nobody has kept when they were ordered."""
+        """For a step's first execution only: nothing stores when later ones were sent."""
         step = before.steps[step_id]
         if step.attempts == 1 and not step.iteration:
             dependencies = workflow.steps[step_id].depends_on
@@ -133,22 +131,14 @@ def _last_done(run: Run, dependencies: tuple[str, ...]) -> str | None:
 
 
 def seconds(begin: str, end: str) -> float:
-    """Between two moments in RFC 3339, not less than 0, for they may be of different clocks. Most are of the same
-    minute."""
+    """The seconds between two RFC 3339 times, 0 at least: they may come from different clocks.
+
+    Two of the same minute, as most are, take a faster way.
+    """
     try:
         if begin[:MINUTE] == end[:MINUTE] and begin[-1] == end[-1] == "Z":
             passed = float(end[MINUTE:-1]) - float(begin[MINUTE:-1])
             return passed if passed > 0 else 0.0
         return max(0.0, (datetime.fromisoformat(end) - datetime.fromisoformat(begin)).total_seconds())
-    except (ValueError, TypeError, IndexError):  # written before moments were checked
+    except (ValueError, TypeError, IndexError):  # of a version that did not check timestamps
         return 0.0
-
-
-def read_shard(shard: Shard) -> None:
-    """Have the shard's own state read whenever somebody asks for numbers."""
-    meters = shard.store.meters
-    meters.reading("penstock_actors", lambda: len(shard.actors))
-    meters.reading("penstock_mailbox_events", lambda: shard.waiting)
-    meters.reading("penstock_unsaved_runs", lambda: len(shard.dirty))
-    meters.reading("penstock_timers", lambda: shard.timers.in_memory)
-    meters.readings("penstock_partition_owner", lambda: {(str(number),): 1 for number in shard.partitions})

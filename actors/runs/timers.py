@@ -16,7 +16,7 @@ from contextlib import suppress
 from msgspec import Struct
 
 from penstock.actors.runs.broker_clock import BrokerClock
-from penstock.actors.runs.lease import Lease, LeaseLost
+from penstock.actors.runs.lease import LeaseLost, ShardLease
 from penstock.broker import names
 from penstock.broker.nats.publisher import ack_seq
 from penstock.broker.store import Store
@@ -54,7 +54,7 @@ class Timers:
     """Owned by one shard, as long as it lives. All times of `SetTimer` are the broker's, in s since the epoch, and so
     is `clock`."""
 
-    def __init__(self, store: Store, lease: Lease, clock: BrokerClock) -> None:
+    def __init__(self, store: Store, lease: ShardLease, clock: BrokerClock) -> None:
         self._store, self._lease, self._clock = store, lease, clock
         self._known: dict[int, int] = {}
         self._armed: dict[tuple[str, str], _Armed] = {}

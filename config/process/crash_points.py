@@ -31,7 +31,7 @@ Point: TypeAlias = Literal[
     "shard.drained",
     "shard.loaded",
     "shard.resumed",
-    "shard.burying",
+    "shard.dead_lettering",
     "dead_letter.stored",
     "timer.due",
     "timer.fired",

@@ -30,7 +30,7 @@ LISTED_MAX = 10_000
 SNAPSHOT_S_MAX = 20.0
 LOOK_S = 0.5
 PROGRESS = ("step.started", "step.completed", "step.continue", "workflow.started", "workflow.completed")
-BUGS = ("advance_failed", "run_failed_to_advance", "event_buried", "snapshot_unreadable", "task_malformed")
+BUGS = ("advance_failed", "run_failed_to_advance", "event_dead_lettered", "snapshot_unreadable", "task_malformed")
 
 
 class Gathering:

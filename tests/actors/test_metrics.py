@@ -207,17 +207,17 @@ async def test_an_actor_that_starts_over_counts_nothing_twice(
     assert {"started": 2, "completed": 2} == steps(shard, "over.echo")
 
 
-async def test_buried_events_are_counted(store: Store, shard: Shard) -> None:
+async def test_dead_lettered_events_are_counted(store: Store, shard: Shard) -> None:
     await store.publisher.send(names.history_subject(verbs.new_run_id()), b"not json")
-    await until_true(lambda: reading(shard, "penstock_events_buried_total") == 1)
+    await until_true(lambda: reading(shard, "penstock_events_dead_lettered_total") == 1)
 
 
 async def test_latencies_are_observed_for_each_event_and_publish(store: Store, shard: Shard) -> None:
     async with echo(store, "fast.echo"):
         await ended(store, await start(store, chain("fast", 1)))
-        await until_true(lambda: observed(shard.tally.commit) == 4)
-    assert 4 == observed(shard.tally.handling)
-    assert 0 < shard.tally.handling.sum <= shard.tally.commit.sum
+        await until_true(lambda: observed(shard.metrics.commit) == 4)
+    assert 4 == observed(shard.metrics.handling)
+    assert 0 < shard.metrics.handling.sum <= shard.metrics.commit.sum
     publishes = shard.store.meters.histogram("penstock_publish_seconds")
     assert 3 == observed(publishes)  # the task, the run's completion, its snapshot
     assert 0 < publishes.sum < 10

@@ -27,7 +27,7 @@ NEWER = formats.VERSION + 1
 
 @pytest.fixture(autouse=True)
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run_actor, "UPGRADE_LOOK_S", 0.1)
+    monkeypatch.setattr(run_actor, "UPGRADE_CHECK_S", 0.1)
 
 
 async def append_newer(store: Store, run_id: str) -> None:

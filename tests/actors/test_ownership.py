@@ -20,7 +20,7 @@ from penstock.actors.ownership.membership import Membership, new_member
 from penstock.actors.ownership.ownership import open_shard
 from penstock.actors.ownership.places import free_places, occupied
 from penstock.actors.runs.broker_clock import BrokerClock
-from penstock.actors.runs.lease import Lease, LeaseLost, now
+from penstock.actors.runs.lease import LeaseLost, ShardLease, now
 from penstock.actors.runs.loading import load
 from penstock.actors.runs.shard import Shard
 from penstock.actors.runs.timers import Timers
@@ -192,7 +192,7 @@ async def test_the_consumer_of_a_former_owner_is_gone_and_with_it_its_requests_a
 async def test_a_timer_that_a_later_owner_has_set_is_neither_replaced_nor_withdrawn(store: Store) -> None:
     run_id = verbs.new_run_id()
     subject = names.schedule_subject(run_id, "late")
-    lease, renewed = Lease(), Lease()
+    lease, renewed = ShardLease(), ShardLease()
     renewed.renewed(now())
     timers = Timers(store, renewed, BrokerClock())
     timers.learn(names.partition(run_id), await store.history.last_seq())
@@ -217,7 +217,7 @@ async def test_a_timer_that_stands_still_on_its_way_does_not_replace_a_later_own
     run_id = verbs.new_run_id()
     subject, partition = names.schedule_subject(run_id, "slow"), names.partition(run_id)
     headers = {names.SCHEDULE: "@at 2126-01-01T00:00:00Z", names.SCHEDULE_TARGET: names.history_subject(run_id)}
-    lease = Lease()
+    lease = ShardLease()
     lease.renewed(now())
 
     def late(subject: str, data: bytes, given: dict[str, str]) -> asyncio.Future[bytes]:
@@ -279,7 +279,7 @@ def test_without_a_directory_to_write_to_a_place_tells_nothing_of_a_former_one(t
 
 
 def test_a_lease_is_good_for_its_time_from_when_the_sign_of_life_was_sent() -> None:
-    lease = Lease()
+    lease = ShardLease()
     assert not lease.good
     lease.renewed(now() - LEASE_S + 10)
     assert lease.good
@@ -294,7 +294,7 @@ async def test_a_shard_that_was_removed_while_its_renewals_found_no_room_ends_at
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A refusal speaks for its own moment: between two of them others may have had room to remove it."""
-    members = Membership(store.owners, new_member("no.room"), Lease(), frozenset)
+    members = Membership(store.owners, new_member("no.room"), ShardLease(), frozenset)
     await members.join()
     [listed] = [one for one in (await store.owners.read()).members.values() if one.member.id == members.me.id]
     renew = store.owners.renew

@@ -15,7 +15,7 @@ from penstock.actors.control import verbs
 from penstock.actors.ownership.membership import new_member
 from penstock.actors.ownership.ownership import open_shard
 from penstock.actors.runs import loading, run_actor
-from penstock.actors.runs.loading import Loaded, load_many
+from penstock.actors.runs.loading import LoadedRun, load_many
 from penstock.actors.runs.shard import Shard
 from penstock.broker import names
 from penstock.broker.nats.publisher import ack_seq
@@ -64,7 +64,7 @@ async def neighbours(store: Store, name: str) -> tuple[str, str]:
             return first, second
 
 
-async def buried(store: Store, run_id: str, count: int) -> list[bytes]:
+async def dead_lettered(store: Store, run_id: str, count: int) -> list[bytes]:
     """The run's dead letters, once there are so many."""
 
     async def find() -> list[bytes]:
@@ -81,44 +81,44 @@ async def test_bytes_of_all_kinds_in_a_history_stop_neither_its_run_nor_another(
     async with echo(store, "strange.echo"):
         runs = [await ended(store, one) for one in (run_id, other)]
     assert [run.status for run in runs] == [RunStatus.COMPLETED] * 2
-    assert await buried(store, run_id, len(STRANGE)) == STRANGE
+    assert await dead_lettered(store, run_id, len(STRANGE)) == STRANGE
 
 
 async def test_an_event_is_not_acknowledged_before_its_dead_letter_is_stored(
     store: Store, shard: Shard, broker_settings: BrokerSettings
 ) -> None:
     """A shard that dies meanwhile has it delivered again."""
-    run_id = await start(store, chain("unburied", 1))
-    lane = shard._lanes[names.partition(run_id)]
+    run_id = await start(store, chain("not_yet_stored", 1))
+    queue = shard._queues[names.partition(run_id)]
     await store.broker.api(f"STREAM.DELETE.{names.DEAD}")
     seq = ack_seq(await store.publisher.send(names.history_subject(run_id), b"[]"))
-    await until_true(lambda: seq in lane.burials)
-    async with echo(store, "unburied.echo"):
+    await until_true(lambda: seq in queue.dead_letters)
+    async with echo(store, "not_yet_stored.echo"):
         await ended(store, run_id)
-    await until_true(lambda: all(mail.handled for mail in lane.queue))
-    await shard._acknowledge_lane(names.partition(run_id), lane, float("inf"))
-    assert lane.start == seq
+    await until_true(lambda: all(event.handled for event in queue.events))
+    await shard._acknowledge_queue(names.partition(run_id), queue, float("inf"))
+    assert queue.start == seq
     await provision(store.broker, broker_settings)
-    assert [b"[]"] == await buried(store, run_id, 1)
-    await until_true(lambda: not lane.burials)
-    await shard._acknowledge_lane(names.partition(run_id), lane, float("inf"))
-    assert lane.start > seq
+    assert [b"[]"] == await dead_lettered(store, run_id, 1)
+    await until_true(lambda: not queue.dead_letters)
+    await shard._acknowledge_queue(names.partition(run_id), queue, float("inf"))
+    assert queue.start > seq
 
 
 async def test_a_dead_letter_that_is_refused_is_kept_once_it_is_not(store: Store, shard: Shard) -> None:
     run_id = await start(store, chain("refused", 1))
-    lane = shard._lanes[names.partition(run_id)]
+    queue = shard._queues[names.partition(run_id)]
     await limited(store, 1)
     seq = ack_seq(await store.publisher.send(names.history_subject(run_id), b"[]"))
-    await until_true(lambda: seq in lane.burials)
+    await until_true(lambda: seq in queue.dead_letters)
     async with echo(store, "refused.echo"):
         await ended(store, run_id)
-    await until_true(lambda: all(mail.handled for mail in lane.queue))
-    await shard._acknowledge_lane(names.partition(run_id), lane, float("inf"))
-    assert lane.start == seq
+    await until_true(lambda: all(event.handled for event in queue.events))
+    await shard._acknowledge_queue(names.partition(run_id), queue, float("inf"))
+    assert queue.start == seq
     await limited(store, -1)
-    assert [b"[]"] == await buried(store, run_id, 1)
-    await until_true(lambda: not lane.burials)
+    assert [b"[]"] == await dead_lettered(store, run_id, 1)
+    await until_true(lambda: not queue.dead_letters)
 
 
 async def test_an_event_that_leaves_no_room_for_a_letters_headers_is_kept_without_its_end(
@@ -127,10 +127,10 @@ async def test_an_event_that_leaves_no_room_for_a_letters_headers_is_kept_withou
     run_id = await start(store, chain("whole", 1))
     body = b"[" + b" " * (store.broker.max_payload - 100)
     await store.broker.request(names.history_subject(run_id), body)
-    [kept] = await buried(store, run_id, 1)
+    [kept] = await dead_lettered(store, run_id, 1)
     assert body[: store.publisher.body_bytes_max] == kept
-    [letter] = (await store.dead_letters.page(run_id)).letters
-    assert letter.error.endswith(f"(of its {len(body)} bytes, the first {len(kept)} are kept here)")
+    [kept_letter] = (await store.dead_letters.page(run_id)).letters
+    assert kept_letter.error.endswith(f"(of its {len(body)} bytes, the first {len(kept)} are kept here)")
 
 
 async def limited(store: Store, bytes_max: int) -> None:
@@ -153,14 +153,14 @@ async def test_an_event_at_which_the_engine_fails_is_a_dead_letter_and_changes_n
     run_id, other = await neighbours(store, "bug")
     poison = StepCompleted(run_id=run_id, step_id="s0", attempt_number=1, payload=Raw(b'"poison"'))
     await store.history.append(poison, message_id="poison")
-    [letter] = await buried(store, run_id, 1)
-    assert b"poison" in letter
+    [dead_letter] = await dead_lettered(store, run_id, 1)
+    assert b"poison" in dead_letter
     before = await verbs.get(store, run_id)
     assert (before.status, before.steps["s0"].status) == (RunStatus.RUNNING, StepStatus.QUEUED)
     async with echo(store, "bug.echo"):
         runs = [await ended(store, one) for one in (run_id, other)]
     assert [run.status for run in runs] == [RunStatus.COMPLETED] * 2
-    assert len(await buried(store, run_id, 1)) == 1
+    assert len(await dead_lettered(store, run_id, 1)) == 1
 
 
 @pytest.mark.parametrize("left", [None, b"no definition"], ids=["removed", "written over"])
@@ -182,7 +182,7 @@ async def test_a_run_without_its_definition_stands_still_and_the_others_go_on(
         open_shard(own, new_member("shard")),
         echo(own, f"{name}.echo"),
     ):
-        letters = await buried(store, run_id, 2)
+        letters = await dead_lettered(store, run_id, 2)
         other = await start(own, chain(f"{name}.other", 1))
         async with echo(own, f"{name}.other.echo"):
             await ended(own, other)
@@ -214,7 +214,7 @@ async def test_a_start_that_comes_while_its_actor_gives_up_is_not_given_up(
     last_look, go_on = asyncio.Event(), asyncio.Event()
     read = run_actor.load
 
-    async def slow(*given: Any, **more: Any) -> Loaded:
+    async def slow(*given: Any, **more: Any) -> LoadedRun:
         nonlocal tries
         found, tries = await read(*given, **more), tries + 1
         if tries == (EVENT_FAILURES_MAX if fails else 1):
@@ -229,8 +229,8 @@ async def test_a_start_that_comes_while_its_actor_gives_up_is_not_given_up(
     await store.history.append(early)
     await last_look.wait()
     await store.history.append(verbs.started(run_id, definition, digest, Raw(b"1"), rfc3339(time.time())))
-    await until_true(lambda: len(shard.actors[run_id]._mail) == 2)
+    await until_true(lambda: len(shard.actors[run_id]._pending) == 2)
     go_on.set()
     async with echo(store, "late.echo"):
         assert (await ended(store, run_id)).status is RunStatus.COMPLETED
-    assert [decode(body) for body in await buried(store, run_id, 1)] == [early]
+    assert [decode(body) for body in await dead_lettered(store, run_id, 1)] == [early]

@@ -11,10 +11,10 @@ from msgspec import Raw
 from penstock.actors.control import verbs
 from penstock.actors.ownership.membership import new_member
 from penstock.actors.ownership.ownership import open_shard
-from penstock.actors.runs import run_actor
+from penstock.actors.runs import effects, mailbox, run_actor
 from penstock.actors.runs import shard as shards
-from penstock.actors.runs.loading import Loaded
-from penstock.actors.runs.mailbox import Lane
+from penstock.actors.runs.loading import LoadedRun
+from penstock.actors.runs.mailbox import PartitionQueue
 from penstock.actors.runs.shard import Shard
 from penstock.broker import names
 from penstock.broker.nats import publisher
@@ -56,25 +56,25 @@ async def started_in_one_partition(store: Store, name: str, count: int) -> list[
 async def test_of_large_events_few_are_in_memory_and_the_broker_keeps_the_others(
     store: Store, shard: Shard, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(shards, "WAITING_BYTES_MAX", 4 * MIB)
+    monkeypatch.setattr(mailbox, "BACKLOG_BYTES_MAX", 4 * MIB)
     most = 0
     take = shard.take
 
     def counted(*given: object) -> None:
         nonlocal most
         take(*given)  # type: ignore[arg-type]
-        most = max(most, shard.waiting)
+        most = max(most, shard.backlog.events)
 
     monkeypatch.setattr(shard, "take", counted)
-    for _ in range(shards.HEAVY_AT_ONCE):  # nobody gets a task out
-        await shard.heavy.acquire()
+    for _ in range(effects.HEAVY_AT_ONCE):  # nobody gets a task out
+        await shard.effects.heavy.acquire()
     run_ids = await started_in_one_partition(store, "held", RUNS)
     await until_true(lambda: shard.room() == 0)
     for _ in range(10):
         await shard.store.broker.flush()
     assert 4 <= most <= (4 * MIB + 2 * BODY_BYTES_MAX) // MIB < RUNS
-    for _ in range(shards.HEAVY_AT_ONCE):
-        shard.heavy.release()
+    for _ in range(effects.HEAVY_AT_ONCE):
+        shard.effects.heavy.release()
     async with echo(store, "held.echo", just_answer):
         runs = [await ended(store, run_id) for run_id in run_ids]
     assert {run.status for run in runs} == {RunStatus.COMPLETED}
@@ -86,16 +86,16 @@ async def test_what_was_carried_out_is_held_without_its_bytes_until_it_is_acknow
     taken: list[Delivery] = []
     take = shard.take
 
-    def seen(lane: Lane, delivery: Delivery) -> None:
+    def seen(queue: PartitionQueue, delivery: Delivery) -> None:
         taken.append(delivery)
-        take(lane, delivery)
+        take(queue, delivery)
 
     monkeypatch.setattr(shard, "take", seen)
     async with echo(store, "let.echo", just_answer):
         run_ids = await started_in_one_partition(store, "let", 10)
         for run_id in run_ids:
             await ended(store, run_id)
-    await until_true(lambda: shard.waiting == 0)
+    await until_true(lambda: shard.backlog.events == 0)
     assert len(taken) >= 40
     assert {delivery.data for delivery in taken} == {b""}
 
@@ -130,7 +130,7 @@ async def test_a_backlog_is_read_few_runs_at_a_time(
     now = most = 0
     load = run_actor.load
 
-    async def counted(*given: object, **more: object) -> Loaded:
+    async def counted(*given: object, **more: object) -> LoadedRun:
         nonlocal now, most
         now, most = now + 1, max(most, now + 1)
         try:

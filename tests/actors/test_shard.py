@@ -12,7 +12,6 @@ from msgspec import Raw
 from penstock.actors.control import verbs
 from penstock.actors.ownership.membership import new_member
 from penstock.actors.ownership.ownership import open_shard
-from penstock.actors.runs.lease import LeaseLost
 from penstock.actors.runs.loading import load
 from penstock.actors.runs.shard import Shard
 from penstock.broker import names
@@ -93,12 +92,16 @@ async def test_an_event_of_a_partition_that_was_given_up_is_the_next_owners_busi
     reply = f"$JS.ACK.{names.HISTORY}.c.1.900000.7.1790000000000000000.0"
     delivery = Delivery(shard.store.broker, names.stored_subject(run_id), reply, b"{}")
     await until_true(lambda: names.partition(run_id) in shard.partitions)
-    assert not shard.is_repeat(delivery)
+    queue = shard._queues[names.partition(run_id)]
+    shard.take(queue, delivery)
+    await until_true(lambda: shard.metrics.dead_lettered == 1)  # of a run that was never started
 
     await shard.give_up(names.partition(run_id))
+    shard.take(queue, Delivery(shard.store.broker, names.stored_subject(run_id), reply, b"{}"))
+    await until_true(lambda: shard.actors[run_id].task is None)
 
-    with pytest.raises(LeaseLost):
-        shard.is_repeat(delivery)
+    assert not queue.owned
+    assert shard.metrics.dead_lettered == 1
 
 
 async def test_failing_step_is_tried_again_and_then_dead_lettered_before_the_run_fails(
@@ -163,7 +166,7 @@ async def test_cancel_takes_queued_tasks_back_and_late_completion_is_ignored(sto
     assert after.steps["s0"].status is StepStatus.CANCELLED
 
 
-async def test_malformed_event_is_buried_and_stops_nothing(store: Store, shard: Shard) -> None:
+async def test_malformed_event_is_dead_lettered_and_stops_nothing(store: Store, shard: Shard) -> None:
     run_id = await start(store, chain("odd", 1))
     for body in (
         b"not json",
@@ -178,7 +181,7 @@ async def test_malformed_event_is_buried_and_stops_nothing(store: Store, shard: 
     assert len(dead) == 3
 
 
-async def test_events_of_a_run_that_nobody_started_are_buried(store: Store, shard: Shard) -> None:
+async def test_events_of_a_run_that_nobody_started_are_dead_lettered(store: Store, shard: Shard) -> None:
     run_id = verbs.new_run_id()
     await store.history.append(WorkflowCancelled(run_id=run_id))
     await until(lambda: store.reader.subject(names.DEAD, names.dead_history_subject(run_id)))

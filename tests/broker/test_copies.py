@@ -15,7 +15,7 @@ from msgspec import Raw
 
 from penstock.actors.control import verbs
 from penstock.actors.runs.broker_clock import BrokerClock
-from penstock.actors.runs.lease import Lease
+from penstock.actors.runs.lease import ShardLease
 from penstock.actors.runs.lease import now as lease_now
 from penstock.actors.runs.timers import Timers
 from penstock.broker import names
@@ -190,7 +190,7 @@ async def test_a_timer_fires_once_although_the_leader_that_held_it_dies(tmp_path
 
 async def handed_over(store: Store, run_id: str, timer: SetTimer, schedule: str) -> None:
     """Return when the broker has the timer, and nobody else."""
-    lease = Lease()
+    lease = ShardLease()
     lease.renewed(lease_now() + 60)
     timers = Timers(store, lease, BrokerClock())
     timers.arm(run_id, timer, time.monotonic())

@@ -54,7 +54,7 @@ CASES = (
     Case("shard.drained", timeout(scenarios.shard_stops_in_peace), peaceful=timeout()),
     Case("shard.loaded", approval(scenarios.shards_are_killed), peaceful=approval()),
     Case("shard.resumed", approval(scenarios.shards_are_killed), peaceful=approval()),
-    Case("shard.burying", scenarios.malformed),
+    Case("shard.dead_lettering", scenarios.malformed),
     Case("dead_letter.stored", scenarios.failure),
     Case("timer.due", timeout()),
     Case("timer.fired", timeout()),

@@ -199,7 +199,7 @@ async def test_a_stop_under_load_leaves_nothing_to_repair(start_service: StartSe
         service.start()
         async with open_store(BrokerSettings(url=service.broker_url), "test") as store:
             await all_completed(store, clients.run_ids)  # each step with one attempt
-    assert not {"event_buried", "run_index_rebuilt", "snapshot_unreadable"} & {
+    assert not {"event_dead_lettered", "run_index_rebuilt", "snapshot_unreadable"} & {
         str(line["event"]) for line in service.log_lines()
     }
 

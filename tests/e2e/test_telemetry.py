@@ -147,8 +147,8 @@ async def test_the_stream_holds_reports_warnings_and_spans_and_no_secret(service
         http.get("/runs", headers={"Authorization": f"Bearer {secret}x"})
     async with open_store(BrokerSettings(url=service.broker_url), "test") as store:
         await store.publisher.send(names.history_subject(run_id), b"no event")
-    buried = await until(lambda: logged(service, "event_buried"))
-    assert ("error", run_id) == (buried["level"], buried["run_id"])
+    logged_event = await until(lambda: logged(service, "event_dead_lettered"))
+    assert ("error", run_id) == (logged_event["level"], logged_event["run_id"])
     for process in ("shard-0", "shard-1", "services", "http-0", "http-1", "supervisor"):
         (report, *_) = await stored(service, f"telemetry.metrics.{process}", 1)
         assert process == report["process"]

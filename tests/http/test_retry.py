@@ -15,7 +15,6 @@ from penstock.actors.control import verbs
 from penstock.actors.control.verbs import now
 from penstock.actors.ownership.membership import new_member
 from penstock.actors.ownership.ownership import open_shard
-from penstock.actors.runs.effects import perform
 from penstock.actors.runs.shard import Shard
 from penstock.broker import names
 from penstock.broker.store import Store, open_store
@@ -135,7 +134,7 @@ async def test_letters_that_are_removed_again_leave_that_of_a_later_failure(
     run = await ended(store, run_id)
     again = RemoveLetters("s1", world.task, up_to)
     assert still_due(run, again)
-    await perform(shard, run, [again], 0.0)
+    await shard.effects.perform(run, [again], 0.0)
     assert [2] == [letter["attempts"] for letter in await _letters(http, [run_id])]
 
 

@@ -11,11 +11,12 @@ from unittest.mock import patch
 from msgspec.structs import replace
 
 from penstock.actors.ownership.ownership import Ownership
-from penstock.actors.runs import effects, run_actor, timers
+from penstock.actors.runs import run_actor, timers
 from penstock.actors.runs.broker_clock import BrokerClock
-from penstock.actors.runs.lease import Lease
-from penstock.actors.runs.loading import Loaded, load
-from penstock.actors.runs.mailbox import Lane, Mail
+from penstock.actors.runs.effects import Effects
+from penstock.actors.runs.lease import ShardLease
+from penstock.actors.runs.loading import LoadedRun, load
+from penstock.actors.runs.mailbox import PartitionQueue, PendingEvent
 from penstock.actors.runs.run_actor import RunActor
 from penstock.actors.runs.shard import Shard
 from penstock.actors.runs.timers import Timers
@@ -38,26 +39,26 @@ Patch: TypeAlias = tuple[Any, str, Any]
 
 
 def _acknowledges_what_is_not_written() -> Patch:
-    def acknowledgeable(lane: Lane, before: float) -> Mail | None:
+    def acknowledgeable(queue: PartitionQueue, before: float) -> PendingEvent | None:
         last = None
-        while lane.queue:
-            last = lane.queue.popleft()
+        while queue.events:
+            last = queue.events.popleft()
         return last
 
-    return Lane, "acknowledgeable", acknowledgeable
+    return PartitionQueue, "acknowledgeable", acknowledgeable
 
 
 def _takes_every_worker_for_one_that_takes_all_types() -> Patch:
-    async def taken(shard: Shard, command: Any) -> bool:
+    async def taken(effects: Effects, command: Any) -> bool:
         return True
 
-    return effects, "_is_taken", taken
+    return Effects, "_is_taken", taken
 
 
 def _forgets_what_was_ordered() -> Patch:
     """After a crash, what the events beyond the snapshot had ordered is not done again."""
 
-    async def forgetful(store: Store, run_id: str, **how: Any) -> Loaded:
+    async def forgetful(store: Store, run_id: str, **how: Any) -> LoadedRun:
         return replace(await load(store, run_id, **how), due=())
 
     return run_actor, "load", forgetful
@@ -66,7 +67,7 @@ def _forgets_what_was_ordered() -> Patch:
 def _forgets_the_timers_of_a_former_owner() -> Patch:
     resume = RunActor._resume
 
-    async def forgetful(actor: RunActor, loaded: Loaded, since: float, repeat: bool) -> None:
+    async def forgetful(actor: RunActor, loaded: LoadedRun, since: float, repeat: bool) -> None:
         await resume(actor, loaded, since, False)
 
     return RunActor, "_resume", forgetful
@@ -154,12 +155,12 @@ def _decides_whatever_has_happened() -> Patch:
 
 
 def _keeps_no_dead_letters() -> Patch:
-    perform = effects.perform
+    perform = Effects.perform
 
-    async def careless(shard: Shard, run: Any, commands: list[Command], *rest: Any) -> None:
-        await perform(shard, run, [command for command in commands if not isinstance(command, DeadLetterTask)], *rest)
+    async def careless(effects: Effects, run: Any, commands: list[Command], *rest: Any) -> None:
+        await perform(effects, run, [command for command in commands if not isinstance(command, DeadLetterTask)], *rest)
 
-    return run_actor, "perform", careless
+    return Effects, "perform", careless
 
 
 def _does_not_wait_for_answers() -> Patch:
@@ -176,14 +177,14 @@ def _does_not_wait_for_answers() -> Patch:
 
 
 def _does_not_look_at_its_lease() -> Patch:
-    return Lease, "check", lambda lease: None
+    return ShardLease, "check", lambda lease: None
 
 
 def _does_not_end_with_its_lease() -> Patch:
-    def end(lease: Lease) -> None:
+    def end(lease: ShardLease) -> None:
         lease._until = 0.0
 
-    return Lease, "end", end
+    return ShardLease, "end", end
 
 
 def _writes_old_states_over_newer_ones() -> Patch:
