@@ -21,8 +21,8 @@ default. The file is the one named by `--config` or `SERVICE_CONFIG`, else `pens
     penstock config
 
 prints the effective values and where each of them came from, with secrets hidden. An unknown key or a value that is not
-allowed stops the start with one line that names the key, the value, its origin and what is allowed. Setting an optional key
-to nothing (`SERVICE_BROKER_URL=`) unsets what a lower layer says.
+allowed stops the start with one line that names the key, the value, its origin and what is allowed. Setting an optional
+key to nothing (`SERVICE_BROKER_URL=`) unsets what a lower layer says.
 
 Written by `python scripts/settings_table.py` out of `config/keys.py`; a test compares the two.
 
@@ -31,8 +31,8 @@ Written by `python scripts/settings_table.py` out of `config/keys.py`; a test co
 """
 
 TAIL = """
-The flag of `max_store_bytes` is `--max-store-bytes`, its variable `SERVICE_MAX_STORE_BYTES`; so for every key. The command
-line reads two variables more: `SERVICE_URL`, the address of the service (default `http://127.0.0.1:8080`), and
+The flag of `max_store_bytes` is `--max-store-bytes`, its variable `SERVICE_MAX_STORE_BYTES`; so for every key. The
+command line reads two variables more: `SERVICE_URL`, the address of the service (default `http://127.0.0.1:8080`), and
 `SERVICE_API_TOKEN`, which it sends as its bearer token.
 
 ## A file

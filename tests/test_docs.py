@@ -19,6 +19,7 @@ PRODUCT = ("engine", "broker", "actors", "http", "client", "worker", "cli", "con
 FOLDERS = (*PRODUCT, "scripts", "tests", "examples")
 NAMED_FILE = re.compile(r"(?<![\w/*-])(?:\.\./)?((?:[\w-]+/)*\w+\.py)\b")
 NO_FILES_OF_OURS = {"greeter.py", "http/__init__.py"}  # one that the reader writes, one that must not be
+WIDTH = 120
 LINK = re.compile(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)")
 
 
@@ -44,6 +45,20 @@ def test_a_definition_in_the_docs_can_be_registered(page: str, body: str) -> Non
 def test_every_link_to_a_file_leads_somewhere(page: Path) -> None:
     broken = [link for link in LINK.findall(page.read_text()) if not (page.parent / link).exists()]
     assert broken == []
+
+
+def prose(text: str) -> Iterator[str]:
+    """The lines of a page, but for code, tables, and lines that an address makes long."""
+    code = False
+    for line in text.splitlines():
+        code ^= line.lstrip().startswith("```")
+        if not code and not line.startswith(("|", "    ")) and "://" not in line:
+            yield line
+
+
+@pytest.mark.parametrize("page", [*PAGES, ROOT / "CHANGELOG.md"], ids=lambda page: str(page.relative_to(ROOT)))
+def test_a_line_of_prose_has_at_most_120_characters(page: Path) -> None:
+    assert [line for line in prose(page.read_text()) if len(line) > WIDTH] == []
 
 
 def source_files() -> list[str]:
@@ -95,3 +110,47 @@ def test_a_file_that_does_not_exist_is_noticed() -> None:
         "a/b/gone_too.py",
         "engine/errors.py",
     }
+
+
+WALK = re.compile(r"## From POST /runs to workflow.completed\n(.*?)\n## ", re.DOTALL)
+
+
+def rooms_of_the_walk() -> list[str]:
+    """The rooms that CONTRIBUTING.md leads through, in its order; a file beside rooms is a room of its own."""
+    (walk,) = WALK.findall((ROOT / "CONTRIBUTING.md").read_text())
+    files = [name for name in re.findall(r"`([\w/]+\.py)`", walk) if "/" in name]
+    rooms = [name.rpartition("/")[0] if name.count("/") > 1 else name.removesuffix(".py") for name in files]
+    return [room for place, room in enumerate(rooms) if place == 0 or rooms[place - 1] != room]
+
+
+def imported_by(room: str) -> set[str]:
+    """What the modules of a room import, as paths: `penstock.engine.errors` is `engine/errors`."""
+    sources = [*(ROOT / room).glob("*.py"), *ROOT.glob(f"{room}.py")]
+    nodes = [node for source in sources for node in ast.walk(ast.parse(source.read_text()))]
+    names = [name for node in nodes if isinstance(node, ast.ImportFrom) and node.module for name in _names(node)]
+    return {name.removeprefix("penstock.").replace(".", "/") for name in names if name.startswith("penstock.")}
+
+
+def _names(node: ast.ImportFrom) -> list[str]:
+    return [str(node.module), *(f"{node.module}.{alias.name}" for alias in node.names)]
+
+
+def test_the_walk_goes_through_each_room_once() -> None:
+    rooms = rooms_of_the_walk()
+
+    assert len(rooms) >= 12
+    assert len(set(rooms)) == len(rooms)
+    assert {room.split("/")[0] for room in rooms} >= {"http", "actors", "worker", "broker", "engine"}
+
+
+def test_the_walk_goes_only_downwards() -> None:
+    rooms = rooms_of_the_walk()
+
+    upwards = [
+        (room, above)
+        for place, room in enumerate(rooms)
+        for above in rooms[:place]
+        if any(f"{name}/".startswith(f"{above}/") for name in imported_by(room))
+    ]
+
+    assert upwards == []

@@ -25,6 +25,8 @@ INSTEAD = {
     "restless": "interrupted",
     "waif": "lost task",
 }
+GLOSSARY = (ROOT / "docs" / "glossary.md").read_text()
+ENTRY = re.compile(r"^\| \*\*(.+)\*\* \| (.+) \|$", re.MULTILINE)
 WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
 
 
@@ -60,3 +62,42 @@ def test_no_word_of_a_private_vocabulary_stands_in_the_product(word: str) -> Non
 )
 def test_a_word_is_found_wherever_it_stands(line: str) -> None:
     assert "waif" in set(_words(line))
+
+
+TERMS = [term for term, _ in ENTRY.findall(GLOSSARY)]
+
+
+def _text_of_everything_but_the_glossary() -> str:
+    pages = [path for path in (*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")) if path.name != "glossary.md"]
+    sources = [path for folder in FOLDERS for path in (ROOT / folder).rglob("*.py")]
+    return "\n".join(path.read_text() for path in (*pages, *sources)).lower()
+
+
+TEXT = _text_of_everything_but_the_glossary()
+
+
+def test_the_glossary_defines_each_term_once_in_order() -> None:
+    assert len(TERMS) > 40
+    assert sorted(set(TERMS), key=str.lower) == TERMS
+
+
+def test_a_definition_is_at_most_three_sentences() -> None:
+    long = [term for term, text in ENTRY.findall(GLOSSARY) if len(re.findall(r"\.(?: |$)", text)) > 3]
+
+    assert long == []
+
+
+@pytest.mark.parametrize("term", TERMS)
+def test_a_term_of_the_glossary_is_used(term: str) -> None:
+    assert re.search(rf"\b{term.lower().replace(' ', '[ _-]?')}", TEXT)
+
+
+@pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md", "docs/concepts.md"])
+def test_the_glossary_is_found_from(page: str) -> None:
+    assert "glossary.md" in (ROOT / page).read_text()
+
+
+def test_no_other_page_defines_a_term_again() -> None:
+    concepts = (ROOT / "docs" / "concepts.md").read_text()
+
+    assert re.findall(r"^\*\*(.+?)\.?\*\*", concepts, re.MULTILINE) == []
