@@ -1,8 +1,8 @@
-"""Who is there: this shard tells that it is alive, and judges from what it sees which others are.
+"""Membership: this shard renews its lease with heartbeats, and detects which other shards are dead.
 
-No clock of another machine is trusted. A shard may act for LEASE_S from the sending of its last sign of life that the
-broker has stored; others take it for dead after they have seen no new one for SILENCE_S, which is longer and begins
-later. They count only time in which their own signs of life were stored: while the broker is away, nobody can tell.
+No clock of another machine is trusted. A shard may act for LEASE_S from when it sent its last heartbeat that the broker
+has stored. Other shards consider it dead after SILENCE_S without a new heartbeat, which is longer and begins later. They
+count only time in which their own heartbeats were stored: while the broker is away, no shard is considered dead.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ log = get_logger()
 
 
 def new_member(place: str, shard: int = 0, engine: str = "") -> Member:
-    """A new life of the shard that has this place."""
+    """A member with a new id: a new life of the shard that has this place."""
     return Member(uuid4().hex, place, shard, engine, socket.gethostname(), os.getpid())
 
 
 class _Heard(Struct):
-    """The last sign of life of another shard: since when it is known, and for how long none has followed, in s."""
+    """The last heartbeat of another shard. `since`: when it was first seen; `silent_s`: how long none has followed."""
 
     revision: int
     since: float
@@ -45,7 +45,7 @@ class Membership:
     """Owned by one life of a shard."""
 
     def __init__(self, owners: Owners, me: Member, lease: ShardLease, dead: Callable[[], Collection[str]]) -> None:
-        """`dead` says which places nobody has at this moment: whoever was there before has ended."""
+        """`dead` returns the places that no process holds now: the former shards of these places have ended."""
         self.me, self.lease = me, lease
         self._owners, self._dead = owners, dead
         self._revision = 0
@@ -55,7 +55,7 @@ class Membership:
         self._writing = asyncio.Lock()
 
     async def join(self) -> None:
-        """Be listed. The former shard of this place need not fall silent first. Raises Unavailable."""
+        """List this shard, and remove the former shard of its place. Raises Unavailable."""
         view = await self._owners.read()
         for member_id in self._ended(view, {self.me.place}):
             await self._remove(view, member_id)
@@ -64,7 +64,7 @@ class Membership:
         await self._owners.ring()
 
     async def keep(self) -> None:
-        """Renew the lease for as long as it is good; then end it and return."""
+        """Renew the lease while it is good. Return when it is over."""
         while self.lease.good:
             await asyncio.sleep(LEASE_RENEW_S)
             if self.lease.good:
@@ -72,20 +72,19 @@ class Membership:
         self.lease.end()
 
     async def withdraw(self) -> None:
-        """Want no partitions any more. Raises Unavailable."""
+        """List this shard as one that takes no partitions. Raises Unavailable."""
         if not self.me.draining:
             self.me = replace(self.me, draining=True)
             await self._renew()
 
     async def leave(self) -> None:
-        """Be listed no more. Raises Unavailable."""
+        """Remove this shard from the list and end its lease. Raises Unavailable."""
         async with self._writing:
             await self._owners.remove(self.me.id, self._revision)
         self.lease.end()
 
-    async def living(self, view: View) -> list[Member]:
-        """Those of the view that are alive, this shard among them. Who has been silent for too long is removed. Raises
-        Unavailable."""
+    async def remove_dead(self, view: View) -> None:
+        """Remove the shards that are dead from the list, and from the view. Raises Unavailable."""
         self._count(view)
         silent = {member_id for member_id, heard in self._heard.items() if heard.silent_s >= SILENCE_S}
         for member_id in silent | self._ended(view, ()):
@@ -94,12 +93,10 @@ class Membership:
                 "shard_gone", shard=listed.shard, host=listed.host, member=member_id, silent=member_id in silent
             )
             await self._remove(view, member_id)
-        others = [listed.member for member_id, listed in view.members.items() if member_id != self.me.id]
-        return [self.me, *others]
 
     def _ended(self, view: View, places: Collection[str]) -> set[str]:
-        """Those whose place is known to be empty. Asked after they were listed: who has left its place since will not
-        come back."""
+        """The members whose place is known to be empty. `dead` is called after they were listed: a process that has left
+        its place since then does not come back."""
         empty = {*places, *self._dead()}
         return {
             member_id
@@ -108,8 +105,8 @@ class Membership:
         }
 
     def _count(self, view: View) -> None:
-        """Add the time since the last count to the silence of those who did not speak; if this shard itself could,
-        meanwhile."""
+        """Add the time since the last count to the silence of each member without a new heartbeat, if this shard's own
+        heartbeats were stored meanwhile."""
         at, heard = now(), self._heard
         counts = self._renewals > self._counted
         for member_id in heard.keys() - view.members.keys():
@@ -126,7 +123,7 @@ class Membership:
             self._counted, self._counted_at = self._renewals, at
 
     async def _remove(self, view: View, member_id: str) -> None:
-        """Take it off the list, and out of the view; unless it is alive after all, or another shard was faster."""
+        """Remove a member from the view and the list. A Conflict is ignored: it is alive, or was removed already."""
         listed = view.members.pop(member_id)
         self._heard.pop(member_id, None)
         with suppress(Conflict):
@@ -136,12 +133,12 @@ class Membership:
         try:
             await self._renew()
         except Conflict:
-            await self._find_out()
+            await self._resolve_conflict()
         except Unavailable as error:
             log_rate_limited(log, "lease_not_renewed", shard=self.me.shard, error=str(error))
 
-    async def _find_out(self) -> None:
-        """Somebody wrote before us: we ourselves, when an answer got lost, or others who took us for dead."""
+    async def _resolve_conflict(self) -> None:
+        """Find out who wrote: this shard, when an answer was lost, or another one that considered this shard dead."""
         try:
             listed = await self._owners.find(self.me.id)
             if listed is None:
@@ -158,7 +155,7 @@ class Membership:
             try:
                 self._revision = await self._owners.renew(self.me, self._revision)
                 self._renewals += 1
-            except Full:  # nobody can write, so nobody can take anything over
+            except Full:  # no shard can write, so none can take anything over
                 if not self._revision:
                     raise
             self.lease.renewed(asked_at)

@@ -1,5 +1,4 @@
-"""Which shard shall own which partitions: a pure function of who is there, so that all shards come to the same
-answer."""
+"""Placement: which place shall own which partitions. A pure function, so all shards compute the same result."""
 
 from __future__ import annotations
 
@@ -10,10 +9,10 @@ from penstock.config.limits import PARTITIONS
 
 
 def placed(places: Collection[str]) -> dict[str, frozenset[int]]:
-    """The partitions of each place: every partition belongs to exactly one, and no place has two more than another.
+    """The partitions of each place: each partition has exactly one place, and the shares differ by one at most.
 
-    Rendezvous hashing: each place draws a score for each partition, and the highest one that has room gets it. A run's
-    partition never changes; when places come and go, few partitions move that need not.
+    Rendezvous hashing: each place has a score for each partition, and the highest one with room gets the partition. When
+    places come and go, few other partitions move.
     """
     least, larger = divmod(PARTITIONS, max(1, len(places)))
     found: dict[str, set[int]] = {place: set() for place in places}

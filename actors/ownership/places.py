@@ -1,7 +1,7 @@
 """Places of shards on this machine: files of the data directory, each locked by the process that has the place.
 
-The system ends a lock together with the process that holds it, however that ends. So whoever has the lock knows that
-the place's former shard is dead, and need not wait for its lease to be over.
+The system releases a lock when the process that holds it ends, however it ends. So the process that gets the lock knows
+that the place's former shard is dead, and need not wait for the end of its lease.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ log = get_logger()
 
 @contextmanager
 def occupied(data_dir: str) -> Iterator[str]:
-    """The name of a place that is this process's for the time of the block: the first one that is free.
+    """Hold the first free place for the time of the block; yields its name.
 
-    Without a directory to write to it is a new place each time, which tells nobody anything about a former one.
+    If the directory cannot be written to, the name is new each time: then former shards are not known to be dead.
     """
     found = _first(Path(data_dir).absolute() / FOLDER)
     if found is None:
@@ -40,7 +40,7 @@ def occupied(data_dir: str) -> Iterator[str]:
 
 
 def free_places(data_dir: str) -> frozenset[str]:
-    """The places of the directory that no process has at this moment: their former shards are dead."""
+    """The names of the places that no process holds now: their former shards are dead."""
     found = set()
     for path in (Path(data_dir).absolute() / FOLDER).glob("*"):
         try:
@@ -66,7 +66,7 @@ def _first(folder: Path) -> int | None:
 
 
 def _locked(path: Path) -> int | None:
-    """The open file, or None when another process has it."""
+    """The open file, locked; None when another process holds the lock."""
     handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -77,6 +77,6 @@ def _locked(path: Path) -> int | None:
 
 
 def _name(handle: int) -> str:
-    """What tells this very file from every other one: also from a copy of it, on this machine or another."""
+    """A name that is unique to this file: a copy of it, on this machine or another, has another one."""
     file = os.fstat(handle)
     return blake2b(f"{BOOT_ID.read_text()}.{file.st_dev}.{file.st_ino}".encode(), digest_size=12).hexdigest()

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from msgspec import Raw
 
 from penstock.actors.control import bulk, retry, verbs
-from penstock.actors.index.run_index import Page
+from penstock.actors.index.run_index import RunPage
 from penstock.broker.store import Store
 from penstock.engine.errors import Conflict, NotFound, Unavailable
 from penstock.engine.run.state import RunStatus
@@ -38,13 +38,15 @@ class LogIndex:
         runs = self._world.watch.runs
         return {run_id: runs[run_id].status for run_id in run_ids if run_id in runs}
 
-    def query(self, workflow: str, statuses: frozenset[str], after: str | None, before: str | None, limit: int) -> Page:
+    def query(
+        self, workflow: str, statuses: frozenset[str], after: str | None, before: str | None, limit: int
+    ) -> RunPage:
         found = [
             run_id
             for run_id, run in self._world.watch.runs.items()
             if run.workflow_id == workflow and run.status in statuses
         ]
-        return Page(found[::-1][:limit], None)
+        return RunPage(found[::-1][:limit], None)
 
 
 class Said(NamedTuple):

@@ -1,0 +1,163 @@
+"""What a shard plans about its partitions: a table of situations, and properties that hold in all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from penstock.actors.ownership.moves import Mine, Moves, plan, wanted_partitions, willing_places
+from penstock.actors.ownership.placement import placed
+from penstock.broker.records.owners import Claim, Claimed, Listed, Member, View
+from penstock.config.limits import PARTITIONS
+
+A, B, C = (Member(name, f"place-{name}", engine=f"engine-{name}") for name in "abc")
+EVERY = range(PARTITIONS)
+OF_A = placed({A.place, B.place})[A.place]
+OF_B = placed({A.place, B.place})[B.place]
+ONE = min(OF_A)
+
+
+def view(members: Iterable[Member], owners: dict[int, str] | None = None, drained: Iterable[str] = ()) -> View:
+    """The living shards, the owner of each claim (empty: handed over), and the engines that are drained."""
+    claims = {number: Claimed(Claim(owner=owner), 1) for number, owner in (owners or {}).items()}
+    return View({one.id: Listed(one, 1) for one in members}, claims, frozenset(drained))
+
+
+def has(
+    numbers: Iterable[int] = (),
+    *,
+    member: Member = A,
+    working: Iterable[int] | None = None,
+    unresponsive: Iterable[int] = (),
+    settled: bool = True,
+) -> Mine:
+    """A shard with claims to these partitions, working on the same ones unless told otherwise."""
+    claims = {number: Claimed(Claim(owner=member.id), 1) for number in numbers}
+    return Mine(member, claims, set(claims if working is None else working), set(unresponsive), settled)
+
+
+def test_a_shard_that_is_alone_takes_everything() -> None:
+    assert Moves(take=tuple(EVERY)) == plan(view([A]), has())
+
+
+def test_a_shard_that_the_view_does_not_list_yet_counts_as_a_member() -> None:
+    assert Moves(take=tuple(sorted(OF_A))) == plan(view([B]), has())
+
+
+def test_partitions_of_another_living_shard_are_not_taken_before_it_hands_them_over() -> None:
+    owners = dict.fromkeys(EVERY, B.id)
+    assert Moves() == plan(view([A, B], owners), has())
+    assert Moves(take=(ONE,)) == plan(view([A, B], {**owners, ONE: ""}), has())
+
+
+def test_claims_of_a_shard_that_is_gone_are_taken() -> None:
+    assert Moves(take=tuple(EVERY)) == plan(view([A], dict.fromkeys(EVERY, B.id)), has())
+
+
+def test_a_claim_without_work_is_taken_up_again() -> None:
+    owners = dict.fromkeys(EVERY, A.id)
+    assert Moves(take=(ONE,)) == plan(view([A], owners), has(EVERY, working=set(EVERY) - {ONE}))
+
+
+def test_what_another_shall_have_is_handed_over_once_the_members_have_settled() -> None:
+    both, owners = [A, B], dict.fromkeys(EVERY, A.id)
+    assert Moves(hand_over=tuple(sorted(OF_B))) == plan(view(both, owners), has(EVERY))
+    assert Moves(postponed=True) == plan(view(both, owners), has(EVERY, settled=False))
+
+
+def test_free_partitions_are_taken_before_the_members_have_settled() -> None:
+    assert Moves(take=tuple(sorted(OF_A))) == plan(view([A, B]), has(settled=False))
+
+
+def test_a_draining_shard_hands_everything_over_without_waiting() -> None:
+    draining, owners = replace(A, draining=True), dict.fromkeys(EVERY, A.id)
+    mine = has(EVERY, member=draining, settled=False)
+    assert Moves(hand_over=tuple(EVERY)) == plan(view([draining, B], owners), mine)
+
+
+def test_a_shard_of_a_drained_engine_takes_nothing_and_others_do_not_count_it() -> None:
+    seen = view([A, B], drained=[A.engine])
+    assert Moves() == plan(seen, has())
+    assert Moves(take=tuple(EVERY)) == plan(seen, has(member=B))
+    assert {B.place} == willing_places(seen, A)
+
+
+def test_an_unresponsive_consumer_is_replaced_and_its_partition_is_not_taken_at_the_same_time() -> None:
+    owners = dict.fromkeys(EVERY, A.id)
+    mine = has(EVERY, working=set(EVERY) - {ONE}, unresponsive=[ONE])
+    assert Moves(replace_consumer=(ONE,)) == plan(view([A], owners), mine)
+
+
+def test_a_partition_that_is_handed_over_keeps_its_unresponsive_consumer() -> None:
+    owners = dict.fromkeys(EVERY, A.id)
+    lost = min(OF_B)
+    mine = has(EVERY, unresponsive=[lost])
+    assert Moves(hand_over=tuple(sorted(OF_B))) == plan(view([A, B], owners), mine)
+
+
+def test_a_shard_that_has_just_withdrawn_is_not_counted_by_what_the_view_still_says_of_it() -> None:
+    assert {B.place} == willing_places(view([A, B]), replace(A, draining=True))
+
+
+def test_two_lives_in_one_place_have_one_share() -> None:
+    again = replace(B, id="b2")
+    assert OF_A == wanted_partitions(view([A, B, again]), A)
+
+
+NUMBERS = st.integers(0, PARTITIONS - 1)
+
+
+@st.composite
+def situations(draw: st.DrawFn) -> tuple[View, Mine]:
+    """Any view, with claims of members, of shards that are gone and of nobody; this shard's own are in it."""
+    others = draw(
+        st.lists(st.sampled_from([B, C, replace(B, draining=True)]), max_size=2, unique_by=lambda one: one.id)
+    )
+    me = draw(st.sampled_from([A, replace(A, draining=True)]))
+    owners = draw(st.dictionaries(NUMBERS, st.sampled_from(["", A.id, B.id, C.id, "gone"])))
+    drained = draw(st.sets(st.sampled_from([A.engine, B.engine]), max_size=1))
+    own = [number for number, owner in owners.items() if owner == A.id]
+    kept = st.sets(st.sampled_from(own)) if own else st.just(set[int]())
+    mine = has(own, member=me, working=draw(kept), unresponsive=draw(kept), settled=draw(st.booleans()))
+    return view([me, *others], owners, drained), mine
+
+
+@given(situations())
+def test_no_partition_is_in_two_moves(situation: tuple[View, Mine]) -> None:
+    moves = plan(*situation)
+    numbers = [*moves.take, *moves.hand_over, *moves.replace_consumer]
+    assert len(set(numbers)) == len(numbers)
+
+
+@given(situations())
+def test_only_what_is_wanted_and_no_other_living_shard_owns_is_taken(situation: tuple[View, Mine]) -> None:
+    seen, mine = situation
+    taken = plan(seen, mine).take
+    owners = {seen.claims[number].claim.owner for number in taken if number in seen.claims}
+    assert set(taken) <= wanted_partitions(seen, mine.member) - set(mine.working)
+    assert not owners & (seen.members.keys() - {A.id})
+
+
+@given(situations())
+def test_only_own_claims_are_handed_over_or_get_another_consumer(situation: tuple[View, Mine]) -> None:
+    seen, mine = situation
+    moves = plan(seen, mine)
+    wanted = wanted_partitions(seen, mine.member)
+    assert set(moves.hand_over) <= mine.claims.keys() - wanted
+    assert set(moves.replace_consumer) <= mine.claims.keys() & wanted & set(mine.unresponsive)
+    assert not (moves.postponed and moves.hand_over)
+
+
+@given(situations())
+def test_a_plan_that_was_carried_out_leaves_nothing_to_do(situation: tuple[View, Mine]) -> None:
+    seen, mine = situation
+    moves = plan(seen, mine)
+    kept = (mine.claims.keys() | set(moves.take)) - set(moves.hand_over)
+    claims = {number: Claimed(Claim(owner=A.id), 2) for number in kept}
+    released = {number: Claimed(Claim(), 2) for number in moves.hand_over}
+    after = has(kept, member=mine.member, working=kept, settled=mine.settled)
+    again = plan(seen._replace(claims={**seen.claims, **claims, **released}), after)
+    assert Moves(postponed=moves.postponed) == again
