@@ -10,59 +10,30 @@ import msgspec
 from falcon.asgi import Request
 from msgspec import UNSET, Raw, Struct, UnsetType
 
+from penstock.broker.worker_protocol.bridge_messages import (
+    NextPoll,
+    PollTasks,
+    ResolvedTask,
+    ResolveTask,
+    TaskAnswer,
+)
 from penstock.config.limits import POLL_TASKS_MAX
 from penstock.config.process.background import all_of
 from penstock.engine.errors import Invalid, PenstockError
-from penstock.http.bridge.handout import PolledTask
-from penstock.http.bridge.requests import PollTasks, ResolveTask, action_of, check_poll
+from penstock.http.bridge.requests import action_of, check_poll
 from penstock.http.bridge.resolver import Resolver
 from penstock.http.messages import bodies, errors, params
 
 
-class TaskAnswer(ResolveTask, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """As ResolveTask, with the task."""
-
-    task_id: str
-
-
-class NextPoll(Struct, frozen=True, forbid_unknown_fields=True):
-    task_types: list[str]
-    max_tasks: int
-    timeout_ms: int
-    worker_group: str | None = None
-
-
-class ExchangeTasks(Struct, frozen=True, forbid_unknown_fields=True):
-    """As it is documented; `Form` is how it is read."""
-
-    resolve: list[TaskAnswer]
-    poll: NextPoll | None = None
-    worker_id: str | None = None
-
-
-class Form(Struct, frozen=True, forbid_unknown_fields=True):
-    """One answer that cannot be read must not keep the others away: they are read one by one."""
+class UnreadExchange(Struct, frozen=True, forbid_unknown_fields=True):
+    """ExchangeTasks with its answers and its poll as raw JSON: one answer that cannot be read does not refuse the others."""
 
     resolve: list[Raw]
     poll: Raw | UnsetType = UNSET
     worker_id: str | None = None
 
 
-class ResolvedTask(Struct, frozen=True, omit_defaults=True):
-    """`status` is ok or error; `code` and `error` are those that /v1/tasks/{task_id}/resolve would have answered."""
-
-    task_id: str
-    status: str
-    code: int | UnsetType = UNSET
-    error: str | UnsetType = UNSET
-
-
-class Exchanged(Struct, frozen=True):
-    resolved: list[ResolvedTask]
-    tasks: list[PolledTask]
-
-
-class Exchange(NamedTuple):
+class ExchangeRequest(NamedTuple):
     """A request: the answers, unread but for their tasks, and the poll."""
 
     answers: Sequence[tuple[str, Raw]]
@@ -73,12 +44,12 @@ class _Task(Struct, frozen=True):
     task_id: str
 
 
-async def read(req: Request) -> Exchange:
+async def read(req: Request) -> ExchangeRequest:
     """Raises Invalid for what is wrong with the request or its poll, and for answers that do not name their task."""
-    form = bodies.decode(await bodies.read(req), Form)
+    form = bodies.decode(await bodies.read(req), UnreadExchange)
     if len(form.resolve) > POLL_TASKS_MAX:
         raise Invalid(f"resolve has {len(form.resolve)} entries, {POLL_TASKS_MAX} is the most")
-    return Exchange([(_task_id(at, body), body) for at, body in enumerate(form.resolve)], _poll(form))
+    return ExchangeRequest([(_task_id(at, body), body) for at, body in enumerate(form.resolve)], _poll(form))
 
 
 async def resolve_all(resolver: Resolver, answers: Sequence[tuple[str, Raw]]) -> list[ResolvedTask]:
@@ -118,7 +89,7 @@ def _task_id(at: int, body: Raw) -> str:
         raise Invalid(f"resolve[{at}] must be an object with a task_id that is a string") from error
 
 
-def _poll(form: Form) -> PollTasks | None:
+def _poll(form: UnreadExchange) -> PollTasks | None:
     """Nothing of an exchange is done when its poll is wrong. Raises Invalid."""
     if isinstance(form.poll, UnsetType) or bytes(form.poll) == b"null":
         check_poll(PollTasks(["any"], 1, 0, form.worker_id))

@@ -8,13 +8,13 @@ from contextlib import suppress
 from typing import NamedTuple
 
 import orjson
-from msgspec import UNSET, Raw, Struct, UnsetType
 
 from penstock.broker import names
 from penstock.broker.records.leases import Lease
 from penstock.broker.store import Store
 from penstock.broker.worker_messages import TaskPayload
 from penstock.broker.worker_protocol import reports
+from penstock.broker.worker_protocol.bridge_messages import PolledTask, polled_task
 from penstock.broker.worker_protocol.receiving import Unreadable, given_up, refuse, return_unworked, task_in
 from penstock.config.process.background import all_of
 from penstock.config.process.crash_points import reached
@@ -22,24 +22,6 @@ from penstock.engine.errors import PenstockError, Unavailable
 from penstock.http.bridge.leases import HeldLeases
 from penstock.http.bridge.queue import TakenDelivery
 from penstock.http.bridge.starts import Starts
-
-
-class PolledTask(Struct, frozen=True):
-    """TaskPayload and what the bridge adds: the task type, how often this attempt was delivered, the step's last
-    checkpoint."""
-
-    task_id: str
-    run_id: str
-    step_id: str
-    iteration: int
-    attempt: int
-    input: Raw
-    workflow_name: str
-    task: str
-    metadata: dict[str, str] | UnsetType = UNSET
-    step_type: str | UnsetType = UNSET
-    deliveries: int | UnsetType = UNSET
-    checkpoint: Raw | UnsetType = UNSET
 
 
 class _Ready(NamedTuple):
@@ -79,7 +61,10 @@ class TaskHandout:
             reached("bridge.leased")
             started = reports.started(one.task, worker_id, delivery=one.taken.delivery.deliveries)
             self._starts.later(one.task.task_id, started)
-        return [_polled(one) for one in ready]
+        return [
+            polled_task(one.task, one.taken.task, deliveries=one.taken.delivery.deliveries, checkpoint=one.checkpoint)
+            for one in ready
+        ]
 
     async def take_back(self, tasks: Sequence[PolledTask]) -> None:
         """For tasks that could not be handed out after all."""
@@ -136,24 +121,6 @@ def _first(taken: TakenDelivery) -> _Ready | None:
         if task.attempt == 1 and task.iteration == 0:
             return _Ready(taken, task, None)
     return None
-
-
-def _polled(ready: _Ready) -> PolledTask:
-    task, deliveries = ready.task, ready.taken.delivery.deliveries
-    return PolledTask(
-        task.task_id,
-        task.run_id,
-        task.step_id,
-        task.iteration,
-        task.attempt,
-        task.input,
-        task.workflow_name,
-        ready.taken.task,
-        task.metadata or UNSET,
-        UNSET if task.step_type == "normal" else task.step_type,
-        UNSET if deliveries == 1 else deliveries,
-        UNSET if ready.checkpoint is None else Raw(ready.checkpoint),
-    )
 
 
 def _is_json(body: bytes) -> bool:

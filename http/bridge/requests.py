@@ -6,16 +6,16 @@ from collections.abc import Sequence
 from typing import NamedTuple, TypeAlias
 
 from falcon.asgi import Request
-from msgspec import UNSET, Raw, Struct, UnsetType
+from msgspec import UNSET, Raw, UnsetType
 
 from penstock.broker.worker_messages import WorkerRegistration
+from penstock.broker.worker_protocol.bridge_messages import ConnectWorker, PollTasks, ResolveTask
 from penstock.config.limits import (
     NAME_CHARS_MAX,
     PAUSE_MS_MAX,
     POLL_MS_MAX,
     POLL_TASKS_MAX,
     TASK_TYPES_MAX,
-    WORKER_TASKS_DEFAULT,
 )
 from penstock.engine.definition.identifiers import problem_with, quoted, shown
 from penstock.engine.definition.report import Report
@@ -28,43 +28,6 @@ TRANSPORT = "bridge"
 ACTIONS = ("complete", "fail", "pause", "checkpoint", "continue", "heartbeat")
 RETRY_AFTER_MS_MAX = 2**53
 PID_MAX = 2**32 - 1
-
-
-class ConnectWorker(Struct, frozen=True, forbid_unknown_fields=True):
-    worker_id: str
-    task_types: list[str]
-    max_tasks: int = WORKER_TASKS_DEFAULT
-    language: str = ""
-    metadata: dict[str, str] = {}
-    hostname: str = ""
-    pid: int = 0
-    version: str = ""
-    worker_group: str | None = None
-
-
-class PollTasks(Struct, frozen=True, forbid_unknown_fields=True):
-    """`max_tasks` 0 ends the waiting polls of this `worker_id`."""
-
-    task_types: list[str]
-    max_tasks: int
-    timeout_ms: int
-    worker_id: str | None = None
-    worker_group: str | None = None
-
-
-class ResolveTask(Struct, frozen=True, forbid_unknown_fields=True):
-    """Which fields count depends on the action; the others are ignored."""
-
-    action: str
-    output: Raw | UnsetType = UNSET
-    error: str | None = None
-    failure_type: str | None = None
-    retry_after_ms: int | None = None
-    name: str | None = None
-    duration_ms: int | None = None
-    checkpoint: Raw | UnsetType = UNSET
-    data: Raw | UnsetType = UNSET
-    traceback: str | None = None
 
 
 class CompleteAction(NamedTuple):

@@ -17,6 +17,7 @@ from msgspec import Struct
 from penstock.actors.control import verbs
 from penstock.broker.worker_messages import WorkerRegistration
 from penstock.broker.worker_protocol import signals
+from penstock.broker.worker_protocol.bridge_messages import Exchanged, PolledTask, PollTasks
 from penstock.broker.worker_protocol.registrations import register
 from penstock.config.limits import SIGNAL_BYTES_MAX
 from penstock.config.process.background import start
@@ -27,8 +28,6 @@ from penstock.http.backend import Backend
 from penstock.http.bridge import exchange, requests
 from penstock.http.bridge.connection import heartbeat_stream
 from penstock.http.bridge.departures import Departures
-from penstock.http.bridge.handout import PolledTask
-from penstock.http.bridge.requests import PollTasks
 from penstock.http.bridge.service import Bridge, OpenBridge
 from penstock.http.messages import bodies, params, responses
 from penstock.http.messages.presence import Presence
@@ -104,7 +103,7 @@ class ExchangeResource:
         async with self._backend.audience.presence(req) as client:
             resolved = await exchange.resolve_all(bridge.resolver, request.answers)
             tasks = await _next(bridge, request.poll, client, answered=bool(resolved))
-            responses.ok(resp, exchange.Exchanged(resolved, tasks))
+            responses.ok(resp, Exchanged(resolved, tasks))
 
 
 class RunSignalResource:

@@ -8,17 +8,17 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 
 from penstock.broker.store import Store
+from penstock.broker.worker_protocol.bridge_messages import PolledTask, PollTasks
 from penstock.config.limits import BRIDGE_AWAY_S
 from penstock.config.process.background import restarting
 from penstock.config.settings import BrokerSettings
 from penstock.engine.errors import PenstockError, Unavailable
 from penstock.http.backend import Backend
 from penstock.http.bridge.departures import Departures
-from penstock.http.bridge.handout import PolledTask, TaskHandout
+from penstock.http.bridge.handout import TaskHandout
 from penstock.http.bridge.leases import HeldLeases
 from penstock.http.bridge.queue import Poller, QueueName
 from penstock.http.bridge.queues import PolledQueues
-from penstock.http.bridge.requests import PollTasks
 from penstock.http.bridge.resolver import Resolver
 from penstock.http.bridge.starts import Starts
 from penstock.http.messages.presence import Presence

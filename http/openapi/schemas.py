@@ -8,6 +8,15 @@ from typing import Any
 import msgspec
 from msgspec import UNSET, Struct, inspect, structs
 
+from penstock.broker.worker_protocol.bridge_messages import (
+    ConnectWorker,
+    ExchangeTasks,
+    NextPoll,
+    PollTasks,
+    ResolvedTask,
+    ResolveTask,
+    TaskAnswer,
+)
 from penstock.client.views import EventView, WorkerView
 from penstock.config.limits import (
     BULK_RUNS_MAX,
@@ -20,8 +29,7 @@ from penstock.config.limits import (
 )
 from penstock.engine.definition.forms import default_in_words
 from penstock.engine.run.state import RunStatus, StepStatus
-from penstock.http.bridge.exchange import ExchangeTasks, NextPoll, ResolvedTask, TaskAnswer
-from penstock.http.bridge.requests import ACTIONS, PID_MAX, RETRY_AFTER_MS_MAX, ConnectWorker, PollTasks, ResolveTask
+from penstock.http.bridge.requests import ACTIONS, PID_MAX, RETRY_AFTER_MS_MAX
 from penstock.http.messages.views import RunView, StepView
 from penstock.http.openapi.definitions import Schema, array, one_of, ref, whole
 from penstock.http.resources import bulk

@@ -15,12 +15,17 @@ from msgspec.structs import replace
 
 from penstock.actors.control.approvals import Waiting
 from penstock.actors.control.triggers import Trial as TrialResult
+from penstock.broker.worker_protocol.bridge_messages import (
+    ConnectWorker,
+    Exchanged,
+    ExchangeTasks,
+    PolledTask,
+    PollTasks,
+    ResolveTask,
+)
 from penstock.client import views
 from penstock.config import limits
 from penstock.engine.run.state import RunStatus
-from penstock.http.bridge.exchange import Exchanged, ExchangeTasks
-from penstock.http.bridge.handout import PolledTask
-from penstock.http.bridge.requests import ConnectWorker, PollTasks, ResolveTask
 from penstock.http.bridge.routes import (
     ConnectResource,
     ExchangeResource,

@@ -13,11 +13,12 @@ import pytest
 
 from penstock.broker.store import Store
 from penstock.broker.worker_messages import WorkerRegistration
+from penstock.broker.worker_protocol.bridge_messages import PollTasks
 from penstock.broker.worker_protocol.registrations import register
 from penstock.config.settings import BrokerSettings
 from penstock.http.bridge import departures, service
 from penstock.http.bridge.connection import heartbeat_stream
-from penstock.http.bridge.requests import HeartbeatAction, PollTasks
+from penstock.http.bridge.requests import HeartbeatAction
 from penstock.http.bridge.service import Bridge, open_bridge
 from penstock.http.messages.presence import Presence
 from tests.support.waiting import until, until_true

@@ -10,17 +10,18 @@ import pytest
 from msgspec.structs import replace
 
 from penstock.broker.store import Store
+from penstock.broker.worker_protocol.bridge_messages import Exchanged, ExchangeTasks
 from penstock.config.settings import BrokerSettings
 from penstock.engine.errors import NotFound, Unavailable
 from penstock.worker import Worker
-from penstock.worker.transports.bridge_client import BridgeClient, Exchange, Exchanged
+from penstock.worker.transports.bridge_client import BridgeClient
 from tests.support.frontends import FrontEnd, front_ends
 from tests.support.waiting import until_true
 from tests.worker.task_queue import acknowledged, answer, dispatch, output_of
 
 TOKEN = "exchanging"
 TASKS = 6
-Refuse = Callable[[BridgeClient, Exchange], Awaitable[Exchanged]]
+Refuse = Callable[[BridgeClient, ExchangeTasks], Awaitable[Exchanged]]
 
 
 @pytest.fixture(scope="module")
@@ -75,7 +76,7 @@ async def test_worker_with_room_answers_at_once(store: Store, end: FrontEnd, tas
 async def test_service_without_exchanges_is_answered_as_ever(
     store: Store, end: FrontEnd, task: str, asked: Counter[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def older(client: BridgeClient, request: Exchange) -> Exchanged:
+    async def older(client: BridgeClient, request: ExchangeTasks) -> Exchanged:
         asked["exchange"] += 1
         raise NotFound("the path does not exist")
 
@@ -89,13 +90,13 @@ async def test_answers_of_an_exchange_that_broke_are_given_again(
 ) -> None:
     """Also those that had arrived: the service says that they are late, and the first one counts."""
     exchange = BridgeClient.exchange
-    broken: list[Exchange] = []
+    broken: list[ExchangeTasks] = []
 
-    async def breaking(client: BridgeClient, request: Exchange) -> Exchanged:
+    async def breaking(client: BridgeClient, request: ExchangeTasks) -> Exchanged:
         if broken:
             return await exchange(client, request)
         found = await exchange(client, replace(request, poll=replace(request.poll, timeout_ms=0)))
-        assert ([0], []) == ([one.code for one in found.resolved], found.tasks)
+        assert (["ok"], []) == ([one.status for one in found.resolved], found.tasks)
         broken.append(request)
         raise Unavailable("the connection broke")
 

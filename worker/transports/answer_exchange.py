@@ -9,17 +9,16 @@ from __future__ import annotations
 import asyncio
 from typing import NamedTuple
 
-from penstock.engine.errors import NotFound, PenstockError, Unavailable
-from penstock.worker.transports.bridge_client import (
-    BridgeClient,
-    Exchange,
+from penstock.broker.worker_protocol.bridge_messages import (
+    ExchangeTasks,
     NextPoll,
     PolledTask,
     PollTasks,
-    Resolution,
+    ResolveTask,
     TaskAnswer,
-    refusal_of,
 )
+from penstock.engine.errors import NotFound, PenstockError, Unavailable
+from penstock.worker.transports.bridge_client import BridgeClient, refusal_of
 
 # What the service's word about the answers may be held up by the poll that they left with.
 EXCHANGE_MS_MAX = 1000
@@ -41,12 +40,12 @@ class AnswerExchange:
         self.leaving = 0  # answers that are here, or on their way together with a poll: their tasks take no room
         self._known = True  # the service has exchanges
 
-    async def resolve(self, task_id: str, resolution: Resolution) -> None:
+    async def resolve(self, task_id: str, resolution: ResolveTask) -> None:
         """As the client's, at once or with the next poll."""
         if not self.open or not self._known:
             await self._client.resolve(task_id, resolution)
             return
-        fields = {name: getattr(resolution, name) for name in Resolution.__struct_fields__}
+        fields = {name: getattr(resolution, name) for name in ResolveTask.__struct_fields__}
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.append(_Leaving(TaskAnswer(task_id=task_id, **fields), done))
         self.leaving += 1
@@ -82,7 +81,7 @@ class AnswerExchange:
     async def _exchanged(self, request: PollTasks, taken: list[_Leaving]) -> list[PolledTask]:
         timeout_ms = min(request.timeout_ms, EXCHANGE_MS_MAX)
         poll = NextPoll(request.task_types, request.max_tasks, timeout_ms, request.worker_group)
-        found = await self._client.exchange(Exchange(request.worker_id, [one.answer for one in taken], poll))
+        found = await self._client.exchange(ExchangeTasks([one.answer for one in taken], poll, request.worker_id))
         for one, resolved in zip(taken, found.resolved, strict=True):
             if error := refusal_of(resolved):
                 _end(one, error)

@@ -11,6 +11,7 @@ from msgspec import UNSET, Raw, UnsetType
 from msgspec.structs import replace
 
 from penstock.broker.worker_messages import TaskPayload, WorkerRegistration
+from penstock.broker.worker_protocol.bridge_messages import PolledTask, ResolveTask, task_payload
 from penstock.broker.worker_protocol.receiving import non_retriable
 from penstock.config.limits import POLL_MS_MAX
 from penstock.config.logging import get_logger
@@ -21,7 +22,7 @@ from penstock.worker.functions import TaskFunction
 from penstock.worker.outcomes import Outcome, TaskCompleted, TaskContinued, TaskPaused
 from penstock.worker.retrying import retry_until_available
 from penstock.worker.transport import Handle, IntakeLimits
-from penstock.worker.transports.bridge_client import BridgeClient, PolledTask, Resolution, open_client
+from penstock.worker.transports.bridge_client import BridgeClient, open_client
 from penstock.worker.transports.bridge_intake import BridgeIntake, Resolve, open_bridge_intake
 
 RECONNECT_S = 0.5
@@ -41,11 +42,11 @@ class BridgeTask:
 
     @property
     def deliveries(self) -> int:
-        return self._task.deliveries
+        return self._task.deliveries or 1
 
     async def begin(self) -> TaskPayload | None:
         """The service has told it when it handed the task out."""
-        return self._task
+        return task_payload(self._task)
 
     async def answer(self, outcome: Outcome) -> None:
         try:
@@ -57,14 +58,14 @@ class BridgeTask:
 
     async def give_back(self, delay_s: float = 0.0) -> None:
         with suppress(PenstockError):  # then the service misses its signs of life
-            await self._client.resolve(self._task.task_id, Resolution("pause", duration_ms=round(delay_s * 1000)))
+            await self._client.resolve(self._task.task_id, ResolveTask("pause", duration_ms=round(delay_s * 1000)))
 
     async def keep_alive(self) -> None:
         with suppress(PenstockError):  # the answer will show it
-            await self._client.resolve(self._task.task_id, Resolution("heartbeat"))
+            await self._client.resolve(self._task.task_id, ResolveTask("heartbeat"))
 
     async def checkpoint(self, body: bytes) -> None:
-        await self._resolve(Resolution("checkpoint", data=Raw(body)))
+        await self._resolve(ResolveTask("checkpoint", data=Raw(body)))
         self._checkpoint = body
 
     async def load_checkpoint(self) -> bytes | None:
@@ -79,7 +80,7 @@ class BridgeTask:
     async def send_signal(self, run_id: str, name: str, payload: bytes) -> None:
         await retry_until_admitted(lambda: self._client.send_signal(run_id, name, payload))
 
-    async def _answer(self, resolution: Resolution) -> None:
+    async def _answer(self, resolution: ResolveTask) -> None:
         try:
             await self._leave_with(resolution)
         except Invalid:
@@ -89,10 +90,10 @@ class BridgeTask:
                 replace(resolution, traceback=None)
             )  # a service of an older version does not know that field
 
-    async def _leave_with(self, resolution: Resolution) -> None:
+    async def _leave_with(self, resolution: ResolveTask) -> None:
         await retry_until_admitted(lambda: self._leave(self._task.task_id, resolution))
 
-    async def _resolve(self, resolution: Resolution) -> None:
+    async def _resolve(self, resolution: ResolveTask) -> None:
         await retry_until_admitted(lambda: self._client.resolve(self._task.task_id, resolution))
 
 
@@ -157,16 +158,16 @@ async def retry_until_admitted(ask: Callable[[], Awaitable[T]]) -> T:
     return await retry_until_available(admitted)
 
 
-def _resolution(outcome: Outcome) -> Resolution:
+def _resolution(outcome: Outcome) -> ResolveTask:
     match outcome:
         case TaskCompleted(output):
-            return Resolution("complete", output=_raw(output))
+            return ResolveTask("complete", output=_raw(output))
         case TaskContinued(value):
-            return Resolution("continue", output=_raw(value))
+            return ResolveTask("continue", output=_raw(value))
         case TaskPaused(delay_s, checkpoint, name):
-            return Resolution("pause", duration_ms=round(delay_s * 1000), checkpoint=_raw(checkpoint), name=name)
+            return ResolveTask("pause", duration_ms=round(delay_s * 1000), checkpoint=_raw(checkpoint), name=name)
         case Failure(error, failure_type, retry_after_ms, traceback):
-            return Resolution(
+            return ResolveTask(
                 "fail",
                 error=error,
                 failure_type=failure_type,

@@ -6,15 +6,24 @@ Error answers and broken connections become the engine's errors: 400 Invalid, 40
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import httpx2
 import msgspec
-from msgspec import UNSET, Raw, Struct, UnsetType
+from msgspec import UnsetType
 
-from penstock.broker.worker_messages import TaskPayload, WorkerRegistration
+from penstock.broker.worker_messages import WorkerRegistration
+from penstock.broker.worker_protocol.bridge_messages import (
+    ConnectWorker,
+    Exchanged,
+    ExchangeTasks,
+    PolledTask,
+    PollTasks,
+    ResolvedTask,
+    ResolveTask,
+)
 from penstock.engine import errors
 from penstock.engine.definition.identifiers import shown
 
@@ -30,71 +39,6 @@ ERRORS: Mapping[int, type[errors.PenstockError]] = {
     409: errors.Conflict,
     413: errors.TooLarge,
 }
-
-
-class PolledTask(TaskPayload, frozen=True, omit_defaults=True):
-    """`task` is the task type. `checkpoint` is there only when the step has one."""
-
-    task: str = ""
-    deliveries: int = 1
-    checkpoint: Raw | UnsetType = UNSET
-
-
-class PollTasks(Struct, frozen=True, omit_defaults=True):
-    """With `max_tasks` 0 it ends this worker's waiting polls instead."""
-
-    task_types: Sequence[str]
-    max_tasks: int
-    timeout_ms: int
-    worker_id: str
-    worker_group: str | None = None
-
-
-class Resolution(Struct, frozen=True, omit_defaults=True):
-    """JSON fields are raw; what an action does not use is left out."""
-
-    action: str
-    output: Raw | UnsetType = UNSET
-    error: str | None = None
-    failure_type: str | None = None
-    retry_after_ms: int | None = None
-    name: str | None = None
-    duration_ms: int | None = None
-    checkpoint: Raw | UnsetType = UNSET
-    data: Raw | UnsetType = UNSET
-    traceback: str | None = None
-
-
-class TaskAnswer(Resolution, frozen=True, omit_defaults=True, kw_only=True):
-    """A resolution in an exchange."""
-
-    task_id: str
-
-
-class NextPoll(Struct, frozen=True, omit_defaults=True):
-    task_types: Sequence[str]
-    max_tasks: int
-    timeout_ms: int
-    worker_group: str | None = None
-
-
-class Exchange(Struct, frozen=True):
-    worker_id: str
-    resolve: Sequence[TaskAnswer]
-    poll: NextPoll
-
-
-class ResolvedTask(Struct, frozen=True):
-    """`code` and `error` are there when it was refused."""
-
-    task_id: str
-    code: int = 0
-    error: str = ""
-
-
-class Exchanged(Struct, frozen=True):
-    resolved: list[ResolvedTask]
-    tasks: list[PolledTask]
 
 
 _EXCHANGED = msgspec.json.Decoder(Exchanged)
@@ -115,12 +59,12 @@ class BridgeClient:
         except msgspec.MsgspecError as error:
             raise errors.Unavailable(f"the service answered a poll with what are no tasks: {error}") from error
 
-    async def resolve(self, task_id: str, resolution: Resolution) -> None:
+    async def resolve(self, task_id: str, resolution: ResolveTask) -> None:
         await self._ask("POST", f"/v1/tasks/{task_id}/resolve", content=msgspec.json.encode(resolution))
 
-    async def exchange(self, request: Exchange) -> Exchanged:
+    async def exchange(self, request: ExchangeTasks) -> Exchanged:
         """Answers, and the next poll. Raises NotFound by a service of an older version, which does not have it."""
-        timeout_s = request.poll.timeout_ms / 1000 + ANSWER_S_MAX
+        timeout_s = (request.poll.timeout_ms if request.poll else 0) / 1000 + ANSWER_S_MAX
         answer = await self._ask("POST", "/v1/tasks/exchange", content=msgspec.json.encode(request), timeout=timeout_s)
         try:
             return _EXCHANGED.decode(answer.content)
@@ -181,13 +125,24 @@ async def open_client(url: str, token: str | None) -> AsyncIterator[BridgeClient
 
 def refusal_of(resolved: ResolvedTask) -> errors.PenstockError | None:
     """What `BridgeClient.resolve` would have raised."""
-    return ERRORS.get(resolved.code, errors.Unavailable)(resolved.error) if resolved.code else None
+    if isinstance(resolved.code, UnsetType):
+        return None
+    return ERRORS.get(resolved.code, errors.Unavailable)(resolved.error or "")
 
 
-def _announced(entry: WorkerRegistration) -> dict[str, Any]:
+def _announced(entry: WorkerRegistration) -> ConnectWorker:
     """What the service does not fill in by itself."""
-    found: dict[str, Any] = msgspec.to_builtins(entry)
-    return {name: value for name, value in found.items() if name not in ("transport", "last_seen")}
+    return ConnectWorker(
+        worker_id=entry.worker_id,
+        task_types=list(entry.task_types),
+        max_tasks=entry.max_tasks,
+        language=entry.language,
+        metadata=dict(entry.metadata),
+        hostname=entry.hostname,
+        pid=entry.pid,
+        version=entry.version,
+        worker_group=entry.worker_group or None,
+    )
 
 
 def _refuse(answer: httpx2.Response) -> NoReturn:

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import Any, Protocol
 
+from penstock.broker.worker_protocol.bridge_messages import PolledTask, PollTasks, ResolveTask
 from penstock.config.limits import ACK_WAIT_S, POLL_MS_MAX, POLL_TASKS_MAX, TASKS_BYTES_MAX
 from penstock.config.logging import get_logger
 from penstock.config.process.background import all_of, background, end, start
@@ -15,7 +16,7 @@ from penstock.engine.errors import PenstockError
 from penstock.worker.functions import TaskFunction
 from penstock.worker.transport import Handle, HeldTask, IntakeLimits
 from penstock.worker.transports.answer_exchange import AnswerExchange
-from penstock.worker.transports.bridge_client import BridgeClient, PolledTask, PollTasks, Resolution
+from penstock.worker.transports.bridge_client import BridgeClient
 
 POLL_MS = POLL_MS_MAX // 2
 AGAIN_S, AGAIN_S_MAX = 0.1, 2.0  # after an error
@@ -23,7 +24,7 @@ RELEASE_S_MAX = 2.0  # what the last poll may take to end when the worker stops
 KEEP_ALIVE_S = ACK_WAIT_S / 3
 KEEP_ALIVE_AT_ONCE = 16
 
-Resolve = Callable[[str, Resolution], Awaitable[None]]
+Resolve = Callable[[str, ResolveTask], Awaitable[None]]
 
 log = get_logger()
 
@@ -140,7 +141,7 @@ class BridgeIntake:
             return []
 
     def _request(self, max_tasks: int) -> PollTasks:
-        return PollTasks(tuple(self._functions), max_tasks, POLL_MS, self._worker_id, self._bounds.group)
+        return PollTasks(list(self._functions), max_tasks, POLL_MS, self._worker_id, self._bounds.group)
 
     async def _take(self, task: PolledTask) -> None:
         polled = self._held(task, self._exchanging.resolve)

@@ -1,0 +1,140 @@
+"""The JSON bodies of the worker bridge: requests of a worker over HTTP, and the service's answers.
+
+Both sides use these structs. The service checks more than their types when it reads a request (http/bridge/requests.py).
+"""
+
+from __future__ import annotations
+
+from msgspec import UNSET, Raw, Struct, UnsetType
+
+from penstock.broker.worker_messages import TaskPayload
+from penstock.config.limits import WORKER_TASKS_DEFAULT
+
+
+class ConnectWorker(Struct, frozen=True, forbid_unknown_fields=True):
+    """POST /v1/workers/connect: what a worker says about itself."""
+
+    worker_id: str
+    task_types: list[str]
+    max_tasks: int = WORKER_TASKS_DEFAULT
+    language: str = ""
+    metadata: dict[str, str] = {}
+    hostname: str = ""
+    pid: int = 0
+    version: str = ""
+    worker_group: str | None = None
+
+
+class PollTasks(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """POST /v1/tasks/poll. `max_tasks` 0 ends the waiting polls of this `worker_id`."""
+
+    task_types: list[str]
+    max_tasks: int
+    timeout_ms: int
+    worker_id: str | None = None
+    worker_group: str | None = None
+
+
+class PolledTask(Struct, frozen=True):
+    """TaskPayload and what the bridge adds: the task type, how often this attempt was delivered, the step's last
+    checkpoint."""
+
+    task_id: str
+    run_id: str
+    step_id: str
+    iteration: int
+    attempt: int
+    input: Raw
+    workflow_name: str
+    task: str
+    metadata: dict[str, str] | UnsetType = UNSET
+    step_type: str | UnsetType = UNSET
+    deliveries: int | UnsetType = UNSET
+    checkpoint: Raw | UnsetType = UNSET
+
+
+class ResolveTask(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """POST /v1/tasks/{task_id}/resolve. Which fields count depends on the action; the others are ignored."""
+
+    action: str
+    output: Raw | UnsetType = UNSET
+    error: str | None = None
+    failure_type: str | None = None
+    retry_after_ms: int | None = None
+    name: str | None = None
+    duration_ms: int | None = None
+    checkpoint: Raw | UnsetType = UNSET
+    data: Raw | UnsetType = UNSET
+    traceback: str | None = None
+
+
+class TaskAnswer(ResolveTask, frozen=True, forbid_unknown_fields=True, omit_defaults=True, kw_only=True):
+    """As ResolveTask, with the task."""
+
+    task_id: str
+
+
+class NextPoll(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """The poll of an exchange; its worker is that of the exchange."""
+
+    task_types: list[str]
+    max_tasks: int
+    timeout_ms: int
+    worker_group: str | None = None
+
+
+class ExchangeTasks(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """POST /v1/tasks/exchange: answers to polled tasks and the next poll, in one request."""
+
+    resolve: list[TaskAnswer]
+    poll: NextPoll | None = None
+    worker_id: str | None = None
+
+
+class ResolvedTask(Struct, frozen=True, omit_defaults=True):
+    """`status` is ok or error; `code` and `error` are those that /v1/tasks/{task_id}/resolve would have answered."""
+
+    task_id: str
+    status: str
+    code: int | UnsetType = UNSET
+    error: str | UnsetType = UNSET
+
+
+class Exchanged(Struct, frozen=True):
+    """The answer to ExchangeTasks: one entry for each of `resolve`, in the same order, and the tasks of the poll."""
+
+    resolved: list[ResolvedTask]
+    tasks: list[PolledTask]
+
+
+def polled_task(task: TaskPayload, task_type: str, *, deliveries: int, checkpoint: bytes | None) -> PolledTask:
+    """The task as the service hands it out; what has its usual value is left out."""
+    return PolledTask(
+        task.task_id,
+        task.run_id,
+        task.step_id,
+        task.iteration,
+        task.attempt,
+        task.input,
+        task.workflow_name,
+        task_type,
+        task.metadata or UNSET,
+        UNSET if task.step_type == "normal" else task.step_type,
+        UNSET if deliveries == 1 else deliveries,
+        UNSET if checkpoint is None else Raw(checkpoint),
+    )
+
+
+def task_payload(polled: PolledTask) -> TaskPayload:
+    """The task as it was dispatched."""
+    return TaskPayload(
+        polled.task_id,
+        polled.run_id,
+        polled.step_id,
+        polled.iteration,
+        polled.attempt,
+        polled.input,
+        polled.workflow_name,
+        polled.metadata or {},
+        polled.step_type or "normal",
+    )
