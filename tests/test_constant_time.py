@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-FOLDERS = ("engine", "broker", "actors", "http", "worker", "cli", "config")
+FOLDERS = ("engine", "broker", "actors", "http", "client", "worker", "cli", "config", "telemetry")
 SECRET = re.compile(r"token|secret|password|signature|sha256|hmac|expected|authorization|bearer", re.IGNORECASE)
 BY_VALUE = (ast.Eq, ast.NotEq, ast.In, ast.NotIn)
 TAKES_ITS_TIME = {"http/middleware/auth.py", "engine/trigger/signatures.py", "actors/control/approvals.py"}
@@ -21,8 +21,8 @@ NO_SECRETS = {"found == expected"}
 
 def sources() -> Iterator[tuple[str, ast.Module]]:
     for folder in FOLDERS:
-        for path in sorted((ROOT / folder).glob("*.py")):
-            yield f"{folder}/{path.name}", ast.parse(path.read_text())
+        for path in sorted((ROOT / folder).rglob("*.py")):
+            yield path.relative_to(ROOT).as_posix(), ast.parse(path.read_text())
 
 
 def comparisons(tree: ast.AST) -> list[str]:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-FOLDERS = ("engine", "broker", "actors", "http", "worker", "cli", "config")
+FOLDERS = ("engine", "broker", "actors", "http", "client", "worker", "cli", "config", "telemetry")
 VIEWS = frozenset({"keys", "values", "items"})
 WAITS = (ast.Await, ast.AsyncFor, ast.AsyncWith, ast.Yield)
 
@@ -50,7 +50,8 @@ def _waits(node: ast.AST) -> bool:
 @pytest.mark.parametrize("folder", FOLDERS)
 def test_no_shared_dict_is_iterated_across_an_await(folder: str) -> None:
     found = {
-        path.name: list(iterated_across_waits(ast.parse(path.read_text()))) for path in (ROOT / folder).glob("*.py")
+        path.relative_to(ROOT).as_posix(): list(iterated_across_waits(ast.parse(path.read_text())))
+        for path in (ROOT / folder).rglob("*.py")
     }
 
     assert {} == {name: lines for name, lines in found.items() if lines}

@@ -27,9 +27,9 @@ def test_nothing_that_runs_workflows_reads_who_is_registered_to_work() -> None:
     """The bucket is for people to look at; only who registers workers, who lists them, and a front end
     that has handed tasks to workers over HTTP and asks which of those have left, touches it. The engine never does."""
     users = {
-        f"{folder}/{path.name}"
-        for folder in ("engine", "actors", "http", "worker")
-        for path in (ROOT / folder).glob("*.py")
+        path.relative_to(ROOT).as_posix()
+        for folder in ("engine", "actors", "http", "client", "worker")
+        for path in (ROOT / folder).rglob("*.py")
         if _uses(path)
     }
     assert {
@@ -38,7 +38,7 @@ def test_nothing_that_runs_workflows_reads_who_is_registered_to_work() -> None:
         "http/resources/workers.py",
         "worker/transports/direct.py",
     } == users
-    in_broker = {path.name for path in (ROOT / "broker").glob("*.py") if _names(path)}
+    in_broker = {path.name for path in (ROOT / "broker").rglob("*.py") if _names(path)}
     assert {"names.py", "provisioning.py", "store.py"} == in_broker
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 
 import pytest
 from msgspec import Raw
@@ -128,14 +128,13 @@ async def test_an_end_that_the_owner_tells_is_believed(
     """And the log is not read again for it: neither for a completion nor for a failure."""
     looked_up: list[str] = []  # among them what other tests have left
 
-    async def look_up(store: Store, run_ids: list[str]) -> list[Run]:
+    async def look_up(store: Store, run_ids: Sequence[str]) -> list[Run]:
         looked_up.extend(run_ids)
         return await load_many(store, run_ids)
 
-    monkeypatch.setattr(follower, "load_many", look_up)
     monkeypatch.setattr(follower, "CONFIRM_AFTER_S", 0.0)
     name = f"w{uuid7().hex}"
-    async with following(store, broker_settings) as seen, echo(store, f"{name}.echo"):
+    async with following(store, broker_settings, look_up) as seen, echo(store, f"{name}.echo"):
         completed = [await start(store, chain(name, 2)) for _ in range(20)]
         for run_id in completed:
             await ended(store, run_id)

@@ -184,7 +184,7 @@ async def _outcome(known: Known, at_hand: World, scenario: Scenario, name: str) 
 
 
 def test_every_point_is_passed_in_one_place_and_has_a_case() -> None:
-    files = [file for folder in ("actors", "broker", "http", "worker") for file in (ROOT / folder).glob("*.py")]
+    files = [file for folder in ("actors", "broker", "http", "worker") for file in (ROOT / folder).rglob("*.py")]
     calls = Counter(point for file in files for point in CALL.findall(file.read_text()))
     assert dict.fromkeys(POINTS, 1) == dict(calls)
     assert POINTS == {case.point for case in CASES}

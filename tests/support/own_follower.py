@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, closing, suppress
 
 from penstock.actors.index.file import index_path
-from penstock.actors.index.follower import follow
+from penstock.actors.index.follower import Fold, follow
 from penstock.actors.index.run_index import RunIndex
 from penstock.actors.runs.loading import load_many
 from penstock.broker.store import Store
@@ -17,10 +17,12 @@ SECONDS = 10.0
 
 
 @asynccontextmanager
-async def following(store: Store, settings: BrokerSettings) -> AsyncIterator[Callable[[], Awaitable[None]]]:
+async def following(
+    store: Store, settings: BrokerSettings, fold: Fold = load_many
+) -> AsyncIterator[Callable[[], Awaitable[None]]]:
     """Keep the index up; what it yields waits until it has everything that is in the log now."""
     path = index_path(settings.data_dir)
-    task = asyncio.create_task(follow(store, path, load_many))
+    task = asyncio.create_task(follow(store, path, fold))
 
     async def seen() -> None:
         with closing(RunIndex(path)) as index:
