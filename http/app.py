@@ -40,7 +40,6 @@ from penstock.http.middleware.protection import Protection
 from penstock.http.middleware.queries import Queries
 from penstock.http.openapi import document, page
 from penstock.http.openapi.reference import Document, Reference
-from penstock.http.openapi.style import STYLE
 from penstock.http.openapi.table import WITHOUT_QUERY
 from penstock.http.resources.approvals import ApprovalResource, ApprovalsResource, OperatorApprovalResource
 from penstock.http.resources.bulk import BulkCancelResource, BulkRetryResource, BulkRunsResource
@@ -126,7 +125,7 @@ def create_app(settings: Settings) -> Application:
     app.add_route("/metrics", Metrics(backend))
     app.add_route("/ready", Ready(backend, storage))
     app.add_route("/openapi.json", Document(document.to_json))
-    app.add_route("/docs", Reference(page.render, STYLE))
+    app.add_route("/docs", Reference(page.render, page.STYLE))
     return app
 
 

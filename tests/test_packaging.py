@@ -21,7 +21,7 @@ import penstock
 from penstock import worker
 
 ROOT = Path(__file__).resolve().parents[1]
-PACKAGES = ("package", "engine", "broker", "actors", "http", "worker", "cli", "config", "demo")
+PACKAGES = ("package", "engine", "broker", "actors", "http", "client", "worker", "cli", "config", "telemetry", "demo")
 SHIPPED = (*PACKAGES, "docs", "examples", "scripts", "tests", ".ci")
 PAGES = "https://github.com/penstock-workflows/penstock/blob/main/"
 HEAVY = ("rich", "jsonschema_rs", "structlog", "falcon", "gunicorn", "httpx2", "uvloop", "nats")
@@ -62,6 +62,7 @@ def test_the_wheel_has_every_package_with_its_types_and_nothing_else(built: Path
     here = {name.replace("penstock/", "", 1) for name in names if name.count("/") > 1}
     modules = {str(path.relative_to(ROOT)) for folder in PACKAGES[1:] for path in (ROOT / folder).rglob("*.py")}
     assert modules == {name for name in here if name.endswith(".py")}
+    assert {"http/openapi/reference.html", "http/openapi/reference.css"} <= here
     assert {
         "penstock/__init__.py",
         "penstock/py.typed",

@@ -1,5 +1,6 @@
-"""The OpenAPI document of the API, and the page that shows it: made of one table of operations and of the structs
+"""The OpenAPI document of the API, and the page that shows it: made of tables of operations and of the structs
 themselves.
 
-Not here: the responders (resources/). Start reading at table.py.
+document.py puts the document together; definitions.py and schemas.py describe bodies; page.py renders reference.html with
+reference.css; reference.py answers both. Not here: the responders (resources/). Start reading at table.py.
 """

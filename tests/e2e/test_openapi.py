@@ -21,8 +21,9 @@ from schemathesis.checks import CHECKS, load_all_checks
 from schemathesis.core.parameters import ParameterLocation
 
 from penstock.config.limits import POLL_MS_MAX
+from penstock.http.openapi.curl import SERVICE
 from penstock.http.openapi.document import refused
-from penstock.http.openapi.page import SERVICE, render
+from penstock.http.openapi.page import render
 from penstock.http.openapi.table import OPERATIONS, STREAM, Access, Operation
 from tests.support.reachable import API_TOKEN, BRIDGE_TOKEN, HEADERS, SECRET, Found, World
 from tests.support.service import Service

@@ -14,7 +14,7 @@ from falcon.testing import ASGIConductor
 
 from penstock.config.settings import BrokerSettings, HttpSettings, Settings
 from penstock.http.app import create_app
-from penstock.http.openapi import document
+from penstock.http.openapi.document import document
 from penstock.http.openapi.page import page, render
 from penstock.http.openapi.table import OPERATIONS
 from tests.conftest import free_port
