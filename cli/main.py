@@ -88,7 +88,7 @@ def _hint(error: Exception) -> str | None:
     if isinstance(error, Denied) and "bearer token" in str(error):  # not that of an approval
         return "Give the service's token by --token or SERVICE_API_TOKEN."
     if isinstance(error, Unavailable):
-        from penstock.client.connection import Unreachable
+        from penstock.client import Unreachable
 
         if isinstance(error, Unreachable):
             return "Is it running? `penstock serve` starts it; --url or SERVICE_URL say where it is."

@@ -1,6 +1,43 @@
-"""The client of the HTTP API: for Python programs, the command line and scripts.
+"""The client of the HTTP API, for Python programs and the command line.
 
-client.py has one method for each operation; connection.py translates errors; views.py has the structs of the answers.
+    with Client("http://127.0.0.1:8080") as client:
+        run_id = client.start("hello", b'{"name": "Ada"}').run_id
+        for event in client.follow(run_id):
+            print(event.type)
 
-Not here: anything of the service but engine/ and config/. Start reading at client.py.
+Here: `Client` (client.py), which blocks, and `AsyncClient` (async_client.py), for asyncio, with the same methods. Both
+send the values that requests.py makes (api_request.py, bodies.py) over a connection (connection.py,
+async_connection.py; address.py has the options of both), and get structs of views.py or errors (responses.py).
+methods.py makes methods of the requests; following.py says when a lost stream is connected again. Not here: anything of
+the service but engine/ and config/. The service imports views.py, too: what it answers is defined there, once. Start
+reading at requests.py.
 """
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from penstock.client.async_client import AsyncClient
+    from penstock.client.bodies import ToCancel, ToRetry
+    from penstock.client.client import Client
+    from penstock.client.responses import Unreachable
+
+__all__ = ["AsyncClient", "Client", "ToCancel", "ToRetry", "Unreachable"]
+
+_MODULES = {
+    "AsyncClient": "async_client",
+    "Client": "client",
+    "ToCancel": "bodies",
+    "ToRetry": "bodies",
+    "Unreachable": "responses",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """What `__all__` names, imported when it is used: the service needs views.py, and no HTTP client."""
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)

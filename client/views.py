@@ -1,53 +1,56 @@
-"""What the HTTP API shows of runs, events and workers, as its client reads it. Unknown fields are ignored."""
+"""What the HTTP API answers: http/ makes its responses of these structs, and the client reads them.
+
+Times are RFC 3339 in UTC. Fields that are absent in a response are None or UNSET here; unknown fields are ignored.
+"""
 
 from __future__ import annotations
 
 from msgspec import UNSET, Raw, Struct, UnsetType
 
-from penstock.engine.run.state import RUN_ENDED
+from penstock.engine.run.events import TriggerRef
+from penstock.engine.run.state import RUN_ENDED, RunStatus
 from penstock.engine.trigger.trigger import CronSource, EventSource, SubjectSource
 
 
-class StepView(Struct, frozen=True, kw_only=True):
-    """A step's state as the service shows it; what is absent there is UNSET here.
-
-    Where there is `output_bytes`, the output is so large that it has to be asked for on its own.
-    """
+class StepView(Struct, frozen=True, omit_defaults=True):
+    """`attempts` are those that were begun. `output_bytes` stands in for an output that is left out because it is
+    large: it has a place of its own."""
 
     status: str
     attempts: int
     output: Raw | UnsetType = UNSET
+    error: str | None = None
+    iteration: int = 0
+    started_at: str | None = None
+    finished_at: str | None = None
+    worker_id: str | None = None
     output_bytes: int | UnsetType = UNSET
-    error: str | UnsetType = UNSET
-    iteration: int | UnsetType = UNSET
-    started_at: str | UnsetType = UNSET
-    finished_at: str | UnsetType = UNSET
-    worker_id: str | UnsetType = UNSET
-    traceback: str | UnsetType = UNSET
+    traceback: str | None = None
 
 
-class RunView(Struct, frozen=True, kw_only=True):
-    """A run snapshot. Spec: Run snapshot; Protocol: Status. `input_bytes` as `output_bytes` of a step."""
+class RunView(Struct, frozen=True, omit_defaults=True):
+    """Defaults are left out of the answer. The input is null when the run has none; where `input_bytes` stands in for
+    it, it is left out because it is large."""
 
     run_id: str
     workflow_id: str
+    version: str
     status: str
     created_at: str
     steps: dict[str, StepView]
-    version: str | UnsetType = UNSET
     input: Raw | UnsetType = UNSET
+    error: str | None = None
+    started_at: str | None = None
+    finished_at: str | None = None
+    run_at: str | None = None
+    parent: str | None = None
+    rerun_of: str | None = None
+    trigger: TriggerRef | None = None
     input_bytes: int | UnsetType = UNSET
-    output: Raw | UnsetType = UNSET
-    error: str | UnsetType = UNSET
-    started_at: str | UnsetType = UNSET
-    finished_at: str | UnsetType = UNSET
-    run_at: str | UnsetType = UNSET
-    parent: str | UnsetType = UNSET
-    rerun_of: str | UnsetType = UNSET
-    trigger: Raw | UnsetType = UNSET
 
     @property
     def ended(self) -> bool:
+        """Whether the run has completed, failed or was cancelled."""
         return self.status in RUN_ENDED
 
 
@@ -84,38 +87,42 @@ class WorkerView(Struct, frozen=True, kw_only=True):
     last_seen: str | UnsetType = UNSET
 
 
-class TaskQueueView(Struct, frozen=True, kw_only=True):
-    """Tasks of one type (and group): waiting for a worker, and with one."""
+class TaskQueueView(Struct, frozen=True, omit_defaults=True):
+    """`waiting` tasks no worker has, `in_hand` ones are with a worker; `oldest_at` is when the oldest of both was
+    queued.
+
+    `workers` are those registered for the type and group: with none, what waits goes on waiting.
+    """
 
     task: str
     waiting: int
     in_hand: int
     workers: int
-    worker_group: str | UnsetType = UNSET
-    oldest_at: str | UnsetType = UNSET
+    worker_group: str | None = None
+    oldest_at: str | None = None
 
 
-class ApprovalView(Struct, frozen=True, kw_only=True):
-    """A step that waits for a decision."""
+class ApprovalView(Struct, frozen=True, omit_defaults=True):
+    """A step that waits for its decision, and what its definition says of it."""
 
     run_id: str
     workflow_id: str
     step_id: str
     requested_at: str
     expires_at: str
-    description: str | UnsetType = UNSET
-    subject: str | UnsetType = UNSET
-    metadata: dict[str, str] | UnsetType = UNSET
+    description: str | None = None
+    subject: str | None = None
+    metadata: dict[str, str] | None = None
 
 
 class WebhookView(Struct, frozen=True, omit_defaults=True):
-    """`secret`: whether the trigger has one of its own."""
+    """`secret` is true when the trigger has one of its own. Given back so, it keeps it."""
 
     secret: bool = False
 
 
-class TriggerView(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A trigger. Protocol: Webhooks and triggers. Exactly one of `cron`, `subject`, `event` and `webhook` is there."""
+class TriggerView(Struct, frozen=True, omit_defaults=True):
+    """A trigger as it may be given back to PUT. `next_at` is the next instant of one with cron."""
 
     name: str
     workflow: str
@@ -129,8 +136,9 @@ class TriggerView(Struct, frozen=True, kw_only=True, omit_defaults=True):
     next_at: str | None = None
 
 
-class TrialView(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a trigger would do; `problems` say why it would start nothing."""
+class TrialView(Struct, frozen=True, omit_defaults=True):
+    """What an occurrence would lead to. `problems` say why it would start nothing; `next` are the next instants of a
+    cron trigger."""
 
     would_start: bool
     workflow: str
@@ -140,9 +148,14 @@ class TrialView(Struct, frozen=True, kw_only=True, omit_defaults=True):
     next: list[str] = []
 
 
-class Registered(Struct, frozen=True):
-    status: str
+class Deleted(Struct, frozen=True):
     name: str
+    status: str = "deleted"
+
+
+class Registered(Struct, frozen=True):
+    name: str
+    status: str = "registered"
 
 
 class DecidedApproval(Struct, frozen=True):
@@ -153,44 +166,46 @@ class DecidedApproval(Struct, frozen=True):
     step: str
 
 
-class StartedRun(Struct, frozen=True):
-    """`status` is there for a scheduled run only."""
+class StartedRun(Struct, frozen=True, omit_defaults=True):
+    """`status` is scheduled, or absent for a run that has started."""
 
     run_id: str
-    status: str | UnsetType = UNSET
+    status: str | None = None
 
 
-class StartedRuns(Struct, frozen=True):
+class FiredRun(Struct, frozen=True):
+    run_id: str
+
+
+class BulkStarted(Struct, frozen=True):
+    """`run_ids` stand in the order of the inputs."""
+
     run_ids: list[str]
     total: int
 
 
 class CancelledRun(Struct, frozen=True):
-    status: str
     run_id: str
+    status: str = RunStatus.CANCELLED
 
 
 class ScheduledRun(Struct, frozen=True):
-    """A run that waits for its time."""
-
     run_id: str
     workflow_id: str
     status: str
     run_at: str
     created_at: str
-    input: Raw | UnsetType = UNSET
+    input: Raw
 
 
-class Status(Struct, frozen=True):
-    """What became of what was asked, where nothing else is to tell."""
-
-    status: str
+class Unscheduled(Struct, frozen=True):
+    status: str = RunStatus.CANCELLED
 
 
-class SentSignal(Struct, frozen=True):
-    status: str
+class Sent(Struct, frozen=True):
     run_id: str
     signal: str
+    status: str = "sent"
 
 
 class SkippedRun(Struct, frozen=True):
@@ -198,7 +213,10 @@ class SkippedRun(Struct, frozen=True):
     reason: str
 
 
-class CancelledRuns(Struct, frozen=True):
+class BulkCancelled(Struct, frozen=True):
+    """`total` runs matched; each is in one of the lists. With a limit, more may have matched: `remaining` so many, from
+    `next` on."""
+
     cancelled: list[str]
     skipped: list[SkippedRun]
     total: int
@@ -207,14 +225,16 @@ class CancelledRuns(Struct, frozen=True):
     remaining: int | UnsetType = UNSET
 
 
-class RetriedRun(Struct, frozen=True):
+class RetriedRun(Struct, frozen=True, omit_defaults=True):
     """`new_run_id` is there when a new run was started."""
 
     original_run_id: str
-    new_run_id: str | UnsetType = UNSET
+    new_run_id: str | None = None
 
 
-class RetriedRuns(Struct, frozen=True):
+class BulkRetried(Struct, frozen=True):
+    """As BulkCancelled."""
+
     retried: list[RetriedRun]
     skipped: list[SkippedRun]
     total: int
@@ -223,28 +243,29 @@ class RetriedRuns(Struct, frozen=True):
     remaining: int | UnsetType = UNSET
 
 
-class LetterView(Struct, frozen=True, kw_only=True):
-    """A dead letter; which fields are there depends on its kind, and payloads only when it is looked at alone."""
+class DeadLetterView(Struct, frozen=True, omit_defaults=True):
+    """`kind` is task, history or trigger. One that is asked for alone has `payload`, or `payload_base64` when that is
+    no JSON."""
 
     seq: int
     kind: str
     at: str
     error: str
-    subject: str | UnsetType = UNSET
-    run_id: str | UnsetType = UNSET
-    step_id: str | UnsetType = UNSET
-    task: str | UnsetType = UNSET
-    attempts: int | UnsetType = UNSET
-    trigger: str | UnsetType = UNSET
+    subject: str | None = None
+    run_id: str | None = None
+    step_id: str | None = None
+    task: str | None = None
+    attempts: int | None = None
+    trigger: str | None = None
     payload: Raw | UnsetType = UNSET
-    payload_base64: str | UnsetType = UNSET
+    payload_base64: str | None = None
 
 
-class ReplayedLetter(Struct, frozen=True):
-    status: str
+class Replayed(Struct, frozen=True):
     run_id: str
+    status: str = RunStatus.RUNNING
 
 
-class DiscardedLetter(Struct, frozen=True):
-    status: str
+class Discarded(Struct, frozen=True):
     seq: int
+    status: str = "discarded"

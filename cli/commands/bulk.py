@@ -16,11 +16,12 @@ from penstock.config.limits import MATCHING_RUNS_MAX
 from penstock.engine.errors import PenstockError, Unavailable
 
 if TYPE_CHECKING:
-    from penstock.client.client import Client, Matching
-    from penstock.client.views import CancelledRuns, RetriedRun, RetriedRuns, SkippedRun
+    from penstock.client import Client
+    from penstock.client.bodies import RunSelection
+    from penstock.client.views import BulkCancelled, BulkRetried, RetriedRun, SkippedRun
 
-    M = TypeVar("M", bound=Matching)
-    P = TypeVar("P", CancelledRuns, RetriedRuns)
+    M = TypeVar("M", bound=RunSelection)
+    P = TypeVar("P", BulkCancelled, BulkRetried)
 
 T = TypeVar("T")
 
@@ -155,10 +156,10 @@ def _one(run_id: str, ask: Callable[[str], T]) -> T | None:
 
 
 def _cancel_all(client: Client, workflow: str, matching: dict[str, Any]) -> None:
-    from penstock.client.client import ToCancel
-    from penstock.client.views import CancelledRuns
+    from penstock.client import ToCancel
+    from penstock.client.views import BulkCancelled
 
-    parts: list[CancelledRuns] = []
+    parts: list[BulkCancelled] = []
     try:
         _in_parts("cancelling", client.cancel_all, ToCancel(workflow_id=workflow, **matching), parts)
     finally:  # after an error, what was done before it
@@ -166,15 +167,15 @@ def _cancel_all(client: Client, workflow: str, matching: dict[str, Any]) -> None
             [one for part in parts for one in part.cancelled],
             [one for part in parts for one in part.skipped],
         )
-        done = CancelledRuns(cancelled, skipped, sum(part.total for part in parts), matching["dry_run"])
+        done = BulkCancelled(cancelled, skipped, sum(part.total for part in parts), matching["dry_run"])
         output.show(done, lambda: _show_cancelled(done))
 
 
 def _retry_all(client: Client, workflow: str, mode: str, matching: dict[str, Any]) -> None:
-    from penstock.client.client import ToRetry
-    from penstock.client.views import RetriedRuns
+    from penstock.client import ToRetry
+    from penstock.client.views import BulkRetried
 
-    parts: list[RetriedRuns] = []
+    parts: list[BulkRetried] = []
     try:
         _in_parts("retrying", client.retry_all, ToRetry(workflow_id=workflow, mode=mode, **matching), parts)
     finally:  # as in _cancel_all
@@ -182,7 +183,7 @@ def _retry_all(client: Client, workflow: str, mode: str, matching: dict[str, Any
             [one for part in parts for one in part.retried],
             [one for part in parts for one in part.skipped],
         )
-        done = RetriedRuns(retried, skipped, sum(part.total for part in parts), matching["dry_run"])
+        done = BulkRetried(retried, skipped, sum(part.total for part in parts), matching["dry_run"])
         output.show(done, lambda: _show_retried(done))
 
 
@@ -200,13 +201,13 @@ def _in_parts(title: str, ask: Callable[[M], P], matching: M, parts: list[P]) ->
             cursor = answer.next
 
 
-def _show_cancelled(done: CancelledRuns) -> None:
+def _show_cancelled(done: BulkCancelled) -> None:
     word = "would be cancelled" if done.dry_run else "cancelled"
     _lines(f"{run_id} {word}" for run_id in done.cancelled)
     _show_skipped(done.skipped)
 
 
-def _show_retried(done: RetriedRuns) -> None:
+def _show_retried(done: BulkRetried) -> None:
     word = "would be retried" if done.dry_run else "resumed"
     _lines(_retried(one, word) for one in done.retried)
     _show_skipped(done.skipped)

@@ -24,7 +24,7 @@ from penstock.demo import textstats
 from penstock.engine.errors import PenstockError, Unavailable
 
 if TYPE_CHECKING:
-    from penstock.client.client import Client
+    from penstock.client import Client
     from penstock.client.views import RunView
 
 INSTALLED = (

@@ -11,7 +11,7 @@ from penstock.cli.terminal.ids import RunId
 from penstock.cli.terminal.session import Group, Session
 
 if TYPE_CHECKING:
-    from penstock.client.views import LetterView
+    from penstock.client.views import DeadLetterView
 
 HEADERS = ("SEQ", "WHEN", "KIND", "ABOUT", "STEP", "ATTEMPTS", "ERROR")
 SEQ = click.argument("seq", type=click.IntRange(min=1))
@@ -62,7 +62,7 @@ def discard(session: Session, seq: int) -> None:
     output.show(done, lambda: click.echo(f"{done.seq} {done.status}"))
 
 
-def _row(letter: LetterView) -> tuple[str, ...]:
+def _row(letter: DeadLetterView) -> tuple[str, ...]:
     about = letter.run_id or letter.trigger
     return (
         str(letter.seq),
@@ -73,7 +73,7 @@ def _row(letter: LetterView) -> tuple[str, ...]:
     )
 
 
-def _describe(letter: LetterView) -> None:
+def _describe(letter: DeadLetterView) -> None:
     output.fields(
         [
             ("seq", str(letter.seq)),

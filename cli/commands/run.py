@@ -14,7 +14,7 @@ from penstock.cli.terminal.session import RUN_NOT_COMPLETED, Group, Session
 from penstock.cli.terminal.times import Future, moment
 
 if TYPE_CHECKING:
-    from penstock.client.client import Client
+    from penstock.client import Client
     from penstock.client.views import RunView
 
 WAIT = click.option("--wait", is_flag=True, help="Wait until the run ends; exit code 4 unless it completed.")

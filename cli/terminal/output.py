@@ -123,10 +123,10 @@ def _cell(header: str, text: str) -> str:
     return cell(text) if header in CUT else printable(text)
 
 
-def optional(value: str | int | Raw | UnsetType) -> str:
+def optional(value: str | int | Raw | UnsetType | None) -> str:
     """Empty for what is absent; JSON as it is."""
     match value:
-        case UnsetType():
+        case None | UnsetType():
             return ""
         case Raw():
             return bytes(value).decode()

@@ -18,7 +18,7 @@ from penstock.engine.errors import Unavailable
 if TYPE_CHECKING:
     from rich.console import Group
 
-    from penstock.client.client import Client
+    from penstock.client import Client
     from penstock.client.views import EventView, RunView
 
 LIST_HEADERS = ("RUN", "WORKFLOW", "STATUS", "CREATED", "TOOK")
@@ -134,7 +134,6 @@ def _fields(run: RunView) -> list[tuple[str, str]]:
         ("run at", times.moment(run.run_at)),
         ("took", _took(run)),
         ("input", optional(run.input) or _size(run.input_bytes)),
-        ("output", optional(run.output)),
         ("error", optional(run.error)),
         ("parent", optional(run.parent)),
         ("rerun of", optional(run.rerun_of)),

@@ -12,7 +12,7 @@ import click
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
-    from penstock.client.client import Client
+    from penstock.client import Client
 
 JSON = "penstock.json"
 CLIENT = "penstock.client"
@@ -36,7 +36,7 @@ class Session(NamedTuple):
 
     def client(self) -> Client:
         """The command's only one; closed when the command ends."""
-        from penstock.client.client import Client
+        from penstock.client import Client
 
         context = click.get_current_context()
         if CLIENT not in context.meta:

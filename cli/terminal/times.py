@@ -48,12 +48,12 @@ class Future(click.ParamType[str]):
         return found
 
 
-def took(started_at: str | UnsetType, finished_at: str | UnsetType, now: datetime | None = None) -> str:
+def took(started_at: str | None, finished_at: str | None, now: datetime | None = None) -> str:
     """The time between two RFC 3339 texts, or until `now` when the second is absent, as `lasting`. Empty when not
     started."""
-    if isinstance(started_at, UnsetType):
+    if started_at is None:
         return ""
-    end = (now or datetime.now(UTC)) if isinstance(finished_at, UnsetType) else datetime.fromisoformat(finished_at)
+    end = (now or datetime.now(UTC)) if finished_at is None else datetime.fromisoformat(finished_at)
     return lasting((end - datetime.fromisoformat(started_at)).total_seconds())
 
 
@@ -73,18 +73,18 @@ def lasting(seconds: float) -> str:
     return f"{whole // DAY_S}d{whole % DAY_S // HOUR_S:02}h"
 
 
-def age(text: str | UnsetType, now: datetime | None = None) -> str:
+def age(text: str | UnsetType | None, now: datetime | None = None) -> str:
     """How long ago (or ahead) an RFC 3339 text is on a terminal, as `3m ago`; anywhere else as `moment`."""
-    at = None if isinstance(text, UnsetType) else _read(text)
+    at = None if text is None or isinstance(text, UnsetType) else _read(text)
     if at is None or not sys.stdout.isatty():
         return moment(text)
     seconds = ((now or datetime.now(UTC)) - at).total_seconds()
     return f"in {_coarse(-seconds)}" if seconds < 0 else f"{_coarse(seconds)} ago"
 
 
-def moment(text: str | UnsetType, timespec: str = "seconds") -> str:
+def moment(text: str | UnsetType | None, timespec: str = "seconds") -> str:
     """An RFC 3339 text without the digits that nobody reads; what is none stays as it is."""
-    if isinstance(text, UnsetType):
+    if text is None or isinstance(text, UnsetType):
         return ""
     at = _read(text)
     return text if at is None else at.isoformat(timespec=timespec).replace("+00:00", "Z")

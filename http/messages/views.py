@@ -4,47 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from msgspec import UNSET, Raw, Struct, UnsetType
+from msgspec import UNSET, Raw
 
-from penstock.engine.run.events import TriggerRef
+from penstock.client.views import RunView, StepView
 from penstock.engine.run.state import Run, StepState
-
-
-class StepView(Struct, frozen=True, omit_defaults=True):
-    """`attempts` are those that were begun. `output_bytes` stands in for an output that is left out because it is
-    large: it has a place of its own."""
-
-    status: str
-    attempts: int
-    output: Raw | UnsetType = UNSET
-    error: str | None = None
-    iteration: int = 0
-    started_at: str | None = None
-    finished_at: str | None = None
-    worker_id: str | None = None
-    output_bytes: int | UnsetType = UNSET
-    traceback: str | None = None
-
-
-class RunView(Struct, frozen=True, omit_defaults=True):
-    """Defaults are left out of the answer. The input is null when the run has none; where `input_bytes` stands in for
-    it, it is left out because it is large."""
-
-    run_id: str
-    workflow_id: str
-    version: str
-    status: str
-    created_at: str
-    steps: dict[str, StepView]
-    input: Raw | UnsetType = UNSET
-    error: str | None = None
-    started_at: str | None = None
-    finished_at: str | None = None
-    run_at: str | None = None
-    parent: str | None = None
-    rerun_of: str | None = None
-    trigger: TriggerRef | None = None
-    input_bytes: int | UnsetType = UNSET
 
 
 def view(run: Run, outputs: Mapping[int, Raw]) -> RunView:

@@ -17,7 +17,8 @@ from penstock.broker.worker_protocol.bridge_messages import (
     ResolveTask,
     TaskAnswer,
 )
-from penstock.client.views import EventView, WorkerView
+from penstock.client import views
+from penstock.client.views import EventView, RunView, StepView, WorkerView
 from penstock.config.limits import (
     BULK_RUNS_MAX,
     MATCHING_RUNS_MAX,
@@ -30,13 +31,11 @@ from penstock.config.limits import (
 from penstock.engine.definition.forms import default_in_words
 from penstock.engine.run.state import RunStatus, StepStatus
 from penstock.http.bridge.requests import ACTIONS, PID_MAX, RETRY_AFTER_MS_MAX
-from penstock.http.messages.views import RunView, StepView
 from penstock.http.openapi.definitions import Schema, array, one_of, ref, whole
 from penstock.http.resources import bulk
-from penstock.http.resources.approvals import Choice, Decided
+from penstock.http.resources.approvals import Choice
 from penstock.http.resources.retry import RetryRun
 from penstock.http.resources.runs import StartRun
-from penstock.http.resources.tasks import TaskQueue
 
 PREFIX = ref("")["$ref"]
 BOUNDS: Mapping[str, Schema] = {
@@ -107,10 +106,19 @@ RULES: Mapping[type[Struct], Mapping[str, Schema]] = {
     },
     RetryRun: {"mode": one_of(*bulk.MODES)},
     Choice: {"action": one_of("approve", "reject")},
-    TaskQueue: {"waiting": whole(0, 2**63 - 1), "in_hand": whole(0, 2**63 - 1)},
-    Decided: {"status": one_of("approved", "rejected")},
+    views.TaskQueueView: {"waiting": whole(0, 2**63 - 1), "in_hand": whole(0, 2**63 - 1)},
+    views.DecidedApproval: {"status": one_of("approved", "rejected")},
 }
 MOMENTS = frozenset({"at", "timestamp", "last_seen"})
+# Components with a shorter name in the document than in Python, where another class has it.
+NAMES: Mapping[type[Struct], str] = {
+    views.ApprovalView: "Waiting",
+    views.BulkRetried: "Retried",
+    views.DecidedApproval: "Decided",
+    views.SkippedRun: "Skipped",
+    views.TaskQueueView: "TaskQueue",
+    views.TrialView: "Trial",
+}
 # What others have written: only what they must write is there.
 FROM_OTHERS = frozenset[type[Struct]]({EventView, WorkerView})
 
@@ -163,7 +171,9 @@ def _within(info: inspect.Type) -> Iterator[type[Struct]]:
 
 
 def _name(kind: type[Struct], generated: str) -> str:
-    """The struct's name; where several have it, with that of its module before it."""
+    """The name of a struct's component: its own; where several structs have it, with that of its module before it."""
+    if kind in NAMES:
+        return NAMES[kind]
     if "." not in generated:
         return generated
     module = kind.__module__.rpartition(".")[2]
@@ -221,7 +231,7 @@ def _told(kind: type[Struct], field: structs.FieldInfo) -> dict[str, Any]:
     if field.encode_name == "next":
         return {"items": {"type": "string", "format": "date-time"}}
     fixed = (
-        kind.__module__.startswith("penstock.http.")
+        kind.__module__.startswith(("penstock.http.", "penstock.client."))
         and not kind.__struct_config__.omit_defaults
         and isinstance(field.default, str)
     )

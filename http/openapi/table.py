@@ -13,8 +13,6 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from penstock.actors.control.approvals import Waiting
-from penstock.actors.control.triggers import Trial as TrialResult
 from penstock.broker.worker_protocol.bridge_messages import (
     ConnectWorker,
     Exchanged,
@@ -37,7 +35,6 @@ from penstock.http.bridge.routes import (
 )
 from penstock.http.messages import params, responses
 from penstock.http.messages.params import ACTIONS, KEY_CHARS_MAX, SEQ_MAX
-from penstock.http.messages.views import RunView
 from penstock.http.openapi.definitions import Schema, array, one_of, ref, whole
 from penstock.http.openapi.reference import Document, Reference
 from penstock.http.resources import bulk, dead_letters, runs, scheduled, triggers, workflows
@@ -45,14 +42,13 @@ from penstock.http.resources.approvals import (
     ApprovalResource,
     ApprovalsResource,
     Choice,
-    Decided,
     OperatorApprovalResource,
     Opinion,
 )
 from penstock.http.resources.events import EventsResource
 from penstock.http.resources.outputs import StepOutputResource
-from penstock.http.resources.retry import RetriedRun, RetryRun, RunRetryResource
-from penstock.http.resources.tasks import TaskQueue, TasksResource
+from penstock.http.resources.retry import RetryRun, RunRetryResource
+from penstock.http.resources.tasks import TasksResource
 from penstock.http.resources.webhooks import Accepted, Challenge, WebhookResource
 from penstock.http.resources.workers import WorkersResource
 from penstock.http.system import health
@@ -239,7 +235,7 @@ OPERATIONS: tuple[Operation, ...] = (
         "/workflows",
         workflows.WorkflowsResource.on_post,
         "Workflows",
-        {201: Answer(workflows.Registered)},
+        {201: Answer(views.Registered)},
         body=Body(ref("WorkflowDef"), GREET),
         leads={"getWorkflow": {"name": "$response.body#/name"}},
     ),
@@ -256,7 +252,7 @@ OPERATIONS: tuple[Operation, ...] = (
         "/runs",
         runs.RunsResource.on_get,
         "Runs",
-        {200: Answer(list[RunView], paged=True, headers=LAG)},
+        {200: Answer(list[views.RunView], paged=True, headers=LAG)},
         parameters=(*SELECTION, MIN_SEQ),
     ),
     Operation(
@@ -264,7 +260,7 @@ OPERATIONS: tuple[Operation, ...] = (
         "/runs",
         runs.RunsResource.on_post,
         "Runs",
-        {201: Answer(runs.Started, headers=STARTS)},
+        {201: Answer(views.StartedRun, headers=STARTS)},
         parameters=(KEY,),
         body=Body(runs.StartRun, {"workflow": "greet", "input": "Ada"}),
         leads={
@@ -281,7 +277,7 @@ OPERATIONS: tuple[Operation, ...] = (
         "/runs/bulk",
         bulk.BulkRunsResource.on_post,
         "Bulk",
-        {201: Answer(bulk.Started, headers=STARTS)},
+        {201: Answer(views.BulkStarted, headers=STARTS)},
         refusals=(409,),
         parameters=(KEY_OF_MANY,),
         body=Body(bulk.StartRuns, {"workflow_id": "greet", "inputs": ["Ada", "Grace"]}),
@@ -292,7 +288,7 @@ OPERATIONS: tuple[Operation, ...] = (
         "/runs/cancel",
         bulk.BulkCancelResource.on_post,
         "Bulk",
-        {200: Answer(bulk.Cancelled, headers=LAG)},
+        {200: Answer(views.BulkCancelled, headers=LAG)},
         parameters=(MIN_SEQ,),
         body=Body(bulk.CancelRuns, {"workflow_id": "greet", "status": "pending", "before": INSTANT, "dry_run": True}),
     ),
@@ -301,7 +297,7 @@ OPERATIONS: tuple[Operation, ...] = (
         "/runs/retry",
         bulk.BulkRetryResource.on_post,
         "Bulk",
-        {200: Answer(bulk.Retried, headers=LAG)},
+        {200: Answer(views.BulkRetried, headers=LAG)},
         refusals=(409,),
         parameters=(KEY_OF_RERUN, MIN_SEQ),
         body=Body(
@@ -313,7 +309,7 @@ OPERATIONS: tuple[Operation, ...] = (
         "/runs/{run_id}",
         runs.RunResource.on_get,
         "Runs",
-        {200: Answer(RunView)},
+        {200: Answer(views.RunView)},
         refusals=(404,),
         parameters=(WAIT,),
     ),
@@ -330,7 +326,7 @@ OPERATIONS: tuple[Operation, ...] = (
         "/runs/{run_id}/cancel",
         runs.CancellationResource.on_post,
         "Runs",
-        {200: Answer(runs.Cancelled)},
+        {200: Answer(views.CancelledRun)},
         refusals=(404, 409, 500),
         body=Body(runs.CancelRun, {"reason": "not needed"}, required=False, bytes_max=limits.PAYLOAD_BYTES_MAX),
     ),
@@ -339,7 +335,7 @@ OPERATIONS: tuple[Operation, ...] = (
         "/runs/{run_id}/retry",
         RunRetryResource.on_post,
         "Runs",
-        {200: Answer(RetriedRun)},
+        {200: Answer(views.RetriedRun)},
         refusals=(404, 409),
         body=Body(RetryRun, {"mode": "replay"}, required=False, bytes_max=limits.PAYLOAD_BYTES_MAX),
     ),
@@ -357,7 +353,7 @@ OPERATIONS: tuple[Operation, ...] = (
         "/runs/{run_id}/scheduled",
         scheduled.ScheduledRunResource.on_get,
         "Runs",
-        {200: Answer(scheduled.ScheduledRun)},
+        {200: Answer(views.ScheduledRun)},
         refusals=(404,),
     ),
     Operation(
@@ -365,14 +361,14 @@ OPERATIONS: tuple[Operation, ...] = (
         "/runs/{run_id}/scheduled",
         scheduled.ScheduledRunResource.on_delete,
         "Runs",
-        {200: Answer(scheduled.Unscheduled)},
+        {200: Answer(views.Unscheduled)},
     ),
     Operation(
         "sendSignal",
         "/runs/{run_id}/signal/{name}",
         runs.SignalResource.on_post,
         "Runs",
-        {200: Answer(runs.Sent)},
+        {200: Answer(views.Sent)},
         refusals=(404, 500),
         body=SIGNAL_BODY,
     ),
@@ -381,7 +377,7 @@ OPERATIONS: tuple[Operation, ...] = (
         "/runs/{run_id}/approval/{step_id}",
         ApprovalResource.on_post,
         "Runs",
-        {200: Answer(Decided)},
+        {200: Answer(views.DecidedApproval)},
         access=Access.APPROVAL,
         refusals=(404, 409),
         parameters=(ACTION,),
@@ -394,7 +390,7 @@ OPERATIONS: tuple[Operation, ...] = (
         "/approvals",
         ApprovalsResource.on_get,
         "Runs",
-        {200: Answer(list[Waiting], paged=True)},
+        {200: Answer(list[views.ApprovalView], paged=True)},
         parameters=APPROVALS,
     ),
     Operation(
@@ -402,7 +398,7 @@ OPERATIONS: tuple[Operation, ...] = (
         "/approvals/{run_id}/{step_id}",
         OperatorApprovalResource.on_post,
         "Runs",
-        {200: Answer(Decided)},
+        {200: Answer(views.DecidedApproval)},
         refusals=(404, 409),
         body=Body(
             Choice, {"action": "approve", "comment": "fine", "approved_by": "Ada"}, bytes_max=limits.PAYLOAD_BYTES_MAX
@@ -413,14 +409,14 @@ OPERATIONS: tuple[Operation, ...] = (
         "/triggers",
         triggers.TriggersResource.on_get,
         "Triggers",
-        {200: Answer(list[triggers.TriggerView])},
+        {200: Answer(list[views.TriggerView])},
     ),
     Operation(
         "createTrigger",
         "/triggers",
         triggers.TriggersResource.on_post,
         "Triggers",
-        {201: Answer(triggers.TriggerView)},
+        {201: Answer(views.TriggerView)},
         refusals=(409,),
         body=Body(ref("TriggerDocument"), NIGHTLY),
         leads={name: {"name": "$response.body#/name"} for name in ("getTrigger", "fireTrigger", "testTrigger")},
@@ -430,7 +426,7 @@ OPERATIONS: tuple[Operation, ...] = (
         "/triggers/{name}",
         triggers.TriggerResource.on_get,
         "Triggers",
-        {200: Answer(triggers.TriggerView)},
+        {200: Answer(views.TriggerView)},
         refusals=(404,),
     ),
     Operation(
@@ -438,7 +434,7 @@ OPERATIONS: tuple[Operation, ...] = (
         "/triggers/{name}",
         triggers.TriggerResource.on_put,
         "Triggers",
-        {200: Answer(triggers.TriggerView)},
+        {200: Answer(views.TriggerView)},
         refusals=(409,),
         body=Body(ref("NamedTriggerDocument"), {"workflow": "greet", "webhook": {"secret": "keep it"}}),
     ),
@@ -447,7 +443,7 @@ OPERATIONS: tuple[Operation, ...] = (
         "/triggers/{name}",
         triggers.TriggerResource.on_delete,
         "Triggers",
-        {200: Answer(triggers.Deleted)},
+        {200: Answer(views.Deleted)},
         refusals=(404,),
     ),
     Operation(
@@ -455,7 +451,7 @@ OPERATIONS: tuple[Operation, ...] = (
         "/triggers/{name}/fire",
         triggers.TriggerFireResource.on_post,
         "Triggers",
-        {201: Answer(triggers.FiredRun)},
+        {201: Answer(views.FiredRun)},
         refusals=(404,),
         body=PAYLOAD_BODY,
     ),
@@ -464,7 +460,7 @@ OPERATIONS: tuple[Operation, ...] = (
         "/triggers/{name}/test",
         triggers.TriggerTrialResource.on_post,
         "Triggers",
-        {200: Answer(TrialResult)},
+        {200: Answer(views.TrialView)},
         refusals=(404,),
         body=PAYLOAD_BODY,
     ),
@@ -483,7 +479,7 @@ OPERATIONS: tuple[Operation, ...] = (
         "/dead-letters",
         dead_letters.DeadLettersResource.on_get,
         "Dead letters",
-        {200: Answer(list[dead_letters.Letter], paged=True)},
+        {200: Answer(list[views.DeadLetterView], paged=True)},
         parameters=LETTERS,
     ),
     Operation(
@@ -491,7 +487,7 @@ OPERATIONS: tuple[Operation, ...] = (
         "/dead-letters/{seq}",
         dead_letters.DeadLetterResource.on_get,
         "Dead letters",
-        {200: Answer(dead_letters.Letter)},
+        {200: Answer(views.DeadLetterView)},
         refusals=(404,),
     ),
     Operation(
@@ -499,7 +495,7 @@ OPERATIONS: tuple[Operation, ...] = (
         "/dead-letters/{seq}",
         dead_letters.DeadLetterResource.on_delete,
         "Dead letters",
-        {200: Answer(dead_letters.Discarded)},
+        {200: Answer(views.Discarded)},
         refusals=(404,),
     ),
     Operation(
@@ -507,10 +503,10 @@ OPERATIONS: tuple[Operation, ...] = (
         "/dead-letters/{seq}/replay",
         dead_letters.DeadLetterReplayResource.on_post,
         "Dead letters",
-        {200: Answer(dead_letters.Replayed)},
+        {200: Answer(views.Replayed)},
         refusals=(404, 409),
     ),
-    Operation("listTasks", "/tasks", TasksResource.on_get, "Workers", {200: Answer(list[TaskQueue])}),
+    Operation("listTasks", "/tasks", TasksResource.on_get, "Workers", {200: Answer(list[views.TaskQueueView])}),
     Operation("listWorkers", "/workers", WorkersResource.on_get, "Workers", {200: Answer(list[views.WorkerView])}),
     Operation(
         "connectWorker",

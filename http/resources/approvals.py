@@ -7,9 +7,10 @@ right.
 from __future__ import annotations
 
 from falcon.asgi import Request, Response
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from penstock.actors.control import approvals
+from penstock.client.views import ApprovalView, DecidedApproval
 from penstock.config.limits import PAYLOAD_BYTES_MAX
 from penstock.engine.run.events import Decision
 from penstock.http.backend import Backend
@@ -32,14 +33,6 @@ class Choice(Struct, frozen=True, forbid_unknown_fields=True):
     approved_by: str | None = None
 
 
-class Decided(Struct, frozen=True):
-    """`status` is approved or rejected."""
-
-    status: str
-    run_id: str
-    step: str
-
-
 class ApprovalResource:
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
@@ -52,7 +45,7 @@ class ApprovalResource:
         opinion = bodies.decode(body, Opinion) if body else Opinion()
         decision = Decision(comment=opinion.comment, approved_by=opinion.approved_by)
         await approvals.decide(self._backend.store, run, step, asked.token, decision, granted=asked.granted)
-        responses.ok(resp, Decided("approved" if asked.granted else "rejected", run, step))
+        responses.ok(resp, DecidedApproval("approved" if asked.granted else "rejected", run, step))
 
 
 class ApprovalsResource:
@@ -63,7 +56,7 @@ class ApprovalsResource:
         """Steps that wait for a decision, those of the oldest run first; a Link leads to the next page."""
         wanted = params.approval_filter(req)
         page = await approvals.waiting(self._backend.store, wanted.workflow, wanted.limit, wanted.cursor)
-        responses.ok(resp, page.waiting)
+        responses.ok(resp, [ApprovalView(**structs.asdict(one)) for one in page.waiting])
         if page.next is not None:
             resp.set_header("Link", listing.link(req, page.next))
 
@@ -79,4 +72,4 @@ class OperatorApprovalResource:
         granted = params.granted(choice.action)
         decision = Decision(comment=choice.comment, approved_by=choice.approved_by)
         await approvals.decide_by_right(self._backend.store, run, step, decision, granted=granted)
-        responses.ok(resp, Decided("approved" if granted else "rejected", run, step))
+        responses.ok(resp, DecidedApproval("approved" if granted else "rejected", run, step))

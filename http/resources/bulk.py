@@ -11,6 +11,7 @@ from penstock.actors.control import bulk, verbs
 from penstock.actors.control.bulk import RetryResult, Skipped, Wanted
 from penstock.actors.control.retry import Latest, Plan, keep, plan, planned, rerun
 from penstock.actors.index.freshness import freshened
+from penstock.client.views import BulkCancelled, BulkRetried, BulkStarted, RetriedRun, SkippedRun
 from penstock.config.limits import BULK_RUNS_MAX, MATCHING_RUNS_MAX, PAYLOAD_BYTES_MAX
 from penstock.engine.definition.identifiers import quoted
 from penstock.engine.definition.report import Report
@@ -30,13 +31,6 @@ MODES: Mapping[str, frozenset[str]] = {"rerun": FAILED, "replay": FAILED}
 class StartRuns(Struct, frozen=True, forbid_unknown_fields=True):
     workflow_id: str
     inputs: list[Raw]
-
-
-class Started(Struct, frozen=True):
-    """`run_ids` stand in the order of the inputs."""
-
-    run_ids: list[str]
-    total: int
 
 
 class CancelRuns(Struct, frozen=True, forbid_unknown_fields=True):
@@ -65,29 +59,6 @@ class RetryRuns(Struct, frozen=True, forbid_unknown_fields=True):
     cursor: str | None = None
 
 
-class Cancelled(Struct, frozen=True):
-    """`total` runs matched; each is in one of the lists. With a limit, more may have matched: `remaining` so many, from
-    `next` on."""
-
-    cancelled: list[str]
-    skipped: list[Skipped]
-    total: int
-    dry_run: bool
-    next: str | UnsetType = UNSET
-    remaining: int | UnsetType = UNSET
-
-
-class Retried(Struct, frozen=True):
-    """As Cancelled."""
-
-    retried: list[RetryResult]
-    skipped: list[Skipped]
-    total: int
-    dry_run: bool
-    next: str | UnsetType = UNSET
-    remaining: int | UnsetType = UNSET
-
-
 class BulkRunsResource:
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
@@ -102,7 +73,7 @@ class BulkRunsResource:
         _check_inputs(request.inputs, known.schema)
         begun = await verbs.begin_all(self._backend.store, known.definition, known.digest, request.inputs, key)
         responses.tell_seq(resp, begun.seq)
-        responses.created(resp, Started(begun.run_ids, len(begun.run_ids)))
+        responses.created(resp, BulkStarted(begun.run_ids, len(begun.run_ids)))
 
 
 class BulkCancelResource:
@@ -119,7 +90,9 @@ class BulkCancelResource:
         found = bulk.matching(index, wanted)
         done = bulk.CancelledRuns(found.run_ids, []) if request.dry_run else await bulk.cancel(store, found.run_ids)
         rest = _rest(request, found.next, found.remaining)
-        responses.ok(resp, Cancelled(done.cancelled, done.skipped, len(found.run_ids), request.dry_run, *rest))
+        responses.ok(
+            resp, BulkCancelled(done.cancelled, _skipped(done.skipped), len(found.run_ids), request.dry_run, *rest)
+        )
 
 
 class BulkRetryResource:
@@ -143,7 +116,7 @@ class BulkRetryResource:
             found = bulk.matching(index, wanted)
             done, total = await bulk.replay(store, found.run_ids, dry_run=request.dry_run), len(found.run_ids)
             rest = _rest(request, found.next, found.remaining)
-        responses.ok(resp, Retried(done.retried, done.skipped, total, request.dry_run, *rest))
+        responses.ok(resp, BulkRetried(_retried(done.retried), _skipped(done.skipped), total, request.dry_run, *rest))
 
     async def _plan(self, request: RetryRuns, wanted: Wanted, key: str | None) -> Plan:
         """What is to be started again: with a key, what its first request said."""
@@ -181,6 +154,14 @@ def _rest(
 ) -> tuple[str | UnsetType, int | UnsetType]:
     """`next` and `remaining`, which only an answer to a request with a limit has."""
     return (UNSET, UNSET) if request.limit is None else (following or UNSET, remaining)
+
+
+def _skipped(found: list[Skipped]) -> list[SkippedRun]:
+    return [SkippedRun(one.run_id, one.reason) for one in found]
+
+
+def _retried(done: list[RetryResult]) -> list[RetriedRun]:
+    return [RetriedRun(one.original_run_id, one.new_run_id) for one in done]
 
 
 def _check_sizes(body: bytes, inputs: list[Raw]) -> None:

@@ -6,43 +6,15 @@ import base64
 
 import orjson
 from falcon.asgi import Request, Response
-from msgspec import Raw, Struct
+from msgspec import UNSET, Raw, UnsetType
 
 from penstock.actors.control import verbs
 from penstock.broker.streams import dead_letters
-from penstock.engine.run.state import RunStatus
+from penstock.client.views import DeadLetterView, Discarded, Replayed
 from penstock.engine.times import rfc3339
 from penstock.http.backend import Backend
 from penstock.http.messages import params, responses
 from penstock.http.resources import listing
-
-
-class Letter(Struct, frozen=True, omit_defaults=True):
-    """`kind` is task, history or trigger. One that is looked at alone has `payload`, or `payload_base64` when that is
-    no JSON."""
-
-    seq: int
-    kind: str
-    at: str
-    error: str
-    subject: str | None = None
-    run_id: str | None = None
-    step_id: str | None = None
-    task: str | None = None
-    attempts: int | None = None
-    trigger: str | None = None
-    payload: Raw | None = None
-    payload_base64: str | None = None
-
-
-class Replayed(Struct, frozen=True):
-    run_id: str
-    status: str = RunStatus.RUNNING
-
-
-class Discarded(Struct, frozen=True):
-    seq: int
-    status: str = "discarded"
 
 
 class DeadLettersResource:
@@ -83,9 +55,9 @@ class DeadLetterReplayResource:
         responses.ok(resp, Replayed(await verbs.replay_letter(self._backend.store, params.letter_seq(seq))))
 
 
-def _view(letter: dead_letters.Letter, body: bytes | None = None) -> Letter:
-    json, raw = (None, None) if body is None else _payload(body)
-    return Letter(
+def _view(letter: dead_letters.Letter, body: bytes | None = None) -> DeadLetterView:
+    json, raw = (UNSET, None) if body is None else _payload(body)
+    return DeadLetterView(
         letter.seq,
         letter.kind,
         rfc3339(letter.at),
@@ -101,10 +73,10 @@ def _view(letter: dead_letters.Letter, body: bytes | None = None) -> Letter:
     )
 
 
-def _payload(body: bytes) -> tuple[Raw | None, str | None]:
+def _payload(body: bytes) -> tuple[Raw | UnsetType, str | None]:
     """As JSON, or else as base64."""
     try:
         orjson.loads(body)
         return Raw(body), None
     except orjson.JSONDecodeError:
-        return None, base64.b64encode(body).decode()
+        return UNSET, base64.b64encode(body).decode()

@@ -9,6 +9,7 @@ from penstock.actors.control import verbs
 from penstock.actors.control.bulk import MatchingRuns
 from penstock.actors.control.retry import Latest, plan, rerun
 from penstock.actors.index.freshness import freshened
+from penstock.client.views import RetriedRun
 from penstock.config.limits import PAYLOAD_BYTES_MAX
 from penstock.engine.definition.identifiers import quoted
 from penstock.engine.errors import Conflict, Invalid
@@ -22,13 +23,6 @@ class RetryRun(Struct, frozen=True, forbid_unknown_fields=True):
 
     mode: str = "replay"
     once: bool = False
-
-
-class RetriedRun(Struct, frozen=True, omit_defaults=True):
-    """`new_run_id` is there when a new run was started."""
-
-    original_run_id: str
-    new_run_id: str | None = None
 
 
 class RunRetryResource:

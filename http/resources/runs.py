@@ -12,6 +12,7 @@ from penstock.actors.control import verbs
 from penstock.actors.control.watch import wait_for_end
 from penstock.actors.index.freshness import freshened
 from penstock.actors.runs.outputs import shown
+from penstock.client.views import CancelledRun, Sent, StartedRun
 from penstock.config.limits import PAYLOAD_BYTES_MAX, SCHEDULE_AHEAD_MIN_S, SCHEDULE_AHEAD_S_MAX, SIGNAL_BYTES_MAX
 from penstock.engine.definition import durations
 from penstock.engine.definition.identifiers import quoted
@@ -35,24 +36,6 @@ class StartRun(Struct, frozen=True, forbid_unknown_fields=True):
 
 class CancelRun(Struct, frozen=True, forbid_unknown_fields=True):
     reason: str | None = None
-
-
-class Started(Struct, frozen=True, omit_defaults=True):
-    """`status` is scheduled, or absent for a run that has started."""
-
-    run_id: str
-    status: str | None = None
-
-
-class Cancelled(Struct, frozen=True):
-    run_id: str
-    status: str = RunStatus.CANCELLED
-
-
-class Sent(Struct, frozen=True):
-    run_id: str
-    signal: str
-    status: str = "sent"
 
 
 class RunsResource:
@@ -83,7 +66,7 @@ class RunsResource:
         else:
             begun = await verbs.schedule(store, *given, run_at, key)
         responses.tell_seq(resp, begun.seq)
-        responses.created(resp, Started(begun.run_id, RunStatus.SCHEDULED if begun.scheduled else None))
+        responses.created(resp, StartedRun(begun.run_id, RunStatus.SCHEDULED if begun.scheduled else None))
 
     async def _run_at(self, request: StartRun, known: Known) -> datetime | None:
         """As `_check`. Where a wrong clock of ours would start a run early, or let its schedule be forgotten, the
@@ -121,7 +104,7 @@ class CancellationResource:
         request = bodies.decode(body, CancelRun) if body else CancelRun()
         with publishing():
             await verbs.cancel(self._backend.store, found, request.reason)
-        responses.ok(resp, Cancelled(found))
+        responses.ok(resp, CancelledRun(found))
 
 
 class SignalResource:

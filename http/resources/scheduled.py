@@ -3,27 +3,13 @@
 from __future__ import annotations
 
 from falcon.asgi import Request, Response
-from msgspec import Raw, Struct
 
 from penstock.actors.control import verbs
 from penstock.actors.runs.outputs import input_of
+from penstock.client.views import ScheduledRun, Unscheduled
 from penstock.engine.errors import Invalid, NotFound
-from penstock.engine.run.state import RunStatus
 from penstock.http.backend import Backend
 from penstock.http.messages import params, responses
-
-
-class ScheduledRun(Struct, frozen=True):
-    run_id: str
-    workflow_id: str
-    status: str
-    run_at: str
-    created_at: str
-    input: Raw
-
-
-class Unscheduled(Struct, frozen=True):
-    status: str = RunStatus.CANCELLED
 
 
 class ScheduledRunResource:

@@ -4,27 +4,12 @@ it."""
 from __future__ import annotations
 
 from falcon.asgi import Request, Response
-from msgspec import Struct
 
 from penstock.broker.streams.task_queues import task_queues
+from penstock.client.views import TaskQueueView
 from penstock.http.backend import Backend
 from penstock.http.messages import responses
 from penstock.http.resources.workers import serving
-
-
-class TaskQueue(Struct, frozen=True, omit_defaults=True):
-    """`waiting` tasks no worker has, `in_hand` ones are with a worker; `oldest_at` is when the oldest of both was
-    queued.
-
-    `workers` are those registered for the type and group: with none, what waits goes on waiting.
-    """
-
-    task: str
-    waiting: int
-    in_hand: int
-    workers: int
-    worker_group: str | None = None
-    oldest_at: str | None = None
 
 
 class TasksResource:
@@ -36,7 +21,7 @@ class TasksResource:
         queues = await task_queues(self._backend.store.broker)
         workers = await serving(self._backend.store)
         shown = (
-            TaskQueue(one.task, one.waiting, one.in_hand, workers[one.task, one.group], one.group, one.oldest_at)
+            TaskQueueView(one.task, one.waiting, one.in_hand, workers[one.task, one.group], one.group, one.oldest_at)
             for one in queues
         )
         responses.ok(resp, list(shown))

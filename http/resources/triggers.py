@@ -3,46 +3,16 @@
 from __future__ import annotations
 
 from falcon.asgi import Request, Response
-from msgspec import UNSET, Raw, Struct, UnsetType
+from msgspec import structs
 
 from penstock.actors.control import triggers
 from penstock.broker.triggers.triggers import Kept
+from penstock.client.views import Deleted, FiredRun, TrialView, TriggerView, WebhookView
 from penstock.config.limits import PAYLOAD_BYTES_MAX
 from penstock.engine.definition.identifiers import quoted
 from penstock.engine.errors import Invalid
-from penstock.engine.trigger.trigger import CronSource, EventSource, SubjectSource
 from penstock.http.backend import Backend
 from penstock.http.messages import bodies, params, responses
-
-
-class WebhookView(Struct, frozen=True, omit_defaults=True):
-    """`secret` is true when the trigger has one of its own. Given back so, it keeps it."""
-
-    secret: bool = False
-
-
-class TriggerView(Struct, frozen=True, omit_defaults=True):
-    """A trigger as it may be given back to PUT. `next_at` is the next instant of one with cron."""
-
-    name: str
-    workflow: str
-    enabled: bool
-    created_at: str
-    input: Raw | UnsetType = UNSET
-    cron: CronSource | None = None
-    subject: SubjectSource | None = None
-    event: EventSource | None = None
-    webhook: WebhookView | None = None
-    next_at: str | None = None
-
-
-class Deleted(Struct, frozen=True):
-    name: str
-    status: str = "deleted"
-
-
-class FiredRun(Struct, frozen=True):
-    run_id: str
 
 
 class TriggersResource:
@@ -95,7 +65,8 @@ class TriggerTrialResource:
     async def on_post(self, req: Request, resp: Response, name: str) -> None:
         """What the trigger would do if the body came to it now; nothing is started."""
         payload = await _payload(req)
-        responses.ok(resp, await triggers.try_out(self._backend.store, params.trigger_name(name), payload))
+        trial = await triggers.try_out(self._backend.store, params.trigger_name(name), payload)
+        responses.ok(resp, TrialView(**structs.asdict(trial)))
 
 
 def _view(kept: Kept) -> TriggerView:

@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 from falcon.asgi import Request, Response
-from msgspec import Struct
 
+from penstock.client.views import Registered
 from penstock.engine.definition import validation
 from penstock.engine.definition.definitions import to_json
 from penstock.http.backend import Backend
 from penstock.http.messages import bodies, params, responses
-
-
-class Registered(Struct, frozen=True):
-    name: str
-    status: str = "registered"
 
 
 class WorkflowsResource:

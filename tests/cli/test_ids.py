@@ -13,7 +13,14 @@ from tests.cli.conftest import Penstock, Service
 
 ID = "01a1fbd4e22e73c2b60e9754e7b7a067"
 OTHER = "01a1fbd4e24f73459a9a947197a7d630"
-RUN = {"run_id": ID, "workflow_id": "greet", "status": "completed", "created_at": "2026-01-01T00:00:00.5Z", "steps": {}}
+RUN = {
+    "run_id": ID,
+    "workflow_id": "greet",
+    "version": "1",
+    "status": "completed",
+    "created_at": "2026-01-01T00:00:00.5Z",
+    "steps": {},
+}
 PREFIX = f"GET /runs?prefix={ID[:8]}&limit=11"
 
 

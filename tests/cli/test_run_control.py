@@ -60,6 +60,7 @@ def test_an_output_that_is_left_out_is_told_by_its_size(penstock: Penstock, serv
         "run_id": "r1",
         "workflow_id": "w",
         "status": "completed",
+        "version": "1",
         "created_at": "x",
         "steps": {"s1": step},
         "input_bytes": 5000,

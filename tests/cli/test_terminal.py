@@ -28,6 +28,7 @@ RUN = {
     "run_id": ID,
     "workflow_id": "a-workflow-with-quite-a-long-name",
     "status": "completed",
+    "version": "1",
     "created_at": TIMES["started_at"],
 }
 ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")

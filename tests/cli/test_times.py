@@ -40,8 +40,8 @@ def test_a_duration_reads_as_people_say_it(seconds: float, text: str) -> None:
 
 
 def test_what_has_not_ended_lasts_until_now_and_what_has_not_started_has_no_duration() -> None:
-    assert "" == times.took(UNSET, UNSET)
-    assert "3m05s" == times.took("2026-01-01T00:00:00Z", UNSET, NOW)
+    assert "" == times.took(None, None)
+    assert "3m05s" == times.took("2026-01-01T00:00:00Z", None, NOW)
     assert "12ms" == times.took("2026-01-01T00:00:00Z", "2026-01-01T00:00:00.012Z")
 
 

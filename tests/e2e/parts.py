@@ -20,7 +20,7 @@ import orjson
 
 from penstock.actors.runs.loading import load_many
 from penstock.broker.store import Store
-from penstock.client.client import Client
+from penstock.client import Client
 from penstock.engine.errors import PenstockError, Unavailable
 from penstock.engine.run.state import Run, RunStatus
 from tests.support.service import PENSTOCK, _descendants, clean_environ, free_port

@@ -13,7 +13,7 @@ import pytest
 
 from penstock.broker import names
 from penstock.broker.store import Store, open_store
-from penstock.client.client import Client
+from penstock.client import Client
 from penstock.engine.errors import PenstockError
 from tests.e2e.parts import Parts, all_completed, define, in_the_middle, parts
 from tests.support.server import NODES, Cluster, Server, cluster

@@ -17,7 +17,7 @@ import pytest
 from penstock.broker import names
 from penstock.broker.embedded.server import EmbeddedBroker
 from penstock.broker.store import Store, open_store
-from penstock.client.client import Client
+from penstock.client import Client
 from penstock.config.limits import PARTITIONS
 from penstock.config.settings import BrokerSettings
 from penstock.engine.errors import PenstockError

@@ -13,7 +13,7 @@ import orjson
 import pytest
 
 from penstock.broker.store import Store, open_store
-from penstock.client.client import Client
+from penstock.client import Client
 from penstock.config.settings import BrokerSettings
 from tests.e2e.conftest import StartService
 from tests.support.own_broker import own_broker

@@ -17,7 +17,7 @@ from typing import Self, TypeVar
 
 import orjson
 
-from penstock.client.client import Client
+from penstock.client import Client
 from penstock.config.keys import KEYS
 from penstock.engine.errors import Unavailable
 

@@ -1,0 +1,50 @@
+"""A request of the API as a value: what is sent, and how its response is read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Generic, TypeVar
+
+import httpx2
+from msgspec import Struct
+
+from penstock.client.responses import decode
+
+T = TypeVar("T")
+
+
+class ApiRequest(Struct, Generic[T], frozen=True):
+    """One request; `read` makes its result of a response that is a success."""
+
+    method: str
+    url: str | httpx2.URL
+    read: Callable[[httpx2.Response], T]
+    content: bytes = b""
+    headers: Mapping[str, str] = {}
+
+
+class PagedRequest(Struct, Generic[T], frozen=True):
+    """A list that comes in pages: at most `limit` items of `kind` in all; None means as many as there are."""
+
+    url: httpx2.URL
+    kind: type[T]
+    limit: int | None = None
+
+
+def get(path: str, kind: type[T]) -> ApiRequest[T]:
+    return ApiRequest("GET", path, partial(decode, kind=kind))
+
+
+def post(url: str | httpx2.URL, kind: type[T], content: bytes = b"", headers: Mapping[str, str] = {}) -> ApiRequest[T]:
+    return ApiRequest("POST", url, partial(decode, kind=kind), content, headers)
+
+
+def with_query(path: str, query: Mapping[str, str | None]) -> httpx2.URL:
+    """The path with those parameters that are not None."""
+    return httpx2.URL(path, params={name: value for name, value in query.items() if value is not None})
+
+
+def page_limit(limit: int | None, most: int) -> str:
+    """How many items to ask for in one page: as many as are wanted, at most `most`."""
+    return str(min(limit or most, most))

@@ -1,0 +1,77 @@
+"""Sends requests without blocking the event loop: one response, pages, or a stream of events."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import asynccontextmanager
+from typing import TypeVar
+
+import httpx2
+
+from penstock.client import responses
+from penstock.client.address import options, segment, stream_timeout
+from penstock.client.api_request import ApiRequest, PagedRequest
+from penstock.client.views import EventView
+from penstock.config.limits import BODY_BYTES_MAX
+
+T = TypeVar("T")
+
+
+class AsyncConnection:
+    """Owned by an AsyncClient; one connection pool for its lifetime."""
+
+    def __init__(self, base_url: str, token: str | None, timeout_s: float) -> None:
+        """Raises Invalid when `base_url` is no http:// or https:// address, or the token cannot be sent."""
+        self._timeout_s = timeout_s
+        self._http = httpx2.AsyncClient(**options(base_url, token, timeout_s))
+
+    async def close(self) -> None:
+        await self._http.aclose()
+
+    async def send(self, request: ApiRequest[T]) -> T:
+        """The result of a request. Raises the error that its response stands for."""
+        with responses.translated():
+            response = await self._http.request(
+                request.method, request.url, content=request.content, headers=request.headers
+            )
+        responses.check(response)
+        return request.read(response)
+
+    async def items(self, request: PagedRequest[T]) -> AsyncGenerator[T]:
+        """The items of all pages, each page fetched when the one before is used up."""
+        if request.limit == 0:
+            return
+        taken = 0
+        async for item in self._items(request):
+            yield item
+            taken += 1
+            if taken == request.limit:  # before the next page is fetched
+                return
+
+    async def _items(self, request: PagedRequest[T]) -> AsyncGenerator[T]:
+        following: httpx2.URL | None = request.url
+        while following is not None:
+            response = await self.send(ApiRequest("GET", following, lambda got: got))
+            for item in responses.decode(response, list[request.kind]):  # type: ignore[name-defined]
+                yield item
+            following = responses.next_page(response)
+
+    @asynccontextmanager
+    async def stream(self, run_id: str, after: int) -> AsyncIterator[AsyncIterator[EventView]]:
+        """The events of one connection. Raises Unavailable when it is not made, LostError when it breaks."""
+        timeout = stream_timeout(self._timeout_s)
+        headers = {"Last-Event-ID": str(after)} if after else {}
+        path = f"/runs/{segment(run_id)}/events"
+        with responses.translated():
+            async with self._http.sse(path, headers=headers, timeout=timeout, max_event_size=BODY_BYTES_MAX) as source:
+                if source.response.status_code != httpx2.codes.OK:
+                    await source.response.aread()
+                responses.check(source.response)
+                yield _events(source)
+
+
+async def _events(source: httpx2.EventSource) -> AsyncIterator[EventView]:
+    with responses.translated_stream(source.response):
+        async for message in source:
+            if (event := responses.event(message)) is not None:
+                yield event

@@ -1,0 +1,300 @@
+"""The requests of the API as values: what is sent, and how the response is read. Nothing here is sent.
+
+A function makes each of them. Client and AsyncClient have a method for every function, with its name, parameters and
+docstring: what is written here is what their users read. Every method raises the errors of responses.py: Invalid,
+Denied, Forbidden, NotFound, Conflict, TooLarge, Unavailable (outcome unknown), PenstockError.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+import httpx2
+import msgspec
+from msgspec import UNSET, Raw
+
+from penstock.client.address import segment
+from penstock.client.api_request import ApiRequest, PagedRequest, get, page_limit, post, with_query
+from penstock.client.bodies import (
+    BulkStart,
+    CancelReason,
+    OperatorDecision,
+    RetryOptions,
+    RunStart,
+    ToCancel,
+    TokenDecision,
+    ToRetry,
+)
+from penstock.client.responses import decode
+from penstock.client.views import (
+    ApprovalView,
+    BulkCancelled,
+    BulkRetried,
+    BulkStarted,
+    CancelledRun,
+    DeadLetterView,
+    DecidedApproval,
+    Discarded,
+    EventView,
+    FiredRun,
+    Registered,
+    Replayed,
+    RetriedRun,
+    RunView,
+    ScheduledRun,
+    Sent,
+    StartedRun,
+    TaskQueueView,
+    TrialView,
+    TriggerView,
+    Unscheduled,
+    WorkerView,
+)
+from penstock.config.limits import DEAD_LETTERS_LISTED_MAX, RUNS_LISTED_DEFAULT
+from penstock.engine.definition.definitions import WorkflowDef, from_json
+
+
+def register(definition: bytes) -> ApiRequest[Registered]:
+    """Register a workflow, or replace the one of its name; `definition` is its JSON.
+
+    Raises Invalid that names every problem of the definition.
+    """
+    return post("/workflows", Registered, definition)
+
+
+def workflows() -> ApiRequest[list[WorkflowDef]]:
+    """The latest definition of every name."""
+    return ApiRequest("GET", "/workflows", lambda got: [from_json(bytes(body)) for body in decode(got, list[Raw])])
+
+
+def workflow(name: str) -> ApiRequest[WorkflowDef]:
+    """The latest definition of a name. Raises NotFound."""
+    return get(f"/workflows/{segment(name)}", WorkflowDef)
+
+
+def start(
+    workflow: str,
+    input: bytes | None = None,  # noqa: A002
+    *,
+    run_at: str | None = None,
+    idempotency_key: str | None = None,
+) -> ApiRequest[StartedRun]:
+    """Start a run, now or at an RFC 3339 time; `input` is JSON, at most 1 MiB.
+
+    Raises NotFound for an unknown workflow, Invalid for an input that does not fit its schema. After Unavailable, only
+    the same `idempotency_key` makes a second try safe.
+    """
+    body = RunStart(workflow, UNSET if input is None else Raw(input), UNSET if run_at is None else run_at)
+    headers = {} if idempotency_key is None else {"Idempotency-Key": idempotency_key}
+    return post("/runs", StartedRun, msgspec.json.encode(body), headers)
+
+
+def bulk(workflow: str, inputs: Sequence[bytes]) -> ApiRequest[BulkStarted]:
+    """Start one run per input (JSON), all or none, at most 1,000; the run ids stand in the order of `inputs`.
+
+    Raises NotFound for an unknown workflow, Invalid that names every input that does not fit.
+    """
+    return post("/runs/bulk", BulkStarted, msgspec.json.encode(BulkStart(workflow, [Raw(one) for one in inputs])))
+
+
+def run(run_id: str) -> ApiRequest[RunView]:
+    """One run with its steps, as it is now. Raises NotFound."""
+    return get(f"/runs/{segment(run_id)}", RunView)
+
+
+def output(run_id: str, step_id: str) -> ApiRequest[bytes]:
+    """A step's output, whatever its size, as JSON. Raises NotFound when it has none."""
+    return ApiRequest("GET", f"/runs/{segment(run_id)}/steps/{segment(step_id)}/output", lambda got: got.content)
+
+
+def runs(
+    *,
+    workflow: str | None = None,
+    status: str | None = None,
+    after: str | None = None,
+    before: str | None = None,
+    prefix: str | None = None,
+    limit: int | None = None,
+) -> PagedRequest[RunView]:
+    """Runs, newest first, at most `limit` in all; pages are fetched as they are needed.
+
+    `after` and `before` (RFC 3339) bound their creation, `prefix` is what the run ids begin with, 8 characters or more.
+    """
+    query = {
+        "workflow": workflow,
+        "status": status,
+        "after": after,
+        "before": before,
+        "prefix": prefix,
+        "limit": page_limit(limit, RUNS_LISTED_DEFAULT),
+    }
+    return PagedRequest(with_query("/runs", query), RunView, limit)
+
+
+def cancel(run_id: str, reason: str | None = None) -> ApiRequest[CancelledRun]:
+    """Cancel a run; its history keeps the reason. Raises NotFound, Conflict when the run has ended."""
+    content = b"" if reason is None else msgspec.json.encode(CancelReason(reason))
+    return post(f"/runs/{segment(run_id)}/cancel", CancelledRun, content)
+
+
+def cancel_all(matching: ToCancel) -> ApiRequest[BulkCancelled]:
+    """Cancel the runs that match, at most 1,000. Raises NotFound for an unknown workflow, Invalid when more match."""
+    return post("/runs/cancel", BulkCancelled, msgspec.json.encode(matching))
+
+
+def retry(run_id: str, mode: str = "replay", *, once: bool = False) -> ApiRequest[RetriedRun]:
+    """Have a failed run go on at what failed (replay), or start a new one with its input (rerun).
+
+    Raises NotFound, Conflict when it has not failed, or with `once` when it was rerun already.
+    """
+    return post(f"/runs/{segment(run_id)}/retry", RetriedRun, msgspec.json.encode(RetryOptions(mode, once)))
+
+
+def retry_all(matching: ToRetry) -> ApiRequest[BulkRetried]:
+    """Retry the failed runs that match, at most 1,000. Raises NotFound for an unknown workflow, Invalid when more
+    match."""
+    return post("/runs/retry", BulkRetried, msgspec.json.encode(matching))
+
+
+def approvals(*, workflow: str | None = None) -> PagedRequest[ApprovalView]:
+    """Steps that wait for a decision, those of the oldest run first; pages are fetched as they are needed."""
+    return PagedRequest(with_query("/approvals", {"workflow": workflow}), ApprovalView)
+
+
+def decide_by_right(
+    run_id: str, step_id: str, action: str, *, comment: str | None = None, approved_by: str | None = None
+) -> ApiRequest[DecidedApproval]:
+    """Decide an approval as an operator; `action` is approve or reject.
+
+    Raises NotFound, Conflict when the step does not wait for a decision.
+    """
+    content = msgspec.json.encode(OperatorDecision(action, comment, approved_by))
+    return post(f"/approvals/{segment(run_id)}/{segment(step_id)}", DecidedApproval, content)
+
+
+def decide(
+    run_id: str, step_id: str, token: str, action: str, *, comment: str | None = None, approved_by: str | None = None
+) -> ApiRequest[DecidedApproval]:
+    """Decide an approval by its one-time token; `action` is approve or reject.
+
+    Raises Denied for a token that is not valid (any more), Conflict for one that was used.
+    """
+    url = with_query(f"/runs/{segment(run_id)}/approval/{segment(step_id)}", {"action": action, "token": token})
+    return post(url, DecidedApproval, msgspec.json.encode(TokenDecision(comment, approved_by)))
+
+
+def scheduled(run_id: str) -> ApiRequest[ScheduledRun]:
+    """A run that waits for its time. Raises NotFound once it has started or was cancelled."""
+    return get(f"/runs/{segment(run_id)}/scheduled", ScheduledRun)
+
+
+def unschedule(run_id: str) -> ApiRequest[Unscheduled]:
+    """Cancel a scheduled run before it starts. Raises Invalid when it has started, or is none."""
+    return ApiRequest("DELETE", f"/runs/{segment(run_id)}/scheduled", partial(decode, kind=Unscheduled))
+
+
+def signal(run_id: str, name: str, payload: bytes = b"") -> ApiRequest[Sent]:
+    """Send a signal to a run, with any bytes, at most 1 MiB. Raises NotFound, TooLarge."""
+    return post(f"/runs/{segment(run_id)}/signal/{segment(name)}", Sent, payload)
+
+
+def dead_letters(
+    *, run_id: str | None = None, task: str | None = None, limit: int | None = None
+) -> PagedRequest[DeadLetterView]:
+    """Dead letters, newest first, at most `limit` in all; pages are fetched as they are needed."""
+    query = {"run": run_id, "task": task, "limit": page_limit(limit, DEAD_LETTERS_LISTED_MAX)}
+    return PagedRequest(with_query("/dead-letters", query), DeadLetterView, limit)
+
+
+def dead_letter(seq: int) -> ApiRequest[DeadLetterView]:
+    """One dead letter with its payload. Raises NotFound."""
+    return get(f"/dead-letters/{seq}", DeadLetterView)
+
+
+def replay_dead_letter(seq: int) -> ApiRequest[Replayed]:
+    """Have the failed run of a dead letter go on at what failed. Raises NotFound, Conflict when it cannot."""
+    return post(f"/dead-letters/{seq}/replay", Replayed)
+
+
+def discard_dead_letter(seq: int) -> ApiRequest[Discarded]:
+    """Remove a dead letter, for good. Raises NotFound."""
+    return ApiRequest("DELETE", f"/dead-letters/{seq}", partial(decode, kind=Discarded))
+
+
+def events(run_id: str, after: int = 0) -> PagedRequest[EventView]:
+    """The history of a run after stream sequence `after`, as far as it goes now. Raises NotFound."""
+    return PagedRequest(httpx2.URL(f"/runs/{segment(run_id)}/events?after={after}"), EventView)
+
+
+def put_trigger(document: bytes) -> ApiRequest[TriggerView]:
+    """Make a trigger, or replace the one of its name; `document` is its JSON. Raises Invalid with every problem."""
+    return post("/triggers", TriggerView, document)
+
+
+def set_trigger(trigger: TriggerView) -> ApiRequest[TriggerView]:
+    """Replace a trigger by a changed view of it; a secret stays as it is. Raises Invalid with every problem."""
+    read = partial(decode, kind=TriggerView)
+    return ApiRequest("PUT", f"/triggers/{segment(trigger.name)}", read, msgspec.json.encode(trigger))
+
+
+def triggers() -> ApiRequest[list[TriggerView]]:
+    """All triggers, by name."""
+    return get("/triggers", list[TriggerView])
+
+
+def trigger(name: str) -> ApiRequest[TriggerView]:
+    """One trigger. Raises NotFound."""
+    return get(f"/triggers/{segment(name)}", TriggerView)
+
+
+def delete_trigger(name: str) -> ApiRequest[None]:
+    """Remove a trigger; trigger events that have not started a run yet never will. Raises NotFound."""
+    return ApiRequest("DELETE", f"/triggers/{segment(name)}", _nothing)
+
+
+def fire_trigger(name: str, payload: bytes | None = None) -> ApiRequest[FiredRun]:
+    """Start a run of a trigger by hand; `payload` is JSON, its input. Raises NotFound, Invalid."""
+    return post(f"/triggers/{segment(name)}/fire", FiredRun, payload or b"")
+
+
+def test_trigger(name: str, payload: bytes | None = None) -> ApiRequest[TrialView]:  # noqa: PT028 - is no test
+    """What the trigger would do if this JSON came to it; nothing is started. Raises NotFound."""
+    return post(f"/triggers/{segment(name)}/test", TrialView, payload or b"")
+
+
+def tasks() -> ApiRequest[list[TaskQueueView]]:
+    """The task queues, those with most tasks first."""
+    return get("/tasks", list[TaskQueueView])
+
+
+def workers() -> ApiRequest[list[WorkerView]]:
+    """The workers that are registered now. Workers of any make write there: registrations that break the protocol are
+    left out."""
+    return ApiRequest("GET", "/workers", _workers)
+
+
+def health() -> ApiRequest[None]:
+    """Return when the service is alive and its broker connected. Raises Unavailable otherwise."""
+    return ApiRequest("GET", "/health", _nothing)
+
+
+def ready() -> ApiRequest[None]:
+    """Return when every part of the service has started. Raises Unavailable otherwise."""
+    return ApiRequest("GET", "/ready", _nothing)
+
+
+def _nothing(response: httpx2.Response) -> None:
+    """A response that says no more than its status."""
+
+
+def _workers(response: httpx2.Response) -> list[WorkerView]:
+    found = (_worker(body) for body in decode(response, list[Raw]))
+    return [worker for worker in found if worker is not None]
+
+
+def _worker(body: Raw) -> WorkerView | None:
+    try:
+        return msgspec.json.decode(body, type=WorkerView)
+    except msgspec.ValidationError:
+        return None
