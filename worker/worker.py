@@ -215,9 +215,9 @@ def _new_id() -> str:
 
 def _not_ready(error: BaseException) -> bool:
     """Whether the service may still be starting: no broker yet, or none of its streams."""
-    from penstock.broker.nats.connection import STREAM_NOT_FOUND, ApiError  # as in `_opened`
+    from penstock.broker.nats.errors import ApiError, Code  # as in `_opened`
 
-    return isinstance(error, Unavailable) or (isinstance(error, ApiError) and error.err_code == STREAM_NOT_FOUND)
+    return isinstance(error, Unavailable) or (isinstance(error, ApiError) and error.err_code == Code.STREAM_NOT_FOUND)
 
 
 def _log_wait(state: RetryCallState) -> None:

@@ -15,7 +15,8 @@ from uuid import uuid4
 import orjson
 from tenacity import AsyncRetrying, retry_if_exception, stop_after_delay, wait_random_exponential
 
-from penstock.broker.nats.connection import DUPLICATE_IN_BATCH, Broker, refusal
+from penstock.broker.nats.connection import Broker
+from penstock.broker.nats.errors import Code, translated
 from penstock.broker.nats.headers import MSG_ID
 from penstock.config.limits import BATCH_BYTES_MAX, BULK_RUNS_MAX
 from penstock.config.process.background import report, start
@@ -26,7 +27,6 @@ BATCH_SEQUENCE = "Nats-Batch-Sequence"
 BATCH_COMMIT = "Nats-Batch-Commit"
 COMMIT_TIMEOUT_S = 2.0
 ON_THEIR_WAY_MAX = 4
-INCOMPLETE = 10176
 
 
 class Message(NamedTuple):
@@ -150,8 +150,7 @@ async def publish_batch(broker: Broker, messages: Sequence[Message]) -> int:
 
 async def _publish_once(broker: Broker, messages: Sequence[Message]) -> int:
     batch = uuid4().hex
-    if not broker.connected:
-        raise Unavailable("broker: not connected")
+    broker.check_connected()
     for number, message in enumerate(messages[:-1], start=1):
         await broker.publish(message.subject, message.data, headers=_headers(batch, number, message))
     last = {**_headers(batch, len(messages), messages[-1]), BATCH_COMMIT: "1"}
@@ -178,8 +177,8 @@ def _headers(batch: str, number: int, message: Message) -> dict[str, str]:
 def _raise(error: object) -> None:
     """A duplicate id means that this very batch was stored before: its ids always travel together."""
     assert isinstance(error, dict)
-    if error.get("err_code") == DUPLICATE_IN_BATCH:
+    if error.get("err_code") == Code.DUPLICATE_IN_BATCH:
         return
-    if error.get("err_code") == INCOMPLETE:
+    if error.get("err_code") == Code.BATCH_INCOMPLETE:
         raise Unavailable("broker: a batch was cut short")
-    raise refusal(error)
+    raise translated(error)

@@ -7,15 +7,14 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
-import nats.errors
 from msgspec import Struct
 from nats.aio.msg import Msg
 
 from penstock.broker.nats.connection import REQUEST_TIMEOUT_S, Broker
 from penstock.broker.nats.direct import DirectReader
+from penstock.broker.nats.errors import Within
 from penstock.broker.nats.headers import EXPECT_SEQ, KV_OPERATION
 from penstock.broker.nats.publisher import Publisher, ack_seq
-from penstock.engine.errors import Unavailable
 
 KEYS_PAGE = 100_000
 
@@ -89,13 +88,13 @@ class Bucket:
     async def put(self, key: str, value: bytes, expect: int | None = None) -> int:
         """Write and return the new revision. Raises Conflict if `expect` is stale, Unavailable if the outcome is
         unknown."""
-        return await self._answer(self._publisher.send(self._prefix + key, value, _expecting(expect), patient=False))
+        return await self._write(key, value, _expecting(expect))
 
     async def delete(self, key: str, expect: int | None = None) -> None:
         """Remove the key; one that is not there is fine. Raises Conflict if it has another revision than the expected
         one."""
         headers = {KV_OPERATION: "DEL"} if expect is None else {KV_OPERATION: "DEL", EXPECT_SEQ: str(expect)}
-        await self._answer(self._publisher.send(self._prefix + key, b"", headers, patient=False))
+        await self._write(key, b"", headers)
 
     async def keys(self, under: str = ">") -> list[str]:
         """The keys that match a subject filter, deleted ones included until the broker has forgotten them."""
@@ -138,17 +137,11 @@ class Bucket:
         async with self.ringing(key, lambda _: rung.set()):
             yield rung
 
-    async def _answer(self, sent: asyncio.Future[bytes]) -> int:
-        if not self._broker.connected:
-            sent.cancel()
-            raise Unavailable("broker: not connected")
-        try:
-            async with asyncio.timeout(REQUEST_TIMEOUT_S):
-                return ack_seq(await sent)
-        except (TimeoutError, nats.errors.Error) as error:
-            raise Unavailable(
-                f"the broker gave no answer in time; whether {self._stream} was written is unknown"
-            ) from error
+    async def _write(self, key: str, value: bytes, headers: dict[str, str] | None) -> int:
+        self._broker.check_connected()
+        unknown = f"the broker gave no answer in time; whether {self._stream} was written is unknown"
+        async with Within(REQUEST_TIMEOUT_S, unknown):
+            return ack_seq(await self._publisher.send(self._prefix + key, value, headers, patient=False))
 
 
 def _expecting(revision: int | None) -> dict[str, str] | None:

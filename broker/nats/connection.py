@@ -17,59 +17,20 @@ from nats.aio.subscription import Subscription
 
 from penstock.broker.nats.client import QuickClient, message_bytes
 from penstock.broker.nats.credentials import credentials, needs_tls
+from penstock.broker.nats.errors import NOT_THERE, ApiError, Within, translated
 from penstock.config.keys import hide_passwords
 from penstock.config.logging import get_logger
 from penstock.config.settings import BrokerSettings
-from penstock.engine.errors import Conflict, Denied, Full, Invalid, NotFound, PenstockError, TooLarge, Unavailable
+from penstock.engine.errors import Denied, Invalid, NotFound, Unavailable
 
 REQUEST_TIMEOUT_S = 5.0
 CONNECT_TIMEOUT_S = 5.0
 PENDING_BYTES = 64 << 20
 
-# The broker's own error codes.
-WRONG_LAST_SEQUENCE = (10071, 10164)
-STREAM_NOT_FOUND = 10059
-CONSUMER_NOT_FOUND = 10014
-SEQUENCE_NOT_FOUND = 10043
-MESSAGE_NOT_FOUND = 10037
-NOT_REMOVED = 10057  # for any reason: what it says tells which
-DUPLICATE_IN_BATCH = 10201
-TOO_LARGE = 10054  # for its stream
-NO_ROOM = (10002, 10023, 10047)  # for the account, on the server, for a new stream
-
-# What a removal is answered with when there is nothing to remove; a message that is gone, in three ways more.
-GONE = (STREAM_NOT_FOUND, CONSUMER_NOT_FOUND, SEQUENCE_NOT_FOUND, MESSAGE_NOT_FOUND)
-GONE_TEXTS = ("no message found", "deleted message", "stream store EOF")
-
 # What the broker says to who may not come in (any more); its permissions are told otherwise.
 REFUSAL = re.compile(r"authorization violation|authentication (?:expired|revoked)", re.IGNORECASE)
 
 log = get_logger()
-
-
-class ApiError(PenstockError):
-    """The broker's refusal, with its own numbers."""
-
-    def __init__(self, code: int, err_code: int, description: str) -> None:
-        super().__init__(f"{description} ({code}/{err_code})")
-        self.code, self.err_code, self.description = code, err_code, description
-
-
-def refusal(error: dict[str, Any]) -> PenstockError:
-    """The broker's error object as one of ours: a stale expectation is a Conflict, trouble of its own is Unavailable
-    (Full)."""
-    code, err_code, text = error.get("code", 500), error.get("err_code", 0), error.get("description", "unknown error")
-    if err_code in WRONG_LAST_SEQUENCE:
-        return Conflict(f"broker: {text}")
-    if err_code in NO_ROOM:
-        return Full(f"the broker's storage is full, nothing was stored ({text})")
-    if err_code == TOO_LARGE:
-        return TooLarge(f"broker: {text}")
-    if err_code == NOT_REMOVED and text in GONE_TEXTS:  # told as trouble of its own, which it is not
-        return ApiError(404, SEQUENCE_NOT_FOUND, text)
-    if code in (429, 503) or code == 500:
-        return Unavailable(f"broker: {text} ({err_code})")
-    return ApiError(code, err_code, text)
 
 
 class Broker:
@@ -105,8 +66,13 @@ class Broker:
         """Bytes that were published and have not left this process."""
         return int(self.client.pending_data_size)
 
+    def check_connected(self) -> None:
+        """Raises Unavailable while the connection is lost."""
+        if not self.connected:
+            raise Unavailable("broker: not connected")
+
     def forget_unwritten(self) -> None:
-        """What was published and has not left this process never does: its time is over."""
+        """Drop what was published and has not left this process."""
         self.client.forget_unwritten()
 
     def new_inbox(self) -> str:
@@ -140,15 +106,14 @@ class Broker:
     ) -> Msg:
         """One question, one answer. Raises NotFound when nobody listens on the subject, Unavailable without an
         answer."""
-        if not self.connected:
-            raise Unavailable("broker: not connected")
+        self.check_connected()
         try:
-            async with self.deadline(timeout_s):
+            async with self.deadline(timeout_s, f"broker: no answer on {subject}"):
                 # The client's own way to time out can swallow a cancellation that comes together with the answer.
                 return await self.client.request(subject, data, timeout=None, headers=headers)  # type: ignore[arg-type]
         except nats.errors.NoRespondersError as error:
             raise NotFound(f"nobody answers on {subject}") from error
-        except (nats.errors.Error, OSError, TimeoutError) as error:
+        except (nats.errors.Error, OSError) as error:
             raise Unavailable(f"broker: no answer on {subject}") from error
 
     async def api(
@@ -161,7 +126,7 @@ class Broker:
         except NotFound as error:
             raise Unavailable("broker: its stream storage is not available") from error
         if "error" in answer:
-            raise refusal(answer["error"])
+            raise translated(answer["error"])
         return answer
 
     async def remove(
@@ -172,7 +137,7 @@ class Broker:
         try:
             return int((await self.api(verb, request, timeout_s)).get("purged", 1))
         except ApiError as error:
-            if error.err_code not in GONE:
+            if error.err_code not in NOT_THERE:
                 raise
             return 0
 
@@ -231,14 +196,15 @@ class Broker:
             await self.client.close()
 
     @asynccontextmanager
-    async def deadline(self, timeout_s: float) -> AsyncIterator[None]:
-        """A time limit for the block that also ends with the connection. Raises TimeoutError."""
-        async with asyncio.timeout(timeout_s) as deadline:
-            self._deadlines[deadline] = None
+    async def deadline(self, timeout_s: float, message: str) -> AsyncIterator[None]:
+        """A time limit for the block that also ends with the connection. Raises Unavailable with this message."""
+        within = Within(timeout_s, message)
+        async with within:
+            self._deadlines[within.timeout] = None
             try:
                 yield
             finally:
-                del self._deadlines[deadline]
+                del self._deadlines[within.timeout]
 
     async def _disconnected(self) -> None:
         """What was asked over the connection that is gone will never be answered."""

@@ -155,18 +155,15 @@ class DirectReader:
 
     async def _ask(self, stream: str, request: dict[str, Any], alone: bool = False) -> tuple[list[Stored], int]:
         """What the broker answers, and how much is left beyond it; `alone` says that no end follows the one message."""
-        if not self._broker.connected:
-            raise Unavailable("broker: not connected")
+        self._broker.check_connected()
         self._count += 1
         key = b"%d" % self._count
         answers = self._waiting[key] = _Answers(stream, alone)
         try:
             reply = self._prefix + key.decode()
             await self._broker.publish(f"$JS.API.DIRECT.GET.{stream}", orjson.dumps(request), reply=reply)
-            async with self._broker.deadline(REQUEST_TIMEOUT_S):
+            async with self._broker.deadline(REQUEST_TIMEOUT_S, f"broker: no answer to a read of {stream}"):
                 return answers.found, await answers.done
-        except TimeoutError as error:
-            raise Unavailable(f"broker: no answer to a read of {stream}") from error
         finally:
             del self._waiting[key]
 

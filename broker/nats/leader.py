@@ -8,7 +8,8 @@ from typing import Any
 
 from msgspec import Struct
 
-from penstock.broker.nats.connection import MESSAGE_NOT_FOUND, ApiError, Broker
+from penstock.broker.nats.connection import Broker
+from penstock.broker.nats.errors import ApiError, Code
 from penstock.engine.errors import Unavailable
 
 REMOVED = (b"KV-Operation:", b"Nats-Marker-Reason:")
@@ -64,7 +65,7 @@ class Leaders:
         try:
             return _stored((await self._broker.api(f"STREAM.MSG.GET.{stream}", request))["message"])
         except ApiError as error:
-            if error.err_code == MESSAGE_NOT_FOUND:
+            if error.err_code == Code.MESSAGE_NOT_FOUND:
                 return None
             raise Unavailable(f"broker: a read of {stream} was refused: {error}") from error
 

@@ -14,7 +14,8 @@ import nats.errors
 import orjson
 
 from penstock.broker.nats.client import message_bytes, publish_command
-from penstock.broker.nats.connection import Broker, refusal
+from penstock.broker.nats.connection import Broker
+from penstock.broker.nats.errors import translated
 from penstock.config.logging import get_logger
 from penstock.config.process.background import begin, restarting
 from penstock.config.process.rate_limited_log import log_rate_limited
@@ -108,13 +109,10 @@ class Publisher:
     async def written(self) -> None:
         """Return once all that was sent so far has left for the broker; for its answers, wait for the futures. Raises
         Unavailable."""
-        try:
-            async with self._broker.deadline(WRITTEN_S_MAX):
-                if self._flushes:
-                    await asyncio.wait(self._flushes)
-                await self._broker.client.written()
-        except TimeoutError as error:
-            raise Unavailable("broker: the connection does not take what is sent") from error
+        async with self._broker.deadline(WRITTEN_S_MAX, "broker: the connection does not take what is sent"):
+            if self._flushes:
+                await asyncio.wait(self._flushes)
+            await self._broker.client.written()
 
     async def _flush(self) -> None:
         queue, self._queue = self._queue, {}
@@ -169,7 +167,7 @@ class Publisher:
             sent.future.set_result(data)
 
     def _refused(self, key: str, data: bytes) -> None:
-        error = refusal(orjson.loads(data)["error"])
+        error = translated(orjson.loads(data)["error"])
         sent = self._waiting.get(key)
         if sent is None:
             return

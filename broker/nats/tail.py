@@ -11,9 +11,10 @@ from typing import Any, NamedTuple
 import orjson
 
 from penstock.broker.nats.connection import Broker
+from penstock.broker.nats.consumers import ConsumerConfig, create_consumer
 from penstock.broker.nats.pull import BESIDE_BYTES_MAX, Delivery
 
-FORGOTTEN_S = 10
+FORGET_AFTER_S = 10
 GRACE_S = 2.0
 
 
@@ -106,16 +107,9 @@ async def open_tail(
 
     Bodies that begin as one of `unwanted` are counted and not kept.
     """
-    config: dict[str, Any] = {
-        "deliver_policy": "by_start_sequence",
-        "opt_start_seq": after + 1,
-        "ack_policy": "none",
-        "mem_storage": True,
-        "num_replicas": 1,
-        "inactive_threshold": FORGOTTEN_S * 10**9,
-    }
-    made = await broker.api(f"CONSUMER.CREATE.{stream}", {"stream_name": stream, "config": config})
-    tail = Tail(broker, f"$JS.API.CONSUMER.MSG.NEXT.{stream}.{made['name']}", broker.new_inbox(), unwanted)
+    consumer = ConsumerConfig(stream=stream, start_seq=after + 1, ack_policy="none", forget_after_s=FORGET_AFTER_S)
+    name = await create_consumer(broker, consumer)
+    tail = Tail(broker, f"$JS.API.CONSUMER.MSG.NEXT.{stream}.{name}", broker.new_inbox(), unwanted)
     subscription = await broker.client.receive(tail._inbox, tail._receive)
     broker.on_reconnect.append(tail._give_up)
     try:

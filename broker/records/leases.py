@@ -16,7 +16,8 @@ from nats.aio.msg import Msg
 
 from penstock.broker import names
 from penstock.broker.nats.buckets import Bucket
-from penstock.broker.nats.connection import MESSAGE_NOT_FOUND, STREAM_NOT_FOUND, ApiError, Broker
+from penstock.broker.nats.connection import Broker
+from penstock.broker.nats.errors import ApiError, Code
 from penstock.broker.nats.publisher import Publisher
 from penstock.broker.nats.pull import Delivery, deliveries_in
 from penstock.config.process.background import start
@@ -80,8 +81,7 @@ class Leases:
     async def written(self) -> None:
         """Return once every lease that was sent is on its way to the broker. Raises Unavailable without a
         connection."""
-        if not self._broker.connected:
-            raise Unavailable("broker: not connected")
+        self._broker.check_connected()
         await self._publisher.written()
 
     async def replace(self, kept: StoredLease, lease: Lease) -> StoredLease:
@@ -111,9 +111,9 @@ class Leases:
         try:
             found = (await self._broker.api(f"STREAM.MSG.GET.{self._stream}", request))["message"]
         except ApiError as error:
-            if error.err_code == STREAM_NOT_FOUND:
+            if error.err_code == Code.STREAM_NOT_FOUND:
                 raise Unavailable("the broker has forgotten the leases of tasks: they are being restored") from error
-            if error.err_code != MESSAGE_NOT_FOUND:
+            if error.err_code != Code.MESSAGE_NOT_FOUND:
                 raise
             return None
         return None if "hdrs" in found and b"KV-Operation" in base64.b64decode(found["hdrs"]) else _kept(found)

@@ -18,7 +18,8 @@ from nats.aio.msg import Msg
 
 from penstock.broker import names
 from penstock.broker.nats.buckets import Bucket, Entry
-from penstock.broker.nats.connection import Broker, refusal
+from penstock.broker.nats.connection import Broker
+from penstock.broker.nats.errors import translated
 from penstock.config.limits import DRAINED_TTL_S, MEMBER_TTL_S
 from penstock.engine.errors import NotFound, Unavailable
 
@@ -173,5 +174,5 @@ class Owners:
             raise Unavailable("broker: its stream storage is not available") from error
         found = orjson.loads(answer.data)
         if "error" in found:
-            raise refusal(found["error"])
+            raise translated(found["error"])
         return int(found["seq"])

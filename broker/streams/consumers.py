@@ -9,18 +9,21 @@ at it, and would go on to deliver to the former owner.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Awaitable, Mapping
+from typing import Any, TypeVar
 
 from penstock.broker import names
-from penstock.broker.nats.connection import CONSUMER_NOT_FOUND, ApiError, Broker
+from penstock.broker.nats.connection import Broker
+from penstock.broker.nats.consumers import ConsumerConfig, create_consumer
+from penstock.broker.nats.errors import ApiError, Code
 from penstock.config.limits import ACK_WAIT_S
 from penstock.engine.errors import Unavailable
 
 LEADER_S = 2.5  # what is asked while a cluster has no leader is never answered: better to ask again soon
 ANSWERS_S = 0.5  # a new consumer may not hear yet what is asked of it
 ANSWERS_TRIED_MAX = 10
-CONSUMER_EXISTS = 10148
+
+T = TypeVar("T")
 
 
 class Consumers:
@@ -41,21 +44,19 @@ class Consumers:
 
         When this returns, it answers. Raises Unavailable.
         """
-        config = {
-            "name": consumer,
-            "durable_name": consumer,
-            "ack_policy": "all",
-            "ack_wait": int(ACK_WAIT_S * 10**9),
-            "max_ack_pending": -1,
-            "filter_subject": names.partition_filter(partition),
-            "deliver_policy": "by_start_sequence",
-            "opt_start_seq": start,
-        }
-        request = {"stream_name": names.HISTORY, "config": config, "action": "create"}
+        config = ConsumerConfig(
+            stream=names.HISTORY,
+            name=consumer,
+            filter_subject=names.partition_filter(partition),
+            ack_policy="all",
+            ack_wait_s=ACK_WAIT_S,
+            pending_max=-1,
+            start_seq=start,
+        )
         try:
-            await self._api("CREATE", consumer, request)
+            await self._heard(consumer, create_consumer(self._broker, config, timeout_s=LEADER_S))
         except ApiError as error:
-            if error.err_code != CONSUMER_EXISTS:
+            if error.err_code != Code.CONSUMER_EXISTS:
                 raise
         await self._answers(consumer)
 
@@ -74,7 +75,7 @@ class Consumers:
         try:
             return int((await self._api("INFO", consumer))["ack_floor"]["stream_seq"])
         except ApiError as error:
-            if error.err_code != CONSUMER_NOT_FOUND:
+            if error.err_code != Code.CONSUMER_NOT_FOUND:
                 raise
             return None
 
@@ -112,11 +113,14 @@ class Consumers:
             if not page or len(found) >= answer["total"]:
                 return found
 
-    async def _api(
-        self, verb: str, consumer: str, request: dict[str, Any] | None = None, timeout_s: float = LEADER_S
-    ) -> dict[str, Any]:
+    async def _api(self, verb: str, consumer: str, timeout_s: float = LEADER_S) -> dict[str, Any]:
+        call = self._broker.api(f"CONSUMER.{verb}.{names.HISTORY}.{consumer}", timeout_s=timeout_s)
+        return await self._heard(consumer, call)
+
+    async def _heard(self, consumer: str, call: Awaitable[T]) -> T:
+        """The answer to a call of the broker's API about this consumer; records whether one came."""
         try:
-            answer = await self._broker.api(f"CONSUMER.{verb}.{names.HISTORY}.{consumer}", request, timeout_s=timeout_s)
+            answer = await call
         except Unavailable:
             self._silent_since.setdefault(consumer, time.monotonic())
             raise

@@ -10,8 +10,9 @@ from collections.abc import Callable
 from msgspec import Struct
 
 from penstock.broker import names
-from penstock.broker.nats.connection import ApiError, Broker
+from penstock.broker.nats.connection import Broker
 from penstock.broker.nats.direct import DirectReader, Stored
+from penstock.broker.nats.errors import ApiError, Within
 from penstock.broker.nats.publisher import Publisher
 from penstock.broker.streams.tasks import payload
 from penstock.config.limits import KIB, PAYLOAD_BYTES_MAX
@@ -159,15 +160,11 @@ class DeadLetters:
             "Dead-Subject": subject,
             "Dead-Trigger": trigger,
         }
-        try:
-            async with asyncio.timeout(KEEP_S_MAX):
-                await self._publisher.send(
-                    names.dead_trigger_subject(trigger), body[:OCCURRENCE_BYTES_MAX], headers, patient=False
-                )
-        except TimeoutError as late:
-            raise Unavailable(
-                "the broker gave no answer in time; whether the dead letter was stored is unknown"
-            ) from late
+        unknown = "the broker gave no answer in time; whether the dead letter was stored is unknown"
+        async with Within(KEEP_S_MAX, unknown):
+            await self._publisher.send(
+                names.dead_trigger_subject(trigger), body[:OCCURRENCE_BYTES_MAX], headers, patient=False
+            )
 
 
 def _line(text: str) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import re
 from collections.abc import Mapping
@@ -15,9 +14,10 @@ from msgspec import Struct
 from penstock.broker import names
 from penstock.broker.nats.connection import Broker
 from penstock.broker.nats.direct import DirectReader
+from penstock.broker.nats.errors import Within
 from penstock.broker.nats.publisher import Publisher
 from penstock.broker.nats.pull import Delivery
-from penstock.engine.errors import Conflict, Unavailable
+from penstock.engine.errors import Conflict
 
 PUBLISH_DEADLINE_S = 5.0
 EVENT_ID, EVENT_HEADERS = (
@@ -96,14 +96,12 @@ class Events:
         await self._broker.remove(f"STREAM.PURGE.{names.EVENTS}", {"filter": names.cron_subject(trigger, generation)})
 
     async def _send(self, subject: str, body: bytes, headers: dict[str, str]) -> None:
-        if not self._broker.connected:
-            raise Unavailable("broker: not connected")
+        self._broker.check_connected()
         sent = self._publisher.send(subject, body, headers, patient=False)
-        try:
-            async with asyncio.timeout(PUBLISH_DEADLINE_S):
-                await sent
-        except TimeoutError as error:
-            raise Unavailable("the broker gave no answer in time; whether the event was stored is unknown") from error
+        async with Within(
+            PUBLISH_DEADLINE_S, "the broker gave no answer in time; whether the event was stored is unknown"
+        ):
+            await sent
 
 
 def decode_tick(body: bytes) -> Tick | None:

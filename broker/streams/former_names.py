@@ -8,8 +8,9 @@ from __future__ import annotations
 from typing import Any
 
 from penstock.broker import names
-from penstock.broker.nats.connection import CONSUMER_NOT_FOUND, ApiError, Broker
+from penstock.broker.nats.connection import Broker
 from penstock.broker.nats.direct import DirectReader, Stored
+from penstock.broker.nats.errors import ApiError, Code
 from penstock.broker.nats.publisher import Publisher
 from penstock.broker.nats.pull import Delivery, take_unheld
 from penstock.broker.streams.tasks import covers
@@ -57,6 +58,6 @@ class FormerNames:
         try:
             return await self._broker.api(f"CONSUMER.INFO.{stream}.{consumer}")
         except ApiError as error:
-            if error.err_code != CONSUMER_NOT_FOUND:
+            if error.err_code != Code.CONSUMER_NOT_FOUND:
                 raise
             return None

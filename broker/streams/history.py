@@ -11,13 +11,14 @@ from uuid import uuid4
 
 from penstock.broker import names
 from penstock.broker.nats.batch import Batches, Message
-from penstock.broker.nats.connection import MESSAGE_NOT_FOUND, ApiError, Broker
+from penstock.broker.nats.connection import Broker
 from penstock.broker.nats.direct import DirectReader, Stored
+from penstock.broker.nats.errors import ApiError, Code, Within
 from penstock.broker.nats.publisher import Publisher, ack_seq
 from penstock.broker.nats.pull import Delivery, Pull, open_pull
 from penstock.broker.nats.tail import Tail, open_tail
 from penstock.broker.streams.watch import Rings, gulps, watch
-from penstock.engine.errors import Conflict, Unavailable
+from penstock.engine.errors import Conflict
 from penstock.engine.run.events import (
     Event,
     WorkflowCancelled,
@@ -171,14 +172,12 @@ class History:
         await self._store_all([_message(event, batch, _taking_back(event.run_id)) for event in events])
 
     async def _append(self, event: Event, headers: dict[str, str]) -> int:
-        if not self._broker.connected:
-            raise Unavailable("broker: not connected")
+        self._broker.check_connected()
         sent = self._publisher.send(names.history_subject(event.run_id), encode(event), headers, patient=False)
-        try:
-            async with asyncio.timeout(PUBLISH_DEADLINE_S):
-                return self._saw(ack_seq(await sent))
-        except TimeoutError as error:
-            raise Unavailable("the broker gave no answer in time; whether the event was stored is unknown") from error
+        async with Within(
+            PUBLISH_DEADLINE_S, "the broker gave no answer in time; whether the event was stored is unknown"
+        ):
+            return self._saw(ack_seq(await sent))
 
     async def read(self, run_id: str, after: int = 0) -> list[Stored]:
         """The run's stored events after a sequence, in order. An unknown run has none."""
@@ -221,7 +220,7 @@ class History:
         try:
             found = await self._broker.api(f"STREAM.MSG.GET.{names.HISTORY}", {"seq": seq + 1, "next_by_subj": ">"})
         except ApiError as error:
-            if error.err_code != MESSAGE_NOT_FOUND:
+            if error.err_code != Code.MESSAGE_NOT_FOUND:
                 raise
             return None
         return int(found["message"]["seq"])

@@ -6,7 +6,8 @@ from __future__ import annotations
 from typing import Any
 
 from penstock.broker import names
-from penstock.broker.nats.connection import ApiError, Broker, address
+from penstock.broker.nats.connection import Broker, address
+from penstock.broker.nats.errors import ApiError, Code
 from penstock.config import limits
 from penstock.config.logging import get_logger
 from penstock.config.process.background import all_of
@@ -14,8 +15,6 @@ from penstock.config.settings import BrokerSettings
 from penstock.engine.errors import Conflict, Unavailable
 
 NS = 10**9
-NAME_IN_USE = 10058
-TOO_FEW_NODES = 10005
 
 # Buckets whose entries stay until somebody removes them.
 LASTING = (
@@ -153,9 +152,9 @@ async def _create(broker: Broker, wanted: dict[str, Any]) -> list[str]:
         await broker.api(f"STREAM.CREATE.{wanted['name']}", wanted, timeout_s=10)
         return []
     except ApiError as error:
-        if error.err_code == TOO_FEW_NODES:
+        if error.err_code == Code.TOO_FEW_NODES:
             raise Unavailable(f"cannot make the stream {wanted['name']}: {error}") from error
-        if error.err_code != NAME_IN_USE:
+        if error.err_code != Code.STREAM_EXISTS:
             raise Conflict(f"cannot make the stream {wanted['name']}: {error}") from error
     found = (await broker.api(f"STREAM.INFO.{wanted['name']}"))["config"]
     return differences(wanted, found)

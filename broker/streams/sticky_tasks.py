@@ -10,7 +10,9 @@ from contextlib import asynccontextmanager, suppress
 from msgspec import Struct
 
 from penstock.broker import names
-from penstock.broker.nats.connection import CONSUMER_NOT_FOUND, ApiError, Broker
+from penstock.broker.nats.connection import Broker
+from penstock.broker.nats.consumers import ConsumerConfig, create_consumer
+from penstock.broker.nats.errors import ApiError, Code
 from penstock.broker.nats.pull import EXPIRES_S, Delivery, Pull, open_pull, take_unheld
 from penstock.broker.streams.tasks import covers
 from penstock.config.limits import ACK_WAIT_S, STICKY_CONSUMER_S
@@ -150,7 +152,7 @@ class StickyTasks:
         try:
             there, asked = True, (await self._broker.api(f"CONSUMER.INFO.{names.STICKY}.{name}"))["num_waiting"]
         except ApiError as error:
-            if error.err_code != CONSUMER_NOT_FOUND:
+            if error.err_code != Code.CONSUMER_NOT_FOUND:
                 raise
             there, asked = False, 0
             await self._durable(task, worker_id)
@@ -167,16 +169,12 @@ class StickyTasks:
 
     async def _durable(self, task: str, worker_id: str) -> None:
         """Made before each beginning on a new inbox: it may have gone while nobody asked."""
-        name, filter_subject = names.sticky_consumer(task, worker_id), names.sticky_filter(task, worker_id)
-        config = {
-            "name": name,
-            "durable_name": name,
-            "ack_policy": "explicit",
-            "ack_wait": int(ACK_WAIT_S * 10**9),
-            "max_ack_pending": -1,
-            "filter_subject": filter_subject,
-            "inactive_threshold": int(STICKY_CONSUMER_S * 10**9),
-        }
-        await self._broker.api(
-            f"CONSUMER.CREATE.{names.STICKY}.{name}.{filter_subject}", {"stream_name": names.STICKY, "config": config}
+        consumer = ConsumerConfig(
+            stream=names.STICKY,
+            name=names.sticky_consumer(task, worker_id),
+            filter_subject=names.sticky_filter(task, worker_id),
+            ack_wait_s=ACK_WAIT_S,
+            pending_max=-1,
+            forget_after_s=STICKY_CONSUMER_S,
         )
+        await create_consumer(self._broker, consumer, update=True, filter_in_subject=True)

@@ -12,15 +12,15 @@ from typing import Any
 import orjson
 
 from penstock.broker import names
-from penstock.broker.nats.connection import NO_ROOM, Broker, connect
+from penstock.broker.nats.connection import Broker, connect
+from penstock.broker.nats.errors import FULL, NOT_THERE_TEXTS, Code
 from penstock.broker.streams.provisioning import streams
 from penstock.config.settings import BrokerSettings
 from penstock.engine.errors import Full, NotFound, Unavailable
 
 LOOK_S_MAX = 1.0
 WRITE_S_MAX = 1.5
-FAILED = (10051, 10057, 10110)  # a purge, a removal of a message, a purge
-NO_SUCH_MESSAGE = ("stream store EOF", "no message found")
+FAILED = (Code.STREAM_FAILED, Code.DELETE_FAILED, Code.PURGE_FAILED)
 SEQ_NEVER = 2**63 - 1
 PROBE_TTL_S = 60
 
@@ -48,7 +48,7 @@ async def _stopped(broker: Broker, stream: dict[str, Any]) -> str | None:
         return "the broker has switched its storage off"
     error = orjson.loads(answer.data).get("error", {})
     text: str = error.get("description", "")
-    return text if error.get("err_code") in FAILED and text not in NO_SUCH_MESSAGE else None
+    return text if error.get("err_code") in FAILED and text not in NOT_THERE_TEXTS else None
 
 
 async def check_writes(broker: Broker) -> None:
@@ -64,5 +64,5 @@ async def check_writes(broker: Broker) -> None:
     refused = orjson.loads(answer.data).get("error")
     if refused is None:
         return
-    kind = Full if refused.get("err_code") in NO_ROOM else Unavailable
+    kind = Full if refused.get("err_code") in FULL else Unavailable
     raise kind(f"the broker's storage does not work: {refused.get('description')}")

@@ -11,6 +11,7 @@ from msgspec import Raw
 
 from penstock.broker import names
 from penstock.broker.nats.connection import Broker
+from penstock.broker.nats.consumers import ConsumerConfig, create_consumer
 from penstock.broker.nats.direct import DirectReader, Stored
 from penstock.broker.nats.publisher import Publisher
 from penstock.broker.nats.pull import EXPIRES_S, Delivery, Pull, open_pull
@@ -129,16 +130,10 @@ class Tasks:
         return name
 
     async def _make(self, name: str, wanted: str) -> None:
-        config = {
-            "name": name,
-            "durable_name": name,
-            "ack_policy": "explicit",
-            "ack_wait": int(ACK_WAIT_S * 10**9),
-            "max_ack_pending": -1,
-            "filter_subject": wanted,
-        }
-        request = {"stream_name": names.TASKS, "config": config, "action": "create"}
-        await self._broker.api(f"CONSUMER.CREATE.{names.TASKS}.{name}.{wanted}", request)
+        consumer = ConsumerConfig(
+            stream=names.TASKS, name=name, filter_subject=wanted, ack_wait_s=ACK_WAIT_S, pending_max=-1
+        )
+        await create_consumer(self._broker, consumer, filter_in_subject=True)
 
     async def _other(self, task: str, group: str | None, refused: PenstockError) -> str:
         """The name of the consumer that takes what the refused one was to take: its own, as somebody made it, or a

@@ -15,13 +15,12 @@ from msgspec import Struct
 
 from penstock.broker import names
 from penstock.broker.nats.buckets import Bucket
-from penstock.broker.nats.connection import ApiError, Broker
+from penstock.broker.nats.connection import Broker
+from penstock.broker.nats.errors import ApiError, Code
 from penstock.broker.streams.tasks import covers
 from penstock.engine.errors import Conflict, Invalid, PenstockError, Unavailable
 
 TRIES_MAX = 20
-SUBJECTS_OVERLAP = 10065
-NAME_IN_USE = 10058
 
 
 class Capture(Struct, frozen=True):
@@ -110,9 +109,9 @@ class Captures:
         try:
             await self._broker.api(f"STREAM.CREATE.{stream}", config)
         except ApiError as error:
-            if error.err_code == SUBJECTS_OVERLAP:
+            if error.err_code == Code.SUBJECTS_OVERLAP:
                 raise await self._overlap(stream, subject) from error
-            if error.err_code != NAME_IN_USE:
+            if error.err_code != Code.STREAM_EXISTS:
                 raise
 
     async def _overlap(self, stream: str, subject: str) -> PenstockError:

@@ -6,7 +6,9 @@ from collections.abc import Callable, Collection
 from contextlib import AbstractAsyncContextManager
 
 from penstock.broker import names
-from penstock.broker.nats.connection import STREAM_NOT_FOUND, ApiError, Broker
+from penstock.broker.nats.connection import Broker
+from penstock.broker.nats.consumers import ConsumerConfig, create_consumer
+from penstock.broker.nats.errors import ApiError, Code
 from penstock.broker.nats.pull import Delivery, Pull, open_pull
 from penstock.broker.streams.events import Events
 from penstock.broker.streams.tasks import covers
@@ -20,8 +22,6 @@ PENDING_MAX = 256  # occurrences of one trigger that are being dealt with
 BATCH = 32
 ACK_WAIT_S = 10  # dealing with an occurrence takes milliseconds
 CREATE_TRIES_MAX = 10
-CONSUMER_THERE = 10148
-CONSUMER_WENT = 10149  # "does not exist", of one that is being made while somebody removes it: then it is made again
 
 
 class Sources:
@@ -56,28 +56,24 @@ class Sources:
 
     async def open(self, kept: Kept) -> None:
         """Make the trigger's consumer. Raises NotFound when its stream is gone."""
-        consumer = names.trigger_consumer(kept.trigger.name, kept.generation)
-        config = {
-            "name": consumer,
-            "durable_name": consumer,
-            "ack_policy": "explicit",
-            "ack_wait": ACK_WAIT_S * 10**9,
-            "max_ack_pending": 1 if kept.trigger.cron else PENDING_MAX,  # instants go one by one, in their order
-            "deliver_policy": "by_start_sequence",
-            "opt_start_seq": kept.after_seq + 1,
-            "filter_subject": _filter(kept.trigger),
-        }
-        request = {"stream_name": kept.stream, "config": config, "action": "create"}
+        consumer = ConsumerConfig(
+            stream=kept.stream,
+            name=names.trigger_consumer(kept.trigger.name, kept.generation),
+            filter_subject=_filter(kept.trigger),
+            ack_wait_s=ACK_WAIT_S,
+            pending_max=1 if kept.trigger.cron else PENDING_MAX,  # instants go one by one, in their order
+            start_seq=kept.after_seq + 1,
+        )
         for _ in range(CREATE_TRIES_MAX):
             try:
-                await self._broker.api(f"CONSUMER.CREATE.{kept.stream}.{consumer}", request)
+                await create_consumer(self._broker, consumer)
                 return
             except ApiError as error:
-                if error.err_code == STREAM_NOT_FOUND:
+                if error.err_code == Code.STREAM_NOT_FOUND:
                     raise NotFound(f"the stream {kept.stream} is gone") from error
-                if error.err_code == CONSUMER_THERE:
+                if error.err_code == Code.CONSUMER_EXISTS:
                     return
-                if error.err_code != CONSUMER_WENT:
+                if error.err_code != Code.CONSUMER_GONE:
                     raise
         raise Unavailable(f'the consumer of trigger "{kept.trigger.name}" is made and removed by too many at once')
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from falcon.asgi import Request, Response
 
-from penstock.broker.nats.connection import ApiError
+from penstock.broker.nats.errors import ApiError
 from penstock.broker.store import Store
 from penstock.broker.streams.storage import check_writes
 from penstock.config.limits import PAYLOAD_BYTES_MAX

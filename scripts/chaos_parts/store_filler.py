@@ -6,7 +6,8 @@ import asyncio
 import os
 from contextlib import suppress
 
-from penstock.broker.nats.connection import ApiError, Broker, connect
+from penstock.broker.nats.connection import Broker, connect
+from penstock.broker.nats.errors import ApiError
 from penstock.config.settings import BrokerSettings
 from penstock.engine.errors import PenstockError
 

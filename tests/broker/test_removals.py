@@ -12,7 +12,7 @@ from msgspec import Raw
 from uuid_utils import uuid7
 
 from penstock.broker import names
-from penstock.broker.nats.connection import ApiError
+from penstock.broker.nats.errors import ApiError
 from penstock.broker.nats.publisher import ack_seq
 from penstock.broker.store import Store
 from penstock.engine.run.commands import DispatchTask, WithdrawSticky

@@ -19,7 +19,7 @@ from typing import Any
 import orjson
 import pytest
 
-from penstock.broker.nats.connection import ApiError
+from penstock.broker.nats.errors import ApiError, Code
 from penstock.broker.store import Store, open_store
 from penstock.config.settings import BrokerSettings
 from tests.support.jwt_operator import Operator
@@ -33,7 +33,6 @@ pytestmark = pytest.mark.timeout(180)
 ROOT = Path(__file__).parents[2]
 NAMES = ("api_token", "bridge_token", "webhook_secret", "trigger_secret", "broker_password", "leaf_password")
 BODY = b'{"order": 17}'
-NOT_FOUND = 10037
 
 WORKFLOWS: tuple[dict[str, Any], ...] = (
     {"name": "plain", "steps": [{"id": "a", "task": "plain"}]},
@@ -343,7 +342,7 @@ async def following(store: Store, stream: str, seq: int) -> dict[str, Any] | Non
     try:
         found = await store.broker.api(f"STREAM.MSG.GET.{stream}", {"seq": seq + 1, "next_by_subj": ">"})
     except ApiError as error:
-        if error.err_code != NOT_FOUND:
+        if error.err_code != Code.MESSAGE_NOT_FOUND:
             raise
         return None
     message: dict[str, Any] = found["message"]

@@ -9,7 +9,7 @@ from typing import Any
 import httpx2
 
 from penstock.broker import names
-from penstock.broker.nats.connection import CONSUMER_NOT_FOUND, ApiError
+from penstock.broker.nats.errors import ApiError, Code
 from penstock.broker.records.leases import StoredLease
 from penstock.broker.store import Store
 from tests.support.waiting import until
@@ -68,7 +68,7 @@ async def requests_waiting(store: Store, task: str) -> int:
     try:
         info = await store.broker.api(f"CONSUMER.INFO.{names.TASKS}.{names.task_consumer(task)}")
     except ApiError as error:
-        if error.err_code != CONSUMER_NOT_FOUND:
+        if error.err_code != Code.CONSUMER_NOT_FOUND:
             raise
         return 0
     return int(info["num_waiting"])

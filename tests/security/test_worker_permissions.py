@@ -12,8 +12,8 @@ import orjson
 import pytest
 
 from penstock.broker import names
-from penstock.broker.nats.connection import ApiError
 from penstock.broker.nats.credentials import inbox_prefix
+from penstock.broker.nats.errors import ApiError
 from penstock.broker.store import Store, open_store
 from penstock.broker.streams.provisioning import provision
 from penstock.config.settings import BrokerSettings

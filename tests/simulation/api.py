@@ -6,6 +6,7 @@ import base64
 from typing import TYPE_CHECKING, Any
 
 from penstock.broker import names
+from penstock.broker.nats.errors import Code
 from tests.simulation.clock import EPOCH
 from tests.simulation.consumers import Consumer
 from tests.simulation.streams import Refused, Stream, matches, stamp
@@ -15,9 +16,9 @@ if TYPE_CHECKING:
     from tests.simulation.server import Server
 
 NS = 10**9
-NOT_FOUND = Refused(404, 10037, "no message found")
-NO_STREAM = Refused(404, 10059, "stream not found")
-NO_CONSUMER = Refused(404, 10014, "consumer not found")
+NOT_FOUND = Refused(404, Code.MESSAGE_NOT_FOUND, "no message found")
+NO_STREAM = Refused(404, Code.STREAM_NOT_FOUND, "stream not found")
+NO_CONSUMER = Refused(404, Code.CONSUMER_NOT_FOUND, "consumer not found")
 
 
 def answer_of(server: Server, parts: list[str], request: dict[str, Any]) -> Refused | dict[str, Any] | None:
@@ -69,10 +70,10 @@ def create_consumer(server: Server, name: str, config: dict[str, Any]) -> dict[s
 def _not_there(stream: Stream, seq: int) -> Refused:
     """As the broker says it: outside of what the stream has, as if it were in trouble."""
     if seq > stream.last_seq:
-        return Refused(500, 10057, "stream store EOF")
+        return Refused(500, Code.DELETE_FAILED, "stream store EOF")
     if not stream.messages or seq < next(iter(stream.messages)):
-        return Refused(500, 10057, "no message found")
-    return Refused(400, 10043, f"sequence {seq} not found")
+        return Refused(500, Code.DELETE_FAILED, "no message found")
+    return Refused(400, Code.SEQUENCE_NOT_FOUND, f"sequence {seq} not found")
 
 
 def _info(server: Server, stream: Stream, request: dict[str, Any]) -> dict[str, Any]:

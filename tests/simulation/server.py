@@ -17,6 +17,7 @@ import orjson
 
 from penstock.broker import names
 from penstock.broker.nats import batch
+from penstock.broker.nats.errors import Code
 from penstock.broker.streams.provisioning import streams
 from penstock.config.settings import BrokerSettings
 from tests.simulation.api import answer_of, read_directly
@@ -24,15 +25,15 @@ from tests.simulation.client import Client, Item, Subscription, Written
 from tests.simulation.clock import EPOCH
 from tests.simulation.consumers import Consumer
 from tests.simulation.loop import Loop
-from tests.simulation.streams import DUPLICATE_IN_BATCH, Message, Refused, Stream, first_known, is_literal, matches
+from tests.simulation.streams import Message, Refused, Stream, first_known, is_literal, matches
 
 NS = 10**9
 LATENCIES = 128
 NEXT_S = 1e-6  # what stays in order does not come at the same moment
 OVERDUE_S = 0.25  # a schedule whose time is over fires so much later
 AT = "@at "
-BATCH_INCOMPLETE = Refused(400, batch.INCOMPLETE, "atomic publish batch is incomplete")
-DUPLICATE = Refused(400, DUPLICATE_IN_BATCH, "atomic publish batch contains duplicate message id")
+BATCH_INCOMPLETE = Refused(400, Code.BATCH_INCOMPLETE, "atomic publish batch is incomplete")
+DUPLICATE = Refused(400, Code.DUPLICATE_IN_BATCH, "atomic publish batch contains duplicate message id")
 BUSY = Refused(429, 10167, "too many requests")
 LATE = frozenset({"stall", "last words"})
 ACK_PREFIX, API_PREFIX = "$JS.ACK.", "$JS.API."

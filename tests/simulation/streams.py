@@ -13,9 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from penstock.broker.names import EXPECT_SEQ, MSG_ID
-
-WRONG_LAST_SEQUENCE = 10071
-DUPLICATE_IN_BATCH = 10201
+from penstock.broker.nats.errors import Code
 
 
 class Message:
@@ -79,7 +77,7 @@ class Stream:
             return None
         seqs = self.subjects.get(subject)
         last = seqs[-1] if seqs else 0
-        return None if int(expected) == last else Refused(400, WRONG_LAST_SEQUENCE, f"wrong last sequence: {last}")
+        return None if int(expected) == last else Refused(400, Code.WRONG_LAST_SEQUENCE, f"wrong last sequence: {last}")
 
     def known(self, headers: Mapping[str, str], now: float) -> int | None:
         """The sequence under which a message with this id was stored, within the window."""

@@ -12,8 +12,7 @@ import msgspec
 from penstock.actors.control import triggers
 from penstock.actors.triggers.trigger_runner import open_triggers
 from penstock.broker import names
-from penstock.broker.nats.connection import ApiError
-from penstock.broker.nats.leader import MESSAGE_NOT_FOUND
+from penstock.broker.nats.errors import ApiError, Code
 from penstock.broker.store import Store, open_store
 from penstock.broker.triggers.triggers import Kept
 from penstock.config.settings import BrokerSettings
@@ -84,7 +83,7 @@ async def _newest(store: Store, stream: str, subject: str) -> int:
     try:
         found = await store.broker.api(f"STREAM.MSG.GET.{stream}", {"last_by_subj": subject})
     except ApiError as error:
-        if error.err_code != MESSAGE_NOT_FOUND:
+        if error.err_code != Code.MESSAGE_NOT_FOUND:
             raise
         return 0
     return int(found["message"]["seq"])

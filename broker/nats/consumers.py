@@ -1,0 +1,80 @@
+"""Consumers: the configuration of one, and the one request that makes it."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from msgspec import Struct
+
+from penstock.broker.nats.connection import REQUEST_TIMEOUT_S, Broker
+
+NS = 10**9
+
+
+class ConsumerConfig(Struct, frozen=True, kw_only=True):
+    """What one consumer of a stream delivers, and how. What is left out here has the broker's default.
+
+    Without a `name` the broker makes one up and keeps the consumer in memory, on one server. `pending_max` bounds the
+    deliveries without an acknowledgement (-1: no bound). `forget_after_s`: the broker removes a consumer that nobody
+    has asked for so long (None: never).
+    """
+
+    stream: str
+    name: str = ""
+    filter_subject: str | None = None
+    ack_policy: Literal["explicit", "all", "none"] = "explicit"
+    ack_wait_s: float | None = None
+    pending_max: int | None = None
+    start_seq: int | None = None
+    forget_after_s: float | None = None
+
+    def fields(self) -> dict[str, Any]:
+        """The configuration as the broker takes it; durations in ns."""
+        named = (
+            {"name": self.name, "durable_name": self.name} if self.name else {"mem_storage": True, "num_replicas": 1}
+        )
+        given = {
+            "filter_subject": self.filter_subject,
+            "ack_wait": _ns(self.ack_wait_s),
+            "max_ack_pending": self.pending_max,
+            "deliver_policy": None if self.start_seq is None else "by_start_sequence",
+            "opt_start_seq": self.start_seq,
+            "inactive_threshold": _ns(self.forget_after_s),
+        }
+        return (
+            named | {"ack_policy": self.ack_policy} | {key: value for key, value in given.items() if value is not None}
+        )
+
+
+def create_request(config: ConsumerConfig, *, update: bool = False, filter_in_subject: bool = False) -> tuple[str, Any]:
+    """Verb and body of the request that makes this consumer. With `update` one that exists is changed; without, it must
+    be the same.
+
+    With `filter_in_subject` the broker's permissions can bound what the consumer may read: its filter stands at the end
+    of the request's subject.
+    """
+    tokens = ["CONSUMER.CREATE", config.stream, config.name, config.filter_subject if filter_in_subject else ""]
+    body: dict[str, Any] = {"stream_name": config.stream, "config": config.fields()}
+    if config.name and not update:
+        body["action"] = "create"
+    return ".".join(token for token in tokens if token), body
+
+
+async def create_consumer(
+    broker: Broker,
+    config: ConsumerConfig,
+    *,
+    update: bool = False,
+    filter_in_subject: bool = False,
+    timeout_s: float = REQUEST_TIMEOUT_S,
+) -> str:
+    """Make the consumer and return its name; `update` and `filter_in_subject` as in `create_request`.
+
+    Raises ApiError with Code.CONSUMER_EXISTS for one of this name and another configuration, Unavailable.
+    """
+    verb, body = create_request(config, update=update, filter_in_subject=filter_in_subject)
+    return str((await broker.api(verb, body, timeout_s))["name"])
+
+
+def _ns(seconds: float | None) -> int | None:
+    return None if seconds is None else int(seconds * NS)
