@@ -63,7 +63,8 @@ METRICS: Mapping[str, Metric] = {
         Metric(
             "penstock_step_events_total",
             "counter",
-            "Events that moved a step: started, completed, failed (one attempt), retried (it will be tried again), skipped, continued "
+            "Events that moved a step: started, completed, failed (one attempt), retried (it will be tried again), "
+            "skipped, continued "
             "(next iteration), requested, granted, rejected, expired (approvals).",
             ("task", "event"),
         ),
@@ -84,7 +85,8 @@ METRICS: Mapping[str, Metric] = {
         Metric(
             "penstock_queue_wait_seconds",
             "histogram",
-            "From when a step could begin, for the run had started and its last dependency was done, to the start of its first execution.",
+            "From when a step could begin, for the run had started and its last dependency was done, to the start of "
+            "its first execution.",
             ("task",),
             DURATION_S,
         ),
@@ -127,7 +129,8 @@ METRICS: Mapping[str, Metric] = {
         Metric(
             "penstock_queue_tasks",
             "gauge",
-            "Tasks of a type: waiting for a worker, or delivered to one that has not answered. The type is followed by a colon "
+            "Tasks of a type: waiting for a worker, or delivered to one that has not answered. The type is followed "
+            "by a colon "
             "and the worker group, if any.",
             ("task", "state"),
             of="service",
@@ -142,7 +145,8 @@ METRICS: Mapping[str, Metric] = {
         Metric(
             "penstock_queue_unclaimed_tasks",
             "gauge",
-            "Tasks of a type that no worker has asked for yet; `other` are those whose type no latest definition names.",
+            "Tasks of a type that no worker has asked for yet; `other` are those whose type no latest definition "
+            "names.",
             ("task",),
             of="service",
         ),

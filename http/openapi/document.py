@@ -40,10 +40,11 @@ from penstock.http.openapi.texts import TEXTS
 
 Document: TypeAlias = dict[str, Any]
 
-ABOUT = """Success is JSON. An error is plain text, one problem a line, or application/problem+json (RFC 9457) if Accept names that.
-Unknown fields and query parameters are errors. Times are RFC 3339, in UTC. In answers, absent fields are left out, never null; in
-requests, null counts as absent. Content-Type is not enforced. HEAD is answered wherever GET
-is, with the same headers and no body. A method that a path does not have is 405, with Allow."""
+ABOUT = """Success is JSON. An error is plain text, one problem a line, or application/problem+json (RFC 9457) if Accept
+names that. Unknown fields and query parameters are errors. Times are RFC 3339, in UTC. In answers, absent
+fields are left out, never null; in requests, null counts as absent. Content-Type is not enforced. HEAD is
+answered wherever GET is, with the same headers and no body. A method that a path does not have is 405, with
+Allow."""
 
 TAGS: Mapping[str, str] = {
     "Workflows": "Definitions of what runs do.",
@@ -102,24 +103,24 @@ ACCEPTED: Mapping[Access, list[dict[str, list[str]]]] = {
 }
 
 
-class Refusal(Struct, frozen=True):
+class ErrorResponse(Struct, frozen=True):
     description: str
     header: str | None = None
 
 
-REFUSALS: Mapping[int, Refusal] = {
-    HTTPStatus.BAD_REQUEST: Refusal("The request is wrong; every offender is named."),
-    HTTPStatus.UNAUTHORIZED: Refusal("The token or the signature is missing or wrong.", "WWW-Authenticate"),
-    HTTPStatus.FORBIDDEN: Refusal(
+REFUSALS: Mapping[int, ErrorResponse] = {
+    HTTPStatus.BAD_REQUEST: ErrorResponse("The request is wrong; every offender is named."),
+    HTTPStatus.UNAUTHORIZED: ErrorResponse("The token or the signature is missing or wrong.", "WWW-Authenticate"),
+    HTTPStatus.FORBIDDEN: ErrorResponse(
         "Not from there: no token is set and the peer is on another machine, or a page of another origin asks."
     ),
-    HTTPStatus.NOT_FOUND: Refusal("It does not exist."),
-    HTTPStatus.CONFLICT: Refusal("Its state does not allow it."),
-    HTTPStatus.REQUEST_ENTITY_TOO_LARGE: Refusal(
+    HTTPStatus.NOT_FOUND: ErrorResponse("It does not exist."),
+    HTTPStatus.CONFLICT: ErrorResponse("Its state does not allow it."),
+    HTTPStatus.REQUEST_ENTITY_TOO_LARGE: ErrorResponse(
         "The body, or a payload in it, is over its limit; nothing was stored."
     ),
-    HTTPStatus.INTERNAL_SERVER_ERROR: Refusal("It could not be written, or nobody knows; it may be sent again."),
-    HTTPStatus.SERVICE_UNAVAILABLE: Refusal(
+    HTTPStatus.INTERNAL_SERVER_ERROR: ErrorResponse("It could not be written, or nobody knows; it may be sent again."),
+    HTTPStatus.SERVICE_UNAVAILABLE: ErrorResponse(
         "The broker is away, or does not take it. The outcome of a write is unknown.", "Retry-After"
     ),
 }
@@ -296,7 +297,7 @@ def _shape(shape: Any, components: Components) -> Schema:
     return shape if isinstance(shape, Mapping) else components.schema(shape)
 
 
-def _refusal(refusal: Refusal) -> Document:
+def _refusal(refusal: ErrorResponse) -> Document:
     headers = {refusal.header: {"$ref": f"#/components/headers/{refusal.header}"}} if refusal.header else {}
     return {
         "description": refusal.description,

@@ -15,7 +15,7 @@ from falcon.asgi import Request, Response
 POLICY = "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 
 
-class Page:
+class CachedText:
     """Text that is made when it is wanted first, by `write`. Its content security policy is `policy`."""
 
     def __init__(self, write: Callable[[], bytes], media: str, policy: str = POLICY) -> None:
@@ -45,7 +45,7 @@ class Page:
 
 class Document:
     def __init__(self, write: Callable[[], bytes]) -> None:
-        self._page = Page(write, "application/json")
+        self._page = CachedText(write, "application/json")
 
     async def on_get(self, req: Request, resp: Response) -> None:
         """This API as an OpenAPI 3.1 document."""
@@ -56,7 +56,7 @@ class Reference:
     def __init__(self, write: Callable[[], bytes], style: str) -> None:
         """`style` is the style sheet in the page, the only one that a browser shall obey."""
         allowed = base64.b64encode(sha256(style.encode()).digest()).decode()
-        self._page = Page(write, "text/html; charset=utf-8", f"{POLICY}; style-src 'sha256-{allowed}'")
+        self._page = CachedText(write, "text/html; charset=utf-8", f"{POLICY}; style-src 'sha256-{allowed}'")
 
     async def on_get(self, req: Request, resp: Response) -> None:
         """This API as a page for people."""

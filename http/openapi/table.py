@@ -575,9 +575,11 @@ OPERATIONS: tuple[Operation, ...] = (
         body=SIGNAL_BODY,
     ),
     Operation(
-        "getHealth", "/health", health.Health.on_get, "Service", {200: Answer(health.Status)}, access=Access.OPEN
+        "getHealth", "/health", health.Health.on_get, "Service", {200: Answer(health.HealthStatus)}, access=Access.OPEN
     ),
-    Operation("getReady", "/ready", health.Ready.on_get, "Service", {200: Answer(health.Status)}, access=Access.OPEN),
+    Operation(
+        "getReady", "/ready", health.Ready.on_get, "Service", {200: Answer(health.HealthStatus)}, access=Access.OPEN
+    ),
     Operation(
         "getTelemetryHealth",
         "/health/telemetry",

@@ -38,7 +38,8 @@ TEXTS: Mapping[str, str] = {
         "the same runs, and what the first request did not come to is started."
     ),
     "retryRun": (
-        "The body may be left out: then the run goes on at what failed. With `rerun` a new run is started, and the answer has its "
+        "The body may be left out: then the run goes on at what failed. With `rerun` a new run is started, and the "
+        "answer has its "
         "`new_run_id`. A run that has not failed is 409."
     ),
     "getRun": (
@@ -64,9 +65,13 @@ TEXTS: Mapping[str, str] = {
         "Any bytes up to 1 MiB, JSON or not; Content-Type is not looked at. A step that waits for the signal gets "
         "them, whether it came before or after. A second signal of the same name replaces the payload."
     ),
-    "listApprovals": "Out of the store of what was asked for: a step is in it until somebody decides, its time is over or its run ends.",
+    "listApprovals": (
+        "Out of the store of what was asked for: a step is in it until somebody decides, its time is over or its "
+        "run ends."
+    ),
     "decideAsOperator": (
-        "Who may use the control plane needs no token. Of all decisions, by token and by operators, exactly one counts; the others "
+        "Who may use the control plane needs no token. Of all decisions, by token and by operators, exactly one "
+        "counts; the others "
         "are 409. `approved_by` is what the caller says, and is not checked."
     ),
     "decide": (
@@ -86,7 +91,8 @@ TEXTS: Mapping[str, str] = {
     ),
     "receiveWebhook": (
         "The body is checked against the signature in one of the headers, byte for byte as it came, and becomes "
-        "the input of the runs that it starts. A delivery that is repeated starts no second run. A form is read as the JSON that it "
+        "the input of the runs that it starts. A delivery that is repeated starts no second run. A form is read as "
+        "the JSON that it "
         "stands for, and Slack's challenge is answered."
     ),
     "listDeadLetters": (
@@ -95,23 +101,30 @@ TEXTS: Mapping[str, str] = {
     "getDeadLetter": "With what the worker was given, or what came, and why it was put aside.",
     "discardDeadLetter": "Its run stays as it is.",
     "replayDeadLetter": (
-        "As a replay of the run by retryRuns: the step is tried again with a fresh count of retries, and the letter is removed."
+        "As a replay of the run by retryRuns: the step is tried again with a fresh count of retries, and the letter "
+        "is removed."
     ),
     "listWorkers": (
         "What workers say of themselves. A registration lives for 60 s and is renewed while the worker does."
     ),
-    "listTasks": "Task types and groups with a consumer, or with tasks that nobody has asked for: a type without workers goes on waiting.",
+    "listTasks": (
+        "Task types and groups with a consumer, or with tasks that nobody has asked for: a type without workers "
+        "goes on waiting."
+    ),
     "connectWorker": (
-        "A heartbeat comes every 25 s, and a comment every 5 s. When the stream ends, the registration is removed; 10 s "
+        "A heartbeat comes every 25 s, and a comment every 5 s. When the stream ends, the registration is removed; "
+        "10 s "
         "later the worker's tasks are delivered again, unless it is back. Polling works without it."
     ),
     "pollTasks": (
         "Answers as soon as there is a task of any of the types, at the latest after `timeout_ms`. A task belongs "
-        "to its worker until it is resolved, or 5 minutes after the worker's last sign of life (connectWorker says what is sooner). A "
+        "to its worker until it is resolved, or 5 minutes after the worker's last sign of life (connectWorker says "
+        "what is sooner). A "
         "client that has gone loses none."
     ),
     "exchangeTasks": (
-        "As many resolveTask as there are entries in `resolve`, then pollTasks, with one request. Each entry stands for itself: what "
+        "As many resolveTask as there are entries in `resolve`, then pollTasks, with one request. Each entry stands "
+        "for itself: what "
         "is wrong with one is told in its place in `resolved`. The answer comes when the poll has ended."
     ),
     "resolveTask": (
@@ -120,7 +133,8 @@ TEXTS: Mapping[str, str] = {
         "was polled."
     ),
     "awaitSignal": (
-        "Answers as soon as the signal is there, at the latest after `timeout_ms`. The same payload is answered each time."
+        "Answers as soon as the signal is there, at the latest after `timeout_ms`. The same payload is answered each "
+        "time."
     ),
     "sendSignalAsWorker": "As sendSignal, by the bridge's token.",
     "getHealth": "For monitoring: 503, with the reason, while the broker is away or does not store.",

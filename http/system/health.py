@@ -36,7 +36,7 @@ class Leaf(Struct, frozen=True):
     links: tuple[Link, ...]
 
 
-class Status(Struct, frozen=True, omit_defaults=True):
+class HealthStatus(Struct, frozen=True, omit_defaults=True):
     status: str
     leaf: Leaf | None = None
 
@@ -72,7 +72,7 @@ class Health:
         problem = await self._storage.problem()
         if problem:
             raise Unavailable(problem)
-        responses.ok(resp, Status("healthy", _leaf(self._backend.settings)))
+        responses.ok(resp, HealthStatus("healthy", _leaf(self._backend.settings)))
 
 
 class Owned(Struct, frozen=True):
@@ -105,7 +105,7 @@ class Ready:
             problems.append("the run index is not followed")
         if problems:
             raise Unavailable("\n".join(problems))
-        responses.ok(resp, Status("ready"))
+        responses.ok(resp, HealthStatus("ready"))
 
 
 def _leaf(settings: BrokerSettings) -> Leaf | None:
