@@ -1,4 +1,5 @@
-"""Waiting for a service that is away: what a task asks of it meanwhile takes longer, and does not fail."""
+"""Repeat a request while the service is unavailable, with exponential waits from 50 ms to 2 s: a task waits, it does not
+fail."""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ _AGAIN = AsyncRetrying(
 
 
 async def retry_until_available(ask: Callable[[], Awaitable[T]]) -> T:
-    """The answer, asked for again and again while the service gives none. What is asked must be safe to do twice."""
+    """The result of `ask`, which is called again after each Unavailable. It must be safe to call twice."""
 
     async def again() -> T:  # a plain callable would have its coroutine taken for the answer
         return await ask()

@@ -1,5 +1,4 @@
-"""What every receiver of a task does before it is carried out: read it, and answer at once what nobody can carry
-out."""
+"""What every receiver of a task does first: read it, and fail it at once if nobody can carry it out."""
 
 from __future__ import annotations
 
@@ -55,14 +54,14 @@ async def refuse(store: Store, task_type: str, delivery: Delivery, worker_id: st
     try:
         ids = _checked(_IDS.decode(delivery.data))
     except _UNREADABLE:
-        await _bury(store, task_type, delivery, error)
+        await _dead_letter(store, task_type, delivery, error)
     else:
         await store.history.send(reports.failed_unread(ids.run_id, ids.step_id, worker_id, non_retriable(error)))
     await delivery.ack()
 
 
 async def given_up(store: Store, task: TaskPayload, delivery: Delivery, worker_id: str | None) -> bool:
-    """Whether the task was handed out too often without an answer; then its step has failed, and it is acknowledged."""
+    """Whether the task was delivered too often without an answer; then its step is failed and the task acknowledged."""
     if delivery.deliveries <= DELIVERIES_MAX:
         return False
     if delivery.deliveries - await store.pauses.count(task) <= DELIVERIES_MAX:
@@ -73,7 +72,7 @@ async def given_up(store: Store, task: TaskPayload, delivery: Delivery, worker_i
 
 
 async def return_unworked(store: Store, delivery: Delivery) -> None:
-    """Give back a task that nobody has begun: this delivery says nothing about it. Raises Unavailable."""
+    """Give back a task that nobody has begun, without this delivery counting against it. Raises Unavailable."""
     try:
         await store.pauses.give_back(task_in(delivery), delivery)
     except Unreadable:
@@ -84,10 +83,10 @@ def non_retriable(text: str) -> Failure:
     return Failure(error=shortened(text), failure_type=NON_RETRIABLE)
 
 
-async def _bury(store: Store, task_type: str, delivery: Delivery, error: str) -> None:
+async def _dead_letter(store: Store, task_type: str, delivery: Delivery, error: str) -> None:
     body = Raw(orjson.dumps(delivery.data[:PAYLOAD_BYTES_MAX].decode("utf-8", "replace")))
-    letter = DeadLetterTask(f"malformed-{delivery.seq}", task_type, 1, 0, body, {}, error)
-    await store.dead_letters.send_task(delivery.subject.rpartition(".")[2], "", letter)
+    dead_letter = DeadLetterTask(f"malformed-{delivery.seq}", task_type, 1, 0, body, {}, error)
+    await store.dead_letters.send_task(delivery.subject.rpartition(".")[2], "", dead_letter)
 
 
 def _checked(ids: WithIds) -> WithIds:

@@ -1,5 +1,5 @@
-"""The workers bucket: who says that it is there to work. For people to look at; and, for workers over HTTP, how front
-ends know that one has left with tasks in its hands. The engine never reads it."""
+"""The workers bucket: registrations of running workers, for people to read. Front ends use it to find workers over HTTP
+that left while they held tasks. The engine never reads it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from penstock.engine.errors import Conflict, Unavailable
 
 
 class Departure(Struct, frozen=True):
-    """A worker whose connect stream has ended. `hostname` and `pid` tell its process, where it says them."""
+    """A worker whose connect stream has ended. `hostname` and `pid` identify its process, if it gave them."""
 
     worker_id: str
     hostname: str = ""
@@ -40,14 +40,14 @@ async def register(bucket: Bucket, entry: WorkerRegistration) -> int:
 
 
 async def deregister(bucket: Bucket, worker_id: str, revision: int | None) -> None:
-    """Remove the entry, unless someone has written it anew; without an answer, its time to live removes it."""
+    """Remove the entry, unless its revision has changed; without an answer, its time to live removes it."""
     if revision is not None:
         with suppress(Conflict, Unavailable):
             await bucket.delete(worker_id, revision)
 
 
 async def registered(bucket: Bucket, worker_ids: Sequence[str]) -> dict[str, Departure]:
-    """Those of these workers that are registered now; who would leave if their streams ended. Raises Unavailable."""
+    """Those of these workers that are registered now, each as the departure that it would be. Raises Unavailable."""
     found = {}
     for key, entry in (await bucket.get_many(worker_ids)).items():
         with suppress(msgspec.MsgspecError):  # others write there, too
@@ -55,13 +55,13 @@ async def registered(bucket: Bucket, worker_ids: Sequence[str]) -> dict[str, Dep
     return found
 
 
-async def tell_left(broker: Broker, entry: WorkerRegistration) -> None:
-    """Have every front-end process know that a connect stream of this worker has ended. Raises Unavailable."""
+async def publish_departure(broker: Broker, entry: WorkerRegistration) -> None:
+    """Notify every front-end process that a connect stream of this worker has ended. Raises Unavailable."""
     await broker.publish(names.BRIDGE_LEFT, msgspec.json.encode(Departure(entry.worker_id, entry.hostname, entry.pid)))
 
 
-async def on_left(broker: Broker, callback: Callable[[Departure], None]) -> None:
-    """Have `callback` called for each `tell_left`, as long as the connection lives."""
+async def on_departure(broker: Broker, callback: Callable[[Departure], None]) -> None:
+    """Have `callback` called for each `publish_departure`, as long as the connection lives."""
 
     async def receive(msg: Msg) -> None:
         callback(_DEPARTURE.decode(msg.data))

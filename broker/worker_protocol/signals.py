@@ -37,14 +37,14 @@ async def wait(store: Store, run_id: str, name: str) -> bytes:
 
 
 async def send(store: Store, run_id: str, name: str, payload: bytes) -> None:
-    """Store the signal, then tell the run's history. Raises Unavailable: whether both were done is unknown, sending it
+    """Store the signal, then write it to the run's history. Raises Unavailable: the outcome is unknown, sending it
     again is fine."""
     revision = await put(store, run_id, name, payload)
     reached("signal.stored")
     await store.history.append(
         _received(run_id, name, len(payload)), message_id=names.signal_message_id(run_id, name, revision)
     )
-    reached("signal.told")
+    reached("signal.reported")
 
 
 async def put(store: Store, run_id: str, name: str, payload: bytes) -> int:
@@ -52,8 +52,8 @@ async def put(store: Store, run_id: str, name: str, payload: bytes) -> int:
     return await store.signals.put(names.signal_key(run_id, name), payload)
 
 
-async def tell(store: Store, run_id: str, name: str, size: int, revision: int) -> None:
-    """Tell the run's history of a stored signal; returns once it is told, however long the broker is away."""
+async def report(store: Store, run_id: str, name: str, size: int, revision: int) -> None:
+    """Write a stored signal to the run's history; returns once that is stored, however long the broker is away."""
     await store.history.send(_received(run_id, name, size), names.signal_message_id(run_id, name, revision))
 
 

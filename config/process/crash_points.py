@@ -57,7 +57,7 @@ Point: TypeAlias = Literal[
     "rerun.planned",
     "runs.rerun",
     "signal.stored",
-    "signal.told",
+    "signal.reported",
     "approval.decided",
     "definition.stored",
     "webhook.stored",
@@ -82,7 +82,7 @@ Point: TypeAlias = Literal[
     "bridge.claimed_answered",
     "bridge.checkpointed",
     "bridge.paused",
-    "bridge.pause_told",
+    "bridge.pause_reported",
     "bridge.given_back",
     # A worker on the broker
     "worker.begun",
@@ -90,7 +90,7 @@ Point: TypeAlias = Literal[
     "worker.acknowledged",
     "worker.checkpointed",
     "worker.paused",
-    "worker.pause_told",
+    "worker.pause_reported",
     "worker.given_back",
 ]
 POINTS: frozenset[Point] = frozenset(get_args(Point))

@@ -1,4 +1,4 @@
-"""How many bytes of tasks a front-end process has in hand for its pollers, and when that is too much."""
+"""A bound on the bytes of tasks that a front-end process holds for its polls."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from penstock.config.limits import TASKS_BYTES_MAX
 
 
 class ByteBudget:
-    """Owned by the bridge. A delivery is in hand from when it comes until it has been handed out, or given back.
+    """Owned by the bridge. A delivery counts from when it comes until it is handed out or given back.
 
-    `on_room` is called when there is room again. What a client then takes its time to read is no longer counted: else a
-    few that read nothing would keep everybody's tasks away.
+    `on_room` is called when the total falls below TASKS_BYTES_MAX again. An answer that a client reads slowly does not
+    count: a few clients that read nothing would otherwise stop everybody's tasks.
     """
 
     def __init__(self, on_room: Callable[[], None]) -> None:
@@ -21,7 +21,7 @@ class ByteBudget:
 
     @property
     def full(self) -> bool:
-        """Nothing more is to be asked for. What was asked for before may still come."""
+        """Whether to ask for nothing more. What was asked for before may still come."""
         return self._bytes >= TASKS_BYTES_MAX
 
     def take(self, delivery: Delivery) -> None:

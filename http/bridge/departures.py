@@ -1,9 +1,9 @@
-"""Workers whose connect stream broke while they held tasks: after a while without them, their tasks are for others.
+"""Workers whose connect stream ended while they held tasks: their tasks are given to others after a while.
 
-Whichever process had the stream tells all when it ends, and each looks to the tasks that it has handed out itself. The
-registration says whether the worker is back: it is there as long as some process has a stream of the worker. A stream
-whose process died with the worker ends with the registration's time to live: so each process also looks now and then
-who of its workers is registered no more.
+The process that had the stream notifies all front-end processes when it ends, and each checks the tasks that it has handed
+out itself. A worker is back if it is registered: its registration exists as long as some process has a stream of it. If
+that process died, too, the registration ends with its time to live: so each process also checks regularly which of its
+workers are no longer registered.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from contextlib import asynccontextmanager, suppress
 
 from penstock.broker.store import Store
 from penstock.broker.worker_messages import WorkerRegistration
-from penstock.broker.worker_protocol.registrations import Departure, on_left, registered, tell_left
+from penstock.broker.worker_protocol.registrations import Departure, on_departure, publish_departure, registered
 from penstock.config.logging import get_logger
 from penstock.config.process.background import start
 from penstock.engine.errors import PenstockError, Unavailable
@@ -23,7 +23,7 @@ from penstock.http.bridge.leases import HeldLeases
 
 # A poll's answer that was on its way when the worker died is no sign of life. Both moments are of this process's clock.
 SAME_MOMENT_S = 1.0
-LOOK_AGAIN_S = 1.0  # after a look that the broker did not answer
+CHECK_AGAIN_S = 1.0  # after a check that the broker did not answer
 
 log = get_logger()
 
@@ -38,8 +38,8 @@ class Departures:
         self._loop = asyncio.get_running_loop()
 
     async def listen(self) -> None:
-        """Be told of what happens in other processes, as long as the connection lives."""
-        await on_left(self._store.broker, self.left)
+        """Receive the departures that other processes publish, as long as the connection lives."""
+        await on_departure(self._store.broker, self.left)
 
     @asynccontextmanager
     async def stream(self, entry: WorkerRegistration) -> AsyncIterator[asyncio.Event]:
@@ -53,8 +53,8 @@ class Departures:
             streams.discard(stale)
             if not streams:
                 self._streams.pop(entry.worker_id, None)
-            with suppress(Unavailable):  # then the next look at the registrations finds it
-                await tell_left(self._store.broker, entry)
+            with suppress(Unavailable):  # then the next check of the registrations finds it
+                await publish_departure(self._store.broker, entry)
 
     def left(self, departure: Departure) -> None:
         """A stream of this worker has ended somewhere. Another one that is open here registers it again."""
@@ -70,16 +70,15 @@ class Departures:
             for stale in streams:
                 stale.set()
 
-    async def look(self) -> None:
-        """Notice those whose registration ended without a word, for ever."""
+    async def check_regularly(self) -> None:
+        """Find workers whose registration has expired, for ever."""
         while True:
             await asyncio.sleep(self._away_s)
             with suppress(PenstockError):
                 await self.compare()
 
     async def compare(self) -> None:
-        """Notice those who hold tasks and have been registered at an earlier look, but are no more. Raises
-        Unavailable."""
+        """Find workers that hold tasks and were registered at the last check, but are no longer. Raises Unavailable."""
         workers = self._held.workers()
         found = await registered(self._store.workers, workers) if workers else {}
         gone = [
@@ -102,5 +101,5 @@ class Departures:
             if not any(departure.is_of(one) for one in found.values()):
                 await self._held.give_up(departure.worker_id, silent_since)
         except PenstockError as error:
-            log.warning("departure_waits", worker_id=departure.worker_id, error=str(error))
-            self._decide_later(departure, silent_since, LOOK_AGAIN_S)
+            log.warning("departure_check_failed", worker_id=departure.worker_id, error=str(error))
+            self._decide_later(departure, silent_since, CHECK_AGAIN_S)

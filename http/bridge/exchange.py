@@ -1,4 +1,4 @@
-"""Answers and the next poll in one request. Each answer stands for itself: what is wrong with one is told beside the
+"""Answers and the next poll in one request. Each answer is carried out by itself; a refused one does not affect the
 others."""
 
 from __future__ import annotations

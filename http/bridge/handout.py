@@ -1,11 +1,11 @@
-"""From a delivery to a task in a worker's hands."""
+"""Hand out tasks: from the deliveries that a poll has taken to the leased tasks of its answer."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import orjson
 
@@ -32,60 +32,69 @@ class _Ready(NamedTuple):
     checkpoint: bytes | None
 
 
+_Prepared: TypeAlias = _Ready | PenstockError | None
+
+
 class TaskHandout:
-    """Owned by the bridge."""
+    """Makes leased tasks of the deliveries that a poll has taken. Owned by the bridge.
+
+    A delivery is in one of these states:
+
+        taken       it came for this poll
+        ready       its task is read and its checkpoint loaded
+        leased      its lease is on its way to the broker; this process keeps the task alive
+        handed out  the start of its step is about to be reported, and the poll is answered with it
+        refused     nobody can carry it out: its step has failed, and it is acknowledged
+        returned    it is given back to the broker, for another poll
+
+    taken → ready → leased → handed out; taken → refused; taken, ready or handed out → returned.
+    """
 
     def __init__(self, store: Store, held: HeldLeases, starts: Starts) -> None:
         self._store, self._held, self._starts = store, held, starts
 
     async def hand_out(self, taken: Sequence[TakenDelivery], worker_id: str | None) -> list[PolledTask]:
-        """The tasks, leased and told to their histories; without those that nobody can carry out. What cannot be leased
-        is given back. Raises Unavailable when that is so for all."""
-        firsts = [_first(one) for one in taken]
-        ready = [one for one in firsts if one is not None]
-        others = [one for one, first in zip(taken, firsts, strict=True) if first is None]
+        """Lease the tasks, have their starts reported, and return them without those that were refused.
+
+        What cannot be leased is returned to the broker. Raises Unavailable when that is so for all.
+        """
+        ready, others = _split(taken)
         try:
-            found = await all_of(self._try(one, worker_id) for one in others) if others else []
-            ready += [one for one in found if isinstance(one, _Ready)]
-            if ready:
-                await self._held.begin(self._lease(one, worker_id) for one in ready)
+            prepared = await self._prepare_all(others, worker_id)
+            ready += [one for one in prepared if isinstance(one, _Ready)]
+            await self._lease_all(ready, worker_id)
         except BaseException:
-            for one in ready:
-                await self._return(one.taken)
+            await self._return_all(ready)
             raise
         if not ready:
-            for error in found:
-                if isinstance(error, PenstockError):
-                    raise error
-        for one in ready:
-            reached("bridge.leased")
-            started = reports.started(one.task, worker_id, delivery=one.taken.delivery.deliveries)
-            self._starts.later(one.task.task_id, started)
-        return [
-            polled_task(one.task, one.taken.task, deliveries=one.taken.delivery.deliveries, checkpoint=one.checkpoint)
-            for one in ready
-        ]
+            _raise_first(prepared)
+        self._report_starts(ready, worker_id)
+        return [_polled(one) for one in ready]
 
     async def take_back(self, tasks: Sequence[PolledTask]) -> None:
-        """For tasks that could not be handed out after all."""
+        """Return handed out tasks whose client has gone: their starts are not reported."""
         for task in tasks:
-            self._starts.never(task.task_id)
+            self._starts.discard(task.task_id)
             kept = await self._held.get(task.task_id)
             if kept is not None and self._held.let_go(kept):
                 await self._store.leases.delete(kept)
-                with suppress(Unavailable):  # then its ack wait brings it back
+                with suppress(Unavailable):  # then it is delivered again after its ack wait
                     await self._store.pauses.give_back(kept.lease, self._store.leases.delivery(kept.lease))
 
-    async def _try(self, taken: TakenDelivery, worker_id: str | None) -> _Ready | PenstockError | None:
+    async def _prepare_all(self, taken: Sequence[TakenDelivery], worker_id: str | None) -> list[_Prepared]:
+        return await all_of(self._prepare(one, worker_id) for one in taken) if taken else []
+
+    async def _prepare(self, taken: TakenDelivery, worker_id: str | None) -> _Prepared:
+        """Ready; None: refused; an error: returned because of it."""
         try:
-            return await self._look_up(taken, worker_id)
+            return await self._ready(taken, worker_id)
         except BaseException as error:
             await self._return(taken)
             if isinstance(error, PenstockError):
                 return error
             raise
 
-    async def _look_up(self, taken: TakenDelivery, worker_id: str | None) -> _Ready | None:
+    async def _ready(self, taken: TakenDelivery, worker_id: str | None) -> _Ready | None:
         delivery = taken.delivery
         try:
             task = task_in(delivery)
@@ -96,14 +105,28 @@ class TaskHandout:
             return None
         return _Ready(taken, task, await self._checkpoint(task))
 
-    async def _return(self, taken: TakenDelivery) -> None:
-        with suppress(PenstockError):  # then its ack wait brings it back
-            await return_unworked(self._store, taken.delivery)
+    async def _lease_all(self, ready: Sequence[_Ready], worker_id: str | None) -> None:
+        if ready:
+            await self._held.begin(self._lease(one, worker_id) for one in ready)
 
     def _lease(self, ready: _Ready, worker_id: str | None) -> Lease:
         task = ready.task
         execution = (task.run_id, task.step_id, task.attempt, task.iteration)
         return Lease(*execution, ready.taken.delivery.reply, worker_id or "", time.time(), holder=self._held.holder)
+
+    def _report_starts(self, ready: Sequence[_Ready], worker_id: str | None) -> None:
+        for one in ready:
+            reached("bridge.leased")
+            started = reports.started(one.task, worker_id, delivery=one.taken.delivery.deliveries)
+            self._starts.later(one.task.task_id, started)
+
+    async def _return_all(self, ready: Sequence[_Ready]) -> None:
+        for one in ready:
+            await self._return(one.taken)
+
+    async def _return(self, taken: TakenDelivery) -> None:
+        with suppress(PenstockError):  # then it is delivered again after its ack wait
+            await return_unworked(self._store, taken.delivery)
 
     async def _checkpoint(self, task: TaskPayload) -> bytes | None:
         """JSON only: others write there too."""
@@ -111,9 +134,19 @@ class TaskHandout:
         return entry.value if entry is not None and _is_json(entry.value) else None
 
 
+def _split(taken: Sequence[TakenDelivery]) -> tuple[list[_Ready], list[TakenDelivery]]:
+    """Those that are ready as they are, and those that must be prepared."""
+    ready, others = [], []
+    for one in taken:
+        if first := _first(one):
+            ready.append(first)
+        else:
+            others.append(one)
+    return ready, others
+
+
 def _first(taken: TakenDelivery) -> _Ready | None:
-    """A task that is carried out for the first time of all: nobody can have stored anything about it. None for any
-    other."""
+    """The first delivery of a step's first execution: it cannot have a checkpoint. None for any other."""
     if taken.delivery.deliveries > 1:
         return None
     with suppress(Unreadable):
@@ -121,6 +154,17 @@ def _first(taken: TakenDelivery) -> _Ready | None:
         if task.attempt == 1 and task.iteration == 0:
             return _Ready(taken, task, None)
     return None
+
+
+def _raise_first(prepared: Sequence[_Prepared]) -> None:
+    for error in prepared:
+        if isinstance(error, PenstockError):
+            raise error
+
+
+def _polled(ready: _Ready) -> PolledTask:
+    deliveries = ready.taken.delivery.deliveries
+    return polled_task(ready.task, ready.taken.task, deliveries=deliveries, checkpoint=ready.checkpoint)
 
 
 def _is_json(body: bytes) -> bool:

@@ -81,13 +81,13 @@ class HeldLeases:
         return self._held.get(task_id)
 
     def changed(self, before: StoredLease, after: StoredLease) -> None:
-        """Someone has changed a lease here."""
+        """This process has changed a lease."""
         self._newest = max(self._newest, after.revision)
         if self._is_held(before.lease):
             self._held[after.lease.task_id] = after
 
     def let_go(self, kept: StoredLease) -> bool:
-        """Do nothing more for the task; whether anything was done until now."""
+        """Stop keeping the task alive; whether it was held."""
         held = self._is_held(kept.lease)
         if held:
             del self._held[kept.lease.task_id]
@@ -100,7 +100,7 @@ class HeldLeases:
             self._sooner.set()
 
     async def keep_alive(self) -> None:
-        """Push the acknowledgement of every task away in time, for ever."""
+        """Extend the ack wait of every task held, before it ends, for ever."""
         while True:
             self._sooner.clear()
             with suppress(TimeoutError):
@@ -108,9 +108,9 @@ class HeldLeases:
                     await self._sooner.wait()
             if self._held:
                 try:
-                    await self._look(list(self._held.values()), time.time() - BRIDGE_LEASE_S)
+                    await self._check(list(self._held.values()), time.time() - BRIDGE_LEASE_S)
                 except PenstockError as error:
-                    log.warning("leases_wait", held=len(self._held), error=str(error))
+                    log.warning("leases_not_extended", held=len(self._held), error=str(error))
 
     def workers(self) -> list[str]:
         """Who holds tasks that were handed out here, of those who gave their name."""
@@ -119,10 +119,10 @@ class HeldLeases:
     async def give_up(self, worker_id: str, silent_since: float) -> None:
         """Let others have the tasks of a worker that has gone, but for those of which it gave a sign of life later than
         this moment (s since the epoch). Raises Unavailable."""
-        await self._look([kept for kept in self._held.values() if kept.lease.worker_id == worker_id], silent_since)
+        await self._check([kept for kept in self._held.values() if kept.lease.worker_id == worker_id], silent_since)
 
-    async def last_sign(self) -> None:
-        """Give the workers the longest time that this process can, before it ends."""
+    async def extend_all(self) -> None:
+        """Restart the ack wait of every task held, before this process ends."""
         for kept in list(self._held.values()):
             await self._leases.delivery(kept.lease).in_progress()
 
@@ -143,7 +143,7 @@ class HeldLeases:
         except Conflict:
             self.let_go(kept)  # handed out again meanwhile
 
-    async def _look(self, before: Sequence[StoredLease], silent_since: float) -> None:
+    async def _check(self, before: Sequence[StoredLease], silent_since: float) -> None:
         """What others did to the leases counts: a resolved task, above all a paused one, must not be touched any
         more."""
         found = await self._leases.many([kept.lease.task_id for kept in before])

@@ -1,10 +1,10 @@
-"""One queue of tasks that polls wait for: one shared request to the broker, however many polls there are.
+"""One task queue that is polled in this process: it takes deliveries from the broker for the polls that wait.
 
-Each waiting poll stands for one task that is asked for, and asks for more only when the broker says that there are
-more. So next to nothing comes that nobody wants: what a poll that got its task elsewhere, or whose client went away,
-has asked for. Such a request cannot be taken back without a risk (a task that is on its way then comes only after its
-ack wait): it serves the next poll, or ends after a few seconds. What it brings meanwhile stays here for as long as a
-worker takes to poll again, then goes back.
+Each waiting poll stands for one requested delivery, and asks for more only when the broker says that there are more. So
+few deliveries come without a poll to take them: those that were requested for a poll which got its task from another
+queue, or whose client went away. Such a request is not cancelled, for a task that is on its way at that moment would be
+delivered again only after its ack wait. It serves the next poll, or expires after EXPIRES_S. A delivery without a poll is
+spare: it stays here for SPARE_S, as long as a worker takes to poll again, and is then given back.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from penstock.http.bridge.byte_budget import ByteBudget
 
 BATCH = 1000
 EXPIRES_S = 5
-MORE_S = 0.01  # what a poll with a task waits for the others that the broker has, too
-SPARE_S = 0.05  # what a task waits here for somebody
-SURPLUS_MAX = 16  # requests beyond this many that nobody waits behind are taken back: many clients went at once
-PROBE_S = 0.05  # what even a poll that does not want to wait gives the broker to answer
+MORE_S = 0.01  # how long a poll with a task waits for more that the broker has
+SPARE_S = 0.05  # how long a delivery without a poll stays here
+SURPLUS_MAX = 16  # more requests than polls by more than this, as when many clients leave at once, are cancelled
+PROBE_S = 0.05  # how long even a poll with timeout_ms 0 waits for the broker to answer
 
 log = get_logger()
 
@@ -49,7 +49,7 @@ class TakenDelivery(NamedTuple):
 
 
 class Poller:
-    """One poll that waits. Owned by its request. It wants no more when its answer is large."""
+    """One poll. Owned by its request. It wants no more once its answer is large."""
 
     def __init__(self, wanted: int) -> None:
         self.wanted = wanted
@@ -69,7 +69,7 @@ class Poller:
             self.finish()
 
     def expect(self, more: int) -> None:
-        """Some more are on their way: wait a moment for them."""
+        """So many deliveries are on their way: wait for them, MORE_S at most."""
         self._coming = more
         self._loop.call_later(MORE_S, self.finish)
 
@@ -79,7 +79,23 @@ class Poller:
 
 
 class PolledQueue:
-    """One queue that is being polled. Owned by PolledQueues; `close` leaves it."""
+    """Owned by PolledQueues, from `open` to `close`.
+
+    A poll is in one of these states:
+
+        waiting      it has no task yet (`_waiting`, in the order in which polls came)
+        collecting   it has a task, and waits MORE_S at most for more from this queue (`_collecting`)
+        finished     it is answered with what it has
+
+        join            → waiting; → finished, if there are spare deliveries
+        a delivery      waiting → collecting, if the poll wants more, the broker has more and nobody else waits;
+                        waiting → finished otherwise; collecting → finished, when the poll wants no more
+        MORE_S, leave   → finished
+
+    A delivery goes to the first poll that waits, else to the first that collects, else it is spare. The queue asks the
+    broker for as many deliveries as polls wait, and for none while it is closed, cancels its requests (`_recalling`), or
+    the process holds too many bytes of tasks.
+    """
 
     def __init__(
         self, name: QueueName, store: Store, answer_within: Callable[[float], None], budget: ByteBudget
@@ -105,7 +121,7 @@ class PolledQueue:
             self._stack = self._stack.pop_all()
 
     async def close(self) -> None:
-        """Give back what is here and on its way, and ask no more."""
+        """Ask for nothing more, cancel all requests, and give spare deliveries back."""
         self._closed = True
         if self._timer is not None:
             self._timer.cancel()
@@ -126,7 +142,7 @@ class PolledQueue:
             poller.finish()
 
     def join(self, poller: Poller) -> None:
-        """Let the poller have the next task; at once if some are here."""
+        """Give the poller spare deliveries, or let it wait for the next one."""
         while self._spare and poller.wanted:
             poller.take(TakenDelivery(self.name.task, self._spare.popleft()))
         if not poller.taken:
@@ -145,7 +161,7 @@ class PolledQueue:
         self._waiting.pop(poller, None)
         self._collecting.pop(poller, None)
         self.touch()
-        self._look_later()
+        self._settle_later()
 
     def _consuming(self) -> AbstractAsyncContextManager[Pull]:
         name = self.name
@@ -161,56 +177,60 @@ class PolledQueue:
         return 0 if self._closed or self._recalling or self._budget.full else len(self._waiting)
 
     def _take(self, delivery: Delivery) -> None:
-        """In the reader of the connection: it must not wait."""
+        """Called by the reader of the connection: it must not wait."""
         self._budget.take(delivery)
-        taken = TakenDelivery(self.name.task, delivery)
-        poller = next((one for one in self._waiting if not one.taken), None)
-        if poller is not None:
-            del self._waiting[poller]
-            self._collect(poller, delivery)
-            poller.take(taken)
+        if poller := self._first_waiting():
+            self._give_to_waiting(poller, delivery)
         elif self._collecting:
-            poller = next(iter(self._collecting))
-            poller.take(taken)
-            if not poller.wanted:
-                del self._collecting[poller]
+            self._give_to_collecting(next(iter(self._collecting)), delivery)
         else:
             self._spare.append(delivery)
-            self._look_later()
+            self._settle_later()
 
-    def _collect(self, poller: Poller, delivery: Delivery) -> None:
-        """Have more for a poller that wants more than this, unless others wait for it: their requests bring it."""
-        more = min(poller.wanted - 1, delivery.pending, BATCH)
-        if (
-            more > 0
-            and len(delivery.data) < POLL_BYTES_MAX
-            and not (self._waiting or self._budget.full)
-            and self._pull is not None
-        ):
+    def _first_waiting(self) -> Poller | None:
+        """Without those that have a task of another queue meanwhile."""
+        return next((one for one in self._waiting if not one.taken), None)
+
+    def _give_to_waiting(self, poller: Poller, delivery: Delivery) -> None:
+        del self._waiting[poller]
+        if more := self._more_for(poller, delivery):
             poller.expect(more + 1)
             self._collecting[poller] = None
             self._spawn(self._ask_briefly(more))
+        poller.take(TakenDelivery(self.name.task, delivery))
+
+    def _give_to_collecting(self, poller: Poller, delivery: Delivery) -> None:
+        poller.take(TakenDelivery(self.name.task, delivery))
+        if not poller.wanted:
+            del self._collecting[poller]
+
+    def _more_for(self, poller: Poller, delivery: Delivery) -> int:
+        """How many more deliveries to request for a poll with its first. None while others wait: their requests bring
+        tasks."""
+        if self._waiting or self._pull is None or self._budget.full or len(delivery.data) >= POLL_BYTES_MAX:
+            return 0
+        return max(0, min(poller.wanted - 1, delivery.pending, BATCH))
 
     async def _ask_briefly(self, more: int) -> None:
         assert self._pull is not None
         with suppress(Unavailable):  # the poll goes on with what it has
             await self._pull.ask_briefly(more)
 
-    def _look_later(self) -> None:
+    def _settle_later(self) -> None:
         if (self._spare or self._surplus > SURPLUS_MAX) and self._timer is None and not self._closed:
-            self._timer = self._loop.call_later(SPARE_S, self._look)
+            self._timer = self._loop.call_later(SPARE_S, self._begin_settling)
 
     @property
     def _surplus(self) -> int:
-        """Requests that nobody waits behind."""
+        """How many requests are out beyond the polls that wait."""
         return 0 if self._pull is None else self._pull.left - len(self._waiting)
 
-    def _look(self) -> None:
+    def _begin_settling(self) -> None:
         self._timer = None
         self._spawn(self._settle(SURPLUS_MAX))
 
     async def _settle(self, surplus_max: int) -> None:
-        """Give back what nobody came for."""
+        """Cancel requests beyond this surplus, and give spare deliveries back."""
         try:
             if self._surplus > surplus_max:
                 await self._recall()
@@ -218,9 +238,9 @@ class PolledQueue:
                 delivery = self._spare.popleft()
                 self._budget.let_go([delivery])
                 await return_unworked(self._store, delivery)
-        except PenstockError as error:  # what was taken comes back by itself
+        except PenstockError as error:  # spare deliveries come again after their ack wait
             log_rate_limited(log, "tasks_not_given_back", task=self.name.task, error=str(error))
-        self._look_later()
+        self._settle_later()
 
     async def _recall(self) -> None:
         assert self._pull is not None

@@ -1,4 +1,4 @@
-"""All queues of tasks that are polled in this process, and which of them a poll waits for."""
+"""The task queues that are polled in this process. A poll waits at several of them and takes what comes first."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from penstock.engine.errors import PenstockError, Unavailable
 from penstock.http.bridge.byte_budget import ByteBudget
 from penstock.http.bridge.queue import PROBE_S, PolledQueue, Poller, QueueName, TakenDelivery
 
-IDLE_S = 30.0  # a queue that nobody has polled for so long is left
+IDLE_S = 30.0  # a queue without a poll for this long is closed
 
 
 class PolledQueues:
     """Every queue that is polled in this process. Owned by the bridge."""
 
     def __init__(self, store: Store, answer_within: Callable[[float], None]) -> None:
-        """`answer_within` is told of each queue how long the broker waits for an answer, in s."""
+        """`answer_within` is called with the ack wait of each queue that is opened, in s."""
         self._store, self._answer_within = store, answer_within
         self._budget = ByteBudget(self._ask_again)
         self._open: dict[QueueName, asyncio.Task[PolledQueue]] = {}
@@ -30,8 +30,8 @@ class PolledQueues:
         self._closed = False
 
     async def poll(self, names: Sequence[QueueName], poller: Poller, worker_id: str | None, timeout_s: float) -> None:
-        """Return when the poller has tasks, when it was finished, or when the time is over. What it has taken is its
-        owner's."""
+        """Wait until the poller has tasks, is finished, or `timeout_s` is over. The caller hands out or gives back what it
+        took. Raises Unavailable."""
         queues = [await self._queue(name) for name in names]
         if self._closed:
             raise Unavailable("the service is stopping")
@@ -47,7 +47,7 @@ class PolledQueues:
             self._forget(worker_id, poller)
 
     def leave(self, poller: Poller) -> None:
-        """The poller gets nothing more."""
+        """Take the poller out of its queues: it gets nothing more."""
         queues, poller.queues = poller.queues, []
         for queue in queues:
             queue.leave(poller)
@@ -58,18 +58,18 @@ class PolledQueues:
             poller.finish()
 
     async def give_back(self, taken: Sequence[TakenDelivery]) -> None:
-        """For tasks that nobody has begun."""
+        """Give deliveries back to the broker that were not handed out."""
         self.let_go(taken)
-        with suppress(Unavailable):  # then the ack wait brings them back
+        with suppress(Unavailable):  # then they are delivered again after their ack wait
             for one in taken:
                 await return_unworked(self._store, one.delivery)
 
     def let_go(self, taken: Sequence[TakenDelivery]) -> None:
-        """These have been handed out."""
+        """These no longer count as bytes in this process: they were handed out or given back."""
         self._budget.let_go(one.delivery for one in taken)
 
     async def tidy(self) -> None:
-        """Leave the queues that nobody polls any more."""
+        """Close the queues that had no poll for IDLE_S."""
         before = asyncio.get_running_loop().time() - IDLE_S
         for name, task in list(self._open.items()):
             if _is_open(task) and not task.result().polled and task.result().last_used < before:
@@ -77,7 +77,7 @@ class PolledQueues:
                 await task.result().close()
 
     async def close(self) -> None:
-        """End every poll with what it has, then leave all queues."""
+        """End every poll with what it has, then close all queues."""
         self._closed = True
         for task in self._open.values():
             if _is_open(task):
@@ -91,7 +91,7 @@ class PolledQueues:
                 task.cancel()
 
     async def _join(self, queues: Sequence[PolledQueue], poller: Poller) -> None:
-        """Each poll begins at another of its queues, so that none starves."""
+        """Each poll starts at another of its queues, so that none starves."""
         self._turn += 1
         first = self._turn % len(queues)
         turned = [*queues[first:], *queues[:first]]
@@ -102,13 +102,13 @@ class PolledQueues:
                 await queue.ask()
 
     def _ask_again(self) -> None:
-        """Nobody was asked for anything while too much was in hand."""
+        """Ask the broker again: nothing was asked for while the process held too many bytes."""
         for task in self._open.values():
             if _is_open(task) and task.result().polled:
                 task.result().ask_soon()
 
     async def _queue(self, name: QueueName) -> PolledQueue:
-        """The queue of this name, opened by the first who wants it."""
+        """The queue of this name, opened by the first poll that needs it."""
         task = self._open.get(name)
         if task is None:
             if len(self._open) >= POLLED_QUEUES_MAX:

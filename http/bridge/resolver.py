@@ -1,4 +1,4 @@
-"""What becomes of a polled task: its worker's answer, carried out in any process, exactly once."""
+"""Carry out what a worker answers about a polled task: in any process, and a final answer exactly once."""
 
 from __future__ import annotations
 
@@ -35,15 +35,27 @@ from penstock.http.bridge.requests import (
 from penstock.http.bridge.starts import Starts
 
 ANSWER_S_MAX = 5.0
-LOOK_S = 0.1
+CHECK_AGAIN_S = 0.1
 RAISED: Mapping[str, type[PenstockError]] = {"Invalid": Invalid, "NotFound": NotFound, "TooLarge": TooLarge}
 
 
 class Resolver:
-    """Owned by the bridge.
+    """Owned by the bridge. `resolve` is for answers from HTTP, `carry_out_forwarded` for those of other processes.
 
-    The process that handed a task out has the first say: others forward to it, so that of several answers it takes one.
-    Only when it is gone, each for itself claims the lease in the bucket, which also only one can.
+    A lease is in one of these states:
+
+        held      handed out and not answered; its holder keeps the task alive
+        claimed   someone carries out a final answer since `claimed_at`
+        removed   the task was answered or paused
+
+        held → removed      a final answer, in the holder's process: event and removal are sent together
+        held → claimed      a pause, or a final answer where the holder is gone or the broker is not connected
+        claimed → removed   all that the answer asks for is stored
+        claimed → held      storing it failed: the worker answers again
+        claimed → claimed   the claim is older than BRIDGE_CLAIM_S: another answer takes its place
+
+    Checkpoints and heartbeats leave a lease held. A process that does not hold the lease forwards to the holder, so that
+    one process decides between several answers. Without the holder, the lease's revision decides.
     """
 
     def __init__(self, store: Store, held: HeldLeases, starts: Starts) -> None:
@@ -52,12 +64,8 @@ class Resolver:
     async def resolve(self, task_id: str, action: Action, body: bytes) -> None:
         """Return once all that the action asks for is stored; `body` is the request that it came in. Raises NotFound
         when nobody holds the task, Unavailable when the outcome is unknown: then the same answer may be given again."""
-        if await self._held.get(task_id) is None:
-            kept = await self._found(task_id)
-            if kept.lease.holder != self._held.holder:
-                if await self._forwarded(kept.lease, body):
-                    return
-                await self._take_over(kept, action)
+        if await self._held.get(task_id) is None and await self._done_by_holder(task_id, action, body):
+            return
         await self._carry_out(task_id, action)
 
     async def carry_out_forwarded(self, task_id: str, body: bytes) -> bytes:
@@ -68,22 +76,34 @@ class Resolver:
             return orjson.dumps([type(error).__name__, str(error)])
         return b""
 
+    async def _done_by_holder(self, task_id: str, action: Action, body: bytes) -> bool:
+        """Whether another process, which holds the lease, has carried it out. False: it is for this one to do."""
+        kept = await self._found(task_id)
+        if kept.lease.holder == self._held.holder:
+            return False
+        if await self._forwarded(kept.lease, body):
+            return True
+        await self._take_over(kept, action)
+        return False
+
     async def _forwarded(self, lease: Lease, body: bytes) -> bool:
         """Whether the lease's holder has carried it out; False when it is gone. Raises what it raised."""
         try:
-            said = await self._leases.forward(lease, body)
+            refusal = await self._leases.forward(lease, body)
         except NotFound:
             return False
-        if said:
-            kind, text = orjson.loads(said)
+        if refusal:
+            kind, text = orjson.loads(refusal)
             raise RAISED.get(kind, Unavailable)(text)
         return True
 
     async def _take_over(self, kept: StoredLease, action: Action) -> None:
-        """In place of a holder that has gone: tell that the task was begun if it did not, and keep the task alive from
-        here on if it stays with its worker. A crash before the latter has it told only once all the same: the next one
-        finds it told."""
-        await self._starts.in_place_of(kept.lease)
+        """In place of a holder that is gone: report the start of the step unless it is reported, and keep the task
+        alive from here on if it stays with its worker.
+
+        After a crash between the two, the next process finds the start in the history and does not report it again.
+        """
+        await self._starts.report_for_former_holder(kept.lease)
         reached("bridge.begun_in_place")
         if isinstance(action, CheckpointAction | HeartbeatAction):
             with suppress(Conflict):  # someone else was faster
@@ -92,7 +112,7 @@ class Resolver:
                 )
 
     async def _carry_out(self, task_id: str, action: Action) -> None:
-        self._starts.now(task_id)
+        self._starts.report(task_id)
         match action:
             case CompleteAction() | ContinueAction() | FailAction():
                 if not await self._answer_held(task_id, action):
@@ -110,9 +130,11 @@ class Resolver:
                 assert_never(action)
 
     async def _answer_held(self, task_id: str, action: CompleteAction | ContinueAction | FailAction) -> bool:
-        """Answer a task of this process's own: the event leaves first, and right behind it the lease is removed. False
-        when the lease has another holder by now; the event does no harm then, for the engine counts the first
-        answer."""
+        """Answer a task that this process holds: send the event, and right behind it the removal of the lease.
+
+        False when it is not held here, or when another process has changed the lease meanwhile: then the event does no
+        harm, for the engine ignores a second answer.
+        """
         kept = await self._held.get(task_id)
         if kept is None or kept.lease.claimed_at or not self._store.broker.connected:
             return False
@@ -120,12 +142,10 @@ class Resolver:
         event, removal = self._store.history.send(_event(kept.lease, action), patient=False), self._leases.remove(kept)
         try:
             await _ended(removal, event)
-            if not removal.cancelled() and isinstance(removal.exception(), Conflict):
+            if _is_conflict(removal):
                 event.add_done_callback(ignore)
                 return False
-            if removal.cancelled() or event.cancelled():
-                raise Unavailable("the broker gave no answer in time; whether the answer was stored is unknown")
-            event.result()
+            _check_stored(removal, event)
         except BaseException:
             self._keep_unclaimed(kept, removal, event)
             raise
@@ -135,8 +155,11 @@ class Resolver:
         return True
 
     async def _answer(self, task_id: str, action: CompleteAction | ContinueAction | FailAction) -> None:
-        """A crash after the claim lets another answer count once it has grown old; one after the event has the task
-        delivered again, and the engine ignores what comes of that."""
+        """Claim the lease, store the event, remove the lease.
+
+        After a crash behind the claim, another answer counts once the claim is BRIDGE_CLAIM_S old. After one behind the
+        event, the task is delivered again, and the engine ignores a second answer.
+        """
         kept = await self._claim(task_id)
         reached("bridge.claimed")
         was_held = self._held.let_go(kept)
@@ -157,18 +180,18 @@ class Resolver:
             await self._leases.delivery(kept.lease).ack()
 
     async def _pause(self, task_id: str, pause: PauseAction) -> None:
-        """The task comes again only when all about the pause is stored."""
+        """Claim the lease, store the pause, give the delivery back with its delay, remove the lease."""
         kept = await self._claim(task_id)
         was_held = self._held.let_go(kept)
         try:
-            await self._put_away(kept.lease, pause)
+            await self._store_pause(kept.lease, pause)
         except BaseException:
             self._unclaim(kept, was_held)
             raise
         reached("bridge.given_back")
         await self._leases.delete(kept)
 
-    async def _put_away(self, lease: Lease, pause: PauseAction) -> None:
+    async def _store_pause(self, lease: Lease, pause: PauseAction) -> None:
         delivery = self._leases.delivery(lease)
         if pause.checkpoint is not None:
             await self._store.checkpoints.put(_key(lease), pause.checkpoint)
@@ -176,25 +199,28 @@ class Resolver:
         if pause.delay_s or pause.checkpoint is not None or pause.name is not None:
             await self._store.pauses.add(lease, pause.name)
             reached("bridge.paused")
-            told = reports.paused(lease, lease.worker_id or None, pause.delay_s, pause.name, delivery=lease.deliveries)
-            await self._store.history.append(told)
-            reached("bridge.pause_told")
+            paused = reports.paused(
+                lease, lease.worker_id or None, pause.delay_s, pause.name, delivery=lease.deliveries
+            )
+            await self._store.history.append(paused)
+            reached("bridge.pause_reported")
             await delivery.give_back(pause.delay_s)
-        else:  # it just has not been begun
+        else:  # the worker has not begun it
             await self._store.pauses.give_back(lease, delivery)
 
     async def _claim(self, task_id: str) -> StoredLease:
         return await self._change(task_id, claimed)
 
     async def _change(self, task_id: str, change: Callable[[Lease], Lease]) -> StoredLease:
-        """The lease after the change, which only one of several at once can make. Raises NotFound."""
+        """Change the lease; of several changes at once, one succeeds and the others try again on the new lease. Raises
+        NotFound."""
         kept = await self._held.get(task_id) or await self._found(task_id)
         while True:
             wait_s = kept.lease.claimed_at + BRIDGE_CLAIM_S - time.time() if kept.lease.claimed_at else 0.0
             if wait_s > 0:
-                await self._settled(kept, wait_s)
+                await self._claim_ended(kept, wait_s)
             else:
-                with suppress(Conflict):  # someone else was faster: what did they make of it?
+                with suppress(Conflict):  # someone else was faster: read what they wrote
                     after = await self._leases.replace(kept, change(kept.lease))
                     self._held.changed(kept, after)
                     return after
@@ -204,24 +230,26 @@ class Resolver:
         """The lease in the bucket, also of a task that another process has handed out just now. Raises NotFound."""
         if kept := await self._leases.get(task_id):
             return kept
-        await asyncio.sleep(LOOK_S)  # the task's answer may overtake its lease, which went out on another connection
+        await asyncio.sleep(
+            CHECK_AGAIN_S
+        )  # an answer may overtake the lease, which was written over another connection
         if kept := await self._leases.get(task_id):
             return kept
         if await self._leases.being_restored():
             raise Unavailable("the leases of tasks are being restored")
         raise NotFound(f"task {quoted(task_id)} is not among the polled tasks")
 
-    async def _settled(self, kept: StoredLease, wait_s: float) -> None:
-        """Return when the answer that is being carried out is done, or has failed, or has taken too long: or soon, to
-        look again, for the doorbell may ring before what it rings for can be read."""
+    async def _claim_ended(self, kept: StoredLease, wait_s: float) -> None:
+        """Wait until the lease is changed, at most `wait_s` and at most CHECK_AGAIN_S: a change notification may come
+        before the change can be read."""
         async with self._leases.doorbell(kept.lease.task_id) as rung:
             with suppress(TimeoutError):
-                async with asyncio.timeout(min(wait_s, LOOK_S)):
+                async with asyncio.timeout(min(wait_s, CHECK_AGAIN_S)):
                     if await self._leases.get(kept.lease.task_id) == kept:
                         await rung.wait()
 
     def _keep_unclaimed(self, kept: StoredLease, removal: asyncio.Future[bytes], event: asyncio.Future[bytes]) -> None:
-        """After a failure half-way: the worker will answer again."""
+        """After a failed answer: the lease is held again, and the worker will answer again."""
         event.cancel()
         if removal.done() and not removal.cancelled() and removal.exception() is None:
             self._unclaim(StoredLease(kept.lease, ack_seq(removal.result())), was_held=True)
@@ -230,11 +258,22 @@ class Resolver:
             self._held.keep(kept)
 
     def _unclaim(self, kept: StoredLease, was_held: bool) -> None:
-        """Nothing is waited for: it may be that there is no broker. Then the claim grows old."""
+        """Take the claim back without waiting for the broker. Without one, the claim ends after BRIDGE_CLAIM_S."""
         lease = unclaimed(kept.lease)
         self._leases.restore(kept, lease)
         if was_held:
             self._held.keep(StoredLease(lease, kept.revision))
+
+
+def _is_conflict(removal: asyncio.Future[bytes]) -> bool:
+    return not removal.cancelled() and isinstance(removal.exception(), Conflict)
+
+
+def _check_stored(removal: asyncio.Future[bytes], event: asyncio.Future[bytes]) -> None:
+    """Raises Unavailable when one of both has no answer, and what the event's answer raises."""
+    if removal.cancelled() or event.cancelled():
+        raise Unavailable("the broker gave no answer in time; whether the answer was stored is unknown")
+    event.result()
 
 
 async def _ended(*sent: asyncio.Future[bytes]) -> None:

@@ -40,8 +40,8 @@ class Bridge:
         self.release, self.resolver = store.leases.release, Resolver(store, self._held, self._starts)
 
     async def poll(self, request: PollTasks, client: Presence) -> list[PolledTask]:
-        """Tasks as soon as there are any, none when the time is over. What a client that went away would have got is
-        given back."""
+        """Tasks as soon as there are any, none when the time is over. The tasks of a client that went away are given
+        back."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + request.timeout_ms / 1000
         while True:
@@ -59,8 +59,7 @@ class Bridge:
                 return tasks
 
     async def _waited(self, request: PollTasks, client: Presence, timeout_s: float) -> Poller:
-        """A poller with what came for it; nothing when its client has gone. Raises Unavailable in a process that is
-        about to stop."""
+        """A poller with what it took; with nothing when its client has gone. Raises Unavailable while the process stops."""
         if client.over.is_set() and not client.gone:
             raise Unavailable("the service is stopping")
         poller = Poller(request.max_tasks)
@@ -120,17 +119,17 @@ async def open_bridge(store: Store, settings: BrokerSettings) -> AsyncIterator[B
     try:
         async with (
             restarting(held.keep_alive, name="bridge_keep_alive"),
-            restarting(bridge.departures.look, name="bridge_departures"),
+            restarting(bridge.departures.check_regularly, name="bridge_departures"),
             restarting(lambda: _tidy(queues), name="bridge_tidy"),
         ):
             yield bridge
     finally:
         for callback in reconnected:
             store.broker.on_reconnect.remove(callback)
-        bridge._starts.all_now()
+        bridge._starts.report_all()
         with suppress(Unavailable):
             await queues.close()
-            await held.last_sign()
+            await held.extend_all()
 
 
 async def _mend(store: Store, held: HeldLeases) -> None:

@@ -1,7 +1,7 @@
-"""That a polled task was begun: told a moment later, so that an answer which comes soon leaves together with it.
+"""Report step.started of polled tasks a moment after the hand-out, so that a quick answer is sent together with it.
 
-The engine then handles both in one turn, as it does for workers on the broker. A process that dies meanwhile tells
-nothing: then it is told when the task is delivered again, or by the process that hears of the task next.
+The engine then handles both events in one turn, as it does for workers on the broker. If a process dies before it reports
+a start, the start is reported when the task is delivered again, or by the process that gets the next request for the task.
 """
 
 from __future__ import annotations
@@ -31,36 +31,35 @@ class Starts:
         self._waiting: dict[str, tuple[StepStarted, asyncio.TimerHandle]] = {}
 
     def later(self, task_id: str, event: StepStarted) -> None:
-        """Tell it soon, at the latest with the next word about the task."""
-        self.now(task_id)
-        handle = asyncio.get_running_loop().call_later(HELD_BACK_S, self.now, task_id)
+        """Report the start within HELD_BACK_S, or before the next event of the task."""
+        self.report(task_id)
+        handle = asyncio.get_running_loop().call_later(HELD_BACK_S, self.report, task_id)
         self._waiting[task_id] = event, handle
 
-    def now(self, task_id: str) -> None:
-        """Tell it, if it has not been told yet: what is sent after this is stored after it."""
+    def report(self, task_id: str) -> None:
+        """Report the start now, unless it is reported: events that are sent after this are stored after it."""
         if waiting := self._waiting.pop(task_id, None):
             event, handle = waiting
             handle.cancel()
             self._history.send(event).add_done_callback(_log_failure)
             reached("bridge.begun")
 
-    def never(self, task_id: str) -> None:
-        """The task has not been handed out after all."""
+    def discard(self, task_id: str) -> None:
+        """Do not report it: the task was not handed out after all."""
         if waiting := self._waiting.pop(task_id, None):
             waiting[1].cancel()
 
-    async def in_place_of(self, lease: Lease) -> None:
-        """Tell it for a process that handed the task out and has died since, if that had no time to. Raises
-        Unavailable.
+    async def report_for_former_holder(self, lease: Lease) -> None:
+        """Report the start for a process that handed the task out and died before it did. Raises Unavailable.
 
-        No sign of life came after the hand-out then, so that `seen_at` still says when it was.
+        The lease's `seen_at` is the time of the hand-out then: later heartbeats would have been sent after the report.
         """
-        if not await self._was_told(lease):
+        if not await self._is_reported(lease):
             await self._history.append(
                 reports.started(lease, lease.worker_id or None, rfc3339(lease.seen_at), delivery=lease.deliveries)
             )
 
-    async def _was_told(self, lease: Lease) -> bool:
+    async def _is_reported(self, lease: Lease) -> bool:
         execution = (lease.step_id, lease.attempt, lease.iteration, lease.deliveries)
         async with aclosing(self._history.pages(lease.run_id)) as pages:
             async for page in pages:
@@ -68,9 +67,9 @@ class Starts:
                     return True
         return False
 
-    def all_now(self) -> None:
+    def report_all(self) -> None:
         for task_id in list(self._waiting):
-            self.now(task_id)
+            self.report(task_id)
 
 
 def _begun(body: bytes) -> tuple[str, int, int, int] | None:

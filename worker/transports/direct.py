@@ -89,25 +89,25 @@ class DirectTask:
 
     async def send_signal(self, run_id: str, name: str, payload: bytes) -> None:
         revision = await retry_until_available(lambda: signals.put(self._store, run_id, name, payload))
-        await signals.tell(self._store, run_id, name, len(payload), revision)
+        await signals.report(self._store, run_id, name, len(payload), revision)
 
     @property
     def _key(self) -> str:
         return names.step_key(self._task.run_id, self._task.step_id)
 
     async def _pause(self, pause: TaskPaused) -> None:
-        """The task comes again only when all about the pause is stored."""
+        """Store the checkpoint, the pause and its event, then give the delivery back with its delay."""
         await self._started
         if pause.checkpoint is not None:
             await self.checkpoint(pause.checkpoint)
             reached("worker.checkpointed")
         await retry_until_available(lambda: self._store.pauses.add(self._task, pause.name))
         reached("worker.paused")
-        told = reports.paused(
+        paused = reports.paused(
             self._task, self._worker_id, pause.delay_s, pause.name, delivery=self._delivery.deliveries
         )
-        await self._store.history.send(told)
-        reached("worker.pause_told")
+        await self._store.history.send(paused)
+        reached("worker.pause_reported")
         await self._delivery.give_back(pause.delay_s)
         reached("worker.given_back")
 
