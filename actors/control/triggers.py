@@ -1,4 +1,4 @@
-"""The verbs on triggers: make or replace one, look at one, delete one, fire one, see what one would do."""
+"""The verbs on triggers: create or replace, read, delete and fire one, and test what an event would start."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from msgspec import Raw, Struct
 from msgspec.structs import replace
 
 from penstock.actors.control.verbs import new_run_id, now
-from penstock.actors.triggers.reconcile import TRIES_MAX, cron_of, new_generation, settle
+from penstock.actors.triggers.reconcile import TRIES_MAX, cron_of, new_generation, reconcile
 from penstock.actors.triggers.starting import Starter
 from penstock.broker import names
 from penstock.broker.store import Store
@@ -27,8 +27,8 @@ SHOWN_INSTANTS = 5
 
 
 class Trial(Struct, frozen=True, omit_defaults=True):
-    """What an occurrence would lead to. `problems` say why it would start nothing; `next` are the next instants of a
-    cron trigger."""
+    """What a trigger event would start. `problems` say why it would start nothing; `next` are the next instants of a cron
+    trigger."""
 
     would_start: bool
     workflow: str
@@ -39,11 +39,11 @@ class Trial(Struct, frozen=True, omit_defaults=True):
 
 
 async def put(store: Store, document: object) -> Kept:
-    """Make the trigger in an untyped document, or replace the one of its name; what it listens to is kept from now on.
+    """Create the trigger of an untyped document, or replace the one of its name; its events are kept from now on.
 
-    TriggerEventHandler that an earlier one of the name has not dealt with are dealt with by this one if both listen to the
-    same, and dropped otherwise. Raises Invalid with all problems, Conflict when there are too many, Unavailable (repeat
-    it).
+    Events that the former trigger of this name has not handled are handled by this one if both listen to the same
+    source, and dropped otherwise. Raises Invalid with all problems, Conflict when there are too many, Unavailable
+    (repeat it).
     """
     for _ in range(TRIES_MAX):
         found = await store.triggers.find(_name(document))
@@ -55,7 +55,7 @@ async def put(store: Store, document: object) -> Kept:
         except Conflict:
             continue
         reached("trigger.written")
-        await settle(store, trigger.name)
+        await reconcile(store, trigger.name)
         return kept
     raise Unavailable("the trigger is being changed by too many at once")
 
@@ -74,7 +74,7 @@ async def get_all(store: Store) -> list[Kept]:
 
 
 async def delete(store: Store, name: str) -> None:
-    """Remove it and all that it has at the broker. Raises NotFound, Unavailable."""
+    """Remove the trigger with its consumers and schedules. Raises NotFound, Unavailable."""
     for _ in range(TRIES_MAX):
         found = await store.triggers.find(name)
         if found.kept is None or found.kept.deleted:
@@ -85,13 +85,13 @@ async def delete(store: Store, name: str) -> None:
         except Conflict:
             continue
         reached("trigger.deleted")
-        await settle(store, name)
+        await reconcile(store, name)
         return
     raise Unavailable(f'trigger "{name}" is being changed by too many at once')
 
 
 async def fire(store: Store, name: str, payload: bytes | None) -> str:
-    """Start a run as if something had just come, also when the trigger is disabled; returns its id.
+    """Start a run as if a trigger event had just come, also when the trigger is disabled. Returns the run id.
 
     The input is the payload; without one, the trigger's own or null. Raises NotFound, Invalid, TooLarge, Unavailable.
     """
@@ -102,7 +102,7 @@ async def fire(store: Store, name: str, payload: bytes | None) -> str:
 
 
 async def try_out(store: Store, name: str, payload: bytes | None) -> Trial:
-    """What would happen if this came now. Nothing is started. Raises NotFound, Unavailable."""
+    """What this payload would start now. Nothing is started. Raises NotFound, Unavailable."""
     trigger = (await get(store, name)).trigger
     problems = [] if trigger.enabled else ["the trigger is disabled"]
     if trigger.event is not None and payload is not None and not matches(trigger.event, payload):
@@ -171,7 +171,7 @@ async def _changed(store: Store, trigger: Trigger, found: Found) -> Kept:
 
 
 def _retired(kept: Kept) -> tuple[Retired, ...]:
-    """All generations that are to go when this one does."""
+    """All generations to close when the current one ends."""
     current = (Retired(kept.generation, kept.stream),) if kept.generation else ()
     return (*kept.retired, *current)
 

@@ -1,8 +1,8 @@
-"""After an upgrade: what waits under a name of a former version goes to where it is looked for today.
+"""Former names: moves tasks that an older version queued under another subject to the subject used today.
 
-That version queued the tasks of type `a` with group `b` with those of type `a.b`, and left the dots in worker ids.
-Which is meant, only the run's definition says. Looking for them is done by every engine, and may be done twice: what is
-moved twice is carried out twice at most.
+That version queued tasks of type `a` with group `b` together with those of type `a.b`, and left the dots in worker ids.
+The run's definition says which of them is meant. Every engine checks for such tasks; a task that two engines move at
+once is carried out twice at most.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from penstock.engine.errors import NotFound
 from penstock.engine.run.state import STEP_OUT, Run
 
 EVERY_S = 10.0
-OLD_S = 60.0  # what is younger is looked at later: nearly all of it has been carried out by then
-LOOKED_AT_MAX = 200  # tasks whose runs are read at a time
+OLD_S = 60.0  # younger tasks are checked later: nearly all of them have been carried out by then
+CHECKED_MAX = 200  # tasks whose runs are read at a time
 
 log = get_logger()
 
 
 class _Misnamed(NamedTuple):
-    """A task, and the subject where it belongs; None: nowhere, nobody waits for it."""
+    """A task and its subject of today; None: its step does not wait for it any more."""
 
     stored: Stored
     task: TaskPayload
@@ -42,7 +42,7 @@ class _Misnamed(NamedTuple):
 
 
 async def watch_former_names(store: Store) -> NoReturn:
-    """Look for misnamed tasks, for ever."""
+    """Move misnamed tasks every EVERY_S, for ever."""
     tasks = FormerNameMover(store)
 
     async def check(throttle: Throttle) -> None:
@@ -52,19 +52,19 @@ async def watch_former_names(store: Store) -> NoReturn:
 
 
 class FormerNameMover:
-    """Remembers up to where everything has its name of today: each task is looked at once."""
+    """Remembers up to which sequence all tasks are checked: each task is checked once."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
         self._from = dict.fromkeys(AMBIGUOUS, 1)
 
     async def move(self, stored_before: float) -> int:
-        """Move what was stored before this time (the broker's) under another name; returns how many. Raises
+        """Move misnamed tasks that were stored before this time (of the broker, s). Returns how many. Raises
         Unavailable."""
         moved = 0
         for stream, from_seq in list(self._from.items()):
             page = await self._store.former_names.ambiguous(stream, from_seq)
-            old = [one for one in page[:LOOKED_AT_MAX] if one.at < stored_before]
+            old = [one for one in page[:CHECKED_MAX] if one.at < stored_before]
             if old:
                 misnamed = await self._misnamed(stream, old)
                 done = await (self._move_queued(misnamed) if stream == names.TASKS else self._move_bound(misnamed))
@@ -85,7 +85,7 @@ class FormerNameMover:
         return found
 
     async def _belongs(self, stream: str, stored: Stored, task: TaskPayload, run: Run) -> _Misnamed | None:
-        """Where the task belongs, if that is elsewhere."""
+        """The task with its subject of today; None if it has that already."""
         try:
             plan = (await self._store.definitions.load(run.workflow_id, run.digest)).steps.get(task.step_id)
         except NotFound:
@@ -109,7 +109,7 @@ class FormerNameMover:
         return _Misnamed(stored, task, subject if wanted else None, plan.task, worker_id)
 
     async def _move_queued(self, misnamed: Sequence[_Misnamed]) -> set[int]:
-        """Those that nobody holds or asks for where they are; the sequences of what was moved."""
+        """Move tasks that no worker holds or asks for where they are. Returns the sequences of what was moved."""
         moved: set[int] = set()
         queues: dict[str, list[_Misnamed]] = {}
         for one in misnamed:
@@ -140,7 +140,7 @@ class FormerNameMover:
 
 
 def _readable(stored: Stored) -> TaskPayload | None:
-    """What is no task stays where it is: whoever receives it keeps it as a dead letter."""
+    """The task, or None: what is no task stays where it is, its receiver makes it a dead letter."""
     try:
         return decode(stored.data)
     except MsgspecError:

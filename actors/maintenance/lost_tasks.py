@@ -1,9 +1,8 @@
-"""Strays: tasks that a worker had begun for a run bound to it, and does not hold any more. The run's engine gives them
-to others.
+"""Lost tasks: tasks of softly sticky runs that the bound worker had begun and does not hold any more.
 
-Nobody but that worker asks for its tasks. So one that died after it had begun would never be missed; and it seldom
-comes back under the same id. Looking for them is done by every engine, and may be done twice: a task goes to one of
-those who look.
+Only that worker asks for the tasks bound to it. If it died after it had begun one, no delivery to another worker would
+follow; and it seldom comes back under the same id. Each lost task is reported to its run as a fired timer: the engine
+then gives it to any worker. Every engine checks for them; a task that two find at once is delivered to one of them.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ log = get_logger()
 
 
 async def watch_lost_tasks(store: Store) -> NoReturn:
-    """Look for strays, for ever."""
+    """Return lost tasks every EVERY_S, for ever."""
 
     async def check(throttle: Throttle) -> None:
         await return_lost_tasks(store, throttle)
@@ -43,7 +42,7 @@ async def watch_lost_tasks(store: Store) -> NoReturn:
 
 
 async def return_lost_tasks(store: Store, throttle: Throttle = unthrottled) -> int:
-    """Have every stray carried out by whoever is free; returns how many those were. Raises Unavailable."""
+    """Give each lost task back to its run, for any worker. Returns how many. Raises Unavailable."""
     begun: dict[tuple[str, str], dict[Execution, str]] = defaultdict(dict)
     run_ids = sorted(await store.sticky_tasks.runs())
     for at in range(0, len(run_ids), PAGE):
@@ -55,8 +54,7 @@ async def return_lost_tasks(store: Store, throttle: Throttle = unthrottled) -> i
 
 
 async def _may_have_begun(store: Store, run_ids: Sequence[str]) -> list[str]:
-    """Those of the runs of which a bound worker has begun something by their snapshots, or which have none: the others
-    only wait."""
+    """The runs with a step that a bound worker has begun, by their snapshots, and the runs without a snapshot."""
     found = await snapshots(store, run_ids)
     return [
         run_id for run_id in run_ids if (run := found.get(run_id)) is None or any(map(_is_begun, run.steps.values()))
@@ -68,8 +66,8 @@ def _is_begun(step: StepState) -> bool:
 
 
 async def _begun(store: Store, run: Run) -> list[tuple[tuple[str, str], Execution, str]]:
-    """What the worker of a softly bound run has begun: task type and worker, execution, and what is to be said if it is
-    lost."""
+    """What the worker of a softly bound run has begun: (task type, worker), execution, and the timer that reports its
+    loss."""
     try:
         workflow = await store.definitions.load(run.workflow_id, run.digest)
     except NotFound:
@@ -95,7 +93,7 @@ async def _return(store: Store, task: str, worker_id: str, begun: Mapping[Execut
 async def _returned(store: Store, worker_id: str, begun: Mapping[Execution, str], delivery: Delivery) -> bool:
     found = decode(delivery.data)
     timer = begun.get((found.run_id, found.step_id, found.attempt, found.iteration))
-    if timer is None:  # not begun: the run's own timer gives it to others
+    if timer is None:  # not begun: the run's own timer gives it to other workers
         await delivery.give_back()
         return False
     log.warning("worker_lost_task", run_id=found.run_id, step_id=found.step_id, worker_id=worker_id)

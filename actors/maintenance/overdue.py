@@ -1,8 +1,7 @@
-"""Schedules that the broker should have published and did not, because it had no room at that time: they are given to
-it again.
+"""Overdue schedules: messages that the broker did not publish when they were due, because it had no room.
 
-Looking for them is done by every engine, and may be done twice: each is replaced by compare-and-swap, and published
-once.
+They are written again. Every engine checks for them; a schedule that two find at once is replaced by compare-and-swap
+and published once.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ log = get_logger()
 
 
 async def watch_overdue_schedules(store: Store) -> NoReturn:
-    """Look for what is overdue, for ever."""
+    """Repeat overdue schedules every EVERY_S, for ever."""
 
     async def check(throttle: Throttle) -> None:
         repeated = await repeat_overdue(store)
@@ -31,7 +30,6 @@ async def watch_overdue_schedules(store: Store) -> NoReturn:
 
 
 async def repeat_overdue(store: Store, grace_s: float = GRACE_S) -> int:
-    """Have the broker publish what should have come so long ago; returns how many schedules those were. Raises
-    Unavailable."""
+    """Write each schedule again that was due more than `grace_s` ago. Returns how many. Raises Unavailable."""
     before = await store.history.now() - grace_s
     return sum([await store.schedules.repeat(one) async for one in store.schedules.due_before(before)])

@@ -1,4 +1,4 @@
-"""Upkeep: what nobody waits for. What helped runs that have ended is removed, and runs that ended long ago."""
+"""Retention: removes checkpoints and sticky bindings of ended runs, and runs that ended long ago."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ log = get_logger()
 
 
 async def apply_retention(store: Store, index: Path, runs_max_age_s: float | None) -> None:
-    """Look after the store, for ever. `index` is the run index's file; without an age, runs stay."""
+    """Remove what is no longer kept every EVERY_S, for ever. `index` is the run index's file; without an age, runs stay."""
 
     async def check(throttle: Throttle) -> None:
         await remove_leftovers(store, throttle)
@@ -45,15 +45,14 @@ async def remove_leftovers(store: Store, throttle: Throttle = unthrottled) -> No
 
 
 async def _seem_ended(store: Store, run_ids: Sequence[str]) -> list[str]:
-    """Those of the runs that have ended by their snapshots, which are written at that moment, or have none: the others
-    only wait."""
+    """The runs that have ended by their snapshots, and the runs without one. A snapshot is written when a run ends."""
     found = await snapshots(store, run_ids)
     return [run_id for run_id in run_ids if (run := found.get(run_id)) is None or run.ended]
 
 
 async def remove_old_runs(store: Store, index: Path, ended_before: float, throttle: Throttle = unthrottled) -> int:
-    """Delete all that is kept of runs that ended before this time (the broker's, s since the epoch); returns how many
-    those were."""
+    """Delete runs that ended before this time (of the broker, s since the epoch) with all their data. Returns how
+    many."""
     removed, cursor = 0, None
     with closing(RunIndex(index)) as reader:
         while True:
@@ -84,7 +83,7 @@ def _ended_before(run: Run, at: float) -> bool:
 
 
 async def _ends_before(store: Store, run: Run, at: float) -> bool:
-    """Whether the broker says so, too: the times in a run are those of whoever reported them, and that host's clock may
-    be wrong."""
+    """Whether the run's last event is that old by the broker's clock: the times in a run come from other hosts' clocks,
+    which may be wrong."""
     last = await store.history.at(run.run_id, run.seq)
     return last is None or last.at < at  # its log may be gone before it

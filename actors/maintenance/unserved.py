@@ -1,8 +1,8 @@
-"""Tasks of hard sticky runs whose worker takes tasks of other types and none of theirs: their steps fail, for they
-would wait for ever.
+"""Unserved tasks: tasks of hard sticky runs whose worker asks for tasks of other types, but not for theirs.
 
-A worker that is away takes none at all, and is waited for. One that starts or stops has some of its consumers for a
-moment: so it is looked at for a while. Looking is done by every engine, and may be done twice: a step fails once.
+They would wait for ever, so their steps fail. A worker that asks for no tasks at all is away, and is waited for. A
+worker that starts or stops asks for some of its types for a moment, so a step fails after UNSERVED_S only. Every engine
+checks for them; a step fails once.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ log = get_logger()
 
 
 async def watch_unserved_tasks(store: Store) -> NoReturn:
-    """Look for such tasks, for ever."""
+    """Fail unserved steps, for ever; the check is made every EVERY_S."""
     unserved = UnservedTasks(store)
 
     async def check(throttle: Throttle) -> None:
@@ -40,14 +40,14 @@ async def watch_unserved_tasks(store: Store) -> NoReturn:
 
 
 class UnservedTasks:
-    """Remembers since when a worker takes none of a type for which it has tasks."""
+    """Remembers since when a worker does not ask for a type of which it has tasks."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
         self._since: dict[tuple[str, str], float] = {}
 
     async def fail(self, now: float) -> int:
-        """Fail the steps that have waited in vain for UNSERVED_S at `now` (s, of any clock); returns how many. Raises
+        """Fail the steps that were unserved for UNSERVED_S at `now` (s, of any monotonic clock). Returns how many. Raises
         Unavailable."""
         waiting = await self._store.sticky_tasks.waiting()
         if not waiting:
@@ -55,10 +55,10 @@ class UnservedTasks:
             return 0
         taken = await self._store.sticky_tasks.taken()
         workers = taken.workers()
-        vain = [
+        unserved = [
             (task, worker_id) for task, worker_id in waiting if worker_id in workers and not taken.has(task, worker_id)
         ]
-        self._since = {queue: self._since.get(queue, now) for queue in vain}
+        self._since = {queue: self._since.get(queue, now) for queue in unserved}
         due = [queue for queue, since in self._since.items() if now - since >= UNSERVED_S]
         return sum([await self._fail(*queue, waiting[queue]) for queue in due])
 

@@ -1,7 +1,7 @@
-"""Settling a trigger: what its record says is made true at the broker. Whoever changed it does that, and every engine
-that sees it.
+"""Reconciling a trigger: its consumer and schedule at the broker are made as its record says.
 
-All of it can be repeated, and be done by several at once: the record's revision decides whose choice counts.
+The process that changed the record does that, and every engine that sees the change. All of it can be repeated, and done
+by several at once: the record's revision decides whose choice counts.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ TRIES_MAX = 20
 log = get_logger()
 
 
-async def settle(store: Store, name: str) -> Kept | None:
-    """Remove what earlier generations had, choose the stream of the current one, and make what it needs.
+async def reconcile(store: Store, name: str) -> Kept | None:
+    """Close former generations, choose the stream of the current one, create its consumer and schedule.
 
     Returns the trigger as it is now, None when it is gone. Raises Unavailable, or Invalid when no stream can be had.
     """
@@ -39,19 +39,19 @@ async def settle(store: Store, name: str) -> Kept | None:
             if found.kept.settled:
                 await prepare(store, found.kept)
                 return found.kept
-            await _settle(store, found, found.kept)
+            await _apply(store, found, found.kept)
         except Conflict:
-            continue  # somebody else did it, or changed the trigger
+            continue  # another process did it, or changed the trigger
         except NotFound:
-            await _renew(store, found, found.kept)
+            await _listen_elsewhere(store, found, found.kept)
     raise Unavailable(f'trigger "{name}" is being changed by too many at once')
 
 
 async def prepare(store: Store, kept: Kept) -> None:
-    """Make the consumer of an active trigger, and the schedule of its next instant, unless they are there.
+    """Create the consumer of an active trigger, and the schedule of its next instant, unless they exist.
 
-    Nothing stays of a trigger that was deleted or changed meanwhile: whoever did that may have cleared up before this
-    was made. Raises NotFound when the stream is gone that it listens to.
+    What was created for a trigger that was deleted or changed meanwhile is removed again: the process that did so may
+    have cleaned up before. Raises NotFound when the stream that it listens to is gone.
     """
     if not kept.active:
         return
@@ -60,18 +60,18 @@ async def prepare(store: Store, kept: Kept) -> None:
         progress = await store.triggers.progress(kept.trigger.name)
         last = progress.at if progress is not None and progress.generation == kept.generation else kept.since
         await schedule_after(store, kept, datetime.fromisoformat(last))
-    await _let_go(store, kept.trigger.name, Retired(kept.generation, kept.stream))
+    await _close_if_replaced(store, kept.trigger.name, Retired(kept.generation, kept.stream))
 
 
 async def schedule_after(store: Store, kept: Kept, instant: datetime) -> None:
-    """Have the broker wake us at the first instant after this one, unless it holds one back already."""
+    """Schedule a tick at the trigger's first instant after this one, unless the broker has one already."""
     following = cron_of(kept.trigger).next(instant)
     if following is not None:
         await store.events.schedule(Tick(kept.trigger.name, kept.generation, text_of(following)))
 
 
 def new_generation() -> str:
-    """Never the same again."""
+    """A new id, 16 hexadecimal characters."""
     return uuid4().hex[:16]
 
 
@@ -80,7 +80,7 @@ def cron_of(trigger: Trigger) -> Cron:
     return Cron(trigger.cron.expression, trigger.cron.timezone)
 
 
-async def _settle(store: Store, found: Found, kept: Kept) -> None:
+async def _apply(store: Store, found: Found, kept: Kept) -> None:
     for retired in kept.retired:
         await store.sources.close(found.name, retired)
     if kept.deleted:
@@ -93,19 +93,19 @@ async def _settle(store: Store, found: Found, kept: Kept) -> None:
     try:
         await store.triggers.write(found, replace(kept, stream=stream, after_seq=after_seq, retired=()))
     except Conflict:
-        await _let_go(store, found.name, Retired(kept.generation, stream))
+        await _close_if_replaced(store, found.name, Retired(kept.generation, stream))
         raise
 
 
-async def _let_go(store: Store, name: str, chosen: Retired) -> None:
-    """The trigger has changed meanwhile, perhaps by another who has settled this very generation."""
+async def _close_if_replaced(store: Store, name: str, chosen: Retired) -> None:
+    """Close what was created for a generation that is no longer the trigger's current one."""
     now = await store.triggers.find(name)
     if chosen.generation and (now.kept is None or now.kept.generation != chosen.generation):
         await store.sources.close(name, chosen)
 
 
-async def _renew(store: Store, found: Found, kept: Kept) -> None:
-    """Somebody removed the stream that it listens to, and what was in it: begin anew, on another stream."""
+async def _listen_elsewhere(store: Store, found: Found, kept: Kept) -> None:
+    """The stream that it listened to was removed: give the trigger a new generation, which chooses another stream."""
     if kept.trigger.subject is None:
         raise Unavailable(f"the stream {kept.stream} is gone")
     log.warning("trigger_stream_gone", trigger=found.name, stream=kept.stream)

@@ -1,4 +1,4 @@
-"""Starting a run for a trigger: the latest definition, its input checked, and one run for one occurrence."""
+"""Starting a run for a trigger: of the latest definition, with a checked input, one run for each trigger event."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SCHEMAS_MAX = 100
 
 
 class Starter:
-    """Owned by whoever starts runs for triggers; compiled schemas are kept, for a digest never changes its meaning."""
+    """Starts runs for triggers. Keeps compiled schemas by digest."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -30,10 +30,8 @@ class Starter:
     async def start(
         self, trigger: Trigger, run_id: str, value: Raw, at: str, headers: dict[str, str] | None = None
     ) -> None:
-        """Start the trigger's workflow under this id; a run that is there already is the same one. `at` is when it
-        occurred.
-
-        `headers` are those of the webhook that it came by.
+        """Start the trigger's workflow under this id, unless that run exists. `at` is the time of the trigger event
+        (RFC 3339), `headers` are those of a webhook.
 
         Raises Invalid for an input that breaks the workflow's schema and for a workflow that is not registered,
         TooLarge, and Unavailable (outcome unknown: start it again).

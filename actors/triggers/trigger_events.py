@@ -1,7 +1,6 @@
-"""What comes to a trigger, one delivery at a time: it starts a run, or is kept as a dead letter, and only then is
-acknowledged.
+"""Handling trigger events, one delivery at a time: each starts a run, or becomes a dead letter, then is acknowledged.
 
-A delivery that comes again, here or in another engine, derives the same run id, and that run is there already.
+A redelivery, here or in another engine, derives the same run id: the run exists already, and is not started again.
 """
 
 from __future__ import annotations
@@ -24,21 +23,21 @@ from penstock.engine.times import rfc3339
 from penstock.engine.trigger.trigger import Trigger
 from penstock.engine.trigger.trigger_events import matches, run_id, run_input
 
-CAUGHT_UP_MAX = 100  # instants of one delivery; what is due beyond them is scheduled, and comes at once
+CAUGHT_UP_MAX = 100  # instants of one delivery; the next one beyond them is scheduled, and due at once
 
 log = get_logger()
 
 
 class TriggerEventHandler:
-    """Owned by the process that runs triggers."""
+    """Starts runs for trigger events. Owned by a TriggerRunner."""
 
     def __init__(self, store: Store) -> None:
         self._store, self._starter = store, Starter(store)
 
     async def handle(self, name: str, generation: str, delivery: Delivery) -> None:
-        """Deal with one delivery of a trigger's consumer; it may be acknowledged when this returns. Raises Unavailable.
+        """Handle one delivery of a trigger's consumer; it may be acknowledged when this returns. Raises Unavailable.
 
-        What came to a generation that is over is dropped: its trigger was deleted, disabled or given another source.
+        Deliveries of a former generation are dropped: its trigger was deleted, disabled or given another source.
         """
         kept = (await self._store.triggers.find(name)).kept
         if kept is None or kept.generation != generation:
@@ -46,15 +45,15 @@ class TriggerEventHandler:
         if kept.trigger.cron is not None:
             await self._tick(kept, delivery)
         elif kept.trigger.event is None or matches(kept.trigger.event, delivery.data):
-            await self._start(kept.trigger, _occurrence(generation, delivery), delivery, rfc3339(delivery.at))
+            await self._start(kept.trigger, _event_name(generation, delivery), delivery, rfc3339(delivery.at))
 
     async def give_up(self, name: str, generation: str, delivery: Delivery, error: str) -> None:
-        """Keep a delivery that cannot be dealt with as a dead letter; an instant's trigger waits for its next one.
+        """Keep a delivery that cannot be handled as a dead letter; a cron trigger then waits for its next instant.
         Raises Unavailable."""
         kept = (await self._store.triggers.find(name)).kept
         if kept is None or kept.generation != generation:
             return
-        run = run_id(name, _occurrence(generation, delivery))
+        run = run_id(name, _event_name(generation, delivery))
         await self._store.dead_letters.keep_occurrence(name, delivery.subject, delivery.data, run, error)
         tick = decode_tick(delivery.data) if kept.trigger.cron is not None else None
         if tick is not None and tick.generation == generation:
@@ -63,8 +62,8 @@ class TriggerEventHandler:
     async def _tick(self, kept: Kept, delivery: Delivery) -> None:
         """Start a run for the instant, and for those that have passed since; then wait for the next one.
 
-        A crash between any two lines brings the delivery again, and everything before the crash is found done. The next
-        instant is scheduled before this one is acknowledged: so there is always one of the two.
+        After a crash between any two lines the delivery is repeated, and what was done before is not done again. The
+        next instant is scheduled before this one is acknowledged: so there is always one of the two.
         """
         tick = decode_tick(delivery.data)
         if tick is None or tick.generation != kept.generation:
@@ -77,14 +76,14 @@ class TriggerEventHandler:
         await self._wait_for_next(kept, last)
 
     async def _wait_for_next(self, kept: Kept, last: datetime) -> None:
-        """Nothing up to this instant is left to do."""
+        """Record that all instants up to `last` are handled, and schedule the next one."""
         await self._store.triggers.set_progress(kept.trigger.name, Progress(kept.generation, text_of(last)))
         reached("cron.progressed")
         await schedule_after(self._store, kept, last)
         reached("cron.scheduled")
 
-    async def _start(self, trigger: Trigger, occurrence: str, delivery: Delivery, at: str) -> None:
-        run = run_id(trigger.name, occurrence)
+    async def _start(self, trigger: Trigger, event_name: str, delivery: Delivery, at: str) -> None:
+        run = run_id(trigger.name, event_name)
         try:
             value = _own_input(trigger) if trigger.cron is not None else run_input(trigger, delivery.data)
             await self._starter.start(trigger, run, value, at, headers_of(delivery))
@@ -105,8 +104,8 @@ class TriggerEventHandler:
             log.debug("trigger_fired", trigger=trigger.name, kind=trigger.kind, run_id=run, at=at)
 
 
-def _occurrence(generation: str, delivery: Delivery) -> str:
-    """What names an occurrence for ever: the publisher's own id, else its place in the stream."""
+def _event_name(generation: str, delivery: Delivery) -> str:
+    """The permanent name of a trigger event: the publisher's own id, else generation and sequence."""
     named = event_id(delivery)
     return f"event {named}" if named else f"message {generation} {delivery.seq}"
 

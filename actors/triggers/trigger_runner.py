@@ -1,7 +1,7 @@
-"""Running triggers: every engine consumes what all of them listen to, and follows each change of them.
+"""Running triggers: every engine consumes the events of all triggers, and follows each change of them.
 
-Several may do so at once: they share each trigger's consumer, so an occurrence goes to one of them, and to another when
-that one dies. Nothing here is the only copy of anything.
+Engines share the consumer of a trigger: a trigger event is delivered to one of them, and to another one if that dies.
+All state here is a copy of what the broker stores.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from typing import NoReturn
 
-from penstock.actors.triggers.reconcile import prepare, settle
+from penstock.actors.triggers.reconcile import prepare, reconcile
 from penstock.actors.triggers.trigger_events import TriggerEventHandler
 from penstock.broker import names
 from penstock.broker.nats.pull import Delivery, Pull
@@ -26,15 +26,15 @@ from penstock.config.process.rate_limited_log import log_rate_limited
 from penstock.engine.errors import NotFound, PenstockError, Unavailable
 
 HANDLERS = 16
-LOOK_S = 10.0  # a change that rang no bell is seen this late
-CHECK_S = 30.0  # what was lost at the broker is made again this late
-AGAIN_S = 1.0
+POLL_S = 10.0  # a change without a notification is seen this late
+CHECK_S = 30.0  # a consumer or schedule that was lost at the broker is created again this late
+RETRY_S = 1.0
 
 log = get_logger()
 
 
 class Listener:
-    """One generation of a trigger, heard by this process. `waiting` deliveries are in the queue or being dealt with."""
+    """This process's consumer of one generation of a trigger. `waiting` deliveries are queued or being handled."""
 
     def __init__(self, name: str, generation: str) -> None:
         self.name, self.generation = name, generation
@@ -45,7 +45,7 @@ class Listener:
         self.stack = AsyncExitStack()
 
     def is_fresh(self) -> bool:
-        """Whether what it needs at the broker was seen a short while ago."""
+        """Whether its consumer and schedule were checked less than CHECK_S ago."""
         return time.monotonic() - self.checked_at < CHECK_S
 
     def room(self) -> int:
@@ -53,60 +53,60 @@ class Listener:
 
 
 class TriggerRunner:
-    """Lives as long as `open_triggers` holds it."""
+    """Keeps a listener for each active trigger. Owned by `open_triggers`."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._occurrences = TriggerEventHandler(store)
+        self._handler = TriggerEventHandler(store)
         self._listeners: dict[str, Listener] = {}
-        self._queue: asyncio.Queue[tuple[Listener, Delivery]] = asyncio.Queue()  # bounded by the listeners' rooms
+        self._queue: asyncio.Queue[tuple[Listener, Delivery]] = asyncio.Queue()  # bounded by `Listener.room`
         self._changed = asyncio.Event()
         self.followed = asyncio.Event()
 
-    def ring(self) -> None:
+    def notify(self) -> None:
         self._changed.set()
 
     async def reconnected(self) -> None:
-        self.ring()
+        self.notify()
 
     async def follow(self) -> None:
-        """Listen to what the triggers say, whenever they change, for ever."""
+        """Start and stop listeners whenever triggers change, for ever."""
         while True:
             self._changed.clear()
             try:
-                await self._look()
+                await self._update_listeners()
                 self.followed.set()
             except Exception as error:
                 if isinstance(error, PenstockError):
                     log.warning("triggers_wait", error=str(error))
                 else:
                     report("triggers", error)
-                await asyncio.sleep(AGAIN_S)
+                await asyncio.sleep(RETRY_S)
                 continue
             with suppress(TimeoutError):
-                async with asyncio.timeout(LOOK_S):
+                async with asyncio.timeout(POLL_S):
                     await self._changed.wait()
 
     async def handle(self) -> None:
-        """Deal with deliveries, for ever."""
+        """Handle deliveries, for ever."""
         while True:
             listener, delivery = await self._queue.get()
-            if not listener.closed:  # else what is not acknowledged is over, or comes again
-                await self._deal(listener, delivery)
+            if not listener.closed:  # else it is not acknowledged, and delivered again if it is still wanted
+                await self._handle(listener, delivery)
             listener.waiting -= 1
             if listener.pull is not None and not listener.closed:
                 with suppress(Unavailable):
                     await listener.pull.top_up()
 
     async def close(self) -> None:
-        """What nobody has begun to deal with goes back, so that another engine need not wait for it."""
+        """Stop all listeners. Deliveries not yet handled are given back, for another engine at once."""
         for listener in list(self._listeners.values()):
             await self._stop(listener)
         while not self._queue.empty():
             await _give_back(self._queue.get_nowait()[1])
 
-    async def _look(self) -> None:
-        """Begin and end listening, so that it is as the store says; one trigger's trouble is not the others'."""
+    async def _update_listeners(self) -> None:
+        """Stop listeners of generations that are over, start those of new ones. A trigger's error does not stop the others."""
         kept = await self._store.triggers.all()
         wanted = {one.generation for one in kept}
         for listener in [listener for generation, listener in self._listeners.items() if generation not in wanted]:
@@ -120,8 +120,8 @@ class TriggerRunner:
                 log.error("trigger_cannot_listen", trigger=one.trigger.name, error=f"{type(error).__name__}: {error}")
 
     async def _listen(self, kept: Kept) -> None:
-        """Also for one that is being listened to, now and then: its consumer and its schedule are made again if they
-        are gone."""
+        """Start the trigger's listener. For one that listens already: create its consumer and schedule again, every
+        CHECK_S, if they are gone."""
         listener = self._listeners.get(kept.generation)
         if kept.settled and (listener.is_fresh() if listener else not kept.active):
             return
@@ -130,9 +130,9 @@ class TriggerRunner:
             if kept.settled:
                 await prepare(self._store, kept)
             else:
-                current = await settle(self._store, kept.trigger.name)
+                current = await reconcile(self._store, kept.trigger.name)
         except NotFound:
-            current = await settle(self._store, kept.trigger.name)
+            current = await reconcile(self._store, kept.trigger.name)
         if listener is not None:
             listener.checked_at = time.monotonic()
         if current is not None and current.active and current.generation not in self._listeners:
@@ -147,21 +147,21 @@ class TriggerRunner:
 
         listener.pull = await listener.stack.enter_async_context(self._store.sources.consume(kept, take, listener.room))
         self._listeners[kept.generation] = listener
-        log.info("trigger_heard", trigger=kept.trigger.name, kind=kept.trigger.kind)
+        log.info("trigger_listening", trigger=kept.trigger.name, kind=kept.trigger.kind)
 
     async def _stop(self, listener: Listener) -> None:
         listener.closed = True
         self._listeners.pop(listener.generation, None)
         await listener.stack.aclose()
-        log.info("trigger_not_heard", trigger=listener.name)
+        log.info("trigger_listening_ended", trigger=listener.name)
 
-    async def _deal(self, listener: Listener, delivery: Delivery) -> None:
+    async def _handle(self, listener: Listener, delivery: Delivery) -> None:
         try:
-            await self._occurrences.handle(listener.name, listener.generation, delivery)
+            await self._handler.handle(listener.name, listener.generation, delivery)
             await delivery.ack()  # last: a crash before this line brings it again
         except PenstockError as error:
             log_rate_limited(log, "trigger_waits", trigger=listener.name, error=str(error))
-            await _give_back(delivery, AGAIN_S)
+            await _give_back(delivery, RETRY_S)
         except asyncio.CancelledError:
             await _give_back(delivery)
             raise
@@ -169,35 +169,34 @@ class TriggerRunner:
             await self._failed(listener, delivery, error)
 
     async def _failed(self, listener: Listener, delivery: Delivery, error: Exception) -> None:
-        """An event whose handling fails again and again is kept as a dead letter; the others of its trigger are not
-        held up."""
+        """Retry an event whose handling failed; after EVENT_FAILURES_MAX deliveries make it a dead letter."""
         log.error("trigger_event_failed", trigger=listener.name, deliveries=delivery.deliveries, exc_info=error)
         if delivery.deliveries < EVENT_FAILURES_MAX:
-            await _give_back(delivery, AGAIN_S)
+            await _give_back(delivery, RETRY_S)
             return
         try:
-            await self._occurrences.give_up(
+            await self._handler.give_up(
                 listener.name, listener.generation, delivery, f"{type(error).__name__}: {error}"
             )
             await delivery.ack()
-        except Exception as still:
-            log.error("trigger_event_not_kept", trigger=listener.name, exc_info=still)
-            await _give_back(delivery, AGAIN_S)
+        except Exception as dead_letter_error:
+            log.error("trigger_event_not_dead_lettered", trigger=listener.name, exc_info=dead_letter_error)
+            await _give_back(delivery, RETRY_S)
 
 
 async def _give_back(delivery: Delivery, delay_s: float = 0.0) -> None:
-    with suppress(PenstockError):  # then it comes again when the broker has waited long enough for an answer
+    with suppress(PenstockError):  # then it is delivered again after the consumer's ack wait
         await delivery.give_back(delay_s)
 
 
 @asynccontextmanager
 async def open_triggers(store: Store) -> AsyncIterator[TriggerRunner]:
-    """All triggers are listened to for the time of the block; when it begins, they are."""
+    """Run all triggers for the time of the block, which begins once all listeners have started."""
     triggers = TriggerRunner(store)
     store.broker.on_reconnect.append(triggers.reconnected)
     try:
         async with AsyncExitStack() as stack:
-            await stack.enter_async_context(store.triggers.ringing(triggers.ring))
+            await stack.enter_async_context(store.triggers.ringing(triggers.notify))
             await stack.enter_async_context(background(triggers.follow(), name="triggers"))
             for _ in range(HANDLERS):
                 await stack.enter_async_context(background(triggers.handle(), name="trigger_events"))

@@ -1,4 +1,4 @@
-"""Triggers over a real broker: every occurrence starts one run, whoever dies, and nothing that is over starts any."""
+"""Triggers over a real broker: every trigger event starts one run, whichever process dies, and former generations start none."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ import orjson
 import pytest
 
 from penstock.actors.control import triggers
-from penstock.actors.triggers import triggers as running
-from penstock.actors.triggers.reconcile import prepare, settle
+from penstock.actors.triggers import trigger_runner as running
+from penstock.actors.triggers.reconcile import prepare, reconcile
 from penstock.actors.triggers.trigger_events import TriggerEventHandler
 from penstock.broker import names
 from penstock.broker.nats.pull import Delivery
@@ -365,7 +365,7 @@ async def test_many_that_change_and_settle_one_trigger_at_once_leave_one_generat
     await asyncio.gather(
         *(make(store, "many", name, subject={"subject": f"many.{n % 3}"}, enabled=n % 4 != 0) for n in range(12))
     )
-    await asyncio.gather(*(settle(store, "many") for _ in range(5)))
+    await asyncio.gather(*(reconcile(store, "many") for _ in range(5)))
     kept = await triggers.get(store, "many")
     ours = [stream for stream in await streams(store) if stream.startswith(names.CAPTURE_PREFIX + "many")]
     assert ours == ([kept.stream] if kept.trigger.enabled else [])
@@ -405,7 +405,7 @@ async def test_an_event_that_cannot_be_handled_becomes_a_dead_letter_after_three
         await handle(self, trigger, generation, delivery)
 
     monkeypatch.setattr(TriggerEventHandler, "handle", failing)
-    monkeypatch.setattr(running, "AGAIN_S", 0.01)
+    monkeypatch.setattr(running, "RETRY_S", 0.01)
     async with engine(broker_settings):
         if kind in SUBJECTS:
             await publish(store, SUBJECTS[kind], b"1", b"2")
