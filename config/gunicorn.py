@@ -51,9 +51,9 @@ class Logger(glogging.Logger):  # type: ignore[misc]
         self.error_log.propagate = True
 
 
-class Connection(ASGIProtocol):  # type: ignore[misc]
-    """A connection that cannot be had for nothing: gunicorn waits for the first request of one for ever, and takes any
-    number."""
+class HttpConnection(ASGIProtocol):  # type: ignore[misc]
+    """A connection with a time limit for its first request, and one of a bounded number: gunicorn waits for the first
+    request for ever, and accepts any number."""
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
@@ -69,27 +69,27 @@ class Connection(ASGIProtocol):  # type: ignore[misc]
         super().connection_lost(exc)
 
     def close_if_idle(self) -> None:
-        """Without a request, or with one whose head has not come yet."""
+        """Close it if it has no request, or one whose head has not arrived yet."""
         if self._keepalive_handle is not None:
             self._keepalive_timeout()
 
 
-class Worker(gasgi.ASGIWorker):  # type: ignore[misc]
-    """A process that ends in order. From SIGTERM on nobody can connect, and all who wait for something get what there
-    is.
+class HttpWorker(gasgi.ASGIWorker):  # type: ignore[misc]
+    """A process that stops in order. From SIGTERM on it accepts no connection, and waiting requests are answered with
+    what there is.
 
-    Connections without a request end a moment later: who sent one just then is answered. What is being answered has
-    WORKER_SHUTDOWN_S, and then the application some time to close. gunicorn's own looks for the signal once a second,
-    goes on taking connections until then, and waits in vain for those that are only kept open.
+    Connections without a request are closed LAST_REQUESTS_S later: a request that was just sent is still answered.
+    Requests have WORKER_SHUTDOWN_S to be answered, then the application has some time to close. gunicorn's own worker
+    checks for the signal once a second, accepts connections until then, and waits for idle ones in vain.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.connections: set[Connection] = set()
+        self.connections: set[HttpConnection] = set()
         self._serving: asyncio.Task[None] | None = None
 
     def init_signals(self) -> None:
-        """As gunicorn's; but until it serves, there is nothing to be ended in order."""
+        """Install gunicorn's handlers, but let SIGTERM end a process that does not serve yet."""
         super().init_signals()
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
@@ -115,19 +115,19 @@ class Worker(gasgi.ASGIWorker):  # type: ignore[misc]
 
 
 def _nothing() -> None:
-    """What an application wants that has not started."""
+    """Called at the stop if the application has not started."""
 
 
 def when_ready(server: Any) -> None:
-    """Say once, before there is anybody to answer, whom the control plane answers."""
+    """Log once at the start whom the control plane answers."""
     mode = _settings.http.mode
     say = log.warning if mode == "insecure" else log.info
     say("control_plane", mode=mode, answers=ANSWERS[mode], listen=str(_settings.http.listen))
 
 
 def on_starting(server: Any) -> None:
-    """A port in use ends the start with one line; gunicorn would try it five times. Sockets that are handed over are in
-    use by design."""
+    """End the start with one line if a port is in use; gunicorn would try it five times. Sockets that are handed over
+    are in use by design."""
     if any(os.environ.get(name) for name in SOCKETS_HANDED_OVER):
         return
     for address in server.cfg.address:
@@ -137,16 +137,14 @@ def on_starting(server: Any) -> None:
 
 
 def pre_fork(server: Any, worker: Any) -> None:
-    """Number the workers: one that takes another's place has its number, so that its metrics go on under the same
-    name."""
+    """Number the workers. A worker that replaces another one gets its number, so that its metrics keep their name."""
     taken = {other.number for other in server.WORKERS.values()}
     worker.number = next(number for number in range(len(taken) + 1) if number not in taken)
 
 
 def post_worker_init(worker: Any) -> None:
-    """What has been loaded stays for good: the collector need not look at it again and again, nor come every few
-    requests."""
-    gasgi.ASGIProtocol = Connection  # where the worker looks it up; it takes no other
+    """Exclude what is loaded from garbage collection, since it is never freed, and collect less often."""
+    gasgi.ASGIProtocol = HttpConnection  # where the worker looks it up; it takes no other
     gc.freeze()
     gc.set_threshold(20_000, 20, 50)
 
@@ -161,8 +159,7 @@ def post_fork(server: Any, worker: Any) -> None:
 
 
 def _connections_max() -> int:
-    """Of one process: some descriptors are left for all that is no connection. Beyond the limit, none of it could be
-    opened."""
+    """The most connections of one process. Some file descriptors are left for everything else."""
     files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     return max(files - FILES_KEPT, files // 2) if files != resource.RLIM_INFINITY else FILES_MAX
 
@@ -179,7 +176,7 @@ _settings = _load()
 proc_name = "penstock-http"
 bind = str(_settings.http.listen)
 workers = _settings.http.workers
-worker_class = Worker
+worker_class = HttpWorker
 asgi_loop = "uvloop"
 asgi_lifespan = "on"
 control_socket_disable = True

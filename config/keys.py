@@ -19,7 +19,7 @@ SWITCH_WORDS = {"true": True, "1": True, "false": False, "0": False}
 Parse = Callable[[object], object]
 
 
-class Kind(NamedTuple):
+class ValueKind(NamedTuple):
     """`parse` raises ValueError for what `allowed` does not cover; `text` writes a value so that `parse` reads it
     back."""
 
@@ -34,7 +34,7 @@ class Key(NamedTuple):
     name: str
     section: str
     field: str
-    kind: Kind
+    kind: ValueKind
     help: str
     secret: bool = False
 
@@ -106,13 +106,13 @@ def _duration(least_s: float) -> Parse:
     return parse
 
 
-def _choice(*words: str) -> Kind:
+def _choice(*words: str) -> ValueKind:
     def parse(value: object) -> str:
         if value not in words:
             raise ValueError(value)
         return str(value)
 
-    return Kind(parse, " or ".join(words))
+    return ValueKind(parse, " or ".join(words))
 
 
 def _listen(value: object) -> Mapping[str, object]:
@@ -157,11 +157,11 @@ def _leaf_remotes(value: object) -> tuple[str, ...]:
     return addresses
 
 
-def _optional(kind: Kind) -> Kind:
+def _optional(kind: ValueKind) -> ValueKind:
     def parse(value: object) -> object:
         return None if value == "" else kind.parse(value)
 
-    return Kind(parse, f"{kind.allowed}, or empty for none", kind.text)
+    return ValueKind(parse, f"{kind.allowed}, or empty for none", kind.text)
 
 
 def _switch(value: object) -> bool:
@@ -181,21 +181,21 @@ def _origins(value: object) -> tuple[str, ...]:
     return origins
 
 
-TEXT = Kind(_text, "text without control characters")
-PATH = Kind(_text, "a path")
-PORT = Kind(_integer(1, 65535), "a port, 1 to 65535")
-PORT_OR_OFF = Kind(_integer(0, 65535), "a port, 1 to 65535, or 0 for off")
-SIZE = Kind(_size, "a size such as 10GiB, 500MB or a number of bytes", units.format_size)
-RATIO = Kind(_ratio, "a number from 0 to 1", lambda ratio: f"{ratio:.12f}".rstrip("0").rstrip("."))
-HISTORY_AGE = Kind(
+TEXT = ValueKind(_text, "text without control characters")
+PATH = ValueKind(_text, "a path")
+PORT = ValueKind(_integer(1, 65535), "a port, 1 to 65535")
+PORT_OR_OFF = ValueKind(_integer(0, 65535), "a port, 1 to 65535, or 0 for off")
+SIZE = ValueKind(_size, "a size such as 10GiB, 500MB or a number of bytes", units.format_size)
+RATIO = ValueKind(_ratio, "a number from 0 to 1", lambda ratio: f"{ratio:.12f}".rstrip("0").rstrip("."))
+HISTORY_AGE = ValueKind(
     _duration(limits.DEDUP_WINDOW_S), "a duration such as 30d, 24h or 90m, at least 5s", units.format_duration
 )
-RUNS_AGE = Kind(_duration(1.0), "a duration such as 30d, 24h or 90m, at least 1s", units.format_duration)
-LISTEN = Kind(_listen, "HOST:PORT, or :PORT for every IPv4 address")
-BROKER_URL = Kind(_broker_url, "nats:// or tls:// addresses, comma-separated")
-SWITCH = Kind(_switch, "true or false", lambda on: "true" if on else "false")
-ORIGINS = Kind(_origins, "origins such as https://console.example.org, comma-separated", ",".join)
-LEAF_REMOTES = Kind(_leaf_remotes, f"at most {limits.LEAF_REMOTES_MAX} addresses, comma-separated", ",".join)
+RUNS_AGE = ValueKind(_duration(1.0), "a duration such as 30d, 24h or 90m, at least 1s", units.format_duration)
+LISTEN = ValueKind(_listen, "HOST:PORT, or :PORT for every IPv4 address")
+BROKER_URL = ValueKind(_broker_url, "nats:// or tls:// addresses, comma-separated")
+SWITCH = ValueKind(_switch, "true or false", lambda on: "true" if on else "false")
+ORIGINS = ValueKind(_origins, "origins such as https://console.example.org, comma-separated", ",".join)
+LEAF_REMOTES = ValueKind(_leaf_remotes, f"at most {limits.LEAF_REMOTES_MAX} addresses, comma-separated", ",".join)
 
 KEYS: Mapping[str, Key] = {
     key.name: key
@@ -239,7 +239,7 @@ KEYS: Mapping[str, Key] = {
             "replicas",
             "broker",
             "replicas",
-            Kind(_integer(1, 5), "1 to 5"),
+            ValueKind(_integer(1, 5), "1 to 5"),
             "Copies of each stream in an external cluster.",
         ),
         Key(
@@ -261,10 +261,10 @@ KEYS: Mapping[str, Key] = {
             "shards",
             "engine",
             "shards",
-            Kind(_integer(1, limits.PARTITIONS), f"1 to {limits.PARTITIONS}"),
+            ValueKind(_integer(1, limits.PARTITIONS), f"1 to {limits.PARTITIONS}"),
             "Engine processes.",
         ),
-        Key("http_workers", "http", "workers", Kind(_integer(1, 256), "1 to 256"), "HTTP server processes."),
+        Key("http_workers", "http", "workers", ValueKind(_integer(1, 256), "1 to 256"), "HTTP server processes."),
         Key(
             "api_token",
             "http",

@@ -32,8 +32,7 @@ def process_name() -> str:
 
 
 class _Unfailing:
-    """A stream whose lines are lost where they cannot be written, as on a disk that is full. Nobody may fail because of
-    a line of log."""
+    """A stream that drops lines which cannot be written, as on a full disk: logging never raises an error."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -114,8 +113,8 @@ def _renderers(log: LogSettings, stream: TextIO) -> list[Processor]:
 
 
 def _escape(logger: WrappedLogger, method: str, event: EventDict) -> EventDict:
-    """Text that others have sent may neither begin a line of the log nor steer the terminal that shows it. JSON needs
-    none of this."""
+    """Escape control characters in what others sent: it may neither begin a line of the log nor control the terminal.
+    JSON needs none of this."""
     return {key: _printable(value) if isinstance(value, str) else value for key, value in event.items()}
 
 

@@ -17,7 +17,7 @@ from typing import TypeAlias
 from falcon.asgi import App, Request, Response
 
 from penstock.actors.telemetry.telemetry import secret_values
-from penstock.config.process.notice import Reading
+from penstock.config.process.notice import NoticeReader
 from penstock.config.settings import Settings, load
 from penstock.http.backend import Backend
 from penstock.http.bridge.auth import BridgeAuth
@@ -84,7 +84,7 @@ def create_app(settings: Settings) -> Application:
     app.add_middleware(ForeignPages(settings.http.cors_origins))
     app.add_middleware(BridgeAuth(settings.http.bridge_token))
     app.add_middleware(Queries(WITHOUT_QUERY))
-    notice = Reading()
+    notice = NoticeReader()
     app.add_middleware(Changes(notice))
     errors.register(app)
     app.add_route("/workflows", WorkflowsResource(backend))

@@ -1,6 +1,6 @@
-"""Counting in one process: plain numbers that grow where things happen, and are read when somebody asks.
+"""Metrics of one process: counters and histograms that are updated in place and read on request.
 
-Whoever counts asks once for its counter or histogram and keeps it; an increment then costs a dictionary access, an
+Code that counts gets its counter or histogram once and keeps it; an increment then costs a dictionary access, an
 observation one bisection. Names and labels are those of the table in telemetry/metrics.py.
 """
 
@@ -18,7 +18,7 @@ Labels: TypeAlias = tuple[str, ...]
 
 
 class Sample(Struct, frozen=True, omit_defaults=True):
-    """One number as it stands on the wire. A histogram has the counts of its buckets, the last one open; `value` is its
+    """One value in its stored form. A histogram has the counts of its buckets, the last one unbounded; `value` is its
     sum."""
 
     name: str
@@ -28,7 +28,7 @@ class Sample(Struct, frozen=True, omit_defaults=True):
 
 
 class Counter(dict[Labels, float]):
-    """How often, by labels. Of a label without a bound of its own, only the first LABELS_MAX values are told apart."""
+    """A count for each combination of labels. Of an unbounded label, the first LABELS_MAX values are kept apart."""
 
     def __init__(self, metric: Metric) -> None:
         super().__init__()
@@ -36,7 +36,7 @@ class Counter(dict[Labels, float]):
         self._seen: set[str] = set()
 
     def add(self, *labels: str) -> None:
-        """One more."""
+        """Count one more."""
         try:
             self[labels] += 1
         except KeyError:
@@ -65,7 +65,7 @@ class Histogram:
 
 
 class Histograms(dict[Labels, Histogram]):
-    """Histograms of one name, by labels, bounded as a Counter's."""
+    """Histograms of one name, by labels, of which as many are kept apart as by a Counter."""
 
     def __init__(self, metric: Metric) -> None:
         super().__init__()
@@ -73,7 +73,7 @@ class Histograms(dict[Labels, Histogram]):
         self._seen: set[str] = set()
 
     def observe(self, value: float, *labels: str) -> None:
-        """One more."""
+        """Add one observation."""
         found = self.get(labels) or self._new(labels)
         found.counts[bisect_left(self._bounds, value)] += 1
         found.sum += value
@@ -88,7 +88,7 @@ class Histograms(dict[Labels, Histogram]):
 
 
 class Meters:
-    """All numbers of one process. One for each Store, as long as the process lives."""
+    """All metrics of one process. Each Store has one, as long as the process lives."""
 
     def __init__(self) -> None:
         self._counters: dict[str, Counter] = {}
@@ -117,15 +117,15 @@ class Meters:
         return self._open_histograms[name]
 
     def reading(self, name: str, read: Callable[[], float], *labels: str) -> None:
-        """Have `read` called when somebody asks; a later one of the same name and labels takes its place."""
+        """Have `read` called for the value on request. A later one of the same name and labels replaces it."""
         self._readings[name, labels] = read
 
     def readings(self, name: str, read: Callable[[], Mapping[Labels, float]]) -> None:
-        """As `reading`, for all labels at once: those that are there may change."""
+        """As `reading`, for all combinations of labels at once, which may change."""
         self._labelled[name] = read
 
     def samples(self) -> list[Sample]:
-        """All numbers, as of now."""
+        """All current values."""
         found = [_histogram(name, labels, one) for (name, labels), one in self._histograms.items()]
         found += [
             _histogram(name, labels, one)

@@ -1,8 +1,8 @@
 """The table of metrics: one row per metric, from which collecting, `/metrics` and the docs come.
 
 Names follow the conventions of Prometheus: base units, `_total` for what only grows. A metric of a process carries the
-labels `host` and `process` beside its own: whoever wants the sum over all of them has the database add the rates, which
-stays right when one of them starts again.
+labels `host` and `process` besides its own. For the sum over all processes, let the database add their rates: that is
+right even when a process restarts.
 """
 
 from __future__ import annotations
@@ -39,8 +39,7 @@ REQUEST_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 
 
 
 class Metric(NamedTuple):
-    """`bounds` are a histogram's upper limits. `of` says whose number it is: each process has its own, or there is only
-    one."""
+    """`bounds` are a histogram's upper limits. `of`: each process has a value of its own, or the service has one."""
 
     name: str
     kind: Literal["counter", "gauge", "histogram"]
@@ -57,15 +56,14 @@ METRICS: Mapping[str, Metric] = {
         Metric(
             "penstock_run_events_total",
             "counter",
-            "Events that moved a run: scheduled, started, completed, failed, cancelled, resumed.",
+            "Events that changed a run: scheduled, started, completed, failed, cancelled, resumed.",
             ("workflow", "event"),
         ),
         Metric(
             "penstock_step_events_total",
             "counter",
-            "Events that moved a step: started, completed, failed (one attempt), retried (it will be tried again), "
-            "skipped, continued "
-            "(next iteration), requested, granted, rejected, expired (approvals).",
+            "Events that changed a step: started, completed, failed (one attempt), retried (another attempt follows), "
+            "skipped, continued (next iteration), requested, granted, rejected, expired (approvals).",
             ("task", "event"),
         ),
         Metric(
@@ -78,15 +76,15 @@ METRICS: Mapping[str, Metric] = {
         Metric(
             "penstock_step_duration_seconds",
             "histogram",
-            "One execution of a step, from its start to its answer, whatever that is.",
+            "One execution of a step, from its start to its result: completed, failed or continued.",
             ("task",),
             DURATION_S,
         ),
         Metric(
             "penstock_queue_wait_seconds",
             "histogram",
-            "From when a step could begin, for the run had started and its last dependency was done, to the start of "
-            "its first execution.",
+            "From when a step can begin (the run has started, its last dependency is done) to the start of its first "
+            "execution.",
             ("task",),
             DURATION_S,
         ),
@@ -99,13 +97,13 @@ METRICS: Mapping[str, Metric] = {
         Metric(
             "penstock_event_handling_seconds",
             "histogram",
-            "From an event's receipt until all that follows from it is with the broker.",
+            "From an event's receipt until the broker has stored all its effects.",
             bounds=LATENCY_S,
         ),
         Metric(
             "penstock_event_commit_seconds",
             "histogram",
-            "From an event's receipt until a snapshot covers it; up to 3 s are intended while a run goes on.",
+            "From an event's receipt until a snapshot covers it; up to 3 s by design while a run goes on.",
             bounds=LATENCY_S,
         ),
         Metric(
@@ -123,15 +121,14 @@ METRICS: Mapping[str, Metric] = {
         Metric(
             "penstock_partitions_unowned",
             "gauge",
-            "Partitions whose runs stand still, for no process owns them.",
+            "Partitions that no process owns: their runs make no progress.",
             of="service",
         ),
         Metric(
             "penstock_queue_tasks",
             "gauge",
             "Tasks of a type: waiting for a worker, or delivered to one that has not answered. The type is followed "
-            "by a colon "
-            "and the worker group, if any.",
+            "by a colon and the worker group, if any.",
             ("task", "state"),
             of="service",
         ),
@@ -145,8 +142,7 @@ METRICS: Mapping[str, Metric] = {
         Metric(
             "penstock_queue_unclaimed_tasks",
             "gauge",
-            "Tasks of a type that no worker has asked for yet; `other` are those whose type no latest definition "
-            "names.",
+            "Tasks of a type that no worker has asked for yet; `other`: of types that no latest definition names.",
             ("task",),
             of="service",
         ),
@@ -175,7 +171,7 @@ METRICS: Mapping[str, Metric] = {
         Metric(
             "penstock_http_request_seconds",
             "histogram",
-            "From when a request's body was there to its answer, for streams to their beginning.",
+            "From the receipt of a request's body to its response, for streams to the response's beginning.",
             ("route", "method"),
             REQUEST_S,
         ),
@@ -186,13 +182,13 @@ METRICS: Mapping[str, Metric] = {
         Metric(
             "penstock_background_failures_total",
             "counter",
-            "Work in the background that ended by an error: it is begun again, or what depends on it ends.",
+            "Background tasks that ended by an error: they are started again, or what depends on them ends.",
             ("work",),
         ),
         Metric(
             "penstock_telemetry_dropped_total",
             "counter",
-            "Telemetry that was not written, for there was too much.",
+            "Telemetry that was dropped because there was too much.",
             ("kind",),
         ),
         Metric("penstock_process_start_time_seconds", "gauge", "When the process started, since the epoch."),

@@ -1,8 +1,7 @@
-"""Warnings and errors of this process's log, kept for a moment for whoever passes them on. Who logs never waits for
-that.
+"""Warnings and errors of this process's log, kept until they are published. Logging never waits for that.
 
-Kept are the event's name and its fields, short ones as they are, of an exception its kind and its place: its text is in
-the log only, since it may quote what a user sent.
+The event's name and its fields are kept, long texts shortened. Of an exception, the type and the place are kept: its
+text is in the log only, since it may quote what a user sent.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ Field = str | int | float | bool | None
 
 
 class Warnings:
-    """Any thread may log. What comes while too much waits is only counted."""
+    """The warnings that wait. Any thread may log. Beyond WAITING_MAX they are only counted."""
 
     def __init__(self) -> None:
         self.waiting: deque[dict[str, Field]] = deque()
@@ -34,7 +33,7 @@ class Warnings:
         self.levels: Counter[str] = Counter()
 
     def keep(self, logger: WrappedLogger, method: str, event: EventDict) -> EventDict:
-        """A step of the log's processing, after level, time and process are in the event."""
+        """A processor of structlog, for after those that add level, time and process to the event."""
         if logging.getLevelNamesMapping().get(str(event.get("level", "")).upper(), 0) >= logging.WARNING:
             self.levels[str(event["level"])] += 1
             if len(self.waiting) < WAITING_MAX:
@@ -44,18 +43,18 @@ class Warnings:
         return event
 
     def take(self, most: int) -> list[dict[str, Field]]:
-        """The oldest ones, at most so many."""
+        """Remove and return the oldest ones, at most `most`."""
         return [self.waiting.popleft() for _ in range(min(most, len(self.waiting)))]
 
     def clear(self) -> None:
-        """Begin anew: in a forked process, what is here is another's."""
+        """Forget all of them. A forked process calls this: they are its parent's."""
         self.waiting.clear()
         self.levels.clear()
         self.dropped = 0
 
 
 def _short(event: EventDict) -> dict[str, Field]:
-    """A copy that holds on to nothing."""
+    """A copy that refers to no object of the event."""
     names = [name for name in event if not name.startswith("_") and name not in OWN_FIELDS][:FIELDS_MAX]
     return {**{name: _plain(event[name]) for name in names}, **_exception(event.get("exc_info"))}
 

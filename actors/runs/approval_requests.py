@@ -1,7 +1,6 @@
-"""What the engine does for a step that a person decides: the request with its one-time token, and the word to whoever
-may decide.
+"""Approval requests: the event with a one-time token, and the notice to the people who decide.
 
-The decision is the control plane's (control/approvals.py).
+The control plane takes the decision (control/approvals.py).
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from penstock.engine.run.state import Run
 from penstock.engine.times import rfc3339
 
 
-class Kept(Struct, frozen=True):
+class ApprovalToken(Struct, frozen=True):
     """An entry of the bucket: the token's SHA-256, never the token."""
 
     sha256: str
@@ -31,9 +30,9 @@ class Kept(Struct, frozen=True):
     expires_at: str
 
 
-class Notice(Struct, frozen=True, omit_defaults=True):
-    """What the subject of the definition is told. `path` is where the decision goes, with action and token in its
-    query."""
+class ApprovalNotice(Struct, frozen=True, omit_defaults=True):
+    """The message on the subject that the definition names. The decision is sent to `path`, with action and token in
+    its query."""
 
     run_id: str
     workflow: str
@@ -65,11 +64,11 @@ def approval_request(run: Run, command: RequestApproval) -> ApprovalRequested:
 
 
 async def open_approval(store: Store, run: Run, command: OpenApproval) -> None:
-    """Keep the hash of the token that the log holds, and tell the subject, perhaps more than once. Raises
+    """Store the hash of the token that is in the log, and publish the notice, perhaps more than once. Raises
     Unavailable."""
     request = command.request
-    kept = Kept(token_hash(request.token), command.attempt, request.expires_at)
-    await store.approval_tokens.send(names.step_key(run.run_id, command.step_id), msgspec.json.encode(kept))
+    stored = ApprovalToken(token_hash(request.token), command.attempt, request.expires_at)
+    await store.approval_tokens.send(names.step_key(run.run_id, command.step_id), msgspec.json.encode(stored))
     reached("approval.token_stored")
     if request.subject is not None:
         message_id = names.approval_notice_id(run.run_id, command.step_id, command.attempt)
@@ -79,7 +78,7 @@ async def open_approval(store: Store, run: Run, command: OpenApproval) -> None:
 def _notice(run: Run, command: OpenApproval) -> bytes:
     request = command.request
     return msgspec.json.encode(
-        Notice(
+        ApprovalNotice(
             run.run_id,
             run.workflow_id,
             command.step_id,

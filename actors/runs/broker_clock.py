@@ -1,4 +1,4 @@
-"""The broker's clock, as far as a shard can tell it: no host's own clock has a say in when a timer is due."""
+"""An estimate of the broker's time: a host's own clock never decides when a timer is due."""
 
 from __future__ import annotations
 
@@ -7,20 +7,19 @@ import time
 
 
 class BrokerClock:
-    """Owned by one shard. Never ahead of the clock that it shows, as it was last seen; behind it by what that sight
-    took to arrive.
+    """A lower bound of the broker's time: last observed timestamp plus elapsed time. Owned by one shard.
 
-    Not the best sight counts but the last one: the broker's clock may be set back, and another node may come to lead,
-    whose clock is behind. It also leaves both clocks no time to drift apart.
+    It is behind by the latency of that observation. The last observation counts, not the best one: the broker's clock
+    may be set back, and a new leader's clock may be behind. Nor have the two clocks time to drift apart.
     """
 
     def __init__(self) -> None:
-        self._ahead_s = -math.inf  # of this process's monotonic clock; until it is seen, no time has come
+        self._ahead_s = -math.inf  # of this process's monotonic clock; before the first observation, no timer is due
 
-    def saw(self, at: float, received: float) -> None:
-        """The broker has said what its time is (`at`, s since the epoch), which was heard at this monotonic time."""
+    def observe(self, at: float, received: float) -> None:
+        """Observe a timestamp of the broker (`at`, s since the epoch) that was received at this monotonic time."""
         self._ahead_s = at - received
 
     def now(self) -> float:
-        """The broker's time, in s since the epoch: this at least."""
+        """A lower bound of the broker's time, in s since the epoch."""
         return time.monotonic() + self._ahead_s

@@ -161,7 +161,7 @@ class Effects:
         return history.send_end(event, run.seq) if event.payload.resumes == run.resumes else history.send(event)
 
     async def _dead_letter(self, run: Run, command: DeadLetterTask, outputs: Outputs) -> None:
-        """Keep the task as a dead letter, without its input if that cannot be read: the step's own error must be seen."""
+        """Keep the task as a dead letter, without its input if that cannot be read: its own error matters more."""
         dead_letters = self._store.dead_letters
         if _is_light(command.input):
             await dead_letters.send_task(run.run_id, run.workflow_id, command)

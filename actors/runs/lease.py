@@ -10,11 +10,11 @@ from penstock.engine.errors import Unavailable
 
 
 class LeaseLost(Unavailable):
-    """Others may own by now what this shard owned. What it has in memory is of no use any more."""
+    """The shard's partitions may have other owners now. What it has in memory is out of date."""
 
 
 class ShardLease:
-    """Owned by one life of a shard. Once it is over it stays so; `over` says that somebody has noticed."""
+    """Owned by one shard process. It must be renewed in time. Once `end` was called (`over`), it cannot be renewed."""
 
     def __init__(self) -> None:
         self.over = asyncio.Event()
@@ -25,12 +25,12 @@ class ShardLease:
         return now() < self._until
 
     def check(self) -> None:
-        """Raise LeaseLost unless the lease is good. Whoever does what a later owner must not see asks right before."""
+        """Raise LeaseLost unless the lease is good. Call it right before whatever a later owner must not see."""
         if now() >= self._until:
             raise LeaseLost("the lease is over")
 
     def renewed(self, asked_at: float) -> None:
-        """The broker has stored a sign of life that was sent at this time (`now`)."""
+        """Extend the lease: the broker has stored a heartbeat that was sent at this time (`now`)."""
         if not self.over.is_set():
             self._until = asked_at + LEASE_S
 
@@ -40,5 +40,5 @@ class ShardLease:
 
 
 def now() -> float:
-    """Seconds that go on while this process, or the machine, is asleep; and that nobody sets."""
+    """Seconds of a clock that nobody sets, and that runs on while the process or the machine is suspended."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)

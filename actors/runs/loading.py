@@ -1,4 +1,4 @@
-"""A run out of the store: its snapshot, and what its history has beyond it. So a read is as fresh as the log."""
+"""Load a run from the store: its snapshot, and the events of its history after it. A read is as fresh as the log."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from penstock.engine.run.state import Run, RunStatus, from_snapshot
 from penstock.engine.run.workflow import Workflow
 
 READS_AT_ONCE = 64
-YOUNG_S = SNAPSHOT_AFTER_S  # it must stay below the broker's 5 s window for repeated message ids: see Shard.is_new
+YOUNG_S = SNAPSHOT_AFTER_S  # less than the broker's 5 s window for repeated message ids: see RunActor._open_new
 FINAL = frozenset(
     {RunStatus.COMPLETED, RunStatus.CANCELLED}
 )  # no event changes such a run; a failed one may be resumed
@@ -34,15 +34,18 @@ FINAL = frozenset(
 FAILED: list[Command] = []
 
 OnFold: TypeAlias = Callable[[Workflow, Run | None, Run | None, Record], None]
-"""Is told of each event that is folded: the run before it, and after."""
+"""Called for each event that is folded, with the run before and after it."""
 
 log = get_logger()
 
 
 class LoadedRun(Struct, frozen=True):
-    """`due` are the commands of the events beyond the snapshot: nobody knows whether they were carried out. Doing them
-    again is safe. `revision` is the snapshot's (0: there is none). `beyond` counts the events folded on top of it.
-    `last_seq` is the last sequence of the run's history (0: it has none), for an append that expects it."""
+    """A run as `load` found it.
+
+    `due` are the commands of the events after the snapshot, which may have been carried out or not; doing them again is
+    safe. `revision` is the snapshot's (0: there is none). `beyond` counts the events folded on top of it. `last_seq` is
+    the last sequence of the run's history (0: it has none), for an append that expects it.
+    """
 
     run: Run | None
     revision: int
@@ -55,7 +58,7 @@ class LoadedRun(Struct, frozen=True):
 async def load(store: Store, run_id: str, snapshot: Entry | None = None, on_fold: OnFold | None = None) -> LoadedRun:
     """The run as its log says now. `snapshot` saves a read when the caller has it.
 
-    Raises Unavailable, above all NeedsUpgrade when the log has what only a newer version can read.
+    Raises Unavailable; NeedsUpgrade, which is one, when only a newer version can read the log.
     """
     entry = snapshot or await store.runs.get(run_id)
     run = _decoded(entry)
@@ -87,9 +90,9 @@ async def load(store: Store, run_id: str, snapshot: Entry | None = None, on_fold
 
 
 def advance_safely(workflow: Workflow, run: Run | None, record: Record) -> tuple[Run | None, list[Command]]:
-    """`advance`; an event that makes it fail, which is a bug, counts as one that does not apply: everywhere, or readers
-    and owners would disagree. Its commands are then the very list FAILED, for the owner to keep the event as a dead
-    letter."""
+    """Call `advance`. An event that makes it fail, which is a bug, changes nothing, for readers and owners alike: else
+    they would disagree. The commands are then the object FAILED, by which the owner knows that it must dead-letter the
+    event."""
     try:
         return advance(workflow, run, record)
     except Exception:
@@ -103,10 +106,9 @@ def is_young(run_id: str, now: float) -> bool:
 
 
 def waited_for_its_time(started: WorkflowStarted) -> bool:
-    """Whether a run with a time-ordered id was scheduled (or may have been): its start's time was set well after the id
-    was made.
+    """Whether a run with a time-ordered id was scheduled, or may have been: its start's timestamp is well after the id.
 
-    Both are of one clock, the front end's: it does not matter how long the event was on its way.
+    Both come from one clock, the front end's: it does not matter how long the event was in flight.
     """
     try:
         start_at = datetime.fromisoformat(started.timestamp).timestamp()
@@ -120,15 +122,14 @@ def _made_at(run_id: str) -> float:
 
 
 async def snapshots(store: Store, run_ids: Sequence[str]) -> dict[str, Run]:
-    """The runs as their snapshots have them, which may be seconds behind the log; those that have no readable one are
-    left out."""
+    """The runs by id, as of their snapshots, which may be seconds behind the log. Those without a readable one are left
+    out."""
     found = {run_id: _decoded(entry) for run_id, entry in (await store.runs.get_many(run_ids)).items()}
     return {run_id: run for run_id, run in found.items() if run is not None}
 
 
 async def load_many(store: Store, run_ids: Sequence[str]) -> list[Run]:
-    """The runs in the given order, as fresh as the log; unknown ones are left out, and those that wait for an
-    upgrade."""
+    """The runs in the given order, as fresh as the log, without unknown ones and those that wait for an upgrade."""
     entries = await store.runs.get_many(run_ids)
     gate = asyncio.Semaphore(READS_AT_ONCE)
 
@@ -149,8 +150,8 @@ async def load_many(store: Store, run_ids: Sequence[str]) -> list[Run]:
 
 
 def records(stored: Sequence[Stored]) -> list[Record]:
-    """The readable ones of stored history messages. Raises NeedsUpgrade rather than pass one by that a newer version
-    can read."""
+    """Decode stored history messages; malformed ones are left out. Raises NeedsUpgrade for one that a newer version can
+    read."""
     found = []
     for one in stored:
         try:
@@ -161,7 +162,7 @@ def records(stored: Sequence[Stored]) -> list[Record]:
 
 
 def _decoded(entry: Entry | None) -> Run | None:
-    """A snapshot that cannot be read is as good as none: the log has everything."""
+    """The run in a snapshot. None for an unreadable one, too: the log has everything."""
     if entry is None:
         return None
     try:
@@ -186,7 +187,7 @@ async def workflow_of(store: Store, run: Run | None, tail: Sequence[Record]) -> 
 
 
 async def _definition(store: Store, run_id: str, name: str, digest: str) -> Workflow | None:
-    """Neither a list of runs nor a partition may stop at one whose definition somebody has removed, or written over."""
+    """None for a definition that was removed or overwritten: it must stop neither a list of runs nor a partition."""
     try:
         return await store.definitions.load(name, digest)
     except (NotFound, msgspec.MsgspecError) as error:

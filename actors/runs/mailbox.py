@@ -96,7 +96,7 @@ class PartitionQueue:
 
 
 def observe(latency: Histogram, events: Sequence[PendingEvent]) -> None:
-    """Record how long ago each of these was received. Inlined from Histogram.observe: this runs twice for each event."""
+    """Record how long ago each of these was received. Histogram.observe is inlined: this runs twice for each event."""
     now, bounds, counts, total = time.monotonic(), latency.bounds, latency.counts, 0.0
     for event in events:
         waited = now - event.received

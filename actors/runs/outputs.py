@@ -63,7 +63,7 @@ async def input_of(store: Store, run: Run) -> Raw:
 
 
 async def output_of(store: Store, run: Run, step_id: str) -> Raw:
-    """The output of a step. Raises NotFound for a step that the run does not have or that has no output, Unavailable."""
+    """The output of a step. Raises NotFound if the run has no such step or the step no output, Unavailable."""
     step = run.steps.get(step_id)
     if step is None:
         raise NotFound(f'run {run.run_id} has no step "{step_id}"')

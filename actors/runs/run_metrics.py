@@ -82,7 +82,7 @@ class RunMetrics:
         return self._ratio > 0 and is_sampled(run_id, self._ratio)
 
     def folded(self, workflow: Workflow, before: Run | None, run: Run | None, record: Record, traced: bool) -> None:
-        """Count an event that turned the run from `before` into `run`; the same object means that it changed nothing."""
+        """Count an event that turned `before` into `run`; the same object means that it changed nothing."""
         if run is None or run is before:
             self._ignored += 1
             return

@@ -89,7 +89,7 @@ class Shard:
         run_id, received = delivery.subject[delivery.subject.rfind(".") + 1 :], time.monotonic()
         redelivered = delivery.deliveries > 1 or delivery.seq <= queue.takeover_seq
         if not redelivered:  # an old event has an old time
-            self.clock.saw(delivery.at, received)
+            self.clock.observe(delivery.at, received)
         event = PendingEvent(delivery, received, redelivered)
         queue.events.append(event)
         backlog = self.backlog  # inline: this runs for every event
@@ -129,10 +129,10 @@ class Shard:
         skip_reset = fresh
 
         async def begin() -> None:
-            """Called after a reconnect, too: what was in flight then is lost, so all unacknowledged events come again."""
+            """Also called after a reconnect: what was in flight is lost, so all unacknowledged events come again."""
             nonlocal skip_reset
             tip = await self.store.history.tip()
-            self.clock.saw(tip.at, time.monotonic())  # later than any event that comes again from here on
+            self.clock.observe(tip.at, time.monotonic())  # later than any event that comes again from here on
             queue.begin(tip.seq)
             self.timers.learn(number, tip.seq)
             self.lease.check()  # a former owner would create the consumer again that its successor has removed

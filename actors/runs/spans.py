@@ -1,5 +1,5 @@
-"""Spans: the time of a run and of each execution of its steps, as tracing shows them. Made of the fold, for a share of
-the runs.
+"""Spans for tracing: the time of a run and of each execution of its steps. Derived from the fold, for a share of the
+runs.
 
 A trace is the run's own, with the run id as its trace id, unless the event that began the run (or the one that ends a
 step) names a parent (`trace_parent`, W3C Trace Context). Span ids are derived: an event that is folded twice gives the
@@ -41,13 +41,13 @@ class _Parent(NamedTuple):
 
 
 def is_sampled(run_id: str, ratio: float) -> bool:
-    """Whether the run is among this share of all runs; every process says the same."""
+    """Whether the run is in this share of all runs, the same in every process."""
     return crc32(run_id.encode()) < ratio * 2**32
 
 
 def spans(workflow: Workflow, before: Run, run: Run, record: Record) -> Iterator[Span]:
-    """What has ended with this event, which made `run` of `before`: an execution of a step, or the run with all that
-    was under way."""
+    """The spans that end with this event, which turned `before` into `run`: of one execution of a step, or of the run
+    and all its running steps."""
     event = record.event
     if isinstance(event, ENDS):
         given = _parent(event.trace_parent) or _Parent(_trace(run).trace_id, _run_span_id(run))
@@ -120,7 +120,7 @@ def _parent(header: str | None) -> _Parent | None:
 
 
 def _run_span_id(run: Run) -> str:
-    """A run that was resumed has another span for each time it went on."""
+    """The id of the run's current span: each resumption begins another one."""
     return _span_id(f"{run.run_id}.{run.resumes}")
 
 
@@ -136,7 +136,7 @@ def _between(started: str | None, record: Record) -> tuple[int, int]:
 
 
 def _nanoseconds(text: str | None) -> int | None:
-    """Writers of any make set timestamps: what is none says nothing."""
+    """Nanoseconds since the epoch; None for a text that is no RFC 3339 time, as other writers may set it."""
     try:
         found = datetime.fromisoformat(text or "")
     except ValueError:

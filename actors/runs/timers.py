@@ -1,7 +1,7 @@
-"""Timers: in memory while they are young, a schedule of the broker's once they have lived for a while.
+"""Timers: in memory for the first TIMER_DURABLE_AFTER_S, then as a schedule of the broker.
 
 A fast step thus pays nothing for its timeout, a slow one a single publish. No timer is lost: the event that set it
-stays unacknowledged (see `holds_from`) until the timer has fired, was withdrawn, or is the broker's.
+stays unacknowledged (see `holds_from`) until the timer has fired, was withdrawn, or is stored by the broker.
 """
 
 from __future__ import annotations
@@ -36,8 +36,7 @@ log = get_logger()
 
 
 class _Armed(Struct):
-    """A timer in memory. `since` is when the event that set it was received (monotonic). `withdrawn`: it shall not fire
-    at all."""
+    """A timer in memory. `since` is when its event was received (monotonic). `withdrawn`: it must not fire."""
 
     run_id: str
     partition: int
@@ -51,8 +50,7 @@ _Act = Callable[[_Armed], Coroutine[None, None, None]]
 
 
 class Timers:
-    """Owned by one shard, as long as it lives. All times of `SetTimer` are the broker's, in s since the epoch, and so
-    is `clock`."""
+    """Owned by one shard, as long as it lives. Times are the broker's, in s since the epoch, unless monotonic."""
 
     def __init__(self, store: Store, lease: ShardLease, clock: BrokerClock) -> None:
         self._store, self._lease, self._clock = store, lease, clock
@@ -65,11 +63,11 @@ class Timers:
 
     @property
     def in_memory(self) -> int:
-        """Timers that have not fired, were not withdrawn, and are not the broker's."""
+        """The number of timers that have not fired, were not withdrawn, and are not stored by the broker."""
         return len(self._armed)
 
     def arm(self, run_id: str, command: SetTimer, since: float) -> None:
-        """Set a timer; one of the same run and name is replaced. It never fires early, by the broker's clock."""
+        """Set a timer. It replaces one of the same run and name, and never fires early by the broker's clock."""
         self._forget(run_id, command.timer)
         armed = self._armed[run_id, command.timer] = _Armed(run_id, names.partition(run_id), command, since)
         self._held.setdefault(armed.partition, {})[id(armed)] = armed
@@ -78,26 +76,25 @@ class Timers:
         self._push(time.monotonic() + min(wait_s, TIMER_DURABLE_AFTER_S), armed, act)
 
     def learn(self, partition: int, seq: int) -> None:
-        """Every timer that was handed over to the broker for a run of the partition has a sequence up to this one, so
-        far."""
+        """Note that every schedule stored so far for a run of the partition has a sequence up to this one."""
         self._known[partition] = max(seq, self._known.get(partition, 0))
 
     async def withdraw(self, run_id: str, timer: str) -> None:
-        """The timer shall not fire; one that is on its way all the same is ignored by the run.
+        """Keep the timer from firing. The run ignores one that has just fired.
 
-        However late the removal arrives, it leaves alone what a later owner of the run has set.
+        However late the removal arrives, it does not remove what a later owner of the run has set.
         """
         if not self._forget(run_id, timer):
-            await self._take_back(run_id, timer, self._known.get(names.partition(run_id), 0))
+            await self._remove(run_id, timer, self._known.get(names.partition(run_id), 0))
 
     def forget(self, partition: int) -> None:
-        """Drop what is in memory for the runs of a partition that this shard does not own any more."""
+        """Drop the timers of a partition that this shard does not own any more."""
         for armed in list(self._held.pop(partition, {}).values()):
             self._release(armed)
         self._known.pop(partition, None)
 
     async def settle(self, partition: int) -> None:
-        """Give the broker every timer that is in memory for the partition: no event needs to come again for its sake.
+        """Store every timer of the partition at the broker, so that no event must be redelivered for one.
 
         Raises Unavailable.
         """
@@ -109,7 +106,7 @@ class Timers:
         return next(iter(held.values())).since if held else float("inf")
 
     async def run(self) -> None:
-        """Fire and hand over, each at its time, for ever."""
+        """Fire timers and hand them over to the broker, each when it is due, for ever."""
         while True:
             self._wake.clear()
             self._start_due(time.monotonic())
@@ -119,7 +116,7 @@ class Timers:
                     await self._wake.wait()
 
     def _start_due(self, now: float) -> None:
-        """What was withdrawn goes when it comes to the front: most timers are, long before they are due."""
+        """Start what is due. Withdrawn timers, most of them, are removed when they come to the front of the heap."""
         while self._heap and (self._heap[0][0] <= now or not self._heap[0][2].live):
             _, _, armed, act = heapq.heappop(self._heap)
             if armed.live:
@@ -135,25 +132,24 @@ class Timers:
         self._release(armed)
 
     async def _hand_over(self, armed: _Armed) -> None:
-        """The broker fires it from here on; until it has said yes, the event that set the timer stays
-        unacknowledged."""
+        """Have the broker fire it. Until the broker has stored it, the event that set it stays unacknowledged."""
         seq = await self._schedule(armed)
         self.learn(armed.partition, seq)
         reached("timer.stored")
-        if armed.withdrawn:  # while it was on its way; one of its name that was set since, here or there, stays
-            await self._take_back(armed.run_id, armed.command.timer, seq)
+        if armed.withdrawn:  # while it was in flight; one of its name that was set since, here or there, stays
+            await self._remove(armed.run_id, armed.command.timer, seq)
         elif armed.live:
             self._release(armed)
 
     async def _schedule(self, armed: _Armed) -> int:
-        """Store it in the place of exactly that timer of its name which was there when the lease was good: a later
-        owner's stays."""
+        """Store the schedule, replacing only the one of its name that was there while the lease was good: a later
+        owner's stays. Returns its sequence."""
         subject = names.schedule_subject(armed.run_id, armed.command.timer)
         headers = {
             names.SCHEDULE: f"@at {rfc3339(armed.command.due)}",
             names.SCHEDULE_TARGET: names.history_subject(armed.run_id),
         }
-        there = 0  # as nearly always
+        there = 0  # nearly always there is none
         while True:
             self._lease.check()
             try:
@@ -164,19 +160,19 @@ class Timers:
                 found = await self._store.reader.one(names.HISTORY, subject)
                 there = 0 if found is None else found.seq
 
-    async def _take_back(self, run_id: str, timer: str, seq: int) -> None:
-        """Have the broker forget the timers of this name that it got up to this sequence."""
+    async def _remove(self, run_id: str, timer: str, seq: int) -> None:
+        """Remove the schedules of this name up to this sequence from the broker."""
         self._lease.check()
         request = {"filter": names.schedule_subject(run_id, timer), "seq": seq + 1}
         await self._store.broker.remove(f"STREAM.PURGE.{names.HISTORY}", request)
         reached("timer.withdrawn")
 
     def _start(self, armed: _Armed, act: _Act) -> None:
-        start(self._tried(armed, act), name="timer")
+        start(self._attempt(armed, act), name="timer")
 
-    async def _tried(self, armed: _Armed, act: _Act) -> None:
-        """Once more after an error: until it is done, the timer would be lost, and hold the acknowledgements of its
-        partition for good."""
+    async def _attempt(self, armed: _Armed, act: _Act) -> None:
+        """Carry it out, and schedule another try after an error: without one the timer would be lost, and would hold
+        back the acknowledgements of its partition for good."""
         try:
             await act(armed)
         except LeaseLost:

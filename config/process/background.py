@@ -1,15 +1,15 @@
-"""Work that runs beside other work. Tasks are started here and nowhere else: so none dies unseen, and none is collected
-while it runs.
+"""Background tasks. Tasks are started here and nowhere else: so none fails unseen, and none is garbage-collected while
+it runs.
 
     start        one task; its owner keeps it, awaits it or cancels it
     begin        the same for thousands a second
-    background   a loop beside a block: when it dies, the block ends with its error
-    restarting   a loop beside a block: when it dies, it is begun again
+    background   a loop beside a block: when it fails, the block ends with its error
+    restarting   a loop beside a block: when it fails, it is started again
     all_of       several at once: an error ends the others (`both`: of two kinds)
-    each_of      several at once: the error of one is its result, and not the others' business
+    each_of      several at once: the error of one is its result, and does not affect the others
 
-To die is to end by an error that is not `expected`. That is logged (background_failed) and counted in FAILURES. Whoever
-is cancelled here stays cancelled: nothing in this file swallows it.
+To fail is to end by an error that is not `expected`. That is logged (background_failed) and counted in FAILURES. A
+cancellation always passes through.
 """
 
 from __future__ import annotations
@@ -25,13 +25,11 @@ from typing import Any, TypeVar
 from penstock.config.logging import get_logger
 from penstock.config.process.rate_limited_log import log_rate_limited
 
-AGAIN_S, AGAIN_S_MAX = (
-    1.0,
-    30.0,
-)  # before a loop is begun again: twice as long each time, until it has lived longer than the latter
+# Before a loop is started again: twice as long each time, until it has run for longer than AGAIN_S_MAX.
+AGAIN_S, AGAIN_S_MAX = 1.0, 30.0
 
 FAILURES: Counter[str] = Counter()
-"""Deaths in this process, by the name of the work."""
+"""Failures in this process, by the name of the work."""
 
 T = TypeVar("T")
 U = TypeVar("U")
@@ -39,9 +37,8 @@ Work = Coroutine[Any, Any, T]
 Errors = type[BaseException] | tuple[type[BaseException], ...]
 
 _running: set[asyncio.Task[Any]] = set()  # a loop holds its tasks weakly
-_watched: asyncio.AbstractEventLoop | None = (
-    None  # the loop that tells `_untold`; to ask the loop itself takes as long as a task
-)
+# The loop whose exception handler is `_unhandled`; asking the loop for its handler takes as long as starting a task.
+_watched: asyncio.AbstractEventLoop | None = None
 
 log = get_logger()
 
@@ -49,11 +46,9 @@ log = get_logger()
 def start(
     work: Work[T], *, name: str, over: Callable[[], None] | None = None, expected: Errors = ()
 ) -> asyncio.Task[T]:
-    """Begin a task. `over` is called when it has ended in any way but by cancellation; it ends or restarts what depends
-    on it.
+    """Start a task. `over` is called when it has ended, except by cancellation: it ends or restarts what depends on it.
 
-    `expected` are errors that somebody who awaits the task deals with. `name` says what it does: it is a label of a
-    metric.
+    `expected` are errors that whoever awaits the task handles. `name` says what it does; it is a label of a metric.
     """
     task = asyncio.get_running_loop().create_task(work)
     _running.add(task)
@@ -62,21 +57,22 @@ def start(
 
 
 def begin(work: Work[None], *, name: str) -> asyncio.Task[None]:
-    """As `start`, at a third of the price, for work whose owner keeps the task and lets go of it when it has ended: for
-    what begins thousands of times a second. An error that ends it is told by the loop, once nobody has the task any
-    more."""
+    """Start a task at a third of the cost of `start`, for what starts thousands of times a second.
+
+    The owner must keep the task while it runs and drop it when it has ended: the loop reports its error only when
+    nothing refers to the task any more.
+    """
     global _watched
     loop = asyncio.get_running_loop()
     if loop is not _watched:
         _watched = loop
-        loop.set_exception_handler(_untold)
+        loop.set_exception_handler(_unhandled)
     return loop.create_task(work, name=name)
 
 
 @asynccontextmanager
 async def background(work: Work[None], *, name: str, expected: Errors = ()) -> AsyncIterator[None]:
-    """`work` runs until the block is left. If it dies before, the block is cancelled, and its error is raised in place
-    of that."""
+    """Run `work` until the block is left. If it fails before, the block is cancelled and raises its error."""
     inside = True
 
     def over() -> None:
@@ -100,7 +96,7 @@ async def background(work: Work[None], *, name: str, expected: Errors = ()) -> A
 
 @asynccontextmanager
 async def restarting(loop: Callable[[], Work[object]], *, name: str, again_s: float = AGAIN_S) -> AsyncIterator[None]:
-    """The loop runs until the block is left, or until it returns. If it dies, it is begun again after a pause."""
+    """Run the loop until the block is left, or until it returns. If it fails, it is started again after a delay."""
     task = start(again_and_again(loop, name=name, again_s=again_s), name=name)
     try:
         yield
@@ -109,8 +105,8 @@ async def restarting(loop: Callable[[], Work[object]], *, name: str, again_s: fl
 
 
 async def again_and_again(loop: Callable[[], Work[object]], *, name: str, again_s: float = AGAIN_S) -> None:
-    """As `restarting`, for who has nothing to do beside it."""
-    pause_s = again_s
+    """Run the loop until it returns. If it fails, it is started again after a delay."""
+    delay_s = again_s
     while True:
         began_at = time.monotonic()
         try:
@@ -119,13 +115,13 @@ async def again_and_again(loop: Callable[[], Work[object]], *, name: str, again_
         except Exception as error:
             report(name, error)
         if time.monotonic() - began_at > AGAIN_S_MAX:
-            pause_s = again_s
-        await asyncio.sleep(pause_s)
-        pause_s = min(2 * pause_s, AGAIN_S_MAX)
+            delay_s = again_s
+        await asyncio.sleep(delay_s)
+        delay_s = min(2 * delay_s, AGAIN_S_MAX)
 
 
 async def end(*tasks: asyncio.Task[Any]) -> None:
-    """Cancel these and wait until they have ended. What they end with is not raised: who started them is told."""
+    """Cancel these tasks and wait until they have ended. Their errors are not raised here."""
     for task in tasks:
         task.cancel()
     if tasks:
@@ -147,7 +143,7 @@ async def all_of(works: Iterable[Work[T]]) -> list[T]:
 
 
 async def both(one: Work[T], other: Work[U]) -> tuple[T, U]:
-    """As `all_of`, of two kinds."""
+    """As `all_of`, for two works of different types."""
     works: list[Work[Any]] = [one, other]
     first, second = await all_of(works)
     return first, second
@@ -168,7 +164,7 @@ async def first_of(*works: Work[object], name: str) -> None:
 
 
 def report(name: str, error: BaseException) -> None:
-    """Log and count an error that nobody expected of this work."""
+    """Log and count an unexpected error of this work."""
     FAILURES[name] += 1
     log_rate_limited(
         log, "background_failed", "error", of=name, work=name, error=f"{type(error).__name__}: {error}", exc_info=error
@@ -186,8 +182,8 @@ def _ended(name: str, over: Callable[[], None] | None, expected: Errors, task: a
         over()
 
 
-def _untold(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-    """What the loop has to say: of a task that nobody asked for its error, that, and everything else as usual."""
+def _unhandled(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """Report the error of a task that nobody awaited; handle everything else as asyncio does by default."""
     task, error = context.get("task") or context.get("future"), context.get("exception")
     if isinstance(task, asyncio.Task) and isinstance(error, Exception):
         report(task.get_name(), error)

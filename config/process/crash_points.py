@@ -1,9 +1,9 @@
-"""Where a test has a process die: every boundary of the shell at which a crash may come between two effects, by name.
+"""Crash points: places at which a test kills a process, by name. There is one between each two effects of the shell.
 
-PENSTOCK_CRASH_POINTS is only for tests, and must be set before the process starts: it is a directory. Files there that
-are called `<point>.1`, `<point>.2` and so on are that many tickets for the point: each process that passes it takes one
-away, and dies of the last one by SIGKILL, right there, without finishing anything. `<point>.died` then holds its
-process id, and the next life passes unharmed. Without the variable, passing a point does nothing.
+PENSTOCK_CRASH_POINTS is only for tests, and must be set before the process starts: it is a directory. With files
+`<point>.1` to `<point>.<n>` in it, the process that passes the point as the n-th is killed by SIGKILL: each one before
+removes the file with the highest number. `<point>.died` then holds the process id, and the point does nothing any
+more. Without the variable, no point does anything.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ POINTS: frozenset[Point] = frozenset(get_args(Point))
 
 
 def _passed(point: Point) -> None:
-    """Nobody is testing."""
+    """No test is running."""
 
 
 def _watched(directory: Path) -> Callable[[Point], None]:
@@ -115,4 +115,4 @@ def _watched(directory: Path) -> Callable[[Point], None]:
 
 
 reached: Callable[[Point], None] = _watched(Path(os.environ[VARIABLE])) if VARIABLE in os.environ else _passed
-"""Say that a point is passed."""
+"""Note that a point is passed."""

@@ -1,5 +1,4 @@
-"""Memory that this process does not use goes back to the system. By itself the C library keeps it, for objects lie
-scattered."""
+"""Return unused memory to the system. The C library keeps it by itself, because objects are scattered over it."""
 
 from __future__ import annotations
 
@@ -10,10 +9,10 @@ _LIBRARY = ctypes.CDLL(None)
 
 
 def give_back(*, thoroughly: bool = False) -> None:
-    """Return free pages to the system: a few ms for each 100 MB. A C library that knows no such thing returns nothing.
+    """Return free pages to the system, which takes a few ms for each 100 MB. Does nothing where the C library cannot.
 
-    Thoroughly, the interpreter first empties its lists of free objects, each of which may hold a whole arena: about 1
-    ms for each 1,000 objects that are in use.
+    `thoroughly`: the interpreter first empties its lists of free objects, each of which may hold a whole arena. That
+    takes about 1 ms for each 1,000 objects that are in use.
     """
     if thoroughly:
         gc.collect()

@@ -1,7 +1,7 @@
-"""What the supervisor tells its front ends when the storage does not work: a few bytes of shared memory.
+"""A notice of the supervisor to its front ends, such as that the storage does not work: a few bytes of shared memory.
 
-Neither a file nor the broker would do, for the disk takes nothing just then. The front ends inherit the open memory,
-and find its number in their environment; where there is no supervisor, there is never a notice.
+A file or the broker cannot carry it when the disk takes no writes. The front ends inherit the open memory and find its
+descriptor in their environment. Without a supervisor there is never a notice.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ class Notice:
         self.say("")
 
     def say(self, text: str) -> None:
-        """Replace what is told; nothing is told by an empty text."""
+        """Replace the text. An empty text means that all is well."""
         os.pwrite(self.descriptor, text.encode()[:BYTES].ljust(BYTES, b"\0"), 0)
 
 
-class Reading:
-    """What this process's supervisor tells, in a process that was started by one or not."""
+class NoticeReader:
+    """Reads the notice of this process's supervisor, if it has one."""
 
     def __init__(self) -> None:
         self._memory: mmap.mmap | None = None
@@ -37,7 +37,7 @@ class Reading:
             self._memory = mmap.mmap(int(number), BYTES, prot=mmap.PROT_READ) if number.isdigit() else None
 
     def text(self) -> str:
-        """Empty when all is well."""
+        """The current notice, empty when all is well."""
         if self._memory is None or not self._memory[0]:
             return ""
         return self._memory[:].rstrip(b"\0").decode(errors="replace")

@@ -1,5 +1,4 @@
-"""Whether a port can be listened on, asked before anything is started: who has to listen there would only fail over and
-over."""
+"""Check before the start whether a port is free: a child that has to listen there would only fail over and over."""
 
 from __future__ import annotations
 
@@ -7,8 +6,7 @@ import socket
 
 
 def trouble(whose: str, host: str, port: int) -> str | None:
-    """What keeps us from listening there: `the HTTP port 8080 on 127.0.0.1 is in use or not allowed: …`. None: nothing
-    does."""
+    """Why nothing can listen there: `the HTTP port 8080 on 127.0.0.1 is in use or not allowed: …`. None: it can."""
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE

@@ -1,4 +1,4 @@
-"""A rate-limited log, for warnings that thousands of runs may cause in the same moment, such as a broker that is away."""
+"""A rate-limited log, for warnings that thousands of runs may cause at once, as when the broker is away."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from penstock.broker.nats.errors import ApiError
 from penstock.broker.store import Store
 from penstock.broker.streams.storage import check_writes
 from penstock.config.limits import PAYLOAD_BYTES_MAX
-from penstock.config.process.notice import Reading
+from penstock.config.process.notice import NoticeReader
 from penstock.config.settings import BrokerSettings
 from penstock.engine.errors import PublishFailed, Unavailable
 from penstock.http.backend import Backend
@@ -32,7 +32,7 @@ class Changes:
     """Refuses whatever would change something, at once, while the supervisor knows that nothing is stored; one can
     still read."""
 
-    def __init__(self, notice: Reading) -> None:
+    def __init__(self, notice: NoticeReader) -> None:
         self._notice = notice
 
     async def process_resource(self, req: Request, resp: Response, resource: object, params: dict[str, Any]) -> None:
@@ -44,7 +44,7 @@ class Changes:
 class StorageHealth:
     """Owned by the application. It tries to store something when it is asked, at most every KNOWN_S."""
 
-    def __init__(self, backend: Backend, notice: Reading) -> None:
+    def __init__(self, backend: Backend, notice: NoticeReader) -> None:
         self._backend, self._notice = backend, notice
         self._asking = asyncio.Lock()
         self._found, self._known_until = "", 0.0

@@ -103,7 +103,7 @@ def test_a_clock_that_nobody_has_seen_says_of_nothing_that_it_is_due() -> None:
 def test_a_clock_of_the_broker_that_is_set_back_is_believed() -> None:
     clock = BrokerClock()
     for at in (1_000_000.0, 500.0):
-        clock.saw(at, time.monotonic())
+        clock.observe(at, time.monotonic())
     assert 500.0 <= clock.now() < 1_000_000.0
 
 

@@ -84,11 +84,11 @@ def _lets_go_of_timers_too_early() -> Patch:
 
 
 def _tries_only_once_to_hand_a_timer_over() -> Patch:
-    async def tried(timers: Timers, armed: Any, act: Any) -> None:
+    async def attempt(timers: Timers, armed: Any, act: Any) -> None:
         with suppress(PenstockError):
             await act(armed)
 
-    return Timers, "_tried", tried
+    return Timers, "_attempt", attempt
 
 
 def _fires_too_early() -> Patch:
