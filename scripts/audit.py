@@ -127,7 +127,8 @@ def main() -> int:
     if unknown:
         print(f"NOT LOOKED UP: no advisories could be had for {len(unknown)} of {len(here)}: {' '.join(unknown)}")
     print(
-        f"{len(here)} dependencies, {len(here) - len(unknown)} looked up, {len(found)} advisories, {len(wrong)} not as listed"
+        f"{len(here)} dependencies, {len(here) - len(unknown)} looked up, "
+        f"{len(found)} advisories, {len(wrong)} not as listed"
     )
     return 1 if found or wrong else 0
 

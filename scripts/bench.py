@@ -76,7 +76,8 @@ def _played(given: Setup, name: str, workload: Workload, repeat: int) -> list[Sa
 
 
 def _machine() -> str:
-    return f"{len(os.sched_getaffinity(0))} cores, {platform.system()} {platform.release()}, Python {platform.python_version()}"
+    cores, system = len(os.sched_getaffinity(0)), f"{platform.system()} {platform.release()}"
+    return f"{cores} cores, {system}, Python {platform.python_version()}"
 
 
 if __name__ == "__main__":

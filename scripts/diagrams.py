@@ -24,7 +24,8 @@ def page() -> str:
             "",
             "## Run",
             "",
-            "A run begins as `scheduled` when it has a time to wait for, otherwise as `pending`. Only a replay leaves `failed`.",
+            "A run begins as `scheduled` when it has a time to wait for, otherwise as `pending`. "
+            "Only a replay leaves `failed`.",
             "",
             *_diagram(RUN_MOVES, begins=("scheduled", "pending")),
             "",

@@ -74,7 +74,8 @@ async def _play(directory: Path, seconds: float, limit: bool) -> None:
         missing = [run_id for run_id in kept if (await http.get(f"/runs/{run_id}")).status_code != 200]
     print(f"without room {seconds:g} s: {len(during)} started, {refused} refused; /health said: {sorted(health)}")
     print(
-        f"the first run was started {after_s:.2f} s after there was room; of {len(kept)} acknowledged runs {len(missing)} are missing"
+        f"the first run was started {after_s:.2f} s after there was room; "
+        f"of {len(kept)} acknowledged runs {len(missing)} are missing"
     )
     sys.exit(1 if missing else 0)
 

@@ -14,7 +14,11 @@ ROOT = Path(__file__).parents[1]
 SERVICE = ("penstock.cli.commands.serve", "penstock.actors.processes.children", "penstock.http.app")
 
 # Loads a process of the service, and tells which modules of the SDK came with it.
-LOADS = "import importlib, sys; importlib.import_module(sys.argv[1]); print([n for n in sys.modules if n.startswith('penstock.worker')])"
+LOADS = """
+import importlib, sys
+importlib.import_module(sys.argv[1])
+print([name for name in sys.modules if name.startswith("penstock.worker")])
+"""
 
 
 @pytest.mark.parametrize("module", SERVICE)

@@ -17,12 +17,21 @@ ROOT = Path(__file__).resolve().parent.parent
 FOLDERS = ("engine", "broker", "actors", "http", "client", "worker", "cli", "config", "telemetry", "demo")
 INSTEAD = {
     "burial": "dead letter",
+    "burials": "dead letters",
+    "buried": "written to the dead letters",
     "buries": "writes a dead letter",
     "desk": "task intake",
+    "lane": "partition queue",
+    "lanes": "partition queues",
     "lodger": "subscriber",
+    "mail": "deliveries",
     "occasion": "trigger event",
     "occasions": "trigger events",
     "restless": "interrupted",
+    "sparing": "rate-limited",
+    "sparingly": "rate-limited",
+    "tallies": "run metrics",
+    "tally": "run metrics",
     "waif": "lost task",
 }
 GLOSSARY = (ROOT / "docs" / "glossary.md").read_text()

@@ -99,7 +99,8 @@ def reported(
 
 def lines(report: Report) -> Iterator[str]:
     """The whole report for people."""
-    yield f"seed {report.seed}: {report.seconds:g} s of faults over load, everything had ended {report.calm_s:g} s later"
+    lasted = f"{report.seconds:g} s of faults over load"
+    yield f"seed {report.seed}: {lasted}, everything had ended {report.calm_s:g} s later"
     yield f"  faults          {report.kills} kills, {report.freezes} freezes, {report.missed} found nothing to hit"
     for name, count in report.faults.items():
         yield f"    {name:<20} {count:>6,}"

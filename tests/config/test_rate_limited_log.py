@@ -1,4 +1,4 @@
-"""A warning for which thousands have reason at once is logged at most once in a while, with the number of those that were not."""
+"""A warning that occurs thousands of times at once is logged once in a while, with the number of those left out."""
 
 from __future__ import annotations
 

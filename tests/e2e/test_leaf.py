@@ -41,7 +41,8 @@ def hub(directory: Path, password: str, name: str = "hub") -> Iterator[tuple[Ser
 
 
 def block(port: int, password: str) -> str:
-    return f'leafnodes {{ listen: "127.0.0.1:{port}", authorization {{ users: [{{ user: "leaf", password: "{password}" }}] }} }}'
+    users = f'[{{ user: "leaf", password: "{password}" }}]'
+    return f'leafnodes {{ listen: "127.0.0.1:{port}", authorization {{ users: {users} }} }}'
 
 
 def remote(port: int, password: str) -> str:

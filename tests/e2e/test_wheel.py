@@ -42,7 +42,8 @@ def test_serve_and_demo_started_together_work_out_of_a_wheel(programs: Path, tmp
 
 
 def test_nothing_of_the_checkout_is_needed(programs: Path, tmp_path: Path) -> None:
-    code = "import penstock.cli.commands.demo as demo, penstock.http.app as app; print(demo.__file__, app.__file__, list(demo._source(None)))"
+    imports = "import penstock.cli.commands.demo as demo, penstock.http.app as app"
+    code = f"{imports}; print(demo.__file__, app.__file__, list(demo._source(None)))"
     found = subprocess.run(
         [programs / "python", "-c", code], cwd=tmp_path, env=clean_environ(), capture_output=True, text=True, check=True
     )

@@ -72,10 +72,11 @@ def test_the_output_of_a_skipped_terminal_step_is_null() -> None:
 
 
 def test_payloads_pass_through_as_the_bytes_they_were() -> None:
-    body = b'{"type":"step.completed","run_id":"r","step_id":"a","payload":{ "n" : 1.50, "n" : 9007199254740993 , "s":"\\u00fc"}}'
+    payload = b'{ "n" : 1.50, "n" : 9007199254740993 , "s":"\\u00fc"}'
+    body = b'{"type":"step.completed","run_id":"r","step_id":"a","payload":' + payload + b"}"
     play = started(workflow(step("a"), step("b", "a")))
     [task] = play.tell(decode(body))
-    assert bytes(task.input) == b'{ "n" : 1.50, "n" : 9007199254740993 , "s":"\\u00fc"}'  # type: ignore[union-attr]
+    assert bytes(task.input) == payload  # type: ignore[union-attr]
 
 
 def test_a_run_does_not_keep_the_messages_that_its_payloads_came_in() -> None:

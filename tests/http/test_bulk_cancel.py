@@ -131,7 +131,8 @@ async def test_a_thousand_runs_are_cancelled_at_once_and_one_more_is_too_many(
     answer = await _cancel(http, workflow_id=workflow)
     assert (
         400,
-        "more than 1000 runs match, 1000 is the most: narrow after and before, or take them in parts, with limit and cursor\n",
+        "more than 1000 runs match, 1000 is the most: narrow after and before, or take them in parts, "
+        "with limit and cursor\n",
     ) == (answer.status_code, answer.text)
     assert before == await store.history.last_seq()
     await http.simulate_post(f"/runs/{extra}/cancel")

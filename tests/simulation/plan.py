@@ -40,7 +40,8 @@ KINDS = (
 
 # What people do, and how often.
 WISHES = {
-    "start": 10, "start keyed": 4, "start many": 3, "schedule": 4, "unschedule": 2, "cancel": 4, "cancel many": 1, "replay": 4,
+    "start": 10, "start keyed": 4, "start many": 3, "schedule": 4, "unschedule": 2, "cancel": 4, "cancel many": 1,
+    "replay": 4,
     "replay many": 1, "rerun": 1, "signal": 2,
 }  # fmt: skip
 # What goes wrong, and how often; a seed has some of them only.

@@ -129,6 +129,7 @@ class Watch:
         known = self._states.get(run.run_id, {}).get(run.seq)
         if known is None or to_snapshot(known) != message.data:
             raise Broken(
-                f"the snapshot at {run.seq} is not the fold of the history: {message.data!r}, {known and to_snapshot(known)!r}",
+                f"the snapshot at {run.seq} is not the fold of the history: "
+                f"{message.data!r}, {known and to_snapshot(known)!r}",
                 run.run_id,
             )

@@ -418,4 +418,5 @@ class World:
 
 def _waits_for(run: Run) -> str:
     steps = {step_id: str(step.status) for step_id, step in run.steps.items()}
-    return f"it is {run.status}, error={run.error}, steps {steps}, timers {[(timer.timer, timer.due) for timer in live_timers(run)]}"
+    timers = [(timer.timer, timer.due) for timer in live_timers(run)]
+    return f"it is {run.status}, error={run.error}, steps {steps}, timers {timers}"

@@ -32,19 +32,26 @@ METHODS = (
     "X" * 300,
 )
 NAMES = (
-    "", ".", "..", "...", "a.", ".a", "a..b", "*", ">", "$JS.API", "a b", "a/b", "ü", "名", "\U0001f600", "a" * 128, "a" * 129, "x" * 9_000,
+    "", ".", "..", "...", "a.", ".a", "a..b", "*", ">", "$JS.API", "a b", "a/b", "ü", "名", "\U0001f600", "a" * 128,
+    "a" * 129, "x" * 9_000,
     "\0", "a\0b",
-    "\n", "\r\n", "\x7f", "\u2028", "\ufeff", "\ufffd", "null", "true", "-1", "0", "1e9", "9" * 40, "__proto__", "__class__",
+    "\n", "\r\n", "\x7f", "\u2028", "\ufeff", "\ufffd", "null", "true", "-1", "0", "1e9", "9" * 40, "__proto__",
+    "__class__",
     "../../etc/passwd",
     "%", "%zz", "%00", "{run_id}", "{0}", "%s", "'\"", "<b>", "_INBOX.x",
     "history", "event.>", "0" * 32, "f" * 32 + ".a",
 )  # fmt: skip
 VALUES: tuple[Any, ...] = (
-    None, True, False, 0, -1, 1, 2**31, 2**53, 2**63 - 1, 2**63, 2**64, -(2**63) - 1, 10**400, 0.0, -0.0, 1.5, 1e308, float("inf"),
-    float("nan"), "", "\0", "\ud800", "\udfff\ud800", "a\ud800", "x" * 5_000, [], {}, [[]], {"": {}}, [None], [1, "a", {}], {"a": None},
-    "0s", "1h30m", "-1s", "9" * 200 + "h", "1e9s", "2026-11-21T12:00:00Z", "0000-01-01T00:00:00Z", "9999-12-31T23:59:60+23:59",
-    "2026-11-21T12:00:00.123456789123Z", "10000-01-01T00:00:00Z", "* * * * *", "@yearly", "0 0 31 2 *", "Mars/Base", "../UTC", ["a", "a"],
-    {"type": "nonsense"}, {"$ref": "#"}, {"$ref": "http://127.0.0.1:1/x"}, {"pattern": "("}, {"type": "object", "minProperties": 2**70},
+    None, True, False, 0, -1, 1, 2**31, 2**53, 2**63 - 1, 2**63, 2**64, -(2**63) - 1, 10**400, 0.0, -0.0, 1.5, 1e308,
+    float("inf"),
+    float("nan"), "", "\0", "\ud800", "\udfff\ud800", "a\ud800", "x" * 5_000, [], {}, [[]], {"": {}}, [None],
+    [1, "a", {}], {"a": None},
+    "0s", "1h30m", "-1s", "9" * 200 + "h", "1e9s", "2026-11-21T12:00:00Z", "0000-01-01T00:00:00Z",
+    "9999-12-31T23:59:60+23:59",
+    "2026-11-21T12:00:00.123456789123Z", "10000-01-01T00:00:00Z", "* * * * *", "@yearly", "0 0 31 2 *", "Mars/Base",
+    "../UTC", ["a", "a"],
+    {"type": "nonsense"}, {"$ref": "#"}, {"$ref": "http://127.0.0.1:1/x"}, {"pattern": "("},
+    {"type": "object", "minProperties": 2**70},
 )  # fmt: skip
 BYTES = (
     b"",
@@ -64,12 +71,15 @@ BYTES = (
     b"1e999",
 )
 HEADERS: Sequence[tuple[str, Sequence[bytes]]] = (
-    ("content-length", (b"", b"0", b"1", b"-1", b"+5", b"1.5", b"x", b"99999999", b"9" * 400, b"\xb2", b"0x10", b" 7 ")),
+    ("content-length", (b"", b"0", b"1", b"-1", b"+5", b"1.5", b"x", b"99999999", b"9" * 400, b"\xb2", b"0x10",
+        b" 7 ")),
     ("content-type", (b"", b"text/plain", b"application/json; charset=utf-16", b"\xff\xfe", b"a" * 5000)),
-    ("content-type", (b"multipart/form-data", b"application/x-www-form-urlencoded", b"multipart/form-data; boundary=\xff")),
+    ("content-type", (b"multipart/form-data", b"application/x-www-form-urlencoded",
+        b"multipart/form-data; boundary=\xff")),
     ("content-encoding", (b"gzip", b"br", b"identity", b"\xff")),
     ("accept", (b"", b"*", b"text/event-stream", b"text/html;q=x", b"\xff", b"," * 3000, b"application/json;q=0")),
-    ("authorization", (b"", b"Bearer", b"Bearer ", b"bearer \xff", b"Basic Og==", b"Bearer " + b"x" * 9000, b"Bearer a b")),
+    ("authorization", (b"", b"Bearer", b"Bearer ", b"bearer \xff", b"Basic Og==", b"Bearer " + b"x" * 9000,
+        b"Bearer a b")),
     ("idempotency-key", (b"", b" ", b"\xff", b"k" * 255, b"k" * 256, b"a\tb", b"*")),
     ("last-event-id", (b"", b"0", b"-1", b"x", b"\xb2", b"9" * 30, b"1, 2")),
     ("if-none-match", (b"", b"*", b"x", b'"', b'W/"', b"\xff", b'"a", "b"', b"," * 500)),

@@ -40,7 +40,8 @@ class Server:
     def configure(self, block: str) -> None:
         """What its next start is to read."""
         store = self._directory / self.name
-        head = f'server_name: "{self.name}"\nlisten: "127.0.0.1:{self.port}"\njetstream {{ store_dir: "{store}" }}\nmax_payload: 8MB\n'
+        head = f'server_name: "{self.name}"\nlisten: "127.0.0.1:{self.port}"\n'
+        head += f'jetstream {{ store_dir: "{store}" }}\nmax_payload: 8MB\n'
         head += f'http: "127.0.0.1:{self._monitoring_port}"\n'
         self._config.write_text(head + block + "\n")
 
