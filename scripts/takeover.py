@@ -41,8 +41,8 @@ from penstock.broker.store import Store, open_store
 from penstock.broker.streams.provisioning import provision
 from penstock.config.limits import PARTITIONS
 from penstock.config.settings import BrokerSettings
-from penstock.engine.definition.validation import parse
 from penstock.engine.run.events import StepCompleted
+from penstock.engine.validation import parse
 
 PENSTOCK = str(Path(sys.executable).with_name("penstock"))
 PROBES = 300

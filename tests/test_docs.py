@@ -10,7 +10,7 @@ from pathlib import Path
 import orjson
 import pytest
 
-from penstock.engine.definition.validation import problems
+from penstock.engine.validation import problems
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]

@@ -22,8 +22,8 @@ from penstock.broker.store import Store
 from penstock.config.process.crash_points import reached
 from penstock.engine.definition.identifiers import quoted
 from penstock.engine.errors import Conflict, Denied, NotFound, PenstockError, Unavailable
-from penstock.engine.run.approvals import has_expired, token_hash
 from penstock.engine.run.events import ApprovalGranted, ApprovalRejected, Decision
+from penstock.engine.run.kinds.approval import approval_of, has_expired, token_hash
 from penstock.engine.run.state import Run, RunStatus, StepState, StepStatus
 from penstock.engine.times import rfc3339
 
@@ -125,7 +125,7 @@ def _is_decided(step: StepState) -> bool:
 
 
 def _waits(run: Run, step: StepState, now: float) -> bool:
-    running = run.status is RunStatus.RUNNING and run.error is None and step.status is StepStatus.RUNNING
+    running = run.status is RunStatus.RUNNING and not run.failing and step.status is StepStatus.RUNNING
     return running and step.token is not None and step.due is not None and now < step.due
 
 
@@ -143,7 +143,7 @@ async def _waiting(store: Store, keys: list[str]) -> AsyncIterator[tuple[str, Wa
 
 async def _told(store: Store, run: Run, step_id: str, step: StepState) -> Waiting:
     workflow = await workflow_of(store, run, ())
-    asked = workflow.steps[step_id].approval if workflow else None
+    asked = approval_of(workflow.steps[step_id]) if workflow else None
     known = (asked.description, asked.subject, asked.metadata) if asked else (None, None, None)
     assert step.due is not None
     return Waiting(run.run_id, run.workflow_id, step_id, step.started_at or "", rfc3339(step.due), *known)

@@ -15,9 +15,9 @@ from penstock.broker import names
 from penstock.broker.store import Store
 from penstock.config.limits import APPROVAL_TOKEN_BYTES
 from penstock.config.process.crash_points import reached
-from penstock.engine.run.approvals import token_hash
 from penstock.engine.run.commands import OpenApproval, RequestApproval
 from penstock.engine.run.events import ApprovalRequest, ApprovalRequested
+from penstock.engine.run.kinds.approval import token_hash
 from penstock.engine.run.state import Run
 from penstock.engine.times import rfc3339
 

@@ -10,7 +10,8 @@ from penstock.config.logging import get_logger
 from penstock.config.process.crash_points import reached
 from penstock.engine.definition.definitions import WorkflowDef, digest, from_json, to_json
 from penstock.engine.errors import NeedsUpgrade, NotFound
-from penstock.engine.run.workflow import Workflow, compile_workflow
+from penstock.engine.run.compiling import compile_workflow
+from penstock.engine.run.workflow import Workflow
 
 COMPILED_STEPS_MAX = 50_000  # of all compiled versions together
 

@@ -53,7 +53,7 @@ def show(session: Session, name: str) -> None:
 @FILE
 def validate(file: BinaryIO) -> None:
     """Check the workflow in FILE (JSON or TOML, - for stdin), without a service."""
-    from penstock.engine.definition.validation import parse
+    from penstock.engine.validation import parse
 
     found = parse(orjson.loads(documents.definition(file)))
     steps = "1 step" if len(found.steps) == 1 else f"{len(found.steps)} steps"

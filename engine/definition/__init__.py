@@ -1,8 +1,8 @@
-"""Definitions: the JSON that a user registers, and every check of it.
+"""Definitions: what a user registers, and how each of its fields is read.
 
-validation.py reads untyped JSON by tables of fields (forms.py) and collects every problem (report.py), value by value
-(values.py, identifiers.py, durations.py, subjects.py); definitions.py is what is stored; run/workflow.py compiles it for runs; schema.py checks
-inputs, signals.py signals; graph.py finds cycles.
+definitions.py is what is stored. forms.py reads and describes an object by a table of its fields, step_fields.py has
+those of every step; values are read by values.py, identifiers.py, durations.py, subjects.py, signals.py, and problems
+go to report.py. schema.py checks inputs; graph.py looks for cycles; nulls.py drops nulls.
 
-Not here: what happens to a run. Start reading at definitions.py.
+Not here: what happens to a run (run/), a whole definition (engine/validation.py). Start reading at definitions.py.
 """

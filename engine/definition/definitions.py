@@ -1,25 +1,19 @@
 """Workflow definitions as users write them and as the store keeps them.
 
-`validation.parse` makes these from an untyped document, with every rule checked; below it all of this holds.
+`engine.validation.parse` makes these from an untyped document, with every rule checked; below it all of this holds.
 Durations are kept as text (`1h30m`), already normalised.
 """
 
 from __future__ import annotations
 
-from enum import StrEnum
 from hashlib import sha256
+from typing import Any
 
 import msgspec
 import orjson
 from msgspec import UNSET, Raw, Struct, UnsetType
 
 from penstock.engine import formats
-
-
-class StepType(StrEnum):
-    NORMAL = "normal"
-    AGENT_LOOP = "agent_loop"
-    APPROVAL = "approval"
 
 
 class Retry(Struct, frozen=True, omit_defaults=True):
@@ -41,25 +35,13 @@ class SkipIf(Struct, frozen=True):
     value: Raw
 
 
-class Config(Struct, frozen=True, omit_defaults=True):
-    """What only one type of step knows. Agent loop: the first three, `max_iterations` counts executions; approval: the
-    others."""
-
-    max_iterations: int | None = None
-    max_duration: str | None = None
-    loop_delay: str | None = None
-    timeout: str | None = None
-    subject: str | None = None
-    description: str | None = None
-    metadata: dict[str, str] = {}
-
-
 class Step(Struct, frozen=True, omit_defaults=True):
-    """`task` is empty for an approval, which no worker carries out."""
+    """`task` is empty for a step that no worker carries out. `type` names a kind of step (engine/run/kinds), and
+    `config` is what only this kind knows, in the normal form that its validation gives."""
 
     id: str
     task: str = ""
-    type: StepType = StepType.NORMAL
+    type: str = "normal"
     depends_on: tuple[str, ...] = ()
     timeout: str | None = None
     retry: Retry | None = None
@@ -67,7 +49,7 @@ class Step(Struct, frozen=True, omit_defaults=True):
     skip_if: SkipIf | None = None
     metadata: dict[str, str] = {}
     worker_group: str | None = None
-    config: Config | None = None
+    config: dict[str, Any] | None = None
 
 
 class WorkflowDef(Struct, frozen=True, omit_defaults=True):
@@ -89,7 +71,7 @@ def to_json(definition: WorkflowDef) -> bytes:
         if key in document:
             document[key] = orjson.Fragment(bytes(document[key]))
     for step, source in zip(document["steps"], definition.steps, strict=True):
-        step.setdefault("type", source.type.value)
+        step.setdefault("type", source.type)
         if source.skip_if is not None:
             step["skip_if"]["value"] = orjson.Fragment(bytes(source.skip_if.value))
     return orjson.dumps(document, option=orjson.OPT_SORT_KEYS)

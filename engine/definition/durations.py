@@ -61,6 +61,11 @@ def text(seconds: float) -> str:
     return "".join(_parts(ns)) or "0s"
 
 
+def seconds(value: str | None) -> float | None:
+    """The seconds of valid duration text; None for None."""
+    return None if value is None else parse(value)
+
+
 def _text_ns(value: str) -> int:
     bare = value.removeprefix("-")
     if len(bare) > _LENGTH_MAX or not _WHOLE.fullmatch(bare):

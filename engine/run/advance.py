@@ -2,8 +2,8 @@
 
 Pure, total and idempotent. Duplicates, late arrivals and events that do not apply are normal input: they fall through
 their guard and return the run as it was, with no commands. `fold` is the same function with the commands dropped. Here
-is the one `match` over all events, and what happens to a run as a whole; what happens to a step is in steps.py,
-loops.py, approvals.py.
+is the one `match` over all events, and what happens to a run as a whole; what happens to a step is decided by its kind
+(kinds/), with the parts in steps.py.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from msgspec import UnsetType
 from msgspec.structs import replace
 
 from penstock.engine.definition.durations import text
-from penstock.engine.run.approvals import approval_event, expire
 from penstock.engine.run.commands import (
     AppendEvent,
     BindWorker,
@@ -31,14 +30,12 @@ from penstock.engine.run.commands import (
     WithdrawTask,
     WithdrawTimer,
 )
-from penstock.engine.run.dispatch import fall_back, order, withdrawal
 from penstock.engine.run.events import (
     NULL,
     ApprovalExpired,
     ApprovalGranted,
     ApprovalRejected,
     ApprovalRequested,
-    Failure,
     Record,
     SignalReceived,
     Started,
@@ -49,7 +46,6 @@ from penstock.engine.run.events import (
     StepSkipped,
     StepStarted,
     TimerFired,
-    TimerRef,
     WorkflowCancelled,
     WorkflowCompleted,
     WorkflowFailed,
@@ -57,32 +53,20 @@ from penstock.engine.run.events import (
     WorkflowScheduled,
     WorkflowStarted,
 )
-from penstock.engine.run.loops import continued, out_of_time
-from penstock.engine.run.pauses import begun_again, paused
 from penstock.engine.run.payloads import given, laid_down
 from penstock.engine.run.state import STEP_DONE, STEP_ENDED, STEP_OUT, Run, RunStatus, StepState, StepStatus
 from penstock.engine.run.steps import (
-    Advance,
     all_done,
     complete_run,
-    completed,
     enter,
     fail_run,
-    failed,
     is_ready,
-    put,
     skipped,
-    started,
 )
-from penstock.engine.run.timers import WORKFLOW_TIMER, live_timers, lost_timer, retimed, step_timers, workflow_timer
-from penstock.engine.run.workflow import StepPlan, Workflow
+from penstock.engine.run.timers import WORKFLOW_TIMER, fired_timer, live_timers, retimed, workflow_timer
+from penstock.engine.run.workflow import Advance, StepEvent, Workflow
 from penstock.engine.texts import shortened
 from penstock.engine.times import utc
-
-StepEvent = (
-    StepStarted | StepPaused | StepCompleted | StepFailed | StepContinue | StepSkipped
-    | ApprovalRequested | ApprovalGranted | ApprovalRejected | ApprovalExpired
-)  # fmt: skip
 
 
 def advance(workflow: Workflow, run: Run | None, record: Record) -> tuple[Run | None, list[Command]]:
@@ -118,7 +102,7 @@ def advance(workflow: Workflow, run: Run | None, record: Record) -> tuple[Run | 
             return _step_event(workflow, run, record, event)
         case TimerFired():
             return _timer_fired(workflow, run, record, event)
-        case WorkflowCompleted() if all_done(run):
+        case WorkflowCompleted() if all_done(workflow, run):
             return _end(workflow, run, record, RunStatus.COMPLETED, None)
         case WorkflowFailed() if event.payload.resumes == run.resumes:
             return _end(workflow, run, record, RunStatus.FAILED, event.payload.error)
@@ -142,7 +126,7 @@ def still_due(run: Run, command: Command) -> bool:
     """Whether a command of an earlier record is still wanted in this later state of the run."""
     match command:
         case WithdrawTask():  # else it would take back what a resumed run has ordered since
-            return run.ended or run.error is not None
+            return run.ended or run.failing
         case DeadLetterTask():
             step = run.steps[command.step_id]
             return (step.status, step.attempts, step.iteration) == (
@@ -158,7 +142,7 @@ def still_due(run: Run, command: Command) -> bool:
             return _is_wanted(run, command)
         case RequestApproval():
             step = run.steps[command.step_id]
-            return (step.status, step.attempts) == (StepStatus.QUEUED, command.attempt) and run.error is None
+            return (step.status, step.attempts) == (StepStatus.QUEUED, command.attempt) and not run.failing
         case OpenApproval():
             step = run.steps[command.step_id]
             return (step.status, step.attempts) == (StepStatus.RUNNING, command.attempt)
@@ -178,7 +162,7 @@ def _is_wanted(run: Run, task: DispatchTask) -> bool:
     """Nobody has begun the task; or only the bound worker has, whose own copy was taken back when the task fell
     back."""
     step = run.steps[task.step_id]
-    if run.error is not None or (step.attempts, step.iteration, step.sticky) != (
+    if run.failing or (step.attempts, step.iteration, step.sticky) != (
         task.attempt,
         task.iteration,
         task.worker,
@@ -248,7 +232,7 @@ def _resume(workflow: Workflow, run: Run, record: Record, letters: int) -> Advan
         resumes=run.resumes + 1,
         seq=record.seq,
     )
-    if all_done(run):
+    if all_done(workflow, run):
         return run, [complete_run(workflow, run, record)]
     run, timers = _timed(workflow, run, record)
     ready = [
@@ -293,100 +277,25 @@ def _step_event(workflow: Workflow, run: Run, record: Record, event: StepEvent) 
         case StepSkipped():
             applies = step.status is StepStatus.PENDING and is_ready(run, plan)
             return skipped(workflow, run, record, plan) if applies else (run, [])
-        case ApprovalRequested() | ApprovalGranted() | ApprovalRejected() | ApprovalExpired():
-            return approval_event(workflow, run, record, event, plan)
-        case _ if plan.approval is not None or not _is_current(step, event):
-            return run, []
-        case StepStarted():
-            begin = started if step.status is StepStatus.QUEUED else begun_again
-            return begin(run, record, event, plan)
-        case StepPaused():
-            return paused(run, record, event, plan)
-        case StepCompleted():
-            return completed(workflow, run, record, plan, event.payload, event.worker_id)
-        case StepFailed():
-            return failed(workflow, run, record, event, plan)
-        case StepContinue():
-            return continued(workflow, run, record, event, plan)
         case _:
-            assert_never(event)
-
-
-def _is_current(step: StepState, event: StepStarted | StepPaused | StepCompleted | StepFailed | StepContinue) -> bool:
-    """Whether the event speaks of the execution that is out now; without any number it means that one.
-
-    While a step waits for its retry none is out: whatever comes then is late. Who gives the attempt and no iteration
-    means the first, for writers leave out a zero.
-    """
-    waits = step.status is StepStatus.QUEUED and step.due is not None
-    if step.status not in STEP_OUT or waits:
-        return False
-    if event.attempt_number is None:
-        return event.iteration in (None, step.iteration)
-    return (event.attempt_number, event.iteration or 0) == (step.attempts, step.iteration)
+            return plan.kind.take_event(workflow, run, record, event, plan)
 
 
 def _timer_fired(workflow: Workflow, run: Run, record: Record, event: TimerFired) -> Advance:
     fired = event.payload
-    if run.error is not None:  # it is about to end, nothing new begins
+    if run.failing:
         return run, []
     if fired.timer == WORKFLOW_TIMER:
         return _out_of_time(workflow, run, record) if (fired.attempt or 0) == run.resumes else (run, [])
     step, plan = run.steps.get(fired.step_id or ""), workflow.steps.get(fired.step_id or "")
     if step is None or plan is None:
         return run, []
-    if _is_lost(workflow, plan, step, fired):
-        step, commands = fall_back(run, plan, step)
-        return put(run, record, plan.id, step), commands
-    armed = next((timer for timer in step_timers(run, plan.id, step) if timer.timer == fired.timer), None)
-    if armed is None or fired.attempt not in (None, armed.attempt):
-        return run, []
-    return _step_timer_fired(workflow, run, record, plan, step, armed)
-
-
-def _is_lost(workflow: Workflow, plan: StepPlan, step: StepState, fired: TimerRef) -> bool:
-    """Whether this very execution was with the worker that its run is softly bound to, and is not any more."""
-    if workflow.sticky != "soft" or step.sticky is None or step.status is not StepStatus.RUNNING:
-        return False
-    return (fired.timer, fired.attempt) == (lost_timer(plan.id, step), step.attempts)
-
-
-def _step_timer_fired(
-    workflow: Workflow, run: Run, record: Record, plan: StepPlan, step: StepState, timer: SetTimer
-) -> Advance:
-    match timer.timer.partition(".")[0]:
-        case "retry":
-            step, commands = order(workflow, run, record, plan, replace(step, due=None))
-        case "sticky":
-            step, commands = fall_back(run, plan, step)
-        case "loop":
-            return out_of_time(workflow, _put_timeless(run, record, plan, step), record, plan)
-        case "approval":
-            return expire(run, record, plan, step, timer.timer)
-        case _:
-            step, commands = replace(step, due=None), [_timeout(run, record, plan, step)]
-    return put(run, record, plan.id, step), commands
-
-
-def _put_timeless(run: Run, record: Record, plan: StepPlan, step: StepState) -> Run:
-    """The loop's timer has fired: it need not be withdrawn."""
-    return put(run, record, plan.id, replace(step, until=None))
-
-
-def _timeout(run: Run, record: Record, plan: StepPlan, step: StepState) -> AppendEvent:
-    late = StepFailed(
-        run_id=run.run_id,
-        step_id=plan.id,
-        timestamp=record.event.timestamp,
-        attempt_number=step.attempts,
-        iteration=step.iteration or None,
-        payload=Failure(error=f"step timeout exceeded ({text(plan.timeout_s or 0)})"),
-    )
-    return AppendEvent(late)
+    timer = fired_timer(run, plan.id, step, fired)
+    return (run, []) if timer is None else plan.kind.take_timer(workflow, run, record, plan, timer)
 
 
 def _out_of_time(workflow: Workflow, run: Run, record: Record) -> Advance:
-    if run.due is None or all_done(run):  # done in time, though its end is not in the log yet
+    if run.due is None or all_done(workflow, run):  # done in time, though its end is not in the log yet
         return run, []
     error = f"workflow timeout exceeded ({text(workflow.timeout_s or 0)})"
     return replace(run, due=None, error=error, seq=record.seq), [fail_run(run, record, error)]
@@ -417,4 +326,7 @@ def _take_back(workflow: Workflow, run: Run) -> Iterable[Command]:
     """Withdraw what is out: every timer, and the run's tasks once per type (and group), however many steps share it."""
     out = [(workflow.steps[step_id], step) for step_id, step in run.steps.items() if step.status in STEP_OUT]
     timers = [command for plan, step in out for command in retimed(run, plan.id, step, _cancelled(step))]
-    return [*timers, *dict.fromkeys(command for plan, step in out for command in withdrawal(workflow, plan, step))]
+    return [
+        *timers,
+        *dict.fromkeys(command for plan, step in out for command in plan.kind.withdraw(workflow, plan, step)),
+    ]

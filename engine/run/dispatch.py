@@ -1,32 +1,21 @@
-"""How one execution of a step is ordered: from the queue of its task type, from the worker its run is bound to, or from
-a person."""
+"""How one execution of a step is ordered from workers: by the queue of its task type, or from the worker that its run is
+bound to."""
 
 from __future__ import annotations
-
-from typing import TypeAlias
 
 from msgspec.structs import replace
 
 from penstock.config.limits import STICKY_FALLBACK_S
-from penstock.engine.definition.definitions import StepType
-from penstock.engine.run.commands import Command, DispatchTask, RequestApproval, WithdrawSticky, WithdrawTask
+from penstock.engine.run.commands import DispatchTask, WithdrawSticky, WithdrawTask
 from penstock.engine.run.events import Record
 from penstock.engine.run.inputs import step_input
 from penstock.engine.run.state import Run, StepState
 from penstock.engine.run.timers import step_timers
-from penstock.engine.run.workflow import StepPlan, Workflow
-
-Ordered: TypeAlias = tuple[StepState, list[Command]]
+from penstock.engine.run.workflow import Ordered, StepPlan, Workflow
 
 
-def order(workflow: Workflow, run: Run, record: Record, plan: StepPlan, step: StepState) -> Ordered:
-    """Order the execution that `step` (queued, not waiting) stands for; returns the step as it then is."""
-    if plan.approval is not None:
-        asked = plan.approval
-        expires = record.at + asked.timeout_s
-        return step, [
-            RequestApproval(plan.id, step.attempts, expires, asked.subject, asked.description, asked.metadata)
-        ]
+def order_task(workflow: Workflow, run: Run, record: Record, plan: StepPlan, step: StepState) -> Ordered:
+    """Order a task for the execution that `step` (queued, not waiting) stands for; returns the step as it then is."""
     if run.bound is None or plan.group != run.bound_group:
         return step, [_task(run, plan, step)]
     if workflow.sticky != "soft":
@@ -44,17 +33,14 @@ def fall_back(run: Run, plan: StepPlan, step: StepState) -> Ordered:
     return step, [withdrawn, _task(run, plan, step)]
 
 
-def withdrawal(workflow: Workflow, plan: StepPlan, step: StepState) -> list[WithdrawTask]:
+def withdrawn_tasks(workflow: Workflow, plan: StepPlan, step: StepState) -> list[WithdrawTask]:
     """Take back what is out of a step whose run is over; what may have gone to anyone from both places."""
-    if plan.approval is not None:
-        return []
     queued = [] if step.sticky is not None and workflow.sticky != "soft" else [WithdrawTask(plan.task, plan.group)]
     return queued if step.sticky is None else [*queued, WithdrawTask(plan.task, worker=step.sticky)]
 
 
 def _task(run: Run, plan: StepPlan, step: StepState, or_anyone: bool = False) -> DispatchTask:
     value = step_input(run, plan, step)
-    kind = StepType.NORMAL if plan.loop is None else StepType.AGENT_LOOP
     return DispatchTask(
         plan.id,
         plan.task,
@@ -64,6 +50,6 @@ def _task(run: Run, plan: StepPlan, step: StepState, or_anyone: bool = False) ->
         plan.metadata,
         plan.group,
         step.sticky,
-        kind,
+        plan.kind.name,
         or_anyone,
     )

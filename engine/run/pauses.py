@@ -10,9 +10,9 @@ from msgspec.structs import replace
 
 from penstock.engine.run.events import Record, StepPaused, StepStarted
 from penstock.engine.run.state import Run, StepState, StepStatus
-from penstock.engine.run.steps import Advance, put
+from penstock.engine.run.steps import put
 from penstock.engine.run.timers import retimed
-from penstock.engine.run.workflow import StepPlan
+from penstock.engine.run.workflow import Advance, StepPlan
 
 NONE_YET = 0  # of the task that takes the place of one that its worker has lost: that worker's words are late
 

@@ -160,6 +160,12 @@ class Run(Struct, frozen=True, omit_defaults=True):
     def ended(self) -> bool:
         return self.status in RUN_ENDED
 
+    @property
+    def failing(self) -> bool:
+        """Whether the failure of a run that has not ended is decided: `workflow.failed` is ordered, and nothing new
+        begins."""
+        return self.error is not None and self.status is RunStatus.RUNNING
+
 
 class RunHead(Struct, frozen=True):
     """What lists need of a snapshot."""

@@ -7,7 +7,6 @@ Each function takes a run in which its event applies, and returns the run after 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TypeAlias
 
 from msgspec import Raw, UnsetType
 from msgspec.structs import replace
@@ -15,7 +14,6 @@ from msgspec.structs import replace
 from penstock.config.limits import PAYLOAD_BYTES_MAX
 from penstock.engine.definition.identifiers import problem_with
 from penstock.engine.run.commands import AppendEvent, BindWorker, Command, CompleteRun, DeadLetterTask
-from penstock.engine.run.dispatch import order
 from penstock.engine.run.events import (
     Completed,
     Failure,
@@ -32,10 +30,8 @@ from penstock.engine.run.payloads import laid_down, size_of, too_large
 from penstock.engine.run.retry import delay_s, retry_after_s
 from penstock.engine.run.state import STEP_DONE, Run, StepState, StepStatus
 from penstock.engine.run.timers import retimed
-from penstock.engine.run.workflow import StepPlan, Workflow
+from penstock.engine.run.workflow import Advance, StepPlan, Workflow
 from penstock.engine.texts import last_part, shortened
-
-Advance: TypeAlias = tuple[Run, list[Command]]
 
 
 def enter(workflow: Workflow, run: Run, step_ids: Iterable[str], record: Record) -> Advance:
@@ -57,7 +53,7 @@ def enter(workflow: Workflow, run: Run, step_ids: Iterable[str], record: Record)
             carried_at=before.carried_at,
             unbegun=before.unbegun,
         )
-        steps[step_id], ordered = order(workflow, run, record, plan, queued)
+        steps[step_id], ordered = plan.kind.order(workflow, run, record, plan, queued)
         commands += ordered
     return replace(run, steps=steps), commands
 
@@ -71,7 +67,8 @@ def _skip(run: Run, record: Record, step_id: str) -> AppendEvent:
     )
 
 
-def started(run: Run, record: Record, event: StepStarted, plan: StepPlan) -> Advance:
+def started(run: Run, record: Record, event: StepStarted, plan: StepPlan, until: float | None) -> Advance:
+    """A worker has begun the task that was queued; `until` is the last moment of a loop."""
     before = run.steps[plan.id]
     step = replace(
         before,
@@ -80,7 +77,7 @@ def started(run: Run, record: Record, event: StepStarted, plan: StepPlan) -> Adv
         worker_id=event.worker_id,
         delivery=event.delivery,
         due=None if plan.timeout_s is None else record.at + plan.timeout_s,
-        until=last_moment(record, before, plan),
+        until=until,
         fallback=None,
     )
     return put(run, record, plan.id, step), retimed(run, plan.id, before, step)
@@ -127,7 +124,7 @@ def failed(workflow: Workflow, run: Run, record: Record, event: StepFailed, plan
     """Try it again when its policy allows, else let it fail for good."""
     before, failure = run.steps[plan.id], event.payload
     tries = before.attempts - before.base
-    if failure.failure_type == "non_retriable" or tries > plan.retry.retries or run.error is not None:
+    if failure.failure_type == "non_retriable" or tries > plan.retry.retries or run.failing:
         return fail_for_good(run, record, plan, failure.error, failure.traceback)
     wait_s = _wait_s(run, plan, failure, tries)
     step = replace(
@@ -145,7 +142,7 @@ def failed(workflow: Workflow, run: Run, record: Record, event: StepFailed, plan
     )
     commands = retimed(run, plan.id, before, step)
     if step.due is None:
-        step, ordered = order(workflow, run, record, plan, step)
+        step, ordered = plan.kind.order(workflow, run, record, plan, step)
         commands += ordered
     return put(run, record, plan.id, step), commands
 
@@ -170,7 +167,7 @@ def fail_for_good(run: Run, record: Record, plan: StepPlan, error: str, tracebac
         DeadLetterTask(plan.id, plan.task, before.attempts, before.iteration, value, plan.metadata, error, plan.group)
     )
     after = put(run, record, plan.id, step)
-    if run.error is not None:
+    if run.failing:
         return after, commands
     text = shortened(f'step "{plan.id}" failed: {error}')
     return replace(after, error=text), [*commands, fail_run(run, record, text, plan.id)]
@@ -199,12 +196,12 @@ def _completion(run: Run, record: Record, payload: Completed) -> WorkflowComplet
 
 def go_on(workflow: Workflow, run: Run, record: Record, done: str) -> Advance:
     """What follows from a step that is done: its dependents, or the end of the run."""
-    if run.error is not None:
+    if run.failing:
         return run, []
     ready = [step_id for step_id in workflow.steps[done].dependents if is_ready(run, workflow.steps[step_id])]
     if ready:
         return enter(workflow, run, ready, record)
-    return run, [complete_run(workflow, run, record)] if all_done(run) else []
+    return run, [complete_run(workflow, run, record)] if all_done(workflow, run) else []
 
 
 def is_ready(run: Run, plan: StepPlan) -> bool:
@@ -214,21 +211,16 @@ def is_ready(run: Run, plan: StepPlan) -> bool:
     return True
 
 
-def all_done(run: Run) -> bool:
-    """Nothing is left to do: the engine has ordered the run's completion."""
-    return all(step.status in STEP_DONE for step in run.steps.values())
+def all_done(workflow: Workflow, run: Run) -> bool:
+    """Nothing is left to do: the engine has ordered the run's completion. The terminal steps are done last."""
+    for step_id in workflow.terminals:  # noqa: SIM110 - as above
+        if run.steps[step_id].status not in STEP_DONE:
+            return False
+    return True
 
 
 def put(run: Run, record: Record, step_id: str, step: StepState) -> Run:
     return replace(run, steps={**run.steps, step_id: step}, seq=record.seq)
-
-
-def last_moment(record: Record, step: StepState, plan: StepPlan) -> float | None:
-    """Until when a loop may go on: counted from its first start, or from its first word where a worker does not say
-    that."""
-    if step.until is not None or plan.loop is None or plan.loop.duration_s is None:
-        return step.until
-    return record.at + plan.loop.duration_s
 
 
 def _wait_s(run: Run, plan: StepPlan, failure: Failure, tries: int) -> float:

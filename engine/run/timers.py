@@ -7,15 +7,38 @@ how many pauses, so that no two are mixed up.
 
 from __future__ import annotations
 
+from enum import StrEnum
+
 from penstock.engine.run.commands import Command, SetTimer, WithdrawTimer
+from penstock.engine.run.events import TimerRef
 from penstock.engine.run.state import Run, RunStatus, StepState, StepStatus
 
 WORKFLOW_TIMER = "workflow"
 
 
+class TimerKind(StrEnum):
+    """What a step's timer is for, as its name on the wire begins.
+
+    TIMEOUT: the deadline of an execution. RETRY: the next execution is to be ordered. LOOP: the loop's last moment.
+    APPROVAL: its expiry. STICKY: the bound worker has not begun the task. LOST: the bound worker does not hold the task
+    any more; this one is never set.
+    """
+
+    TIMEOUT = "timeout"
+    RETRY = "retry"
+    LOOP = "loop"
+    APPROVAL = "approval"
+    STICKY = "sticky"
+    LOST = "lost"
+
+
+# The kinds that `due` of a step stands for.
+_OF_DUE = frozenset({TimerKind.TIMEOUT, TimerKind.RETRY, TimerKind.APPROVAL})
+
+
 def live_timers(run: Run) -> list[SetTimer]:
     """Every timer that this state waits for: none, once the run's failure is decided."""
-    if run.status is not RunStatus.RUNNING or run.error is not None:
+    if run.status is not RunStatus.RUNNING or run.failing:
         return []
     timers = [] if run.due is None else [workflow_timer(run, run.due)]
     for step_id, step in run.steps.items():
@@ -29,20 +52,38 @@ def workflow_timer(run: Run, due: float) -> SetTimer:
 
 def step_timers(run: Run, step_id: str, step: StepState) -> list[SetTimer]:
     """The step's timers in this state."""
-    timers = []
-    if step.due is not None:
-        timers.append(SetTimer(_due_name(step_id, step), step.due, step_id, step.attempts))
-    if step.until is not None:
-        timers.append(SetTimer(f"loop.{step_id}", step.until, step_id, run.resumes))
-    if step.fallback is not None:
-        timers.append(SetTimer(_name("sticky", step_id, step), step.fallback, step_id, step.attempts))
-    return timers
+    return [
+        SetTimer(timer_name(kind, step_id, step), due, step_id, _number(run, step, kind)) for kind, due in _armed(step)
+    ]
+
+
+def fired_timer(run: Run, step_id: str, step: StepState, fired: TimerRef) -> TimerKind | None:
+    """Which of the timers that the step waits for has fired; None for one that it does not wait for (any more)."""
+    if fired.timer == lost_timer(step_id, step):
+        waits = step.sticky is not None and step.status is StepStatus.RUNNING and fired.attempt == step.attempts
+        return TimerKind.LOST if waits else None
+    for kind, _ in _armed(step):
+        if fired.timer == timer_name(kind, step_id, step):
+            return kind if fired.attempt in (None, _number(run, step, kind)) else None
+    return None
 
 
 def lost_timer(step_id: str, step: StepState) -> str:
-    """What is said to have fired when the worker that a running step is bound to does not hold its task any more. It is
-    never set."""
-    return _name("lost", step_id, step)
+    """The name of the timer that is reported when the bound worker of a running step does not hold its task any
+    more."""
+    return timer_name(TimerKind.LOST, step_id, step)
+
+
+def timer_name(kind: TimerKind, step_id: str, step: StepState) -> str:
+    """`<kind>.<step_id>`, in later iterations with `~<iteration>`.
+
+    A timeout after a pause is another timer, with `+<pauses>`: one from before the pause that fires all the same means
+    nothing any more.
+    """
+    if kind is TimerKind.LOOP:
+        return f"loop.{step_id}"
+    name = f"{kind}.{step_id}~{step.iteration}" if step.iteration else f"{kind}.{step_id}"
+    return f"{name}+{step.pauses}" if step.pauses and kind in _OF_DUE else name
 
 
 def retimed(run: Run, step_id: str, before: StepState, after: StepState) -> list[Command]:
@@ -61,20 +102,26 @@ def _timed(step: StepState) -> bool:
     return step.due is not None or step.until is not None or step.fallback is not None
 
 
-def _due_name(step_id: str, step: StepState) -> str:
-    """After a pause the timeout is another timer: one from before it that fires all the same, and its id, mean nothing
-    any more."""
-    name = _name(_due_kind(step), step_id, step)
-    return f"{name}+{step.pauses}" if step.pauses else name
+def _armed(step: StepState) -> list[tuple[TimerKind, float]]:
+    """The kinds of timers that the step waits for, with the moments at which they fire."""
+    armed = []
+    if step.due is not None:
+        armed.append((_due_kind(step), step.due))
+    if step.until is not None:
+        armed.append((TimerKind.LOOP, step.until))
+    if step.fallback is not None:
+        armed.append((TimerKind.STICKY, step.fallback))
+    return armed
 
 
-def _due_kind(step: StepState) -> str:
+def _due_kind(step: StepState) -> TimerKind:
     """A queued step waits for its retry, one that a person must decide for its expiry, a running one for its
     timeout."""
     if step.status is StepStatus.QUEUED:
-        return "retry"
-    return "timeout" if step.token is None else "approval"
+        return TimerKind.RETRY
+    return TimerKind.TIMEOUT if step.token is None else TimerKind.APPROVAL
 
 
-def _name(kind: str, step_id: str, step: StepState) -> str:
-    return f"{kind}.{step_id}~{step.iteration}" if step.iteration else f"{kind}.{step_id}"
+def _number(run: Run, step: StepState, kind: TimerKind) -> int:
+    """What the timer was set for: the attempt, or the number of resumptions for a loop, which outlasts its attempts."""
+    return run.resumes if kind is TimerKind.LOOP else step.attempts

@@ -13,8 +13,8 @@ from msgspec import structs
 
 from penstock.engine.definition import values
 from penstock.engine.definition.forms import Form, Rule
-from penstock.engine.definition.validation import WORKFLOW
 from penstock.engine.trigger.trigger import TRIGGER
+from penstock.engine.validation import WORKFLOW
 
 Schema: TypeAlias = Mapping[str, Any]
 

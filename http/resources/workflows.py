@@ -5,7 +5,7 @@ from __future__ import annotations
 from falcon.asgi import Request, Response
 
 from penstock.client.views import Registered
-from penstock.engine.definition import validation
+from penstock.engine import validation
 from penstock.engine.definition.definitions import to_json
 from penstock.http.backend import Backend
 from penstock.http.messages import bodies, params, responses

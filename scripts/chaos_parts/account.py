@@ -11,6 +11,8 @@ from typing import Any
 
 from msgspec import Struct, field, json
 
+from penstock.engine.run.kinds.agent_loop import loop_of
+from penstock.engine.run.kinds.approval import approval_of
 from penstock.engine.run.workflow import StepPlan, Workflow
 
 ENDS = {"workflow.completed": "completed", "workflow.failed": "failed", "workflow.cancelled": "cancelled"}
@@ -182,7 +184,7 @@ class Account:
             self._skipped(seen, step, plan)
         elif seen.type.startswith("approval."):
             self._approval(seen, step, plan)
-        elif step.status == "out" and plan.approval is None and self._is_out(seen, step):
+        elif step.status == "out" and approval_of(plan) is None and self._is_out(seen, step):
             self._answer(seen, step, plan)
         else:
             self.late += 1
@@ -213,20 +215,21 @@ class Account:
                     pause = failure.get("retry_after_ms", 0) if after else plan.retry.initial_s
                     step.attempt, step.began, step.paused = step.attempt + 1, False, pause > 0
                     step.erred = True
-            case "step.continue" if (seen.attempt or step.began) if plan.loop is None else not self.doomed:
+            case "step.continue" if (seen.attempt or step.began) if loop_of(plan) is None else not self.doomed:
                 self._continue(seen, step, plan)
             case _:
                 self.late += 1
 
     def _continue(self, seen: Seen, step: StepAccount, plan: StepPlan) -> None:
-        most = 0 if plan.loop is None else plan.loop.iterations_max
+        bounds = loop_of(plan)
+        most = 0 if bounds is None else bounds.iterations_max
         if most is not None and step.iteration + 1 >= most:
             self._fail(step)
         else:
             step.iteration, step.attempt, step.base = step.iteration + 1, 1, 0
             step.inputs[step.iteration] = seen.payload
             step.erred = False
-            step.began, step.paused = False, plan.loop is not None and plan.loop.delay_s > 0
+            step.began, step.paused = False, bounds is not None and bounds.delay_s > 0
 
     def _complete(self, seen: Seen, step: StepAccount, output: Any) -> None:
         step.status, step.output, step.done_seq = "completed", output, seen.seq
@@ -244,7 +247,7 @@ class Account:
 
     def _approval(self, seen: Seen, step: StepAccount, plan: StepPlan) -> None:
         current = seen.attempt in (None, step.attempt)
-        if plan.approval is None or self.doomed or not current or step.status != "out":
+        if approval_of(plan) is None or self.doomed or not current or step.status != "out":
             self.late += 1
         elif seen.type == "approval.requested" and not step.waits:
             step.waits = step.ever_began = True

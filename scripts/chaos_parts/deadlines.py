@@ -6,6 +6,8 @@ from collections.abc import Iterator, Sequence
 
 from penstock.config.limits import STICKY_FALLBACK_S
 from penstock.engine.run.events import Failure
+from penstock.engine.run.kinds.agent_loop import loop_of
+from penstock.engine.run.kinds.approval import approval_of
 from penstock.engine.run.retry import delay_s, retry_after_s
 from penstock.engine.run.workflow import Workflow
 
@@ -53,8 +55,8 @@ def _set_waits(account: Account, run_id: str, step_id: str, seen: Seen, due: dic
         failure = Failure(**(seen.payload or {}))
         after = failure.failure_type == "retry_after"
         wait_s = retry_after_s(failure) if after else delay_s(plan.retry, run_id, step_id, step.attempt - 1 - step.base)
-    elif seen.type == "step.continue" and plan.loop is not None:
-        wait_s = plan.loop.delay_s
+    elif seen.type == "step.continue" and (bounds := loop_of(plan)) is not None:
+        wait_s = bounds.delay_s
     due["retry." + name, step.attempt] = seen.at + wait_s
     if account.workflow.sticky is not None:
         due["sticky." + name, step.attempt] = seen.at + wait_s + STICKY_FALLBACK_S
@@ -70,10 +72,10 @@ def _set_step_timer(account: Account, seen: Seen, due: dict[tuple[str, int], flo
         seen.type == "step.started" and account.workflow.sticky == "soft"
     ):  # from here on its worker may be found to have lost it
         due.setdefault(("lost." + _suffixed(step_id, seen.iteration or 0), seen.attempt or step.attempt), seen.at)
-    if seen.type == "step.started" and plan.loop is not None and plan.loop.duration_s is not None:
-        due.setdefault((f"loop.{step_id}", account.resumes), seen.at + plan.loop.duration_s)
-    if seen.type == "approval.requested" and plan.approval is not None:
-        due.setdefault((f"approval.{step_id}", step.attempt), seen.at + plan.approval.timeout_s)
+    if seen.type == "step.started" and (bounds := loop_of(plan)) is not None and bounds.duration_s is not None:
+        due.setdefault((f"loop.{step_id}", account.resumes), seen.at + bounds.duration_s)
+    if seen.type == "approval.requested" and (asked := approval_of(plan)) is not None:
+        due.setdefault((f"approval.{step_id}", step.attempt), seen.at + asked.timeout_s)
 
 
 def _suffixed(step_id: str, iteration: int) -> str:

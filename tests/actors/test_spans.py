@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from penstock.actors.runs.spans import is_sampled, spans
 from penstock.broker.streams.telemetry import Span
 from penstock.engine.definition.definitions import digest, to_json
-from penstock.engine.definition.validation import parse
 from penstock.engine.run.advance import advance
+from penstock.engine.run.compiling import compile_workflow
 from penstock.engine.run.events import (
     Event,
     Failure,
@@ -24,7 +24,8 @@ from penstock.engine.run.events import (
     decode,
 )
 from penstock.engine.run.state import Run
-from penstock.engine.run.workflow import Workflow, compile_workflow
+from penstock.engine.run.workflow import Workflow
+from penstock.engine.validation import parse
 from tests.support.world import chain
 
 RUN = "0192aabbccdd7eeff00112233445566a"

@@ -6,7 +6,7 @@ import pytest
 
 from penstock.broker.records import definitions
 from penstock.broker.store import Store
-from penstock.engine.definition.validation import parse
+from penstock.engine.validation import parse
 
 
 async def test_compiled_versions_are_bounded_by_their_steps_and_loaded_again(

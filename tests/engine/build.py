@@ -12,9 +12,9 @@ from typing import Any, TypeVar
 import orjson
 from msgspec import UNSET, Raw, UnsetType
 
-from penstock.engine.definition.validation import parse
 from penstock.engine.run.advance import advance
 from penstock.engine.run.commands import AppendEvent, Command, DispatchTask
+from penstock.engine.run.compiling import compile_workflow
 from penstock.engine.run.events import (
     ApprovalExpired,
     ApprovalGranted,
@@ -44,8 +44,9 @@ from penstock.engine.run.events import (
     event_type,
 )
 from penstock.engine.run.state import Run, StepState
-from penstock.engine.run.workflow import Workflow, compile_workflow
+from penstock.engine.run.workflow import Workflow
 from penstock.engine.times import rfc3339
+from penstock.engine.validation import parse
 
 RUN_ID = "0198c0de" * 4
 DIGEST = "d19e57" * 5

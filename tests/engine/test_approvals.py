@@ -8,7 +8,6 @@ from hashlib import sha256
 import pytest
 
 from penstock.engine.run.advance import still_due
-from penstock.engine.run.approvals import has_expired, token_hash
 from penstock.engine.run.commands import (
     AppendEvent,
     Command,
@@ -21,6 +20,7 @@ from penstock.engine.run.commands import (
     WithdrawTimer,
 )
 from penstock.engine.run.events import ApprovalExpired, ApprovalRequest, WorkflowFailed
+from penstock.engine.run.kinds.approval import has_expired, token_hash
 from penstock.engine.run.state import RunStatus, from_snapshot, to_snapshot
 from penstock.engine.run.timers import live_timers
 from tests.engine.build import (

@@ -8,7 +8,6 @@ from collections.abc import Callable
 import pytest
 
 from penstock.engine.run.advance import still_due
-from penstock.engine.run.approvals import token_hash
 from penstock.engine.run.commands import (
     AppendEvent,
     Command,
@@ -21,6 +20,7 @@ from penstock.engine.run.commands import (
     WithdrawTimer,
 )
 from penstock.engine.run.events import WorkflowFailed
+from penstock.engine.run.kinds.approval import token_hash
 from penstock.engine.run.state import RunStatus
 from tests.engine.build import (
     EPOCH,

@@ -5,9 +5,11 @@ from __future__ import annotations
 import orjson
 import pytest
 
-from penstock.engine.definition.definitions import Config, StepType, from_json, to_json
-from penstock.engine.definition.validation import parse, problems
-from penstock.engine.run.workflow import Approval, Loop, compile_workflow
+from penstock.engine.definition.definitions import from_json, to_json
+from penstock.engine.run.compiling import compile_workflow
+from penstock.engine.run.kinds.agent_loop import Loop, loop_of
+from penstock.engine.run.kinds.approval import Approval, approval_of
+from penstock.engine.validation import parse, problems
 from tests.engine.build import DIGEST
 from tests.engine.test_validation import only, step, workflow
 
@@ -71,8 +73,8 @@ def test_a_fault_in_a_loop_is_named(fields: dict[str, object], expected: str) ->
 def test_a_loop_is_read_from_either_name_and_kept_under_one(name: str) -> None:
     bounds = {"max_iterations": 1, "max_duration": 90_000_000_000, "loop_delay": "1000ms"}
     [read] = parse(only(type="agent_loop", **{name: bounds})).steps
-    assert (read.type, read.task) == (StepType.AGENT_LOOP, "t")
-    assert read.config == Config(max_iterations=1, max_duration="1m30s", loop_delay="1s")
+    assert (read.type, read.task) == ("agent_loop", "t")
+    assert read.config == {"max_iterations": 1, "max_duration": "1m30s", "loop_delay": "1s"}
 
 
 @pytest.mark.parametrize(
@@ -118,13 +120,13 @@ def test_a_fault_in_an_approval_is_named(fields: dict[str, object], expected: st
 
 def test_an_approval_needs_no_task_and_no_config() -> None:
     [read] = parse(ask()).steps
-    assert (read.type, read.task, read.config, read.timeout) == (StepType.APPROVAL, "", None, None)
+    assert (read.type, read.task, read.config, read.timeout) == ("approval", "", None, None)
 
 
 def test_an_approval_is_read_with_all_that_it_may_say() -> None:
     config = {"timeout": "168h", "subject": "asks.ops", "description": "Sure?", "metadata": {"k": "v"}}
     [read] = parse(ask(config=config, metadata={"m": "n"}, timeout=3600 * 10**9)).steps
-    assert read.config == Config(timeout="168h", subject="asks.ops", description="Sure?", metadata={"k": "v"})
+    assert read.config == config
     assert (read.metadata, read.timeout) == ({"m": "n"}, "1h")
 
 
@@ -165,10 +167,10 @@ def test_every_type_of_step_is_stored_and_read_back_as_the_same() -> None:
 def test_the_bounds_of_a_loop_are_compiled_to_seconds() -> None:
     config = {"max_iterations": 3, "max_duration": "1m", "loop_delay": "500ms"}
     compiled = compile_workflow(parse(only(type="agent_loop", config=config)), DIGEST)
-    assert compiled.steps["a"].loop == Loop(3, 60.0, 0.5)
-    assert compiled.steps["a"].approval is None
+    assert compiled.steps["a"].config == Loop(3, 60.0, 0.5)
+    assert approval_of(compiled.steps["a"]) is None
     compiled = compile_workflow(parse(only(type="agent_loop", config={"max_iterations": 3})), DIGEST)
-    assert compiled.steps["a"].loop == Loop(3, None, 0.0)
+    assert compiled.steps["a"].config == Loop(3, None, 0.0)
 
 
 @pytest.mark.parametrize(
@@ -183,8 +185,8 @@ def test_the_bounds_of_a_loop_are_compiled_to_seconds() -> None:
 )
 def test_a_person_has_a_day_or_as_long_as_the_approval_says(fields: dict[str, object], timeout_s: float) -> None:
     plan = compile_workflow(parse(ask(**fields)), DIGEST).steps["a"]
-    assert plan.approval == Approval(timeout_s, None, None, None)
-    assert (plan.task, plan.timeout_s, plan.loop) == ("approval", None, None)
+    assert plan.config == Approval(timeout_s, None, None, None)
+    assert (plan.task, plan.timeout_s, loop_of(plan)) == ("approval", None, None)
 
 
 def test_the_task_of_an_approval_is_its_type_whatever_it_says() -> None:
@@ -193,4 +195,4 @@ def test_the_task_of_an_approval_is_its_type_whatever_it_says() -> None:
 
 def test_a_normal_step_has_neither_bounds_nor_question() -> None:
     plan = compile_workflow(parse(only()), DIGEST).steps["a"]
-    assert (plan.loop, plan.approval) == (None, None)
+    assert (plan.config, loop_of(plan), approval_of(plan)) == (None, None, None)

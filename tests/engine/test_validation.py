@@ -10,10 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.engine.definition.definitions import Retry, StepType, from_json, to_json
-from penstock.engine.definition.validation import parse, problems
+from penstock.engine.definition.definitions import Retry, from_json, to_json
 from penstock.engine.errors import Invalid
-from penstock.engine.run.workflow import compile_workflow
+from penstock.engine.run.compiling import compile_workflow
+from penstock.engine.run.kinds.table import KINDS
+from penstock.engine.validation import parse, problems
 
 
 def step(step_id: str, **fields: object) -> dict[str, object]:
@@ -67,7 +68,7 @@ def test_a_full_definition_is_read_with_its_durations_in_normal_form() -> None:
 
 def test_what_is_left_out_takes_its_default() -> None:
     read = parse(only())
-    assert (read.version, read.timeout, read.default_retry, read.steps[0].type) == ("1", None, None, StepType.NORMAL)
+    assert (read.version, read.timeout, read.default_retry, read.steps[0].type) == ("1", None, None, "normal")
     assert read.steps[0].depends_on == ()
 
 
@@ -365,7 +366,7 @@ IDS = st.sampled_from(["a", "b", "c"])
 STEP = st.fixed_dictionaries(
     {"id": IDS | JSON, "task": IDS | JSON},
     optional={
-        "type": st.sampled_from(StepType) | JSON,
+        "type": st.sampled_from(list(KINDS)) | JSON,
         "depends_on": st.lists(IDS | JSON, max_size=3) | JSON,
         "timeout": st.sampled_from(["5s", 7]) | JSON,
         "retry": RETRY | JSON,

@@ -20,7 +20,7 @@ from penstock.actors.index.follower import follow
 from penstock.actors.runs.loading import load_many
 from penstock.broker.store import Store
 from penstock.config.settings import Address, BrokerSettings, HttpSettings, Settings, to_environ
-from penstock.engine.definition.validation import parse
+from penstock.engine.validation import parse
 from penstock.http.app import create_app
 from tests.conftest import free_port
 from tests.support.conductor import Conductor

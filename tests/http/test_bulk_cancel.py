@@ -18,8 +18,8 @@ from penstock.actors.runs.shard import Shard
 from penstock.broker import names
 from penstock.broker.store import Store, open_store
 from penstock.config.settings import BrokerSettings
-from penstock.engine.definition.validation import parse
 from penstock.engine.run.events import Completed, StepCompleted, WorkflowCancelled, WorkflowCompleted
+from penstock.engine.validation import parse
 from tests.http.conftest import ONE_STEP
 from tests.support.waiting import until
 

@@ -26,8 +26,8 @@ from msgspec import Raw, Struct
 from penstock.actors.control.verbs import new_run_id
 from penstock.broker.store import Store
 from penstock.config.settings import BrokerSettings, HttpSettings, Settings
-from penstock.engine.definition.validation import parse
 from penstock.engine.run.events import StepCompleted
+from penstock.engine.validation import parse
 from penstock.http.app import create_app
 from penstock.http.openapi.document import path_parameters, refused
 from penstock.http.openapi.table import GREET, NIGHTLY, OPERATIONS, Access, Operation

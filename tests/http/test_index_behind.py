@@ -18,7 +18,7 @@ from penstock.actors.index import freshness
 from penstock.actors.index.file import IndexFile, IndexProgress, index_path, prepare
 from penstock.broker.store import Store
 from penstock.config.settings import BrokerSettings
-from penstock.engine.definition.validation import parse
+from penstock.engine.validation import parse
 from tests.http.conftest import ONE_STEP
 from tests.support.own_follower import following
 

@@ -7,7 +7,7 @@ import pytest
 from falcon.testing import ASGIConductor, Result
 
 from penstock.broker.store import Store
-from penstock.engine.definition.validation import parse
+from penstock.engine.validation import parse
 from tests.http.conftest import ONE_STEP
 
 pytestmark = pytest.mark.usefixtures("index")

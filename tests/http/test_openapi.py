@@ -15,9 +15,12 @@ from openapi_spec_validator import OpenAPIV31SpecValidator
 
 from penstock.broker.store import Store
 from penstock.config.settings import BrokerSettings, HttpSettings, Settings
-from penstock.engine.definition import validation
-from penstock.engine.definition.validation import parse
+from penstock.engine import validation
+from penstock.engine.definition import step_fields
+from penstock.engine.run.kinds import agent_loop, approval
+from penstock.engine.run.kinds.table import KINDS
 from penstock.engine.trigger import trigger
+from penstock.engine.validation import parse
 from penstock.http.app import create_app
 from penstock.http.openapi.definitions import DOCUMENTS
 from penstock.http.openapi.document import document, path_parameters, refused
@@ -207,13 +210,13 @@ FREE_MOMENTS = {"TriggerDocument", "NamedTriggerDocument"}  # ignored there, wha
 
 FORMS = {
     "WorkflowDef": validation.WORKFLOW,
-    "NormalStep": validation.FORMS["normal"],
-    "AgentLoopStep": validation.FORMS["agent_loop"],
-    "ApprovalStep": validation.FORMS["approval"],
-    "LoopConfig": validation.LOOP,
-    "ApprovalConfig": validation.APPROVAL,
-    "RetryPolicy": validation.RETRY,
-    "SkipIf": validation.SKIP_IF,
+    "NormalStep": KINDS["normal"].form,
+    "AgentLoopStep": KINDS["agent_loop"].form,
+    "ApprovalStep": KINDS["approval"].form,
+    "LoopConfig": agent_loop.CONFIG,
+    "ApprovalConfig": approval.CONFIG,
+    "RetryPolicy": step_fields.RETRY,
+    "SkipIf": step_fields.SKIP_IF,
     "TriggerDocument": trigger.TRIGGER,
     "EventFilter": trigger.EVENT,
 }

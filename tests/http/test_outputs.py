@@ -13,9 +13,9 @@ from penstock.actors.runs.loading import load
 from penstock.broker import names
 from penstock.broker.store import Store
 from penstock.config.limits import EVENTS_BYTES_MAX, KIB, OUTPUTS_SHOWN_BYTES_MAX, PAYLOAD_BYTES_MAX
-from penstock.engine.definition.validation import parse
 from penstock.engine.run.events import StepCompleted
 from penstock.engine.run.state import to_snapshot
+from penstock.engine.validation import parse
 from penstock.http.resources import listing
 
 WIDE = {"name": "wide", "steps": [{"id": f"s{n}", "task": "work"} for n in range(10)]}

@@ -15,8 +15,8 @@ from penstock.actors.control.retry import Latest, Plan, keep, rerun
 from penstock.actors.control.verbs import now
 from penstock.actors.runs.loading import load_many
 from penstock.broker.store import Store
-from penstock.engine.definition.validation import parse
 from penstock.engine.run.events import RunFailure, WorkflowFailed
+from penstock.engine.validation import parse
 from tests.http.conftest import ONE_STEP
 
 pytestmark = pytest.mark.usefixtures("index")

@@ -4,7 +4,7 @@ import orjson
 from falcon.testing import ASGIConductor
 
 from penstock.broker.store import Store
-from penstock.engine.definition.validation import parse
+from penstock.engine.validation import parse
 from tests.http.conftest import ONE_STEP, TYPED
 
 

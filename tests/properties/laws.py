@@ -7,9 +7,9 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from penstock.config.limits import PAYLOAD_BYTES_MAX
-from penstock.engine.definition.validation import parse
 from penstock.engine.run.advance import advance, still_due
 from penstock.engine.run.commands import AppendEvent, Command, DispatchTask, RequestApproval, SetTimer, WithdrawTimer
+from penstock.engine.run.compiling import compile_workflow
 from penstock.engine.run.events import (
     ApprovalExpired,
     ApprovalGranted,
@@ -25,6 +25,8 @@ from penstock.engine.run.events import (
     WorkflowCompleted,
     WorkflowFailed,
 )
+from penstock.engine.run.kinds.agent_loop import loop_of
+from penstock.engine.run.kinds.approval import approval_of
 from penstock.engine.run.state import (
     RUN_MOVES,
     STEP_DONE,
@@ -37,7 +39,8 @@ from penstock.engine.run.state import (
     StepStatus,
 )
 from penstock.engine.run.timers import live_timers
-from penstock.engine.run.workflow import StepPlan, Workflow, compile_workflow
+from penstock.engine.run.workflow import StepPlan, Workflow
+from penstock.engine.validation import parse
 
 STEPS_MAX = 7
 PERSON = "a person"
@@ -167,16 +170,17 @@ def _check_steps(workflow: Workflow, before: Run | None, run: Run) -> None:
 
 
 def _check_step(old: StepState, step: StepState, plan: StepPlan) -> None:
+    bounds = loop_of(plan)
     assert step.status is old.status or step.status in STEP_MOVES[old.status]
     if step.iteration == old.iteration:
         assert old.attempts <= step.attempts <= old.attempts + 1
     else:
         assert (step.iteration, step.attempts, step.base) == (old.iteration + 1, 1, 0)
-        assert plan.loop is not None
+        assert bounds is not None
     assert step.base <= step.attempts <= step.base + plan.retry.retries + 1
-    assert plan.loop is None or plan.loop.iterations_max is None or step.iteration < plan.loop.iterations_max
+    assert bounds is None or bounds.iterations_max is None or step.iteration < bounds.iterations_max
     assert (step.due is step.until is step.fallback is None) or step.status in STEP_OUT
-    assert step.until is None or plan.loop is not None
+    assert step.until is None or bounds is not None
     assert step.fallback is None or (step.status is StepStatus.QUEUED and step.sticky is not None)
     carried = step.carried is not UNSET or step.carried_at is not None
     assert (step.iteration > 0) is carried, "what an iteration has received is there for its next attempt"
@@ -184,7 +188,7 @@ def _check_step(old: StepState, step: StepState, plan: StepPlan) -> None:
     assert step.left is None or (stopped and 0 <= step.left <= (plan.timeout_s or 0))
     kept = [payload.size for payload in (step.output_at, step.carried_at) if payload is not None]
     assert all(size <= PAYLOAD_BYTES_MAX for size in kept), "nothing over its limit is kept"
-    assert step.token is None or (plan.approval is not None and len(step.token) == 64)
+    assert step.token is None or (approval_of(plan) is not None and len(step.token) == 64)
 
 
 def _check_pause(before: Run | None, run: Run | None, record: Record) -> None:
@@ -231,7 +235,7 @@ def _check_commands(workflow: Workflow, run: Run, commands: list[Command]) -> No
         plan = workflow.steps[command.step_id]
         assert (run.status, run.error) == (RunStatus.RUNNING, None), "a run that fails or has ended begins nothing"
         assert all(run.steps[needed].status in STEP_DONE for needed in plan.depends_on)
-        assert isinstance(command, RequestApproval) is (plan.approval is not None), (
+        assert isinstance(command, RequestApproval) is (approval_of(plan) is not None), (
             "people decide approvals, workers all else"
         )
         assert isinstance(command, RequestApproval) or command.worker in (None, run.bound)

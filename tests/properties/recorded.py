@@ -21,11 +21,11 @@ import msgspec
 import orjson
 from msgspec import Raw, Struct
 
-from penstock.engine.definition.validation import parse
 from penstock.engine.run.advance import fold
+from penstock.engine.run.compiling import compile_workflow
 from penstock.engine.run.events import Record, decode
 from penstock.engine.run.state import Run, to_snapshot
-from penstock.engine.run.workflow import compile_workflow
+from penstock.engine.validation import parse
 
 FOLDER = Path(__file__).parent / "golden"
 DOCUMENTS = "documents.json"

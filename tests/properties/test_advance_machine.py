@@ -16,7 +16,6 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from msgspec import Raw
 
 from penstock.engine.run.advance import fold
-from penstock.engine.run.approvals import token_hash
 from penstock.engine.run.commands import DispatchTask, WithdrawSticky
 from penstock.engine.run.events import (
     ApprovalGranted,
@@ -32,6 +31,7 @@ from penstock.engine.run.events import (
     WorkflowScheduled,
     WorkflowStarted,
 )
+from penstock.engine.run.kinds.approval import approval_of, token_hash
 from penstock.engine.run.state import STEP_OUT, RunStatus, StepState, StepStatus, from_snapshot, to_snapshot
 from penstock.engine.run.steps import is_ready
 from penstock.engine.run.timers import live_timers
@@ -227,7 +227,7 @@ class World(Shell, RuleBasedStateMachine):
 
     def is_out(self, step_id: str, step: StepState) -> bool:
         """Whether somebody can answer for the step. A worker that has begun may hold either copy of its task."""
-        if self.workflow.steps[step_id].approval is None:
+        if approval_of(self.workflow.steps[step_id]) is None:
             execution = (step_id, step.iteration, step.attempts)
             tasks = [task for task in self.broker.tasks if (task.step_id, task.iteration, task.attempt) == execution]
             return any(step.status is StepStatus.RUNNING or task.worker == step.sticky for task in tasks)

@@ -11,8 +11,9 @@ from chaos_parts.executions import Execution, digest
 from chaos_parts.ledger import Batch, Ledger, Start, Ticks, Verdict
 from chaos_parts.workflows import BRIEF, CHAIN, CONSENT, CRON, DEFINITIONS, DOOMED, SIGNALLED, TIMED
 
-from penstock.engine.definition.validation import parse
-from penstock.engine.run.workflow import Workflow, compile_workflow
+from penstock.engine.run.compiling import compile_workflow
+from penstock.engine.run.workflow import Workflow
+from penstock.engine.validation import parse
 
 RUN, OTHER = "a" * 32, "b" * 32
 BEGIN = 1_000_000.0

@@ -24,9 +24,9 @@ from penstock.broker.store import Store
 from penstock.broker.streams.telemetry import Report
 from penstock.config.settings import BrokerSettings, HttpSettings, Settings
 from penstock.engine.definition.subjects import RESERVED
-from penstock.engine.definition.validation import parse
 from penstock.engine.errors import Unavailable
 from penstock.engine.run.events import StepCompleted, encode
+from penstock.engine.validation import parse
 from penstock.http.app import create_app
 from penstock.http.resources.events import _message
 from penstock.http.system.metrics import exposition

@@ -19,8 +19,8 @@ from falcon.testing import ASGIConductor, create_asgi_req
 from penstock.actors.control import triggers
 from penstock.broker.store import Store
 from penstock.config.settings import BrokerSettings, HttpSettings, Settings
-from penstock.engine.definition.validation import parse
 from penstock.engine.errors import Denied
+from penstock.engine.validation import parse
 from penstock.http.app import create_app
 from penstock.http.bridge.auth import BridgeAuth
 from penstock.http.openapi.table import OPERATIONS, Access

@@ -19,8 +19,8 @@ import pytest
 from penstock.broker.store import Store
 from penstock.config.limits import BODY_BYTES_MAX, MIB
 from penstock.config.settings import BrokerSettings
-from penstock.engine.definition.validation import parse
 from penstock.engine.errors import Invalid
+from penstock.engine.validation import parse
 from penstock.http.messages import bodies
 from penstock.http.messages.presence import PatientRequest
 from tests.security.wire import connected, exchanged, request, rest, statuses, whole

@@ -12,7 +12,7 @@ import pytest
 
 from penstock.broker.store import Store
 from penstock.config.settings import BrokerSettings
-from penstock.engine.definition.validation import parse
+from penstock.engine.validation import parse
 from tests.security.wire import exchanged, request, statuses, whole
 from tests.support.frontends import FrontEnd, front_ends
 

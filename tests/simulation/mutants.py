@@ -29,9 +29,10 @@ from penstock.broker.records.owners import Claimed
 from penstock.broker.store import Store
 from penstock.broker.streams.history import History
 from penstock.engine.errors import PenstockError
-from penstock.engine.run import advance, steps
+from penstock.engine.run import steps
 from penstock.engine.run.commands import Command, DeadLetterTask, SetTimer
 from penstock.engine.run.events import Event
+from penstock.engine.run.kinds import normal
 from penstock.engine.times import rfc3339
 from tests.simulation.clock import TIME
 
@@ -222,7 +223,7 @@ def _goes_on_with_the_consumer_of_a_former_owner() -> Patch:
 
 def _has_pauses_run_down_timeouts() -> Patch:
     """The engine does not listen when a worker puts its task aside."""
-    return advance, "paused", lambda run, record, event, plan: (run, [])
+    return normal, "paused", lambda run, record, event, plan: (run, [])
 
 
 def _takes_outputs_of_any_size() -> Patch:

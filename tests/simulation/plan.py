@@ -13,8 +13,9 @@ from typing import Any, NamedTuple
 from msgspec import Raw
 
 from penstock.engine.definition.definitions import WorkflowDef, digest, from_json, to_json
-from penstock.engine.definition.validation import parse
-from penstock.engine.run.workflow import Workflow, compile_workflow
+from penstock.engine.run.compiling import compile_workflow
+from penstock.engine.run.workflow import Workflow
+from penstock.engine.validation import parse
 
 CHAOS_S = 15.0  # how long things go wrong
 POOL = 256  # workflows that there are

@@ -11,9 +11,9 @@ import pytest
 from penstock.broker.nats import publisher, pull
 from penstock.config import limits
 from penstock.engine.definition.definitions import digest, from_json, to_json
-from penstock.engine.definition.validation import parse
+from penstock.engine.run.compiling import compile_workflow
 from penstock.engine.run.state import RunStatus
-from penstock.engine.run.workflow import compile_workflow
+from penstock.engine.validation import parse
 from tests.simulation import consumers
 from tests.simulation import world as worlds
 from tests.simulation.clock import simulated

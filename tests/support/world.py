@@ -17,9 +17,9 @@ from penstock.broker.nats.pull import Delivery
 from penstock.broker.store import Store
 from penstock.broker.worker_messages import TaskPayload, decode
 from penstock.engine.definition.definitions import WorkflowDef
-from penstock.engine.definition.validation import parse
 from penstock.engine.run.events import Event, Failure, StepCompleted, StepFailed, StepStarted
 from penstock.engine.run.state import Run
+from penstock.engine.validation import parse
 
 Answer = Callable[["Echo", TaskPayload], Awaitable[None]]
 

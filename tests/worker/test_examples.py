@@ -13,8 +13,8 @@ import pytest
 from penstock.broker.store import Store
 from penstock.demo import textstats
 from penstock.engine.definition.definitions import WorkflowDef
-from penstock.engine.definition.validation import parse
 from penstock.engine.run.events import StepFailed
+from penstock.engine.validation import parse
 from tests.worker.task_queue import answer, dispatch, output_of
 
 ROOT = Path(__file__).parents[2]

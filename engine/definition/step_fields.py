@@ -1,0 +1,96 @@
+"""The fields that steps of every kind may have: how they are read, and their JSON Schema."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from penstock.config.limits import RETRIES_MAX, STEPS_MAX
+from penstock.engine.definition import values
+from penstock.engine.definition.forms import Document, Form, Rule, default_in_words, nested
+from penstock.engine.definition.identifiers import json_type, quoted
+from penstock.engine.definition.report import Report
+
+
+def step_type(name: str) -> Rule:
+    """The rule of `type` in the form of one kind. It describes only: validation knows all the types that there are."""
+    return Rule(values.anything.read, {"const": name})
+
+
+def dependencies(step: Document) -> list[str]:
+    """The ids that `depends_on` of a step names, once it was read."""
+    read = step.get("depends_on", [])
+    assert isinstance(read, list), "_depends_on makes one of whatever stands there"
+    return read
+
+
+def _depends_on(path: str, value: object, report: Report) -> list[str]:
+    """The strings in `value`, each once."""
+    if not isinstance(value, list):
+        report.add(f"{path} must be an array, not {json_type(value)}")
+        return []
+    if len(value) > STEPS_MAX:
+        report.add(f"{path} has {len(value)} entries, {STEPS_MAX} is the most")
+        return []
+    report.add(
+        *(
+            f"{path}[{n}] must be a string, not {json_type(item)}"
+            for n, item in enumerate(value)
+            if not isinstance(item, str)
+        )
+    )
+    counts = Counter(item for item in value if isinstance(item, str))
+    report.add(*(f"{path} names {quoted(step_id)} {count} times" for step_id, count in counts.items() if count > 1))
+    return list(counts)
+
+
+RETRY = Form(
+    component="RetryPolicy",
+    fields={
+        "max_attempts": values.whole_number(RETRIES_MAX).annotated(description="Retries after the first execution."),
+        "strategy": values.one_of("fixed", "linear", "exponential").annotated(description=default_in_words("fixed")),
+        "initial_delay": values.delay,
+        "max_delay": values.delay,
+        "multiplier": values.multiplier.annotated(description=default_in_words(2)),
+    },
+    required=("max_attempts",),
+)
+
+SKIP_IF = Form(
+    component="SkipIf",
+    fields={
+        "step_id": values.text.annotated(description="One of depends_on."),
+        "field": values.dot_path,
+        "op": values.one_of("==", "!=", "<", "<=", ">", ">="),
+        "value": values.anything.annotated(description="Any JSON; null is a value, too."),
+    },
+    required=("step_id", "field", "op", "value"),
+    nullable=frozenset({"value"}),
+)
+
+STEP = Form(
+    component="NormalStep",
+    fields={
+        "id": values.name,
+        "task": values.name,
+        "type": step_type("normal"),
+        "depends_on": Rule(
+            _depends_on,
+            {
+                "type": "array",
+                "items": {"type": "string"},
+                "uniqueItems": True,
+                "maxItems": STEPS_MAX,
+                "description": "Ids of steps that come before it.",
+            },
+        ),
+        "timeout": values.timeout,
+        "retry": nested(RETRY),
+        "retries": values.whole_number(RETRIES_MAX).annotated(description="Short for so many retries, 5 s apart."),
+        "skip_if": nested(SKIP_IF),
+        "metadata": values.strings,
+        "worker_group": values.name,
+    },
+    required=("id", "task"),
+    elsewhere=frozenset({"config", "loop"}),
+    schema={"description": "A task for a worker."},
+)

@@ -1,0 +1,73 @@
+"""From a definition to the `Workflow` that `advance` takes."""
+
+from __future__ import annotations
+
+import msgspec
+
+from penstock.config.limits import RETRY_DELAY_DEFAULT_S
+from penstock.engine.definition.definitions import Retry, Step, WorkflowDef
+from penstock.engine.definition.durations import parse, seconds
+from penstock.engine.errors import NeedsUpgrade
+from penstock.engine.run.kinds.table import KINDS
+from penstock.engine.run.state import StepState
+from penstock.engine.run.workflow import NO_RETRY, RetryPolicy, StepKind, StepPlan, Workflow
+
+NO_METADATA: dict[str, str] = {}
+
+
+def compile_workflow(definition: WorkflowDef, digest: str) -> Workflow:
+    """Compile a validated definition; a definition that breaks the rules of validation.py is a programmer's error.
+    Raises NeedsUpgrade for a kind of step that this version does not know."""
+    dependents: dict[str, list[str]] = {step.id: [] for step in definition.steps}
+    for step in definition.steps:
+        for dependency in step.depends_on:
+            dependents[dependency].append(step.id)
+    return Workflow(
+        name=definition.name,
+        version=definition.version,
+        digest=digest,
+        steps={step.id: _plan(step, definition, tuple(dependents[step.id])) for step in definition.steps},
+        roots=tuple(step.id for step in definition.steps if not step.depends_on),
+        terminals=tuple(step_id for step_id, after in dependents.items() if not after),
+        waiting={step.id: StepState.WAITING for step in definition.steps},
+        timeout_s=seconds(definition.timeout),
+        sticky=definition.sticky,
+    )
+
+
+def _plan(step: Step, definition: WorkflowDef, dependents: tuple[str, ...]) -> StepPlan:
+    skip_if = step.skip_if and msgspec.structs.replace(step.skip_if, value=step.skip_if.value.copy())
+    plan = StepPlan(
+        id=step.id,
+        task=step.task,
+        depends_on=step.depends_on,
+        dependents=dependents,
+        retry=_policy(step, definition),
+        timeout_s=seconds(step.timeout),
+        skip_if=skip_if,
+        metadata=step.metadata or NO_METADATA,
+        group=step.worker_group,
+        kind=_kind(step),
+    )
+    return plan.kind.compile(step, plan)
+
+
+def _kind(step: Step) -> StepKind:
+    if step.type not in KINDS:
+        raise NeedsUpgrade(f'step "{step.id}" is of type {step.type}, which this version of the service does not know')
+    return KINDS[step.type]
+
+
+def _policy(step: Step, definition: WorkflowDef) -> RetryPolicy:
+    declared = step.retry or definition.default_retry
+    if declared is not None:
+        return _resolve(declared)
+    if step.retries is not None:  # short for so many retries at one fixed delay
+        return RetryPolicy(retries=step.retries, initial_s=RETRY_DELAY_DEFAULT_S)
+    return NO_RETRY
+
+
+def _resolve(retry: Retry) -> RetryPolicy:
+    return RetryPolicy(
+        retry.max_attempts, retry.strategy, parse(retry.initial_delay), seconds(retry.max_delay), retry.multiplier
+    )

@@ -1,0 +1,177 @@
+"""Approvals: steps that a person decides, by a token that is good for one decision.
+
+The log decides which decision is first: it is appended by whoever saw the step undecided at the history's very end, so
+the first one that applies is the only one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from hashlib import sha256
+
+from msgspec import Struct, structs
+from msgspec.structs import replace
+
+from penstock.config.limits import APPROVAL_TIMEOUT_DEFAULT_S
+from penstock.engine.definition import values
+from penstock.engine.definition.definitions import Step
+from penstock.engine.definition.durations import seconds, text
+from penstock.engine.definition.forms import Document, Form, nested, read_object
+from penstock.engine.definition.report import Report
+from penstock.engine.definition.step_fields import STEP, step_type
+from penstock.engine.run.commands import AppendEvent, Command, OpenApproval, RequestApproval
+from penstock.engine.run.events import (
+    ApprovalExpired,
+    ApprovalGranted,
+    ApprovalRejected,
+    ApprovalRequested,
+    Decision,
+    Record,
+    TimerRef,
+)
+from penstock.engine.run.payloads import given
+from penstock.engine.run.state import Run, StepState, StepStatus
+from penstock.engine.run.steps import completed, fail_for_good, put
+from penstock.engine.run.timers import TimerKind, retimed, timer_name
+from penstock.engine.run.workflow import Advance, Ordered, StepEvent, StepPlan, Workflow
+
+EXPIRED = "approval expired after"
+
+# No worker carries an approval out: what says how a worker should would mislead.
+FOR_WORKERS = frozenset({"retry", "retries", "worker_group"})
+
+CONFIG = Form(
+    component="ApprovalConfig",
+    fields={
+        "timeout": values.approval_timeout.annotated(description="24h without one, 168h at most."),
+        "subject": values.subject.annotated(description="Where the request for an approval is published."),
+        "description": values.text,
+        "metadata": values.strings,
+    },
+)
+
+
+class Approval(Struct, frozen=True):
+    """What a person is asked, and how long."""
+
+    timeout_s: float
+    subject: str | None
+    description: str | None
+    metadata: dict[str, str] | None
+
+
+def approval_of(plan: StepPlan) -> Approval | None:
+    """What the step asks a person; None for a step of another kind."""
+    return plan.config if isinstance(plan.config, Approval) else None
+
+
+def token_hash(token: str) -> str:
+    """What is kept of a token: its SHA-256 as hex."""
+    return sha256(token.encode()).hexdigest()
+
+
+def has_expired(step: StepState) -> bool:
+    """Whether a step that failed did so because nobody decided in time."""
+    return step.error is not None and step.error.startswith(EXPIRED)
+
+
+def _read_config(path: str, value: object, report: Report) -> object:
+    read = read_object(CONFIG, f"{path}: ", value, report)
+    return {key: field for key, field in read.items() if (key, field) != ("metadata", {})}
+
+
+_CONFIG = structs.replace(nested(CONFIG), read=_read_config)
+
+
+class ApprovalStep:
+    """A step that waits for `approval.granted` or `approval.rejected`. It has no task."""
+
+    name = "approval"
+    form = Form(
+        component="ApprovalStep",
+        fields={
+            **{key: field for key, field in STEP.fields.items() if key not in FOR_WORKERS},
+            "type": step_type("approval"),
+            "timeout": values.approval_timeout,
+            "config": _CONFIG,
+        },
+        required=("id", "type"),
+        elsewhere=FOR_WORKERS | {"loop"},
+        schema={"description": "A person's decision; no worker takes part."},
+    )
+
+    def check(self, label: str, step: Document, report: Report) -> Document:
+        return step
+
+    def compile(self, step: Step, plan: StepPlan) -> StepPlan:
+        config = step.config or {}
+        timeout_s = seconds(config.get("timeout") or step.timeout) or APPROVAL_TIMEOUT_DEFAULT_S
+        asked = Approval(timeout_s, config.get("subject"), config.get("description"), config.get("metadata"))
+        return replace(plan, task=self.name, timeout_s=None, config=asked)
+
+    def order(self, workflow: Workflow, run: Run, record: Record, plan: StepPlan, step: StepState) -> Ordered:
+        asked = _asked(plan)
+        expires = record.at + asked.timeout_s
+        return step, [
+            RequestApproval(plan.id, step.attempts, expires, asked.subject, asked.description, asked.metadata)
+        ]
+
+    def withdraw(self, workflow: Workflow, plan: StepPlan, step: StepState) -> Sequence[Command]:
+        return ()
+
+    def take_event(self, workflow: Workflow, run: Run, record: Record, event: StepEvent, plan: StepPlan) -> Advance:
+        """Only the first decision of the current request applies."""
+        step = run.steps[plan.id]
+        if run.failing or event.attempt_number not in (None, step.attempts):
+            return run, []
+        match event:
+            case ApprovalRequested() if step.status is StepStatus.QUEUED:
+                return _requested(run, record, event, plan)
+            case ApprovalGranted() if step.status is StepStatus.RUNNING:
+                return completed(workflow, run, record, plan, given(event))
+            case ApprovalRejected() if step.status is StepStatus.RUNNING:
+                return fail_for_good(run, record, plan, _rejection(event.payload))
+            case ApprovalExpired() if step.status is StepStatus.RUNNING:
+                return fail_for_good(run, record, plan, f"{EXPIRED} {text(_asked(plan).timeout_s)}")
+            case _:
+                return run, []
+
+    def take_timer(self, workflow: Workflow, run: Run, record: Record, plan: StepPlan, timer: TimerKind) -> Advance:
+        return _expire(run, record, plan) if timer is TimerKind.APPROVAL else (run, [])
+
+
+def _expire(run: Run, record: Record, plan: StepPlan) -> Advance:
+    """Its time is over. A decision that gets into the log before the event that says so is still good."""
+    step = run.steps[plan.id]
+    timer = timer_name(TimerKind.APPROVAL, plan.id, step)
+    expired = ApprovalExpired(
+        run_id=run.run_id,
+        step_id=plan.id,
+        timestamp=record.event.timestamp,
+        attempt_number=step.attempts,
+        payload=TimerRef(timer=timer, step_id=plan.id, attempt=step.attempts),
+    )
+    return put(run, record, plan.id, replace(step, due=None)), [AppendEvent(expired)]
+
+
+def _requested(run: Run, record: Record, event: ApprovalRequested, plan: StepPlan) -> Advance:
+    before = run.steps[plan.id]
+    step = replace(
+        before,
+        status=StepStatus.RUNNING,
+        started_at=event.timestamp,
+        token=token_hash(event.payload.token),
+        due=record.at + _asked(plan).timeout_s,
+    )
+    opened = OpenApproval(plan.id, step.attempts, event.payload)
+    return put(run, record, plan.id, step), [*retimed(run, plan.id, before, step), opened]
+
+
+def _rejection(decision: Decision) -> str:
+    by = f" by {decision.approved_by}" if decision.approved_by else ""
+    return f"rejected{by}: {decision.comment}" if decision.comment else f"rejected{by}"
+
+
+def _asked(plan: StepPlan) -> Approval:
+    assert isinstance(plan.config, Approval)
+    return plan.config

@@ -1,0 +1,129 @@
+"""Normal steps: a task for a worker, which starts, may be paused, completes or fails, and is tried again."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import assert_never
+
+from msgspec.structs import replace
+
+from penstock.engine.definition.definitions import Step
+from penstock.engine.definition.durations import text
+from penstock.engine.definition.forms import Document, Form
+from penstock.engine.definition.report import Report
+from penstock.engine.definition.step_fields import STEP
+from penstock.engine.run.commands import AppendEvent, Command
+from penstock.engine.run.dispatch import fall_back, order_task, withdrawn_tasks
+from penstock.engine.run.events import (
+    ApprovalExpired,
+    ApprovalGranted,
+    ApprovalRejected,
+    ApprovalRequested,
+    Failure,
+    Record,
+    StepCompleted,
+    StepContinue,
+    StepFailed,
+    StepPaused,
+    StepSkipped,
+    StepStarted,
+)
+from penstock.engine.run.pauses import begun_again, paused
+from penstock.engine.run.state import STEP_OUT, Run, StepState, StepStatus
+from penstock.engine.run.steps import completed, fail_for_good, failed, put, started
+from penstock.engine.run.timers import TimerKind
+from penstock.engine.run.workflow import Advance, Ordered, StepEvent, StepPlan, Workflow
+
+NO_LOOP = "its worker asked for another iteration, which only a step of type agent_loop has"
+
+
+class Normal:
+    """A step that a worker carries out once; the behaviour that every step with a task shares."""
+
+    name = "normal"
+    form: Form = STEP
+
+    def check(self, label: str, step: Document, report: Report) -> Document:
+        return step
+
+    def compile(self, step: Step, plan: StepPlan) -> StepPlan:
+        return plan
+
+    def order(self, workflow: Workflow, run: Run, record: Record, plan: StepPlan, step: StepState) -> Ordered:
+        return order_task(workflow, run, record, plan, step)
+
+    def withdraw(self, workflow: Workflow, plan: StepPlan, step: StepState) -> Sequence[Command]:
+        return withdrawn_tasks(workflow, plan, step)
+
+    def take_event(self, workflow: Workflow, run: Run, record: Record, event: StepEvent, plan: StepPlan) -> Advance:
+        step = run.steps[plan.id]
+        if not _is_current(step, event):
+            return run, []
+        match event:
+            case StepStarted() if step.status is StepStatus.QUEUED:
+                return started(run, record, event, plan, self.last_moment(record, step, plan))
+            case StepStarted():
+                return begun_again(run, record, event, plan)
+            case StepPaused():
+                return paused(run, record, event, plan)
+            case StepCompleted():
+                return completed(workflow, run, record, plan, event.payload, event.worker_id)
+            case StepFailed():
+                return failed(workflow, run, record, event, plan)
+            case StepContinue():
+                return self.continued(workflow, run, record, event, plan)
+            case StepSkipped() | ApprovalRequested() | ApprovalGranted() | ApprovalRejected() | ApprovalExpired():
+                return run, []
+            case _:
+                assert_never(event)
+
+    def take_timer(self, workflow: Workflow, run: Run, record: Record, plan: StepPlan, timer: TimerKind) -> Advance:
+        step = run.steps[plan.id]
+        match timer:
+            case TimerKind.RETRY:
+                step, commands = order_task(workflow, run, record, plan, replace(step, due=None))
+            case TimerKind.TIMEOUT:
+                step, commands = replace(step, due=None), [_timed_out(run, record, plan, step)]
+            case TimerKind.STICKY:
+                step, commands = fall_back(run, plan, step)
+            case TimerKind.LOST if workflow.sticky == "soft":
+                step, commands = fall_back(run, plan, step)
+            case _:
+                return run, []
+        return put(run, record, plan.id, step), commands
+
+    def last_moment(self, record: Record, step: StepState, plan: StepPlan) -> float | None:
+        """Until when the step may go on with iterations: a normal step has none."""
+        return None
+
+    def continued(self, workflow: Workflow, run: Run, record: Record, event: StepContinue, plan: StepPlan) -> Advance:
+        """The answer of an execution that is out is its only one: the step fails, or its run would wait for ever. Any
+        other `step.continue` is ignored."""
+        is_answer = event.attempt_number is not None or run.steps[plan.id].status is StepStatus.RUNNING
+        return fail_for_good(run, record, plan, NO_LOOP) if is_answer else (run, [])
+
+
+def _is_current(step: StepState, event: StepEvent) -> bool:
+    """Whether the event is about the execution that is out now; without any number it means that one.
+
+    While a step waits for its retry none is out: whatever comes then is late. An attempt without an iteration means the
+    first iteration, for writers leave out a zero.
+    """
+    waits = step.status is StepStatus.QUEUED and step.due is not None
+    if step.status not in STEP_OUT or waits:
+        return False
+    if event.attempt_number is None:
+        return event.iteration in (None, step.iteration)
+    return (event.attempt_number, event.iteration or 0) == (step.attempts, step.iteration)
+
+
+def _timed_out(run: Run, record: Record, plan: StepPlan, step: StepState) -> AppendEvent:
+    late = StepFailed(
+        run_id=run.run_id,
+        step_id=plan.id,
+        timestamp=record.event.timestamp,
+        attempt_number=step.attempts,
+        iteration=step.iteration or None,
+        payload=Failure(error=f"step timeout exceeded ({text(plan.timeout_s or 0)})"),
+    )
+    return AppendEvent(late)

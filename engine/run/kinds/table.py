@@ -1,0 +1,10 @@
+"""The kinds of steps that there are: a new one is a module beside this, and a row here."""
+
+from __future__ import annotations
+
+from penstock.engine.run.kinds.agent_loop import AgentLoop
+from penstock.engine.run.kinds.approval import ApprovalStep
+from penstock.engine.run.kinds.normal import Normal
+from penstock.engine.run.workflow import StepKind
+
+KINDS: dict[str, StepKind] = {kind.name: kind for kind in (Normal(), AgentLoop(), ApprovalStep())}

@@ -1,0 +1,147 @@
+"""From the untyped JSON of a workflow definition to a `WorkflowDef`, or to everything that is wrong with it.
+
+What a field may hold stands in forms, of which the API's document is made, too: that of the workflow below, those of
+its steps in definition/step_fields.py and run/kinds. A problem is one sentence that begins with the step and the field,
+or names the offender itself.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterator
+
+import orjson
+from msgspec import structs
+
+from penstock.config.limits import STEPS_MAX
+from penstock.engine.definition import values
+from penstock.engine.definition.definitions import WorkflowDef, from_json
+from penstock.engine.definition.forms import Document, Form, Rule, default_in_words, nested, read_object
+from penstock.engine.definition.graph import circle_problems
+from penstock.engine.definition.identifiers import json_type, quoted
+from penstock.engine.definition.report import Report
+from penstock.engine.definition.step_fields import RETRY, dependencies
+from penstock.engine.errors import Invalid
+from penstock.engine.run.kinds.table import KINDS
+from penstock.engine.run.workflow import StepKind
+
+
+def parse(document: object) -> WorkflowDef:
+    """The definition in `document` (as `orjson.loads` gives it), durations in normal form. Raises Invalid with all
+    problems."""
+    read, report = _read(document)
+    if found := report.problems():
+        raise Invalid(*found)
+    return from_json(orjson.dumps(read))
+
+
+def problems(document: object) -> list[str]:
+    """One sentence per problem, at most 100 and a line that counts the rest; empty for a valid definition."""
+    return _read(document)[1].problems()
+
+
+def _read(document: object) -> tuple[Document, Report]:
+    report = Report()
+    if problem := _unkeepable(document):
+        report.add(problem)
+        return {}, report
+    workflow = read_object(WORKFLOW, "", document, report)
+    steps = workflow.get("steps", [])
+    assert isinstance(steps, list), "_steps makes one of whatever stands there"
+    _check_graph(steps, report)
+    return workflow, report
+
+
+def _unkeepable(document: object) -> str | None:
+    if not isinstance(document, dict):
+        return f"a workflow definition must be an object, not {json_type(document)}"
+    try:
+        orjson.dumps(document)
+    except TypeError as error:  # nested deeper than the store can write, or no JSON at all
+        return f"the workflow definition cannot be stored as JSON: {error}"
+    return None
+
+
+def _steps(path: str, value: object, report: Report) -> list[object]:
+    if not isinstance(value, list):
+        report.add(f"{path} must be an array, not {json_type(value)}")
+        return []
+    if not 1 <= len(value) <= STEPS_MAX:
+        report.add(f"{path} has {len(value)} entries, it must have 1 to {STEPS_MAX}")
+        return []
+    return [ANY_STEP.read(_label(index, step), step, report) for index, step in enumerate(value)]
+
+
+def _label(index: int, step: object) -> str:
+    match step:
+        case {"id": str(step_id)}:
+            return f"step {quoted(step_id)}"
+        case _:
+            return f"steps[{index}]"
+
+
+def _step(label: str, value: object, report: Report) -> Document:
+    kind = _kind(value)
+    form = structs.replace(kind.form, fields={**kind.form.fields, "type": values.one_of(*KINDS)})
+    step = kind.check(label, read_object(form, f"{label}: ", value, report), report)
+    match step:
+        case {"skip_if": {"step_id": str(other_id)}} if other_id not in dependencies(step):
+            report.add(f"{label}: skip_if: step_id {quoted(other_id)} is not one of its depends_on")
+    return step
+
+
+def _kind(step: object) -> StepKind:
+    """The kind that the step says it is; a normal step where it does not say, or names none that there is."""
+    word = step.get("type") if isinstance(step, dict) else None
+    return KINDS.get(word if isinstance(word, str) else "", KINDS["normal"])
+
+
+def _check_graph(steps: list[Document], report: Report) -> None:
+    counts = Counter(step_id for step in steps if isinstance(step_id := step.get("id"), str))
+    report.add(
+        *(f"duplicate step id {quoted(step_id)}, used {count} times" for step_id, count in counts.items() if count > 1)
+    )
+    for index, step in enumerate(steps):
+        report.add(*_dependency_problems(_label(index, step), step, counts.keys()))
+    report.add(
+        *circle_problems({step_id: dependencies(step) for step in steps if isinstance(step_id := step.get("id"), str)})
+    )
+
+
+def _dependency_problems(label: str, step: Document, known: Collection[str]) -> Iterator[str]:
+    for step_id in dependencies(step):
+        if step_id == step.get("id"):
+            yield f"{label} depends on itself"
+        elif step_id not in known:
+            yield f"{label} depends on {quoted(step_id)}, which does not exist"
+
+
+ANY_STEP = Rule(_step, {"anyOf": [kind.form for kind in KINDS.values()]}, component="Step")
+
+WORKFLOW = Form(
+    component="WorkflowDef",
+    fields={
+        "name": values.name,
+        "version": values.version.annotated(description=default_in_words("1")),
+        "steps": Rule(
+            _steps,
+            {
+                "type": "array",
+                "items": ANY_STEP,
+                "minItems": 1,
+                "maxItems": STEPS_MAX,
+                "description": "Ids are unique; dependencies form no cycle.",
+            },
+        ),
+        "timeout": values.timeout,
+        "default_retry": nested(RETRY),
+        "input_schema": values.json_schema.annotated(description="JSON Schema 2020-12, checked when a run starts."),
+        "description": values.text,
+        "sticky": values.one_of("soft", "hard").annotated(
+            description="Steps stay on the worker that completed the first one."
+        ),
+    },
+    required=("name", "steps"),
+    ignored={"$schema": "Ignored."},
+    schema={"description": "A workflow. A field that is null counts as absent."},
+)
