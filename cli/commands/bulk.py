@@ -10,7 +10,7 @@ from msgspec import UNSET, UnsetType
 
 from penstock.cli.terminal import documents, output
 from penstock.cli.terminal.ids import RunId
-from penstock.cli.terminal.session import REFUSED, Command, Session
+from penstock.cli.terminal.session import REFUSED, JsonCommand, Session
 from penstock.cli.terminal.times import Past
 from penstock.config.limits import MATCHING_RUNS_MAX
 from penstock.engine.errors import PenstockError, Unavailable
@@ -41,7 +41,7 @@ BEFORE = click.option(
 DRY_RUN = click.option("--dry-run", is_flag=True, help="Show what would be done, and do nothing.")
 
 
-@click.command(cls=Command)
+@click.command(cls=JsonCommand)
 @RUN_IDS
 @click.option("--reason", help="Kept in the history of the runs ID...")
 @click.option("--workflow", metavar="W", help="Instead of ID...: all runs of this workflow that have not ended.")
@@ -69,7 +69,7 @@ def cancel(
         _cancel_all(client, workflow, matching)
 
 
-@click.command(cls=Command)
+@click.command(cls=JsonCommand)
 @RUN_IDS
 @click.option("--workflow", metavar="W", help="Instead of ID...: all failed runs of this workflow.")
 @click.option(
@@ -104,7 +104,7 @@ def retry(
         _retry_all(client, workflow, mode, {**matching, "once": once})
 
 
-@click.command(cls=Command)
+@click.command(cls=JsonCommand)
 @click.argument("workflow")
 @click.argument("file", type=click.File("rb"))
 @click.pass_obj

@@ -8,12 +8,12 @@ import click
 
 from penstock.cli.terminal import output
 from penstock.cli.terminal.options import settings_options
-from penstock.cli.terminal.session import Command
+from penstock.cli.terminal.session import JsonCommand
 from penstock.config.keys import KEYS
 from penstock.config.settings import load, value_of
 
 
-@click.command(cls=Command)
+@click.command(cls=JsonCommand)
 @settings_options
 def config(config: Path | None, flags: dict[str, str]) -> None:
     """Show the effective settings and where each came from; takes the same flags as `serve`. Secrets are not shown."""

@@ -19,7 +19,7 @@ import click
 import orjson
 
 from penstock.cli.terminal import output
-from penstock.cli.terminal.session import REFUSED, RUN_NOT_COMPLETED, Command, Session, as_json
+from penstock.cli.terminal.session import REFUSED, RUN_NOT_COMPLETED, JsonCommand, Session, as_json
 from penstock.demo import textstats
 from penstock.engine.errors import PenstockError, Unavailable
 
@@ -38,7 +38,7 @@ WORKER_STOPS_S_MAX = 15.0
 POLL_S = 0.05
 
 
-@click.command(cls=Command)
+@click.command(cls=JsonCommand)
 @click.option(
     "--path", type=click.Path(exists=True, path_type=Path), help="Folder with texts; default: penstock's own documents."
 )

@@ -13,11 +13,11 @@ from penstock.actors.control.drain import drain as drain_host
 from penstock.broker.store import open_store
 from penstock.cli.terminal import output
 from penstock.cli.terminal.options import settings_options
-from penstock.cli.terminal.session import Command
+from penstock.cli.terminal.session import JsonCommand
 from penstock.config.settings import BrokerSettings, load
 
 
-@click.command(cls=Command)
+@click.command(cls=JsonCommand)
 @click.option(
     "--host", default=socket.gethostname, show_default="this one", help="Name of the engine's host, as in /metrics."
 )

@@ -35,7 +35,8 @@ class RunId(click.ParamType[str]):
             return str(value) if len(text) != ID_CHARS else text
         if len(text) < PREFIX_CHARS_MIN:
             self.fail(
-                f"{value!r} is too short: give the run's id, or at least the first {PREFIX_CHARS_MIN} of its 32 characters",
+                f"{value!r} is too short: "
+                f"give the run's id, or at least the first {PREFIX_CHARS_MIN} of its 32 characters",
                 param,
                 ctx,
             )
@@ -60,7 +61,8 @@ def _only(prefix: str, found: Sequence[RunView]) -> str:
 
 def _ambiguous(prefix: str, found: Sequence[RunView]) -> Iterator[str]:
     many = len(found) > CANDIDATES_MAX
-    yield f'{f"more than {CANDIDATES_MAX}" if many else len(found)} runs have an id that begins with "{prefix}", give more of it:'
+    count = f"more than {CANDIDATES_MAX}" if many else len(found)
+    yield f'{count} runs have an id that begins with "{prefix}", give more of it:'
     for run in found[:CANDIDATES_MAX]:
         yield f"  {run.run_id}  {run.workflow_id}  {run.status}  created {times.moment(run.created_at)}"
     if many:

@@ -57,7 +57,7 @@ def as_json() -> bool:
     return bool(click.get_current_context().meta.get(JSON))
 
 
-class Command(click.Command):
+class JsonCommand(click.Command):
     """A command that takes `--json`."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -68,7 +68,7 @@ class Command(click.Command):
 class Group(click.Group):
     """A group that takes `--json`, with commands that may be Lazy."""
 
-    command_class = Command
+    command_class = JsonCommand
 
     def __init__(self, *args: Any, lazy: Mapping[str, Lazy] = {}, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)

@@ -41,7 +41,8 @@ class Future(click.ParamType[str]):
         found = _given(value) or _from_now(value.removeprefix("+"), before=False)
         if found is None:
             self.fail(
-                f"{value!r} is neither a time such as 2027-01-31T12:00:00Z nor a while from now such as +30s, +1h30m or +7d",
+                f"{value!r} is neither a time such as 2027-01-31T12:00:00Z "
+                "nor a while from now such as +30s, +1h30m or +7d",
                 param,
                 ctx,
             )

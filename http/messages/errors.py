@@ -31,7 +31,7 @@ from penstock.engine.errors import (
 )
 
 
-class Kind(Struct, frozen=True):
+class ProblemKind(Struct, frozen=True):
     """`name` says for ever which kind of error a problem is; `title` says it to people, whatever went wrong."""
 
     status: HTTPStatus
@@ -39,26 +39,30 @@ class Kind(Struct, frozen=True):
     title: str
 
 
-KINDS: Mapping[type[PenstockError], Kind] = {
-    Invalid: Kind(HTTPStatus.BAD_REQUEST, "invalid", "The request breaks a rule"),
-    Denied: Kind(HTTPStatus.UNAUTHORIZED, "unauthorized", "The token or the signature is missing or wrong"),
-    Forbidden: Kind(HTTPStatus.FORBIDDEN, "forbidden", "Not allowed from where the request comes"),
-    NotFound: Kind(HTTPStatus.NOT_FOUND, "not-found", "It does not exist"),
-    Conflict: Kind(HTTPStatus.CONFLICT, "conflict", "Its state does not allow it"),
-    TooLarge: Kind(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "too-large", "Over its limit, nothing was stored"),
-    Full: Kind(HTTPStatus.SERVICE_UNAVAILABLE, "storage-full", "The storage has no room, nothing was stored"),
-    NeedsUpgrade: Kind(HTTPStatus.SERVICE_UNAVAILABLE, "needs-upgrade", "Stored by a newer version of the service"),
-    Unavailable: Kind(HTTPStatus.SERVICE_UNAVAILABLE, "unavailable", "The service cannot do it now"),
-    PublishFailed: Kind(
+KINDS: Mapping[type[PenstockError], ProblemKind] = {
+    Invalid: ProblemKind(HTTPStatus.BAD_REQUEST, "invalid", "The request breaks a rule"),
+    Denied: ProblemKind(HTTPStatus.UNAUTHORIZED, "unauthorized", "The token or the signature is missing or wrong"),
+    Forbidden: ProblemKind(HTTPStatus.FORBIDDEN, "forbidden", "Not allowed from where the request comes"),
+    NotFound: ProblemKind(HTTPStatus.NOT_FOUND, "not-found", "It does not exist"),
+    Conflict: ProblemKind(HTTPStatus.CONFLICT, "conflict", "Its state does not allow it"),
+    TooLarge: ProblemKind(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "too-large", "Over its limit, nothing was stored"),
+    Full: ProblemKind(HTTPStatus.SERVICE_UNAVAILABLE, "storage-full", "The storage has no room, nothing was stored"),
+    NeedsUpgrade: ProblemKind(
+        HTTPStatus.SERVICE_UNAVAILABLE, "needs-upgrade", "Stored by a newer version of the service"
+    ),
+    Unavailable: ProblemKind(HTTPStatus.SERVICE_UNAVAILABLE, "unavailable", "The service cannot do it now"),
+    PublishFailed: ProblemKind(
         HTTPStatus.INTERNAL_SERVER_ERROR,
         "not-written",
         "It could not be written, or nobody knows; it may be sent again",
     ),
 }
-NO_SUCH_PATH = Kind(HTTPStatus.NOT_FOUND, "no-such-path", "The path does not exist")
-METHOD_NOT_ALLOWED = Kind(HTTPStatus.METHOD_NOT_ALLOWED, "method-not-allowed", "The path does not have this method")
-MALFORMED = Kind(HTTPStatus.BAD_REQUEST, "malformed", "The request itself cannot be read")
-INTERNAL = Kind(HTTPStatus.INTERNAL_SERVER_ERROR, "internal", "Something went wrong in the service")
+NO_SUCH_PATH = ProblemKind(HTTPStatus.NOT_FOUND, "no-such-path", "The path does not exist")
+METHOD_NOT_ALLOWED = ProblemKind(
+    HTTPStatus.METHOD_NOT_ALLOWED, "method-not-allowed", "The path does not have this method"
+)
+MALFORMED = ProblemKind(HTTPStatus.BAD_REQUEST, "malformed", "The request itself cannot be read")
+INTERNAL = ProblemKind(HTTPStatus.INTERNAL_SERVER_ERROR, "internal", "Something went wrong in the service")
 OF_THE_FRAMEWORK = (NO_SUCH_PATH, METHOD_NOT_ALLOWED, MALFORMED, INTERNAL)
 HEADERS: Mapping[int, Mapping[str, str]] = {
     HTTPStatus.UNAUTHORIZED: {"WWW-Authenticate": "Bearer"},
@@ -81,8 +85,8 @@ def publishing() -> Iterator[None]:
         raise PublishFailed(str(error)) from error
 
 
-class Refusal(Struct, frozen=True):
-    kind: Kind
+class ErrorResponse(Struct, frozen=True):
+    kind: ProblemKind
     text: str
     headers: Mapping[str, str] = {}
 
@@ -111,17 +115,17 @@ def register(app: App[Request, Response]) -> None:
 async def _answer(
     req: Request, resp: Response | None, error: Exception, params: dict[str, Any], ws: WebSocket | None = None
 ) -> None:
-    refusal = _refusal(req, error)
+    found = _error_response(req, error)
     if resp is None:
         assert ws is not None
         await ws.close()
         return
-    resp.status = refusal.kind.status
+    resp.status = found.kind.status
     if _asks_for_problem((req.get_header("Accept") or "").lower()):
-        resp.content_type, resp.data = PROBLEM, msgspec.json.encode(_problem(refusal))
+        resp.content_type, resp.data = PROBLEM, msgspec.json.encode(_problem(found))
     else:
-        resp.content_type, resp.text = "text/plain; charset=utf-8", refusal.text + "\n"
-    resp.set_headers(dict(refusal.headers))
+        resp.content_type, resp.text = "text/plain; charset=utf-8", found.text + "\n"
+    resp.set_headers(dict(found.headers))
     resp.append_header("Vary", "Accept")
 
 
@@ -135,31 +139,31 @@ def _asks_for_problem(accept: str) -> bool:
         return False
 
 
-def _problem(refusal: Refusal) -> Problem:
-    kind = refusal.kind
-    return Problem(TYPE + kind.name, kind.title, kind.status, refusal.text, refusal.text.split("\n"))
+def _problem(found: ErrorResponse) -> Problem:
+    kind = found.kind
+    return Problem(TYPE + kind.name, kind.title, kind.status, found.text, found.text.split("\n"))
 
 
-def _refusal(req: Request, error: Exception) -> Refusal:
+def _error_response(req: Request, error: Exception) -> ErrorResponse:
     match error:
         case PenstockError() if kind := _kind(error):
-            return Refusal(kind, str(error), HEADERS.get(kind.status, {}))
+            return ErrorResponse(kind, str(error), HEADERS.get(kind.status, {}))
         case HTTPMethodNotAllowed(headers=headers):
             allowed = dict(headers or {})
-            return Refusal(
+            return ErrorResponse(
                 METHOD_NOT_ALLOWED,
                 f"the method {quoted(req.method)} is not allowed here: use {allowed['Allow']}",
                 allowed,
             )
         case HTTPRouteNotFound():
-            return Refusal(NO_SUCH_PATH, f"the path {quoted(req.path)} does not exist")
+            return ErrorResponse(NO_SUCH_PATH, f"the path {quoted(req.path)} does not exist")
         case HTTPError():
             kind = msgspec.structs.replace(MALFORMED, status=HTTPStatus(error.status_code))
-            return Refusal(kind, error.description or error.title or "bad request", dict(error.headers or {}))
+            return ErrorResponse(kind, error.description or error.title or "bad request", dict(error.headers or {}))
         case _:
             log.error("request_failed", method=req.method, path=req.path, exc_info=error)
-            return Refusal(INTERNAL, "internal error")
+            return ErrorResponse(INTERNAL, "internal error")
 
 
-def _kind(error: PenstockError) -> Kind | None:
+def _kind(error: PenstockError) -> ProblemKind | None:
     return next((KINDS[kind] for kind in type(error).__mro__ if kind in KINDS), None)

@@ -36,7 +36,7 @@ _FIELDS = msgspec.json.Decoder(dict[str, Raw])
 log = get_logger()
 
 
-class Page(NamedTuple):
+class EventsPage(NamedTuple):
     """Events as JSON, each with its sequence; `next` is the last of them when there may be more."""
 
     events: list[bytes]
@@ -77,20 +77,20 @@ async def _nothing() -> AsyncGenerator[bytes]:
     yield b""
 
 
-async def _page(store: Store, run_id: str, after: int) -> Page:
+async def _page(store: Store, run_id: str, after: int) -> EventsPage:
     events: list[bytes] = []
     size = last = 0
     async with aclosing(store.history.pages(run_id, after)) as pages:
         async for stored in pages:
             for one in stored:
                 if size >= EVENTS_BYTES_MAX:
-                    return Page(events, last)
+                    return EventsPage(events, last)
                 size, last = size + len(one.data), one.seq
                 if event := _event(one):
                     events.append(b'{"seq":%d,%b' % (one.seq, _shown(one, event).lstrip()[1:]))
     if not last:
         await verbs.get(store, run_id)  # raises NotFound
-    return Page(events, None)
+    return EventsPage(events, None)
 
 
 async def _beginning(watched: Watched, events: AsyncGenerator[Stored | None]) -> list[Stored]:

@@ -19,14 +19,14 @@ CHUNK = 250
 PAGE_BYTES_MAX = 32 * MIB
 
 
-class Page(Struct, frozen=True):
+class RunsPage(Struct, frozen=True):
     """`next` is the cursor of what follows, None at the end."""
 
     runs: list[Run]
     next: str | None
 
 
-async def page(store: Store, index: RunIndex, wanted: Filter) -> Page:
+async def page(store: Store, index: RunIndex, wanted: Filter) -> RunsPage:
     """Up to `limit` runs of those that the index has now, fewer when they are large.
 
     Raises Invalid for a cursor that is none, Unavailable without an index.
@@ -41,7 +41,7 @@ async def page(store: Store, index: RunIndex, wanted: Filter) -> Page:
         runs += (run for run in loaded if wanted.status in (None, run.status))
         cursor, size = found.next, size + sum(map(_size, loaded))
         if cursor is None or len(runs) >= wanted.limit or size >= PAGE_BYTES_MAX:
-            return Page(runs, cursor)
+            return RunsPage(runs, cursor)
 
 
 def link(req: Request, cursor: str) -> str:

@@ -142,7 +142,8 @@ def _run_at(text: str | None, history_max_age_s: float | None, now: float, repor
     ahead_s = moment.timestamp() - now
     if history_max_age_s and ahead_s >= history_max_age_s:
         report.add(
-            f"run_at {quoted(text)} is further ahead than history_max_age ({durations.text(history_max_age_s)}) keeps a schedule"
+            f"run_at {quoted(text)} is further ahead than history_max_age ({durations.text(history_max_age_s)}) "
+            "keeps a schedule"
         )
     if ahead_s > SCHEDULE_AHEAD_S_MAX:
         report.add(f"run_at {quoted(text)} is more than 100 years ahead")
