@@ -34,7 +34,8 @@ class Protection:
             return
         if local:
             raise Forbidden(
-                f"protected mode: the host {quoted(host)} may mean any machine: use an address or localhost, or {WAY_OUT}"
+                f"protected mode: the host {quoted(host)} may mean any machine: "
+                f"use an address or localhost, or {WAY_OUT}"
             )
         raise Forbidden(ELSEWHERE)
 
