@@ -21,13 +21,10 @@ from penstock.http.messages import responses
 from penstock.http.messages.errors import KINDS, OF_THE_FRAMEWORK, PROBLEM, TYPE
 from penstock.http.messages.params import SEQ_MAX
 from penstock.http.openapi.definitions import DOCUMENTS, Schema, ref, whole
-from penstock.http.openapi.schemas import Components
-from penstock.http.openapi.table import (
+from penstock.http.openapi.operations.operation import (
     BYTES,
     HTML,
     JSON,
-    OPERATIONS,
-    PATHS,
     STREAM,
     TEXT,
     Access,
@@ -36,6 +33,9 @@ from penstock.http.openapi.table import (
     Operation,
     Parameter,
 )
+from penstock.http.openapi.operations.parameters import PATHS
+from penstock.http.openapi.schemas import Components
+from penstock.http.openapi.table import OPERATIONS
 from penstock.http.openapi.texts import TEXTS
 
 Document: TypeAlias = dict[str, Any]

@@ -23,8 +23,9 @@ from schemathesis.core.parameters import ParameterLocation
 from penstock.config.limits import POLL_MS_MAX
 from penstock.http.openapi.curl import SERVICE
 from penstock.http.openapi.document import refused
+from penstock.http.openapi.operations.operation import STREAM, Access, Operation
 from penstock.http.openapi.page import render
-from penstock.http.openapi.table import OPERATIONS, STREAM, Access, Operation
+from penstock.http.openapi.table import OPERATIONS
 from tests.support.reachable import API_TOKEN, BRIDGE_TOKEN, HEADERS, SECRET, Found, World
 from tests.support.service import Service
 

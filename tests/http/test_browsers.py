@@ -12,7 +12,8 @@ from penstock.actors.control import triggers
 from penstock.broker.store import Store
 from penstock.config.settings import BrokerSettings, HttpSettings, Settings
 from penstock.http.app import create_app
-from penstock.http.openapi.table import OPERATIONS, Access
+from penstock.http.openapi.operations.operation import Access
+from penstock.http.openapi.table import OPERATIONS
 from tests.http.test_protected_mode import PLACES
 from tests.http.test_webhooks import signed
 from tests.support.conductor import Conductor

@@ -30,7 +30,10 @@ from penstock.engine.run.events import StepCompleted
 from penstock.engine.validation import parse
 from penstock.http.app import create_app
 from penstock.http.openapi.document import path_parameters, refused
-from penstock.http.openapi.table import GREET, NIGHTLY, OPERATIONS, Access, Operation
+from penstock.http.openapi.operations.operation import Access, Operation
+from penstock.http.openapi.operations.triggers import NIGHTLY
+from penstock.http.openapi.operations.workflows import GREET
+from penstock.http.openapi.table import OPERATIONS
 from tests.http.conftest import ONE_STEP, TYPED
 from tests.support.conductor import Conductor
 from tests.support.mutation import Request, mutate, quote

@@ -24,8 +24,10 @@ from penstock.engine.validation import parse
 from penstock.http.app import create_app
 from penstock.http.openapi.definitions import DOCUMENTS
 from penstock.http.openapi.document import document, path_parameters, refused
+from penstock.http.openapi.operations.operation import Access, Operation
+from penstock.http.openapi.operations.workflows import GREET
 from penstock.http.openapi.schemas import RULES
-from penstock.http.openapi.table import GREET, OPERATIONS, Access, Operation
+from penstock.http.openapi.table import OPERATIONS
 from penstock.http.openapi.texts import TEXTS
 from tests.http.test_bad_input import CASES
 from tests.support.conductor import Conductor

@@ -18,7 +18,8 @@ from falcon.inspect import inspect_routes
 from penstock.broker.store import Store
 from penstock.config.settings import BrokerSettings, HttpSettings, Settings, to_environ
 from penstock.http.app import Application, create_app
-from penstock.http.openapi.table import OPERATIONS, Access
+from penstock.http.openapi.operations.operation import Access
+from penstock.http.openapi.table import OPERATIONS
 from tests.support.conductor import Conductor
 from tests.support.service import free_port
 from tests.support.waiting import until_true

@@ -23,7 +23,8 @@ from penstock.engine.errors import Denied
 from penstock.engine.validation import parse
 from penstock.http.app import create_app
 from penstock.http.bridge.auth import BridgeAuth
-from penstock.http.openapi.table import OPERATIONS, Access
+from penstock.http.openapi.operations.operation import Access
+from penstock.http.openapi.table import OPERATIONS
 from tests.support.conductor import Conductor
 
 API, BRIDGE, OPEN, APPROVAL, SIGNATURE = Access.API, Access.BRIDGE, Access.OPEN, Access.APPROVAL, Access.SIGNATURE

@@ -14,7 +14,8 @@ import orjson
 from msgspec import Struct
 
 from penstock.http.openapi.document import path_parameters
-from penstock.http.openapi.table import GREET, Access, Operation
+from penstock.http.openapi.operations.operation import Access, Operation
+from penstock.http.openapi.operations.workflows import GREET
 from tests.support.waiting import until
 
 API_TOKEN, BRIDGE_TOKEN, SECRET = "s3cret", "br1dge", "shared"

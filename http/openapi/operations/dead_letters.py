@@ -1,0 +1,53 @@
+"""Operations on dead letters."""
+
+from __future__ import annotations
+
+from penstock.client import views
+from penstock.config import limits
+from penstock.http.messages.params import SEQ_MAX
+from penstock.http.openapi.definitions import ref, whole
+from penstock.http.openapi.operations.operation import Answer, Operation, Parameter
+from penstock.http.openapi.operations.parameters import RUN_ID, limit
+from penstock.http.resources import dead_letters
+
+SELECTION = (
+    Parameter("run", ref("RunId"), "Of this run only.", RUN_ID),
+    Parameter("task", ref("Name"), "Of this task type only.", "hello"),
+    limit(limits.DEAD_LETTERS_LISTED_MAX, limits.DEAD_LETTERS_LISTED_DEFAULT),
+    Parameter("cursor", whole(1, SEQ_MAX), "Continues an earlier list; out of its Link.", "17"),
+)
+
+DEAD_LETTERS_OPERATIONS: tuple[Operation, ...] = (
+    Operation(
+        "listDeadLetters",
+        "/dead-letters",
+        dead_letters.DeadLettersResource.on_get,
+        "Dead letters",
+        {200: Answer(list[views.DeadLetterView], paged=True)},
+        parameters=SELECTION,
+    ),
+    Operation(
+        "getDeadLetter",
+        "/dead-letters/{seq}",
+        dead_letters.DeadLetterResource.on_get,
+        "Dead letters",
+        {200: Answer(views.DeadLetterView)},
+        refusals=(404,),
+    ),
+    Operation(
+        "discardDeadLetter",
+        "/dead-letters/{seq}",
+        dead_letters.DeadLetterResource.on_delete,
+        "Dead letters",
+        {200: Answer(views.Discarded)},
+        refusals=(404,),
+    ),
+    Operation(
+        "replayDeadLetter",
+        "/dead-letters/{seq}/replay",
+        dead_letters.DeadLetterReplayResource.on_post,
+        "Dead letters",
+        {200: Answer(views.Replayed)},
+        refusals=(404, 409),
+    ),
+)

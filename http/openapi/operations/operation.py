@@ -1,0 +1,85 @@
+"""One operation of the HTTP API as a row: what its document says of it, beside the structs themselves.
+
+What follows from a row is not in it: 400 for a request that can be wrong, 401 by its access, 413 for a body, 503
+wherever the broker is needed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from enum import StrEnum
+from typing import Any
+
+from msgspec import Struct
+
+from penstock.config import limits
+from penstock.http.openapi.definitions import Schema
+
+JSON, TEXT, STREAM, BYTES, HTML = (
+    "application/json",
+    "text/plain",
+    "text/event-stream",
+    "application/octet-stream",
+    "text/html",
+)
+
+
+class Access(StrEnum):
+    """What a request must show. The words are the names of the document's security schemes."""
+
+    OPEN = "open"
+    API = "apiToken"
+    BRIDGE = "bridgeToken"
+    APPROVAL = "approvalToken"
+    SIGNATURE = "signature"
+
+
+class Parameter(Struct, frozen=True):
+    """Of the query, or a header. `example` is a value as it is written in a request."""
+
+    name: str
+    schema: Schema
+    description: str
+    example: str
+    required: bool = False
+    place: str = "query"
+
+
+class Body(Struct, frozen=True):
+    """`shape` is a struct, a schema, or None for bytes of any kind; `example` is its JSON."""
+
+    shape: Any
+    example: object
+    required: bool = True
+    bytes_max: int = limits.BODY_BYTES_MAX
+
+
+class Answer(Struct, frozen=True):
+    """Of success. `shape` is a struct, an array of one, a schema, or None for what is no JSON. `paged`: a Link may lead
+    on. `headers` are always there."""
+
+    shape: Any = None
+    media: tuple[str, ...] = (JSON,)
+    paged: bool = False
+    headers: tuple[str, ...] = ()
+
+
+class Operation(Struct, frozen=True):
+    """`refusals` are the statuses that do not follow from the rest; `leads` says which operations take what an answer
+    holds."""
+
+    name: str
+    path: str
+    responder: Callable[..., Any]
+    tag: str
+    answers: Mapping[int, Answer]
+    access: Access = Access.API
+    refusals: tuple[int, ...] = ()
+    parameters: tuple[Parameter, ...] = ()
+    body: Body | None = None
+    leads: Mapping[str, Mapping[str, str]] = {}
+    needs_broker: bool = True
+
+    @property
+    def method(self) -> str:
+        return self.responder.__name__.removeprefix("on_")

@@ -1,0 +1,62 @@
+"""Parameters, headers, bodies and examples that several operations share."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from penstock.config import limits
+from penstock.http.messages import params, responses
+from penstock.http.messages.params import KEY_CHARS_MAX, SEQ_MAX
+from penstock.http.openapi.definitions import Schema, ref, whole
+from penstock.http.openapi.operations.operation import Body, Parameter
+
+RUN_ID = "01a1fbd4e22e73c2b60e9754e7b7a067"
+INSTANT = "2026-11-21T12:00:00Z"
+
+
+def limit(most: int, default: int) -> Parameter:
+    return Parameter("limit", whole(1, most, default=default), "How many at most.", "10")
+
+
+def moment(name: str, which: str) -> Parameter:
+    return Parameter(name, {"type": "string", "format": "date-time"}, f"Created at this time or {which}.", INSTANT)
+
+
+# Path parameters, by what stands before them and their name.
+PATHS: Mapping[tuple[str, str], tuple[Schema, str, str]] = {
+    ("workflows", "name"): (ref("Name"), "The workflow's name.", "greet"),
+    ("runs", "run_id"): (ref("RunId"), "The run's id.", RUN_ID),
+    ("signal", "name"): (ref("Name"), "The signal's name.", "paid"),
+    ("signals", "name"): (ref("Name"), "The signal's name.", "paid"),
+    ("approvals", "run_id"): (ref("RunId"), "The run's id.", RUN_ID),
+    ("", "step_id"): (ref("Name"), "The step that waits.", "review"),
+    ("approval", "step_id"): (ref("Name"), "The step that waits.", "review"),
+    ("steps", "step_id"): (ref("Name"), "The step's id.", "hello"),
+    ("triggers", "name"): (ref("Name"), "The trigger's name.", "nightly"),
+    ("webhooks", "name"): (ref("Name"), "The webhook trigger's name.", "push"),
+    ("dead-letters", "seq"): (whole(1, SEQ_MAX), "The dead letter's sequence.", "17"),
+    ("tasks", "task_id"): (
+        {"type": "string", "pattern": r"^[0-9a-f]{32}\.[A-Za-z0-9_\-]+(\.[A-Za-z0-9_\-]+)*$"},
+        "The task's id: run id, dot, step id.",
+        f"{RUN_ID}.hello",
+    ),
+}
+BY_RUN = {"run_id": "$response.body#/run_id"}
+KEY = Parameter(
+    "Idempotency-Key",
+    {"type": "string", "minLength": 1, "maxLength": KEY_CHARS_MAX, "pattern": "^[!-~]([ -~]*[!-~])?$"},
+    "The same key and workflow give the same run, for ever.",
+    "order-17",
+    place="header",
+)
+MIN_SEQ = Parameter(
+    params.MIN_SEQ,
+    whole(0, SEQ_MAX),
+    "Wait for this sequence of the log, at most 1 s; as Penstock-Seq told it.",
+    "25",
+    place="header",
+)
+LAG = (responses.INDEX_AS_OF, responses.INDEX_LAG)
+STARTS = (responses.SEQ,)
+SIGNAL_BODY = Body(None, {"amount": 12}, required=False, bytes_max=limits.SIGNAL_BYTES_MAX)
+PAYLOAD_BODY = Body({}, "Ada", required=False, bytes_max=limits.PAYLOAD_BYTES_MAX)

@@ -1,0 +1,91 @@
+"""Operations on triggers, and the webhooks that they wait for."""
+
+from __future__ import annotations
+
+from penstock.client import views
+from penstock.config import limits
+from penstock.http.openapi.definitions import ref
+from penstock.http.openapi.operations.operation import Access, Answer, Body, Operation
+from penstock.http.openapi.operations.parameters import PAYLOAD_BODY
+from penstock.http.resources import triggers
+from penstock.http.resources.webhooks import Accepted, Challenge, WebhookResource
+
+NIGHTLY = {
+    "name": "nightly",
+    "workflow": "greet",
+    "cron": {"expression": "0 3 * * *", "timezone": "Europe/Berlin"},
+    "input": "Ada",
+}
+
+TRIGGERS_OPERATIONS: tuple[Operation, ...] = (
+    Operation(
+        "listTriggers",
+        "/triggers",
+        triggers.TriggersResource.on_get,
+        "Triggers",
+        {200: Answer(list[views.TriggerView])},
+    ),
+    Operation(
+        "createTrigger",
+        "/triggers",
+        triggers.TriggersResource.on_post,
+        "Triggers",
+        {201: Answer(views.TriggerView)},
+        refusals=(409,),
+        body=Body(ref("TriggerDocument"), NIGHTLY),
+        leads={name: {"name": "$response.body#/name"} for name in ("getTrigger", "fireTrigger", "testTrigger")},
+    ),
+    Operation(
+        "getTrigger",
+        "/triggers/{name}",
+        triggers.TriggerResource.on_get,
+        "Triggers",
+        {200: Answer(views.TriggerView)},
+        refusals=(404,),
+    ),
+    Operation(
+        "putTrigger",
+        "/triggers/{name}",
+        triggers.TriggerResource.on_put,
+        "Triggers",
+        {200: Answer(views.TriggerView)},
+        refusals=(409,),
+        body=Body(ref("NamedTriggerDocument"), {"workflow": "greet", "webhook": {"secret": "keep it"}}),
+    ),
+    Operation(
+        "deleteTrigger",
+        "/triggers/{name}",
+        triggers.TriggerResource.on_delete,
+        "Triggers",
+        {200: Answer(views.Deleted)},
+        refusals=(404,),
+    ),
+    Operation(
+        "fireTrigger",
+        "/triggers/{name}/fire",
+        triggers.TriggerFireResource.on_post,
+        "Triggers",
+        {201: Answer(views.FiredRun)},
+        refusals=(404,),
+        body=PAYLOAD_BODY,
+    ),
+    Operation(
+        "testTrigger",
+        "/triggers/{name}/test",
+        triggers.TriggerTrialResource.on_post,
+        "Triggers",
+        {200: Answer(views.TrialView)},
+        refusals=(404,),
+        body=PAYLOAD_BODY,
+    ),
+    Operation(
+        "receiveWebhook",
+        "/v1/webhooks/{name}",
+        WebhookResource.on_post,
+        "Triggers",
+        {202: Answer(Accepted), 200: Answer(Challenge)},
+        access=Access.SIGNATURE,
+        refusals=(404,),
+        body=Body({}, {"ref": "refs/heads/main"}, bytes_max=limits.WEBHOOK_BYTES_MAX),
+    ),
+)
