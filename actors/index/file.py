@@ -1,10 +1,9 @@
-"""The file of the run index: which runs there are, by workflow, status and age. Nothing here waits for anything but the
-disk.
+"""The file of the run index: the runs by workflow, status and age, in SQLite. Calls block for the disk only.
 
-It is a projection: it can be deleted at any time, and whatever does not fit is thrown away and written anew from the
-log. So it is never synced to the disk. A reader sees one transaction or none: rows, totals and progress move together.
+It is a projection: it can be deleted at any time, and a file of another version or stream is deleted and written again
+from the log. So it is never synced to the disk. A reader sees whole transactions: rows, totals and progress together.
 
-A row is first made from the log's events (rows.py), then confirmed by what the run's owner has folded.
+A row changes with the log's events first (rows.py), and is confirmed by what the run's owner has folded.
 """
 
 from __future__ import annotations
@@ -32,17 +31,17 @@ from penstock.engine.run.state import RUN_ENDED, RunStatus
 FORM = 3
 VERSION = (
     FORM * 1000 + formats.VERSION
-)  # events that a former version had to pass by are read by one that knows them, in a new file
-WRITER_PATIENCE_S = 5.0
-READER_PATIENCE_S = 0.1  # readers never wait for the writer, only for a file that is being opened or mended
+)  # a version with more events rebuilds the file, and reads those that the former one skipped
+WRITER_WAIT_S = 5.0
+READER_WAIT_S = 0.1  # readers never wait for the writer, only for a file that is being opened or repaired
 WAL_PAGES = 4000
 INSTANT_US_MAX = 2**63 - 1
 AFTER_ANY_ID = "\U0010ffff"
-GOING_MAX = 20_000  # rows that the writer keeps beside the file, 10 MB or so
+CACHED_ROWS_MAX = 20_000  # of runs that have not ended, in the writer's memory: some 10 MB
 STATUS = {str(status): status for status in RunStatus}
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
-# Created_us and run_id end both indexes: each status is one sorted list, and a page merges the lists that it needs.
+# The column told is Row.status_seq. Created_us and run_id end both indexes: each status is one sorted list, and a page merges the lists that it needs.
 SCHEMA = """
 CREATE TABLE runs (
     run_id TEXT PRIMARY KEY, workflow TEXT NOT NULL, status TEXT NOT NULL, created_us INTEGER NOT NULL,
@@ -89,10 +88,10 @@ Place = tuple[int, str]
 
 
 class IndexProgress(NamedTuple):
-    """How far the index is: the log's sequence, and the broker's time then (s).
+    """How far the index has read the log: a sequence, and the broker's time of it (s since the epoch).
 
-    `whole` says that it also has the runs whose beginning was removed from the log before it was read. `beat` is when
-    its writer last showed itself, by that one's clock.
+    `whole`: it also has the runs whose first event was removed from the log before it was read. `beat` is the writer's
+    last heartbeat, by the writer's clock (s since the epoch).
     """
 
     seq: int = 0
@@ -102,16 +101,16 @@ class IndexProgress(NamedTuple):
 
 
 class Unfit(Exception):
-    """The file is not (or no longer) the one to write to: it must be made anew."""
+    """The file cannot be written any further: it must be deleted and built again."""
 
 
 def index_path(data_dir: str | Path) -> Path:
-    """Where the index of a host lies."""
+    """The path of a host's index."""
     return Path(data_dir) / "index" / "runs.sqlite"
 
 
 def prepare(path: Path, stream: str) -> None:
-    """Afterwards there is a sound file for this stream, perhaps an empty one. Call it with the lock held."""
+    """Make sure that a sound file for this stream exists; a new one is empty. Call it with the lock held."""
     if path.exists() and _fits(path, stream):
         return
     remove(path)
@@ -123,13 +122,13 @@ def prepare(path: Path, stream: str) -> None:
 
 
 def remove(path: Path) -> None:
-    """Delete the file. It goes before its log, so that nobody opens it without."""
+    """Delete the file, and its write-ahead log after it: so no process opens the file without its log."""
     for name in (path, Path(f"{path}-wal"), Path(f"{path}-shm")):
         name.unlink(missing_ok=True)
 
 
 def identity(path: Path) -> int:
-    """Tells a file from another of the same name; 0: there is none."""
+    """The inode of the file, which differs for a new file of the same name; 0: there is none."""
     try:
         return os.stat(path).st_ino
     except OSError:
@@ -146,17 +145,17 @@ def instant_us(text: str) -> int | None:
 
 
 def ends_to_confirm(path: Path) -> list[str]:
-    """Runs that must be looked up. It looks at every row."""
+    """Ids of the runs whose status is not confirmed. Reads every row."""
     with closing(_connect(path, "rw")) as db:
         return [run_id for (run_id,) in db.execute(UNCONFIRMED)]
 
 
 class IndexReader:
-    """A reader's end: it makes and changes nothing. Everything raises sqlite3.DatabaseError. Owned by a RunIndex."""
+    """Reads the file, and never creates or changes it. All methods raise sqlite3.DatabaseError. Owned by a RunIndex."""
 
     def __init__(self, path: Path) -> None:
         self.identity = identity(path)
-        self._db = _connect(path, "rw", READER_PATIENCE_S)
+        self._db = _connect(path, "rw", READER_WAIT_S)
 
     def close(self) -> None:
         self._db.close()
@@ -208,11 +207,10 @@ class IndexReader:
 
 
 class IndexFile:
-    """The writer's end. Owned by the follower that holds the lock.
+    """Writes the file. Owned by the follower that holds the lock.
 
-    Rows of runs that news is still to come of are kept beside the file, as they are there: most news is of such a run,
-    and reading its row costs more than all else. Nobody else changes a row that is kept: `forget` is for runs that are
-    over.
+    Rows of runs that have not ended are cached in memory: most changes are of such a run, and reading its row would cost
+    more than all else. No other process changes a cached row: `forget` is for ended runs.
     """
 
     def __init__(self, path: Path) -> None:
@@ -221,18 +219,18 @@ class IndexFile:
         self._db.execute("PRAGMA synchronous = OFF")
         self._db.execute(f"PRAGMA wal_autocheckpoint = {WAL_PAGES}")
         self.at = _progress(self._db)
-        self._going: dict[str, Row] = {}
+        self._cached: dict[str, Row] = {}
 
     def close(self) -> None:
         self._db.close()
 
     def write(self, news: Sequence[News], at: IndexProgress) -> dict[str, Row]:
-        """Fold the news in and move the progress to `at`, all or nothing. Returns the rows that have changed.
+        """Fold the news in and set the progress to `at`, in one transaction. Returns the rows that have changed.
 
         Raises Unfit when the file was deleted, Conflict when another process writes to it, sqlite3.DatabaseError.
         """
         if identity(self._path) != self._identity:
-            raise Unfit("it was deleted")
+            raise Unfit("the file was deleted")
         changed: dict[str, Row] = {}
         with self._transaction():
             self._advance(at)
@@ -246,12 +244,13 @@ class IndexFile:
 
     def unknown(self, run_ids: Collection[str]) -> list[str]:
         """Those of these runs that have no row."""
-        asked = [run_id for run_id in run_ids if run_id not in self._going]
+        asked = [run_id for run_id in run_ids if run_id not in self._cached]
         known = self._rows(asked) if asked else {}
         return [run_id for run_id in asked if run_id not in known]
 
     def forget(self, run_ids: Collection[str]) -> None:
-        """Drop runs that are not in the log any more; unknown ones are fine. Any process of the host may do this."""
+        """Delete the rows of runs that are not in the log any more; unknown ids are ignored. Any process of the host may call
+        this."""
         with self._transaction():
             totals = Counter((row.workflow, row.status) for row in self._rows(run_ids).values())
             self._db.executemany("UPDATE totals SET runs = runs - ? WHERE (workflow, status) = (?, ?)", _shares(totals))
@@ -268,7 +267,7 @@ class IndexFile:
         self._db.execute("COMMIT")
 
     def _advance(self, at: IndexProgress) -> None:
-        """A writer that lost its lock without knowing finds the progress moved, and stops."""
+        """Set the progress. Raises Conflict when another process has moved it: this one has lost its lock."""
         moved = self._db.execute(
             "UPDATE progress SET seq = ?, as_of = ?, whole = ?, beat = ? WHERE seq = ? AND whole = ?",
             (*at, self.at.seq, self.at.whole),
@@ -278,7 +277,7 @@ class IndexFile:
 
     def _fold(self, news: Sequence[News]) -> dict[str, Row]:
         run_ids = {one.run_id for one in news}
-        before = {run_id: self._going[run_id] for run_id in run_ids & self._going.keys()}
+        before = {run_id: self._cached[run_id] for run_id in run_ids & self._cached.keys()}
         before |= self._rows(run_ids - before.keys())
         after = fold(before, news)
         totals = Counter[tuple[str, RunStatus]]()
@@ -287,7 +286,9 @@ class IndexFile:
             if old := before.get(run_id):
                 totals[old.workflow, old.status] -= 1
         made = [row for run_id, row in after.items() if run_id not in before]
-        moved = [(row.status, row.told, row.confirmed, run_id) for run_id, row in after.items() if run_id in before]
+        moved = [
+            (row.status, row.status_seq, row.confirmed, run_id) for run_id, row in after.items() if run_id in before
+        ]
         self._db.executemany("INSERT INTO runs VALUES (?, ?, ?, ?, ?, ?, ?)", made)
         self._db.executemany("UPDATE runs SET status = ?, told = ?, confirmed = ? WHERE run_id = ?", moved)
         self._db.executemany(
@@ -303,11 +304,11 @@ class IndexFile:
     def _keep(self, changed: Mapping[str, Row]) -> None:
         for run_id, row in changed.items():
             if row.status in RUN_ENDED and not row.unconfirmed:
-                self._going.pop(run_id, None)
+                self._cached.pop(run_id, None)
             else:
-                self._going[run_id] = row
-        for run_id in list(islice(self._going, max(0, len(self._going) - GOING_MAX))):
-            del self._going[run_id]
+                self._cached[run_id] = row
+        for run_id in list(islice(self._cached, max(0, len(self._cached) - CACHED_ROWS_MAX))):
+            del self._cached[run_id]
 
 
 def _shares(totals: Mapping[tuple[str, RunStatus], int]) -> list[tuple[int, str, RunStatus]]:
@@ -319,9 +320,9 @@ def _progress(db: sqlite3.Connection) -> IndexProgress:
     return IndexProgress(found[0], found[1], bool(found[2]), found[3]) if found else IndexProgress()
 
 
-def _connect(path: Path, mode: str, patience_s: float = WRITER_PATIENCE_S) -> sqlite3.Connection:
+def _connect(path: Path, mode: str, wait_s: float = WRITER_WAIT_S) -> sqlite3.Connection:
     uri = f"{path.absolute().as_uri()}?mode={mode}"
-    return sqlite3.connect(uri, uri=True, timeout=patience_s, isolation_level=None)
+    return sqlite3.connect(uri, uri=True, timeout=wait_s, isolation_level=None)
 
 
 def _fits(path: Path, stream: str) -> bool:

@@ -1,4 +1,4 @@
-"""Keeping the run index up with the log: one process of a host does it, behind a lock beside the file."""
+"""The follower of the run index: one process of a host writes the log's changes to the file, under a file lock."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ from penstock.engine.errors import Conflict, NeedsUpgrade, PenstockError, Unavai
 from penstock.engine.run.events import IN_BETWEEN, Malformed, WorkflowScheduled, WorkflowStarted, decode
 from penstock.engine.run.state import Run
 
-GULP = 2000
-LOOK_S = 1.0  # as long without anything new: see whether something should have come
+BATCH = 2000
+IDLE_CHECK_S = 1.0  # without a message for so long, check whether one was lost
 BEAT_S = 1.0
-REST_S_PER_MESSAGE, REST_S_MAX = 0.003, 0.05  # after a write, so that a busy log is read in a few large gulps
-BURST, BURST_REST_S = 500, 0.1  # messages at once: while so much comes, a list is not the fresher for many small writes
-AGAIN_S = 0.5
+PAUSE_S_PER_MESSAGE, PAUSE_S_MAX = 0.003, 0.05  # after a write, so that a busy log is read in a few large batches
+BURST, BURST_PAUSE_S = 500, 0.1  # messages in a batch: in a burst, more and smaller writes make no list fresher
+RETRY_S = 0.5
 RENEW_S = 0.05
 CONFIRM_AFTER_S = 2.0  # so that what goes on in quick succession is looked up once
 CONFIRMED_AT_ONCE = 20  # an engine that is far behind must not be slowed down by being read
-CALM_S = 10.0  # without it, the same trouble is another one
+QUIET_S = 10.0  # the same error is logged again after so long
 
 Fold = Callable[[Store, Sequence[str]], Awaitable[list[Run]]]
 """The runs of these ids as their logs say, those that exist. Raises Unavailable."""
@@ -44,34 +44,34 @@ log = get_logger()
 
 
 async def follow(store: Store, path: Path, fold: Fold) -> NoReturn:
-    """Keep the index at `path` up with the log until cancelled; runs that must be looked up are given by `fold`. Raises
+    """Write the log's changes to the index at `path` until cancelled; `fold` loads the runs that must be confirmed. Raises
     Conflict when another process does that already."""
     with exclusively(path):
         log.info("run_index_followed", path=str(path))
-        trouble, troubled_at = "", 0.0
+        last_error, last_error_at = "", 0.0
         while True:
             try:
                 await _follow_stream(store, path, fold)
             except Conflict:
                 raise
             except Unavailable:
-                pass  # the connection tells when the broker goes and comes
+                pass  # the connection logs when the broker goes and comes back
             except PenstockError as error:
                 log.warning("run_index_waits", reason=str(error))
             except Unfit as error:
                 log.warning("run_index_rebuilt", reason=str(error))
                 remove(path)
             except sqlite3.DatabaseError as error:
-                if str(error) != trouble or time.monotonic() - troubled_at > CALM_S:
+                if str(error) != last_error or time.monotonic() - last_error_at > QUIET_S:
                     log.error("run_index_broken", error=str(error))
-                trouble, troubled_at = str(error), time.monotonic()
+                last_error, last_error_at = str(error), time.monotonic()
                 if not isinstance(error, sqlite3.OperationalError):  # which also says that the disk is full
                     remove(path)
-            await asyncio.sleep(AGAIN_S)
+            await asyncio.sleep(RETRY_S)
 
 
 async def follow_when_free(store: Store, path: Path, fold: Fold, retry_s: float = 1.0) -> NoReturn:
-    """Follow as soon as nobody else does, until cancelled."""
+    """Follow as soon as no other process does, until cancelled."""
     while True:
         try:
             await follow(store, path, fold)
@@ -117,7 +117,7 @@ async def _start(store: Store, file: IndexFile) -> Tip:
 
 
 class _Follower:
-    """A reader's life: what it has read of the log goes to the file in one transaction."""
+    """Reads the log by one consumer, and writes each batch to the file in one transaction."""
 
     def __init__(self, store: Store, file: IndexFile, tip: Tip, fold: Fold) -> None:
         self._store, self._file, self._tip, self._fold = store, file, tip, fold
@@ -125,34 +125,34 @@ class _Follower:
         self._unconfirmed: dict[str, float] = {}
 
     async def run(self, to_confirm: Sequence[str]) -> NoReturn:
-        """Raises Lost, Unfit, Unavailable, sqlite3.DatabaseError; the file then stands at the last whole gulp."""
+        """Raises Lost, Unfit, Unavailable, sqlite3.DatabaseError; the file then has all whole batches."""
         self._unconfirmed = dict.fromkeys(to_confirm, time.monotonic())
-        await self._look()
+        await self._check_idle()
         async with self._store.history.tail(self._file.at.seq, IN_BETWEEN) as tail:
             while True:
-                gulp = await tail.next(LOOK_S)
-                if gulp.last is None:
-                    await self._look()
+                batch = await tail.next(IDLE_CHECK_S)
+                if batch.last is None:
+                    await self._check_idle()
                 else:
-                    await asyncio.sleep(await self._read_on(tail, gulp, gulp.last))
+                    await asyncio.sleep(await self._read_on(tail, batch, batch.last))
                 await self._confirm()
                 if not self._file.at.whole and self._file.at.seq >= self._tip.seq:
                     await self._make_whole()
 
-    async def _read_on(self, tail: Tail, gulp: Gulp, last: Delivery) -> float:
-        """Take all that waits behind the first message, and write it. Returns how long to rest: after much, more may
+    async def _read_on(self, tail: Tail, batch: Gulp, last: Delivery) -> float:
+        """Write the first messages and all that wait behind them. Returns how long to pause, in s, so that more can
         gather."""
         if last.pending:
-            gulp += await tail.waiting(GULP)
-            last = gulp.last or last
-        changes = list(_changes(gulp.kept))
+            batch += await tail.waiting(BATCH)
+            last = batch.last or last
+        changes = list(_changes(batch.kept))
         self._write(changes, self._file.at._replace(seq=last.seq, as_of=last.at))
-        if gulp.messages > GULP:
+        if batch.messages > BATCH:
             return 0.0
-        return BURST_REST_S if gulp.messages > BURST else min(REST_S_MAX, gulp.messages * REST_S_PER_MESSAGE)
+        return BURST_PAUSE_S if batch.messages > BURST else min(PAUSE_S_MAX, batch.messages * PAUSE_S_PER_MESSAGE)
 
     async def _make_whole(self) -> None:
-        """Now that the log's beginnings are known, add the runs that it had lost before."""
+        """Add the runs whose first event is not in the log any more, once the log is read."""
         async for rows in lost_beginnings(self._store, self._file.unknown):
             self._write(rows)
         self._write((), self._file.at._replace(whole=True))
@@ -168,8 +168,7 @@ class _Follower:
                 self._unconfirmed.pop(run_id, None)
 
     async def _confirm(self) -> None:
-        """Look up some of the runs whose rows say what may not be so: somebody else than the owner told of an end, or
-        it was resumed."""
+        """Fold some of the runs whose status is not certain: another than the owner wrote an end, or it was resumed."""
         before = time.monotonic() - CONFIRM_AFTER_S
         due = [run_id for run_id, since in islice(self._unconfirmed.items(), CONFIRMED_AT_ONCE) if since < before]
         if not due:
@@ -181,8 +180,8 @@ class _Follower:
         if states:
             self._write(states)
 
-    async def _look(self) -> None:
-        """Nothing has come for a while: go over what was removed from the log, or find out that something was lost."""
+    async def _check_idle(self) -> None:
+        """No message came for a while: advance over what was removed from the log, or detect a lost message."""
         tip = await self._store.history.tip()
         if tip.created != self._tip.created:
             raise Unfit("the log is another one")
@@ -211,8 +210,8 @@ def _changes(kept: Sequence[Delivery]) -> Iterator[Change]:
 
 
 def _change(delivery: Delivery) -> Change | None:
-    """What a message of the log means here. What no shard can read changes nothing here either; what a newer version
-    can read is read by it: it makes the index anew."""
+    """The change that a message of the log makes, if any. Malformed events change nothing; those of a newer version are
+    read by that version, which builds the index again."""
     if not delivery.subject.startswith("history."):
         return None
     try:

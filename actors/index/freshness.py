@@ -1,5 +1,4 @@
-"""How far the run index is behind, and how long a reader waits for it: a moment, or for what it must see a bounded
-while."""
+"""How far the run index is behind the log, and how long a reader waits for it."""
 
 from __future__ import annotations
 
@@ -26,7 +25,7 @@ class Lag(NamedTuple):
 
 
 async def freshened(store: Store, index: RunIndex, min_seq: int = 0, *, hasty: bool = False) -> Lag:
-    """Wait until the index has what was written before, though never long, and tell what is missing.
+    """Wait a bounded time until the index has what was written before; returns what is missing.
 
     Everything up to `min_seq` is waited for 1 s at most, and so is what this process has stored. `hasty`: not while a
     burst drains, for a list shall answer within 200 ms then, too. Raises Unavailable without a broker.

@@ -1,4 +1,4 @@
-"""Runs whose beginning was removed from the log before the run index had read it: their snapshots tell of them."""
+"""Runs whose first event was removed from the log before the run index had read it: their rows come from snapshots."""
 
 from __future__ import annotations
 
@@ -17,8 +17,7 @@ BODIES_AT_ONCE = 50  # a snapshot may have some MiB
 
 
 async def lost_beginnings(store: Store, unknown: Callable[[Collection[str]], list[str]]) -> AsyncGenerator[list[Row]]:
-    """Rows of the runs that have a snapshot, of those of them that are `unknown`, a few at a time. Raises
-    Unavailable."""
+    """Yield rows of the runs that have a snapshot and are `unknown`, BODIES_AT_ONCE at a time. Raises Unavailable."""
     run_ids = unknown(await store.runs.keys())
     for at in range(0, len(run_ids), BODIES_AT_ONCE):
         found = await store.runs.get_many(run_ids[at : at + BODIES_AT_ONCE])
@@ -26,7 +25,7 @@ async def lost_beginnings(store: Store, unknown: Callable[[Collection[str]], lis
 
 
 def _row(entry: Entry) -> Row | None:
-    """None for a snapshot that cannot be read here: it says so when its run is looked at."""
+    """None for a snapshot that cannot be read here: reading the run itself reports that."""
     try:
         head = head_of(entry.value)
     except (NeedsUpgrade, msgspec.MsgspecError):

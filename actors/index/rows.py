@@ -1,10 +1,9 @@
-"""The rows of the run index, and what makes one of another: pure, and the same for a file that is kept up and one that
-is made anew.
+"""The rows of the run index and how events change them. Pure: a rebuilt file gets the same rows as one that is updated.
 
-The log's events are believed as far as a row can tell whether they apply: so what was written is seen at once, whoever
-is up. An end that the run's owner tells, and says of which event it had folded the run by then, is one. Any other end,
-and a run that goes on after one, is looked up by the follower: it folds the run by the rules of `engine.advance`, and
-what that state says wins.
+An event of the log changes a row at once where the row is enough to know that the event applies: so lists show what was
+written even if no engine is up. That includes an end that the run's owner has written, which names the last event that
+it had folded. Any other end, and a run that is resumed, must be confirmed: the follower folds the run by the rules of
+`engine.advance`, and the status of that state wins.
 """
 
 from __future__ import annotations
@@ -37,8 +36,8 @@ ALWAYS_APPLY = frozenset({WorkflowScheduled, WorkflowStarted, WorkflowCancelled}
 
 
 class Change(NamedTuple):
-    """One event of the log, as far as the index cares. `workflow` and what follows it are set for the events that begin
-    a run, `folded` for an end that the run's owner tells: the sequence of the last event that it had folded."""
+    """What the index needs of one event. `workflow`, `created_us` and `rerun_of` are set for an event that begins a run;
+    `folded` for an end written by the run's owner: the sequence of the last event that it had folded."""
 
     run_id: str
     kind: type[Event]
@@ -50,7 +49,7 @@ class Change(NamedTuple):
 
 
 class State(NamedTuple):
-    """A run as folded: `seq` is its last event that applied, `upto` how far in the log that was looked at."""
+    """A run as folded: `seq` is its last event that applied, `upto` the sequence up to which the log was read."""
 
     run_id: str
     status: RunStatus
@@ -59,24 +58,24 @@ class State(NamedTuple):
 
 
 class Row(NamedTuple):
-    """`told` is the sequence of the last event that made its status; up to `confirmed` that status is sure."""
+    """`status_seq` is the sequence of the last event that changed the status; it is certain up to `confirmed`."""
 
     run_id: str
     workflow: str
     status: RunStatus
     created_us: int
-    told: int = 0
+    status_seq: int = 0
     confirmed: int = 0
     rerun_of: str | None = None
 
     @property
     def unconfirmed(self) -> bool:
-        """Whether the run must be looked up."""
-        return self.told > self.confirmed
+        """Whether the run must be folded to be sure of its status."""
+        return self.status_seq > self.confirmed
 
 
 News = Change | State | Row
-"""A row among them is of a run whose beginning is not in the log any more."""
+"""A Row is news of a run whose first event is not in the log any more."""
 
 
 def fold(rows: Mapping[str, Row], news: Iterable[News]) -> dict[str, Row]:
@@ -85,27 +84,29 @@ def fold(rows: Mapping[str, Row], news: Iterable[News]) -> dict[str, Row]:
     changed: dict[str, Row] = {}
     for one in news:
         row = changed.get(one.run_id) or rows.get(one.run_id)
-        found = _told(row, one) if isinstance(one, Change) else _confirmed(row, one)
+        found = _changed(row, one) if isinstance(one, Change) else _confirmed(row, one)
         if found is not None:
             changed[one.run_id] = found
     return changed
 
 
-def _told(row: Row | None, change: Change) -> Row | None:
+def _changed(row: Row | None, change: Change) -> Row | None:
     status = MOVES[change.kind].get(row and row.status)
     if status is None:
         return None
     if row is None:
         return Row(change.run_id, change.workflow, status, change.created_us, change.seq, change.seq, change.rerun_of)
-    if change.seq <= max(row.told, row.confirmed):  # a state that was read before the log came so far has it already
+    if change.seq <= max(
+        row.status_seq, row.confirmed
+    ):  # a state that was read before the log came so far has it already
         return None
     sure = change.seq if _is_sure(row, change) else row.confirmed
-    return row._replace(status=status, told=change.seq, confirmed=sure)
+    return row._replace(status=status, status_seq=change.seq, confirmed=sure)
 
 
 def _is_sure(row: Row, change: Change) -> bool:
-    """An owner that had folded all that the row knows is right in any case."""
-    if change.folded is not None and change.folded >= max(row.told, row.confirmed):
+    """Whether the status needs no confirmation. An owner that had folded all events that the row has is right."""
+    if change.folded is not None and change.folded >= max(row.status_seq, row.confirmed):
         return True
     return change.kind in ALWAYS_APPLY and not row.unconfirmed
 
@@ -120,7 +121,7 @@ def _confirmed(row: Row | None, state: State | Row) -> Row | None:
     if row.status is state.status and not row.unconfirmed:
         return None
     later = (
-        row.told > state.upto and row.status in RUN_MOVES[state.status]
+        row.status_seq > state.upto and row.status in RUN_MOVES[state.status]
     )  # an event that its owner has not come to yet
     found = row._replace(status=row.status if later else state.status, confirmed=state.upto)
     return None if found == row else found

@@ -1,7 +1,6 @@
-"""The run index: lists of runs and their numbers, out of a file that one process of the host keeps up with the log.
+"""The run index for readers: lists and counts of runs, out of a file that one process of the host writes (follower.py).
 
-Front ends read it (`RunIndex`); whoever holds the lock beside the file follows the log (follower.py). A reader
-that must see what was written before asks for the log's last sequence and waits until the index has passed it.
+A reader that must see what was written before asks for the log's last sequence and waits until the index has it.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ class RunPage(Struct, frozen=True):
 
 
 class RunIndex:
-    """A reader, owned by one front-end process. The file need not be there yet, and may be made anew at any time."""
+    """A reader, owned by one front-end process. The file may not exist yet, and may be replaced at any time."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -65,8 +64,7 @@ class RunIndex:
             await asyncio.sleep(POLL_S)
 
     async def caught_up(self, seq: int, timeout_s: float) -> bool:
-        """Return once everything up to this sequence of the log is in the index, or after `timeout_s`: whether it
-        is."""
+        """Wait at most `timeout_s` until the index has the log up to this sequence. Returns whether it has."""
         deadline = time.monotonic() + timeout_s
         while self._progress() < seq:
             if time.monotonic() >= deadline:
@@ -132,14 +130,14 @@ class RunIndex:
         runs = Counter[str]()
         for (workflow, _), number in totals.items():
             runs[workflow] += number
-        told = {workflow for workflow, _ in runs.most_common(LABELS_MAX)}
+        shown = {workflow for workflow, _ in runs.most_common(LABELS_MAX)}
         found = Counter[tuple[str, str]]()
         for (workflow, status), number in totals.items():
-            found[workflow if workflow in told else OTHER, status] += number
+            found[workflow if workflow in shown else OTHER, status] += number
         return found
 
     def progress(self) -> IndexProgress:
-        """How far the index has come; nowhere without a file."""
+        """How far the index has read the log; `IndexProgress()` without a file."""
         try:
             with self._reading() as file:
                 return file.progress()
@@ -153,7 +151,7 @@ class RunIndex:
             return file.reruns(run_ids)
 
     def alive(self) -> bool:
-        """Whether a follower has shown itself in the last few seconds."""
+        """Whether a follower has written a heartbeat in the last 3 s."""
         try:
             with self._reading() as file:
                 return abs(time.time() - file.progress().beat) < ALIVE_S
@@ -161,7 +159,7 @@ class RunIndex:
             return False
 
     def _progress(self) -> int:
-        """How far the index is, or was a moment ago: many that wait cost no more than one."""
+        """The sequence of the log that the index has, read once per POLL_S / 2 for all callers that wait."""
         now = time.monotonic()
         if now - self._seq_read_at >= POLL_S / 2:
             self._seq, self._seq_read_at = self.progress().seq, now

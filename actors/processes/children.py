@@ -1,5 +1,4 @@
-"""What runs in the engine's child processes: a shard, or the follower of the run index. Each ends in peace on
-SIGTERM."""
+"""What runs in the engine's child processes: a shard, the services, or the triggers. Each stops cleanly on SIGTERM."""
 
 from __future__ import annotations
 
@@ -40,10 +39,10 @@ from penstock.config.settings import Settings
 from penstock.engine.errors import Conflict, Denied, Invalid, Unavailable
 
 PR_SET_PDEATHSIG = 1
-BROKER_PATIENCE_S = 60.0
-RETURN_PATIENCE_S = 5.0  # of one attempt, for a broker that was there before; there is always another
-RETURN_AGAIN_S = 0.5
-INDEX_NICENESS = 5  # at 10, a machine that has more to do than it can leaves the index seconds behind
+BROKER_WAIT_S = 60.0  # for the first connection
+RECONNECT_WAIT_S = 5.0  # of one attempt to reach a broker that was there before
+RECONNECT_PAUSE_S = 0.5  # before the next attempt
+INDEX_NICENESS = 5  # at 10, an overloaded machine leaves the index seconds behind
 ENGINE_WIDE = {
     "triggers": serve_triggers,
     "lost_tasks": watch_lost_tasks,
@@ -66,7 +65,7 @@ def run_shard(settings: Settings, number: int, engine: str, relay: Relay | None,
 
 
 def run_services(settings: Settings, relay: Relay, triggers: bool, parent: int) -> None:
-    """The run index's follower, retention, and perhaps the triggers. It yields to the processes that move runs: readers
+    """The run index's follower, retention, and the triggers if asked for. It has a lower priority than the shards: lists
     wait for it, runs do not."""
     os.nice(INDEX_NICENESS)
     _main(settings, "services", parent, lambda stop: _services(settings, relay, triggers, stop))
@@ -78,30 +77,29 @@ def run_triggers(settings: Settings, parent: int) -> None:
 
 
 async def _shard(settings: Settings, number: int, engine: str, relay: Relay | None, stop: asyncio.Event) -> None:
-    """Life after life, each with a connection of its own: what a life whose lease is over had under way ends with
-    it."""
+    """Run one life of the shard after another, each with its own connection, which ends with the lease of that life."""
     with occupied(settings.broker.data_dir) as place:
-        patience_s, told = BROKER_PATIENCE_S, False
+        wait_s, logged = BROKER_WAIT_S, False
         while not stop.is_set():
             try:
-                await _life(settings, new_member(place, number, engine), relay, stop, patience_s)
-                told = False
+                await _life(settings, new_member(place, number, engine), relay, stop, wait_s)
+                logged = False
             except Unavailable as error:
-                if patience_s == BROKER_PATIENCE_S:  # it has never been there
+                if wait_s == BROKER_WAIT_S:  # the broker was never reached
                     raise
-                if not told:  # each attempt names another life, and there is one a second
+                if not logged:  # once, not at each attempt
                     log.warning("shard_waits_for_broker", shard=number, error=str(error))
-                told = True
-                await asyncio.sleep(RETURN_AGAIN_S)
-            patience_s = RETURN_PATIENCE_S
+                logged = True
+                await asyncio.sleep(RECONNECT_PAUSE_S)
+            wait_s = RECONNECT_WAIT_S
 
 
-async def _life(settings: Settings, me: Member, relay: Relay | None, stop: asyncio.Event, patience_s: float) -> None:
+async def _life(settings: Settings, me: Member, relay: Relay | None, stop: asyncio.Event, wait_s: float) -> None:
     """Until the shard is to stop, or has lost its lease. Raises Unavailable."""
     process = f"shard-{me.shard}"
     engine, data_dir = settings.engine, settings.broker.data_dir
     async with (
-        open_store(settings.broker, process, patience_s) as store,
+        open_store(settings.broker, process, wait_s) as store,
         reporting(store, Numbers(process, store.meters, relay), secret_values(settings)),
         open_shard(
             store, me, settings.telemetry.sample_ratio, siblings=engine.shards, dead=lambda: free_places(data_dir)
@@ -113,7 +111,7 @@ async def _life(settings: Settings, me: Member, relay: Relay | None, stop: async
 async def _services(settings: Settings, relay: Relay, triggers: bool, stop: asyncio.Event) -> None:
     index = index_path(settings.broker.data_dir)
     async with (
-        open_store(settings.broker, "services", BROKER_PATIENCE_S) as store,
+        open_store(settings.broker, "services", BROKER_WAIT_S) as store,
         reporting(store, Numbers("services", store.meters, relay), secret_values(settings)),
         AsyncExitStack() as stack,
     ):
@@ -129,7 +127,7 @@ async def _services(settings: Settings, relay: Relay, triggers: bool, stop: asyn
 
 async def _triggers(settings: Settings, stop: asyncio.Event) -> None:
     async with (
-        open_store(settings.broker, "triggers", BROKER_PATIENCE_S) as store,
+        open_store(settings.broker, "triggers", BROKER_WAIT_S) as store,
         reporting(store, Numbers("triggers", store.meters, None), secret_values(settings)),
         AsyncExitStack() as stack,
     ):
@@ -142,7 +140,7 @@ def _engine_wide(store: Store) -> dict[str, Loop]:
 
 
 async def _keep(stack: AsyncExitStack, loops: Mapping[str, Loop]) -> None:
-    """All of them run until the stack is left; the trouble of one is not the others'."""
+    """Run all loops until the stack is left. A loop that fails is restarted; the others go on."""
     for name, loop in loops.items():
         await stack.enter_async_context(restarting(loop, name=name))
 
@@ -163,7 +161,7 @@ def _main(settings: Settings, name: str, parent: int, work: Callable[[asyncio.Ev
 
 
 def _reasons(error: BaseException) -> Iterator[str]:
-    """What went wrong, also deep inside groups of errors."""
+    """The texts of all errors in nested groups."""
     if isinstance(error, BaseExceptionGroup):
         for one in error.exceptions:
             yield from _reasons(one)
@@ -178,7 +176,7 @@ async def _until_stopped(work: Callable[[asyncio.Event], Awaitable[None]]) -> No
 
 
 def _die_with(parent: int) -> None:
-    """End when the supervisor does, however it ends."""
+    """Have the system end this process when the supervisor ends."""
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
     if os.getppid() != parent:
         sys.exit(1)

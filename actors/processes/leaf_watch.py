@@ -1,4 +1,4 @@
-"""Watching the links to the hubs: every change of one is logged, and what was found is left for /health."""
+"""Checks the links to the hubs: every change is logged, the state is written to a file for /health."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ log = get_logger()
 
 
 async def watch_links(settings: BrokerSettings) -> NoReturn:
-    """Look once a second, for ever; looking may take longer than that where names are resolved slowly."""
+    """Check once a second, for ever. A check may take longer where host names are resolved slowly."""
     known: tuple[Link, ...] = ()
     while True:
         try:
             links = await asyncio.to_thread(look, settings)
         except Unavailable as error:
             links = all_down(settings, str(error))
-        _tell(known, links)
+        _log_changes(known, links)
         leave(settings, links)
         known = links
         await asyncio.sleep(EVERY_S)
 
 
-def _tell(known: Sequence[Link], links: Sequence[Link]) -> None:
+def _log_changes(known: Sequence[Link], links: Sequence[Link]) -> None:
     former = dict(enumerate(known))
     for number, link in enumerate(links):
         if former.get(number) == link:

@@ -1,4 +1,4 @@
-"""The supervisor: starts child processes, starts those again that die, and ends all of them in order."""
+"""The supervisor: starts child processes, restarts those that die, and stops all of them in order."""
 
 from __future__ import annotations
 
@@ -16,9 +16,7 @@ from penstock.config.logging import get_logger
 
 BACKOFF_S_MIN = 0.1
 BACKOFF_S_MAX = 5.0
-NOT_STARTED_S = (
-    0.5  # until another attempt, when nothing was started at all: that costs nothing, and soon may be possible
-)
+NOT_STARTED_S = 0.5  # until the next attempt, when the process could not be started at all
 STOPPING = (signal.SIGTERM, signal.SIGINT)
 STEADY_S = 10.0  # a child that lived this long is started again without delay
 
@@ -41,8 +39,8 @@ class Process(Protocol):
 
 @dataclass
 class Child:
-    """One place in the process tree. `stage` orders the end: lower stages end first. `grace_s` is until SIGKILL.
-    `problem` is why it could not be started the last time."""
+    """One place in the process tree. Children of lower stages are stopped first; `grace_s` is from SIGTERM to SIGKILL.
+    `problem` is why the last start failed."""
 
     name: str
     start: Callable[[], Process]
@@ -60,7 +58,7 @@ class Child:
 
 
 class Supervisor:
-    """Plain and small: one thread, no event loop. `run` returns once a signal came and every child has ended."""
+    """One thread, no event loop. `run` returns once a signal came and every child has ended."""
 
     def __init__(self, children: Sequence[Child], deadline_s: float, relay: Relay) -> None:
         self._children, self._deadline_s, self._relay = children, deadline_s, relay
@@ -84,14 +82,11 @@ class Supervisor:
                 self._relay.pass_on()
         finally:
             self._end()
-            for (
-                number
-            ) in STOPPING:  # this process has nothing left to stop, and would die of another one on its way out
+            for number in STOPPING:  # a second signal would kill this process before it returns
                 signal.signal(number, signal.SIG_IGN)
 
     def restart(self, names: Collection[str]) -> None:
-        """End the children of these names, all of them if none is given, and have each started again when they have
-        ended."""
+        """Stop the children of these names, or all if none is given. Each is started again by `run`."""
         group = [child for child in self._children if child.alive and (not names or child.name in names)]
         begin = time.monotonic()
         for child in group:
@@ -116,9 +111,8 @@ class Supervisor:
 
     def _wait(self, timeout_s: float | None) -> None:
         """Until a child ends, a signal comes, or the time is over; at once when a child is to be started."""
-        alive = [
-            child for child in self._children if child.alive
-        ]  # asked once: one that ends meanwhile shows by its sentinel
+        # Asked once: the sentinel of a child that ends meanwhile ends the wait.
+        alive = [child for child in self._children if child.alive]
         due = [child.start_again_at for child in self._children if child not in alive]
         if due:
             until = max(0.0, min(due) - time.monotonic())
@@ -130,11 +124,11 @@ class Supervisor:
             if child.alive or self._stopping:
                 continue
             if child.process is not None:
-                self._bury(child)
+                self._note_death(child)
             elif child.start_again_at <= time.monotonic():
                 self._start_again(child)
 
-    def _bury(self, child: Child) -> None:
+    def _note_death(self, child: Child) -> None:
         assert child.process is not None
         log.error("process_died", name=child.name, code=child.process.exitcode)
         steady = time.monotonic() - child.started_at > STEADY_S
@@ -155,14 +149,14 @@ class Supervisor:
             self._relay.restarted(child.name)
 
     def _end(self) -> None:
-        """SIGTERM stage by stage, SIGKILL for what does not end in its grace or by the deadline of all."""
+        """SIGTERM stage by stage, SIGKILL to a child that does not end in its grace or by the deadline of all."""
         deadline = time.monotonic() + self._deadline_s
         for stage in sorted({child.stage for child in self._children}):
             group = [child for child in self._children if child.stage == stage and child.alive]
             for child in group:
                 assert child.process is not None
                 child.process.terminate()
-            begin = time.monotonic()  # their graces run side by side, or a few that hang would use up everybody's time
+            begin = time.monotonic()  # graces run side by side: else a few children that hang would use up the deadline
             for child in group:
                 self._await_end(child, min(deadline, begin + child.grace_s))
         log.info("stopped")

@@ -1,6 +1,6 @@
-"""What a supervisor tells through one of its children, having no connection of its own: how often it started whom
-again, and what its log warns of. The counts are in shared memory, the warnings go through a pipe; both outlive the
-child that reads them.
+"""The supervisor's telemetry, published by one of its children: the supervisor has no connection to the broker.
+
+Counts of restarts are in shared memory, warnings go through a pipe. Both outlive the child that reads them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import msgspec
 from penstock.telemetry.warnings import WARNINGS, Field
 
 CHILDREN_MAX = 128
-LINE_BYTES_MAX = 4096  # so much goes into a pipe as a whole or not at all
+LINE_BYTES_MAX = 4096  # up to this size a write to a pipe is atomic
 PIPE_BYTES = 1 << 16
 PER_STEP_MAX = 50
 
@@ -24,7 +24,7 @@ _DECODER: msgspec.json.Decoder[dict[str, Field]] = msgspec.json.Decoder(dict[str
 
 
 class Relay:
-    """Made by the supervisor's process and handed to a child when that starts."""
+    """Created by the supervisor's process and passed to a child at its start."""
 
     def __init__(self) -> None:
         context = multiprocessing.get_context("spawn")
@@ -35,16 +35,16 @@ class Relay:
             os.set_blocking(end.fileno(), False)
 
     def name(self, names: Sequence[str]) -> None:
-        """Say who the children are, before the first of them starts."""
+        """Set the children's names, before the first of them starts."""
         assert len(names) <= CHILDREN_MAX
         self.names = tuple(names)
 
     def restarted(self, name: str) -> None:
-        """Count one of the supervisor's children that was started again."""
+        """Count a restart of this child."""
         self._restarts[self.names.index(name)] += 1
 
     def pass_on(self) -> None:
-        """Hand the supervisor's warnings over, without waiting for anyone: what does not fit is lost."""
+        """Write the supervisor's warnings to the pipe without blocking. What does not fit is dropped."""
         for event in WARNINGS.take(PER_STEP_MAX):
             line = msgspec.json.encode(event) + b"\n"
             if len(line) <= LINE_BYTES_MAX:
@@ -52,11 +52,11 @@ class Relay:
                     os.write(self._writer.fileno(), line)
 
     def restarts(self) -> dict[str, int]:
-        """How often each child was started again; in the child."""
+        """The restarts of each child; called in the child."""
         return dict(zip(self.names, self._restarts, strict=False))
 
     def taken(self) -> list[dict[str, Field]]:
-        """The supervisor's warnings since the last time; in the child."""
+        """The supervisor's warnings since the last call; called in the child."""
         try:
             found = os.read(self._reader.fileno(), PIPE_BYTES)
         except BlockingIOError:

@@ -1,7 +1,6 @@
-"""A process's own telemetry: its numbers when somebody asks and every 10 s, its warnings and errors, the spans of its
-runs.
+"""A process's own telemetry: metrics on request and every 10 s, warnings and errors, spans of its runs.
 
-All of it is advisory. It goes out when there is time, in bounded portions; what is too much is dropped and counted.
+It is published in portions of bounded size; what is more than the bounds is dropped and counted.
 """
 
 from __future__ import annotations
@@ -31,9 +30,9 @@ from penstock.telemetry.warnings import WARNINGS, Field
 TICK_S = 0.5
 LOGS_PER_TICK_MAX = 25
 SPANS_PER_TICK_MAX = 2_000
-SPANS_AT_ONCE = 100  # then others have their turn
+SPANS_AT_ONCE = 100  # before the event loop runs other tasks
 SUPERVISOR = "supervisor"
-# The client's complaints about what telemetry itself sent would otherwise come back as more of it.
+# Errors of publishing telemetry are not published: each would cause the next one.
 NOT_SENT = frozenset({"broker_error"})
 HIDDEN = "(hidden)"
 SECRET_FIELD = re.compile(r"token|password|passwd|secret|authorization|credential|signature|api_?key", re.IGNORECASE)
@@ -42,8 +41,7 @@ PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
 class Numbers:
-    """What this process can tell of itself, with or without a broker. With a `relay` it speaks for its supervisor,
-    too."""
+    """The metrics of this process; with a `relay`, those of its supervisor, too."""
 
     def __init__(self, process: str, meters: Meters, relay: Relay | None = None) -> None:
         self.process, self.relay, self._meters = process, relay, meters
@@ -51,7 +49,7 @@ class Numbers:
         _read_process(meters)
 
     def reports(self) -> list[Report]:
-        """All of it, as of now."""
+        """The current metrics of each process."""
         own = self._report(self.process, os.getpid(), self._life, self._meters.samples())
         if self.relay is None:
             return [own]
@@ -65,7 +63,7 @@ class Numbers:
 
 
 class Reporter:
-    """Writes to the TELEMETRY stream what its process has to say. Owned by a process, from `reporting`."""
+    """Publishes the telemetry of its process to the stream TELEMETRY. Owned by a process, from `reporting`."""
 
     def __init__(self, store: Store, numbers: Numbers, secrets: frozenset[str] = frozenset()) -> None:
         self._telemetry, self._broker = store.telemetry, store.broker
@@ -73,7 +71,7 @@ class Reporter:
         self._reported_at = time.monotonic()
 
     async def run(self) -> NoReturn:
-        """Write what there is to write, for ever."""
+        """Publish log and spans every TICK_S, metrics every TELEMETRY_METRICS_S, for ever."""
         while True:
             await asyncio.sleep(TICK_S)
             await self.write()
@@ -81,7 +79,7 @@ class Reporter:
                 await self.write_metrics()
 
     async def write(self) -> None:
-        """One portion of log and spans; while the broker is away, they wait (see WARNINGS, Telemetry) or are lost."""
+        """Publish one portion of log and spans. While the broker is away, a bounded number of them waits."""
         if not self._broker.connected:
             return
         await self._write_log(self._numbers.process, WARNINGS.take(LOGS_PER_TICK_MAX))
@@ -90,7 +88,7 @@ class Reporter:
         await self._write_spans()
 
     async def write_metrics(self) -> None:
-        """This moment's numbers."""
+        """Publish the current metrics."""
         self._reported_at = time.monotonic()
         for report in self._numbers.reports():
             await self._telemetry.send_metrics(report)
@@ -110,7 +108,7 @@ class Reporter:
 
 @asynccontextmanager
 async def reporting(store: Store, numbers: Numbers, secrets: frozenset[str]) -> AsyncIterator[Reporter]:
-    """Telemetry of this process for the time of the block; leaving it in peace writes the last portion."""
+    """Publish this process's telemetry for the time of the block; the last portion is published when it ends."""
     reporter = Reporter(store, numbers, secrets)
     await store.telemetry.answer(numbers.reports)
     try:
@@ -121,14 +119,13 @@ async def reporting(store: Store, numbers: Numbers, secrets: frozenset[str]) -> 
 
 
 def secret_values(settings: Settings) -> frozenset[str]:
-    """What must never stand in any telemetry, whatever field it gets into."""
+    """The values of secret settings: no telemetry may contain them in any field."""
     values = (value_of(settings, key) for key in KEYS.values() if key.secret)
     return frozenset(str(value) for value in values if value)
 
 
 def scrubbed(event: dict[str, Field], secrets: Iterable[str]) -> dict[str, Field]:
-    """The event without secrets: neither in fields of such a name, nor known ones anywhere, nor passwords in
-    addresses."""
+    """The event with secrets hidden: fields with a secret's name, known secret values, passwords in URLs."""
     return {name: _scrubbed(name, value, secrets) for name, value in event.items()}
 
 
@@ -163,7 +160,7 @@ def _memory_bytes() -> float:
 
 
 def _age_s() -> float:
-    """Since the system started this process, which knows it in ticks since the machine's start."""
+    """The age of this process, in s. The system has its start in clock ticks since boot."""
     with open("/proc/self/stat") as file:
         ticks = int(file.read().rpartition(")")[2].split()[19])
     return time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")

@@ -331,7 +331,7 @@ class TestStatus:
             Change("b", WorkflowStarted, 2, "w", 1),
             Change("b", WorkflowStarted, 3, "v", 2),
         ]
-        assert [Row("b", "w", RunStatus.RUNNING, 1, told=2, confirmed=2)] == list(fold({}, changes).values())
+        assert [Row("b", "w", RunStatus.RUNNING, 1, status_seq=2, confirmed=2)] == list(fold({}, changes).values())
 
     @pytest.mark.parametrize(
         ("text", "expected"), [("1970-01-01T00:00:00.0000019Z", 2), ("1969-12-31T23:59:59Z", -1_000_000), ("", None)]
@@ -402,7 +402,7 @@ class TestKeepingUp:
     async def test_a_gulp_may_be_larger_than_one_fetch(
         self, store: Store, index: RunIndex, path: Path, workflow: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(follower, "GULP", 10)
+        monkeypatch.setattr(follower, "BATCH", 10)
         await start_many(store, workflow, 50)
         async with running(follow(store, path, load_many)):
             await seen(index, store)
