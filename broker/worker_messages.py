@@ -1,5 +1,5 @@
-"""What workers and the service tell each other, whatever the transport: tasks, registrations, and the word for a
-failure for good.
+"""What workers and the service send each other, over both transports: tasks, registrations, and the failure type for no
+further attempt.
 
 Nothing here needs the broker's client: a worker inside an application imports this long before it connects to anything.
 """

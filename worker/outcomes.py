@@ -1,4 +1,4 @@
-"""What may become of a task, as its function says it and as a transport tells it."""
+"""What may become of a task, as its function returns or raises it, and as a transport reports it."""
 
 from __future__ import annotations
 

@@ -73,7 +73,7 @@ class Pauses:
         await delivery.give_back(delay_s)
 
     async def _read(self, execution: Execution) -> tuple[PauseRecord, int]:
-        """The entry, begun anew for another execution than it was made for, and its revision."""
+        """The entry, reset if it was made for another execution, and its revision."""
         entry = await self._bucket.get(_key(execution))
         if entry is None:
             return PauseRecord(), 0

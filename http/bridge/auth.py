@@ -17,7 +17,7 @@ log = get_logger()
 
 
 class BridgeAuth:
-    """Looks at every request of the bridge. Spec: Authentication; Protocol: HTTP answers.
+    """Checks every request of the bridge. Spec: Authentication; Protocol: HTTP answers.
 
     Before it is routed, so that who has no token learns nothing of what there is; and once more when the router has
     found a resource of the bridge, by whatever spelling of its path.

@@ -34,7 +34,7 @@ async def heartbeat_stream(
     between.
 
     `revision` is that of the registration; at the end it is removed, unless another connection of the worker has
-    written it anew. It is renewed at the next comment, too, when it is `stale`.
+    written it again. It is renewed at the next comment, too, when it is `stale`.
     """
     last: int | None = revision
     beat_at = asyncio.get_running_loop().time() + heartbeat_s

@@ -60,7 +60,7 @@ Action: TypeAlias = CompleteAction | ContinueAction | FailAction | PauseAction |
 
 
 async def connection(req: Request) -> WorkerRegistration:
-    """What a worker tells of itself when it connects."""
+    """The registration in a connect request."""
     request = bodies.decode(await bodies.read(req), ConnectWorker)
     report = Report()
     _check_name(report, "worker_id", request.worker_id)
@@ -117,7 +117,7 @@ def action_of(request: ResolveTask) -> Action:
 
 def _complete(request: ResolveTask, report: Report) -> Action:
     if request.error:  # whoever gives one means that the attempt failed: it must not pass for done
-        report.add("error must be empty for complete: an attempt that failed is told by fail")
+        report.add("error must be empty for complete: a failed attempt is reported by fail")
     return CompleteAction(_json("output", request.output))
 
 

@@ -63,7 +63,7 @@ class ConnectResource:
     ) -> AsyncGenerator[bytes]:
         async with self._backend.audience.presence(req) as client, departures.stream(entry) as stale:
             signs = heartbeat_stream(self._backend.store.workers, entry, revision, client.over, stale)
-            async with aclosing(signs):  # the registration ends first: who is told that the worker left looks there
+            async with aclosing(signs):  # first the registration ends: who hears of the departure reads it
                 async for line in signs:
                     yield line
 

@@ -133,7 +133,7 @@ async def open_bridge(store: Store, settings: BrokerSettings) -> AsyncIterator[B
 
 
 async def _mend(store: Store, held: HeldLeases) -> None:
-    """Make up for a broker that was started anew while nobody was connected. Where nothing has been made yet,
+    """Restore leases that the broker lost in a restart while nobody was connected. Where nothing has been made yet,
     provisioning will."""
     with suppress(PenstockError):
         await store.history.last_seq()

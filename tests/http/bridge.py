@@ -1,4 +1,4 @@
-"""What the tests of the bridge do as its workers: poll and resolve over HTTP, and watch what the broker is told."""
+"""What the tests of the bridge do as its workers: poll and resolve over HTTP, and record what is sent to the broker."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ async def is_polled(store: Store, task: str) -> None:
 
 @asynccontextmanager
 async def frames(store: Store, stream: str = "TASK_QUEUES") -> AsyncIterator[list[bytes]]:
-    """What the broker is told about the tasks that it has delivered, in the order in which it comes."""
+    """The acknowledgements that are sent to the broker, in their order."""
     seen: list[bytes] = []
 
     async def see(msg: Any) -> None:

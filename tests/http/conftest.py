@@ -23,7 +23,10 @@ from penstock.config.settings import Address, BrokerSettings, HttpSettings, Sett
 from penstock.engine.validation import parse
 from penstock.http.app import create_app
 from tests.conftest import free_port
+from tests.http.bridge import TOKEN
+from tests.http.bridge import client as bridge_client
 from tests.support.conductor import Conductor
+from tests.support.frontends import FrontEnd, front_ends
 
 ONE_STEP = {"name": "one", "steps": [{"id": "a", "task": "work"}]}
 TWO_STEPS = {"name": "two", "steps": [{"id": "a", "task": "work"}, {"id": "b", "task": "work", "depends_on": ["a"]}]}
@@ -98,6 +101,27 @@ def _answering(url: str) -> str:
                 return url
             time.sleep(0.02)
     raise AssertionError(f"no answer from {url}")
+
+
+@pytest.fixture(scope="module")
+def ends(broker_settings: BrokerSettings) -> Iterator[list[FrontEnd]]:
+    """Two front-end processes with an open bridge."""
+    with front_ends(broker_settings, 2, TOKEN) as started:
+        yield started
+
+
+@pytest.fixture
+async def bridge(store: Store, ends: list[FrontEnd]) -> AsyncIterator[httpx2.AsyncClient]:
+    """A worker's client of the first of the two."""
+    async with bridge_client(ends[0].url) as opened:
+        yield opened
+
+
+@pytest.fixture
+async def other(store: Store, ends: list[FrontEnd]) -> AsyncIterator[httpx2.AsyncClient]:
+    """A worker's client of the second of the two."""
+    async with bridge_client(ends[1].url) as opened:
+        yield opened
 
 
 @pytest.fixture

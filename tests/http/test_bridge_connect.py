@@ -4,7 +4,6 @@ all."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import httpx2
@@ -17,9 +16,8 @@ from penstock.broker.worker_protocol.registrations import register
 from penstock.config.settings import BrokerSettings, HttpSettings, Settings
 from penstock.http.app import create_app
 from penstock.http.bridge.connection import heartbeat_stream
-from tests.http.bridge import TOKEN, client
+from tests.http.bridge import TOKEN
 from tests.support.conductor import Conductor
-from tests.support.frontends import FrontEnd, front_ends
 from tests.support.waiting import until
 
 PATHS = (
@@ -35,19 +33,7 @@ PATHS = (
 RULE = "may hold only A-Z a-z 0-9 _ - and single dots between them"
 
 
-@pytest.fixture(scope="module")
-def end(broker_settings: BrokerSettings) -> Iterator[FrontEnd]:
-    with front_ends(broker_settings, 1, TOKEN) as (started,):
-        yield started
-
-
-@pytest.fixture
-async def http(store: Store, end: FrontEnd) -> AsyncIterator[httpx2.AsyncClient]:
-    async with client(end.url) as opened:
-        yield opened
-
-
-async def test_worker_is_registered_as_long_as_its_stream_is_open(store: Store, http: httpx2.AsyncClient) -> None:
+async def test_worker_is_registered_as_long_as_its_stream_is_open(store: Store, bridge: httpx2.AsyncClient) -> None:
     body = {
         "worker_id": "w-1",
         "task_types": ["a", "b"],
@@ -56,7 +42,7 @@ async def test_worker_is_registered_as_long_as_its_stream_is_open(store: Store, 
         "language": "shell",
     }
     body |= {"worker_group": "gpu"}
-    async with http.stream("POST", "/v1/workers/connect", json=body) as answer:
+    async with bridge.stream("POST", "/v1/workers/connect", json=body) as answer:
         assert (200, "text/event-stream") == (answer.status_code, answer.headers["content-type"])
         lines = answer.aiter_text()  # as long as it is referred to, the connection is open
         assert ":\n\n" == await anext(lines)
@@ -72,12 +58,12 @@ async def test_worker_is_registered_as_long_as_its_stream_is_open(store: Store, 
     await until(gone, 5)
 
 
-async def test_second_connection_of_a_worker_outlives_the_first(store: Store, http: httpx2.AsyncClient) -> None:
+async def test_second_connection_of_a_worker_outlives_the_first(store: Store, bridge: httpx2.AsyncClient) -> None:
     body = {"worker_id": "w-2", "task_types": ["a"]}
-    async with http.stream("POST", "/v1/workers/connect", json=body) as first:
+    async with bridge.stream("POST", "/v1/workers/connect", json=body) as first:
         earlier = first.aiter_text()
         await anext(earlier)
-        async with http.stream("POST", "/v1/workers/connect", json=body) as second:
+        async with bridge.stream("POST", "/v1/workers/connect", json=body) as second:
             lines = second.aiter_text()
             await anext(lines)
             await first.aclose()
@@ -122,30 +108,32 @@ async def test_heartbeat_tells_the_time_and_renews_the_registration(store: Store
     ],
 )  # fmt: skip
 async def test_bad_connection_names_every_offender(
-    http: httpx2.AsyncClient, body: dict[str, Any], problems: list[str]
+    bridge: httpx2.AsyncClient, body: dict[str, Any], problems: list[str]
 ) -> None:
-    answer = await http.post("/v1/workers/connect", json=body)
+    answer = await bridge.post("/v1/workers/connect", json=body)
     assert (400, problems) == (answer.status_code, answer.text.splitlines())
 
 
 @pytest.mark.parametrize(("method", "path"), PATHS)
 @pytest.mark.parametrize("given", [None, "", "wrong", TOKEN + "x", TOKEN[:-1], "ünicode"])
 async def test_missing_or_wrong_token_is_401(
-    http: httpx2.AsyncClient, method: str, path: str, given: str | None
+    bridge: httpx2.AsyncClient, method: str, path: str, given: str | None
 ) -> None:
     header = b"" if given is None else b" ".join((b"Bearer", given.encode())).strip()
-    answer = await http.request(method, path, headers=[(b"authorization", header)], json={})
+    answer = await bridge.request(method, path, headers=[(b"authorization", header)], json={})
     assert (401, "Bearer") == (answer.status_code, answer.headers["www-authenticate"])
     assert TOKEN not in answer.text
 
 
-async def test_right_token_lets_in(http: httpx2.AsyncClient) -> None:
-    assert 400 == (await http.post("/v1/tasks/poll", json={})).status_code
-    assert 404 == (await http.get("/v1/tasks/nowhere")).status_code
-    assert 405 == (await http.get("/v1/tasks/poll")).status_code
-    assert 401 == (await http.post("/v1/tasks/poll", json={}, headers={"Authorization": f"Basic {TOKEN}"})).status_code
+async def test_right_token_lets_in(bridge: httpx2.AsyncClient) -> None:
+    assert 400 == (await bridge.post("/v1/tasks/poll", json={})).status_code
+    assert 404 == (await bridge.get("/v1/tasks/nowhere")).status_code
+    assert 405 == (await bridge.get("/v1/tasks/poll")).status_code
     assert (
-        400 == (await http.post("/v1/tasks/poll", json={}, headers={"Authorization": f"bearer  {TOKEN}"})).status_code
+        401 == (await bridge.post("/v1/tasks/poll", json={}, headers={"Authorization": f"Basic {TOKEN}"})).status_code
+    )
+    assert (
+        400 == (await bridge.post("/v1/tasks/poll", json={}, headers={"Authorization": f"bearer  {TOKEN}"})).status_code
     )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import httpx2
@@ -10,35 +9,15 @@ import pytest
 
 from penstock.broker.store import Store
 from penstock.config.limits import PAYLOAD_BYTES_MAX, POLL_TASKS_MAX
-from penstock.config.settings import BrokerSettings
 from penstock.engine.run.events import StepFailed
-from tests.http.bridge import TOKEN, client, poll, polled, resolve
-from tests.support.frontends import FrontEnd, front_ends
+from tests.http.bridge import poll, polled, resolve
 from tests.worker.task_queue import answer, dispatch, output_of
 
 NOBODY = f"{'0' * 32}.s"
 
 
-@pytest.fixture(scope="module")
-def ends(broker_settings: BrokerSettings) -> Iterator[list[FrontEnd]]:
-    with front_ends(broker_settings, 2, TOKEN) as started:
-        yield started
-
-
-@pytest.fixture
-async def http(store: Store, ends: list[FrontEnd]) -> AsyncIterator[httpx2.AsyncClient]:
-    async with client(ends[0].url) as opened:
-        yield opened
-
-
-@pytest.fixture
-async def other(store: Store, ends: list[FrontEnd]) -> AsyncIterator[httpx2.AsyncClient]:
-    async with client(ends[1].url) as opened:
-        yield opened
-
-
-async def exchange(http: httpx2.AsyncClient, resolutions: list[Any], **more: Any) -> dict[str, Any]:
-    found = await http.post("/v1/tasks/exchange", json={"resolve": resolutions, **more})
+async def exchange(bridge: httpx2.AsyncClient, resolutions: list[Any], **more: Any) -> dict[str, Any]:
+    found = await bridge.post("/v1/tasks/exchange", json={"resolve": resolutions, **more})
     assert 200 == found.status_code, found.text
     result: dict[str, Any] = found.json()
     assert {"resolved", "tasks"} == result.keys()
@@ -49,31 +28,31 @@ def asking(task: str, timeout_ms: int = 10_000, **more: Any) -> dict[str, Any]:
     return {"task_types": [task], "max_tasks": 1, "timeout_ms": timeout_ms, **more}
 
 
-async def test_answer_and_the_next_task_in_one_request(store: Store, http: httpx2.AsyncClient, task: str) -> None:
+async def test_answer_and_the_next_task_in_one_request(store: Store, bridge: httpx2.AsyncClient, task: str) -> None:
     first, second = await dispatch(store, task, 1), await dispatch(store, task, 2)
-    found = await exchange(http, [], worker_id="w-1", poll=asking(task))
+    found = await exchange(bridge, [], worker_id="w-1", poll=asking(task))
     (one,) = found["tasks"]
     found = await exchange(
-        http, [{"task_id": one["task_id"], "action": "complete", "output": "a"}], worker_id="w-1", poll=asking(task)
+        bridge, [{"task_id": one["task_id"], "action": "complete", "output": "a"}], worker_id="w-1", poll=asking(task)
     )
     assert [{"task_id": one["task_id"], "status": "ok"}] == found["resolved"]
     (two,) = found["tasks"]
     assert {first, second} == {one["run_id"], two["run_id"]}
-    found = await exchange(http, [{"task_id": two["task_id"], "action": "complete", "output": "b"}])
+    found = await exchange(bridge, [{"task_id": two["task_id"], "action": "complete", "output": "b"}])
     assert [] == found["tasks"]
     events = [await answer(store, one["run_id"]), await answer(store, two["run_id"])]
     assert [("a", "w-1"), ("b", "w-1")] == [(output_of(event), event.worker_id) for event in events]
 
 
 async def test_each_answer_stands_for_itself(
-    store: Store, http: httpx2.AsyncClient, other: httpx2.AsyncClient, task: str
+    store: Store, bridge: httpx2.AsyncClient, other: httpx2.AsyncClient, task: str
 ) -> None:
     """Also those that are resolved by another process, which is the one that handed them out."""
     for _ in range(4):
         await dispatch(store, task)
-    good, failing, large, wrong = [await polled(http if number else other, task) for number in range(4)]
+    good, failing, large, wrong = [await polled(bridge if number else other, task) for number in range(4)]
     found = await exchange(
-        http,
+        bridge,
         [
             {"task_id": NOBODY, "action": "complete"},
             {"task_id": good["task_id"], "action": "complete", "output": [1]},
@@ -91,20 +70,20 @@ async def test_each_answer_stands_for_itself(
     assert [1] == output_of(await answer(store, good["run_id"]))
     assert isinstance(await answer(store, failing["run_id"]), StepFailed)
     for left in (large, wrong):
-        assert 200 == (await resolve(http, left, "complete")).status_code
+        assert 200 == (await resolve(bridge, left, "complete")).status_code
 
 
 async def test_answers_of_one_task_are_carried_out_in_their_order(
-    store: Store, http: httpx2.AsyncClient, task: str
+    store: Store, bridge: httpx2.AsyncClient, task: str
 ) -> None:
     run_id = await dispatch(store, task)
-    task_id = (await polled(http, task))["task_id"]
+    task_id = (await polled(bridge, task))["task_id"]
     actions = [
         {"action": "checkpoint", "data": {"page": 1}},
         {"action": "complete", "output": 1},
         {"action": "complete", "output": 2},
     ]
-    found = await exchange(http, [{"task_id": task_id, **action} for action in actions])
+    found = await exchange(bridge, [{"task_id": task_id, **action} for action in actions])
     assert [None, None, 404] == [one.get("code") for one in found["resolved"]]
     entry = await store.checkpoints.get(f"{run_id}.s")
     assert entry is not None
@@ -112,11 +91,11 @@ async def test_answers_of_one_task_are_carried_out_in_their_order(
     assert 1 == output_of(await answer(store, run_id))
 
 
-async def test_group_and_worker_of_the_poll_count(store: Store, http: httpx2.AsyncClient, task: str) -> None:
+async def test_group_and_worker_of_the_poll_count(store: Store, bridge: httpx2.AsyncClient, task: str) -> None:
     run_id = await dispatch(store, task, group="gpu")
-    assert [] == (await exchange(http, [], poll=asking(task, 100)))["tasks"]
-    (found,) = (await exchange(http, [], worker_id="w-2", poll=asking(task, worker_group="gpu")))["tasks"]
-    await exchange(http, [{"task_id": found["task_id"], "action": "complete"}])
+    assert [] == (await exchange(bridge, [], poll=asking(task, 100)))["tasks"]
+    (found,) = (await exchange(bridge, [], worker_id="w-2", poll=asking(task, worker_group="gpu")))["tasks"]
+    await exchange(bridge, [{"task_id": found["task_id"], "action": "complete"}])
     assert "w-2" == (await answer(store, run_id)).worker_id
 
 
@@ -146,18 +125,18 @@ async def test_group_and_worker_of_the_poll_count(store: Store, http: httpx2.Asy
     ],
 )
 async def test_bad_exchange_names_every_offender(
-    http: httpx2.AsyncClient, body: dict[str, Any], problems: list[str]
+    bridge: httpx2.AsyncClient, body: dict[str, Any], problems: list[str]
 ) -> None:
-    found = await http.post("/v1/tasks/exchange", json=body)
+    found = await bridge.post("/v1/tasks/exchange", json=body)
     assert (400, problems) == (found.status_code, found.text.splitlines())
 
 
 async def test_nothing_of_an_exchange_with_a_wrong_poll_is_done(
-    store: Store, http: httpx2.AsyncClient, task: str
+    store: Store, bridge: httpx2.AsyncClient, task: str
 ) -> None:
     await dispatch(store, task)
-    held = await polled(http, task)
+    held = await polled(bridge, task)
     body = {"resolve": [{"task_id": held["task_id"], "action": "complete"}], "poll": asking(task, 60_001)}
-    assert 400 == (await http.post("/v1/tasks/exchange", json=body)).status_code
-    assert 200 == (await resolve(http, held, "complete")).status_code
-    assert [] == await poll(http, task, timeout_ms=0)
+    assert 400 == (await bridge.post("/v1/tasks/exchange", json=body)).status_code
+    assert 200 == (await resolve(bridge, held, "complete")).status_code
+    assert [] == await poll(bridge, task, timeout_ms=0)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import httpx2
@@ -15,11 +14,10 @@ from msgspec import Raw
 
 from penstock.broker import names
 from penstock.broker.store import Store
-from penstock.config.settings import BrokerSettings
 from penstock.engine.run.commands import DispatchTask
 from penstock.engine.run.events import StepFailed
-from tests.http.bridge import TOKEN, client, frames, is_polled, leased, poll, polled, requests_waiting, resolve
-from tests.support.frontends import FrontEnd, front_ends
+from tests.http.bridge import client, frames, is_polled, leased, poll, polled, requests_waiting, resolve
+from tests.support.frontends import FrontEnd
 from tests.support.waiting import until, until_true
 from tests.worker.task_queue import acknowledged, answer, dispatch, durable, new_run_id, put_raw, taking
 
@@ -28,27 +26,9 @@ POLLERS = 500
 RULE = "may hold only A-Z a-z 0-9 _ - and single dots between them"
 
 
-@pytest.fixture(scope="module")
-def ends(broker_settings: BrokerSettings) -> Iterator[list[FrontEnd]]:
-    with front_ends(broker_settings, 2, TOKEN) as started:
-        yield started
-
-
-@pytest.fixture
-async def http(store: Store, ends: list[FrontEnd]) -> AsyncIterator[httpx2.AsyncClient]:
-    async with client(ends[0].url) as opened:
-        yield opened
-
-
-@pytest.fixture
-async def other(store: Store, ends: list[FrontEnd]) -> AsyncIterator[httpx2.AsyncClient]:
-    async with client(ends[1].url) as opened:
-        yield opened
-
-
-async def test_task_has_every_field(store: Store, http: httpx2.AsyncClient, task: str) -> None:
+async def test_task_has_every_field(store: Store, bridge: httpx2.AsyncClient, task: str) -> None:
     run_id = await dispatch(store, task, {"n": [1, None, "ü"]}, metadata={"k": "v"})
-    assert await polled(http, task) == {
+    assert await polled(bridge, task) == {
         "task_id": f"{run_id}.s",
         "run_id": run_id,
         "step_id": "s",
@@ -61,45 +41,45 @@ async def test_task_has_every_field(store: Store, http: httpx2.AsyncClient, task
     }
 
 
-async def test_poll_waits_and_answers_when_a_task_comes(store: Store, http: httpx2.AsyncClient, task: str) -> None:
-    waits = asyncio.create_task(poll(http, task, f"{task}-b", f"{task}-c", timeout_ms=60_000))
+async def test_poll_waits_and_answers_when_a_task_comes(store: Store, bridge: httpx2.AsyncClient, task: str) -> None:
+    waits = asyncio.create_task(poll(bridge, task, f"{task}-b", f"{task}-c", timeout_ms=60_000))
     await is_polled(store, f"{task}-c")
     run_id = await dispatch(store, f"{task}-c")
     (found,) = await waits
     assert (run_id, f"{task}-c") == (found["run_id"], found["task"])
 
 
-async def test_poll_without_tasks_is_empty_when_its_time_is_over(http: httpx2.AsyncClient, task: str) -> None:
+async def test_poll_without_tasks_is_empty_when_its_time_is_over(bridge: httpx2.AsyncClient, task: str) -> None:
     begin = time.monotonic()
-    assert [] == await poll(http, task, timeout_ms=300)
+    assert [] == await poll(bridge, task, timeout_ms=300)
     assert 0.25 < time.monotonic() - begin < 5
 
 
-async def test_poll_that_does_not_wait_gets_what_is_there(store: Store, http: httpx2.AsyncClient, task: str) -> None:
-    assert [] == await poll(http, task, timeout_ms=0)
+async def test_poll_that_does_not_wait_gets_what_is_there(store: Store, bridge: httpx2.AsyncClient, task: str) -> None:
+    assert [] == await poll(bridge, task, timeout_ms=0)
     run_id = await dispatch(store, task)
-    (found,) = await poll(http, task, timeout_ms=0)
+    (found,) = await poll(bridge, task, timeout_ms=0)
     assert run_id == found["run_id"]
 
 
-async def test_poll_gets_no_more_than_it_asked_for(store: Store, http: httpx2.AsyncClient, task: str) -> None:
+async def test_poll_gets_no_more_than_it_asked_for(store: Store, bridge: httpx2.AsyncClient, task: str) -> None:
     run_ids = [await dispatch(store, task) for _ in range(25)]
     seen: list[str] = []
     while len(seen) < 25:
-        found = await poll(http, task, max_tasks=10)
+        found = await poll(bridge, task, max_tasks=10)
         assert 1 <= len(found) <= 10
         seen += [one["run_id"] for one in found]
         for one in found:
-            assert 200 == (await resolve(http, one, "complete")).status_code
+            assert 200 == (await resolve(bridge, one, "complete")).status_code
     assert sorted(run_ids) == sorted(seen)
     await acknowledged(store, task)
 
 
 async def test_task_for_a_client_that_went_away_is_there_for_another_at_once(
-    store: Store, http: httpx2.AsyncClient, other: httpx2.AsyncClient, task: str
+    store: Store, bridge: httpx2.AsyncClient, other: httpx2.AsyncClient, task: str
 ) -> None:
     for _ in range(20):
-        gone = asyncio.create_task(poll(http, task, timeout_ms=60_000))
+        gone = asyncio.create_task(poll(bridge, task, timeout_ms=60_000))
         await is_polled(store, task)
         gone.cancel()
         run_id = await dispatch(store, task)
@@ -110,8 +90,8 @@ async def test_task_for_a_client_that_went_away_is_there_for_another_at_once(
         assert 200 == (await resolve(other, found, "complete")).status_code
 
 
-async def test_requests_that_nobody_waits_behind_end_soon(store: Store, http: httpx2.AsyncClient, task: str) -> None:
-    assert [] == await poll(http, task, max_tasks=10, timeout_ms=1)
+async def test_requests_that_nobody_waits_behind_end_soon(store: Store, bridge: httpx2.AsyncClient, task: str) -> None:
+    assert [] == await poll(bridge, task, max_tasks=10, timeout_ms=1)
 
     async def none() -> bool:
         return await requests_waiting(store, task) == 0
@@ -123,17 +103,19 @@ async def test_requests_that_nobody_waits_behind_end_soon(store: Store, http: ht
     assert (run_id, 1) == (delivery.subject[-32:], delivery.deliveries)
 
 
-async def test_types_with_a_backlog_do_not_starve_each_other(store: Store, http: httpx2.AsyncClient, task: str) -> None:
+async def test_types_with_a_backlog_do_not_starve_each_other(
+    store: Store, bridge: httpx2.AsyncClient, task: str
+) -> None:
     types = [f"{task}-{n}" for n in range(5)]
     for one in types:
         for _ in range(20):
             await dispatch(store, one)
     seen: dict[str, int] = dict.fromkeys(types, 0)
     for _ in range(60):
-        (found,) = await poll(http, *types)
+        (found,) = await poll(bridge, *types)
         seen[found["task"]] += 1
         assert found.get("deliveries", 1) <= 10
-        assert 200 == (await resolve(http, found, "complete")).status_code
+        assert 200 == (await resolve(bridge, found, "complete")).status_code
     assert all(count >= 5 for count in seen.values()), seen
 
 
@@ -151,37 +133,37 @@ async def test_five_hundred_pollers_on_one_process(store: Store, ends: list[Fron
     await acknowledged(store, task)
 
 
-async def test_group_gets_only_its_own(store: Store, http: httpx2.AsyncClient, task: str) -> None:
+async def test_group_gets_only_its_own(store: Store, bridge: httpx2.AsyncClient, task: str) -> None:
     plain, grouped = await dispatch(store, task), await dispatch(store, task, group="gpu")
-    assert grouped == (await polled(http, task, worker_group="gpu"))["run_id"]
-    assert [] == await poll(http, task, worker_group="gpu", timeout_ms=50)
-    assert plain == (await polled(http, task))["run_id"]
+    assert grouped == (await polled(bridge, task, worker_group="gpu"))["run_id"]
+    assert [] == await poll(bridge, task, worker_group="gpu", timeout_ms=50)
+    assert plain == (await polled(bridge, task))["run_id"]
 
 
 async def test_tasks_bound_to_a_worker_reach_it_alone(
-    store: Store, http: httpx2.AsyncClient, other: httpx2.AsyncClient, task: str
+    store: Store, bridge: httpx2.AsyncClient, other: httpx2.AsyncClient, task: str
 ) -> None:
     run_id = new_run_id()
     command = DispatchTask("s", task, 1, 0, Raw(b"1"), {}, None, worker="w-1")
     await store.tasks.send(run_id, "flow", command)
-    assert [] == await poll(http, task, worker_id="w-2", timeout_ms=100)
+    assert [] == await poll(bridge, task, worker_id="w-2", timeout_ms=100)
     assert [] == await poll(other, task, timeout_ms=100)
     async with frames(store, names.STICKY) as seen:
         found = await polled(other, task, worker_id="w-1")
         assert (run_id, 1) == (found["run_id"], found["input"])
-        assert 200 == (await resolve(http, found, "complete", output=2)).status_code
+        assert 200 == (await resolve(bridge, found, "complete", output=2)).status_code
         await until_true(lambda: seen == [b"+ACK"])
     assert "w-1" == (await answer(store, run_id)).worker_id
 
 
 async def test_release_ends_a_workers_polls_in_every_process(
-    http: httpx2.AsyncClient, other: httpx2.AsyncClient, store: Store, task: str
+    bridge: httpx2.AsyncClient, other: httpx2.AsyncClient, store: Store, task: str
 ) -> None:
-    stays = asyncio.create_task(poll(http, task, worker_id="w-8", timeout_ms=60_000))
-    ends = [asyncio.create_task(poll(one, task, worker_id="w-7", timeout_ms=60_000)) for one in (http, other)]
+    stays = asyncio.create_task(poll(bridge, task, worker_id="w-8", timeout_ms=60_000))
+    ends = [asyncio.create_task(poll(one, task, worker_id="w-7", timeout_ms=60_000)) for one in (bridge, other)]
     async with asyncio.timeout(20):
         while not all(one.done() for one in ends):  # a poll that has not arrived yet cannot be ended
-            assert [] == await poll(http, task, worker_id="w-7", max_tasks=0, timeout_ms=0)
+            assert [] == await poll(bridge, task, worker_id="w-7", max_tasks=0, timeout_ms=0)
             await asyncio.wait(ends, timeout=0.05)
     assert [[], []] == [one.result() for one in ends]
     assert not stays.done()
@@ -190,13 +172,13 @@ async def test_release_ends_a_workers_polls_in_every_process(
 
 
 async def test_task_delivered_too_often_fails_and_is_not_handed_out(
-    store: Store, http: httpx2.AsyncClient, task: str
+    store: Store, bridge: httpx2.AsyncClient, task: str
 ) -> None:
     run_id = await dispatch(store, task)
     async with taking(store, task) as taken:
         for _ in range(10):
             await (await taken.get()).give_back()
-    assert [] == await poll(http, task, timeout_ms=500)
+    assert [] == await poll(bridge, task, timeout_ms=500)
     event = await answer(store, run_id)
     assert isinstance(event, StepFailed)
     assert ("non_retriable", "delivered 10 times without an answer") == (
@@ -210,68 +192,70 @@ async def test_task_delivered_too_often_fails_and_is_not_handed_out(
     "body", [b"", b"{", b"\xff\xfe", b"[]", b'{"run_id": "no run id", "step_id": "s", "task_id": "x"}']
 )
 async def test_body_that_is_no_task_is_put_aside(
-    store: Store, http: httpx2.AsyncClient, task: str, body: bytes
+    store: Store, bridge: httpx2.AsyncClient, task: str, body: bytes
 ) -> None:
     run_id = new_run_id()
     await put_raw(store, task, run_id, body)
     healthy = await dispatch(store, task)
-    assert healthy == (await polled(http, task))["run_id"]
+    assert healthy == (await polled(bridge, task))["run_id"]
     (letter,) = await store.reader.subject(names.DEAD, f"dead.{task}.{run_id}.*")
     assert body.decode("utf-8", "replace") == orjson.loads(letter.data)["input"]
 
 
-async def test_checkpoint_that_is_no_json_is_left_out(store: Store, http: httpx2.AsyncClient, task: str) -> None:
+async def test_checkpoint_that_is_no_json_is_left_out(store: Store, bridge: httpx2.AsyncClient, task: str) -> None:
     run_id = await dispatch(store, task, attempt=2)
     await store.checkpoints.put(f"{run_id}.s", b"\xff raw")
-    assert "checkpoint" not in await polled(http, task)
+    assert "checkpoint" not in await polled(bridge, task)
 
 
-async def test_task_stays_with_its_worker_while_it_is_silent(store: Store, http: httpx2.AsyncClient, task: str) -> None:
+async def test_task_stays_with_its_worker_while_it_is_silent(
+    store: Store, bridge: httpx2.AsyncClient, task: str
+) -> None:
     await durable(store, task, ack_wait_s=0.6)
     run_id = await dispatch(store, task)
-    found = await polled(http, task)
-    assert [] == await poll(http, task, timeout_ms=2500)  # four times the ack wait
-    assert 200 == (await resolve(http, found, "complete")).status_code
+    found = await polled(bridge, task)
+    assert [] == await poll(bridge, task, timeout_ms=2500)  # four times the ack wait
+    assert 200 == (await resolve(bridge, found, "complete")).status_code
     await answer(store, run_id)
     await acknowledged(store, task)
 
 
 async def test_task_of_a_worker_that_was_silent_for_too_long_comes_again(
-    store: Store, http: httpx2.AsyncClient, task: str
+    store: Store, bridge: httpx2.AsyncClient, task: str
 ) -> None:
-    """The most impatient queue of a process decides how often it looks at its leases; the task's own wait is longer
+    """The queue with the shortest ack wait decides how often a process checks its leases; the task's own wait is longer
     than the poll."""
     await durable(store, f"{task}-impatient", ack_wait_s=0.6)
-    assert [] == await poll(http, f"{task}-impatient", timeout_ms=0)
+    assert [] == await poll(bridge, f"{task}-impatient", timeout_ms=0)
     await dispatch(store, task)
-    found = await polled(http, task)
+    found = await polled(bridge, task)
     kept = await leased(store, found)
     async with frames(store) as seen:
         await store.leases.replace(kept, msgspec.structs.replace(kept.lease, seen_at=time.time() - 301))
-        assert 2 == (await polled(http, task))["deliveries"]
+        assert 2 == (await polled(bridge, task))["deliveries"]
         await until_true(lambda: b"-NAK" in seen)  # the broker tells its own side first
 
 
 async def test_sign_of_life_on_another_process_counts(
-    store: Store, http: httpx2.AsyncClient, other: httpx2.AsyncClient, task: str
+    store: Store, bridge: httpx2.AsyncClient, other: httpx2.AsyncClient, task: str
 ) -> None:
     await durable(store, task, ack_wait_s=0.6)
     await dispatch(store, task)
-    found = await polled(http, task)
+    found = await polled(bridge, task)
     assert 200 == (await resolve(other, found, "heartbeat")).status_code
     assert [] == await poll(other, task, timeout_ms=2000)
     assert 200 == (await resolve(other, found, "complete")).status_code
 
 
 async def test_paused_task_is_left_alone_by_the_process_that_handed_it_out(
-    store: Store, http: httpx2.AsyncClient, other: httpx2.AsyncClient, task: str
+    store: Store, bridge: httpx2.AsyncClient, other: httpx2.AsyncClient, task: str
 ) -> None:
     await durable(store, task, ack_wait_s=0.6)
     await dispatch(store, task)
-    found = await polled(http, task)
+    found = await polled(bridge, task)
     assert 200 == (await resolve(other, found, "pause", duration_ms=2500)).status_code
-    assert [] == await poll(http, task, timeout_ms=2000)  # a sign of life now would have it delivered after 0.6 s
-    assert 2 == (await polled(http, task))["deliveries"]
+    assert [] == await poll(bridge, task, timeout_ms=2000)  # a sign of life now would have it delivered after 0.6 s
+    assert 2 == (await polled(bridge, task))["deliveries"]
 
 
 @pytest.mark.parametrize(
@@ -293,12 +277,12 @@ async def test_paused_task_is_left_alone_by_the_process_that_handed_it_out(
     ],
 )  # fmt: skip
 async def test_bad_poll_names_every_offender(
-    http: httpx2.AsyncClient, fields: dict[str, Any], problems: list[str]
+    bridge: httpx2.AsyncClient, fields: dict[str, Any], problems: list[str]
 ) -> None:
-    answer = await http.post("/v1/tasks/poll", json={"task_types": ["a"], "max_tasks": 1, "timeout_ms": 0, **fields})
+    answer = await bridge.post("/v1/tasks/poll", json={"task_types": ["a"], "max_tasks": 1, "timeout_ms": 0, **fields})
     assert (400, problems) == (answer.status_code, answer.text.splitlines())
 
 
-async def test_longest_poll_is_taken(store: Store, http: httpx2.AsyncClient, task: str) -> None:
+async def test_longest_poll_is_taken(store: Store, bridge: httpx2.AsyncClient, task: str) -> None:
     await dispatch(store, task)
-    assert 1 == len(await poll(http, task, timeout_ms=60_000, max_tasks=1000))
+    assert 1 == len(await poll(bridge, task, timeout_ms=60_000, max_tasks=1000))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Iterator
 
 import httpx2
 import pytest
@@ -12,24 +11,9 @@ import pytest
 from penstock.broker import names
 from penstock.broker.store import Store
 from penstock.config.limits import SIGNAL_BYTES_MAX
-from penstock.config.settings import BrokerSettings
 from penstock.engine.run.events import SignalReceived
-from tests.http.bridge import TOKEN, client
-from tests.support.frontends import FrontEnd, front_ends
 from tests.support.world import chain, start
 from tests.worker.task_queue import new_run_id, reported
-
-
-@pytest.fixture(scope="module")
-def end(broker_settings: BrokerSettings) -> Iterator[FrontEnd]:
-    with front_ends(broker_settings, 1, TOKEN) as (started,):
-        yield started
-
-
-@pytest.fixture
-async def http(store: Store, end: FrontEnd) -> AsyncIterator[httpx2.AsyncClient]:
-    async with client(end.url) as opened:
-        yield opened
 
 
 def path(run_id: str, name: str = "go") -> str:
@@ -41,30 +25,30 @@ def path(run_id: str, name: str = "go") -> str:
     [(b'{"a": 1}', "application/json"), (b"\xff raw", "application/octet-stream"), (b"", "application/octet-stream")],
 )
 async def test_signal_is_given_byte_for_byte_when_it_comes(
-    store: Store, http: httpx2.AsyncClient, payload: bytes, kind: str
+    store: Store, bridge: httpx2.AsyncClient, payload: bytes, kind: str
 ) -> None:
     run_id = new_run_id()
-    waits = asyncio.create_task(http.get(path(run_id), params={"timeout_ms": 20_000}))
+    waits = asyncio.create_task(bridge.get(path(run_id), params={"timeout_ms": 20_000}))
     await asyncio.wait((waits,), timeout=0.2)
     assert not waits.done()
     await store.signals.put(names.signal_key(run_id, "go"), payload)
     answer = await asyncio.wait_for(waits, 3)
     assert (200, payload, kind) == (answer.status_code, answer.content, answer.headers["content-type"])
-    again = await http.get(path(run_id))
+    again = await bridge.get(path(run_id))
     assert (200, payload) == (again.status_code, again.content)
 
 
-async def test_signal_that_does_not_come_is_204(http: httpx2.AsyncClient) -> None:
+async def test_signal_that_does_not_come_is_204(bridge: httpx2.AsyncClient) -> None:
     begin = time.monotonic()
-    assert 204 == (await http.get(path(new_run_id()))).status_code
-    answer = await http.get(path(new_run_id()), params={"timeout_ms": 300})
+    assert 204 == (await bridge.get(path(new_run_id()))).status_code
+    answer = await bridge.get(path(new_run_id()), params={"timeout_ms": 300})
     assert (204, b"") == (answer.status_code, answer.content)
     assert 0.3 <= time.monotonic() - begin < 5
 
 
-async def test_signal_is_stored_and_told_to_its_run(store: Store, http: httpx2.AsyncClient) -> None:
+async def test_signal_is_stored_and_told_to_its_run(store: Store, bridge: httpx2.AsyncClient) -> None:
     run_id = await start(store, chain("signalled"))
-    answer = await http.post(path(run_id), content=b"\x00raw")
+    answer = await bridge.post(path(run_id), content=b"\x00raw")
     assert {"run_id": run_id, "signal": "go", "status": "sent"} == answer.json()
     entry = await store.signals.get(names.signal_key(run_id, "go"))
     assert entry is not None
@@ -74,18 +58,18 @@ async def test_signal_is_stored_and_told_to_its_run(store: Store, http: httpx2.A
     assert ("go", 4) == (told.payload.name, told.payload.size)
 
 
-async def test_signal_at_its_limit_and_one_past_it(store: Store, http: httpx2.AsyncClient) -> None:
+async def test_signal_at_its_limit_and_one_past_it(store: Store, bridge: httpx2.AsyncClient) -> None:
     run_id = await start(store, chain("signalled"))
-    assert 200 == (await http.post(path(run_id), content=b"x" * SIGNAL_BYTES_MAX)).status_code
-    assert 413 == (await http.post(path(run_id, "more"), content=b"x" * (SIGNAL_BYTES_MAX + 1))).status_code
+    assert 200 == (await bridge.post(path(run_id), content=b"x" * SIGNAL_BYTES_MAX)).status_code
+    assert 413 == (await bridge.post(path(run_id, "more"), content=b"x" * (SIGNAL_BYTES_MAX + 1))).status_code
     assert await store.signals.get(names.signal_key(run_id, "more")) is None
 
 
 async def test_signal_to_a_run_that_does_not_exist_is_404_and_leaves_nothing(
-    store: Store, http: httpx2.AsyncClient
+    store: Store, bridge: httpx2.AsyncClient
 ) -> None:
     run_id = new_run_id()
-    answer = await http.post(path(run_id), content=b"1")
+    answer = await bridge.post(path(run_id), content=b"1")
     assert (404, f"run {run_id} does not exist\n") == (answer.status_code, answer.text)
     assert await store.signals.get(names.signal_key(run_id, "go")) is None
     assert [] == await store.history.read(run_id)
@@ -102,7 +86,7 @@ async def test_signal_to_a_run_that_does_not_exist_is_404_and_leaves_nothing(
         (path("0" * 32) + "?wait=1", 400, 'unknown query parameter "wait"'),
     ],
 )
-async def test_bad_target_is_named(http: httpx2.AsyncClient, found: str, status: int, words: str) -> None:
-    answer = await http.get(found)
+async def test_bad_target_is_named(bridge: httpx2.AsyncClient, found: str, status: int, words: str) -> None:
+    answer = await bridge.get(found)
     assert status == answer.status_code
     assert words in answer.text

@@ -18,7 +18,7 @@ from penstock.engine.run.commands import DispatchTask
 from penstock.engine.run.events import Event, StepCompleted, StepFailed, decode
 from penstock.worker import Worker
 
-PATIENCE_S = 10
+TIMEOUT_S = 10
 
 
 def new_run_id() -> str:
@@ -83,7 +83,7 @@ def is_answer(event: Event) -> bool:
 async def reported(store: Store, run_id: str, until: Callable[[Event], bool] = is_answer) -> list[Event]:
     """The run's events up to the first that `until` accepts."""
     events: list[Event] = []
-    async with asyncio.timeout(PATIENCE_S):
+    async with asyncio.timeout(TIMEOUT_S):
         async for stored in store.history.follow(run_id):
             if stored is not None:
                 events.append(decode(stored.data))
@@ -109,8 +109,8 @@ async def waiting(store: Store, task: str) -> int:
 
 async def until(holds: Callable[[], Coroutine[Any, Any, bool]]) -> None:
     """Return once it holds."""
-    async with asyncio.timeout(PATIENCE_S):
-        while not await holds():  # noqa: ASYNC110 - the broker tells nobody
+    async with asyncio.timeout(TIMEOUT_S):
+        while not await holds():  # noqa: ASYNC110 - the broker sends no notification
             await asyncio.sleep(0.005)
 
 

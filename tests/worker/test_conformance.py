@@ -1,4 +1,4 @@
-"""Both transports of the worker do the same: what comes of a task, and what the broker is told about it.
+"""Both transports of the worker do the same: what comes of a task, and what is sent to the broker about it.
 
 Every test runs twice: over the broker directly, and over the bridge of a front end in a process of its own.
 """
@@ -73,7 +73,7 @@ def worker(new_worker: NewWorker) -> Worker:
 async def played(
     store: Store, worker: Worker, task: str, value: Any = None, frame: bytes = b"+ACK", **more: Any
 ) -> list[Event]:
-    """One task through the worker: its events, once the broker has been told of it, and nothing else than this."""
+    """One task through the worker: its events, once it is acknowledged, and nothing else than this."""
     async with frames(store) as seen, worker.running():
         run_id = await dispatch(store, task, value, **more)
         events = await reported(store, run_id)
@@ -168,11 +168,11 @@ async def test_a_failure_is_told_with_the_last_frames_of_the_function(store: Sto
     with capture_logs():  # which nobody has to draw
         last = (await played(store, worker, task))[-1]
     assert isinstance(last, StepFailed)
-    told = last.payload.traceback
-    assert len(told.encode()) <= ERROR_BYTES_MAX
-    assert "in deep\n" in told
-    assert "ValueError: xxx" in told
-    assert "penstock/worker" not in told
+    traceback = last.payload.traceback
+    assert len(traceback.encode()) <= ERROR_BYTES_MAX
+    assert "in deep\n" in traceback
+    assert "ValueError: xxx" in traceback
+    assert "penstock/worker" not in traceback
 
 
 async def test_a_failure_in_one_line_has_the_functions_own_frame_only(store: Store, worker: Worker, task: str) -> None:
@@ -596,7 +596,7 @@ async def test_worker_that_stops_under_load_leaves_nothing_behind(
             first.stop()
 
     @second.task(task)
-    async def rest(value: None, ctx: Context) -> None:
+    async def wait(value: None, ctx: Context) -> None:
         ran[ctx.run_id] += 1
 
     run_ids = await asyncio.gather(*(dispatch(store, task) for _ in range(200)))

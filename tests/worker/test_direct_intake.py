@@ -14,7 +14,7 @@ from penstock.engine.run.commands import DispatchTask
 from penstock.worker.functions import TaskFunction
 from penstock.worker.transport import IntakeLimits
 from penstock.worker.transports.direct_intake import open_direct_intake
-from tests.worker.task_queue import PATIENCE_S, dispatch, new_run_id
+from tests.worker.task_queue import TIMEOUT_S, dispatch, new_run_id
 
 
 async def test_an_intake_asks_again_after_a_recall_that_failed(
@@ -36,7 +36,7 @@ async def test_an_intake_asks_again_after_a_recall_that_failed(
             await intake._recall(intake._sources[0])
         monkeypatch.undo()
         run_ids = [await dispatch(store, task) for _ in range(2)]  # the first is brought by what was asked for before
-        async with asyncio.timeout(PATIENCE_S):
+        async with asyncio.timeout(TIMEOUT_S):
             assert run_ids == [await handled.get() for _ in run_ids]
 
 
@@ -59,7 +59,7 @@ async def test_a_worker_that_is_behind_with_its_own_tasks_begins_few_of_everyone
                 new_run_id(), "flow", DispatchTask("s", f"{task}.{letter}", 1, 0, Raw(b"1"), {}, None, worker)
             )
     async with open_direct_intake(store, functions, handle, IntakeLimits(10, None, 0.2), "w-1"):
-        async with asyncio.timeout(PATIENCE_S):
+        async with asyncio.timeout(TIMEOUT_S):
             await done.wait()
     last = {kind: len(order) - order[::-1].index(kind) for kind in ("own.a", "own.b", "everyones")}
     assert last["own.a"] < last["everyones"]

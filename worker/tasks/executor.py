@@ -30,7 +30,7 @@ log = get_logger()
 
 
 class TaskExecutor:
-    """Owned by a running worker; it keeps nothing between two tasks."""
+    """Owned by a running worker; it keeps no state between two tasks."""
 
     def __init__(self, threads: Threads) -> None:
         self._threads = threads
@@ -88,20 +88,20 @@ def _paused(function: TaskFunction, task: TaskPayload, pause: Pause) -> Outcome:
 
 
 def _failed(function: TaskFunction, task: TaskPayload, error: BaseException) -> Failure:
-    """Told, and logged with its type and reason; the frames only of what was not raised on purpose."""
-    told, expected = failure(error), isinstance(error, NonRetriable | RetryAfter)
+    """The failure to report; it is logged with its type and reason, and with frames unless it was raised on purpose."""
+    found, expected = failure(error), isinstance(error, NonRetriable | RetryAfter)
     log.warning(
         "task_failed",
         task=function.name,
         run_id=task.run_id,
         step_id=task.step_id,
         attempt=task.attempt,
-        failure_type=told.failure_type,
+        failure_type=found.failure_type,
         error_type=type(error).__name__,
-        reason=shown(told.error, REASON_CHARS_MAX),
+        reason=shown(found.error, REASON_CHARS_MAX),
         exc_info=None if expected else error,
     )
-    return told
+    return found
 
 
 def _input(task: TaskPayload) -> Any:

@@ -1,4 +1,4 @@
-"""How a task function says that it failed, and how that is told to the engine."""
+"""How a task function says that it failed, and how that is reported to the engine."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from penstock.engine.texts import last_part, shortened
 RETRIABLE = "retriable"
 RETRY_AFTER = "retry_after"
 FRAMES_MAX = 64  # of each exception: the last ones
-PART_CHARS_MAX = 1024  # of a traceback: a frame, or an exception's text, which is told whole elsewhere
+PART_CHARS_MAX = 1024  # of a traceback: a frame, or an exception's text, which the error has whole
 OURS = str(Path(__file__).parent)
 
 

@@ -23,7 +23,7 @@ def as_json(value: Any) -> bytes:
         body = orjson.dumps(value, default=_of_struct)
     except orjson.JSONEncodeError as error:
         raise NoJson(str(error)) from error
-    # The writer makes null of such a number: it is looked for only where there is a null.
+    # orjson writes such a number as null: search for one only where there is a null.
     if b"null" in body and (number := _strange_number(value)) is not None:
         raise NoJson(f"{number} is no number of JSON")
     return body

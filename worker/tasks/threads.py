@@ -67,5 +67,5 @@ def _outcome(job: _Job) -> _Outcome:
         return _Outcome(None, None)
     try:
         return _Outcome(job.call(*job.arguments), None)
-    except BaseException as error:  # as its own thread ends with it, it is told where the function was called
+    except BaseException as error:  # as its own thread ends with it, it is raised where the function was called
         return _Outcome(None, error)

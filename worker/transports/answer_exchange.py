@@ -1,7 +1,6 @@
-"""Answers that leave together with the next poll, while a worker of the bridge is full: that is one request in place of
-two.
+"""Send answers together with the next poll while a worker of the bridge is full: one request in place of two.
 
-A worker with room has a poll waiting at the service already, and its answers leave alone, at once.
+A worker with room has a poll at the service already; its answers are sent at once, each in a request of its own.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from penstock.broker.worker_protocol.bridge_messages import (
 from penstock.engine.errors import NotFound, PenstockError, Unavailable
 from penstock.worker.transports.bridge_client import BridgeClient, refusal_of
 
-# What the service's word about the answers may be held up by the poll that they left with.
+# The longest wait of a poll that carries answers: the service confirms them when the poll ends.
 EXCHANGE_MS_MAX = 1000
 
 

@@ -45,7 +45,7 @@ class BridgeTask:
         return self._task.deliveries or 1
 
     async def begin(self) -> TaskPayload | None:
-        """The service has told it when it handed the task out."""
+        """The service has reported the start when it handed the task out."""
         return task_payload(self._task)
 
     async def answer(self, outcome: Outcome) -> None:
@@ -122,7 +122,7 @@ class BridgeTransport:
         return BridgeTask(self._client, task, resolve)
 
     async def _stay_connected(self, entry: WorkerRegistration, first: asyncio.Future[None]) -> None:
-        """The first connection's failure is told, later ones are only logged."""
+        """Connect again and again. A failure of the first connection is raised through `first`, later ones are logged."""
         while True:
             try:
                 async with self._client.connected(entry) as signs:

@@ -97,18 +97,17 @@ class BridgeIntake:
         self._exchanging.open = False
 
     async def keep_alive(self) -> None:
-        """Tell the service of every task held that its answer will come: then it stays with this worker, whichever
-        front end dies."""
+        """Send a heartbeat for every task held, so that it stays with this worker, also when a front end dies."""
         at_once = asyncio.Semaphore(KEEP_ALIVE_AT_ONCE)
 
-        async def tell(polled: PolledHeldTask) -> None:
+        async def beat(polled: PolledHeldTask) -> None:
             async with at_once:
                 await polled.keep_alive()
 
         known: frozenset[PolledHeldTask] = frozenset()
         while True:
             await asyncio.sleep(KEEP_ALIVE_S)
-            await all_of(map(tell, known.intersection(self._running)))
+            await all_of(map(beat, known.intersection(self._running)))
             known = frozenset(self._running)
 
     @property

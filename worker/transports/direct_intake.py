@@ -3,7 +3,7 @@ stops.
 
 When their messages are large it asks for fewer: with TASKS_BYTES_MAX of them, for no more.
 
-With several task types, each always has one request out, so that none starves; the rest of the room belongs to the
+With several task types, each always has one request out, so that none starves; all other free slots belong to the
 types that have work. What a type asked for and does not need, and what others asked for before the worker was full, is
 called back. Tasks of runs that are bound to this very worker come beside all that, and first: nobody else can take
 them. While some wait, it asks for one task of everyone's at a time.
@@ -204,7 +204,7 @@ class DirectIntake:
                 await return_unworked(self._store, delivery)
 
     async def _keep_alive(self, every_s: float) -> None:
-        """Tell the broker of every task held that its answer will come."""
+        """Extend the ack wait of every task held."""
         while True:
             await asyncio.sleep(every_s)
             for delivery in [*self._running, *self._waiting]:

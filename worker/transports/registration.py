@@ -1,4 +1,4 @@
-"""What a worker of this SDK tells about itself in the workers bucket."""
+"""The entry of a worker of this SDK in the workers bucket."""
 
 from __future__ import annotations
 
