@@ -196,7 +196,7 @@ async def open_triggers(store: Store) -> AsyncIterator[TriggerRunner]:
     store.broker.on_reconnect.append(triggers.reconnected)
     try:
         async with AsyncExitStack() as stack:
-            await stack.enter_async_context(store.triggers.ringing(triggers.notify))
+            await stack.enter_async_context(store.triggers.notifying(triggers.notify))
             await stack.enter_async_context(background(triggers.follow(), name="triggers"))
             for _ in range(HANDLERS):
                 await stack.enter_async_context(background(triggers.handle(), name="trigger_events"))

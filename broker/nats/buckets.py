@@ -112,30 +112,31 @@ class Bucket:
         return await self._broker.remove(f"STREAM.PURGE.{self._stream}", {"filter": self._prefix + under})
 
     async def on_change(self, under: str, callback: Callable[[str], Awaitable[None]]) -> None:
-        """Have `callback(key)` called at each write that matches, about when it is stored. A doorbell: it may miss
-        some."""
+        """Have `callback(key)` called at each write that matches, about when it is stored. A notification may be
+        lost."""
         cut = len(self._prefix)
 
-        async def ring(msg: Msg) -> None:
+        async def notify(msg: Msg) -> None:
             await callback(msg.subject[cut:])
 
-        await self._broker.subscribe(self._prefix + under, ring)
+        await self._broker.subscribe(self._prefix + under, notify)
 
-    def ringing(self, under: str, callback: Callable[[str], None]) -> AbstractAsyncContextManager[None]:
+    def notifying(self, under: str, callback: Callable[[str], None]) -> AbstractAsyncContextManager[None]:
         """As `on_change`, for the time of the block."""
         cut = len(self._prefix)
 
-        async def ring(msg: Msg) -> None:
+        async def notify(msg: Msg) -> None:
             callback(msg.subject[cut:])
 
-        return self._broker.listening(self._prefix + under, ring)
+        return self._broker.listening(self._prefix + under, notify)
 
     @asynccontextmanager
-    async def doorbell(self, key: str) -> AsyncIterator[asyncio.Event]:
-        """An event that is set about when the key is written. It may miss a ring."""
-        rung = asyncio.Event()
-        async with self.ringing(key, lambda _: rung.set()):
-            yield rung
+    async def change_notification(self, key: str) -> AsyncIterator[asyncio.Event]:
+        """An event that is set about when the key is written. A notification may be lost, or come before the
+        change can be read."""
+        changed = asyncio.Event()
+        async with self.notifying(key, lambda _: changed.set()):
+            yield changed
 
     async def _write(self, key: str, value: bytes, headers: dict[str, str] | None) -> int:
         self._broker.check_connected()

@@ -123,9 +123,9 @@ class Leases:
         found = await self._bucket.get_many(task_ids)
         return {key: StoredLease(_DECODER.decode(entry.value), entry.revision) for key, entry in found.items()}
 
-    def doorbell(self, task_id: str) -> AbstractAsyncContextManager[asyncio.Event]:
-        """An event that is set about when the lease is written. It may miss a ring."""
-        return self._bucket.doorbell(task_id)
+    def change_notification(self, task_id: str) -> AbstractAsyncContextManager[asyncio.Event]:
+        """An event that is set about when the lease is written. A notification may be lost."""
+        return self._bucket.change_notification(task_id)
 
     async def release(self, worker_id: str) -> None:
         """Have the worker's waiting polls end, in whichever process they are."""

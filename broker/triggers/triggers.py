@@ -115,10 +115,10 @@ class Triggers:
     async def set_progress(self, name: str, progress: Progress) -> None:
         await self._bucket.put(names.progress_key(name), msgspec.json.encode(progress))
 
-    def ringing(self, callback: Callable[[], None]) -> AbstractAsyncContextManager[None]:
-        """Have `callback` called about when a trigger is written, for the time of the block. A doorbell: it may miss
-        some."""
-        return self._bucket.ringing(">", lambda key: None if "/" in key else callback())
+    def notifying(self, callback: Callable[[], None]) -> AbstractAsyncContextManager[None]:
+        """Have `callback` called about when a trigger is written, for the time of the block. A notification may be
+        lost."""
+        return self._bucket.notifying(">", lambda key: None if "/" in key else callback())
 
 
 def _decoded(entry: Entry) -> Kept | None:

@@ -11,8 +11,8 @@ from penstock.broker.worker_protocol.reports import now
 from penstock.config.process.crash_points import reached
 from penstock.engine.run.events import SignalReceived, SignalRef
 
-POLL_S = 5.0  # the doorbell may miss a ring
-SOON_S = 0.02  # or ring before what it rings for can be read
+POLL_S = 5.0  # a change notification may be lost
+SOON_S = 0.02  # or come before the change can be read
 
 
 async def get(store: Store, run_id: str, name: str) -> bytes | None:
@@ -23,17 +23,17 @@ async def get(store: Store, run_id: str, name: str) -> bytes | None:
 
 async def wait(store: Store, run_id: str, name: str) -> bytes:
     """The payload of the run's signal, as soon as it is there; one that came before counts. Raises Unavailable."""
-    async with store.signals.doorbell(names.signal_key(run_id, name)) as rung:
-        again_s = SOON_S  # what was written just before the doorbell was hung up may be about to be readable, too
+    async with store.signals.change_notification(names.signal_key(run_id, name)) as changed:
+        again_s = SOON_S  # a value written just before the subscription may not be readable yet
         while True:
-            rung.clear()
+            changed.clear()
             payload = await get(store, run_id, name)
             if payload is not None:
                 return payload
             with suppress(TimeoutError):
                 async with asyncio.timeout(again_s):
-                    await rung.wait()
-            again_s = SOON_S if rung.is_set() else min(again_s * 2, POLL_S)
+                    await changed.wait()
+            again_s = SOON_S if changed.is_set() else min(again_s * 2, POLL_S)
 
 
 async def send(store: Store, run_id: str, name: str, payload: bytes) -> None:

@@ -242,11 +242,11 @@ class Resolver:
     async def _claim_ended(self, kept: StoredLease, wait_s: float) -> None:
         """Wait until the lease is changed, at most `wait_s` and at most CHECK_AGAIN_S: a change notification may come
         before the change can be read."""
-        async with self._leases.doorbell(kept.lease.task_id) as rung:
+        async with self._leases.change_notification(kept.lease.task_id) as changed:
             with suppress(TimeoutError):
                 async with asyncio.timeout(min(wait_s, CHECK_AGAIN_S)):
                     if await self._leases.get(kept.lease.task_id) == kept:
-                        await rung.wait()
+                        await changed.wait()
 
     def _keep_unclaimed(self, kept: StoredLease, removal: asyncio.Future[bytes], event: asyncio.Future[bytes]) -> None:
         """After a failed answer: the lease is held again, and the worker will answer again."""

@@ -27,7 +27,7 @@ async def test_what_ends_while_the_connection_is_away_is_not_subscribed_to_again
             async with AsyncExitStack() as stack:
                 watching = await stack.enter_async_context(aclosing(store.history.follow(RUN_ID)))
                 assert await anext(watching) is None
-                await stack.enter_async_context(store.checkpoints.doorbell("key"))
+                await stack.enter_async_context(store.checkpoints.change_notification("key"))
                 await stack.enter_async_context(store.broker.answering("test.ping", b"{}"))
                 await stack.enter_async_context(open_pull(store.broker, names.DEAD, "none", print, batch=1))
                 await stack.enter_async_context(open_reader(store.broker))
