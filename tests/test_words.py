@@ -30,8 +30,10 @@ INSTEAD = {
     "restless": "interrupted",
     "sparing": "rate-limited",
     "sparingly": "rate-limited",
+    "strays": "lost tasks",
     "tallies": "run metrics",
     "tally": "run metrics",
+    "upkeep": "maintenance",
     "waif": "lost task",
 }
 GLOSSARY = (ROOT / "docs" / "glossary.md").read_text()
