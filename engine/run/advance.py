@@ -71,9 +71,9 @@ from penstock.engine.times import utc
 
 def advance(workflow: Workflow, run: Run | None, record: Record) -> tuple[Run | None, list[Command]]:
     """Fold one record into the run (None: nothing of it has been seen yet) and say what must be done because of it."""
-    told = record.event.timestamp
-    instant = utc(told, record.at)  # judged here and by the record alone, so that each fold of it says the same
-    if instant is not told:
+    written = record.event.timestamp
+    instant = utc(written, record.at)  # by the record alone, so that each fold of it gives the same
+    if instant is not written:
         record = Record(record.seq, record.at, replace(record.event, timestamp=instant))
     event = record.event
     if run is None:
@@ -107,8 +107,8 @@ def advance(workflow: Workflow, run: Run | None, record: Record) -> tuple[Run | 
         case WorkflowFailed() if event.payload.resumes == run.resumes:
             return _end(workflow, run, record, RunStatus.FAILED, event.payload.error)
         case (
-            WorkflowScheduled() | WorkflowStarted() | WorkflowCancelled() | WorkflowResumed() | WorkflowCompleted() | WorkflowFailed()
-            | SignalReceived()
+            WorkflowScheduled() | WorkflowStarted() | WorkflowCancelled() | WorkflowResumed()
+            | WorkflowCompleted() | WorkflowFailed() | SignalReceived()
         ):  # fmt: skip
             return run, []
         case _:

@@ -67,7 +67,7 @@ class RequestApproval(Struct, frozen=True, tag=True):
 
 
 class OpenApproval(Struct, frozen=True, tag=True):
-    """The request is in the log: keep its token's hash, and tell the subject that the definition names."""
+    """The request is in the log: keep its token's hash, and publish the request to the subject that the definition names."""
 
     step_id: str
     attempt: int
@@ -105,7 +105,7 @@ class DeadLetterTask(Struct, frozen=True, tag=True):
 
 
 class RemoveLetters(Struct, frozen=True, tag=True):
-    """The run goes on at a step that had failed: its dead letters up to this sequence are done with. Later ones tell of
+    """The run goes on at a step that had failed: its dead letters up to this sequence are removed. Later ones belong to
     a later failure."""
 
     step_id: str

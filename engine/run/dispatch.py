@@ -1,5 +1,4 @@
-"""How one execution of a step is ordered from workers: by the queue of its task type, or from the worker that its run is
-bound to."""
+"""Orders an execution of a step from workers: by the queue of its task type, or from the worker its run is bound to."""
 
 from __future__ import annotations
 

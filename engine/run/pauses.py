@@ -1,7 +1,7 @@
 """Pauses: while a worker has put its task aside, the timeout of the step stands still.
 
-What counts is who has the task now. Each delivery of a task has a number, and a word about another delivery than the
-one that was begun last is late: a repeat, or of a worker that had lost the task.
+Only the worker that has the task now counts. Each delivery of a task has a number, and an event about another delivery
+than the one that was begun last is late: it is a duplicate, or of a worker that has lost the task.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from penstock.engine.run.steps import put
 from penstock.engine.run.timers import retimed
 from penstock.engine.run.workflow import Advance, StepPlan
 
-NONE_YET = 0  # of the task that takes the place of one that its worker has lost: that worker's words are late
+NONE_YET = 0  # of the task that takes the place of one that its worker has lost: that worker's events are late
 
 
 def paused(run: Run, record: Record, event: StepPaused, plan: StepPlan) -> Advance:

@@ -65,7 +65,10 @@ STEP_ENDED = frozenset({StepStatus.COMPLETED, StepStatus.SKIPPED, StepStatus.FAI
 
 
 class StepState(Struct, frozen=True, omit_defaults=True):
-    """`attempts` counts dispatched executions (of this iteration) from 1; `due` is the step's live deadline or retry
+    """The state of one step, of whatever kind: its form is flat in the snapshots of every version, which older and newer
+    ones read, and a struct for each kind would have to be put together and taken apart for each of them.
+
+    `attempts` counts dispatched executions (of this iteration) from 1; `due` is the step's live deadline or retry
     time.
 
     `base` are the attempts from before the run was resumed: they do not count against the retries. `unbegun` are those
@@ -109,8 +112,8 @@ class StepState(Struct, frozen=True, omit_defaults=True):
 
     @property
     def begun(self) -> int:
-        """How many of the attempts somebody has begun: neither one that waits, nor one that was cancelled before
-        anybody said a word."""
+        """How many of the attempts a worker has begun: neither one that waits, nor one that was cancelled before its
+        start."""
         return self.attempts - self.unbegun - (self.status is StepStatus.QUEUED or self.ended_in_queue)
 
     @property

@@ -205,7 +205,9 @@ def go_on(workflow: Workflow, run: Run, record: Record, done: str) -> Advance:
 
 
 def is_ready(run: Run, plan: StepPlan) -> bool:
-    for step_id in plan.depends_on:  # noqa: SIM110 - asked after each step: a generator takes three times as long
+    """Whether all that the step depends on is done. The last dependency is checked first: steps end mostly in the
+    order in which they began, so a join of 10,000 steps is not searched from its beginning for each of them."""
+    for step_id in reversed(plan.depends_on):  # noqa: SIM110 - asked after each step: a generator takes three times as long
         if run.steps[step_id].status not in STEP_DONE:
             return False
     return True
@@ -213,13 +215,18 @@ def is_ready(run: Run, plan: StepPlan) -> bool:
 
 def all_done(workflow: Workflow, run: Run) -> bool:
     """Nothing is left to do: the engine has ordered the run's completion. The terminal steps are done last."""
-    for step_id in workflow.terminals:  # noqa: SIM110 - as above
+    for step_id in reversed(workflow.terminals):  # noqa: SIM110 - as above
         if run.steps[step_id].status not in STEP_DONE:
             return False
     return True
 
 
 def put(run: Run, record: Record, step_id: str, step: StepState) -> Run:
+    """The run with this state of the step.
+
+    The steps are copied: 2 us for 1,000 steps, the most that a definition has, and 35 us for 10,000. A persistent map
+    would save that, and cost a conversion for each snapshot (3 to 4 ms for 10,000 steps without it) and for each lookup.
+    """
     return replace(run, steps={**run.steps, step_id: step}, seq=record.seq)
 
 
