@@ -30,7 +30,7 @@ from penstock.http.bridge.routes import (
 )
 from penstock.http.bridge.service import OpenBridge
 from penstock.http.messages import errors
-from penstock.http.messages.presence import PatientRequest
+from penstock.http.messages.presence import WatchableRequest
 from penstock.http.middleware.auth import Auth
 from penstock.http.middleware.browsers import Cors, ForeignPages
 from penstock.http.middleware.counting import Counting
@@ -70,7 +70,7 @@ def create_app(settings: Settings) -> Application:
     """An application that connects to the broker in its lifespan, as soon as there is one; until then it answers
     503."""
     backend = Backend(settings.broker, secret_values(settings))
-    app: Application = HeadingApp(request_type=PatientRequest)
+    app: Application = HeadingApp(request_type=WatchableRequest)
     app.add_middleware(Counting(backend.meters))
     if settings.http.cors_origins:
         app.add_middleware(Cors(settings.http.cors_origins))

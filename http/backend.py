@@ -21,7 +21,7 @@ from penstock.config.process.stopping import ON_STOP
 from penstock.config.settings import BrokerSettings
 from penstock.engine.errors import Denied, PenstockError, Unavailable
 from penstock.http.catalog import Catalog
-from penstock.http.messages.presence import Audience
+from penstock.http.messages.presence import Waiters
 from penstock.telemetry.meters import Meters
 
 STARTUP_S_MAX = 2.0
@@ -43,7 +43,7 @@ class Backend:
         self.numbers = Numbers(process_name(), self.meters)
         self._secrets = secrets
         self.index = RunIndex(index_path(settings.data_dir))
-        self.audience = Audience()
+        self.waiters = Waiters()
         self._store: Store | None = None
         self._catalog: Catalog | None = None
         self.beside: list[Callable[[Store], AbstractAsyncContextManager[object]]] = []  # open as long as the store is
@@ -70,7 +70,7 @@ class Backend:
 
     async def process_startup(self, scope: Mapping[str, Any], event: Mapping[str, Any]) -> None:
         """Return when the store is open, or after a while without: requests are answered 503 until it is."""
-        scope.get("state", {})[ON_STOP] = self.audience.dismiss
+        scope.get("state", {})[ON_STOP] = self.waiters.stop
         connected = asyncio.Event()
         self._task = start(again_and_again(lambda: self._stay_connected(connected), name="backend"), name="backend")
         with suppress(TimeoutError):
@@ -79,7 +79,7 @@ class Backend:
 
     async def process_shutdown(self, scope: Mapping[str, Any], event: Mapping[str, Any]) -> None:
         assert self._task
-        self.audience.dismiss()
+        self.waiters.stop()
         await end(self._task)
         self.index.close()
 

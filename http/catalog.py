@@ -23,7 +23,8 @@ class Known(Struct, frozen=True):
 
 
 class Catalog:
-    """Owned by the backend, for the life of one connection. The store's doorbell, and every reconnect, empty it."""
+    """Owned by the backend, for the life of one connection. A change notification removes one definition, a reconnect
+    removes all."""
 
     def __init__(self, definitions: Definitions) -> None:
         self._definitions = definitions
@@ -31,7 +32,7 @@ class Catalog:
         self._changes = 0
 
     async def watch(self) -> None:
-        """From now on, hear of definitions that others register."""
+        """From now on, receive notifications of definitions that others register."""
         await self._definitions.on_change(self._changed)
 
     async def forget_all(self) -> None:

@@ -47,17 +47,17 @@ def _decision(command: Callable[..., None]) -> Callable[..., None]:
 @approval.command()
 @_decision
 @click.pass_obj
-def approve(session: Session, /, **said: Any) -> None:
+def approve(session: Session, /, **options: Any) -> None:
     """Approve STEP of the run RUN, by the right of whoever may use the service: the run goes on."""
-    _decide(session, "approve", **said)
+    _decide(session, "approve", **options)
 
 
 @approval.command()
 @_decision
 @click.pass_obj
-def reject(session: Session, /, **said: Any) -> None:
+def reject(session: Session, /, **options: Any) -> None:
     """Reject STEP of the run RUN, by the right of whoever may use the service: the step fails, and the run with it."""
-    _decide(session, "reject", **said)
+    _decide(session, "reject", **options)
 
 
 def _decide(

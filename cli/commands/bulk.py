@@ -137,7 +137,7 @@ def _either(run_ids: tuple[str, ...], workflow: str | None) -> None:
 
 
 def _each(run_ids: tuple[str, ...], ask: Callable[[str], T], line: Callable[[T], str]) -> None:
-    """Ask for one run after the other. One that is refused is told on stderr, and makes the exit code 1."""
+    """Ask for one run after the other. A refusal is printed on stderr, and makes the exit code 1."""
     done = [answer for run_id in run_ids if (answer := _one(run_id, ask)) is not None]
     output.show(done, lambda: _lines(map(line, done)))
     if len(done) < len(run_ids):
@@ -202,19 +202,19 @@ def _in_parts(title: str, ask: Callable[[M], P], matching: M, parts: list[P]) ->
 
 
 def _show_cancelled(done: BulkCancelled) -> None:
-    word = "would be cancelled" if done.dry_run else "cancelled"
-    _lines(f"{run_id} {word}" for run_id in done.cancelled)
+    outcome = "would be cancelled" if done.dry_run else "cancelled"
+    _lines(f"{run_id} {outcome}" for run_id in done.cancelled)
     _show_skipped(done.skipped)
 
 
 def _show_retried(done: BulkRetried) -> None:
-    word = "would be retried" if done.dry_run else "resumed"
-    _lines(_retried(one, word) for one in done.retried)
+    outcome = "would be retried" if done.dry_run else "resumed"
+    _lines(_retried(one, outcome) for one in done.retried)
     _show_skipped(done.skipped)
 
 
-def _retried(one: RetriedRun, word: str) -> str:
-    return f"{one.original_run_id} {f'again as {one.new_run_id}' if one.new_run_id else word}"
+def _retried(one: RetriedRun, outcome: str) -> str:
+    return f"{one.original_run_id} {f'again as {one.new_run_id}' if one.new_run_id else outcome}"
 
 
 def _show_skipped(skipped: Iterable[SkippedRun]) -> None:

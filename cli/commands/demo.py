@@ -66,18 +66,18 @@ def demo(session: Session, path: Path | None, keep_worker: bool) -> None:
 
 def _await_ready(client: Client, url: str) -> None:
     """Return once the service is ready. Raises Unavailable when it is not within SERVICE_STARTS_S_MAX."""
-    deadline, told = time.monotonic() + SERVICE_STARTS_S_MAX, False
+    deadline, printed = time.monotonic() + SERVICE_STARTS_S_MAX, False
     while True:
         try:
             return client.ready()
         except Unavailable:
             if time.monotonic() > deadline:
                 raise
-        if not told:
+        if not printed:
             click.echo(
                 f"waiting for the service at {url} to be ready, at most {SERVICE_STARTS_S_MAX:g} s ...", err=True
             )
-            told = True
+            printed = True
         time.sleep(POLL_S)
 
 
@@ -110,15 +110,15 @@ def _worker(client: Client, keep: bool) -> Iterator[None]:
 
 
 def _await_registered(client: Client, process: subprocess.Popen[bytes], log: IO[bytes]) -> None:
-    """Raises PenstockError, with the worker's last words, when the service does not come to know it."""
+    """Wait until the service lists the worker. Raises PenstockError with the end of its log when that takes too long."""
     deadline = time.monotonic() + WORKER_STARTS_S_MAX
     while all(worker.pid != process.pid for worker in client.workers()):
         if process.poll() is not None or time.monotonic() > deadline:
             log.seek(0)
-            words = log.read().decode(errors="replace").strip().splitlines()[-5:]
+            lines = log.read().decode(errors="replace").strip().splitlines()[-5:]
             broker = os.environ.get("SERVICE_BROKER_URL", "not set")
             raise PenstockError(
-                "\n".join([f"the worker did not reach the service's broker (SERVICE_BROKER_URL is {broker}):", *words])
+                "\n".join([f"the worker did not reach the service's broker (SERVICE_BROKER_URL is {broker}):", *lines])
             )
         time.sleep(POLL_S)
 

@@ -108,7 +108,7 @@ def _settings(flags: dict[str, str], config: Path | None) -> Settings:
 
 
 def _leave(number: int, frame: FrameType | None) -> None:
-    """In the midst of the start: whatever has begun is ended on the way out."""
+    """End the process while it starts: what was started is ended by its context managers."""
     sys.exit(0)
 
 
@@ -141,7 +141,7 @@ def _on(settings: Settings, url: str) -> Settings:
 
 def _provision(settings: BrokerSettings) -> None:
     """Make every stream, as soon as there is a broker that can. Raises Denied, Conflict, Unavailable."""
-    asyncio.run(_PATIENTLY(_provision_once, settings))
+    asyncio.run(_UNTIL_AVAILABLE(_provision_once, settings))
     log.info("broker_ready", url=address(settings))
 
 
@@ -154,7 +154,7 @@ def _log_wait(state: RetryCallState) -> None:
     log.warning("waiting_for_broker", reason=str(state.outcome.exception()) if state.outcome else "")
 
 
-_PATIENTLY = AsyncRetrying(
+_UNTIL_AVAILABLE = AsyncRetrying(
     retry=retry_if_exception_type(Unavailable),
     wait=wait_fixed(0.5),
     stop=stop_after_delay(PROVISION_S_MAX),
@@ -205,7 +205,7 @@ def _python(name: str, target: Callable[..., None], *args: object) -> Child:
 
 
 def _api_children(settings: Settings, notice: Notice | None) -> list[Child]:
-    """gunicorn, with every effective setting in its environment, and what the supervisor has to tell about the
+    """gunicorn, with every effective setting in its environment, and the descriptor of the supervisor's notice about the
     storage."""
     arguments = [
         sys.executable,

@@ -150,16 +150,16 @@ def _source(options: Mapping[str, Any]) -> tuple[str, dict[str, str]]:
     if len(kinds) != 1:
         raise click.UsageError("exactly one of --webhook, --cron, --subject, --event is needed")
     fields = SOURCES[kinds[0]]
-    for stray in (
+    for wrong in (
         name for kind in SOURCES for name in SOURCES[kind].values() if options[name] and name not in fields.values()
     ):
-        raise click.UsageError(f"--{stray.replace('_', '-')} is not for --{kinds[0]}")
+        raise click.UsageError(f"--{wrong.replace('_', '-')} is not for --{kinds[0]}")
     return kinds[0], {field: options[name] for field, name in fields.items() if options[name] is not None}
 
 
 def _check_kind(session: Session, name: str, kind: str) -> None:
-    """Raises Conflict when the name is that of a trigger of another kind: what it listens to would silently be no
-    more."""
+    """Raises Conflict when the name is that of a trigger of another kind: it would silently stop listening to
+    its source."""
     from penstock.engine.errors import Conflict, NotFound
 
     try:

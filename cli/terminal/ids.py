@@ -1,4 +1,4 @@
-"""Run ids as people give them: in full, or as much of one as tells it from all others."""
+"""Run ids as people give them: in full, or the beginning of one, when no other run has it."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ HEX = re.compile(r"[0-9a-f]+")
 class RunId(click.ParamType[str]):
     """A run id in full, from an option or argument that may hold its beginning: the service is asked whose it is.
 
-    Raises Conflict that names the runs among which it does not tell, NotFound when there is none. What has not the form
-    of an id is the service's to refuse.
+    Raises Conflict that names the runs when several have that beginning, NotFound when there is none. The service
+    refuses what does not have the form of an id.
     """
 
     name = "id"

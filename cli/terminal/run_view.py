@@ -72,14 +72,15 @@ def print_events(events: Iterable[EventView]) -> None:
 
 
 def event_line(event: EventView) -> str:
-    """`SEQ  TIME  TYPE  STEP  attempt N  iteration N  delivery N  by WORKER  PAYLOAD`, without what it has not."""
-    told = (
+    """`SEQ  TIME  TYPE  STEP  attempt N  iteration N  delivery N  by WORKER  PAYLOAD`, of which the event may lack
+    some."""
+    counts = (
         ("attempt", event.attempt_number),
         ("iteration", event.iteration),
         ("delivery", event.delivery),
         ("by", event.worker_id),
     )
-    numbers = [f"{name} {value}" for name, value in told if value]
+    numbers = [f"{name} {value}" for name, value in counts if value]
     parts = [times.moment(event.timestamp, "milliseconds"), event.type, output.optional(event.step_id), *numbers]
     return "  ".join([str(event.seq), *(output.printable(part) for part in parts if part), *_payload(event)])
 

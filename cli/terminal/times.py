@@ -84,7 +84,7 @@ def age(text: str | UnsetType | None, now: datetime | None = None) -> str:
 
 
 def moment(text: str | UnsetType | None, timespec: str = "seconds") -> str:
-    """An RFC 3339 text without the digits that nobody reads; what is none stays as it is."""
+    """An RFC 3339 text without the digits that nobody reads; other text is returned unchanged."""
     if text is None or isinstance(text, UnsetType):
         return ""
     at = _read(text)

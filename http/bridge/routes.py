@@ -61,7 +61,7 @@ class ConnectResource:
     async def _stream(
         self, req: Request, entry: WorkerRegistration, revision: int, departures: Departures
     ) -> AsyncGenerator[bytes]:
-        async with self._backend.audience.presence(req) as client, departures.stream(entry) as stale:
+        async with self._backend.waiters.presence(req) as client, departures.stream(entry) as stale:
             signs = heartbeat_stream(self._backend.store.workers, entry, revision, client.over, stale)
             async with aclosing(signs):  # first the registration ends: who hears of the departure reads it
                 async for line in signs:
@@ -78,7 +78,7 @@ class PollResource:
         if request.max_tasks == 0 and request.worker_id is not None:
             await bridge.release(request.worker_id)
             return responses.ok(resp, [])
-        async with self._backend.audience.presence(req) as client:
+        async with self._backend.waiters.presence(req) as client:
             return responses.ok(resp, await bridge.poll(request, client))
 
 
@@ -100,7 +100,7 @@ class ExchangeResource:
     async def on_post(self, req: Request, resp: Response) -> None:
         """Answer polled tasks and get the next ones, in one request; each answer stands for itself."""
         request, bridge = await exchange.read(req), self._here.bridge
-        async with self._backend.audience.presence(req) as client:
+        async with self._backend.waiters.presence(req) as client:
             resolved = await exchange.resolve_all(bridge.resolver, request.answers)
             tasks = await _next(bridge, request.poll, client, answered=bool(resolved))
             responses.ok(resp, Exchanged(resolved, tasks))
@@ -113,7 +113,7 @@ class RunSignalResource:
     async def on_get(self, req: Request, resp: Response, run_id: str, name: str) -> None:
         """The payload of a run's signal, byte for byte, once it is there; 204 when none came in time."""
         store, found, timeout_s = self._backend.store, _target(run_id, name), params.timeout_s(req)
-        async with self._backend.audience.presence(req) as client:
+        async with self._backend.waiters.presence(req) as client:
             payload = await signals.get(store, found, name)
             if payload is None:
                 payload = await _within(timeout_s, signals.wait(store, found, name), client.over)

@@ -18,7 +18,7 @@ from penstock.config.limits import BODY_BYTES_MAX, BODY_S_MAX, PAYLOAD_BYTES_MAX
 from penstock.engine.definition.identifiers import json_type, quoted, shown
 from penstock.engine.definition.report import Report
 from penstock.engine.errors import Invalid, TooLarge
-from penstock.http.messages.presence import PatientRequest
+from penstock.http.messages.presence import WatchableRequest
 
 DEPTH_MAX = 254  # what orjson writes; all that is stored must be writable and readable by every part
 
@@ -42,9 +42,9 @@ T = TypeVar("T", bound=Struct)
 async def read(req: Request, bytes_max: int = BODY_BYTES_MAX) -> bytes:
     """The whole body. Raises TooLarge, at once if the request says its length; Invalid for a body that is cut short or
     too slow."""
-    told = req.content_length
-    if told is not None and told > bytes_max:
-        raise TooLarge(f"the body has {told} bytes, {bytes_max} is the most")
+    length = req.content_length
+    if length is not None and length > bytes_max:
+        raise TooLarge(f"the body has {length} bytes, {bytes_max} is the most")
     try:
         async with asyncio.timeout(BODY_S_MAX):
             body = await req.stream.read(bytes_max + 1)
@@ -52,12 +52,12 @@ async def read(req: Request, bytes_max: int = BODY_BYTES_MAX) -> bytes:
         raise Invalid(f"the body did not come within {BODY_S_MAX:g} s") from late
     if len(body) > bytes_max:
         raise TooLarge(f"the body has more than {bytes_max} bytes")
-    if told is not None and len(body) < told:
-        raise Invalid(f"the body ended after {len(body)} of {told} bytes")
-    assert isinstance(req, PatientRequest)
+    if length is not None and len(body) < length:
+        raise Invalid(f"the body ended after {len(body)} of {length} bytes")
+    assert isinstance(req, WatchableRequest)
     if req.incoming.cut_short:  # to the framework, that is an end like any other
         raise Invalid("the body ended before its last chunk")
-    req.context.began = time.perf_counter()  # what the client took for it is none of the service's time
+    req.context.began = time.perf_counter()  # the time that the client took for the body is not counted
     return body
 
 

@@ -1,7 +1,7 @@
-"""Forms as senders of webhooks encode them, as the JSON that they stand for.
+"""Turns the forms that senders of webhooks post into JSON.
 
-GitHub, if told so, and Slack's buttons send one field `payload` that holds JSON; Slack's commands send a field for each
-thing.
+GitHub, if it is set so, and Slack's buttons send one field `payload` that holds JSON; Slack's commands send several
+fields.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What stands in paths, query strings and headers. Every reader names the offender, and says what would be right."""
+"""Reads paths, query strings and headers. Errors name what is wrong and say what would be right."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Filter(Struct, frozen=True):
     prefix: str | None
 
 
-class LetterFilter(Struct, frozen=True):
+class DeadLetterFilter(Struct, frozen=True):
     """Which dead letters to list; `cursor` continues an earlier list."""
 
     run: str | None
@@ -134,7 +134,7 @@ def decision(req: Request) -> Asked:
 
 
 def granted(action: str) -> bool:
-    """Whether a decision's word says yes."""
+    """Whether the action of a decision is approve. Raises Invalid when it is neither approve nor reject."""
     if action not in ACTIONS:
         raise Invalid(f"action must be approve or reject, not {quoted(action)}")
     return action == "approve"
@@ -230,10 +230,10 @@ def bound(name: str, text: str | None, report: Report) -> str | None:
     return moment.isoformat(timespec="microseconds").replace("+00:00", "Z")
 
 
-def letter_filter(req: Request) -> LetterFilter:
+def dead_letter_filter(req: Request) -> DeadLetterFilter:
     """Which dead letters to list, out of a query string."""
     report = Report()
-    query = _query(req, report, *LetterFilter.__struct_fields__)
+    query = _query(req, report, *DeadLetterFilter.__struct_fields__)
     run, task = query.get("run"), query.get("task")
     if run is not None and not is_run_id(run):
         report.add(f"run must be a run id, not {quoted(run)}")
@@ -242,10 +242,10 @@ def letter_filter(req: Request) -> LetterFilter:
     limit = _number(query, "limit", 1, DEAD_LETTERS_LISTED_MAX, DEAD_LETTERS_LISTED_DEFAULT, report)
     cursor = _number(query, "cursor", 1, SEQ_MAX, SEQ_MAX, report)
     _raise(report)
-    return LetterFilter(run, task, limit, cursor)
+    return DeadLetterFilter(run, task, limit, cursor)
 
 
-def letter_seq(text: str) -> int:
+def dead_letter_seq(text: str) -> int:
     """A dead letter's sequence out of a path. Raises Invalid when it is missing, NotFound for what cannot be one."""
     if not text:
         raise Invalid("the dead letter's sequence is missing")

@@ -1,4 +1,4 @@
-"""Whether there is reason to wait: the client of a request is still there, and the process is not about to stop."""
+"""Ends waiting in requests: when the client has closed the connection, and when the process is about to stop."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ Receive = Callable[[], Awaitable[Mapping[str, Any]]]
 
 
 class Incoming:
-    """The events of a request's body, as the server has them. `cut_short`: it ended with the connection, and not by
-    itself."""
+    """The events of a request's body, as the server has them. `cut_short` is true when the connection ended before the
+    body did."""
 
     def __init__(self, receive: Receive) -> None:
         self._receive, self.cut_short = receive, False
@@ -29,8 +29,8 @@ class Incoming:
         return event
 
 
-class PatientRequest(Request):
-    """A request whose server can be asked for news of its client, once its body has been read."""
+class WatchableRequest(Request):
+    """A request whose `receive` says, once the body has been read, that the client has closed the connection."""
 
     def __init__(
         self, scope: dict[str, Any], receive: Receive, first_event: dict[str, Any] | None = None, options: Any = None
@@ -40,8 +40,8 @@ class PatientRequest(Request):
 
 
 class Presence:
-    """Owned by one request. `gone` becomes true when its client has closed the connection. Then, or when the process
-    stops, `over` is set and `leave` called: nothing is to be waited for any more."""
+    """Owned by one request. `gone` becomes true when its client has closed the connection. Then, and also when the
+    process stops, `over` is set and `leave` is called, so that nothing waits any longer."""
 
     def __init__(self) -> None:
         self.left, self.over = asyncio.Event(), asyncio.Event()
@@ -61,23 +61,24 @@ class Presence:
         self.leave()
 
 
-class Audience:
-    """All who wait in this process for something that may come. Owned by the backend."""
+class Waiters:
+    """All requests that wait in this process. Owned by the backend."""
 
     def __init__(self) -> None:
-        self.dismissed = False
+        self.stopped = False
         self._ends: set[Callable[[], None]] = set()
 
-    def dismiss(self) -> None:
-        """The process is about to stop: have everybody answered with what there is, and nobody wait from here on."""
-        self.dismissed = True
+    def stop(self) -> None:
+        """End all waiting, now and from now on, because the process is about to stop. Requests are answered with what
+        there is."""
+        self.stopped = True
         for end in list(self._ends):
             end()
 
     @asynccontextmanager
     async def presence(self, req: Request) -> AsyncIterator[Presence]:
-        """Watched for the time of the block."""
-        assert isinstance(req, PatientRequest)
+        """The presence of the client of `req`, watched during the block."""
+        assert isinstance(req, WatchableRequest)
         found = Presence()
         watching = start(found.watch(req.receive), name="presence", over=found.end)
         try:
@@ -93,7 +94,7 @@ class Audience:
             with self._among(partial(_expire, limit)):
                 yield
 
-    async def while_there(self, items: AsyncGenerator[T]) -> AsyncGenerator[T]:
+    async def until_stopped(self, items: AsyncGenerator[T]) -> AsyncGenerator[T]:
         """The items, until the process stops."""
         async with aclosing(items):
             while True:
@@ -108,7 +109,7 @@ class Audience:
     def _among(self, end: Callable[[], None]) -> Iterator[None]:
         self._ends.add(end)
         try:
-            if self.dismissed:
+            if self.stopped:
                 end()
             yield
         finally:

@@ -1,4 +1,4 @@
-"""Answers of success: JSON, and their status."""
+"""Responses of success: JSON bodies and their statuses."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ def ok(resp: Response, value: Struct | Sequence[Struct]) -> None:
     resp.data = _ENCODER.encode(value)
 
 
-def tell_lag(resp: Response, lag: Lag) -> None:
-    """Say in the headers how far behind the index is of which this answer is made."""
+def set_lag(resp: Response, lag: Lag) -> None:
+    """Set the headers that say how far behind the log the index is that this response is made of."""
     resp.set_header(INDEX_LAG, f"{lag.messages};{lag.seconds:.3f}")
     resp.set_header(INDEX_AS_OF, rfc3339(lag.as_of))
 
 
-def tell_seq(resp: Response, seq: int) -> None:
-    """Say in the headers from which sequence of the log on the index has what was started: for `params.min_seq`."""
+def set_seq(resp: Response, seq: int) -> None:
+    """Set the header with the sequence in the log of what was started, for `params.min_seq` of a later request."""
     resp.set_header(SEQ, str(seq))
 
 
@@ -40,16 +40,16 @@ def created(resp: Response, value: Struct) -> None:
 
 
 def accepted(resp: Response, value: Struct) -> None:
-    """It is kept, and will be dealt with."""
+    """202: the value is stored, and will be processed."""
     resp.status = HTTP_202
     resp.data = _ENCODER.encode(value)
 
 
 def ok_raw(resp: Response, documents: Sequence[bytes]) -> None:
-    """An array of what is JSON already."""
+    """200 with an array of JSON texts."""
     resp.data = b"[" + b",".join(documents) + b"]"
 
 
 def ok_body(resp: Response, document: Raw) -> None:
-    """What is JSON already."""
+    """200 with a JSON text."""
     resp.data = bytes(document)

@@ -8,12 +8,12 @@ from falcon.asgi import Request, Response
 
 from penstock.engine.errors import Denied
 
-# What tells nothing of anybody's work.
+# Paths that show nothing of workflows and runs.
 OPEN_PATHS = frozenset({"/health", "/ready", "/health/telemetry", "/openapi.json", "/docs"})
 
 
 class Auth:
-    """Looks at every request before it is routed. Protocol: HTTP answers, SERVICE_API_TOKEN."""
+    """Checks every request before it is routed. Protocol: HTTP answers, SERVICE_API_TOKEN."""
 
     def __init__(self, token: str) -> None:
         self._expected = token.encode()
@@ -30,7 +30,7 @@ def is_control_plane(path: str) -> bool:
 
 
 def bears(req: Request, expected: bytes) -> bool:
-    """Whether the request has this very bearer token; how long the answer takes tells nothing about the token."""
+    """Whether the request has this very bearer token; the time that this takes does not depend on the token."""
     scheme, _, token = (req.get_header("Authorization") or "").partition(" ")
     # The header's bytes as they came: they are latin-1 to the framework.
     return scheme.lower() == "bearer" and compare_digest(token.strip().encode("latin-1"), expected)

@@ -40,8 +40,8 @@ class ForeignPages:
 
 
 class Cors:
-    """Lets pages of these origins use the API, each with a token of its own if one is needed; cookies there are
-    none."""
+    """Lets pages of these origins use the API, each with a token of its own if one is needed; there are no
+    cookies."""
 
     def __init__(self, origins: tuple[str, ...]) -> None:
         self._allowed = frozenset(origins)
@@ -70,6 +70,6 @@ class Cors:
 
 
 def _is_own(origin: str, host: str | None) -> bool:
-    """Whether an origin is the one that the request was sent to. Of the scheme nobody knows here: TLS ends before the
+    """Whether an origin is the one that the request was sent to. The scheme is not known here: TLS ends before the
     service."""
     return host is not None and origin.partition("://")[2].lower() == host.lower()

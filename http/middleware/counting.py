@@ -10,7 +10,7 @@ from falcon.asgi import Request, Response
 from penstock.telemetry.meters import Meters
 from penstock.telemetry.metrics import OTHER
 
-NO_ROUTE = "none"  # the path does not exist, or the request was refused before it was looked at
+NO_ROUTE = "none"  # the path does not exist, or the request was refused before it was routed
 
 
 class Counting:

@@ -1,7 +1,6 @@
 """404 for paths that do not begin with one slash. The router overlooks further ones, and one that is missing.
 
-Whoever looks at a path before the router does, a rule of a proxy or a check here, would take `//metrics` for something
-else.
+A rule of a proxy, or a check here, that reads the path before the router does would take `//metrics` for another path.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ ELSEWHERE = f"protected mode: without a token, the control plane answers this ma
 
 
 class Protection:
-    """Looks at every request before it is routed, while no token is set and nobody insists on doing without."""
+    """Checks every request before it is routed, while no token is set and SERVICE_INSECURE is not true."""
 
     async def process_request(self, req: Request, resp: Response) -> None:
         local, host = is_local(req.scope), req.get_header("Host") or ""  # a browser always sends one
@@ -41,7 +41,7 @@ class Protection:
 
 
 def is_local(scope: Mapping[str, Any]) -> bool:
-    """Whether the peer of the connection itself is on this machine; headers that tell of another one count for nothing.
+    """Whether the peer of the connection itself is on this machine; headers that name another one are ignored.
 
     A TCP peer has no address when it has left before it was let in, and what it sent is read all the same: only on a
     Unix socket is a peer without an address at home.
@@ -66,7 +66,7 @@ def is_loopback(host: str) -> bool:
 
 @lru_cache(256)
 def is_own_name(host: str) -> bool:
-    """Whether what a Host header names is an address, or a name that no stranger can have anything to say about."""
+    """Whether a Host header has an address, or a name that nobody else can register."""
     name = host.partition("]")[0].lstrip("[") if host.startswith("[") else host.partition(":")[0].rstrip(".")
     _, dot, domain = name.lower().rpartition(".")
     return not dot or domain in OWN_DOMAINS or _is_address(name)

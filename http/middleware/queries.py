@@ -16,7 +16,7 @@ from penstock.engine.errors import Invalid
 
 
 class Queries:
-    """Part of every application; looks at a request that has a query before its responder does."""
+    """Part of every application; checks a request that has a query before its responder is called."""
 
     def __init__(self, without: Collection[tuple[str, str]]) -> None:
         """`without` are the methods and path templates that know no query parameter."""

@@ -72,7 +72,7 @@ class BulkRunsResource:
         known = await self._backend.catalog.wanted(request.workflow_id)
         _check_inputs(request.inputs, known.schema)
         begun = await verbs.begin_all(self._backend.store, known.definition, known.digest, request.inputs, key)
-        responses.tell_seq(resp, begun.seq)
+        responses.set_seq(resp, begun.seq)
         responses.created(resp, BulkStarted(begun.run_ids, len(begun.run_ids)))
 
 
@@ -86,12 +86,12 @@ class BulkCancelResource:
         wanted = _wanted(request, "status", request.status, CANCELLABLE)
         await self._backend.catalog.wanted(request.workflow_id)
         store, index = self._backend.store, self._backend.index
-        responses.tell_lag(resp, await freshened(store, index, params.min_seq(req)))
+        responses.set_lag(resp, await freshened(store, index, params.min_seq(req)))
         found = bulk.matching(index, wanted)
         done = bulk.CancelledRuns(found.run_ids, []) if request.dry_run else await bulk.cancel(store, found.run_ids)
-        rest = _rest(request, found.next, found.remaining)
+        next_part = _next_part(request, found.next, found.remaining)
         responses.ok(
-            resp, BulkCancelled(done.cancelled, _skipped(done.skipped), len(found.run_ids), request.dry_run, *rest)
+            resp, BulkCancelled(done.cancelled, _skipped(done.skipped), len(found.run_ids), request.dry_run, *next_part)
         )
 
 
@@ -106,20 +106,22 @@ class BulkRetryResource:
         key = None if request.dry_run else params.idempotency_key(req)
         known = await self._backend.catalog.wanted(request.workflow_id)
         store, index = self._backend.store, self._backend.index
-        responses.tell_lag(resp, await freshened(store, index, params.min_seq(req)))
+        responses.set_lag(resp, await freshened(store, index, params.min_seq(req)))
         if request.mode == "rerun":
             plan = await self._plan(request, wanted, key)
             latest = Latest(known.definition, known.digest, known.schema)
             done, total = await rerun(store, plan, latest, dry_run=request.dry_run, key=key), plan.total
-            rest = _rest(request, plan.next, plan.remaining)
+            next_part = _next_part(request, plan.next, plan.remaining)
         else:
             found = bulk.matching(index, wanted)
             done, total = await bulk.replay(store, found.run_ids, dry_run=request.dry_run), len(found.run_ids)
-            rest = _rest(request, found.next, found.remaining)
-        responses.ok(resp, BulkRetried(_retried(done.retried), _skipped(done.skipped), total, request.dry_run, *rest))
+            next_part = _next_part(request, found.next, found.remaining)
+        responses.ok(
+            resp, BulkRetried(_retried(done.retried), _skipped(done.skipped), total, request.dry_run, *next_part)
+        )
 
     async def _plan(self, request: RetryRuns, wanted: Wanted, key: str | None) -> Plan:
-        """What is to be started again: with a key, what its first request said."""
+        """Which runs to start again; with a key, those of its first request. Raises Conflict when that selected others."""
         store, index = self._backend.store, self._backend.index
         asked = f"{wanted.after} {wanted.before} {request.once}"
         if wanted.limit is not None:
@@ -134,11 +136,11 @@ class BulkRetryResource:
         return found
 
 
-def _wanted(request: CancelRuns | RetryRuns, field: str, word: str, words: Mapping[str, frozenset[str]]) -> Wanted:
-    """What a request selects. Raises Invalid with all that is wrong beyond its form."""
+def _wanted(request: CancelRuns | RetryRuns, field: str, value: str, allowed: Mapping[str, frozenset[str]]) -> Wanted:
+    """Which runs a request selects. Raises Invalid with every problem beyond its form."""
     report = Report()
-    if word not in words:
-        report.add(f"{field} must be one of {' '.join(words)}, not {quoted(word)}")
+    if value not in allowed:
+        report.add(f"{field} must be one of {' '.join(allowed)}, not {quoted(value)}")
     after, before = (params.bound(name, getattr(request, name), report) for name in ("after", "before"))
     if request.limit is not None and not 1 <= request.limit <= MATCHING_RUNS_MAX:
         report.add(f"limit must be a whole number from 1 to {MATCHING_RUNS_MAX}, not {request.limit}")
@@ -146,10 +148,10 @@ def _wanted(request: CancelRuns | RetryRuns, field: str, word: str, words: Mappi
         report.add("cursor goes with limit only")
     if problems := report.problems():
         raise Invalid(*problems)
-    return Wanted(request.workflow_id, words[word], after, before, request.limit, request.cursor)
+    return Wanted(request.workflow_id, allowed[value], after, before, request.limit, request.cursor)
 
 
-def _rest(
+def _next_part(
     request: CancelRuns | RetryRuns, following: str | None, remaining: int
 ) -> tuple[str | UnsetType, int | UnsetType]:
     """`next` and `remaining`, which only an answer to a request with a limit has."""

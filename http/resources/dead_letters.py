@@ -1,4 +1,4 @@
-"""/dead-letters: what failed for good. List, look at, replay, discard."""
+"""/dead-letters: what failed for good. List, show, replay, discard."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class DeadLettersResource:
 
     async def on_get(self, req: Request, resp: Response) -> None:
         """Dead letters, newest first; a Link leads to the next page."""
-        wanted = params.letter_filter(req)
+        wanted = params.dead_letter_filter(req)
         page = await self._backend.store.dead_letters.page(wanted.run, wanted.task, wanted.limit, wanted.cursor)
         responses.ok(resp, [_view(letter) for letter in page.letters])
         if page.next is not None:
@@ -36,12 +36,12 @@ class DeadLetterResource:
 
     async def on_get(self, req: Request, resp: Response, seq: str) -> None:
         """One dead letter with its payload."""
-        letter, body = await self._backend.store.dead_letters.get(params.letter_seq(seq))
+        letter, body = await self._backend.store.dead_letters.get(params.dead_letter_seq(seq))
         responses.ok(resp, _view(letter, body))
 
     async def on_delete(self, req: Request, resp: Response, seq: str) -> None:
         """Discard a dead letter, for good."""
-        found = params.letter_seq(seq)
+        found = params.dead_letter_seq(seq)
         await self._backend.store.dead_letters.discard(found)
         responses.ok(resp, Discarded(found))
 
@@ -52,7 +52,7 @@ class DeadLetterReplayResource:
 
     async def on_post(self, req: Request, resp: Response, seq: str) -> None:
         """Have the failed run of a dead letter go on at what failed."""
-        responses.ok(resp, Replayed(await verbs.replay_letter(self._backend.store, params.letter_seq(seq))))
+        responses.ok(resp, Replayed(await verbs.replay_letter(self._backend.store, params.dead_letter_seq(seq))))
 
 
 def _view(letter: dead_letters.Letter, body: bytes | None = None) -> DeadLetterView:

@@ -66,7 +66,7 @@ class EventsResource:
             return
         watched = Watched(self._backend.store, run_id)
         events = watched.events()
-        coming = self._backend.audience.while_there(events)
+        coming = self._backend.waiters.until_stopped(events)
         resp.sse = _stream(run_id, after, await _beginning(watched, events), coming)
 
 

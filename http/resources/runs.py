@@ -1,4 +1,4 @@
-"""/runs: start a run, look at one, list many, cancel one, send it a signal."""
+"""/runs: start a run, show one, list many, cancel one, send it a signal."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class RunsResource:
     async def on_get(self, req: Request, resp: Response) -> None:
         """Runs, newest first; a Link leads to the next page."""
         wanted = params.run_filter(req)
-        responses.tell_lag(
+        responses.set_lag(
             resp, await freshened(self._backend.store, self._backend.index, params.min_seq(req), hasty=True)
         )
         page = await listing.page(self._backend.store, self._backend.index, wanted)
@@ -65,7 +65,7 @@ class RunsResource:
             begun = await verbs.begin(store, *given, key)
         else:
             begun = await verbs.schedule(store, *given, run_at, key)
-        responses.tell_seq(resp, begun.seq)
+        responses.set_seq(resp, begun.seq)
         responses.created(resp, StartedRun(begun.run_id, RunStatus.SCHEDULED if begun.scheduled else None))
 
     async def _run_at(self, request: StartRun, known: Known) -> datetime | None:
@@ -86,7 +86,7 @@ class RunResource:
         """One run, as fresh as the log; with `wait_ms`, once it has ended or that time is over."""
         store, found, wait_s = self._backend.store, params.run_id(run_id), params.wait_s(req)
         run = (
-            await wait_for_end(store, found, self._backend.audience.limit(wait_s))
+            await wait_for_end(store, found, self._backend.waiters.limit(wait_s))
             if wait_s
             else await verbs.get(store, found)
         )

@@ -1,4 +1,4 @@
-"""/workers: who has registered as a worker. For people; the engine never looks there."""
+"""/workers: who has registered as a worker. For people; the engine does not read it."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class WorkersResource:
 
 
 def _is_object(value: bytes) -> bool:
-    """Workers of any make write there: one that writes something else must not spoil the list."""
+    """Whether a registration is a JSON object; workers of any make write there, and other values are left out."""
     try:
         return isinstance(orjson.loads(value), dict)
     except orjson.JSONDecodeError:

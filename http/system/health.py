@@ -92,7 +92,7 @@ class Ready:
     async def on_get(self, req: Request, resp: Response) -> None:
         """Whether every part of the service has started; what is missing, otherwise."""
         broker = self._backend.store.broker
-        if self._backend.audience.dismissed:
+        if self._backend.waiters.stopped:
             raise Unavailable("this front end is stopping")
         storage = await self._storage.problem()
         unowned, triggers = await both(_unowned(broker), _triggers_run(broker))

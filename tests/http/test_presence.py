@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from penstock.http.messages.presence import Audience, PatientRequest
+from penstock.http.messages.presence import Waiters, WatchableRequest
 
 
-def request(receive: Any) -> PatientRequest:
+def request(receive: Any) -> WatchableRequest:
     scope = {
         "type": "http",
         "method": "GET",
@@ -21,7 +21,7 @@ def request(receive: Any) -> PatientRequest:
         "http_version": "1.1",
         "asgi": {"version": "3.0"},
     }
-    return PatientRequest(scope, receive)
+    return WatchableRequest(scope, receive)
 
 
 async def nothing() -> Mapping[str, Any]:
@@ -31,44 +31,44 @@ async def nothing() -> Mapping[str, Any]:
 
 @pytest.mark.parametrize("dismissed_before", [False, True])
 async def test_a_time_limit_is_over_when_the_process_stops(dismissed_before: bool) -> None:
-    audience, waits = Audience(), asyncio.Event()
+    waiters, waits = Waiters(), asyncio.Event()
     if dismissed_before:
-        audience.dismiss()
+        waiters.stop()
     else:
-        asyncio.get_running_loop().call_soon(audience.dismiss)
+        asyncio.get_running_loop().call_soon(waiters.stop)
     with pytest.raises(TimeoutError):
-        async with audience.limit(60):
+        async with waiters.limit(60):
             await waits.wait()
 
 
 @pytest.mark.parametrize("dismissed_before", [False, True])
 async def test_a_presence_is_over_when_the_process_stops_though_its_client_is_there(dismissed_before: bool) -> None:
-    audience = Audience()
+    waiters = Waiters()
     if dismissed_before:
-        audience.dismiss()
-    async with audience.presence(request(nothing)) as client:
+        waiters.stop()
+    async with waiters.presence(request(nothing)) as client:
         left: list[str] = []
         client.leave = lambda: left.append("left")
-        audience.dismiss()
+        waiters.stop()
         assert client.over.is_set()
         assert ["left"] == left
         assert not client.gone
 
 
 async def test_a_client_that_goes_ends_its_own_presence_only() -> None:
-    audience = Audience()
+    waiters = Waiters()
 
     async def gone() -> Mapping[str, Any]:
         return {"type": "http.disconnect"}
 
-    async with audience.presence(request(gone)) as client, audience.presence(request(nothing)) as other:
+    async with waiters.presence(request(gone)) as client, waiters.presence(request(nothing)) as other:
         await client.over.wait()
         assert client.gone
         assert not other.over.is_set()
 
 
 async def test_items_come_until_the_process_stops_and_their_source_is_closed() -> None:
-    audience, closed = Audience(), asyncio.Event()
+    waiters, closed = Waiters(), asyncio.Event()
 
     async def source() -> AsyncGenerator[int]:
         try:
@@ -79,10 +79,10 @@ async def test_items_come_until_the_process_stops_and_their_source_is_closed() -
             closed.set()
 
     found = []
-    async for item in audience.while_there(source()):
+    async for item in waiters.until_stopped(source()):
         found.append(item)
         if item == 2:
-            asyncio.get_running_loop().call_soon(audience.dismiss)
+            asyncio.get_running_loop().call_soon(waiters.stop)
     assert [1, 2] == found
     assert closed.is_set()
 
@@ -91,14 +91,14 @@ async def test_items_end_with_their_source() -> None:
     async def source() -> AsyncGenerator[int]:
         yield 1
 
-    assert [1] == [item async for item in Audience().while_there(source())]
+    assert [1] == [item async for item in Waiters().until_stopped(source())]
 
 
 async def test_nobody_is_kept_in_mind_who_does_not_wait_any_more() -> None:
-    audience = Audience()
-    async with audience.limit(60):
+    waiters = Waiters()
+    async with waiters.limit(60):
         pass
-    async with audience.presence(request(nothing)) as client:
+    async with waiters.presence(request(nothing)) as client:
         pass
-    audience.dismiss()
+    waiters.stop()
     assert not client.over.is_set()

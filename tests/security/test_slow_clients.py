@@ -22,7 +22,7 @@ from penstock.config.settings import BrokerSettings
 from penstock.engine.errors import Invalid
 from penstock.engine.validation import parse
 from penstock.http.messages import bodies
-from penstock.http.messages.presence import PatientRequest
+from penstock.http.messages.presence import WatchableRequest
 from tests.security.wire import connected, exchanged, request, rest, statuses, whole
 from tests.support.frontends import FrontEnd
 
@@ -153,7 +153,7 @@ async def test_what_came_before_the_connection_ended_is_no_body(headers: list[tu
         return next(events)
 
     with pytest.raises(Invalid, match="the body ended"):
-        await bodies.read(PatientRequest({**SCOPE, "headers": headers}, receive))
+        await bodies.read(WatchableRequest({**SCOPE, "headers": headers}, receive))
 
 
 def test_a_client_that_closes_its_half_leaves_nothing_open(url: str) -> None:
@@ -174,7 +174,7 @@ async def test_a_body_that_never_ends_is_given_up_after_a_while(monkeypatch: pyt
         return {"type": "http.request", "body": piece, "more_body": True}
 
     with pytest.raises(Invalid, match=r"the body did not come within 0\.01 s"):
-        await bodies.read(PatientRequest(SCOPE, receive))
+        await bodies.read(WatchableRequest(SCOPE, receive))
 
 
 @pytest.mark.parametrize("framing", [f"Content-Length: {HUGE}", "Transfer-Encoding: chunked"])
