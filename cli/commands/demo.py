@@ -110,7 +110,7 @@ def _worker(client: Client, keep: bool) -> Iterator[None]:
 
 
 def _await_registered(client: Client, process: subprocess.Popen[bytes], log: IO[bytes]) -> None:
-    """Wait until the service lists the worker. Raises PenstockError with the end of its log when that takes too long."""
+    """Wait until the service lists the worker. Raises PenstockError with the end of its log when it does not."""
     deadline = time.monotonic() + WORKER_STARTS_S_MAX
     while all(worker.pid != process.pid for worker in client.workers()):
         if process.poll() is not None or time.monotonic() > deadline:

@@ -205,7 +205,7 @@ def _python(name: str, target: Callable[..., None], *args: object) -> Child:
 
 
 def _api_children(settings: Settings, notice: Notice | None) -> list[Child]:
-    """gunicorn, with every effective setting in its environment, and the descriptor of the supervisor's notice about the
+    """gunicorn, with every effective setting in its environment, and the descriptor of the supervisor's notice on the
     storage."""
     arguments = [
         sys.executable,

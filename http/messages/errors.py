@@ -85,7 +85,7 @@ def publishing() -> Iterator[None]:
         raise PublishFailed(str(error)) from error
 
 
-class ErrorResponse(Struct, frozen=True):
+class ProblemResponse(Struct, frozen=True):
     kind: ProblemKind
     text: str
     headers: Mapping[str, str] = {}
@@ -115,7 +115,7 @@ def register(app: App[Request, Response]) -> None:
 async def _answer(
     req: Request, resp: Response | None, error: Exception, params: dict[str, Any], ws: WebSocket | None = None
 ) -> None:
-    found = _error_response(req, error)
+    found = _problem_response(req, error)
     if resp is None:
         assert ws is not None
         await ws.close()
@@ -139,30 +139,30 @@ def _asks_for_problem(accept: str) -> bool:
         return False
 
 
-def _problem(found: ErrorResponse) -> Problem:
+def _problem(found: ProblemResponse) -> Problem:
     kind = found.kind
     return Problem(TYPE + kind.name, kind.title, kind.status, found.text, found.text.split("\n"))
 
 
-def _error_response(req: Request, error: Exception) -> ErrorResponse:
+def _problem_response(req: Request, error: Exception) -> ProblemResponse:
     match error:
         case PenstockError() if kind := _kind(error):
-            return ErrorResponse(kind, str(error), HEADERS.get(kind.status, {}))
+            return ProblemResponse(kind, str(error), HEADERS.get(kind.status, {}))
         case HTTPMethodNotAllowed(headers=headers):
             allowed = dict(headers or {})
-            return ErrorResponse(
+            return ProblemResponse(
                 METHOD_NOT_ALLOWED,
                 f"the method {quoted(req.method)} is not allowed here: use {allowed['Allow']}",
                 allowed,
             )
         case HTTPRouteNotFound():
-            return ErrorResponse(NO_SUCH_PATH, f"the path {quoted(req.path)} does not exist")
+            return ProblemResponse(NO_SUCH_PATH, f"the path {quoted(req.path)} does not exist")
         case HTTPError():
             kind = msgspec.structs.replace(MALFORMED, status=HTTPStatus(error.status_code))
-            return ErrorResponse(kind, error.description or error.title or "bad request", dict(error.headers or {}))
+            return ProblemResponse(kind, error.description or error.title or "bad request", dict(error.headers or {}))
         case _:
             log.error("request_failed", method=req.method, path=req.path, exc_info=error)
-            return ErrorResponse(INTERNAL, "internal error")
+            return ProblemResponse(INTERNAL, "internal error")
 
 
 def _kind(error: PenstockError) -> ProblemKind | None:

@@ -121,7 +121,7 @@ class BulkRetryResource:
         )
 
     async def _plan(self, request: RetryRuns, wanted: Wanted, key: str | None) -> Plan:
-        """Which runs to start again; with a key, those of its first request. Raises Conflict when that selected others."""
+        """The runs to start again; with a key, those of its first request. Raises Conflict when it selected others."""
         store, index = self._backend.store, self._backend.index
         asked = f"{wanted.after} {wanted.before} {request.once}"
         if wanted.limit is not None:
