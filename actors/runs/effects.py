@@ -28,7 +28,7 @@ from penstock.engine.run.commands import (
     DeadLetterTask,
     DispatchTask,
     OpenApproval,
-    RemoveLetters,
+    RemoveDeadLetters,
     RequestApproval,
     SetTimer,
     WithdrawSticky,
@@ -121,7 +121,7 @@ class Effects:
                 return self._store.history.send(approval_request(run, command))
             case OpenApproval():
                 await open_approval(self._store, run, command)
-            case RemoveLetters():
+            case RemoveDeadLetters():
                 await self._store.dead_letters.remove_task(run.run_id, command.step_id, command.task, command.up_to_seq)
             case DeadLetterTask():
                 pass

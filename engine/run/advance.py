@@ -23,7 +23,7 @@ from penstock.engine.run.commands import (
     DeadLetterTask,
     DispatchTask,
     OpenApproval,
-    RemoveLetters,
+    RemoveDeadLetters,
     RequestApproval,
     SetTimer,
     WithdrawSticky,
@@ -134,7 +134,7 @@ def still_due(run: Run, command: Command) -> bool:
                 command.attempt,
                 command.iteration,
             )
-        case WithdrawTimer() | WithdrawSticky() | RemoveLetters():
+        case WithdrawTimer() | WithdrawSticky() | RemoveDeadLetters():
             return True
         case _ if run.ended:
             return False
@@ -245,10 +245,14 @@ def _resume(workflow: Workflow, run: Run, record: Record, letters: int) -> Advan
 
 
 def _removals(workflow: Workflow, run: Run, letters: int) -> list[Command]:
-    """Whoever resumed the run removes its letters too, so that they are gone with the answer, and may have died
-    before."""
+    """Remove the dead letters of the steps that had failed. Whoever resumed the run removes them, too, before it
+    answers, but may have died before that."""
     failed_ = [step_id for step_id, step in run.steps.items() if step.status is StepStatus.FAILED]
-    return [RemoveLetters(step_id, workflow.steps[step_id].task, letters) for step_id in failed_] if letters > 0 else []
+    return (
+        [RemoveDeadLetters(step_id, workflow.steps[step_id].task, letters) for step_id in failed_]
+        if letters > 0
+        else []
+    )
 
 
 def _timed(workflow: Workflow, run: Run, record: Record) -> Advance:

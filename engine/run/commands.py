@@ -67,7 +67,7 @@ class RequestApproval(Struct, frozen=True, tag=True):
 
 
 class OpenApproval(Struct, frozen=True, tag=True):
-    """The request is in the log: keep its token's hash, and publish the request to the subject that the definition names."""
+    """The request is in the log: keep its token's hash, and publish the request to the definition's subject."""
 
     step_id: str
     attempt: int
@@ -104,7 +104,7 @@ class DeadLetterTask(Struct, frozen=True, tag=True):
     group: str | None = None
 
 
-class RemoveLetters(Struct, frozen=True, tag=True):
+class RemoveDeadLetters(Struct, frozen=True, tag=True):
     """The run goes on at a step that had failed: its dead letters up to this sequence are removed. Later ones belong to
     a later failure."""
 
@@ -134,7 +134,7 @@ Command: TypeAlias = (
     | SetTimer
     | WithdrawTimer
     | DeadLetterTask
-    | RemoveLetters
+    | RemoveDeadLetters
     | RequestApproval
     | OpenApproval
     | AppendEvent

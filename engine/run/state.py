@@ -65,8 +65,8 @@ STEP_ENDED = frozenset({StepStatus.COMPLETED, StepStatus.SKIPPED, StepStatus.FAI
 
 
 class StepState(Struct, frozen=True, omit_defaults=True):
-    """The state of one step, of whatever kind: its form is flat in the snapshots of every version, which older and newer
-    ones read, and a struct for each kind would have to be put together and taken apart for each of them.
+    """The state of one step, of whatever kind. Its form is flat, for older and newer versions read the same snapshots:
+    a struct for each kind would have to be put together and taken apart for each snapshot.
 
     `attempts` counts dispatched executions (of this iteration) from 1; `due` is the step's live deadline or retry
     time.

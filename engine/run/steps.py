@@ -225,7 +225,7 @@ def put(run: Run, record: Record, step_id: str, step: StepState) -> Run:
     """The run with this state of the step.
 
     The steps are copied: 2 us for 1,000 steps, the most that a definition has, and 35 us for 10,000. A persistent map
-    would save that, and cost a conversion for each snapshot (3 to 4 ms for 10,000 steps without it) and for each lookup.
+    would save that, and cost a conversion for each snapshot (3 to 4 ms for 10,000 steps now) and for each lookup.
     """
     return replace(run, steps={**run.steps, step_id: step}, seq=record.seq)
 

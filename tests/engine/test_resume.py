@@ -10,7 +10,7 @@ from penstock.engine.run.advance import still_due
 from penstock.engine.run.commands import (
     AppendEvent,
     Command,
-    RemoveLetters,
+    RemoveDeadLetters,
     SetTimer,
     WithdrawTask,
     WithdrawTimer,
@@ -121,11 +121,11 @@ def test_the_letters_of_what_failed_are_removed_up_to_those_that_there_were() ->
     play.complete("a")
     failed_at(play, "b")
     commands = play.resume(letters=7)
-    assert only(RemoveLetters, commands) == [RemoveLetters("b", "B", 7)]
-    assert commands[0] == RemoveLetters("b", "B", 7)
+    assert only(RemoveDeadLetters, commands) == [RemoveDeadLetters("b", "B", 7)]
+    assert commands[0] == RemoveDeadLetters("b", "B", 7)
     failed_at(play, "b", 2)
     assert still_due(play.run, commands[0])  # a shard that died before it had done it does it late
-    assert only(RemoveLetters, play.resume()) == []  # an older version says nothing of letters
+    assert only(RemoveDeadLetters, play.resume()) == []  # an older version says nothing of letters
 
 
 def test_retries_begin_anew_and_attempts_go_on_counting() -> None:

@@ -22,7 +22,7 @@ from penstock.broker.worker_messages import TaskPayload
 from penstock.config.limits import BATCH_BYTES_MAX, PAYLOAD_BYTES_MAX
 from penstock.config.settings import BrokerSettings
 from penstock.engine.run.advance import still_due
-from penstock.engine.run.commands import RemoveLetters
+from penstock.engine.run.commands import RemoveDeadLetters
 from penstock.engine.run.events import (
     Event,
     Failure,
@@ -132,7 +132,7 @@ async def test_letters_that_are_removed_again_leave_that_of_a_later_failure(
     up_to = await store.dead_letters.last_seq()
     await _retry(http, workflow_id=workflow, mode="replay")
     run = await ended(store, run_id)
-    again = RemoveLetters("s1", world.task, up_to)
+    again = RemoveDeadLetters("s1", world.task, up_to)
     assert still_due(run, again)
     await shard.effects.perform(run, [again], 0.0)
     assert [2] == [letter["attempts"] for letter in await _letters(http, [run_id])]

@@ -16,7 +16,7 @@ from penstock.engine.run.commands import (
     DeadLetterTask,
     DispatchTask,
     OpenApproval,
-    RemoveLetters,
+    RemoveDeadLetters,
     RequestApproval,
     SetTimer,
     WithdrawSticky,
@@ -102,7 +102,7 @@ class Broker:
             case DeadLetterTask():
                 self.last_letter += 1
                 self.letters[self.last_letter] = command
-            case RemoveLetters():
+            case RemoveDeadLetters():
                 gone = [
                     seq
                     for seq, letter in self.letters.items()
