@@ -34,6 +34,7 @@ ANSWERS = {
 }
 FILES_KEPT = 128
 FILES_MAX = 2**20
+READ_AGAIN_S = 0.05
 LAST_REQUESTS_S = 1.0  # for what clients have just sent over connections that they keep open
 SOCKETS_HANDED_OVER = ("GUNICORN_FD", "LISTEN_FDS")  # by a former gunicorn, by systemd
 WORKER_SHUTDOWN_S = int(limits.HTTP_SHUTDOWN_S) - 1  # the rest is for closing the application, before the arbiter kills
@@ -71,7 +72,19 @@ class HttpConnection(ASGIProtocol):  # type: ignore[misc]
     def close_if_idle(self) -> None:
         """Close it if it has no request, or one whose head has not arrived yet."""
         if self._keepalive_handle is not None:
-            self._keepalive_timeout()
+            super()._keepalive_timeout()
+
+    def _keepalive_timeout(self) -> None:
+        """Read once more before closing.
+
+        A loop that was held up runs its timers before it reads. A request may have come in time, and closing a
+        connection with unread bytes resets it.
+        """
+        self._keepalive_handle = self.worker.loop.call_later(READ_AGAIN_S, self._close_without_request)
+
+    def _close_without_request(self) -> None:
+        if not self._request_ready.is_set():
+            super()._keepalive_timeout()
 
 
 class HttpWorker(gasgi.ASGIWorker):  # type: ignore[misc]

@@ -48,6 +48,10 @@ class FrontEnd:
                 time.sleep(0.02)
         raise AssertionError(f"no answer from {self.url}")
 
+    def send_signal(self, number: int) -> None:
+        """To every process of it."""
+        os.killpg(self._process.pid, number)
+
     def stop(self) -> None:
         self._process.terminate()
         self._process.wait(STOP_S_MAX)
