@@ -11,7 +11,7 @@ from timeit import repeat
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
 
-from penstock.broker.streams.telemetry import Report
+from penstock.broker.streams.telemetry import ProcessReport
 from penstock.http.system.metrics import exposition
 from penstock.telemetry.meters import Meters
 from penstock.telemetry.metrics import METRICS
@@ -44,7 +44,7 @@ def main() -> None:
         histograms.observe(0.3, f"l{number}")
         their_counter.labels(f"l{number}").inc()
         their_histogram.labels(f"l{number}").observe(0.3)
-    report = Report("shard-1", "host", 1, "life", "", meters.samples())
+    report = ProcessReport("shard-1", "host", 1, "life", "", meters.samples())
     _show(f"numbers of {LABELS} labels as they are sent, ours", _ns(meters.samples, calls=20))
     _show(f"page of {LABELS} labels, ours", _ns(lambda: exposition([report], []), calls=5))
     _show(f"page of {LABELS} labels, library", _ns(lambda: generate_latest(registry), calls=5))

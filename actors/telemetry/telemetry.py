@@ -18,7 +18,7 @@ from uuid import uuid4
 
 from penstock.actors.telemetry.relay import Relay
 from penstock.broker.store import Store
-from penstock.broker.streams.telemetry import Report
+from penstock.broker.streams.telemetry import ProcessReport
 from penstock.config.keys import KEYS
 from penstock.config.limits import TELEMETRY_METRICS_S
 from penstock.config.process.background import FAILURES, restarting
@@ -48,7 +48,7 @@ class Numbers:
         self._host, self._life = socket.gethostname(), uuid4().hex
         _read_process(meters)
 
-    def reports(self) -> list[Report]:
+    def reports(self) -> list[ProcessReport]:
         """The current metrics of each process."""
         own = self._report(self.process, os.getpid(), self._life, self._meters.samples())
         if self.relay is None:
@@ -58,8 +58,8 @@ class Numbers:
         ]
         return [own, self._report(SUPERVISOR, os.getppid(), f"{self._life}-{SUPERVISOR}", samples)]
 
-    def _report(self, process: str, pid: int, life: str, samples: list[Sample]) -> Report:
-        return Report(process, self._host, pid, life, rfc3339(time.time()), samples)
+    def _report(self, process: str, pid: int, life: str, samples: list[Sample]) -> ProcessReport:
+        return ProcessReport(process, self._host, pid, life, rfc3339(time.time()), samples)
 
 
 class Reporter:

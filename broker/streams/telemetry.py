@@ -24,7 +24,7 @@ SPANS_WAITING_MAX = 10_000
 STATE_S_MAX = 2.0
 
 
-class Report(Struct, frozen=True):
+class ProcessReport(Struct, frozen=True):
     """All numbers of one process at a moment. `life` tells it from one that had the same name; `at` is RFC 3339."""
 
     process: str
@@ -57,7 +57,7 @@ class StreamState(Struct, frozen=True):
 
 
 _ENCODER = msgspec.json.Encoder()
-_REPORTS = msgspec.json.Decoder(list[Report])
+_REPORTS = msgspec.json.Decoder(list[ProcessReport])
 
 
 class Telemetry:
@@ -76,7 +76,7 @@ class Telemetry:
         else:
             self._dropped.add("span")
 
-    async def send_metrics(self, report: Report) -> None:
+    async def send_metrics(self, report: ProcessReport) -> None:
         await self._send(names.telemetry_subject("metrics", report.process), report, "metrics")
 
     async def send_log(self, process: str, event: dict[str, str | int | float | bool | None]) -> None:
@@ -91,7 +91,7 @@ class Telemetry:
             {names.MSG_ID: f"{span.trace_id}.{span.span_id}"},
         )
 
-    async def answer(self, reports: Callable[[], list[Report]]) -> None:
+    async def answer(self, reports: Callable[[], list[ProcessReport]]) -> None:
         """Give these reports to everyone who asks, as long as the connection lives."""
 
         async def reply(msg: Msg) -> None:
@@ -99,7 +99,7 @@ class Telemetry:
 
         await self._broker.subscribe(names.METRICS_PING, reply)
 
-    async def ask(self, timeout_s: float) -> list[Report]:
+    async def ask(self, timeout_s: float) -> list[ProcessReport]:
         """The reports of all processes that answer in this time. Raises Unavailable when not connected."""
         answers = await self._broker.ask_all(names.METRICS_PING, lambda found: False, timeout_s)
         return [report for answer in answers for report in _reports(answer)]
@@ -123,7 +123,7 @@ class Telemetry:
             self._dropped.add(kind)
 
 
-def _reports(answer: bytes) -> list[Report]:
+def _reports(answer: bytes) -> list[ProcessReport]:
     """Anyone at the broker may answer: what is no report is none."""
     try:
         return _REPORTS.decode(answer)

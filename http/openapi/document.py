@@ -103,24 +103,26 @@ ACCEPTED: Mapping[Access, list[dict[str, list[str]]]] = {
 }
 
 
-class ErrorResponse(Struct, frozen=True):
+class DocumentedError(Struct, frozen=True):
     description: str
     header: str | None = None
 
 
-REFUSALS: Mapping[int, ErrorResponse] = {
-    HTTPStatus.BAD_REQUEST: ErrorResponse("The request is wrong; every offender is named."),
-    HTTPStatus.UNAUTHORIZED: ErrorResponse("The token or the signature is missing or wrong.", "WWW-Authenticate"),
-    HTTPStatus.FORBIDDEN: ErrorResponse(
+REFUSALS: Mapping[int, DocumentedError] = {
+    HTTPStatus.BAD_REQUEST: DocumentedError("The request is wrong; every offender is named."),
+    HTTPStatus.UNAUTHORIZED: DocumentedError("The token or the signature is missing or wrong.", "WWW-Authenticate"),
+    HTTPStatus.FORBIDDEN: DocumentedError(
         "Not from there: no token is set and the peer is on another machine, or a page of another origin asks."
     ),
-    HTTPStatus.NOT_FOUND: ErrorResponse("It does not exist."),
-    HTTPStatus.CONFLICT: ErrorResponse("Its state does not allow it."),
-    HTTPStatus.REQUEST_ENTITY_TOO_LARGE: ErrorResponse(
+    HTTPStatus.NOT_FOUND: DocumentedError("It does not exist."),
+    HTTPStatus.CONFLICT: DocumentedError("Its state does not allow it."),
+    HTTPStatus.REQUEST_ENTITY_TOO_LARGE: DocumentedError(
         "The body, or a payload in it, is over its limit; nothing was stored."
     ),
-    HTTPStatus.INTERNAL_SERVER_ERROR: ErrorResponse("It could not be written, or nobody knows; it may be sent again."),
-    HTTPStatus.SERVICE_UNAVAILABLE: ErrorResponse(
+    HTTPStatus.INTERNAL_SERVER_ERROR: DocumentedError(
+        "It could not be written, or nobody knows; it may be sent again."
+    ),
+    HTTPStatus.SERVICE_UNAVAILABLE: DocumentedError(
         "The broker is away, or does not take it. The outcome of a write is unknown.", "Retry-After"
     ),
 }
@@ -166,7 +168,7 @@ MEDIA: Mapping[str, Schema] = {
     STREAM: {
         "type": "object",
         "properties": {"event": {"type": "string"}, "id": {"type": "string"}, "data": {"type": "string"}},
-        "description": "Each of the server-sent events, until the client leaves or there is nothing more to tell.",
+        "description": "Each of the server-sent events, until the client leaves or there is nothing more to send.",
     },
     BYTES: {"type": "string", "format": "binary"},
 }
@@ -297,7 +299,7 @@ def _shape(shape: Any, components: Components) -> Schema:
     return shape if isinstance(shape, Mapping) else components.schema(shape)
 
 
-def _refusal(refusal: ErrorResponse) -> Document:
+def _refusal(refusal: DocumentedError) -> Document:
     headers = {refusal.header: {"$ref": f"#/components/headers/{refusal.header}"}} if refusal.header else {}
     return {
         "description": refusal.description,

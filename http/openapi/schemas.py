@@ -225,7 +225,7 @@ def _always_there(kind: type[Struct], field: structs.FieldInfo) -> bool:
 
 
 def _told(kind: type[Struct], field: structs.FieldInfo) -> dict[str, Any]:
-    """What names and defaults of an answer tell: moments, and words that are always the same."""
+    """What follows from names and defaults of an answer: times, and words that are always the same."""
     if field.encode_name in MOMENTS or field.encode_name.endswith("_at"):
         return {"format": "date-time"}
     if field.encode_name == "next":

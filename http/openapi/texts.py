@@ -26,7 +26,7 @@ TEXTS: Mapping[str, str] = {
         "sent again: it gets the same runs; another number of inputs is refused."
     ),
     "cancelRuns": (
-        "Of runs that are pending, scheduled or running. What has ended meanwhile is told in `skipped` with its "
+        "Of runs that are pending, scheduled or running. What has ended meanwhile is in `skipped` with its "
         "reason. More than 1,000 that match are refused: narrow the times, or give a `limit`: the newest so many are "
         "taken then, and `next` is the `cursor` for the others. `dry_run` "
         "answers the same and cancels nothing."
@@ -44,7 +44,7 @@ TEXTS: Mapping[str, str] = {
     ),
     "getRun": (
         "The state after every event that the log holds, with every step. With `wait_ms` the answer waits for the "
-        "end of the run, at most so long. Inputs and outputs that are too large for the answer are told by their "
+        "end of the run, at most so long. Inputs and outputs that are too large for the answer are given by their "
         "size; getStepOutput has them whole."
     ),
     "getStepOutput": "The JSON that the worker gave, byte for byte.",
@@ -101,8 +101,8 @@ TEXTS: Mapping[str, str] = {
     "getDeadLetter": "With what the worker was given, or what came, and why it was put aside.",
     "discardDeadLetter": "Its run stays as it is.",
     "replayDeadLetter": (
-        "As a replay of the run by retryRuns: the step is tried again with a fresh count of retries, and the letter "
-        "is removed."
+        "As a replay of the run by retryRuns: the step is tried again with a fresh count of retries, and the dead "
+        "letter is removed."
     ),
     "listWorkers": (
         "What workers say of themselves. A registration lives for 60 s and is renewed while the worker does."
@@ -125,7 +125,7 @@ TEXTS: Mapping[str, str] = {
     "exchangeTasks": (
         "As many resolveTask as there are entries in `resolve`, then pollTasks, with one request. Each entry stands "
         "for itself: what "
-        "is wrong with one is told in its place in `resolved`. The answer comes when the poll has ended."
+        "is wrong with one is in its place in `resolved`. The answer comes when the poll has ended."
     ),
     "resolveTask": (
         "`complete` and `fail` end it; `pause` gives it back for a while; `checkpoint` and `heartbeat` keep it; "

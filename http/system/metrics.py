@@ -20,7 +20,7 @@ from penstock.broker import names
 from penstock.broker.store import Store
 from penstock.broker.streams import stats
 from penstock.broker.streams.provisioning import streams
-from penstock.broker.streams.telemetry import Report
+from penstock.broker.streams.telemetry import ProcessReport
 from penstock.config.limits import PARTITIONS
 from penstock.config.process.background import both, each_of
 from penstock.engine.errors import PenstockError, Unavailable
@@ -51,7 +51,7 @@ def _format(accept: str) -> tuple[Callable[[Collector], bytes], str]:
     return (write, content_type) if "openmetrics" in content_type else (generate_latest, CONTENT_TYPE_PLAIN_0_0_4)
 
 
-async def _answers(backend: Backend) -> tuple[list[Report], list[Sample]]:
+async def _answers(backend: Backend) -> tuple[list[ProcessReport], list[Sample]]:
     """Every process that answers in time, this one in any case; and what the answers say together."""
     own = backend.numbers.reports()
     try:
@@ -63,7 +63,7 @@ async def _answers(backend: Backend) -> tuple[list[Report], list[Sample]]:
 
 
 async def _samples(backend: Backend) -> list[Sample]:
-    """What is one for the whole service; what the broker does not tell in time is not there."""
+    """Samples of the service as a whole, without those that the broker does not answer in time."""
     found = _runs(backend)
     try:
         store = backend.store
@@ -129,14 +129,14 @@ async def _queues(store: Store) -> list[Sample]:
     return samples
 
 
-def _about(reports: Collection[Report]) -> list[Sample]:
+def _about(reports: Collection[ProcessReport]) -> list[Sample]:
     samples = [sample for report in reports for sample in report.metrics if sample.name == "penstock_partition_owner"]
     owned = {sample.labels.get("partition") for sample in samples if sample.value}
     return [Sample("penstock_processes", len(reports)), Sample("penstock_partitions_unowned", PARTITIONS - len(owned))]
 
 
 def exposition(
-    reports: Iterable[Report], samples: Iterable[Sample], write: Callable[[Collector], bytes] = generate_latest
+    reports: Iterable[ProcessReport], samples: Iterable[Sample], write: Callable[[Collector], bytes] = generate_latest
 ) -> bytes:
     """The page: each process's numbers under its name and host, and those of the service. Equal labels are added up."""
     sums: dict[str, dict[tuple[str, ...], Sample]] = {name: {} for name in METRICS}

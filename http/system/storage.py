@@ -51,9 +51,8 @@ class StorageHealth:
 
     async def problem(self) -> str:
         """Why nothing is stored, empty when all is well. Raises Unavailable while the broker is away."""
-        told = self._notice.text()
-        if told:
-            return told
+        if reported := self._notice.text():
+            return reported
         store = self._backend.store
         async with self._asking:
             if time.monotonic() >= self._known_until:

@@ -14,7 +14,7 @@ import pytest
 from penstock.broker import names
 from penstock.broker.store import Store, open_store
 from penstock.broker.streams.provisioning import provision
-from penstock.broker.streams.telemetry import BEHIND_BYTES, SPANS_WAITING_MAX, Report, Span, StreamState
+from penstock.broker.streams.telemetry import BEHIND_BYTES, SPANS_WAITING_MAX, ProcessReport, Span, StreamState
 from penstock.telemetry.meters import Meters
 from tests.support.own_broker import OwnBroker, own_broker
 from tests.support.waiting import until, until_true
@@ -26,8 +26,8 @@ def span(number: int) -> Span:
     return Span(TRACE, f"{number:016x}", "step a", 1, 2, attributes={"penstock.run_id": TRACE})
 
 
-def report(process: str) -> Report:
-    return Report(process, "host", 1, f"life of {process}", "2026-01-01T00:00:00Z", Meters().samples())
+def report(process: str) -> ProcessReport:
+    return ProcessReport(process, "host", 1, f"life of {process}", "2026-01-01T00:00:00Z", Meters().samples())
 
 
 def dropped(store: Store, kind: str) -> float:

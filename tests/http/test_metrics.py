@@ -19,7 +19,7 @@ from penstock.actors.telemetry.telemetry import Numbers
 from penstock.broker import names
 from penstock.broker.store import Store, open_store
 from penstock.broker.streams.provisioning import provision
-from penstock.broker.streams.telemetry import Report
+from penstock.broker.streams.telemetry import ProcessReport
 from penstock.config.settings import BrokerSettings, HttpSettings, Settings
 from penstock.engine.run.commands import DispatchTask
 from penstock.http.app import create_app
@@ -258,8 +258,8 @@ async def test_a_missing_stream_is_no_trouble(own: tuple[OwnBroker, Store, ASGIC
     assert total(page, "penstock_storage_limit_bytes") > 0
 
 
-def report(process: str, *samples: Sample, life: str = "") -> Report:
-    return Report(process, "h", 1, life or process, "2026-01-01T00:00:00Z", list(samples))
+def report(process: str, *samples: Sample, life: str = "") -> ProcessReport:
+    return ProcessReport(process, "h", 1, life or process, "2026-01-01T00:00:00Z", list(samples))
 
 
 def test_histograms_are_cumulative_and_add_up() -> None:

@@ -21,7 +21,7 @@ from penstock.actors.control.verbs import new_run_id
 from penstock.broker import names
 from penstock.broker.nats.direct import Stored
 from penstock.broker.store import Store
-from penstock.broker.streams.telemetry import Report
+from penstock.broker.streams.telemetry import ProcessReport
 from penstock.config.settings import BrokerSettings, HttpSettings, Settings
 from penstock.engine.definition.subjects import RESERVED
 from penstock.engine.errors import Unavailable
@@ -273,7 +273,7 @@ def test_nothing_in_an_event_can_begin_another_one_of_the_stream() -> None:
 def test_no_label_of_a_metric_can_write_a_line_of_its_own() -> None:
     metric, hostile = METRICS["penstock_run_events_total"], 'a"} 1\npenstock_forged{x="\\'
     page = exposition(
-        [Report("p", hostile, 1, "l", "", [Sample(metric.name, 1, dict.fromkeys(metric.labels, hostile))])], []
+        [ProcessReport("p", hostile, 1, "l", "", [Sample(metric.name, 1, dict.fromkeys(metric.labels, hostile))])], []
     ).decode()
     found = [sample for family in text_string_to_metric_families(page) for sample in family.samples]
     assert "penstock_forged" not in {sample.name for sample in found}

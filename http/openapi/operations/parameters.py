@@ -52,7 +52,7 @@ KEY = Parameter(
 MIN_SEQ = Parameter(
     params.MIN_SEQ,
     whole(0, SEQ_MAX),
-    "Wait for this sequence of the log, at most 1 s; as Penstock-Seq told it.",
+    "Wait for this sequence of the log, at most 1 s; as Penstock-Seq gave it.",
     "25",
     place="header",
 )
