@@ -76,8 +76,8 @@ PROBE = "probe"  # nothing: it is written to see whether that is possible
 CAPTURE_PREFIX = "TRIGGER-"
 CAPTURES_KEY = "/captures"  # in the bucket of triggers: which of those streams are there, and for whom
 
-OWNER_SEQ = "Owner-Seq"  # of an end that the run's owner tells: the last event of the run that it had folded
-EVENT_HEADERS = "Event-Headers"  # of a webhook: what its sender told in headers, as a JSON object of strings
+OWNER_SEQ = "Owner-Seq"  # of an end written by the run's owner: the last event of the run that it had folded
+EVENT_HEADERS = "Event-Headers"  # of a webhook: its sender's headers, as a JSON object of strings
 EVENT_ID = "Event-Id"  # of an event that may be published more than once, and is one occurrence all the same
 
 _OWNER_SEQ = re.compile(rb"\r\n%b: (\d{1,18})\r\n" % OWNER_SEQ.encode())
@@ -89,7 +89,7 @@ BRIDGE_LEFT = (
 )
 BRIDGE_RELEASE = "penstock.bridge.release"  # a worker id: its waiting polls end, in every front-end process
 ENGINE_PING = "penstock.engine.ping"  # every shard answers with the partitions that it owns
-ENGINE_RING = "penstock.engine.ring"  # every shard looks again at who is there
+ENGINE_CHANGED = "penstock.engine.ring"  # every shard reads members and claims again
 TRIGGERS_PING = "penstock.triggers.ping"  # every process that runs triggers answers
 METRICS_PING = "penstock.metrics.ping"  # every process answers with its numbers
 

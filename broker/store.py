@@ -74,7 +74,7 @@ class Store:
 
 @asynccontextmanager
 async def open_store(
-    settings: BrokerSettings, name: str, patience_s: float = 10.0, meters: Meters | None = None
+    settings: BrokerSettings, name: str, timeout_s: float = 10.0, meters: Meters | None = None
 ) -> AsyncIterator[Store]:
     """A store for the time of the block; `name` is what the broker's monitoring shows. Raises Unavailable.
 
@@ -82,7 +82,7 @@ async def open_store(
     """
     meters = meters or Meters()
     async with (
-        connect(settings, name, patience_s) as broker,
+        connect(settings, name, timeout_s) as broker,
         open_publisher(broker, meters) as publisher,
         open_reader(broker) as reader,
     ):

@@ -13,7 +13,7 @@ from penstock.actors.triggers.starting import Starter
 from penstock.broker import names
 from penstock.broker.store import Store
 from penstock.broker.streams.events import text_of
-from penstock.broker.triggers.triggers import Found, Kept, Retired
+from penstock.broker.triggers.triggers import Retired, StoredTrigger, TriggerEntry
 from penstock.config.limits import TRIGGERS_MAX
 from penstock.config.process.crash_points import reached
 from penstock.engine.definition.identifiers import problem_with
@@ -38,7 +38,7 @@ class Trial(Struct, frozen=True, omit_defaults=True):
     next: list[str] = []
 
 
-async def put(store: Store, document: object) -> Kept:
+async def put(store: Store, document: object) -> StoredTrigger:
     """Create the trigger of an untyped document, or replace the one of its name; its events are kept from now on.
 
     Events that the former trigger of this name has not handled are handled by this one if both listen to the same
@@ -60,7 +60,7 @@ async def put(store: Store, document: object) -> Kept:
     raise Unavailable("the trigger is being changed by too many at once")
 
 
-async def get(store: Store, name: str) -> Kept:
+async def get(store: Store, name: str) -> StoredTrigger:
     """Raises NotFound."""
     kept = (await store.triggers.find(name)).kept
     if kept is None or kept.deleted:
@@ -68,7 +68,7 @@ async def get(store: Store, name: str) -> Kept:
     return kept
 
 
-async def get_all(store: Store) -> list[Kept]:
+async def get_all(store: Store) -> list[StoredTrigger]:
     """By name."""
     return [kept for kept in await store.triggers.all() if not kept.deleted]
 
@@ -138,7 +138,7 @@ def _name(document: object) -> str:
             return parse(document).name
 
 
-async def _check(store: Store, trigger: Trigger, found: Found) -> None:
+async def _check(store: Store, trigger: Trigger, found: TriggerEntry) -> None:
     starter = Starter(store)
     if isinstance(trigger.input, Raw):
         await starter.checked(trigger, trigger.input)
@@ -150,12 +150,12 @@ async def _check(store: Store, trigger: Trigger, found: Found) -> None:
         raise Conflict(f"there are {TRIGGERS_MAX} triggers already, which is the most")
 
 
-async def _changed(store: Store, trigger: Trigger, found: Found) -> Kept:
+async def _changed(store: Store, trigger: Trigger, found: TriggerEntry) -> StoredTrigger:
     """The record after the change: a trigger that goes on listening to the same keeps its generation."""
     old = found.kept
     if old is not None and old.generation and trigger.enabled and old.trigger.same_source(trigger):
         return replace(old, trigger=trigger)
-    kept = Kept(
+    kept = StoredTrigger(
         trigger=trigger,
         created_at=old.created_at if old is not None and not old.deleted else now(),
         since=rfc3339(
@@ -170,7 +170,7 @@ async def _changed(store: Store, trigger: Trigger, found: Found) -> Kept:
     return replace(kept, generation=new_generation(), stream=names.EVENTS, after_seq=await store.events.last_seq())
 
 
-def _retired(kept: Kept) -> tuple[Retired, ...]:
+def _retired(kept: StoredTrigger) -> tuple[Retired, ...]:
     """All generations to close when the current one ends."""
     current = (Retired(kept.generation, kept.stream),) if kept.generation else ()
     return (*kept.retired, *current)

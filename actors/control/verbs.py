@@ -14,7 +14,7 @@ from penstock.actors.runs.loading import LoadedRun, load
 from penstock.broker import names
 from penstock.broker.nats.buckets import Entry
 from penstock.broker.store import Store
-from penstock.broker.streams.dead_letters import Letter
+from penstock.broker.streams.dead_letters import DeadLetter
 from penstock.broker.worker_protocol import signals
 from penstock.config.process.crash_points import reached
 from penstock.engine.definition.definitions import WorkflowDef
@@ -265,7 +265,7 @@ async def _begun_before(store: Store, workflow: str, key: str, run_ids: list[str
     return BegunAll(run_ids, last_seq)
 
 
-async def _was_replayed(store: Store, letter: Letter) -> bool:
+async def _was_replayed(store: Store, letter: DeadLetter) -> bool:
     """Whether the run has gone on since; then the letter, left behind by a process that died over it, is removed."""
     run_id, step_id, task = letter.run_id, letter.step_id, letter.task
     assert run_id and step_id and task  # noqa: PT018 - a letter of a task has them

@@ -46,10 +46,10 @@ class Watched:
     async def end(self) -> None:
         """Return once the run has ended. Raises as `events`."""
         past = True
-        async with aclosing(self._store.history.gulps(self._run_id, _may_end)) as coming:
-            async for gulp in coming:
-                await self._fold(gulp)
-                past = past and len(gulp) > 0
+        async with aclosing(self._store.history.batches(self._run_id, _may_end)) as coming:
+            async for batch in coming:
+                await self._fold(batch)
+                past = past and len(batch) > 0
                 if not past and self._known().ended:
                     return
 

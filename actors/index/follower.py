@@ -18,7 +18,7 @@ from penstock.actors.index.lost_beginnings import lost_beginnings
 from penstock.actors.index.rows import MOVES, Change, News, State
 from penstock.broker import names
 from penstock.broker.nats.pull import Delivery
-from penstock.broker.nats.tail import Gulp, Lost, Tail
+from penstock.broker.nats.tail import Lost, ReadBatch, Tail
 from penstock.broker.store import Store
 from penstock.broker.streams.history import Tip
 from penstock.config.logging import get_logger
@@ -139,13 +139,13 @@ class _Follower:
                 if not self._file.at.whole and self._file.at.seq >= self._tip.seq:
                     await self._make_whole()
 
-    async def _read_on(self, tail: Tail, batch: Gulp, last: Delivery) -> float:
+    async def _read_on(self, tail: Tail, batch: ReadBatch, last: Delivery) -> float:
         """Write the first messages and all that wait behind them. Returns how long to pause, in s, so that more can
         gather."""
         if last.pending:
             batch += await tail.waiting(BATCH)
             last = batch.last or last
-        changes = list(_changes(batch.kept))
+        changes = list(_changes(batch.wanted))
         self._write(changes, self._file.at._replace(seq=last.seq, as_of=last.at))
         if batch.messages > BATCH:
             return 0.0

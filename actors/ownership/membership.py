@@ -61,7 +61,7 @@ class Membership:
             await self._remove(view, member_id)
         await self._renew()
         reached("member.joined")
-        await self._owners.ring()
+        await self._owners.announce_change()
 
     async def keep(self) -> None:
         """Renew the lease while it is good. Return when it is over."""

@@ -48,7 +48,7 @@ class Ownership:
     async def start(self, siblings: int) -> None:
         """Take the free partitions, once the `siblings` of the same start are listed, too. Raises Unavailable."""
         self._log = (await self._store.history.tip()).created
-        await self._store.owners.on_ring(self._notified)
+        await self._store.owners.on_change(self._notified)
         with suppress(TimeoutError):
             async with asyncio.timeout(SIBLINGS_S_MAX):
                 while await self._siblings() < siblings:
@@ -73,11 +73,11 @@ class Ownership:
         try:
             await self._members.withdraw()
             reached("handover.withdrawn")
-            await self._store.owners.ring()
+            await self._store.owners.announce_change()
             await self._do_all([self._hand_over(number) for number in self._mine])
             await self._members.leave()
             reached("member.left")
-            await self._store.owners.ring()
+            await self._store.owners.announce_change()
         except PenstockError as error:
             log.warning("shard_left_without_handover", shard=self._members.me.shard, error=str(error))
 
@@ -224,7 +224,7 @@ class Ownership:
         await self._store.owners.claim(number, claim, mine.revision)
         reached("handover.released")
         del self._mine[number]
-        await self._store.owners.ring()
+        await self._store.owners.announce_change()
 
     async def _do_all(self, steps: Sequence[Coroutine[None, None, None]]) -> None:
         """Await all of them side by side. A PenstockError of one is logged and does not end the others."""

@@ -24,7 +24,7 @@ log = get_logger()
 
 
 class Process(Protocol):
-    """What multiprocessing.Process and `Command` (a child program) have in common here."""
+    """What multiprocessing.Process and `ChildProgram` (a child program) have in common here."""
 
     @property
     def pid(self) -> int | None: ...

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from penstock.broker.store import Store
 from penstock.broker.streams.events import Tick, text_of
-from penstock.broker.triggers.triggers import Found, Kept, Retired
+from penstock.broker.triggers.triggers import Retired, StoredTrigger, TriggerEntry
 from penstock.config.logging import get_logger
 from penstock.config.process.crash_points import reached
 from penstock.engine.errors import Conflict, NotFound, Unavailable
@@ -26,7 +26,7 @@ TRIES_MAX = 20
 log = get_logger()
 
 
-async def reconcile(store: Store, name: str) -> Kept | None:
+async def reconcile(store: Store, name: str) -> StoredTrigger | None:
     """Close former generations, choose the stream of the current one, create its consumer and schedule.
 
     Returns the trigger as it is now, None when it is gone. Raises Unavailable, or Invalid when no stream can be had.
@@ -47,7 +47,7 @@ async def reconcile(store: Store, name: str) -> Kept | None:
     raise Unavailable(f'trigger "{name}" is being changed by too many at once')
 
 
-async def prepare(store: Store, kept: Kept) -> None:
+async def prepare(store: Store, kept: StoredTrigger) -> None:
     """Create the consumer of an active trigger, and the schedule of its next instant, unless they exist.
 
     What was created for a trigger that was deleted or changed meanwhile is removed again: the process that did so may
@@ -63,7 +63,7 @@ async def prepare(store: Store, kept: Kept) -> None:
     await _close_if_replaced(store, kept.trigger.name, Retired(kept.generation, kept.stream))
 
 
-async def schedule_after(store: Store, kept: Kept, instant: datetime) -> None:
+async def schedule_after(store: Store, kept: StoredTrigger, instant: datetime) -> None:
     """Schedule a tick at the trigger's first instant after this one, unless the broker has one already."""
     following = cron_of(kept.trigger).next(instant)
     if following is not None:
@@ -80,7 +80,7 @@ def cron_of(trigger: Trigger) -> Cron:
     return Cron(trigger.cron.expression, trigger.cron.timezone)
 
 
-async def _apply(store: Store, found: Found, kept: Kept) -> None:
+async def _apply(store: Store, found: TriggerEntry, kept: StoredTrigger) -> None:
     for retired in kept.retired:
         await store.sources.close(found.name, retired)
     if kept.deleted:
@@ -104,7 +104,7 @@ async def _close_if_replaced(store: Store, name: str, chosen: Retired) -> None:
         await store.sources.close(name, chosen)
 
 
-async def _listen_elsewhere(store: Store, found: Found, kept: Kept) -> None:
+async def _listen_elsewhere(store: Store, found: TriggerEntry, kept: StoredTrigger) -> None:
     """The stream that it listened to was removed: give the trigger a new generation, which chooses another stream."""
     if kept.trigger.subject is None:
         raise Unavailable(f"the stream {kept.stream} is gone")

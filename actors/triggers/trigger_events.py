@@ -14,7 +14,7 @@ from penstock.actors.triggers.starting import Starter
 from penstock.broker.nats.pull import Delivery
 from penstock.broker.store import Store
 from penstock.broker.streams.events import decode_tick, event_id, headers_of, text_of
-from penstock.broker.triggers.triggers import Kept, Progress
+from penstock.broker.triggers.triggers import Progress, StoredTrigger
 from penstock.config.logging import get_logger
 from penstock.config.process.crash_points import reached
 from penstock.engine.errors import Invalid, TooLarge
@@ -59,7 +59,7 @@ class TriggerEventHandler:
         if tick is not None and tick.generation == generation:
             await self._wait_for_next(kept, tick.instant)
 
-    async def _tick(self, kept: Kept, delivery: Delivery) -> None:
+    async def _tick(self, kept: StoredTrigger, delivery: Delivery) -> None:
         """Start a run for the instant, and for those that have passed since; then wait for the next one.
 
         After a crash between any two lines the delivery is repeated, and what was done before is not done again. The
@@ -75,7 +75,7 @@ class TriggerEventHandler:
             last = instant
         await self._wait_for_next(kept, last)
 
-    async def _wait_for_next(self, kept: Kept, last: datetime) -> None:
+    async def _wait_for_next(self, kept: StoredTrigger, last: datetime) -> None:
         """Record that all instants up to `last` are handled, and schedule the next one."""
         await self._store.triggers.set_progress(kept.trigger.name, Progress(kept.generation, text_of(last)))
         reached("cron.progressed")

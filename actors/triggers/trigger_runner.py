@@ -18,7 +18,7 @@ from penstock.broker import names
 from penstock.broker.nats.pull import Delivery, Pull
 from penstock.broker.store import Store
 from penstock.broker.triggers.sources import BATCH
-from penstock.broker.triggers.triggers import Kept
+from penstock.broker.triggers.triggers import StoredTrigger
 from penstock.config.limits import EVENT_FAILURES_MAX
 from penstock.config.logging import get_logger
 from penstock.config.process.background import background, report
@@ -119,13 +119,13 @@ class TriggerRunner:
             except Exception as error:
                 log.error("trigger_cannot_listen", trigger=one.trigger.name, error=f"{type(error).__name__}: {error}")
 
-    async def _listen(self, kept: Kept) -> None:
+    async def _listen(self, kept: StoredTrigger) -> None:
         """Start the trigger's listener. For one that listens already: create its consumer and schedule again, every
         CHECK_S, if they are gone."""
         listener = self._listeners.get(kept.generation)
         if kept.settled and (listener.is_fresh() if listener else not kept.active):
             return
-        current: Kept | None = kept
+        current: StoredTrigger | None = kept
         try:
             if kept.settled:
                 await prepare(self._store, kept)
@@ -138,7 +138,7 @@ class TriggerRunner:
         if current is not None and current.active and current.generation not in self._listeners:
             await self._begin(current)
 
-    async def _begin(self, kept: Kept) -> None:
+    async def _begin(self, kept: StoredTrigger) -> None:
         listener = Listener(kept.trigger.name, kept.generation)
 
         def take(delivery: Delivery) -> None:

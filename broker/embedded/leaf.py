@@ -46,7 +46,7 @@ class Link(Struct, frozen=True, omit_defaults=True):
     problem: str | None = None
 
 
-class Found(Struct, frozen=True):
+class LinkReport(Struct, frozen=True):
     """`at` is when somebody looked, in s since the epoch."""
 
     at: float
@@ -74,14 +74,14 @@ def leave(settings: BrokerSettings, links: Sequence[Link]) -> None:
     """Write what was found, for `recall`."""
     path = _path(settings)
     fresh = path.with_suffix(".new")
-    fresh.write_bytes(msgspec.json.encode(Found(time.time(), tuple(links))))
+    fresh.write_bytes(msgspec.json.encode(LinkReport(time.time(), tuple(links))))
     fresh.replace(path)
 
 
 def recall(settings: BrokerSettings) -> tuple[Link, ...]:
     """The links as somebody found them a moment ago; all of them down when nobody has looked lately."""
     with suppress(OSError, msgspec.MsgspecError):
-        found = msgspec.json.decode(_path(settings).read_bytes(), type=Found)
+        found = msgspec.json.decode(_path(settings).read_bytes(), type=LinkReport)
         if abs(time.time() - found.at) < STALE_S:
             return found.links
     return all_down(settings, UNSEEN)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import orjson
 
-from penstock.broker.embedded.command import Command
+from penstock.broker.embedded.child_program import ChildProgram
 from penstock.broker.embedded.data_dir import DataDir
 from penstock.config.limits import BODY_BYTES_MAX, BULK_RUNS_MAX, MIB
 from penstock.config.process.ports import trouble
@@ -37,7 +37,7 @@ class EmbeddedBroker:
         self.settings = settings
         self.data = DataDir(Path(settings.data_dir).absolute())
         self.data.take()
-        self.command: Command | None = None
+        self.command: ChildProgram | None = None
 
     @property
     def url(self) -> str:
@@ -63,13 +63,13 @@ class EmbeddedBroker:
         self._wait_ready(self.command)
         self.data.remember()
 
-    def _launch(self) -> Command:
+    def _launch(self) -> ChildProgram:
         config = self.data.path / "broker.conf"
         _write_private(config, render(self.settings))
         for former in self.data.path.glob(PORTS_FILES):
             former.unlink()
         with open(log_path(self.settings), "ab", opener=_private) as log:
-            return Command([find_binary(), "-c", str(config)], _environ(), output=log)
+            return ChildProgram([find_binary(), "-c", str(config)], _environ(), output=log)
 
     def stop(self, timeout_s: float = 5.0) -> None:
         """End it and release the lock; a second time does nothing."""
@@ -79,7 +79,7 @@ class EmbeddedBroker:
             self.command.kill()
         self.data.release()
 
-    def _wait_ready(self, command: Command) -> None:
+    def _wait_ready(self, command: ChildProgram) -> None:
         deadline = time.monotonic() + READY_S_MAX
         while time.monotonic() < deadline:
             if command.exitcode is not None:
@@ -109,17 +109,17 @@ def render(settings: BrokerSettings) -> str:
         f"  max_file_store: {settings.max_store_bytes}",
         f"  sync_interval: {_quote('always' if settings.fsync == 'always' else '1s')}",
         *(['  domain: "leaf"'] if settings.leaf_remotes else []),
-        f'  limits {{ batch {{ max_msgs: {BULK_RUNS_MAX}, max_inflight_per_stream: 500, max_inflight_total: 5000, timeout: "5s" }} }}',
+        f"  limits {{ batch {{ max_msgs: {BULK_RUNS_MAX}, max_inflight_per_stream: 500, "
+        'max_inflight_total: 5000, timeout: "5s" } }',
         "}",
     ]
     lines += _authorization(settings)
-    if settings.monitor_port or settings.leaf_remotes:  # without it nobody could tell how the links to the hubs are
+    if settings.monitor_port or settings.leaf_remotes:  # the state of the links to the hubs is read there
         lines.append(f"http: {_quote(f'{LOCAL}:{settings.monitor_port or ANY_PORT}')}")
     if settings.leaf_remotes:
         lines.append(f"ports_file_dir: {_quote(str(Path(settings.data_dir).absolute()))}")
-        lines.append(
-            f'leafnodes {{ reconnect: "2s", remotes: [{", ".join(_remote(settings, url) for url in settings.leaf_remotes)}] }}'
-        )
+        remotes = ", ".join(_remote(settings, url) for url in settings.leaf_remotes)
+        lines.append(f'leafnodes {{ reconnect: "2s", remotes: [{remotes}] }}')
     return "\n".join(lines) + "\n"
 
 

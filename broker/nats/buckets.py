@@ -142,7 +142,7 @@ class Bucket:
         self._broker.check_connected()
         unknown = f"the broker gave no answer in time; whether {self._stream} was written is unknown"
         async with Within(REQUEST_TIMEOUT_S, unknown):
-            return ack_seq(await self._publisher.send(self._prefix + key, value, headers, patient=False))
+            return ack_seq(await self._publisher.send(self._prefix + key, value, headers, wait_if_full=False))
 
 
 def _expecting(revision: int | None) -> dict[str, str] | None:

@@ -27,7 +27,7 @@ REQUEST_TIMEOUT_S = 5.0
 CONNECT_TIMEOUT_S = 5.0
 PENDING_BYTES = 64 << 20
 
-# What the broker says to who may not come in (any more); its permissions are told otherwise.
+# What the broker says to who may not come in (any more); permissions have other messages.
 REFUSAL = re.compile(r"authorization violation|authentication (?:expired|revoked)", re.IGNORECASE)
 
 log = get_logger()
@@ -58,7 +58,7 @@ class Broker:
 
     @property
     def max_payload(self) -> int:
-        """Bytes that one message may have, as the broker told at the start."""
+        """Bytes that one message may have, as the broker said at the start."""
         return int(self.client.max_payload)
 
     @property
@@ -215,7 +215,7 @@ class Broker:
             log.warning("broker_disconnected")
 
     async def _failed(self, error: Exception) -> None:
-        """An attempt to connect failed, or the broker complains: each trouble is told once until it changes or is over.
+        """A connection attempt failed, or the broker reports an error: each is logged once until it changes or is over.
 
         Raises Denied when the very first connection is refused for its credentials; later the client goes on trying,
         for they may have been changed on the broker's side by mistake.
@@ -225,7 +225,7 @@ class Broker:
         if refused and not self._opened:
             raise Denied(refused[0].lower())
         if isinstance(error, ConnectionRefusedError | ConnectionResetError) or text == self._last_error:
-            return  # a broker that is away is told once, by _disconnected
+            return  # _disconnected logs a broker that is away
         self._last_error = text
         if refused:
             log.error("broker_refuses_credentials", reason=refused[0].lower())
@@ -241,13 +241,13 @@ class Broker:
 
 
 @asynccontextmanager
-async def connect(settings: BrokerSettings, name: str, patience_s: float = 10.0) -> AsyncIterator[Broker]:
-    """A connection for the time of the block. Raises Unavailable when the broker does not answer within `patience_s`,
+async def connect(settings: BrokerSettings, name: str, timeout_s: float = 10.0) -> AsyncIterator[Broker]:
+    """A connection for the time of the block. Raises Unavailable when the broker does not answer within `timeout_s`,
     Denied as soon as it refuses our credentials, Invalid for credentials that cannot be read."""
     given = credentials(settings)
     broker, where = Broker(QuickClient(tls=needs_tls(settings))), address(settings)
     try:
-        async with asyncio.timeout(patience_s):
+        async with asyncio.timeout(timeout_s):
             await _open(broker, settings, name, given)
     except Denied as error:
         await broker.close()

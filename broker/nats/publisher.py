@@ -39,12 +39,23 @@ log = get_logger()
 class _Sent:
     """One message on its way."""
 
-    __slots__ = ("data", "future", "headers", "patient", "sent_at", "since", "subject")
+    __slots__ = ("data", "future", "headers", "sent_at", "since", "subject", "wait_if_full")
 
     def __init__(
-        self, subject: str, data: bytes, headers: dict[str, str] | None, patient: bool, future: asyncio.Future[bytes]
+        self,
+        subject: str,
+        data: bytes,
+        headers: dict[str, str] | None,
+        wait_if_full: bool,
+        future: asyncio.Future[bytes],
     ) -> None:
-        self.subject, self.data, self.headers, self.patient, self.future = subject, data, headers, patient, future
+        self.subject, self.data, self.headers, self.wait_if_full, self.future = (
+            subject,
+            data,
+            headers,
+            wait_if_full,
+            future,
+        )
         self.since = self.sent_at = time.monotonic()
 
 
@@ -81,19 +92,19 @@ class Publisher:
         return self._broker.max_payload - HEADER_BYTES_MAX
 
     def send(
-        self, subject: str, data: bytes, headers: dict[str, str] | None = None, *, patient: bool = True
+        self, subject: str, data: bytes, headers: dict[str, str] | None = None, *, wait_if_full: bool = True
     ) -> asyncio.Future[bytes]:
         """Queue one message; the future gives the broker's answer (see `ack_seq`).
 
         It is sent again with the same headers until answered: give a message id. The future raises Conflict for a stale
         expectation, TooLarge, and ApiError for another refusal. It never ends while the broker is away: the caller sets
         the deadline, and cancelling the future stops the repeats. Nor does it while the storage is full, unless it is
-        not to be `patient`: then Full.
+        not to `wait_if_full`: then Full.
         """
         self._count += 1
         key = str(self._count)
         future: asyncio.Future[bytes] = self._loop.create_future()
-        self._waiting[key] = _Sent(subject, data, headers, patient, future)
+        self._waiting[key] = _Sent(subject, data, headers, wait_if_full, future)
         self._bytes += len(data)
         self._queue[key] = None
         if len(self._queue) == 1:
@@ -171,7 +182,7 @@ class Publisher:
         sent = self._waiting.get(key)
         if sent is None:
             return
-        if isinstance(error, Unavailable) and (sent.patient or not isinstance(error, Full)):
+        if isinstance(error, Unavailable) and (sent.wait_if_full or not isinstance(error, Full)):
             self._complain(error)  # full, busy or starting: the sweep sends again
             return
         self._forget(key)
@@ -188,7 +199,7 @@ class Publisher:
         return sent
 
     def _complain(self, error: Unavailable) -> None:
-        """Thousands of messages may be refused every few seconds: that is told now and then."""
+        """Thousands of messages may be refused every few seconds: the log is rate-limited."""
         log_rate_limited(log, "broker_refused", error=str(error), waiting=len(self._waiting))
 
     async def _sweep(self) -> None:

@@ -1,5 +1,4 @@
-"""Reading a whole stream in gulps: what a projection does. Its reader says when it wants more, so under load it wakes
-seldom."""
+"""Reading a whole stream in batches, for projections. The reader asks for each batch, so under load it wakes seldom."""
 
 from __future__ import annotations
 
@@ -22,16 +21,15 @@ class Lost(Exception):
     """Something did not arrive, or the consumer is gone: begin anew after the last message that was read."""
 
 
-class Gulp(NamedTuple):
-    """So many messages in the order of the stream: `kept` are those that the reader wants, `last` is the last of all,
-    without its body."""
+class ReadBatch(NamedTuple):
+    """Consecutive messages of a stream: the count of all, the wanted ones, and the last of all without its body."""
 
     messages: int
-    kept: list[Delivery]
+    wanted: list[Delivery]
     last: Delivery | None
 
-    def __add__(self, more: Gulp) -> Gulp:  # type: ignore[override]
-        return Gulp(self.messages + more.messages, self.kept + more.kept, more.last or self.last)
+    def __add__(self, more: ReadBatch) -> ReadBatch:  # type: ignore[override]
+        return ReadBatch(self.messages + more.messages, self.wanted + more.wanted, more.last or self.last)
 
 
 class Tail:
@@ -46,38 +44,38 @@ class Tail:
         self._last = b"", b""
         self._done = asyncio.Event()
 
-    async def waiting(self, most: int) -> Gulp:
+    async def waiting(self, most: int) -> ReadBatch:
         """What the stream holds beyond the last delivery, fewer where they are large; nothing when there is nothing.
 
         Raises Lost, Unavailable.
         """
         return await self._fetch({"batch": most, "no_wait": True, "max_bytes": self._bytes_max}, GRACE_S)
 
-    async def next(self, wait_s: float) -> Gulp:
+    async def next(self, wait_s: float) -> ReadBatch:
         """The next message as soon as there is one, or nothing. Raises Lost, Unavailable."""
         return await self._fetch({"batch": 1, "expires": int(wait_s * 1e9)}, wait_s + GRACE_S)
 
-    async def _fetch(self, request: dict[str, Any], patience_s: float) -> Gulp:
+    async def _fetch(self, request: dict[str, Any], timeout_s: float) -> ReadBatch:
         self._kept, self._count, self._wanted = [], 0, request["batch"]
         self._done.clear()
         await self._broker.publish(self._subject, orjson.dumps(request), reply=self._inbox)
         try:
-            async with asyncio.timeout(patience_s):
+            async with asyncio.timeout(timeout_s):
                 await self._done.wait()
         except TimeoutError as error:
             raise Lost("no answer") from error
         return self._complete()
 
-    def _complete(self) -> Gulp:
+    def _complete(self) -> ReadBatch:
         if self._wanted < 0:
             raise Lost("the consumer is gone")
         if not self._count:
-            return Gulp(0, [], None)
+            return ReadBatch(0, [], None)
         self._received += self._count
         last = Delivery(self._broker, self._last[0].decode(), self._last[1].decode(), b"")
         if last.number != self._received:
             raise Lost(f"{last.number - self._received} deliveries did not arrive")
-        return Gulp(self._count, self._kept, last)
+        return ReadBatch(self._count, self._kept, last)
 
     async def _receive(self, subject: bytes, reply: bytes, data: bytes, headers: bytes) -> None:
         """Called for every message of the stream: what is not wanted must cost next to nothing here."""
@@ -105,7 +103,7 @@ async def open_tail(
     """A reader of everything after this sequence, for the time of the block, by a consumer that the broker forgets soon
     after.
 
-    Bodies that begin as one of `unwanted` are counted and not kept.
+    Messages whose bodies begin as one of `unwanted` are counted and not returned.
     """
     consumer = ConsumerConfig(stream=stream, start_seq=after + 1, ack_policy="none", forget_after_s=FORGET_AFTER_S)
     name = await create_consumer(broker, consumer)

@@ -45,8 +45,8 @@ class Definitions:
         return from_json(entry.value), digest(entry.value)
 
     async def is_latest(self, name: str, known: str) -> bool:
-        """Whether the version of digest `known`, read before, is still the latest, where a doorbell may come too late
-        to tell.
+        """Whether the version of digest `known`, read before, is still the latest, where a change
+        notification may come too late.
 
         On a broker alone it never does: there this asks nothing, and says yes.
         """
@@ -84,8 +84,8 @@ class Definitions:
             self._steps -= len(self._compiled.pop(next(iter(self._compiled))).steps)
 
     async def on_change(self, callback: Callable[[str], Awaitable[None]]) -> None:
-        """Have `await callback(name)` called when a name gets another latest definition. A doorbell: it may miss
-        some."""
+        """Have `await callback(name)` called when a name gets another latest definition. Notifications
+        may be missed."""
         await self._bucket.on_change(">", callback)
 
 

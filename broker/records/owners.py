@@ -88,8 +88,8 @@ class Owners:
     async def read(self) -> View:
         """Best effort while things change: before acting on an absence, `find`. Raises Unavailable.
 
-        Only what has changed since the last time is asked for; all of it every WHOLE_S, since what the broker removes
-        by itself is not told, nor that the bucket was made anew.
+        Only what has changed since the last time is asked for; all of it every WHOLE_S, since reads of changes
+        show neither what the broker removed by itself, nor that the bucket was made anew.
         """
         async with self._reading:
             if time.monotonic() >= self._whole_at:
@@ -140,20 +140,20 @@ class Owners:
         """Have all shards of the engine hand over what they own and take nothing more, as long as it lives. Raises
         Unavailable."""
         await self._sent(names.drained_key(engine), b"", {names.TTL: f"{DRAINED_TTL_S:.0f}"})
-        await self.ring()
+        await self.announce_change()
 
-    async def ring(self) -> None:
-        """Tell every shard that something has changed. It may miss that; each looks twice a second anyway. Raises
+    async def announce_change(self) -> None:
+        """Notify every shard of a change. The notification may be lost: each shard also reads twice a second. Raises
         Unavailable."""
-        await self._broker.publish(names.ENGINE_RING, b"")
+        await self._broker.publish(names.ENGINE_CHANGED, b"")
 
-    async def on_ring(self, rung: asyncio.Event) -> None:
-        """Set the event whenever somebody rings, as long as the connection lives."""
+    async def on_change(self, changed: asyncio.Event) -> None:
+        """Set the event at each change that is announced, as long as the connection lives."""
 
         async def set_it(_: Msg) -> None:
-            rung.set()
+            changed.set()
 
-        await self._broker.subscribe(names.ENGINE_RING, set_it)
+        await self._broker.subscribe(names.ENGINE_CHANGED, set_it)
 
     async def answer(self, body: Callable[[], bytes]) -> None:
         """Give what this says to everyone who asks who owns what, as long as the connection lives."""

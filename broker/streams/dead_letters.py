@@ -22,12 +22,12 @@ from penstock.engine.run.commands import DeadLetterTask, DispatchTask
 TEXT_BYTES_MAX = 2000
 KEEP_S_MAX = 5.0
 OCCURRENCE_BYTES_MAX = PAYLOAD_BYTES_MAX - 8 * KIB  # what every broker takes, headers included
-LOOKED_AT_MAX = 20_000  # letters that one page may cost, when few of them match
+SCANNED_MAX = 20_000  # dead letters read for one page, when few of them match
 
 HEADER = re.compile(rb"\r\n(Dead-[A-Za-z]+): ?([^\r]*)")
 
 
-class Letter(Struct, frozen=True, omit_defaults=True):
+class DeadLetter(Struct, frozen=True, omit_defaults=True):
     """One dead letter, by its place in the stream. `kind` is task, history or trigger, and decides what else is there.
 
     `at` is when it was stored, in s since the epoch; `subject` what its headers say it was under; `attempts` counts
@@ -46,10 +46,10 @@ class Letter(Struct, frozen=True, omit_defaults=True):
     trigger: str | None = None
 
 
-class Page(Struct, frozen=True):
-    """Letters, newest first, perhaps none; `next` is what to list before for more, None at the end."""
+class DeadLetterPage(Struct, frozen=True):
+    """Dead letters, newest first, perhaps none; `next` is what to list before for more, None at the end."""
 
-    letters: list[Letter]
+    letters: list[DeadLetter]
     next: int | None
 
 
@@ -61,15 +61,15 @@ class DeadLetters:
 
     async def page(
         self, run_id: str | None = None, task: str | None = None, limit: int = 100, before: int | None = None
-    ) -> Page:
-        """Up to `limit` letters, of one run, of one task type, with a sequence below `before`. Raises Unavailable.
+    ) -> DeadLetterPage:
+        """Up to `limit` dead letters, of one run, of one task type, with a sequence below `before`. Raises Unavailable.
 
-        A page costs no more than LOOKED_AT_MAX letters: it may be short, or empty, and have a next one all the same.
+        At most SCANNED_MAX dead letters are read for a page: it may be short, or empty, and still have a next one.
         """
         first, last = await self._ends()
         high = last if before is None else min(last, before - 1)
-        found: list[Letter] = []
-        window, left = limit, LOOKED_AT_MAX
+        found: list[DeadLetter] = []
+        window, left = limit, SCANNED_MAX
         while high >= first and left > 0 and len(found) < limit:
             low = max(first, high - min(window, left) + 1)
             found += await self._matching(
@@ -79,17 +79,17 @@ class DeadLetters:
             high, window = low - 1, window * 2
         if len(found) > limit:
             found, high = found[:limit], found[limit - 1].seq - 1
-        return Page(found, high + 1 if high >= first else None)
+        return DeadLetterPage(found, high + 1 if high >= first else None)
 
-    async def get(self, seq: int) -> tuple[Letter, bytes]:
-        """The letter with this sequence, and its body. Raises NotFound, Unavailable."""
+    async def get(self, seq: int) -> tuple[DeadLetter, bytes]:
+        """The dead letter with this sequence, and its body. Raises NotFound, Unavailable."""
         stored = await self._reader.leaders.at(names.DEAD, seq)
         if stored is None:
             raise NotFound(f"dead letter {seq} does not exist")
-        return _letter(stored), stored.data
+        return _decoded(stored), stored.data
 
     async def discard(self, seq: int) -> None:
-        """Remove the letter with this sequence, for good. Raises NotFound, Unavailable."""
+        """Remove the dead letter with this sequence, for good. Raises NotFound, Unavailable."""
         try:
             there = await self._broker.remove(f"STREAM.MSG.DELETE.{names.DEAD}", {"seq": seq, "no_erase": True})
         except ApiError as error:
@@ -98,11 +98,11 @@ class DeadLetters:
             raise NotFound(f"dead letter {seq} does not exist")
 
     async def last_seq(self) -> int:
-        """The sequence of the newest letter that there was so far."""
+        """The sequence of the newest dead letter that was ever stored."""
         return (await self._ends())[1]
 
     async def remove_task(self, run_id: str, step_id: str, task: str, up_to_seq: int) -> None:
-        """Remove the letters of a step, but for those with a larger sequence. None is fine."""
+        """Remove the dead letters of a step with a sequence up to `up_to_seq`."""
         subject = names.dead_subject(task, run_id, step_id)
         await self._broker.remove(f"STREAM.PURGE.{names.DEAD}", {"filter": subject, "seq": up_to_seq + 1})
 
@@ -110,9 +110,11 @@ class DeadLetters:
         state = (await self._broker.api(f"STREAM.INFO.{names.DEAD}"))["state"]
         return int(state["first_seq"]), int(state["last_seq"])
 
-    async def _matching(self, low: int, high: int, task: str | None, matches: Callable[[Letter], bool]) -> list[Letter]:
+    async def _matching(
+        self, low: int, high: int, task: str | None, matches: Callable[[DeadLetter], bool]
+    ) -> list[DeadLetter]:
         stored = self._reader.between(names.DEAD, names.dead_filter(task), low, high)
-        found = [letter async for one in stored if matches(letter := _letter(one))]
+        found = [letter async for one in stored if matches(letter := _decoded(one))]
         return found[::-1]
 
     def send_task(self, run_id: str, workflow: str, command: DeadLetterTask) -> asyncio.Future[bytes]:
@@ -140,7 +142,7 @@ class DeadLetters:
 
     def send_history(self, run_id: str, seq: int, body: bytes, error: str) -> asyncio.Future[bytes]:
         """Keep a history message that is malformed, or that failed again and again; `seq` is its place in the stream.
-        Of one that leaves no room for a letter's headers, the end is cut off."""
+        Of one that leaves no room for a dead letter's headers, the end is cut off."""
         most = self._publisher.body_bytes_max
         if len(body) > most:
             body, error = body[:most], f"{error} (of its {len(body)} bytes, the first {most} are kept here)"
@@ -163,7 +165,7 @@ class DeadLetters:
         unknown = "the broker gave no answer in time; whether the dead letter was stored is unknown"
         async with Within(KEEP_S_MAX, unknown):
             await self._publisher.send(
-                names.dead_trigger_subject(trigger), body[:OCCURRENCE_BYTES_MAX], headers, patient=False
+                names.dead_trigger_subject(trigger), body[:OCCURRENCE_BYTES_MAX], headers, wait_if_full=False
             )
 
 
@@ -173,17 +175,17 @@ def _line(text: str) -> str:
     return line.encode()[:TEXT_BYTES_MAX].decode(errors="ignore").strip() or "no text"
 
 
-def _letter(stored: Stored) -> Letter:
-    """What the headers tell; a letter that somebody else has put there may lack some of them."""
-    told = {name.decode(): value.decode(errors="replace") for name, value in HEADER.findall(stored.headers)}
-    error, subject, run_id = told.get("Dead-Error", ""), told.get("Dead-Subject"), told.get("Dead-Run")
-    if "Dead-Trigger" in told:
-        return Letter(stored.seq, stored.at, "trigger", error, subject, trigger=told["Dead-Trigger"])
-    if run_id is None or "Dead-Step" not in told:
-        return Letter(stored.seq, stored.at, "history", error, subject, run_id)
-    step_id, attempts = told["Dead-Step"], told.get("Dead-Attempts", "")
+def _decoded(stored: Stored) -> DeadLetter:
+    """A dead letter out of its headers; one that another program has stored may lack some of them."""
+    fields = {name.decode(): value.decode(errors="replace") for name, value in HEADER.findall(stored.headers)}
+    error, subject, run_id = fields.get("Dead-Error", ""), fields.get("Dead-Subject"), fields.get("Dead-Run")
+    if "Dead-Trigger" in fields:
+        return DeadLetter(stored.seq, stored.at, "trigger", error, subject, trigger=fields["Dead-Trigger"])
+    if run_id is None or "Dead-Step" not in fields:
+        return DeadLetter(stored.seq, stored.at, "history", error, subject, run_id)
+    step_id, attempts = fields["Dead-Step"], fields.get("Dead-Attempts", "")
     task = stored.subject.removeprefix("dead.").removesuffix(f".{run_id}.{step_id}")
-    return Letter(
+    return DeadLetter(
         stored.seq,
         stored.at,
         "task",

@@ -39,7 +39,7 @@ class Tick(Struct, frozen=True):
 
 
 _TICKS = msgspec.json.Decoder(Tick)
-_TOLD = msgspec.json.Decoder(dict[str, str])
+_SENDER_HEADERS = msgspec.json.Decoder(dict[str, str])
 
 
 class Events:
@@ -97,7 +97,7 @@ class Events:
 
     async def _send(self, subject: str, body: bytes, headers: dict[str, str]) -> None:
         self._broker.check_connected()
-        sent = self._publisher.send(subject, body, headers, patient=False)
+        sent = self._publisher.send(subject, body, headers, wait_if_full=False)
         async with Within(
             PUBLISH_DEADLINE_S, "the broker gave no answer in time; whether the event was stored is unknown"
         ):
@@ -129,6 +129,6 @@ def headers_of(delivery: Delivery) -> dict[str, str]:
     strings."""
     found = EVENT_HEADERS.search(delivery.headers)
     try:
-        return _TOLD.decode(found[1]) if found else {}
+        return _SENDER_HEADERS.decode(found[1]) if found else {}
     except msgspec.MsgspecError:
         return {}

@@ -17,7 +17,7 @@ from penstock.broker.nats.errors import ApiError, Code, Within
 from penstock.broker.nats.publisher import Publisher, ack_seq
 from penstock.broker.nats.pull import Delivery, Pull, open_pull
 from penstock.broker.nats.tail import Tail, open_tail
-from penstock.broker.streams.watch import Rings, gulps, watch
+from penstock.broker.streams.watch import Wakes, batches, watch
 from penstock.engine.errors import Conflict
 from penstock.engine.run.events import (
     Event,
@@ -54,18 +54,20 @@ class History:
         self._batches = Batches(broker)
         self.stored = 0  # the last sequence that was waited for here: who reads its own writes must see as far
 
-    def send(self, event: Event, message_id: str | None = None, *, patient: bool = True) -> asyncio.Future[bytes]:
+    def send(self, event: Event, message_id: str | None = None, *, wait_if_full: bool = True) -> asyncio.Future[bytes]:
         """Append without waiting; the future ends when the event is stored. A repeat within 5 s is stored once.
-        `patient` as in `Publisher.send`."""
-        return self._send(event, {names.MSG_ID: message_id or names.message_id(event)}, patient)
+        `wait_if_full` as in `Publisher.send`."""
+        return self._send(event, {names.MSG_ID: message_id or names.message_id(event)}, wait_if_full)
 
     def send_end(self, event: WorkflowCompleted | WorkflowFailed, folded_seq: int) -> asyncio.Future[bytes]:
         """As `send`, by the run's owner, which has folded the run's events up to `folded_seq`: readers need not fold
         them again."""
         return self._send(event, {names.MSG_ID: names.message_id(event), names.OWNER_SEQ: str(folded_seq)})
 
-    def _send(self, event: Event, headers: dict[str, str], patient: bool = True) -> asyncio.Future[bytes]:
-        return self._publisher.send(names.history_subject(event.run_id), encode(event), headers, patient=patient)
+    def _send(self, event: Event, headers: dict[str, str], wait_if_full: bool = True) -> asyncio.Future[bytes]:
+        return self._publisher.send(
+            names.history_subject(event.run_id), encode(event), headers, wait_if_full=wait_if_full
+        )
 
     async def append(self, event: Event, *, expect_seq: int | None = None, message_id: str | None = None) -> int:
         """Publish `event` to its run's history and return the stream sequence. `message_id` stands in for its usual
@@ -83,7 +85,7 @@ class History:
         """Append if the run's history still ends with the sequence `last_seq`; False, and nothing is done: something
         else came first.
 
-        Of several that try the same at once, exactly one is told True. Raises Unavailable (outcome unknown).
+        Of several that try the same at once, exactly one gets True. Raises Unavailable (outcome unknown).
         """
         mark = uuid4().hex
         try:
@@ -173,7 +175,7 @@ class History:
 
     async def _append(self, event: Event, headers: dict[str, str]) -> int:
         self._broker.check_connected()
-        sent = self._publisher.send(names.history_subject(event.run_id), encode(event), headers, patient=False)
+        sent = self._publisher.send(names.history_subject(event.run_id), encode(event), headers, wait_if_full=False)
         async with Within(
             PUBLISH_DEADLINE_S, "the broker gave no answer in time; whether the event was stored is unknown"
         ):
@@ -258,14 +260,14 @@ class History:
         """
         return watch(self._broker, self._reader, run_id, after)
 
-    def gulps(self, run_id: str, rings: Rings) -> AsyncGenerator[Sequence[Stored], None]:
-        """As `follow` from the beginning, many events at a time; an empty gulp when there is nothing more for the
+    def batches(self, run_id: str, wakes: Wakes) -> AsyncGenerator[Sequence[Stored], None]:
+        """As `follow` from the beginning, many events at a time; an empty batch when there is nothing more for the
         moment.
 
-        New ones come when `rings` says so of one of them, or after the quiet time: who waits for the end sleeps through
-        the rest.
+        New events come once `wakes` is true of one of them, or after the quiet time: a caller that waits for the end
+        does not wake for the others.
         """
-        return gulps(self._broker, self._reader, run_id, 0, rings)
+        return batches(self._broker, self._reader, run_id, 0, wakes)
 
 
 def _is_among(mark: str, stored: Sequence[Stored]) -> bool:

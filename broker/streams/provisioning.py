@@ -170,11 +170,13 @@ def differences(wanted: dict[str, Any], found: dict[str, Any]) -> list[str]:
     ]
     if found.get("num_replicas", 1) < wanted["num_replicas"]:
         problems.append(
-            f"the stream {name} exists with {found['num_replicas']} replica(s), at least {wanted['num_replicas']} wanted"
+            f"the stream {name} exists with {found['num_replicas']} replica(s), "
+            f"at least {wanted['num_replicas']} wanted"
         )
     window = found.get("duplicate_window", 0)
     if window < limits.DEDUP_WINDOW_S * NS:
         problems.append(
-            f"the stream {name} exists with duplicate_window = {window / NS:g} s, at least {limits.DEDUP_WINDOW_S:g} s needed"
+            f"the stream {name} exists with duplicate_window = {window / NS:g} s, "
+            f"at least {limits.DEDUP_WINDOW_S:g} s needed"
         )
     return problems

@@ -51,7 +51,7 @@ class Schedules:
             names.EXPECT_SEQ: str(schedule.seq),
         }
         try:
-            await self._publisher.send(schedule.subject, schedule.data, headers, patient=False)
+            await self._publisher.send(schedule.subject, schedule.data, headers, wait_if_full=False)
         except Conflict:
             return False
         return True

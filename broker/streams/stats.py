@@ -1,5 +1,4 @@
-"""How much is stored, and what waits in the task queues: figures of the broker that a scrape wants, asked within a
-bounded time."""
+"""Statistics of streams and task queues for a scrape of the metrics, with a bounded number of requests."""
 
 from __future__ import annotations
 
@@ -51,7 +50,7 @@ class Queues(Struct, frozen=True):
 
 
 async def streams(broker: Broker, wanted: Iterable[str]) -> dict[str, Stream]:
-    """The streams of these names that the broker tells of. Raises Unavailable when it answers not at all."""
+    """The streams of these names that exist. Raises Unavailable without an answer."""
     gate = asyncio.Semaphore(AT_ONCE)
 
     async def one(name: str) -> tuple[str, Stream | None]:
@@ -77,14 +76,14 @@ async def queues(broker: Broker, reader: DirectReader, known: Callable[[], Await
     """
     stored = await _stream(broker, names.TASKS)
     consumers = sorted(await _consumers(broker), key=_tasks, reverse=True)
-    told, rest = consumers[:LABELS_MAX], consumers[LABELS_MAX:]
+    listed, rest = consumers[:LABELS_MAX], consumers[LABELS_MAX:]
     gate = asyncio.Semaphore(AT_ONCE)
 
     async def one(info: dict[str, Any]) -> Queue:
         async with gate:
             return Queue(info["num_pending"], info["num_ack_pending"], await _oldest_s(broker, info))
 
-    found = dict(zip(map(_task, told), await all_of(map(one, told)), strict=True))
+    found = dict(zip(map(_task, listed), await all_of(map(one, listed)), strict=True))
     if rest:
         found[OTHER] = Queue(sum(info["num_pending"] for info in rest), sum(info["num_ack_pending"] for info in rest))
     unclaimed = max(0, (stored.messages if stored else 0) - sum(map(_tasks, consumers)))
@@ -94,8 +93,8 @@ async def queues(broker: Broker, reader: DirectReader, known: Callable[[], Await
 
 
 async def _unclaimed(reader: DirectReader, kinds: Iterable[Kind]) -> dict[str, int]:
-    """How many tasks of each there are, of those that have any. A list of their subjects would tell, too, but have one
-    for each run."""
+    """How many tasks of each there are, of those that have any. A list of their subjects would have one entry for
+    each run."""
     found = {}
     for kind in kinds:
         count = await reader.count(names.TASKS, names.task_filter(*kind))

@@ -32,37 +32,37 @@ class _Copy:
         self.seq, self.before, self.data = int(found[1]), int(found[2]), data
 
 
-Rings = Callable[[bytes], bool]
+Wakes = Callable[[bytes], bool]
 """Whether an event of this body is worth waking the watcher for; others are handed over with the next that is."""
 
 
 class _Copies:
     """What the broker has sent, until the watcher takes it."""
 
-    def __init__(self, rings: Rings | None) -> None:
-        self._rings = rings
+    def __init__(self, wakes: Wakes | None) -> None:
+        self._wakes = wakes
         self._waiting: list[_Copy] = []
         self._bytes = 0
         self._lost = False
-        self._rung = asyncio.Event()
+        self._awake = asyncio.Event()
 
     async def receive(self, subject: bytes, reply: bytes, data: bytes, headers: bytes | None) -> None:
         self._waiting.append(_Copy(headers or b"", data))
         self._bytes += len(data)
         if len(self._waiting) > COPIES_MAX or self._bytes > COPIES_BYTES_MAX:
             self._waiting, self._bytes, self._lost = [], 0, True
-        if self._rings is None or self._rings(data):
-            self._rung.set()
+        if self._wakes is None or self._wakes(data):
+            self._awake.set()
 
     async def take(self) -> tuple[list[_Copy], bool]:
-        """All that came, as soon as one of it rings; what did not after a quiet time, perhaps nothing. And whether some
-        was dropped: a watcher that is slow reads it from the stream."""
-        quiet = asyncio.get_running_loop().call_later(QUIET_S, self._rung.set)
+        """All copies received, once `wakes` is true of one or after a quiet time (perhaps none); and whether some were
+        dropped: a slow watcher reads those from the stream."""
+        quiet = asyncio.get_running_loop().call_later(QUIET_S, self._awake.set)
         try:
-            await self._rung.wait()
+            await self._awake.wait()
         finally:
             quiet.cancel()
-        self._rung.clear()
+        self._awake.clear()
         taken, lost = self._waiting, self._lost
         self._waiting, self._bytes, self._lost = [], 0, False
         return taken, lost
@@ -73,23 +73,23 @@ async def watch(broker: Broker, reader: DirectReader, run_id: str, after: int) -
 
     None when there is nothing more for the moment: once the past has been read, and after every quiet 2 s.
     """
-    async with aclosing(gulps(broker, reader, run_id, after)) as coming:
-        async for gulp in coming:
-            for stored in gulp:
+    async with aclosing(batches(broker, reader, run_id, after)) as coming:
+        async for batch in coming:
+            for stored in batch:
                 yield stored
-            if not gulp:
+            if not batch:
                 yield None
 
 
-async def gulps(
-    broker: Broker, reader: DirectReader, run_id: str, after: int, rings: Rings | None = None
+async def batches(
+    broker: Broker, reader: DirectReader, run_id: str, after: int, wakes: Wakes | None = None
 ) -> AsyncGenerator[Sequence[Stored], None]:
     """As `watch`, all events at once that are there; none of them when there is nothing more for the moment.
 
-    With `rings`, new ones come when it says so of one of them, or after the quiet time.
+    With `wakes`, new events come once it is true of one of them, or after the quiet time.
     """
     subject = names.stored_subject(run_id)
-    async with _copies(broker, run_id, rings) as copies:
+    async with _copies(broker, run_id, wakes) as copies:
         read_now = quiet = True
         while True:
             if read_now:
@@ -102,21 +102,21 @@ async def gulps(
             # A quiet time may also mean that copies were lost: a reconnect shows in nothing else.
             quiet = not taken and not lost
             read_now = quiet or lost
-            gulp = []
+            batch = []
             for copy in taken:
                 if copy.before > after:  # one in between is missing: reading brings it, and all others
                     read_now = True
                     break
                 if copy.seq > after:
                     after = copy.seq
-                    gulp.append(Stored(subject, copy.seq, 0.0, copy.data))
-            if gulp:
-                yield gulp
+                    batch.append(Stored(subject, copy.seq, 0.0, copy.data))
+            if batch:
+                yield batch
 
 
 @asynccontextmanager
-async def _copies(broker: Broker, run_id: str, rings: Rings | None) -> AsyncIterator[_Copies]:
-    copies = _Copies(rings)
+async def _copies(broker: Broker, run_id: str, wakes: Wakes | None) -> AsyncIterator[_Copies]:
+    copies = _Copies(wakes)
     subscription = await broker.client.receive(names.watch_subject(run_id), copies.receive)
     try:
         yield copies

@@ -13,7 +13,7 @@ from penstock.broker.nats.pull import Delivery, Pull, open_pull
 from penstock.broker.streams.events import Events
 from penstock.broker.streams.tasks import covers
 from penstock.broker.triggers.captures import Captures
-from penstock.broker.triggers.triggers import Kept, Retired
+from penstock.broker.triggers.triggers import Retired, StoredTrigger
 from penstock.engine.definition.identifiers import quoted
 from penstock.engine.errors import Invalid, NotFound, Unavailable
 from penstock.engine.trigger.trigger import Kind, Trigger
@@ -39,7 +39,7 @@ class Sources:
         if trigger.subject is not None:
             await self._keeping(trigger.subject.subject, leaving)
 
-    async def choose(self, kept: Kept) -> tuple[str, int]:
+    async def choose(self, kept: StoredTrigger) -> tuple[str, int]:
         """The stream that keeps what a subject trigger listens to from now on, made if there is none; and its last
         sequence until now.
 
@@ -54,7 +54,7 @@ class Sources:
             return stream, 0  # made for it: all that is there came since
         return stream, int((await self._broker.api(f"STREAM.INFO.{stream}"))["state"]["last_seq"])
 
-    async def open(self, kept: Kept) -> None:
+    async def open(self, kept: StoredTrigger) -> None:
         """Make the trigger's consumer. Raises NotFound when its stream is gone."""
         consumer = ConsumerConfig(
             stream=kept.stream,
@@ -86,7 +86,7 @@ class Sources:
         await self._captures.leave(trigger, retired.generation, retired.stream)
 
     def consume(
-        self, kept: Kept, take: Callable[[Delivery], None], room: Callable[[], int]
+        self, kept: StoredTrigger, take: Callable[[Delivery], None], room: Callable[[], int]
     ) -> AbstractAsyncContextManager[Pull]:
         """The trigger's occurrences, shared with every other process that consumes it, for the time of the block."""
         consumer = names.trigger_consumer(kept.trigger.name, kept.generation)
@@ -101,7 +101,8 @@ class Sources:
         for config in configs:
             if config["retention"] == "workqueue":
                 raise Invalid(
-                    f"subject: subject {quoted(subject)} is kept by the work queue {config['name']}, which nobody can share"
+                    f"subject: subject {quoted(subject)} is kept by the work queue {config['name']}, "
+                    "which nobody can share"
                 )
             if any(covers(wide, subject) for wide in config.get("subjects", ())):
                 return str(config["name"])

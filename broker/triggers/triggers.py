@@ -29,7 +29,7 @@ class Retired(Struct, frozen=True):
     stream: str = ""
 
 
-class Kept(Struct, frozen=True, omit_defaults=True):
+class StoredTrigger(Struct, frozen=True, omit_defaults=True):
     """`generation` is empty while the trigger is disabled. It hears of what `stream` (empty: not chosen yet) holds
     after `after_seq`.
 
@@ -56,11 +56,11 @@ class Kept(Struct, frozen=True, omit_defaults=True):
         return bool(self.generation and self.stream)
 
 
-class Found(Struct, frozen=True):
+class TriggerEntry(Struct, frozen=True):
     """A name, with its trigger if it has one. `revision` is what the next write must expect."""
 
     name: str
-    kept: Kept | None
+    kept: StoredTrigger | None
     revision: int
 
 
@@ -71,7 +71,7 @@ class Progress(Struct, frozen=True):
     at: str
 
 
-_DECODER = msgspec.json.Decoder(Kept)
+_DECODER = msgspec.json.Decoder(StoredTrigger)
 _PROGRESS = msgspec.json.Decoder(Progress)
 
 log = get_logger()
@@ -84,23 +84,25 @@ class Triggers:
     def __init__(self, bucket: Bucket) -> None:
         self._bucket = bucket
 
-    async def find(self, name: str) -> Found:
+    async def find(self, name: str) -> TriggerEntry:
         """Also one that is deleted and not removed yet. Raises NeedsUpgrade for one that must not be written over from
         here."""
         entry, revision = await self._bucket.find(name)
-        return Found(name, None if entry is None else _decoded(entry), revision)
+        return TriggerEntry(name, None if entry is None else _decoded(entry), revision)
 
-    async def all(self) -> list[Kept]:
+    async def all(self) -> list[StoredTrigger]:
         """By name, with those that are deleted and not removed yet; without those that need an upgrade to be read."""
         entries = await self._bucket.all()
         found = [_readable(entry) for entry in sorted(entries, key=lambda entry: entry.key) if "/" not in entry.key]
         return [kept for kept in found if kept is not None]
 
-    async def write(self, found: Found, kept: Kept) -> Found:
+    async def write(self, found: TriggerEntry, kept: StoredTrigger) -> TriggerEntry:
         """Put another state in place of what was found. Raises Conflict if that has changed meanwhile."""
-        return Found(found.name, kept, await self._bucket.put(found.name, msgspec.json.encode(kept), found.revision))
+        return TriggerEntry(
+            found.name, kept, await self._bucket.put(found.name, msgspec.json.encode(kept), found.revision)
+        )
 
-    async def remove(self, found: Found) -> None:
+    async def remove(self, found: TriggerEntry) -> None:
         """Forget it. Raises Conflict if it has changed since it was found."""
         await self._bucket.delete(found.name, found.revision)
         await self._bucket.purge(names.progress_key(found.name))
@@ -121,7 +123,7 @@ class Triggers:
         return self._bucket.notifying(">", lambda key: None if "/" in key else callback())
 
 
-def _decoded(entry: Entry) -> Kept | None:
+def _decoded(entry: Entry) -> StoredTrigger | None:
     """What somebody else has written there is as good as nothing."""
     try:
         formats.check(entry.value)
@@ -131,7 +133,7 @@ def _decoded(entry: Entry) -> Kept | None:
         return None
 
 
-def _readable(entry: Entry) -> Kept | None:
+def _readable(entry: Entry) -> StoredTrigger | None:
     try:
         return _decoded(entry)
     except NeedsUpgrade as error:

@@ -1,6 +1,7 @@
 """The JSON bodies of the worker bridge: requests of a worker over HTTP, and the service's answers.
 
-Both sides use these structs. The service checks more than their types when it reads a request (http/bridge/requests.py).
+Both sides use these structs. The service checks more than their types when it reads a request
+(http/bridge/requests.py).
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ from penstock.actors.processes.children import run_services, run_shard, run_trig
 from penstock.actors.processes.storage_guard import BROKER, StorageGuard
 from penstock.actors.processes.supervisor import Child, Process, Supervisor
 from penstock.actors.telemetry.relay import Relay
-from penstock.broker.embedded.command import Command
+from penstock.broker.embedded.child_program import ChildProgram
 from penstock.broker.embedded.server import EmbeddedBroker
 from penstock.broker.nats.connection import address, connect
 from penstock.broker.streams.provisioning import provision
@@ -220,7 +220,7 @@ def _api_children(settings: Settings, notice: Notice | None) -> list[Child]:
 
     def start() -> Process:
         _check_http_port(settings)
-        return Command(arguments, environ, inherited=inherited)
+        return ChildProgram(arguments, environ, inherited=inherited)
 
     return [Child("http", start, stage=0, grace_s=HTTP_GRACE_S)]
 

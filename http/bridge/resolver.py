@@ -139,7 +139,10 @@ class Resolver:
         if kept is None or kept.lease.claimed_at or not self._store.broker.connected:
             return False
         self._held.let_go(kept)  # another answer meanwhile finds no lease
-        event, removal = self._store.history.send(_event(kept.lease, action), patient=False), self._leases.remove(kept)
+        event, removal = (
+            self._store.history.send(_event(kept.lease, action), wait_if_full=False),
+            self._leases.remove(kept),
+        )
         try:
             await _ended(removal, event)
             if _is_conflict(removal):

@@ -55,7 +55,7 @@ class DeadLetterReplayResource:
         responses.ok(resp, Replayed(await verbs.replay_letter(self._backend.store, params.dead_letter_seq(seq))))
 
 
-def _view(letter: dead_letters.Letter, body: bytes | None = None) -> DeadLetterView:
+def _view(letter: dead_letters.DeadLetter, body: bytes | None = None) -> DeadLetterView:
     json, raw = (UNSET, None) if body is None else _payload(body)
     return DeadLetterView(
         letter.seq,

@@ -6,7 +6,7 @@ from falcon.asgi import Request, Response
 from msgspec import structs
 
 from penstock.actors.control import triggers
-from penstock.broker.triggers.triggers import Kept
+from penstock.broker.triggers.triggers import StoredTrigger
 from penstock.client.views import Deleted, FiredRun, TrialView, TriggerView, WebhookView
 from penstock.config.limits import PAYLOAD_BYTES_MAX
 from penstock.engine.definition.identifiers import quoted
@@ -69,7 +69,7 @@ class TriggerTrialResource:
         responses.ok(resp, TrialView(**structs.asdict(trial)))
 
 
-def _view(kept: Kept) -> TriggerView:
+def _view(kept: StoredTrigger) -> TriggerView:
     trigger = kept.trigger
     following = triggers.next_instants(trigger, 1)
     return TriggerView(

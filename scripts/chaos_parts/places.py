@@ -14,7 +14,7 @@ from pathlib import Path
 
 from load.processes import descendants
 
-from penstock.broker.embedded.command import Command
+from penstock.broker.embedded.child_program import ChildProgram
 
 PR_SET_CHILD_SUBREAPER = 36
 LOOK_S = 0.1
@@ -29,7 +29,7 @@ class Place:
     def __init__(self, name: str, arguments: Sequence[str], environ: Mapping[str, str], log: Path) -> None:
         self.name, self.log = name, log
         self._arguments, self._environ = arguments, environ
-        self._command: Command | None = None
+        self._command: ChildProgram | None = None
         self._again_at = 0.0
 
     @property
@@ -48,7 +48,7 @@ class Place:
             self._command, self._again_at = None, time.monotonic() + AGAIN_S
         if time.monotonic() >= self._again_at:
             with self.log.open("ab") as output:
-                self._command = Command(self._arguments, self._environ, output)
+                self._command = ChildProgram(self._arguments, self._environ, output)
 
     def stop(self) -> int | None:
         """End it in peace; its exit code, None when it did not end in time."""

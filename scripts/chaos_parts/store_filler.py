@@ -23,7 +23,7 @@ async def fill(broker_url: str, seconds: float) -> bool:
     full."""
     full = False
     with suppress(PenstockError):
-        async with connect(BrokerSettings(url=broker_url), "filler", patience_s=TRIES_S) as broker:
+        async with connect(BrokerSettings(url=broker_url), "filler", timeout_s=TRIES_S) as broker:
             try:
                 await broker.api(f"STREAM.CREATE.{STREAM}", {"name": STREAM, "subjects": [SUBJECT], "storage": "file"})
                 full = await _filled(broker)

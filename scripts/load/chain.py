@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 
-from penstock.broker.embedded.command import Command
+from penstock.broker.embedded.child_program import ChildProgram
 
 NAME = "loadtest-chain"
 TASK = "loadtest.echo"
@@ -48,8 +48,8 @@ def bridge_workers(count: int, url: str, token: str) -> Iterator[list[int]]:
 
 
 @contextmanager
-def _worker(broker_url: str | None, *program: str) -> Iterator[Command]:
-    process = Command([sys.executable, "-m", *(program or ("load.worker",))], _environ(broker_url))
+def _worker(broker_url: str | None, *program: str) -> Iterator[ChildProgram]:
+    process = ChildProgram([sys.executable, "-m", *(program or ("load.worker",))], _environ(broker_url))
     try:
         yield process
     finally:

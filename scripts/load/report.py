@@ -12,13 +12,15 @@ ERRORS_SHOWN = 5
 
 def lines(result: Result) -> Iterator[str]:
     """The whole report."""
-    yield f"{result.mode}: {result.accepted:,} of {result.begun:,} runs of {result.steps} steps accepted, {_ended(result)}"
+    accepted = f"{result.accepted:,} of {result.begun:,} runs of {result.steps} steps accepted"
+    yield f"{result.mode}: {accepted}, {_ended(result)}"
     yield f"  accepted   {result.accepted_per_s:>10,.1f} runs/s"
     yield f"  ended      {result.runs_per_s:>10,.1f} runs/s over {result.seconds:.2f} s"
     yield from _percentiles("answer", result.acceptance_ms)
     yield from _percentiles("run", result.run_ms)
     if len(result.ended_per_second) > 1:
-        yield f"  per second {sparkline(result.ended_per_second)}  {min(result.ended_per_second):,} to {max(result.ended_per_second):,}"
+        ended = result.ended_per_second
+        yield f"  per second {sparkline(ended)}  {min(ended):,} to {max(ended):,}"
     for error, count in sorted(result.errors.items(), key=lambda item: -item[1])[:ERRORS_SHOWN]:
         yield f"  {count} times: {error}"
 

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import orjson
 
-from penstock.broker.embedded.command import Command
+from penstock.broker.embedded.child_program import ChildProgram
 
 from .client import Client
 from .connection import LostError
@@ -92,19 +92,19 @@ def free_ports(count: int) -> list[int]:
     return ports
 
 
-def _start(options: dict[str, object], log: Path) -> Command:
+def _start(options: dict[str, object], log: Path) -> ChildProgram:
     """Our environment without the settings in it: what is measured are the defaults."""
     flags = [word for name, value in options.items() if value is not None for word in (f"--{name}", str(value))]
     environ = {name: value for name, value in os.environ.items() if not name.startswith("SERVICE_")}
     with log.open("ab") as output:
-        return Command(
+        return ChildProgram(
             [sys.executable, "-c", SERVE, "serve", "--log-format", "json", *flags],
             {**environ, "SERVICE_CONFIG": ""},
             output,
         )
 
 
-async def _ready(url: str, command: Command, log: Path) -> None:
+async def _ready(url: str, command: ChildProgram, log: Path) -> None:
     client = Client(url)
     deadline = time.monotonic() + READY_S_MAX
     while not await _is_ready(client):

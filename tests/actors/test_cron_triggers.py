@@ -17,7 +17,7 @@ from penstock.broker.nats.pull import Delivery
 from penstock.broker.store import Store, open_store
 from penstock.broker.streams.events import Tick, text_of
 from penstock.broker.streams.provisioning import provision
-from penstock.broker.triggers.triggers import Kept, Progress
+from penstock.broker.triggers.triggers import Progress, StoredTrigger
 from penstock.config.settings import BrokerSettings
 from penstock.engine.times import rfc3339
 from tests.support.clocks import set_clock
@@ -48,7 +48,7 @@ def minutes_ago(count: int) -> datetime:
     return datetime.now(UTC).replace(second=0, microsecond=0) - timedelta(minutes=count)
 
 
-async def since(store: Store, name: str, begin: datetime) -> Kept:
+async def since(store: Store, name: str, begin: datetime) -> StoredTrigger:
     """As if the trigger had been made then, and everything had been down since."""
     found = await store.triggers.find(name)
     assert found.kept
@@ -62,7 +62,7 @@ async def instants(store: Store, name: str) -> list[str]:
     return [one.trigger.at for one in await started(store, name) if one.trigger]
 
 
-async def delivered(store: Store, kept: Kept) -> Delivery:
+async def delivered(store: Store, kept: StoredTrigger) -> Delivery:
     """The tick that its consumer gives out; it is not acknowledged."""
     arrived: list[Delivery] = []
     async with store.sources.consume(kept, arrived.append, lambda: 1):

@@ -399,7 +399,7 @@ class TestKeepingUp:
             set_clock(monkeypatch, -3600.0)
             await until(index.alive)
 
-    async def test_a_gulp_may_be_larger_than_one_fetch(
+    async def test_a_batch_may_be_larger_than_one_fetch(
         self, store: Store, index: RunIndex, path: Path, workflow: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(follower, "BATCH", 10)

@@ -112,11 +112,11 @@ async def test_purged_keys_are_gone(bucket: Bucket, key: str) -> None:
 
 
 async def test_changes_ring_with_their_key(bucket: Bucket, key: str) -> None:
-    rung: asyncio.Queue[str] = asyncio.Queue()
-    await bucket.on_change(f"{key}.*", rung.put)
+    changed: asyncio.Queue[str] = asyncio.Queue()
+    await bucket.on_change(f"{key}.*", changed.put)
     await bucket.put(f"{key}-other", b"x")
     await bucket.put(f"{key}.a", b"x")
-    assert f"{key}.a" == await asyncio.wait_for(rung.get(), 5)
+    assert f"{key}.a" == await asyncio.wait_for(changed.get(), 5)
 
 
 async def test_a_bucket_that_is_not_there_is_unavailable(store: Store) -> None:

@@ -1,4 +1,4 @@
-"""Consumers are made with the very configuration that stored ones have: another one would be refused, or change them."""
+"""Consumers are made with the configuration that stored ones have: another one would be refused, or change them."""
 
 from __future__ import annotations
 

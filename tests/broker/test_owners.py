@@ -41,9 +41,9 @@ async def test_a_member_that_has_renewed_cannot_be_removed_for_its_former_silenc
 
 
 async def test_who_listens_is_rung_for_and_an_engine_stays_drained(store: Store) -> None:
-    rung = asyncio.Event()
-    await store.owners.on_ring(rung)
+    changed = asyncio.Event()
+    await store.owners.on_change(changed)
     await store.owners.drain("an-engine")
     async with asyncio.timeout(10):
-        await rung.wait()
+        await changed.wait()
     assert {"an-engine"} == (await store.owners.read()).drained

@@ -218,7 +218,7 @@ def test_it_dies_with_its_parent_and_frees_the_data(settings: BrokerSettings, ho
 
 async def test_a_connection_to_nobody_is_unavailable_and_names_the_address(settings: BrokerSettings) -> None:
     with pytest.raises(Unavailable, match=f"127.0.0.1:{settings.port}"):
-        async with connect(settings, "test", patience_s=0.2):
+        async with connect(settings, "test", timeout_s=0.2):
             raise AssertionError("connected to nobody")
 
 

@@ -1,4 +1,4 @@
-"""Reading a whole stream in gulps."""
+"""Reading a whole stream in batches."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from uuid_utils import uuid7
 
 from penstock.broker import names
-from penstock.broker.nats.tail import Gulp, Lost
+from penstock.broker.nats.tail import Lost, ReadBatch
 from penstock.broker.store import Store, open_store
 from penstock.broker.streams.provisioning import provision
 from penstock.engine.run.events import SignalReceived, SignalRef
@@ -23,18 +23,18 @@ async def append(store: Store, count: int) -> list[int]:
     return [one.seq for one in await store.history.read(run_id)]
 
 
-async def test_a_gulp_holds_what_waits_in_order_and_no_more_than_asked_for(store: Store) -> None:
+async def test_a_batch_holds_what_waits_in_order_and_no_more_than_asked_for(store: Store) -> None:
     seqs = await append(store, 5)
     async with store.history.tail(seqs[0] - 1) as tail:
-        assert seqs[:3] == [one.seq for one in (await tail.waiting(3)).kept]
-        assert seqs[3:] == [one.seq for one in (await tail.waiting(3)).kept]
-        assert Gulp(0, [], None) == await tail.waiting(3)
+        assert seqs[:3] == [one.seq for one in (await tail.waiting(3)).wanted]
+        assert seqs[3:] == [one.seq for one in (await tail.waiting(3)).wanted]
+        assert ReadBatch(0, [], None) == await tail.waiting(3)
 
 
 async def test_the_next_message_comes_alone_and_says_how_many_wait(store: Store) -> None:
     seqs = await append(store, 3)
     async with store.history.tail(seqs[0] - 1) as tail:
-        [first] = (await tail.next(5)).kept
+        [first] = (await tail.next(5)).wanted
         assert (seqs[0], 2) == (first.seq, first.pending)
 
 
@@ -42,19 +42,19 @@ async def test_next_waits_for_a_message_that_comes(store: Store) -> None:
     async with store.history.tail(await store.history.last_seq()) as tail:
         waiting = asyncio.create_task(tail.next(5))
         [seq] = await append(store, 1)
-        assert [seq] == [one.seq for one in (await waiting).kept]
+        assert [seq] == [one.seq for one in (await waiting).wanted]
 
 
 async def test_next_ends_with_nothing_when_nothing_comes(store: Store) -> None:
     async with store.history.tail(await store.history.last_seq()) as tail:
-        assert Gulp(0, [], None) == await tail.next(0.01)
+        assert ReadBatch(0, [], None) == await tail.next(0.01)
 
 
 async def test_a_timer_shows_up_under_its_own_subject(store: Store) -> None:
     async with store.history.tail(await store.history.last_seq()) as tail:
         headers = {names.SCHEDULE: "@at 2099-01-01T00:00:00Z", names.SCHEDULE_TARGET: "history.x"}
         await store.publisher.send("schedule.x.timer", b"", headers)
-        assert ["schedule.x.timer"] == [one.subject for one in (await tail.next(5)).kept]
+        assert ["schedule.x.timer"] == [one.subject for one in (await tail.next(5)).wanted]
 
 
 async def test_a_consumer_that_was_removed_is_lost(store: Store) -> None:

@@ -24,13 +24,13 @@ async def test_a_slow_watcher_holds_little_and_misses_nothing(
     held = list[watch._Copies]()
     made = watch._Copies
 
-    def noted(rings: watch.Rings | None) -> watch._Copies:
-        held.append(made(rings))
+    def noted(wakes: watch.Wakes | None) -> watch._Copies:
+        held.append(made(wakes))
         return held[-1]
 
     monkeypatch.setattr(watch, "_Copies", noted)
-    async with aclosing(watch.gulps(store.broker, store.reader, run_id, 0)) as gulps:
-        assert not await anext(gulps)
+    async with aclosing(watch.batches(store.broker, store.reader, run_id, 0)) as batches:
+        assert not await anext(batches)
         most = 0
         for begin in range(0, 100, 20):
             sent = [store.publisher.send(names.history_subject(run_id), BODY % n) for n in range(begin, begin + 20)]
@@ -39,7 +39,7 @@ async def test_a_slow_watcher_holds_little_and_misses_nothing(
             most = max(most, len(held[0]._waiting))
         seen = list[bytes]()
         while len(seen) < 100:
-            seen += [one.data for one in await anext(gulps)]
+            seen += [one.data for one in await anext(batches)]
 
     assert seen == [BODY % n for n in range(100)]
     assert most <= 12

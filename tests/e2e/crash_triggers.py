@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from penstock.broker import names
-from penstock.broker.triggers.triggers import Kept
+from penstock.broker.triggers.triggers import StoredTrigger
 from tests.e2e.crash_scenarios import UNANSWERED_S, all_ended, registered, step
 from tests.support.crashing import SECRET, World
 from tests.support.occasions import gone, nothing_left
@@ -74,12 +74,12 @@ async def cron(world: World, name: str) -> object:
     return following.instant.year - at.year
 
 
-async def triggered(world: World, name: str, source: dict[str, Any], **more: Any) -> Kept:
+async def triggered(world: World, name: str, source: dict[str, Any], **more: Any) -> StoredTrigger:
     """A trigger and its workflow, both of this name. What is not acknowledged comes again after 1 s, instead of 10."""
     await registered(world, name, step("crash.echo"), **more)
     await world.ask("POST", "/triggers", json={"name": name, "workflow": name, **source})
 
-    async def consumed() -> Kept | None:
+    async def consumed() -> StoredTrigger | None:
         kept = (await world.store.triggers.find(name)).kept
         return kept if kept is not None and kept.settled else None
 
@@ -96,6 +96,6 @@ async def triggered(world: World, name: str, source: dict[str, Any], **more: Any
     return kept
 
 
-async def occurred(world: World, name: str, kept: Kept, runs: int) -> None:
+async def occurred(world: World, name: str, kept: StoredTrigger, runs: int) -> None:
     await all_ended(world, name, runs)
     await nothing_left(world.store, kept)

@@ -175,7 +175,7 @@ async def test_filters_take_the_very_run_and_the_very_task(http: ASGIConductor, 
 async def test_a_page_costs_no_more_than_a_bound_and_the_next_goes_on(
     store: Store, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(dead_letters, "LOOKED_AT_MAX", 10)
+    monkeypatch.setattr(dead_letters, "SCANNED_MAX", 10)
     oldest = await _task_letter(store, uuid7().hex, name)
     for _ in range(25):
         await _task_letter(store, uuid7().hex, f"{name}.other")

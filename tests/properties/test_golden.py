@@ -19,7 +19,7 @@ import pytest
 
 from penstock.broker.records.leases import Lease
 from penstock.broker.records.owners import Claim, Member
-from penstock.broker.triggers.triggers import Kept, Progress
+from penstock.broker.triggers.triggers import Progress, StoredTrigger
 from penstock.broker.worker_messages import TaskPayload, WorkerRegistration
 from penstock.engine.definition.definitions import WorkflowDef, from_json, to_json
 from penstock.engine.run.state import from_snapshot, to_snapshot
@@ -48,7 +48,7 @@ versions = pytest.mark.parametrize(
 
 # What is stored besides histories and snapshots, or handed from one process to another of perhaps another version.
 KINDS: Mapping[str, type[msgspec.Struct]] = {
-    "trigger": Kept,
+    "trigger": StoredTrigger,
     "progress": Progress,
     "task": TaskPayload,
     "lease": Lease,

@@ -14,13 +14,13 @@ from penstock.actors.triggers.trigger_runner import open_triggers
 from penstock.broker import names
 from penstock.broker.nats.errors import ApiError, Code
 from penstock.broker.store import Store, open_store
-from penstock.broker.triggers.triggers import Kept
+from penstock.broker.triggers.triggers import StoredTrigger
 from penstock.config.settings import BrokerSettings
 from penstock.engine.run.events import Started, WorkflowStarted, decode
 from tests.support.waiting import until
 
 
-async def make(store: Store, name: str, workflow: str, **more: Any) -> Kept:
+async def make(store: Store, name: str, workflow: str, **more: Any) -> StoredTrigger:
     """Make or replace a trigger; `more` is the rest of its document."""
     return await triggers.put(store, {"name": name, "workflow": workflow, **more})
 
@@ -57,7 +57,7 @@ async def until_started(store: Store, workflow: str, count: int) -> list[Started
     return await until(enough)
 
 
-async def nothing_left(store: Store, kept: Kept) -> None:
+async def nothing_left(store: Store, kept: StoredTrigger) -> None:
     """Return when the trigger's consumer has been given everything that is stored for it, and an answer for all of it.
 
     What it says is pending may lag behind what is stored: an event that was just acknowledged is counted a moment

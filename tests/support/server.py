@@ -11,7 +11,7 @@ from pathlib import Path
 import httpx2
 import orjson
 
-from penstock.broker.embedded.command import Command
+from penstock.broker.embedded.child_program import ChildProgram
 from penstock.broker.embedded.server import find_binary
 from penstock.broker.nats.connection import connect
 from penstock.config.settings import BrokerSettings
@@ -30,7 +30,7 @@ class Server:
         self.port, self.name, self._directory = free_port(), name, directory
         self._monitoring_port = free_port()
         self.log = directory / f"{name}.log"
-        self._command: Command | None = None
+        self._command: ChildProgram | None = None
         self.configure(block)
 
     @property
@@ -51,7 +51,7 @@ class Server:
 
     def start(self) -> None:
         with self.log.open("ab") as log:
-            self._command = Command([find_binary(), "-c", str(self._config)], output=log)
+            self._command = ChildProgram([find_binary(), "-c", str(self._config)], output=log)
 
     @property
     def running(self) -> bool:

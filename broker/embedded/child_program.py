@@ -13,7 +13,7 @@ from typing import IO
 PR_SET_PDEATHSIG = 1
 
 
-class Command:
+class ChildProgram:
     """A program that was started; it gets SIGTERM when the process that started it ends."""
 
     def __init__(
