@@ -1,4 +1,4 @@
-"""A new kind of step is one class and one row in the table: here a step that waits for a time, or until it is completed."""
+"""A new kind of step is one class and one row in the table: here a step that waits for a time."""
 
 from __future__ import annotations
 
