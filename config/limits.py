@@ -15,9 +15,8 @@ NAME_CHARS_MAX: Final = 128  # Protocol: Names and limits
 STEPS_MAX: Final = 1000  # Protocol: Names and limits
 PAYLOAD_BYTES_MAX: Final = 1 * MIB  # Protocol: Names and limits (run input, step output, checkpoint)
 ERROR_BYTES_MAX: Final = 8 * KIB  # Protocol: History events (errors and tracebacks)
-OUTPUT_INLINE_BYTES_MAX: Final = (
-    4 * KIB
-)  # a larger output is read from the history: a snapshot of 1,000 steps stays one message
+# A larger output is read from the history: a snapshot of 1,000 steps stays one message
+OUTPUT_INLINE_BYTES_MAX: Final = 4 * KIB
 OUTPUTS_SHOWN_BYTES_MAX: Final = 8 * MIB  # of those that are read from the history, one answer holds so much
 EVENTS_BYTES_MAX: Final = 16 * MIB  # GET /runs/{id}/events: with so much, or one event more, a page of the history ends
 SIGNAL_BYTES_MAX: Final = 1 * MIB  # Spec: Limits, Signal payload
@@ -59,12 +58,10 @@ BRIDGE_AWAY_S: Final = 10.0  # Protocol: HTTP answers, how long a broken connect
 BRIDGE_LEASE_TTL_S: Final = 2 * BRIDGE_LEASE_S  # an answer that comes later than this is too late
 BRIDGE_CLAIM_S: Final = 10.0  # what an answer may take; a process that died over it holds the task no longer
 POLL_TASKS_MAX: Final = 1000  # tasks that one poll may ask for
-POLL_BYTES_MAX: Final = (
-    8 * MIB
-)  # with so much, or one task more, a poll's answer is complete: about what the largest request holds
-TASKS_BYTES_MAX: Final = (
-    64 * MIB
-)  # of tasks that a worker or a front end has in hand: with so much it asks for no more, as a shard does
+# With so much, or one task more, a poll's answer is complete: about what the largest request holds
+POLL_BYTES_MAX: Final = 8 * MIB
+# Of tasks that a worker or a front end has in hand: with so much it asks for no more, as a shard does
+TASKS_BYTES_MAX: Final = 64 * MIB
 TASK_TYPES_MAX: Final = 100  # task types of one poll, and of one worker
 POLLED_QUEUES_MAX: Final = 4096  # task queues that one front-end process reads for its pollers
 STICKY_CONSUMER_S: Final = 60 * 60.0  # a worker's own consumers go when it has not asked for so long; its tasks stay
@@ -86,21 +83,20 @@ LEAF_REMOTES_MAX: Final = 10  # Spec: Limits, Leaf remotes
 # Shards: docs/adr has the measurements
 PARTITIONS: Final = 32  # for good: a run's partition never changes
 ACK_HELD_BACK_S: Final = 5.0  # one acknowledgement for many events; what came within it comes again after a crash
-SNAPSHOT_AFTER_S: Final = (
-    3.0  # a run's state is written at most this long after it changed, at once when the run has ended
-)
+# A run's state is written at most this long after it changed, at once when the run has ended
+SNAPSHOT_AFTER_S: Final = 3.0
 TIMER_DURABLE_AFTER_S: Final = 2.0  # a deadline that is still open then goes to the broker
 ACTORS_RESIDENT_MAX: Final = 25_000  # beyond it, idle runs leave memory at once
 ACTOR_IDLE_S: Final = 30.0  # an idle run leaves memory after this
-UPGRADE_CHECK_S: Final = 30.0  # a run that only a newer version can read is looked at again by whoever owns it then
+UPGRADE_CHECK_S: Final = 30.0  # a run that only a newer version can read is checked again by its owner of that time
 EVENT_FAILURES_MAX: Final = 3  # the same event failing so often is dead-lettered and skipped
 
 # Who owns the partitions: docs/adr/0014 has the reasons
-LEASE_S: Final = 3.0  # a shard that could not renew its membership for so long does nothing any more
+LEASE_S: Final = 3.0  # a shard that could not renew its membership for so long stops its work
 LEASE_RENEW_S: Final = 0.5  # how often it is renewed
 SILENCE_S: Final = 3.25  # then others take its partitions over
 MEMBER_TTL_S: Final = 60.0  # a member that nobody is there to remove is forgotten by the broker
-HAND_OVER_S_MAX: Final = 3.0  # for runs to come to a rest that move to another shard; then they go on from the log
+HAND_OVER_S_MAX: Final = 3.0  # for finishing the work on runs that move to another shard; then they go on from the log
 DRAINED_TTL_S: Final = 1.0 * DAY_S  # an engine that was drained owns nothing until it ends, or for so long
 
 # Webhooks and the process

@@ -80,7 +80,7 @@ class BrokerSettings(Struct, frozen=True):
 
     @property
     def embedded(self) -> bool:
-        """Whether the broker is the service's own; its child processes are told its address as `url`."""
+        """Whether the broker is the service's own. Its child processes get its address as `url`."""
         return self.url in (None, self.own_url)
 
 
@@ -99,7 +99,7 @@ class HttpSettings(Struct, frozen=True):
 
     @property
     def mode(self) -> Literal["token", "insecure", "protected"]:
-        """Whom the control plane answers: who bears the token, everybody, or this machine alone."""
+        """Whom the control plane answers: holders of the token, everybody, or this machine alone."""
         if self.api_token:
             return "token"
         return "insecure" if self.insecure else "protected"
@@ -228,7 +228,7 @@ def _refused(key: Key, value: object, source: str, allowed: str) -> SettingsErro
 
 
 def _check(settings: Settings, given: Mapping[str, _Given]) -> None:
-    """What no single key can tell."""
+    """Raise SettingsError for keys that do not go together."""
     for name, needed in NEEDS:
         if value_of(settings, KEYS[name]) and not value_of(settings, KEYS[needed]):
             raise _refused(KEYS[name], *given[name], f"set together with {needed}")

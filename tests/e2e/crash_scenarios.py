@@ -196,10 +196,10 @@ async def malformed(world: World, name: str) -> None:
     await world.ask("POST", f"/runs/{run_id}/signal/go", content=b"5")
     await ended(world.store, run_id, ENDED_S_MAX)
 
-    async def buried() -> bool:
+    async def dead_lettered() -> bool:
         return bool((await world.store.dead_letters.page(run_id)).letters)
 
-    await until(buried)
+    await until(dead_lettered)
 
 
 def approval(meanwhile: Meanwhile | None = None) -> Scenario:

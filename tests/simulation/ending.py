@@ -90,6 +90,6 @@ def _letters(world: World) -> set[tuple[str, str]]:
     for message in world.server.streams[names.DEAD].messages.values():
         told = {name.decode(): value.decode() for name, value in HEADER.findall(message.own_headers)}
         if "Dead-Step" not in told:
-            raise Broken(f"an event was buried: {told.get('Dead-Error')}", told.get("Dead-Run"))
+            raise Broken(f"an event was dead-lettered: {told.get('Dead-Error')}", told.get("Dead-Run"))
         found.add((told["Dead-Run"], told["Dead-Step"]))
     return found
