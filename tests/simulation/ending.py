@@ -27,9 +27,9 @@ def rest(world: World) -> dict[str, int]:
         return {"partitions that nobody has": 1}
     left = {
         "actors": len(shard.actors),
-        "dirty": len(shard.dirty),
+        "unsaved runs": len(shard.snapshots),
         "timers": shard.timers.in_memory,
-        "mail": shard.waiting,
+        "pending events": shard.backlog.events,
     }
     left["messages on their way"] = int(world.server.now < world.server.late_until)
     for name in _current_consumers(world):

@@ -94,6 +94,6 @@ def test_a_day_of_load_loses_nothing_and_leaves_nothing(monkeypatch: pytest.Monk
     assert len(world.processes) > CRASHES / 2
     shard = world.engine.shard
     assert shard is not None
-    assert (len(shard.actors), len(shard.dirty), shard.timers.in_memory, shard.waiting) == (0, 0, 0, 0)
+    assert (len(shard.actors), len(shard.snapshots), shard.timers.in_memory, shard.backlog.events) == (0, 0, 0, 0)
     assert not [subject for subject in world.server.history.subjects if subject.startswith("schedule.")]
     assert limits.PARTITIONS > len(shard.partitions) > 0
