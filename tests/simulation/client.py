@@ -7,7 +7,7 @@ does.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import nats.errors
@@ -94,6 +94,11 @@ class Client:
             self.server.send(self, written)
         else:
             self._buffer.append(written)
+
+    async def write(self, commands: Sequence[bytes]) -> None:
+        """Publish messages as `publish_command` made them."""
+        for command in commands:
+            await self.publish(*_parsed(command))
 
     async def request(
         self, subject: str, data: bytes = b"", timeout: None = None, headers: Mapping[str, str] | None = None
@@ -214,3 +219,12 @@ def _at_once(receiving: Awaitable[None]) -> None:
     except (StopIteration, asyncio.CancelledError):  # the latter: the process died over it
         return
     raise AssertionError("a receiver of the reading loop waited")
+
+
+def _parsed(command: bytes) -> tuple[str, bytes, str, dict[str, str]]:
+    """Subject, data, reply and headers of an HPUB command."""
+    first, rest = command.split(b"\r\n", 1)
+    _, subject, reply, head_bytes, all_bytes = first.split(b" ")
+    lines = rest[: int(head_bytes)].decode().split("\r\n")[1:-2]
+    headers = dict(line.split(": ", 1) for line in lines)
+    return subject.decode(), rest[int(head_bytes) : int(all_bytes)], reply.decode(), headers
