@@ -141,9 +141,9 @@ class Front:
                     self._check_scheduled(said)
                 case "unschedule" if said.answer is None or isinstance(said.answer, Exception):
                     pass
-                case "cancel many" if isinstance(said.answer, bulk.Cancelled):
+                case "cancel many" if isinstance(said.answer, bulk.CancelledRuns):
                     self._check_cancelled(said.answer.cancelled)
-                case "rerun" if isinstance(said.answer, bulk.Retried):
+                case "rerun" if isinstance(said.answer, bulk.RetriedRuns):
                     for rerun in said.answer.retried:
                         self._is_there(str(rerun.new_run_id), "a rerun")
         for marker in {said.marker for said in self.said if said.move.act == "start many"}:
