@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from typing import Any, TypeAlias
 from unittest.mock import patch
@@ -191,10 +191,8 @@ def _does_not_end_with_its_lease() -> Patch:
 def _writes_old_states_over_newer_ones() -> Patch:
     send = Bucket.send
 
-    def blind(
-        bucket: Bucket, key: str, value: bytes, expect: int | None = None, headers: Mapping[str, str] = {}
-    ) -> asyncio.Future[bytes]:
-        return send(bucket, key, value, None if bucket._name == names.RUNS else expect, headers)
+    def blind(bucket: Bucket, key: str, value: bytes, expect: int | None = None) -> asyncio.Future[bytes]:
+        return send(bucket, key, value, None if bucket._prefix == f"$KV.{names.RUNS}." else expect)
 
     return Bucket, "send", blind
 
