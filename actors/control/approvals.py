@@ -1,5 +1,4 @@
-"""Approvals from outside the engine: the request with its one-time token, the word to whoever may decide, and the
-decision.
+"""Approvals from outside the engine: the list of steps that wait for a decision, and the decision.
 
 A decision is made by the token, or by the right of an operator, who has the control plane's. Either way it is appended
 only where the step was seen undecided at the very end of the history, so of many that come at once the broker takes
@@ -27,9 +26,9 @@ from penstock.engine.run.kinds.approval import approval_of, has_expired, token_h
 from penstock.engine.run.state import Run, RunStatus, StepState, StepStatus
 from penstock.engine.times import rfc3339
 
-TRIES_MAX = 100  # other events of the run may come between the look and the decision
+TRIES_MAX = 100  # other events of the run may come between reading it and the decision
 
-CHUNK = 250  # runs that are looked at together
+CHUNK = 250  # runs that are loaded together
 
 INVALID = "the token is not valid for this step, or no longer"
 
@@ -94,7 +93,7 @@ async def _decide(store: Store, run_id: str, step_id: str, decision: Decision, c
         check(loaded.run, await store.history.now())
         if await store.history.append_next(_event(loaded.run, step_id, decision, granted=granted), loaded.last_seq):
             reached("approval.decided")
-            with suppress(PenstockError):  # nobody decides by what is left there, and it is left out of lists
+            with suppress(PenstockError):  # a token that stays there decides nothing, and is left out of lists
                 await store.approval_tokens.delete(names.step_key(run_id, step_id))
             return
     raise Unavailable(f"run {run_id} has too many events at this moment, try again")
@@ -130,7 +129,7 @@ def _waits(run: Run, step: StepState, now: float) -> bool:
 
 
 async def _waiting(store: Store, keys: list[str]) -> AsyncIterator[tuple[str, Waiting]]:
-    """Those of the bucket's keys whose steps wait, in their order."""
+    """Yield the keys whose steps wait for a decision, in their order."""
     places = [key.partition(".")[::2] for key in keys]
     runs = {run.run_id: run for run in await load_many(store, list(dict.fromkeys(run_id for run_id, _ in places)))}
     now = await store.history.now()
@@ -138,10 +137,10 @@ async def _waiting(store: Store, keys: list[str]) -> AsyncIterator[tuple[str, Wa
         run = runs.get(run_id)
         step = run.steps.get(step_id) if run else None
         if run and step and _waits(run, step, now):
-            yield key, await _told(store, run, step_id, step)
+            yield key, await _described(store, run, step_id, step)
 
 
-async def _told(store: Store, run: Run, step_id: str, step: StepState) -> Waiting:
+async def _described(store: Store, run: Run, step_id: str, step: StepState) -> Waiting:
     workflow = await workflow_of(store, run, ())
     asked = approval_of(workflow.steps[step_id]) if workflow else None
     known = (asked.description, asked.subject, asked.metadata) if asked else (None, None, None)

@@ -77,7 +77,7 @@ class RetriedRuns(Struct, frozen=True):
 
 
 def matching(index: RunIndex, wanted: Wanted) -> MatchingRuns:
-    """The runs that match by the index as it is. Raises Invalid when they are more than 1,000 and there is no limit, or
+    """The runs that match in the index. Raises Invalid when they are more than 1,000 and there is no limit, or
     for a bad bound or cursor; Unavailable without an index."""
     chosen = (wanted.workflow, wanted.statuses, wanted.after, wanted.before)
     page = index.query(*chosen, wanted.limit or MATCHING_RUNS_MAX, wanted.cursor)
@@ -90,7 +90,7 @@ def matching(index: RunIndex, wanted: Wanted) -> MatchingRuns:
 
 
 async def cancel(store: Store, run_ids: Sequence[str]) -> CancelledRuns:
-    """Cancel these runs, at most 1,000, in one batch, whatever has become of them meanwhile. Raises Unavailable
+    """Cancel these runs, at most 1,000, in one batch; those that have ended meanwhile are skipped. Raises Unavailable
     (outcome unknown)."""
     if not run_ids:
         return CancelledRuns([], [])
@@ -108,14 +108,14 @@ async def cancel(store: Store, run_ids: Sequence[str]) -> CancelledRuns:
 async def replay(store: Store, run_ids: Sequence[str], *, dry_run: bool) -> RetriedRuns:
     """Have each of these runs (newest first) that has failed go on at what failed; with `dry_run`, only say which.
 
-    Raises Unavailable when nobody knows whether any of them does; once some do, the others are told as skipped.
+    Raises Unavailable when none is known to go on; once some are, the others are reported as skipped.
     """
     done = RetriedRuns([], [])
     for chunk in chunks(run_ids[::-1]):
         try:
             await _replay(store, chunk, done, dry_run=dry_run)
         except Unavailable as error:
-            give_up(done, chunk, error)
+            skip_rest(done, chunk, error)
     return done
 
 
@@ -130,7 +130,7 @@ async def _replay(store: Store, run_ids: Sequence[str], done: RetriedRuns, *, dr
                 done.retried.append(RetryResult(run_id))
             except (Conflict, NotFound) as error:
                 done.skipped.append(Skipped(run_id, str(error)))
-            except Unavailable as error:  # the others shall be told all the same
+            except Unavailable as error:  # raised when the others are done
                 return error
         return None
 
@@ -145,13 +145,13 @@ async def _replay_one(store: Store, run_id: str, snapshot: Entry | None, *, dry_
         await verbs.replay(store, run_id, snapshot)
 
 
-def give_up(done: RetriedRuns, run_ids: Sequence[str], error: Unavailable) -> None:
-    """What has been done is told, and of these runs, as far as they are not told yet, that nobody knows."""
+def skip_rest(done: RetriedRuns, run_ids: Sequence[str], error: Unavailable) -> None:
+    """Report those of these runs that are not in `done` yet as skipped. Raises `error` if none was retried."""
     if not done.retried:
         raise error
-    told = {retry.original_run_id for retry in done.retried} | {skipped.run_id for skipped in done.skipped}
+    known = {retry.original_run_id for retry in done.retried} | {skipped.run_id for skipped in done.skipped}
     done.skipped.extend(
-        Skipped(run_id, f"whether it was retried is unknown: {error}") for run_id in run_ids if run_id not in told
+        Skipped(run_id, f"whether it was retried is unknown: {error}") for run_id in run_ids if run_id not in known
     )
 
 

@@ -1,4 +1,4 @@
-"""Take the work from an engine before its host goes away: its shards hand over what they own, and take nothing more."""
+"""Drain a host: the shards of its engines hand over their partitions and take no more."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from penstock.broker.records.owners import Owners, View
 from penstock.config.limits import PARTITIONS
 from penstock.engine.errors import Conflict, NotFound, Unavailable
 
-LOOK_S = 0.05
+POLL_S = 0.05
 
 
 class Drained(Struct, frozen=True):
@@ -23,11 +23,11 @@ class Drained(Struct, frozen=True):
     seconds: float
 
 
-async def drain(owners: Owners, host: str, patience_s: float) -> Drained:
-    """Have every engine on the host own nothing as long as it lives; return when others own everything.
+async def drain(owners: Owners, host: str, timeout_s: float) -> Drained:
+    """Have the engines on the host own nothing from now on; return when others own all partitions.
 
     Raises NotFound when none is there, Conflict when nobody else is there to take over (then nothing is done), and
-    Unavailable when it takes longer than `patience_s`: it goes on all the same.
+    Unavailable when it takes longer than `timeout_s`: the drain continues.
     """
     began, view = time.monotonic(), await owners.read()
     engines = {listed.member.engine for listed in view.members.values() if listed.member.host == host}
@@ -40,12 +40,12 @@ async def drain(owners: Owners, host: str, patience_s: float) -> Drained:
     for engine in engines:
         await owners.drain(engine)
     while _count(view, _willing(view) - engines)[1] < PARTITIONS:
-        if time.monotonic() - began > patience_s:
+        if time.monotonic() - began > timeout_s:
             left = _count(view, engines)[1]
             raise Unavailable(
-                f"not everything of {host} is handed over after {patience_s:g} s: {left} partitions are left"
+                f"not everything of {host} is handed over after {timeout_s:g} s: {left} partitions are left"
             )
-        await asyncio.sleep(LOOK_S)
+        await asyncio.sleep(POLL_S)
         view = await owners.read()
     return Drained(host, shards, partitions, round(time.monotonic() - began, 2))
 

@@ -1,8 +1,7 @@
-"""Failed runs started again: once or as often as it is asked, and safe to repeat under a key.
+"""Reruns: new runs with the input of failed ones; with a key, a call can be repeated safely.
 
-What a key stands for is written down before anything is started. So whoever repeats a call that died half-way gets what
-that one had begun, and what it had not: the runs' ids are made of the key and the original's id, and a history begins
-only once.
+The plan of a key is stored before any run is started, and the new runs' ids are derived from the key and the original's
+id. So a repeated call starts what a call that died half-way had not started, and reports all of it.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ import msgspec
 from msgspec import Struct
 
 from penstock.actors.control import verbs
-from penstock.actors.control.bulk import MatchingRuns, RetriedRuns, RetryResult, Skipped, chunks, give_up
+from penstock.actors.control.bulk import MatchingRuns, RetriedRuns, RetryResult, Skipped, chunks, skip_rest
 from penstock.actors.index.run_index import RunIndex
 from penstock.actors.runs.loading import load_many
 from penstock.actors.runs.outputs import input_of
@@ -83,15 +82,15 @@ async def keep(store: Store, workflow: str, key: str, wanted: Plan) -> Plan:
 async def rerun(store: Store, wanted: Plan, latest: Latest, *, dry_run: bool, key: str | None = None) -> RetriedRuns:
     """Start a new run with the input of each of these that has failed; with `dry_run`, only say for which.
 
-    They start in batches of bounded size. With a key, what was started under it is told as started. Raises Unavailable
-    when nobody knows whether any has started; once some have, the others are told as skipped.
+    They start in batches of bounded size. With a key, runs started by an earlier call are reported as started. Raises
+    Unavailable when none is known to have started; once some have, the others are reported as skipped.
     """
     done = RetriedRuns([], list(wanted.skipped))
     for chunk in chunks(wanted.run_ids):
         try:
             await _rerun(store, chunk, wanted.once, latest, done, key, dry_run=dry_run)
         except Unavailable as error:
-            give_up(done, chunk, error)
+            skip_rest(done, chunk, error)
     return done
 
 
@@ -113,7 +112,7 @@ async def _rerun(
     events: dict[str, WorkflowStarted] = {}
     for run_id in run_ids:
         if ids[run_id] in begun:
-            _tell_begun(done, run_id, ids[run_id], key)
+            _report_begun(done, run_id, ids[run_id], key)
             continue
         again = await _again(store, runs.get(run_id), ids[run_id], latest)
         if isinstance(again, WorkflowStarted):
@@ -126,7 +125,7 @@ async def _rerun(
     for batch in _batches(events):
         try:
             await store.history.append_first([events[run_id] for run_id in batch])
-        except Conflict:  # another call of the same has just begun some of them
+        except Conflict:  # another call has just started some of them
             await _rerun(store, batch, once, latest, done, key, dry_run=False)
             continue
         reached("runs.rerun")
@@ -134,13 +133,13 @@ async def _rerun(
 
 
 def _new_id(run_id: str, once: bool, workflow: str, key: str | None) -> str:
-    """What must not start twice has an id that both starts would have."""
+    """The new run's id: derived from the original's id, or from the key, where it must not start twice."""
     if once:
         return sha256(f"{run_id}\nonce".encode()).hexdigest()[:32]
     return verbs.new_run_id() if key is None else verbs.keyed_run_id(workflow, f"{key}\n{run_id}")
 
 
-def _tell_begun(done: RetriedRuns, run_id: str, new_id: str, key: str | None) -> None:
+def _report_begun(done: RetriedRuns, run_id: str, new_id: str, key: str | None) -> None:
     if key is None:
         done.skipped.append(_rerun_already(run_id, new_id))
     else:

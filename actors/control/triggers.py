@@ -27,8 +27,7 @@ SHOWN_INSTANTS = 5
 
 
 class Trial(Struct, frozen=True, omit_defaults=True):
-    """What a trigger event would start. `problems` say why it would start nothing; `next` are the next instants of a cron
-    trigger."""
+    """What a trigger event would start. `problems` say why nothing starts; `next` are a cron trigger's instants."""
 
     would_start: bool
     workflow: str

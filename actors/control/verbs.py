@@ -32,11 +32,11 @@ from penstock.engine.run.events import (
 from penstock.engine.run.state import Run, RunStatus, StepStatus
 from penstock.engine.times import rfc3339
 
-CANCEL_TRIES_MAX = 10  # each of them overtaken by somebody who resumed the run
+CANCEL_TRIES_MAX = 10  # each one overtaken by a resume of the run
 
 
 class Begun(Struct, frozen=True):
-    """`scheduled`: the run was made to start later, not at once. `seq` is where the log tells of it first."""
+    """`scheduled`: the run starts later. `seq` is the sequence of its first event."""
 
     run_id: str
     scheduled: bool = False
@@ -44,7 +44,7 @@ class Begun(Struct, frozen=True):
 
 
 class BegunAll(Struct, frozen=True):
-    """Ids in the order of the inputs; `seq` is where the log tells of the last of them."""
+    """Ids in the order of the inputs; `seq` is the sequence of the last run's first event."""
 
     run_ids: list[str]
     seq: int
@@ -66,7 +66,7 @@ def keyed_run_id(workflow: str, key: str) -> str:
 
 
 async def start(store: Store, definition: WorkflowDef, digest: str, value: Raw, key: str | None = None) -> str:
-    """As `begin`, for whoever needs the id alone."""
+    """As `begin`; returns the id only."""
     return (await begin(store, definition, digest, value, key)).run_id
 
 
@@ -85,7 +85,7 @@ async def begin(store: Store, definition: WorkflowDef, digest: str, value: Raw, 
 
 
 async def start_all(store: Store, definition: WorkflowDef, digest: str, values: Sequence[Raw]) -> list[str]:
-    """As `begin_all`, for whoever needs the ids alone."""
+    """As `begin_all`; returns the ids only."""
     return (await begin_all(store, definition, digest, values)).run_ids
 
 
@@ -113,7 +113,7 @@ async def begin_all(
 async def schedule(
     store: Store, definition: WorkflowDef, digest: str, value: Raw, run_at: datetime, key: str | None = None
 ) -> Begun:
-    """Have one run start at `run_at`, whatever of ours is up then. With a key, a second call is the first one, or the
+    """Have the broker start one run at `run_at`. With a key, a second call is the first one, or the
     first start.
 
     Raises Unavailable (outcome unknown).
@@ -139,7 +139,7 @@ async def cancel(store: Store, run_id: str, reason: str | None = None) -> None:
     if run.status is RunStatus.SCHEDULED:
         if await store.history.append_unless_started(event):
             return
-        run = await get(store, run_id)  # it has just started, or somebody else was first
+        run = await get(store, run_id)  # it has just started, or was cancelled by another request
     for _ in range(CANCEL_TRIES_MAX):
         if run.status is RunStatus.CANCELLED:
             return
@@ -150,7 +150,7 @@ async def cancel(store: Store, run_id: str, reason: str | None = None) -> None:
         run = await get(store, run_id)  # another end may have come into the log before this one
     if run.status is not RunStatus.CANCELLED:
         raise Unavailable(
-            f"run {run_id} is {run.status}, though it was cancelled {CANCEL_TRIES_MAX} times: others resume it meanwhile"
+            f"run {run_id} is {run.status}, though it was cancelled {CANCEL_TRIES_MAX} times: others resume it"
         )
 
 
@@ -181,20 +181,19 @@ async def replay(store: Store, run_id: str, snapshot: Entry | None = None) -> No
     """
     loaded = await load(store, run_id, snapshot)
     steps = resumable(run_id, loaded)
-    letters = await store.dead_letters.last_seq()  # what comes later tells of a later failure
+    letters = await store.dead_letters.last_seq()  # later ones are of a later failure
     event = WorkflowResumed(run_id=run_id, timestamp=now(), payload=Resumed(steps=steps, letters=letters))
     if not await store.history.append_next(event, loaded.last_seq):
         raise Conflict(f"run {run_id} has just changed, look at it again")
     reached("run.resumed")
     assert loaded.workflow is not None
-    # The run's engine does it as well. Here, it is done with the answer; there, it is done whoever dies.
+    # The run's engine does it as well, even if this process dies. Here, it is done before the answer.
     for step_id in steps:
         await store.dead_letters.remove_task(run_id, step_id, loaded.workflow.steps[step_id].task, letters)
 
 
-async def replay_letter(store: Store, seq: int) -> str:
-    """Replay the run that a dead letter tells of, and return its id; one that was replayed, and left behind, is
-    removed.
+async def replay_dead_letter(store: Store, seq: int) -> str:
+    """Replay the run of a dead letter and return its id. The dead letter of a run that was replayed before is removed.
 
     Raises NotFound, Conflict with the reason, Unavailable.
     """
@@ -258,7 +257,7 @@ def _one_of_keyed(workflow: str, key: str, number: int) -> str:
 
 
 async def _begun_before(store: Store, workflow: str, key: str, run_ids: list[str]) -> BegunAll:
-    """What the key stands for. They came all together: so the last of them is there, and none after it."""
+    """The runs that were started under the key. They were stored together: the last one exists, and none after it."""
     last_seq = await store.history.first_seq(run_ids[-1])
     if not last_seq or await store.history.first_seq(_one_of_keyed(workflow, key, len(run_ids))):
         raise Conflict(f"this Idempotency-Key was used for another number of inputs, not for {len(run_ids)}")
@@ -266,7 +265,7 @@ async def _begun_before(store: Store, workflow: str, key: str, run_ids: list[str
 
 
 async def _was_replayed(store: Store, letter: DeadLetter) -> bool:
-    """Whether the run has gone on since; then the letter, left behind by a process that died over it, is removed."""
+    """Whether the run was resumed since the dead letter was written; then the dead letter is removed."""
     run_id, step_id, task = letter.run_id, letter.step_id, letter.task
     assert run_id and step_id and task  # noqa: PT018 - a letter of a task has them
     step = (await get(store, run_id)).steps.get(step_id)

@@ -1,4 +1,4 @@
-"""Watching a run from outside: its events as they are stored, until it has ended."""
+"""Watching a run: its events as they are stored, until it has ended."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Watched:
         return self.run
 
     async def _fold(self, stored: Sequence[Stored]) -> None:
-        """What is no event changes nothing."""
+        """Fold messages into `run`. Malformed ones change nothing."""
         found = records(stored)
         if self._workflow is None:
             self._workflow = await workflow_of(self._store, None, found)

@@ -41,7 +41,8 @@ CACHED_ROWS_MAX = 20_000  # of runs that have not ended, in the writer's memory:
 STATUS = {str(status): status for status in RunStatus}
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
-# The column told is Row.status_seq. Created_us and run_id end both indexes: each status is one sorted list, and a page merges the lists that it needs.
+# The column told is Row.status_seq.
+# Created_us and run_id end both indexes: each status is one sorted list, and a page merges the lists that it needs.
 SCHEMA = """
 CREATE TABLE runs (
     run_id TEXT PRIMARY KEY, workflow TEXT NOT NULL, status TEXT NOT NULL, created_us INTEGER NOT NULL,
@@ -209,8 +210,8 @@ class IndexReader:
 class IndexFile:
     """Writes the file. Owned by the follower that holds the lock.
 
-    Rows of runs that have not ended are cached in memory: most changes are of such a run, and reading its row would cost
-    more than all else. No other process changes a cached row: `forget` is for ended runs.
+    Rows of runs that have not ended are cached in memory: most changes are of such a run, and reading its row would
+    cost more than all else. No other process changes a cached row: `forget` is for ended runs.
     """
 
     def __init__(self, path: Path) -> None:
@@ -249,8 +250,10 @@ class IndexFile:
         return [run_id for run_id in asked if run_id not in known]
 
     def forget(self, run_ids: Collection[str]) -> None:
-        """Delete the rows of runs that are not in the log any more; unknown ids are ignored. Any process of the host may call
-        this."""
+        """Delete the rows of runs that are not in the log any more; unknown ids are ignored.
+
+        Any process of the host may call this.
+        """
         with self._transaction():
             totals = Counter((row.workflow, row.status) for row in self._rows(run_ids).values())
             self._db.executemany("UPDATE totals SET runs = runs - ? WHERE (workflow, status) = (?, ?)", _shares(totals))

@@ -44,8 +44,10 @@ log = get_logger()
 
 
 async def follow(store: Store, path: Path, fold: Fold) -> NoReturn:
-    """Write the log's changes to the index at `path` until cancelled; `fold` loads the runs that must be confirmed. Raises
-    Conflict when another process does that already."""
+    """Write the log's changes to the index at `path` until cancelled; `fold` loads the runs that must be confirmed.
+
+    Raises Conflict when another process does that already.
+    """
     with exclusively(path):
         log.info("run_index_followed", path=str(path))
         last_error, last_error_at = "", 0.0

@@ -36,7 +36,7 @@ ALWAYS_APPLY = frozenset({WorkflowScheduled, WorkflowStarted, WorkflowCancelled}
 
 
 class Change(NamedTuple):
-    """What the index needs of one event. `workflow`, `created_us` and `rerun_of` are set for an event that begins a run;
+    """What the index needs of one event. `workflow`, `created_us` and `rerun_of` are set for the first event of a run;
     `folded` for an end written by the run's owner: the sequence of the last event that it had folded."""
 
     run_id: str

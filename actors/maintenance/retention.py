@@ -22,7 +22,7 @@ log = get_logger()
 
 
 async def apply_retention(store: Store, index: Path, runs_max_age_s: float | None) -> None:
-    """Remove what is no longer kept every EVERY_S, for ever. `index` is the run index's file; without an age, runs stay."""
+    """Apply retention every EVERY_S, for ever. `index` is the run index's file; without an age, runs stay."""
 
     async def check(throttle: Throttle) -> None:
         await remove_leftovers(store, throttle)

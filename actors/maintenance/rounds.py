@@ -1,4 +1,4 @@
-"""Maintenance rounds: a check of the store that is repeated for ever and takes a bounded share of this process's time."""
+"""Maintenance rounds: checks of the store that are repeated for ever, in a bounded share of the time."""
 
 from __future__ import annotations
 

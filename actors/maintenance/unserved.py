@@ -47,7 +47,7 @@ class UnservedTasks:
         self._since: dict[tuple[str, str], float] = {}
 
     async def fail(self, now: float) -> int:
-        """Fail the steps that were unserved for UNSERVED_S at `now` (s, of any monotonic clock). Returns how many. Raises
+        """Fail the steps that were unserved for UNSERVED_S at `now` (s, monotonic). Returns how many. Raises
         Unavailable."""
         waiting = await self._store.sticky_tasks.waiting()
         if not waiting:
@@ -63,31 +63,40 @@ class UnservedTasks:
         return sum([await self._fail(*queue, waiting[queue]) for queue in due])
 
     async def _fail(self, task: str, worker_id: str, run_ids: Sequence[str]) -> int:
+        """Fail the steps of these runs that wait for this worker, and remove their tasks. Returns how many failed."""
         failed = 0
-        error = f'worker "{worker_id}", to which the run is bound (sticky: hard), takes other tasks, but none of type "{task}"'
         for run in await load_many(self._store, sorted(run_ids)[:RUNS_MAX]):
             workflow = await self._workflow(run)
             for step_id, step in list(run.steps.items()):
-                if workflow is None or workflow.steps[step_id].task != task:
-                    continue
-                waits = step.status in STEP_OUT and not run.ended
-                if waits and workflow.sticky == "hard" and step.sticky == worker_id:
-                    log.warning(
-                        "worker_takes_no_such_task", run_id=run.run_id, step_id=step_id, worker_id=worker_id, task=task
-                    )
-                    await self._store.history.append(_failure(run, step_id, step, error))
-                    failed += 1
-                elif waits:  # a soft one, which does not wait for long
-                    continue
-                taken_back = WithdrawSticky(step_id, task, step.attempts, step.iteration, worker_id)
-                await self._store.tasks.withdraw_sticky(run.run_id, taken_back, lambda: None)
+                if workflow is not None and workflow.steps[step_id].task == task:
+                    failed += await self._fail_step(run, workflow, step_id, step, worker_id)
         return failed
+
+    async def _fail_step(self, run: Run, workflow: Workflow, step_id: str, step: StepState, worker_id: str) -> bool:
+        """Fail the step if it is bound to this worker; remove its task then, and where it does not wait any more."""
+        task = workflow.steps[step_id].task
+        waits = step.status in STEP_OUT and not run.ended
+        bound = waits and workflow.sticky == "hard" and step.sticky == worker_id
+        if bound:
+            log.warning("worker_takes_no_such_task", run_id=run.run_id, step_id=step_id, worker_id=worker_id, task=task)
+            await self._store.history.append(_failure(run, step_id, step, _error(task, worker_id)))
+        elif waits:  # of a softly sticky run: it does not wait for long
+            return False
+        withdrawal = WithdrawSticky(step_id, task, step.attempts, step.iteration, worker_id)
+        await self._store.tasks.withdraw_sticky(run.run_id, withdrawal, lambda: None)
+        return bound
 
     async def _workflow(self, run: Run) -> Workflow | None:
         try:
             return await self._store.definitions.load(run.workflow_id, run.digest)
         except NotFound:
             return None
+
+
+def _error(task: str, worker_id: str) -> str:
+    return (
+        f'worker "{worker_id}", to which the run is bound (sticky: hard), takes other tasks, but none of type "{task}"'
+    )
 
 
 def _failure(run: Run, step_id: str, step: StepState, error: str) -> StepFailed:

@@ -1,8 +1,8 @@
 """Membership: this shard renews its lease with heartbeats, and detects which other shards are dead.
 
 No clock of another machine is trusted. A shard may act for LEASE_S from when it sent its last heartbeat that the broker
-has stored. Other shards consider it dead after SILENCE_S without a new heartbeat, which is longer and begins later. They
-count only time in which their own heartbeats were stored: while the broker is away, no shard is considered dead.
+has stored. Other shards consider it dead after SILENCE_S without a new heartbeat, which is longer and begins later.
+They count only time in which their own heartbeats were stored: while the broker is away, no shard is considered dead.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ class Membership:
             await self._remove(view, member_id)
 
     def _ended(self, view: View, places: Collection[str]) -> set[str]:
-        """The members whose place is known to be empty. `dead` is called after they were listed: a process that has left
+        """The members whose place is known to be empty. `dead` is called after they were listed: a process that left
         its place since then does not come back."""
         empty = {*places, *self._dead()}
         return {

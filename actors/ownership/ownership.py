@@ -69,7 +69,7 @@ class Ownership:
                 log_rate_limited(log, "shard_waits_for_broker", shard=self._members.me.shard, error=str(error))
 
     async def leave(self) -> None:
-        """Hand everything over and leave the members. If the broker is away, others notice later that this shard is gone."""
+        """Hand everything over and leave the members. If the broker is away, others notice later that it is gone."""
         try:
             await self._members.withdraw()
             reached("handover.withdrawn")
@@ -142,7 +142,7 @@ class Ownership:
             )
 
     def _learn_claims(self, view: View) -> None:
-        """Add claims of this shard whose write was not answered; end the lease if another shard has one of its claims."""
+        """Add own claims whose write had no answer; end the lease if another shard has one of this shard's claims."""
         me = self._members.me.id
         for number, found in view.claims.items():
             mine = self._mine.get(number)

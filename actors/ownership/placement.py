@@ -11,7 +11,7 @@ from penstock.config.limits import PARTITIONS
 def placed(places: Collection[str]) -> dict[str, frozenset[int]]:
     """The partitions of each place: each partition has exactly one place, and the shares differ by one at most.
 
-    Rendezvous hashing: each place has a score for each partition, and the highest one with room gets the partition. When
+    Rendezvous hashing: each place has a score for each partition, and the highest one with room gets it. When
     places come and go, few other partitions move.
     """
     least, larger = divmod(PARTITIONS, max(1, len(places)))

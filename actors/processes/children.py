@@ -65,7 +65,7 @@ def run_shard(settings: Settings, number: int, engine: str, relay: Relay | None,
 
 
 def run_services(settings: Settings, relay: Relay, triggers: bool, parent: int) -> None:
-    """The run index's follower, retention, and the triggers if asked for. It has a lower priority than the shards: lists
+    """The run index's follower, retention, and triggers if asked for. Its priority is below that of shards: lists
     wait for it, runs do not."""
     os.nice(INDEX_NICENESS)
     _main(settings, "services", parent, lambda stop: _services(settings, relay, triggers, stop))

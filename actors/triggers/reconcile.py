@@ -1,7 +1,7 @@
 """Reconciling a trigger: its consumer and schedule at the broker are made as its record says.
 
-The process that changed the record does that, and every engine that sees the change. All of it can be repeated, and done
-by several at once: the record's revision decides whose choice counts.
+The process that changed the record does that, and every engine that sees the change. All of it can be repeated, and
+done by several at once: the record's revision decides whose choice counts.
 """
 
 from __future__ import annotations

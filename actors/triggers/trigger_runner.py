@@ -106,7 +106,7 @@ class TriggerRunner:
             await _give_back(self._queue.get_nowait()[1])
 
     async def _update_listeners(self) -> None:
-        """Stop listeners of generations that are over, start those of new ones. A trigger's error does not stop the others."""
+        """Stop listeners of former generations, start those of new ones. An error of one does not stop the others."""
         kept = await self._store.triggers.all()
         wanted = {one.generation for one in kept}
         for listener in [listener for generation, listener in self._listeners.items() if generation not in wanted]:

@@ -52,7 +52,7 @@ class DeadLetterReplayResource:
 
     async def on_post(self, req: Request, resp: Response, seq: str) -> None:
         """Have the failed run of a dead letter go on at what failed."""
-        responses.ok(resp, Replayed(await verbs.replay_letter(self._backend.store, params.dead_letter_seq(seq))))
+        responses.ok(resp, Replayed(await verbs.replay_dead_letter(self._backend.store, params.dead_letter_seq(seq))))
 
 
 def _view(letter: dead_letters.DeadLetter, body: bytes | None = None) -> DeadLetterView:
