@@ -1,5 +1,5 @@
-"""Repeat a request while the service is unavailable, with exponential waits from 50 ms to 2 s: a task waits, it does not
-fail."""
+"""Repeat a request while the service is unavailable, with exponential waits from 50 ms to 2 s: a task waits, it does
+not fail."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """Workers whose connect stream ended while they held tasks: their tasks are given to others after a while.
 
-The process that had the stream notifies all front-end processes when it ends, and each checks the tasks that it has handed
-out itself. A worker is back if it is registered: its registration exists as long as some process has a stream of it. If
-that process died, too, the registration ends with its time to live: so each process also checks regularly which of its
-workers are no longer registered.
+The process that had the stream notifies all front-end processes when it ends, and each checks the tasks that it has
+handed out itself. A worker is back if it is registered: its registration exists as long as some process has a
+stream of it. If that process died, too, the registration ends with its time to live: so each process also checks
+regularly which of its workers are no longer registered.
 """
 
 from __future__ import annotations

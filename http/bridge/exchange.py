@@ -26,7 +26,8 @@ from penstock.http.messages import bodies, errors, params
 
 
 class UnreadExchange(Struct, frozen=True, forbid_unknown_fields=True):
-    """ExchangeTasks with its answers and its poll as raw JSON: one answer that cannot be read does not refuse the others."""
+    """ExchangeTasks with its answers and its poll as raw JSON: one answer that cannot be read does not refuse the
+    others."""
 
     resolve: list[Raw]
     poll: Raw | UnsetType = UNSET

@@ -3,8 +3,8 @@
 Each waiting poll stands for one requested delivery, and asks for more only when the broker says that there are more. So
 few deliveries come without a poll to take them: those that were requested for a poll which got its task from another
 queue, or whose client went away. Such a request is not cancelled, for a task that is on its way at that moment would be
-delivered again only after its ack wait. It serves the next poll, or expires after EXPIRES_S. A delivery without a poll is
-spare: it stays here for SPARE_S, as long as a worker takes to poll again, and is then given back.
+delivered again only after its ack wait. It serves the next poll, or expires after EXPIRES_S. A delivery without a
+poll is spare: it stays here for SPARE_S, as long as a worker takes to poll again, and is then given back.
 """
 
 from __future__ import annotations
@@ -93,8 +93,8 @@ class PolledQueue:
         MORE_S, leave   → finished
 
     A delivery goes to the first poll that waits, else to the first that collects, else it is spare. The queue asks the
-    broker for as many deliveries as polls wait, and for none while it is closed, cancels its requests (`_recalling`), or
-    the process holds too many bytes of tasks.
+    broker for as many deliveries as polls wait, and for none while it is closed, cancels its requests
+    (`_recalling`), or the process holds too many bytes of tasks.
     """
 
     def __init__(

@@ -30,8 +30,8 @@ class PolledQueues:
         self._closed = False
 
     async def poll(self, names: Sequence[QueueName], poller: Poller, worker_id: str | None, timeout_s: float) -> None:
-        """Wait until the poller has tasks, is finished, or `timeout_s` is over. The caller hands out or gives back what it
-        took. Raises Unavailable."""
+        """Wait until the poller has tasks, is finished, or `timeout_s` is over. The caller hands out or gives back
+        what it took. Raises Unavailable."""
         queues = [await self._queue(name) for name in names]
         if self._closed:
             raise Unavailable("the service is stopping")

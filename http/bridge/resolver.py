@@ -54,8 +54,8 @@ class Resolver:
         claimed → held      storing it failed: the worker answers again
         claimed → claimed   the claim is older than BRIDGE_CLAIM_S: another answer takes its place
 
-    Checkpoints and heartbeats leave a lease held. A process that does not hold the lease forwards to the holder, so that
-    one process decides between several answers. Without the holder, the lease's revision decides.
+    Checkpoints and heartbeats leave a lease held. A process that does not hold the lease forwards to the holder, so
+    that one process decides between several answers. Without the holder, the lease's revision decides.
     """
 
     def __init__(self, store: Store, held: HeldLeases, starts: Starts) -> None:

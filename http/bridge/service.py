@@ -59,7 +59,8 @@ class Bridge:
                 return tasks
 
     async def _waited(self, request: PollTasks, client: Presence, timeout_s: float) -> Poller:
-        """A poller with what it took; with nothing when its client has gone. Raises Unavailable while the process stops."""
+        """A poller with what it took; with nothing when its client has gone. Raises Unavailable while the process
+        stops."""
         if client.over.is_set() and not client.gone:
             raise Unavailable("the service is stopping")
         poller = Poller(request.max_tasks)

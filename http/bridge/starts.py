@@ -1,7 +1,8 @@
 """Report step.started of polled tasks a moment after the hand-out, so that a quick answer is sent together with it.
 
-The engine then handles both events in one turn, as it does for workers on the broker. If a process dies before it reports
-a start, the start is reported when the task is delivered again, or by the process that gets the next request for the task.
+The engine then handles both events in one turn, as it does for workers on the broker. If a process dies before it
+reports a start, the start is reported when the task is delivered again, or by the process that gets the next request
+for the task.
 """
 
 from __future__ import annotations

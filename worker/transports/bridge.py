@@ -122,7 +122,8 @@ class BridgeTransport:
         return BridgeTask(self._client, task, resolve)
 
     async def _stay_connected(self, entry: WorkerRegistration, first: asyncio.Future[None]) -> None:
-        """Connect again and again. A failure of the first connection is raised through `first`, later ones are logged."""
+        """Connect again and again. A failure of the first connection is raised through `first`, later ones are
+        logged."""
         while True:
             try:
                 async with self._client.connected(entry) as signs:
@@ -146,8 +147,8 @@ async def open_bridge(url: str, token: str | None, worker_id: str) -> AsyncItera
 
 
 async def retry_until_admitted(ask: Callable[[], Awaitable[T]]) -> T:
-    """As `retry_until_available`, also while the service refuses our token: a worker that runs already waits for it to be put
-    right."""
+    """As `retry_until_available`, also while the service refuses our token: a worker that runs already waits for it
+    to be put right."""
 
     async def admitted() -> T:
         try:
