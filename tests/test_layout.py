@@ -7,6 +7,7 @@ import configparser
 import re
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -92,6 +93,15 @@ def test_a_folder_is_about_one_thing(folder: str) -> None:
     modules = [path.name for path in (ROOT / folder).glob("*.py") if path.name != "__init__.py"]
 
     assert len(modules) <= MODULES_MAX, modules
+
+
+def test_no_two_classes_share_a_name() -> None:
+    files = [path for folder in FOLDERS for path in (ROOT / folder).rglob("*.py")]
+    found = Counter(
+        node.name for path in files for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.ClassDef)
+    )
+
+    assert [] == [name for name, count in found.items() if count > 1]
 
 
 @pytest.mark.parametrize("page", PAGES)

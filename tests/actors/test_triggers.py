@@ -1,4 +1,5 @@
-"""Triggers over a real broker: every trigger event starts one run, whichever process dies, and former generations start none."""
+"""Triggers over a real broker: every trigger event starts one run, whichever process dies, and former generations start
+none."""
 
 from __future__ import annotations
 

@@ -167,7 +167,9 @@ def _keeps_no_dead_letters() -> Patch:
 def _does_not_wait_for_answers() -> Patch:
     """What is published counts as stored, so a crash loses it."""
 
-    def send(history: History, event: Event, headers: dict[str, str], wait_if_full: bool = True) -> asyncio.Future[bytes]:
+    def send(
+        history: History, event: Event, headers: dict[str, str], wait_if_full: bool = True
+    ) -> asyncio.Future[bytes]:
         asyncio.get_running_loop().call_later(0.5, real, history, event, headers, wait_if_full)
         done = asyncio.get_running_loop().create_future()
         done.set_result(b'{"seq":1}')
