@@ -30,7 +30,6 @@ def imported(source: str) -> Iterator[str]:
             case ast.Import(names=names):
                 yield from (name.name for name in names)
             case ast.ImportFrom(module=str(module), names=names, level=0):
-                yield module
                 yield from (f"{module}.{name.name}" for name in names)
             case ast.If() | ast.Try() | ast.With() | ast.ExceptHandler() as block:
                 statements += ast.iter_child_nodes(block)
@@ -38,10 +37,10 @@ def imported(source: str) -> Iterator[str]:
 
 def circle(sources: Mapping[str, str]) -> list[str] | None:
     """The modules of one circle of imports, the first one again at the end."""
-    graph = {
-        module: {name for name in imported(source) if name in sources and name != module}
-        for module, source in sources.items()
-    }
+    graph: dict[str, set[str]] = {}
+    for module, source in sources.items():
+        found = {name if name in sources else name.rpartition(".")[0] for name in imported(source)}
+        graph[module] = {name for name in found if name in sources and name != module}
     try:
         TopologicalSorter(graph).prepare()
     except CycleError as error:

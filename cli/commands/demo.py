@@ -27,9 +27,8 @@ if TYPE_CHECKING:
     from penstock.client import Client
     from penstock.client.views import RunView
 
-INSTALLED = (
-    Path(__file__).resolve().parent.parent
-)  # the packages of a wheel; a checkout, to which its installation links
+# The packages of a wheel; or a checkout, to which its installation links.
+INSTALLED = Path(__file__).resolve().parents[2]
 WORKER = "penstock.demo.textstats_worker"
 LAST_STEP = "report"
 SERVICE_STARTS_S_MAX = 30.0
