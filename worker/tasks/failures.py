@@ -14,7 +14,7 @@ RETRIABLE = "retriable"
 RETRY_AFTER = "retry_after"
 FRAMES_MAX = 64  # of each exception: the last ones
 PART_CHARS_MAX = 1024  # of a traceback: a frame, or an exception's text, which the error has whole
-OURS = str(Path(__file__).parent)
+OURS = str(Path(__file__).parents[1])
 
 
 class NonRetriable(Exception):
