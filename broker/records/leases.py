@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import asyncio
 import base64
-from collections.abc import Awaitable, Callable, Sequence
-from contextlib import AbstractAsyncContextManager, suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from datetime import datetime
 from typing import Any, NamedTuple
 
@@ -147,17 +147,27 @@ class Leases:
         headers = {TASK_ID: lease.task_id}
         return bytes((await self._broker.request(subject, body, FORWARD_S_MAX, headers)).data)
 
-    async def on_forwarded(self, holder: str, carry_out: Callable[[str, bytes], Awaitable[bytes]]) -> None:
-        """Have `carry_out(task id, body)` answer what is forwarded to this holder, as long as the connection lives."""
+    @asynccontextmanager
+    async def forwarded(self, holder: str, carry_out: Callable[[str, bytes], Awaitable[bytes]]) -> AsyncIterator[None]:
+        """Have `carry_out(task id, body)` answer what is forwarded to this holder, for the time of the block. What came
+        before its end is still answered; who forwards something later finds nobody, and carries it out itself."""
+        running: set[asyncio.Task[None]] = set()
 
         async def reply(msg: Msg) -> None:
             with suppress(Unavailable):  # whoever asked waits in vain, and says so
                 await self._broker.publish(msg.reply, await carry_out((msg.headers or {})[TASK_ID], msg.data))
 
         async def receive(msg: Msg) -> None:
-            start(reply(msg), name="forwarded_answer")
+            task = start(reply(msg), name="forwarded_answer")
+            running.add(task)
+            task.add_done_callback(running.discard)
 
-        await self._broker.subscribe(names.forward_subject(holder), receive)
+        try:
+            async with self._broker.listening(names.forward_subject(holder), receive):
+                yield
+        finally:
+            if running:
+                await asyncio.wait(running, timeout=FORWARD_S_MAX)
 
     async def last_revision(self) -> int:
         """The newest revision of any lease; less than what was written before when the broker has forgotten them

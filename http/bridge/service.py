@@ -112,7 +112,6 @@ async def open_bridge(store: Store, settings: BrokerSettings) -> AsyncIterator[B
     held, queues = bridge._held, bridge._queues
 
     await store.leases.on_release(queues.release)
-    await store.leases.on_forwarded(held.holder, bridge.resolver.carry_out_forwarded)
     await bridge.departures.listen()
     reconnected = (held.restore, bridge.departures.renew_all)
     store.broker.on_reconnect.extend(reconnected)
@@ -122,6 +121,7 @@ async def open_bridge(store: Store, settings: BrokerSettings) -> AsyncIterator[B
             restarting(held.keep_alive, name="bridge_keep_alive"),
             restarting(bridge.departures.check_regularly, name="bridge_departures"),
             restarting(lambda: _tidy(queues), name="bridge_tidy"),
+            store.leases.forwarded(held.holder, bridge.resolver.carry_out_forwarded),
         ):
             yield bridge
     finally:
