@@ -84,9 +84,8 @@ _OWNER_SEQ = re.compile(rb"\r\n%b: (\d{1,18})\r\n" % OWNER_SEQ.encode())
 
 RESTORED = "restored"  # in the metadata of a stream that was made anew
 BRIDGE_FORWARD = "penstock.bridge.forward"  # with a front-end process's id: answers to the tasks that it has handed out
-BRIDGE_LEFT = (
-    "penstock.bridge.left"  # a worker, as its registration has it: its connect stream ended, in some front-end process
-)
+# a worker, as its registration has it: its connect stream ended, in some front-end process
+BRIDGE_LEFT = "penstock.bridge.left"
 BRIDGE_RELEASE = "penstock.bridge.release"  # a worker id: its waiting polls end, in every front-end process
 ENGINE_PING = "penstock.engine.ping"  # every shard answers with the partitions that it owns
 ENGINE_CHANGED = "penstock.engine.ring"  # every shard reads members and claims again

@@ -198,9 +198,8 @@ loglevel = _settings.log.level
 accesslog = None
 graceful_timeout = int(limits.HTTP_SHUTDOWN_S)
 timeout = 30
-keepalive = (
-    15  # longer than clients keep idle connections, so that none is closed under a request; as long may a head take
-)
+# longer than clients keep idle connections, so that none is closed under a request; as long may a head take
+keepalive = 15
 worker_connections = _connections_max()
 limit_request_line = 8190
 limit_request_fields = 100

@@ -29,9 +29,8 @@ from penstock.engine.errors import Conflict
 from penstock.engine.run.state import RUN_ENDED, RunStatus
 
 FORM = 3
-VERSION = (
-    FORM * 1000 + formats.VERSION
-)  # a version with more events rebuilds the file, and reads those that the former one skipped
+# a version with more events rebuilds the file, and reads those that the former one skipped
+VERSION = FORM * 1000 + formats.VERSION
 WRITER_WAIT_S = 5.0
 READER_WAIT_S = 0.1  # readers never wait for the writer, only for a file that is being opened or repaired
 WAL_PAGES = 4000

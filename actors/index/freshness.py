@@ -9,9 +9,8 @@ from penstock.broker.store import Store
 
 THERE_S_MAX = 5.0  # for an index that is only being made, just after a start
 NAMED_S_MAX = 1.0  # for what the caller names, and for what this process has written, if that is near
-NEAR = (
-    1000  # messages: so much the index reads in a moment; beyond it a burst drains, and the answer says how far it is
-)
+# messages: so much the index reads in a moment; beyond it a burst drains, and the answer says how far it is
+NEAR = 1000
 OTHERS_S_MAX = 0.05  # for what anybody had written before the read: the index is hardly ever further behind
 
 

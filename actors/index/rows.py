@@ -120,8 +120,7 @@ def _confirmed(row: Row | None, state: State | Row) -> Row | None:
         return None
     if row.status is state.status and not row.unconfirmed:
         return None
-    later = (
-        row.status_seq > state.upto and row.status in RUN_MOVES[state.status]
-    )  # an event that its owner has not come to yet
+    # an event that its owner has not come to yet
+    later = row.status_seq > state.upto and row.status in RUN_MOVES[state.status]
     found = row._replace(status=row.status if later else state.status, confirmed=state.upto)
     return None if found == row else found

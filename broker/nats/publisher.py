@@ -29,9 +29,8 @@ IN_FLIGHT_BYTES_MAX = 64 << 20
 TOGETHER_BYTES = 256 << 10
 # room for them: they count too, and for a message over its limit the broker cuts the connection at each repeat
 HEADER_BYTES_MAX = 4096
-HEADERS_COUNTED = (
-    64 << 10
-)  # no message has so many bytes of them: of a body that leaves more room they need not be counted
+# no message has so many bytes of them: of a body that leaves more room they need not be counted
+HEADERS_COUNTED = 64 << 10
 
 log = get_logger()
 

@@ -12,9 +12,8 @@ from penstock.broker.nats.buckets import Bucket
 from penstock.broker.nats.pull import Delivery
 from penstock.engine.errors import Conflict
 
-FREE_DELIVERIES = (
-    5  # what is given back earlier is not counted: that would be a write for a count that nobody may ever look at
-)
+# what is given back earlier is not counted: that would be a write for a count that nobody may ever look at
+FREE_DELIVERIES = 5
 
 
 class Execution(Protocol):

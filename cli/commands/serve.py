@@ -36,9 +36,8 @@ from penstock.config.settings import BrokerSettings, Settings, load, to_environ
 from penstock.engine.errors import Conflict, Invalid, Unavailable
 
 READY_POLL_S = 0.02
-HTTP_GRACE_S = (
-    HTTP_SHUTDOWN_S + 0.5
-)  # gunicorn ends its processes itself, whatever hangs: killed earlier, it would leave them behind
+# gunicorn ends its processes itself, whatever hangs: killed earlier, it would leave them behind
+HTTP_GRACE_S = HTTP_SHUTDOWN_S + 0.5
 ENGINE_GRACE_S = 6.0
 BROKER_GRACE_S = 3.0
 PROVISION_S_MAX = 30.0  # a cluster that is just starting takes seconds to agree on a leader

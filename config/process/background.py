@@ -37,7 +37,8 @@ Work = Coroutine[Any, Any, T]
 Errors = type[BaseException] | tuple[type[BaseException], ...]
 
 _running: set[asyncio.Task[Any]] = set()  # a loop holds its tasks weakly
-# The loop whose exception handler is `_unhandled`; asking the loop for its handler takes as long as starting a task.
+_begun: set[str] = set()  # names of what `begin` has started
+# The loop that reports errors of it; asking the loop for its exception handler takes as long as starting a task.
 _watched: asyncio.AbstractEventLoop | None = None
 
 log = get_logger()
@@ -62,11 +63,9 @@ def begin(work: Work[None], *, name: str) -> asyncio.Task[None]:
     The owner must keep the task while it runs and drop it when it has ended: the loop reports its error only when
     nothing refers to the task any more.
     """
-    global _watched
     loop = asyncio.get_running_loop()
-    if loop is not _watched:
-        _watched = loop
-        loop.set_exception_handler(_unhandled)
+    if loop is not _watched or name not in _begun:
+        _watch(loop, name)
     return loop.create_task(work, name=name)
 
 
@@ -182,13 +181,32 @@ def _ended(name: str, over: Callable[[], None] | None, expected: Errors, task: a
         over()
 
 
-def _unhandled(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-    """Report the error of a task that nobody awaited; handle everything else as asyncio does by default."""
-    task, error = context.get("task") or context.get("future"), context.get("exception")
-    if isinstance(task, asyncio.Task) and isinstance(error, Exception):
-        report(task.get_name(), error)
-    else:
-        loop.default_exception_handler(context)
+def _watch(loop: asyncio.AbstractEventLoop, name: str) -> None:
+    """Have the loop report errors of tasks of this name. A worker may run in the loop of an application: all else goes
+    to the exception handler that the application has set, or to asyncio's own."""
+    global _watched
+    _begun.add(name)
+    _watched = loop
+    other = loop.get_exception_handler()
+    if isinstance(other, _Unhandled):
+        return
+    loop.set_exception_handler(_Unhandled(other))
+
+
+class _Unhandled:
+    """An exception handler of a loop that reports errors of begun tasks and passes on everything else."""
+
+    def __init__(self, other: Callable[[asyncio.AbstractEventLoop, dict[str, Any]], object] | None) -> None:
+        self._other = other
+
+    def __call__(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        task, error = context.get("task") or context.get("future"), context.get("exception")
+        if isinstance(task, asyncio.Task) and task.get_name() in _begun and isinstance(error, Exception):
+            report(task.get_name(), error)
+        elif self._other is not None:
+            self._other(loop, context)
+        else:
+            loop.default_exception_handler(context)
 
 
 async def _caught(work: Work[T]) -> T | Exception:

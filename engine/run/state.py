@@ -13,9 +13,8 @@ from penstock.engine import formats
 from penstock.engine.run.events import NULL, TriggerRef
 from penstock.engine.run.payloads import Kept
 
-SNAPSHOT_FORMAT = (
-    1  # what a reader must know (formats.py): it rises when an older one would take a snapshot for something else
-)
+# what a reader must know (formats.py): it rises when an older one would take a snapshot for something else
+SNAPSHOT_FORMAT = 1
 
 
 class RunStatus(StrEnum):

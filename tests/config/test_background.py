@@ -16,6 +16,7 @@ from penstock.config.process.background import (
     again_and_again,
     all_of,
     background,
+    begin,
     each_of,
     end,
     restarting,
@@ -219,3 +220,27 @@ async def test_a_cancellation_at_the_time_of_an_error_is_not_lost() -> None:
     await asyncio.wait([task])
 
     assert task.cancelled()
+
+
+async def _fails() -> None:
+    raise ValueError("broken")
+
+
+async def test_an_error_of_begun_work_is_reported_once_nobody_has_its_task() -> None:
+    task = begin(_fails(), name="begun")
+    await asyncio.wait([task])
+    del task
+    gc.collect()
+    assert {"begun": 1} == FAILURES
+
+
+async def test_an_application_keeps_its_exception_handler_and_the_errors_of_its_own_tasks() -> None:
+    """A worker may run in its loop."""
+    loop, seen = asyncio.get_running_loop(), list[str]()
+    loop.set_exception_handler(lambda loop, context: seen.append(str(context["exception"])))
+    await begin(asyncio.sleep(0), name="another")
+    task = asyncio.create_task(_fails(), name="the application's")
+    await asyncio.wait([task])
+    del task
+    gc.collect()
+    assert (["broken"], 0) == (seen, FAILURES.total())

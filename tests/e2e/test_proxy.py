@@ -15,9 +15,8 @@ from tests.support.tools import NGINX
 
 pytestmark = pytest.mark.skipif(NGINX is None, reason="no nginx here")
 
-AT_ONCE_S = (
-    2.0  # the service writes a comment at the latest after so long; a proxy that buffers would hold back far more
-)
+# the service writes a comment at the latest after so long; a proxy that buffers would hold back far more
+AT_ONCE_S = 2.0
 DEFINITION = {"name": "proxied", "steps": [{"id": "a", "task": "nobody.does.it"}]}
 
 

@@ -22,9 +22,8 @@ from penstock.engine.validation import parse
 from tests.http.conftest import ONE_STEP
 from tests.support.own_follower import following
 
-ANSWER_S_MAX = (
-    0.8  # less than what it waits for where it must; on a machine with nothing else to do it is a tenth of that
-)
+# less than what it waits for where it must; on a machine with nothing else to do it is a tenth of that
+ANSWER_S_MAX = 0.8
 
 
 @pytest.fixture

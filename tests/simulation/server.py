@@ -80,9 +80,8 @@ class Server:
         self.streams = {one["name"]: _stream(one) for one in streams(BrokerSettings())}
         self.history = self.streams[names.HISTORY]
         self.consumers: dict[str, Consumer] = {}
-        self.sticky_consumers: Callable[[], list[str]] = (
-            list  # those of workers; what waits for these is not delivered by them
-        )
+        # those of workers; what waits for these is not delivered by them
+        self.sticky_consumers: Callable[[], list[str]] = list
         self._routes = [
             (subject.removesuffix(">").removesuffix("*"), self.streams[one["name"]])
             for one in streams(BrokerSettings())
