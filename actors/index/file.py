@@ -3,7 +3,7 @@
 It is a projection: it can be deleted at any time, and a file of another version or stream is deleted and written again
 from the log. So it is never synced to the disk. A reader sees whole transactions: rows, totals and progress together.
 
-A row changes with the log's events first (rows.py), and is confirmed by what the run's owner has folded.
+A row changes with the log's events (rows.py). An end is confirmed by the run's owner, or by folding the run.
 """
 
 from __future__ import annotations
