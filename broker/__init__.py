@@ -3,8 +3,9 @@
 Rooms: nats/ is one connection and the ways to publish, pull and read, and knows no subject of the service; streams/ has
 a small class for each stream (history, task queues, dead letters, schedules); records/ the same for the key-value
 buckets; triggers/ what triggers listen to; worker_protocol/ what both worker transports share; embedded/ runs
-nats-server as a child process. names.py builds every subject, stream, bucket, consumer and message id; store.py opens
-all of it for one process; worker_messages.py are the messages between the service and its workers.
+nats-server as a child process. names.py builds every subject, stream, bucket, consumer and key, message_ids.py every
+message id; store.py opens all of it for one process; worker_messages.py are the messages between the service and its
+workers.
 
 Not here: what events mean (engine/run). Start reading at names.py, then streams/history.py.
 """

@@ -1,4 +1,4 @@
-"""Every subject, stream, bucket, consumer and message id, built here and nowhere else."""
+"""Every subject, stream, bucket, consumer and key, built here and nowhere else. Message ids: message_ids.py."""
 
 from __future__ import annotations
 
@@ -6,47 +6,7 @@ import re
 from functools import lru_cache
 from hashlib import sha256
 
-from penstock.broker.nats.headers import (
-    EXPECT_SEQ as EXPECT_SEQ,
-)
-from penstock.broker.nats.headers import (
-    KV_OPERATION as KV_OPERATION,
-)
-from penstock.broker.nats.headers import (
-    MSG_ID as MSG_ID,
-)
-from penstock.broker.nats.headers import (
-    SCHEDULE as SCHEDULE,
-)
-from penstock.broker.nats.headers import (
-    SCHEDULE_NEXT as SCHEDULE_NEXT,
-)
-from penstock.broker.nats.headers import (
-    SCHEDULE_TARGET as SCHEDULE_TARGET,
-)
-from penstock.broker.nats.headers import (
-    SCHEDULER as SCHEDULER,
-)
-from penstock.broker.nats.headers import (
-    TTL as TTL,
-)
 from penstock.config.limits import PARTITIONS
-from penstock.engine.run.events import (
-    ApprovalExpired,
-    ApprovalGranted,
-    ApprovalRejected,
-    ApprovalRequested,
-    Event,
-    StepCompleted,
-    StepContinue,
-    StepFailed,
-    StepPaused,
-    StepSkipped,
-    StepStarted,
-    WorkflowCompleted,
-    WorkflowFailed,
-    event_type,
-)
 
 HISTORY = "WORKFLOW_HISTORY"
 TASKS = "TASK_QUEUES"
@@ -93,18 +53,6 @@ TRIGGERS_PING = "penstock.triggers.ping"  # every process that runs triggers ans
 METRICS_PING = "penstock.metrics.ping"  # every process answers with its numbers
 
 NO_SUBJECT = "=none"  # of no stream
-_STEP_EVENTS = (
-    StepStarted,
-    StepPaused,
-    StepCompleted,
-    StepFailed,
-    StepContinue,
-    StepSkipped,
-    ApprovalRequested,
-    ApprovalGranted,
-    ApprovalRejected,
-    ApprovalExpired,
-)
 
 
 def history_subject(run_id: str) -> str:
@@ -262,10 +210,6 @@ def sticky_consumer_parts(consumer: str) -> tuple[str, str] | None:
     return both[: int(size)], both[int(size) + 1 :]
 
 
-def task_message_id(run_id: str, step_id: str, iteration: int, attempt: int) -> str:
-    return f"{run_id}.{step_id}.{iteration}.{attempt}"
-
-
 def dead_subject(task: str, run_id: str, step_id: str) -> str:
     return f"dead.{task}.{run_id}.{step_id}"
 
@@ -354,50 +298,3 @@ def telemetry_subject(kind: str, about: str) -> str:
 
 def signal_key(run_id: str, name: str) -> str:
     return f"{run_id}.{name}"
-
-
-def message_id(event: Event) -> str:
-    """`<run_id>.<type>` or `<run_id>.<step_id>.<type>`; `.<attempt>` from attempt 2 on, `.<attempt>.<iteration>` in
-    later iterations.
-
-    A run that was resumed can fail again: its number of resumptions then keeps the two ends apart. What a worker says
-    of a later delivery of its task is no repeat of what was said of the first one: `~<delivery>` from the second on.
-    """
-    kind = event_type(event)
-    if isinstance(event, WorkflowFailed | WorkflowCompleted):
-        return f"{event.run_id}.{kind}.{event.payload.resumes}" if event.payload.resumes else f"{event.run_id}.{kind}"
-    if not isinstance(event, _STEP_EVENTS):
-        return f"{event.run_id}.{kind}"
-    parts = f"{event.run_id}.{event.step_id}.{kind}"
-    if event.iteration:
-        parts = f"{parts}.{event.attempt_number or 1}.{event.iteration}"
-    elif event.attempt_number is not None and event.attempt_number > 1:
-        parts = f"{parts}.{event.attempt_number}"
-    if isinstance(event, StepStarted | StepPaused) and event.delivery != 1:
-        return f"{parts}~{event.delivery}"
-    return parts
-
-
-def cancel_message_id(run_id: str, resumes: int) -> str:
-    """A run that was resumed may be cancelled though a cancellation came too late before."""
-    return f"{run_id}.workflow.cancelled.{resumes}" if resumes else f"{run_id}.workflow.cancelled"
-
-
-def signal_message_id(run_id: str, name: str, revision: int) -> str:
-    """`revision` is the signal's in its bucket: a second signal of a name is another one."""
-    return f"{run_id}.signal.received.{name}.{revision}"
-
-
-def approval_notice_id(run_id: str, step_id: str, attempt: int) -> str:
-    return f"{run_id}.{step_id}.approval.notice.{attempt}"
-
-
-def timer_message_id(run_id: str, timer: str, attempt: int | None) -> str:
-    """One id for each timer and attempt, so that a timer that two processes fire is stored once.
-
-    That of a retry is `<run_id>.<step_id>.rate_retry.<attempt>`, after a rate limit as after any other delay.
-    """
-    kind, _, step = timer.partition(".")
-    if kind == "retry":
-        return f"{run_id}.{step}.rate_retry.{attempt or 0}"
-    return f"{run_id}.{timer}.timer.fired.{attempt or 0}"

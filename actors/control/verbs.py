@@ -11,7 +11,7 @@ from msgspec import Raw, Struct
 from uuid_utils import uuid7
 
 from penstock.actors.runs.loading import LoadedRun, load
-from penstock.broker import names
+from penstock.broker import message_ids
 from penstock.broker.nats.buckets import Entry
 from penstock.broker.store import Store
 from penstock.broker.streams.dead_letters import DeadLetter
@@ -145,7 +145,7 @@ async def cancel(store: Store, run_id: str, reason: str | None = None) -> None:
             return
         if run.ended:
             raise Conflict(f"run {run_id} is {run.status} already")
-        await store.history.append(event, message_id=names.cancel_message_id(run_id, run.resumes))
+        await store.history.append(event, message_id=message_ids.of_cancellation(run_id, run.resumes))
         reached("run.cancelled")
         run = await get(store, run_id)  # another end may have come into the log before this one
     if run.status is not RunStatus.CANCELLED:

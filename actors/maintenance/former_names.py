@@ -14,7 +14,7 @@ from msgspec import MsgspecError
 
 from penstock.actors.maintenance.rounds import Throttle, repeat_rounds
 from penstock.actors.runs.loading import load_many
-from penstock.broker import names
+from penstock.broker import message_ids, names
 from penstock.broker.nats.direct import Stored
 from penstock.broker.store import Store
 from penstock.broker.streams.former_names import AMBIGUOUS
@@ -134,7 +134,7 @@ class FormerNameMover:
     async def _move(self, stream: str, one: _Misnamed) -> int:
         task = one.task
         log.info("task_moved", run_id=task.run_id, step_id=task.step_id, subject=one.stored.subject, to=one.subject)
-        message_id = names.task_message_id(task.run_id, task.step_id, task.iteration, task.attempt)
+        message_id = message_ids.of_task(task.run_id, task.step_id, task.iteration, task.attempt)
         await self._store.former_names.move(stream, one.stored, one.subject, message_id)
         return one.stored.seq
 

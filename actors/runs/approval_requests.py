@@ -11,7 +11,8 @@ import time
 import msgspec
 from msgspec import Struct
 
-from penstock.broker import names
+from penstock.broker import message_ids, names
+from penstock.broker.nats.headers import MSG_ID
 from penstock.broker.store import Store
 from penstock.config.limits import APPROVAL_TOKEN_BYTES
 from penstock.config.process.crash_points import reached
@@ -71,8 +72,8 @@ async def open_approval(store: Store, run: Run, command: OpenApproval) -> None:
     await store.approval_tokens.send(names.step_key(run.run_id, command.step_id), msgspec.json.encode(stored))
     reached("approval.token_stored")
     if request.subject is not None:
-        message_id = names.approval_notice_id(run.run_id, command.step_id, command.attempt)
-        await store.broker.publish(request.subject, _notice(run, command), headers={names.MSG_ID: message_id})
+        message_id = message_ids.of_approval_notice(run.run_id, command.step_id, command.attempt)
+        await store.broker.publish(request.subject, _notice(run, command), headers={MSG_ID: message_id})
 
 
 def _notice(run: Run, command: OpenApproval) -> bytes:

@@ -17,7 +17,8 @@ from msgspec import Struct
 
 from penstock.actors.runs.broker_clock import BrokerClock
 from penstock.actors.runs.lease import LeaseLost, ShardLease
-from penstock.broker import names
+from penstock.broker import message_ids, names
+from penstock.broker.nats.headers import EXPECT_SEQ, MSG_ID, SCHEDULE, SCHEDULE_TARGET
 from penstock.broker.nats.publisher import ack_seq
 from penstock.broker.store import Store
 from penstock.config.limits import TIMER_DURABLE_AFTER_S
@@ -124,10 +125,10 @@ class Timers:
 
     async def _fire(self, armed: _Armed) -> None:
         command, run_id = armed.command, armed.run_id
-        message_id = names.timer_message_id(run_id, command.timer, command.attempt)
+        message_id = message_ids.of_timer(run_id, command.timer, command.attempt)
         reached("timer.due")
         self._lease.check()
-        await self._store.publisher.send(names.history_subject(run_id), _body(armed), {names.MSG_ID: message_id})
+        await self._store.publisher.send(names.history_subject(run_id), _body(armed), {MSG_ID: message_id})
         reached("timer.fired")
         self._release(armed)
 
@@ -146,15 +147,15 @@ class Timers:
         owner's stays. Returns its sequence."""
         subject = names.schedule_subject(armed.run_id, armed.command.timer)
         headers = {
-            names.SCHEDULE: f"@at {rfc3339(armed.command.due)}",
-            names.SCHEDULE_TARGET: names.history_subject(armed.run_id),
+            SCHEDULE: f"@at {rfc3339(armed.command.due)}",
+            SCHEDULE_TARGET: names.history_subject(armed.run_id),
         }
         there = 0  # nearly always there is none
         while True:
             self._lease.check()
             try:
                 return ack_seq(
-                    await self._store.publisher.send(subject, _body(armed), {**headers, names.EXPECT_SEQ: str(there)})
+                    await self._store.publisher.send(subject, _body(armed), {**headers, EXPECT_SEQ: str(there)})
                 )
             except Conflict:
                 found = await self._store.reader.one(names.HISTORY, subject)

@@ -1,4 +1,4 @@
-"""Headers that the broker knows. Names of ours are built in names.py, which has these, too."""
+"""Headers that the broker reads or writes. Those of the service are in broker/names.py."""
 
 from __future__ import annotations
 

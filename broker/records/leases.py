@@ -18,6 +18,7 @@ from penstock.broker import names
 from penstock.broker.nats.buckets import Bucket
 from penstock.broker.nats.connection import Broker
 from penstock.broker.nats.errors import ApiError, Code
+from penstock.broker.nats.headers import EXPECT_SEQ, TTL
 from penstock.broker.nats.publisher import Publisher
 from penstock.broker.nats.pull import Delivery, deliveries_in
 from penstock.config.process.background import start
@@ -190,7 +191,7 @@ class Leases:
 
 
 def _removal(kept: StoredLease) -> dict[str, str]:
-    return {"KV-Operation": "DEL", names.EXPECT_SEQ: str(kept.revision), names.TTL: MARKER_TTL}
+    return {"KV-Operation": "DEL", EXPECT_SEQ: str(kept.revision), TTL: MARKER_TTL}
 
 
 def _kept(found: dict[str, Any]) -> StoredLease:

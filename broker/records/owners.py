@@ -20,6 +20,7 @@ from penstock.broker import names
 from penstock.broker.nats.buckets import Bucket, Entry
 from penstock.broker.nats.connection import Broker
 from penstock.broker.nats.errors import translated
+from penstock.broker.nats.headers import EXPECT_SEQ, KV_OPERATION, TTL
 from penstock.config.limits import DRAINED_TTL_S, MEMBER_TTL_S
 from penstock.engine.errors import NotFound, Unavailable
 
@@ -122,13 +123,13 @@ class Owners:
     async def renew(self, member: Member, expect: int) -> int:
         """List the member (again) and return the revision. Raises Conflict: it was removed, or an earlier write did
         happen after all; Full: nobody can write anything; Unavailable (outcome unknown)."""
-        ttl = {names.TTL: f"{MEMBER_TTL_S:.0f}"}  # the broker itself forgets whom nobody is there to remove
+        ttl = {TTL: f"{MEMBER_TTL_S:.0f}"}  # the broker itself forgets whom nobody is there to remove
         return await self._write(names.member_key(member.id), _ENCODER.encode(member), expect, ttl)
 
     async def remove(self, member_id: str, expect: int) -> None:
         """From here on, its claims are nobody's. Raises Conflict: it is alive, or removed; Unavailable (outcome
         unknown)."""
-        headers = {names.KV_OPERATION: "DEL", names.TTL: f"{MEMBER_TTL_S:.0f}"}
+        headers = {KV_OPERATION: "DEL", TTL: f"{MEMBER_TTL_S:.0f}"}
         await self._write(names.member_key(member_id), b"", expect, headers)
 
     async def claim(self, number: int, claim: Claim, expect: int) -> int:
@@ -139,7 +140,7 @@ class Owners:
     async def drain(self, engine: str) -> None:
         """Have all shards of the engine hand over what they own and take nothing more, as long as it lives. Raises
         Unavailable."""
-        await self._sent(names.drained_key(engine), b"", {names.TTL: f"{DRAINED_TTL_S:.0f}"})
+        await self._sent(names.drained_key(engine), b"", {TTL: f"{DRAINED_TTL_S:.0f}"})
         await self.announce_change()
 
     async def announce_change(self) -> None:
@@ -165,7 +166,7 @@ class Owners:
 
     async def _write(self, key: str, value: bytes, expect: int, headers: dict[str, str]) -> int:
         """Once, and not again: what expects a revision and is sent twice refuses itself."""
-        return await self._sent(key, value, {names.EXPECT_SEQ: str(expect), **headers})
+        return await self._sent(key, value, {EXPECT_SEQ: str(expect), **headers})
 
     async def _sent(self, key: str, value: bytes, headers: dict[str, str]) -> int:
         try:

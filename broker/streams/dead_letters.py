@@ -9,10 +9,11 @@ from collections.abc import Callable
 
 from msgspec import Struct
 
-from penstock.broker import names
+from penstock.broker import message_ids, names
 from penstock.broker.nats.connection import Broker
 from penstock.broker.nats.direct import DirectReader, Stored
 from penstock.broker.nats.errors import ApiError, Within
+from penstock.broker.nats.headers import MSG_ID
 from penstock.broker.nats.publisher import Publisher
 from penstock.broker.streams.tasks import payload
 from penstock.config.limits import KIB, PAYLOAD_BYTES_MAX
@@ -130,7 +131,7 @@ class DeadLetters:
             command.group,
         )
         headers = {
-            names.MSG_ID: "dead." + names.task_message_id(run_id, command.step_id, command.iteration, command.attempt),
+            MSG_ID: "dead." + message_ids.of_task(run_id, command.step_id, command.iteration, command.attempt),
             "Dead-Error": _line(command.error),
             "Dead-Attempts": str(command.attempt),
             "Dead-Subject": names.task_subject(command.task, run_id, command.group),
@@ -146,7 +147,7 @@ class DeadLetters:
         most = self._publisher.body_bytes_max
         if len(body) > most:
             body, error = body[:most], f"{error} (of its {len(body)} bytes, the first {most} are kept here)"
-        headers = {names.MSG_ID: f"dead.history.{seq}", "Dead-Error": _line(error), "Dead-Run": run_id}
+        headers = {MSG_ID: f"dead.history.{seq}", "Dead-Error": _line(error), "Dead-Run": run_id}
         return self._publisher.send(names.dead_history_subject(run_id), body, headers)
 
     async def keep_occurrence(self, trigger: str, subject: str, body: bytes, occurrence: str, error: str) -> None:
@@ -157,7 +158,7 @@ class DeadLetters:
         Unavailable.
         """
         headers = {
-            names.MSG_ID: f"dead.trigger.{occurrence}",
+            MSG_ID: f"dead.trigger.{occurrence}",
             "Dead-Error": _line(error),
             "Dead-Subject": subject,
             "Dead-Trigger": trigger,

@@ -15,6 +15,7 @@ from penstock.broker import names
 from penstock.broker.nats.connection import Broker
 from penstock.broker.nats.direct import DirectReader
 from penstock.broker.nats.errors import Within
+from penstock.broker.nats.headers import EXPECT_SEQ, MSG_ID, SCHEDULE, SCHEDULE_TARGET
 from penstock.broker.nats.publisher import Publisher
 from penstock.broker.nats.pull import Delivery
 from penstock.engine.errors import Conflict
@@ -57,7 +58,7 @@ class Events:
         within 2 min is not even stored. `told` is what its sender said beside the body, for the record of the runs that
         it starts.
         """
-        headers = {names.MSG_ID: event_id or uuid4().hex}
+        headers = {MSG_ID: event_id or uuid4().hex}
         if event_id:
             headers[names.EVENT_ID] = event_id
         if told:
@@ -76,9 +77,9 @@ class Events:
         No message id: within 2 min the broker would refuse the same one again, also after it was withdrawn.
         """
         headers = {
-            names.SCHEDULE: f"@at {tick.at}",
-            names.SCHEDULE_TARGET: names.cron_target(tick.trigger),
-            names.EXPECT_SEQ: "0",
+            SCHEDULE: f"@at {tick.at}",
+            SCHEDULE_TARGET: names.cron_target(tick.trigger),
+            EXPECT_SEQ: "0",
         }
         try:
             await self._send(names.cron_subject(tick.trigger, tick.generation), msgspec.json.encode(tick), headers)

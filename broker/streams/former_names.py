@@ -11,6 +11,7 @@ from penstock.broker import names
 from penstock.broker.nats.connection import Broker
 from penstock.broker.nats.direct import DirectReader, Stored
 from penstock.broker.nats.errors import ApiError, Code
+from penstock.broker.nats.headers import MSG_ID
 from penstock.broker.nats.publisher import Publisher
 from penstock.broker.nats.pull import Delivery, take_unheld
 from penstock.broker.streams.tasks import covers
@@ -51,7 +52,7 @@ class FormerNames:
         """Queue the task under this subject, and remove it where it was; None: only that. Twice is harmless. Raises
         Unavailable."""
         if subject is not None:
-            await self._publisher.send(subject, stored.data, {names.MSG_ID: f"{message_id}.moved"})
+            await self._publisher.send(subject, stored.data, {MSG_ID: f"{message_id}.moved"})
         await self._broker.remove(f"STREAM.MSG.DELETE.{stream}", {"seq": stored.seq, "no_erase": True})
 
     async def _info(self, stream: str, consumer: str) -> dict[str, Any] | None:

@@ -9,11 +9,12 @@ from datetime import datetime
 from typing import NamedTuple
 from uuid import uuid4
 
-from penstock.broker import names
+from penstock.broker import message_ids, names
 from penstock.broker.nats.batch import Batches, Message
 from penstock.broker.nats.connection import Broker
 from penstock.broker.nats.direct import DirectReader, Stored
 from penstock.broker.nats.errors import ApiError, Code, Within
+from penstock.broker.nats.headers import EXPECT_SEQ, MSG_ID, SCHEDULE, SCHEDULE_NEXT, SCHEDULE_TARGET, SCHEDULER
 from penstock.broker.nats.publisher import Publisher, ack_seq
 from penstock.broker.nats.pull import Delivery, Pull, open_pull
 from penstock.broker.nats.tail import Tail, open_tail
@@ -57,12 +58,12 @@ class History:
     def send(self, event: Event, message_id: str | None = None, *, wait_if_full: bool = True) -> asyncio.Future[bytes]:
         """Append without waiting; the future ends when the event is stored. A repeat within 5 s is stored once.
         `wait_if_full` as in `Publisher.send`."""
-        return self._send(event, {names.MSG_ID: message_id or names.message_id(event)}, wait_if_full)
+        return self._send(event, {MSG_ID: message_id or message_ids.of_event(event)}, wait_if_full)
 
     def send_end(self, event: WorkflowCompleted | WorkflowFailed, folded_seq: int) -> asyncio.Future[bytes]:
         """As `send`, by the run's owner, which has folded the run's events up to `folded_seq`: readers need not fold
         them again."""
-        return self._send(event, {names.MSG_ID: names.message_id(event), names.OWNER_SEQ: str(folded_seq)})
+        return self._send(event, {MSG_ID: message_ids.of_event(event), names.OWNER_SEQ: str(folded_seq)})
 
     def _send(self, event: Event, headers: dict[str, str], wait_if_full: bool = True) -> asyncio.Future[bytes]:
         return self._publisher.send(
@@ -78,8 +79,8 @@ class History:
         ids. Raises Unavailable if no answer came in 5 s (outcome unknown: retry with the same event).
         """
         if expect_seq is not None:
-            return await self._append(event, {names.EXPECT_SEQ: str(expect_seq)})
-        return await self._append(event, {names.MSG_ID: message_id or names.message_id(event)})
+            return await self._append(event, {EXPECT_SEQ: str(expect_seq)})
+        return await self._append(event, {MSG_ID: message_id or message_ids.of_event(event)})
 
     async def append_next(self, event: Event, last_seq: int) -> bool:
         """Append if the run's history still ends with the sequence `last_seq`; False, and nothing is done: something
@@ -89,7 +90,7 @@ class History:
         """
         mark = uuid4().hex
         try:
-            await self._append(event, {names.MSG_ID: mark, names.EXPECT_SEQ: str(last_seq)})
+            await self._append(event, {MSG_ID: mark, EXPECT_SEQ: str(last_seq)})
             return True
         except Conflict:  # perhaps by this very event, whose answer got lost
             return _is_among(mark, await self.read(event.run_id, last_seq))
@@ -106,7 +107,7 @@ class History:
         """
         mark = uuid4().hex
         try:
-            return await self._store_all([_message(event, mark, {names.EXPECT_SEQ: "0"}) for event in events])
+            return await self._store_all([_message(event, mark, {EXPECT_SEQ: "0"}) for event in events])
         except Conflict:
             stored = await self.read(events[-1].run_id)
             if not _is_among(mark, stored):
@@ -139,10 +140,10 @@ class History:
         Raises Conflict for a history that is not empty, perhaps by this very call; Unavailable (outcome unknown).
         """
         at = {
-            names.SCHEDULE: f"@at {scheduled.payload.run_at}",
-            names.SCHEDULE_TARGET: names.history_subject(started.run_id),
+            SCHEDULE: f"@at {scheduled.payload.run_at}",
+            SCHEDULE_TARGET: names.history_subject(started.run_id),
         }
-        first = _message(scheduled, uuid4().hex, {names.EXPECT_SEQ: "0"})
+        first = _message(scheduled, uuid4().hex, {EXPECT_SEQ: "0"})
         later = _message(started, uuid4().hex, at)._replace(subject=names.start_subject(started.run_id))
         seq = await self._batches.join([first, later]) or await self.last_seq() + 1
         return self._saw(seq - 1)  # the later one is no event yet
@@ -162,7 +163,7 @@ class History:
                 return True
             if await self._reader.one(names.HISTORY, names.start_subject(event.run_id)) is None:
                 return False
-            expected = {names.MSG_ID: mark, names.EXPECT_SEQ: str(stored[-1].seq if stored else 0)}
+            expected = {MSG_ID: mark, EXPECT_SEQ: str(stored[-1].seq if stored else 0)}
             with suppress(Conflict):
                 await self._append(event, {**_taking_back(event.run_id), **expected})
                 return True
@@ -277,11 +278,11 @@ def _is_among(mark: str, stored: Sequence[Stored]) -> bool:
 
 def _message(event: Event, batch: str | None = None, headers: Mapping[str, str] = {}) -> Message:
     """`batch` makes an id of its own for an event that is kept from being repeated by other means."""
-    message_id = names.message_id(event) if batch is None else f"{names.message_id(event)}.{batch}"
+    message_id = message_ids.of_event(event) if batch is None else f"{message_ids.of_event(event)}.{batch}"
     return Message(names.history_subject(event.run_id), encode(event), message_id, headers)
 
 
 def _taking_back(run_id: str) -> dict[str, str]:
     """Headers of an event with which the broker removes the run's schedule, if there is one, as it does when that
     fires."""
-    return {names.SCHEDULER: names.start_subject(run_id), names.SCHEDULE_NEXT: "purge"}
+    return {SCHEDULER: names.start_subject(run_id), SCHEDULE_NEXT: "purge"}

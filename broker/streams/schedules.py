@@ -12,12 +12,13 @@ from datetime import datetime
 
 from penstock.broker import names
 from penstock.broker.nats.direct import DirectReader, Stored
+from penstock.broker.nats.headers import EXPECT_SEQ, SCHEDULE, SCHEDULE_TARGET
 from penstock.broker.nats.publisher import Publisher
 from penstock.engine.errors import Conflict
 
 KEPT_IN = ((names.HISTORY, "schedule.>"), (names.EVENTS, "cron.>"))
-SCHEDULED = re.compile(rb"\r\n%s: (@at (\S+))\r\n" % names.SCHEDULE.encode())
-TARGET = re.compile(rb"\r\n%s: (\S+)\r\n" % names.SCHEDULE_TARGET.encode())
+SCHEDULED = re.compile(rb"\r\n%s: (@at (\S+))\r\n" % SCHEDULE.encode())
+TARGET = re.compile(rb"\r\n%s: (\S+)\r\n" % SCHEDULE_TARGET.encode())
 
 
 class Schedules:
@@ -46,9 +47,9 @@ class Schedules:
         if scheduled is None or target is None:
             return False
         headers = {
-            names.SCHEDULE: scheduled[1].decode(),
-            names.SCHEDULE_TARGET: target[1].decode(),
-            names.EXPECT_SEQ: str(schedule.seq),
+            SCHEDULE: scheduled[1].decode(),
+            SCHEDULE_TARGET: target[1].decode(),
+            EXPECT_SEQ: str(schedule.seq),
         }
         try:
             await self._publisher.send(schedule.subject, schedule.data, headers, wait_if_full=False)

@@ -14,6 +14,7 @@ import orjson
 from penstock.broker import names
 from penstock.broker.nats.connection import Broker, connect
 from penstock.broker.nats.errors import FULL, NOT_THERE_TEXTS, Code
+from penstock.broker.nats.headers import TTL
 from penstock.broker.streams.provisioning import streams
 from penstock.config.settings import BrokerSettings
 from penstock.engine.errors import Full, NotFound, Unavailable
@@ -56,7 +57,7 @@ async def check_writes(broker: Broker) -> None:
     Full."""
     subject = names.key_subject(names.ENGINES, names.PROBE)
     try:
-        answer = await broker.request(subject, b"", WRITE_S_MAX, {names.TTL: str(PROBE_TTL_S)})
+        answer = await broker.request(subject, b"", WRITE_S_MAX, {TTL: str(PROBE_TTL_S)})
     except NotFound as error:
         raise Unavailable("the broker's storage is not available") from error
     except Unavailable as error:

@@ -9,10 +9,11 @@ from contextlib import asynccontextmanager
 import msgspec
 from msgspec import Raw
 
-from penstock.broker import names
+from penstock.broker import message_ids, names
 from penstock.broker.nats.connection import Broker
 from penstock.broker.nats.consumers import ConsumerConfig, create_consumer
 from penstock.broker.nats.direct import DirectReader, Stored
+from penstock.broker.nats.headers import MSG_ID
 from penstock.broker.nats.publisher import Publisher
 from penstock.broker.nats.pull import EXPIRES_S, Delivery, Pull, open_pull
 from penstock.broker.worker_messages import decode
@@ -52,12 +53,12 @@ class Tasks:
     def send(self, run_id: str, workflow: str, command: DispatchTask) -> asyncio.Future[bytes]:
         """Queue a task, for everyone or for its worker; the future ends when it is stored. A repeat within 2 min is
         stored once."""
-        message_id = names.task_message_id(run_id, command.step_id, command.iteration, command.attempt)
+        message_id = message_ids.of_task(run_id, command.step_id, command.iteration, command.attempt)
         if command.worker is None:
             subject = names.task_subject(command.task, run_id, command.group)
         else:
             subject = names.sticky_subject(command.task, command.worker, run_id)
-        return self._publisher.send(subject, payload(run_id, workflow, command), {names.MSG_ID: message_id})
+        return self._publisher.send(subject, payload(run_id, workflow, command), {MSG_ID: message_id})
 
     async def withdraw(
         self, run_id: str, task: str, group: str | None, worker: str | None, check: Callable[[], None]

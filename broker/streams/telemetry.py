@@ -16,6 +16,7 @@ from nats.aio.msg import Msg
 
 from penstock.broker import names
 from penstock.broker.nats.connection import Broker
+from penstock.broker.nats.headers import MSG_ID
 from penstock.engine.errors import PenstockError
 from penstock.telemetry.meters import Meters, Sample
 
@@ -88,7 +89,7 @@ class Telemetry:
             names.telemetry_subject("span", span.trace_id),
             span,
             "span",
-            {names.MSG_ID: f"{span.trace_id}.{span.span_id}"},
+            {MSG_ID: f"{span.trace_id}.{span.span_id}"},
         )
 
     async def answer(self, reports: Callable[[], list[ProcessReport]]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from contextlib import suppress
 
-from penstock.broker import names
+from penstock.broker import message_ids, names
 from penstock.broker.store import Store
 from penstock.broker.worker_protocol.reports import now
 from penstock.config.process.crash_points import reached
@@ -42,7 +42,7 @@ async def send(store: Store, run_id: str, name: str, payload: bytes) -> None:
     revision = await put(store, run_id, name, payload)
     reached("signal.stored")
     await store.history.append(
-        _received(run_id, name, len(payload)), message_id=names.signal_message_id(run_id, name, revision)
+        _received(run_id, name, len(payload)), message_id=message_ids.of_signal(run_id, name, revision)
     )
     reached("signal.reported")
 
@@ -54,7 +54,7 @@ async def put(store: Store, run_id: str, name: str, payload: bytes) -> int:
 
 async def report(store: Store, run_id: str, name: str, size: int, revision: int) -> None:
     """Write a stored signal to the run's history; returns once that is stored, however long the broker is away."""
-    await store.history.send(_received(run_id, name, size), names.signal_message_id(run_id, name, revision))
+    await store.history.send(_received(run_id, name, size), message_ids.of_signal(run_id, name, revision))
 
 
 def _received(run_id: str, name: str, size: int) -> SignalReceived:

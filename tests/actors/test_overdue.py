@@ -12,6 +12,7 @@ from msgspec import Raw
 from penstock.actors.control import verbs
 from penstock.actors.maintenance.overdue import repeat_overdue
 from penstock.broker import names
+from penstock.broker.nats.headers import SCHEDULE, SCHEDULE_TARGET
 from penstock.broker.store import Store, open_store
 from penstock.broker.streams.events import Tick
 from penstock.broker.streams.provisioning import provision
@@ -84,6 +85,6 @@ async def test_what_was_published_or_taken_back_meanwhile_is_not_put_there_again
 
 @pytest.mark.parametrize("when", ["@at 0000-01-01T00:00:00Z", "@every 1h"])
 async def test_what_others_have_scheduled_stands_in_nobodys_way(small: Store, when: str) -> None:
-    headers = {names.SCHEDULE: when, names.SCHEDULE_TARGET: "event.others"}
+    headers = {SCHEDULE: when, SCHEDULE_TARGET: "event.others"}
     await small.publisher.send("cron.others.g", b"1", headers)
     assert 0 == await repeat_overdue(small, 0.0)

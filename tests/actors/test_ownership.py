@@ -25,6 +25,7 @@ from penstock.actors.runs.loading import load
 from penstock.actors.runs.shard import Shard
 from penstock.actors.runs.timers import Timers
 from penstock.broker import names
+from penstock.broker.nats.headers import SCHEDULE, SCHEDULE_TARGET
 from penstock.broker.records.owners import Member
 from penstock.broker.store import Store, open_store
 from penstock.broker.worker_messages import TaskPayload
@@ -196,7 +197,7 @@ async def test_a_timer_that_a_later_owner_has_set_is_neither_replaced_nor_withdr
     renewed.renewed(now())
     timers = Timers(store, renewed, BrokerClock())
     timers.learn(names.partition(run_id), await store.history.last_seq())
-    headers = {names.SCHEDULE: "@at 2126-01-01T00:00:00Z", names.SCHEDULE_TARGET: names.history_subject(run_id)}
+    headers = {SCHEDULE: "@at 2126-01-01T00:00:00Z", SCHEDULE_TARGET: names.history_subject(run_id)}
     await store.publisher.send(subject, b"theirs", headers)
     await timers.withdraw(run_id, "late")
     theirs = await store.reader.one(names.HISTORY, subject)
@@ -216,7 +217,7 @@ async def test_a_timer_that_stands_still_on_its_way_does_not_replace_a_later_own
 ) -> None:
     run_id = verbs.new_run_id()
     subject, partition = names.schedule_subject(run_id, "slow"), names.partition(run_id)
-    headers = {names.SCHEDULE: "@at 2126-01-01T00:00:00Z", names.SCHEDULE_TARGET: names.history_subject(run_id)}
+    headers = {SCHEDULE: "@at 2126-01-01T00:00:00Z", SCHEDULE_TARGET: names.history_subject(run_id)}
     lease = ShardLease()
     lease.renewed(now())
 

@@ -21,6 +21,7 @@ from penstock.actors.index.rows import Change, Row, fold
 from penstock.actors.index.run_index import RunIndex
 from penstock.actors.runs.loading import load_many
 from penstock.broker import names
+from penstock.broker.nats.headers import SCHEDULE, SCHEDULE_TARGET
 from penstock.broker.nats.publisher import ack_seq
 from penstock.broker.store import Store, open_store
 from penstock.broker.streams.provisioning import provision
@@ -146,7 +147,7 @@ async def publish(store: Store, run_id: str, body: bytes) -> int:
 async def schedule(store: Store, run_id: str, at: str = "2099-01-01T00:00:00Z") -> str:
     """A timer of the broker's in the history stream; returns its subject."""
     subject = names.schedule_subject(run_id, "workflow")
-    headers = {names.SCHEDULE: f"@at {at}", names.SCHEDULE_TARGET: names.history_subject(run_id)}
+    headers = {SCHEDULE: f"@at {at}", SCHEDULE_TARGET: names.history_subject(run_id)}
     await store.publisher.send(subject, b'{"type":"workflow.started"}', headers)
     return subject
 

@@ -17,6 +17,7 @@ from penstock.actors.runs.broker_clock import BrokerClock
 from penstock.actors.runs.timers import Timers
 from penstock.broker import names
 from penstock.broker.nats.direct import Stored
+from penstock.broker.nats.headers import MSG_ID
 from penstock.broker.store import Store, open_store
 from penstock.config.settings import BrokerSettings
 from penstock.engine.run.events import TimerFired, WorkflowStarted, decode
@@ -41,7 +42,7 @@ async def one(store: Store, run_id: str, kind: type[Any]) -> Stored:
 
 def fired_by_the_shard(fired: Stored) -> bool:
     """What the broker fires out of a schedule carries no id."""
-    return names.MSG_ID.encode() in fired.headers
+    return MSG_ID.encode() in fired.headers
 
 
 @pytest.mark.parametrize("ahead_s", MINUTES_S)

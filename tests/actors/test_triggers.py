@@ -17,7 +17,7 @@ from penstock.actors.control import triggers
 from penstock.actors.triggers import trigger_runner as running
 from penstock.actors.triggers.reconcile import prepare, reconcile
 from penstock.actors.triggers.trigger_events import TriggerEventHandler
-from penstock.broker import names
+from penstock.broker import message_ids, names
 from penstock.broker.nats.pull import Delivery
 from penstock.broker.store import Store
 from penstock.broker.streams.events import Tick, text_of
@@ -165,7 +165,7 @@ async def test_a_delivery_that_comes_again_starts_nothing_more(
 ) -> None:
     """As after a crash between the start of the run and the acknowledgement, in another engine; long after the broker
     has forgotten the ids of its messages."""
-    monkeypatch.setattr(names, "message_id", lambda event: uuid4().hex)
+    monkeypatch.setattr(message_ids, "of_event", lambda event: uuid4().hex)
     name = await workflow(store, f"again.{kind}")
     await make(store, kind, name, **KINDS[kind])
     kept = await triggers.get(store, kind)

@@ -12,6 +12,7 @@ import pytest
 
 from penstock.broker import names
 from penstock.broker.nats.batch import Batches, Message, publish_batch
+from penstock.broker.nats.headers import EXPECT_SEQ
 from penstock.broker.store import Store, open_store
 from penstock.broker.streams.provisioning import provision
 from penstock.config.limits import BULK_RUNS_MAX
@@ -62,7 +63,7 @@ async def test_a_batch_sent_again_is_stored_once(store: Store) -> None:
 
 async def test_a_stale_expectation_is_a_conflict_and_stores_nothing(store: Store) -> None:
     await publish_batch(store.broker, batch("stale", 1))
-    stale = Message(names.history_subject("stale-0"), b"x", "x", {names.EXPECT_SEQ: "0"})
+    stale = Message(names.history_subject("stale-0"), b"x", "x", {EXPECT_SEQ: "0"})
     with pytest.raises(Conflict, match="wrong last sequence"):
         await publish_batch(store.broker, [*batch("fresh", 2), stale])
     assert [] == await found(store, "fresh", 2)
@@ -101,7 +102,7 @@ async def test_what_joins_shares_batches(store: Store) -> None:
 
 async def test_what_joins_is_stored_or_refused_for_itself_alone(store: Store) -> None:
     await publish_batch(store.broker, batch("taken", 1))
-    stale = Message(names.history_subject("taken-0"), b"x", "stale", {names.EXPECT_SEQ: "0"})
+    stale = Message(names.history_subject("taken-0"), b"x", "stale", {EXPECT_SEQ: "0"})
     batches = Batches(store.broker)
     outcomes = await asyncio.gather(
         batches.join(batch("alone")),

@@ -10,8 +10,8 @@ from typing import TypeAlias
 
 import pytest
 
+from penstock.broker import message_ids
 from penstock.broker.names import (
-    message_id,
     spare_task_consumer,
     sticky_consumer,
     sticky_filter,
@@ -19,10 +19,8 @@ from penstock.broker.names import (
     sticky_subject,
     task_consumer,
     task_filter,
-    task_message_id,
     task_of,
     task_subject,
-    timer_message_id,
 )
 from penstock.broker.streams.tasks import covers
 from penstock.engine.run.commands import AppendEvent, Command, DispatchTask, SetTimer
@@ -95,14 +93,14 @@ def test_every_execution_of_every_step_has_an_event_id_of_its_own() -> None:
     ends: list[Event] = [WorkflowFailed(run_id=RUN, payload=RunFailure(resumes=n)) for n in range(30)]
     ends += [WorkflowCompleted(run_id=RUN, payload=Completed(resumes=n)) for n in range(30)]
     timers = [
-        timer_message_id(RUN, f"{kind}.{step_id}", n)
+        message_ids.of_timer(RUN, f"{kind}.{step_id}", n)
         for kind, step_id, n in product(["retry", "loop"], STEP_IDS, range(9))
     ]
-    assert repeated([*(message_id(event) for event in [*events, *ends]), *timers]) == []
+    assert repeated([*(message_ids.of_event(event) for event in [*events, *ends]), *timers]) == []
 
 
 def test_every_execution_of_every_step_has_a_task_id_of_its_own() -> None:
-    ids = [task_message_id(RUN, *execution) for execution in product(STEP_IDS, ITERATIONS, ATTEMPTS)]
+    ids = [message_ids.of_task(RUN, *execution) for execution in product(STEP_IDS, ITERATIONS, ATTEMPTS)]
     assert repeated(ids) == []
 
 
@@ -123,7 +121,7 @@ def test_the_numbers_of_an_execution_stand_behind_the_type(
     attempt: int | None, iteration: int | None, expected: str
 ) -> None:
     event = StepCompleted(run_id=RUN, step_id="a", attempt_number=attempt, iteration=iteration)
-    assert message_id(event) == f"{RUN}.a.{expected}"
+    assert message_ids.of_event(event) == f"{RUN}.a.{expected}"
 
 
 @pytest.mark.parametrize(
@@ -137,12 +135,12 @@ def test_the_numbers_of_an_execution_stand_behind_the_type(
     ],
 )
 def test_the_end_of_a_resumed_run_says_how_often_it_was_resumed(event: Event, expected: str) -> None:
-    assert message_id(event) == f"{RUN}.{expected}"
+    assert message_ids.of_event(event) == f"{RUN}.{expected}"
 
 
 def test_what_an_event_carries_does_not_change_its_id() -> None:
     one, other = (StepFailed(run_id=RUN, step_id="a", attempt_number=2, timestamp=at) for at in ("x", "y"))
-    assert message_id(one) == message_id(other)
+    assert message_ids.of_event(one) == message_ids.of_event(other)
 
 
 def forms(task: str, other: str) -> tuple[Names, Names, Names]:
@@ -235,17 +233,17 @@ def one_life(play: Play, life: int) -> list[Command]:
 
 def ids(commands: list[Command]) -> list[str]:
     """Of the history, which is one stream, and of the two streams of tasks."""
-    found = [message_id(command.event) for command in only(AppendEvent, commands)]
-    found += [timer_message_id(RUN, command.timer, command.attempt) for command in only(SetTimer, commands)]
+    found = [message_ids.of_event(command.event) for command in only(AppendEvent, commands)]
+    found += [message_ids.of_timer(RUN, command.timer, command.attempt) for command in only(SetTimer, commands)]
     tasks = only(DispatchTask, commands)
     found += [
-        f"{command.worker} {task_message_id(RUN, command.step_id, command.iteration, command.attempt)}"
+        f"{command.worker} {message_ids.of_task(RUN, command.step_id, command.iteration, command.attempt)}"
         for command in tasks
     ]
     return found
 
 
 def test_a_delayed_retry_is_set_off_under_the_name_of_its_step_and_attempt() -> None:
-    assert timer_message_id(RUN, "retry.fetch", 2) == f"{RUN}.fetch.rate_retry.2"
-    assert timer_message_id(RUN, "retry.fetch~3", 2) == f"{RUN}.fetch~3.rate_retry.2"
-    assert timer_message_id(RUN, "timeout.fetch", 2) == f"{RUN}.timeout.fetch.timer.fired.2"
+    assert message_ids.of_timer(RUN, "retry.fetch", 2) == f"{RUN}.fetch.rate_retry.2"
+    assert message_ids.of_timer(RUN, "retry.fetch~3", 2) == f"{RUN}.fetch~3.rate_retry.2"
+    assert message_ids.of_timer(RUN, "timeout.fetch", 2) == f"{RUN}.timeout.fetch.timer.fired.2"

@@ -10,6 +10,7 @@ import msgspec
 import pytest
 
 from penstock.broker import names
+from penstock.broker.nats.headers import EXPECT_SEQ, MSG_ID
 from penstock.broker.nats.publisher import ack_seq
 from penstock.broker.store import Store, open_store
 from penstock.broker.streams.provisioning import provision
@@ -38,7 +39,7 @@ async def test_answers_come_to_their_own_messages(store: Store) -> None:
 
 
 async def test_a_repeated_message_id_is_stored_once_and_answered_with_the_first_sequence(store: Store) -> None:
-    first, second = [ack_seq(await store.publisher.send("dead.once", b"x", {names.MSG_ID: "once"})) for _ in range(2)]
+    first, second = [ack_seq(await store.publisher.send("dead.once", b"x", {MSG_ID: "once"})) for _ in range(2)]
     assert first == second
     assert [b"x"] == await stored(store, "dead.once")
 
@@ -48,7 +49,7 @@ async def test_messages_are_stored_in_the_order_in_which_they_were_sent(store: S
     large = bytes(store.broker.max_payload - 60_000)
     bodies = [large if n % 50 == 49 else b"%d" % n for n in range(200)]
     sent = [
-        store.publisher.send("dead.mixed", body, {names.MSG_ID: f"mixed-{n}"} if n % 3 else None)
+        store.publisher.send("dead.mixed", body, {MSG_ID: f"mixed-{n}"} if n % 3 else None)
         for n, body in enumerate(bodies)
     ]
     seqs = [ack_seq(answer) for answer in await asyncio.gather(*sent)]
@@ -60,7 +61,7 @@ async def test_messages_are_stored_in_the_order_in_which_they_were_sent(store: S
 async def test_a_header_of_a_stranger_begins_no_other_header(store: Store, value: str) -> None:
     await store.publisher.send("dead.header", b"before")
     await store.publisher.send(
-        "dead.header", b"x", {"Dead-Error": value, names.MSG_ID: f"header-{value!r}".replace("\\", "/")}
+        "dead.header", b"x", {"Dead-Error": value, MSG_ID: f"header-{value!r}".replace("\\", "/")}
     )
     found = await store.reader.subject(names.DEAD, "dead.header")
     assert b"before" in [one.data for one in found]
@@ -68,17 +69,17 @@ async def test_a_header_of_a_stranger_begins_no_other_header(store: Store, value
 
 
 async def test_a_subject_that_is_two_is_never_sent(store: Store) -> None:
-    sent = store.publisher.send("dead.two words", b"x", {names.MSG_ID: "two"})
-    await store.publisher.send("dead.word", b"x", {names.MSG_ID: "one"})
+    sent = store.publisher.send("dead.two words", b"x", {MSG_ID: "two"})
+    await store.publisher.send("dead.word", b"x", {MSG_ID: "one"})
     assert not sent.done()
     assert 0 == store.broker.reconnects
     sent.cancel()
 
 
 async def test_a_stale_expectation_is_a_conflict(store: Store) -> None:
-    await store.publisher.send("dead.cas", b"1", {names.EXPECT_SEQ: "0"})
+    await store.publisher.send("dead.cas", b"1", {EXPECT_SEQ: "0"})
     with pytest.raises(Conflict, match="wrong last sequence"):
-        await store.publisher.send("dead.cas", b"2", {names.EXPECT_SEQ: "0"})
+        await store.publisher.send("dead.cas", b"2", {EXPECT_SEQ: "0"})
     assert [b"1"] == await stored(store, "dead.cas")
     assert 0 == store.publisher.in_flight
 
@@ -86,7 +87,7 @@ async def test_a_stale_expectation_is_a_conflict(store: Store) -> None:
 async def test_a_refusal_ends_only_its_own_message(store: Store) -> None:
     good = store.publisher.send("dead.good", b"x")
     with pytest.raises(PenstockError, match="TTL"):
-        await store.publisher.send("dead.bad", b"x", {names.EXPECT_SEQ: "0", "Nats-TTL": "never ever"})
+        await store.publisher.send("dead.bad", b"x", {EXPECT_SEQ: "0", "Nats-TTL": "never ever"})
     assert ack_seq(await good)
 
 
@@ -98,7 +99,7 @@ async def test_a_message_that_no_broker_takes_is_too_large(store: Store) -> None
 
 async def test_a_message_that_fits_only_without_its_headers_is_too_large(store: Store) -> None:
     with pytest.raises(TooLarge):
-        await store.publisher.send("dead.large", bytes(store.broker.max_payload - 8), {names.MSG_ID: "large"})
+        await store.publisher.send("dead.large", bytes(store.broker.max_payload - 8), {MSG_ID: "large"})
     assert ack_seq(await store.publisher.send("dead.large", b"the connection lives"))
 
 
@@ -106,16 +107,16 @@ async def test_headers_count_by_their_bytes_and_the_connection_stays(store: Stor
     """Else the broker cuts the connection, and again at each repeat: for everything that this process sends."""
     body, smileys = bytes(store.publisher.body_bytes_max), {"Dead-Error": "😀" * 1100}
     with pytest.raises(TooLarge, match="bytes is more than the broker takes"):
-        await store.publisher.send("dead.smileys", body, {**smileys, names.MSG_ID: "x"})
+        await store.publisher.send("dead.smileys", body, {**smileys, MSG_ID: "x"})
     with pytest.raises(Invalid, match="more than the broker takes"):
-        await store.broker.publish("dead.smileys", body, headers={**smileys, names.MSG_ID: "x"})
+        await store.broker.publish("dead.smileys", body, headers={**smileys, MSG_ID: "x"})
     assert await store.publisher.send("dead.smileys", body, {"Dead-Error": "😀" * 1000})
     assert (0, 1) == (store.broker.reconnects, len(await stored(store, "dead.smileys")))
 
 
 async def test_the_largest_message_is_stored(store: Store) -> None:
     body = bytes(store.broker.max_payload - 4096)
-    await store.publisher.send("dead.fits", body, {names.MSG_ID: "fits"})
+    await store.publisher.send("dead.fits", body, {MSG_ID: "fits"})
     assert [body] == await stored(store, "dead.fits")
 
 
@@ -136,8 +137,7 @@ async def test_a_restart_loses_nothing_and_stores_nothing_twice(restartable: Own
             bodies = [b"%d" % n for n in range(number, number + 20)]
             number += 20
             sent += [
-                store.publisher.send("dead.restart", body, {names.MSG_ID: f"restart.{body.decode()}"})
-                for body in bodies
+                store.publisher.send("dead.restart", body, {MSG_ID: f"restart.{body.decode()}"}) for body in bodies
             ]
             await asyncio.wait(sent[-20:], timeout=0.005)
         await asyncio.wait_for(asyncio.gather(*sent), 20)

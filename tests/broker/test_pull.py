@@ -12,6 +12,7 @@ import pytest
 from penstock.broker import names
 from penstock.broker.nats import pull as pulls
 from penstock.broker.nats.connection import Broker
+from penstock.broker.nats.headers import MSG_ID
 from penstock.broker.nats.publisher import ack_seq
 from penstock.broker.nats.pull import Delivery, open_pull
 from penstock.broker.store import Store, open_store
@@ -55,7 +56,7 @@ async def durable(broker: Broker, name: str, ack_wait_s: int = 1) -> str:
 
 async def fill(store: Store, name: str, numbers: Iterable[int], size: int = 0) -> list[int]:
     """Messages of their numbers, padded to `size` bytes."""
-    headers = [(f"dead.{name}.{n}", (b"%d" % n).ljust(size), {names.MSG_ID: f"{name}.{n}"}) for n in numbers]
+    headers = [(f"dead.{name}.{n}", (b"%d" % n).ljust(size), {MSG_ID: f"{name}.{n}"}) for n in numbers]
     return [ack_seq(answer) for answer in await asyncio.gather(*(store.publisher.send(*one) for one in headers))]
 
 

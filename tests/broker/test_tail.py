@@ -9,6 +9,7 @@ import pytest
 from uuid_utils import uuid7
 
 from penstock.broker import names
+from penstock.broker.nats.headers import SCHEDULE, SCHEDULE_TARGET
 from penstock.broker.nats.tail import Lost, ReadBatch
 from penstock.broker.store import Store, open_store
 from penstock.broker.streams.provisioning import provision
@@ -52,7 +53,7 @@ async def test_next_ends_with_nothing_when_nothing_comes(store: Store) -> None:
 
 async def test_a_timer_shows_up_under_its_own_subject(store: Store) -> None:
     async with store.history.tail(await store.history.last_seq()) as tail:
-        headers = {names.SCHEDULE: "@at 2099-01-01T00:00:00Z", names.SCHEDULE_TARGET: "history.x"}
+        headers = {SCHEDULE: "@at 2099-01-01T00:00:00Z", SCHEDULE_TARGET: "history.x"}
         await store.publisher.send("schedule.x.timer", b"", headers)
         assert ["schedule.x.timer"] == [one.subject for one in (await tail.next(5)).wanted]
 

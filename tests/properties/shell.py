@@ -3,7 +3,7 @@ comes back."""
 
 from __future__ import annotations
 
-from penstock.broker.names import timer_message_id
+from penstock.broker import message_ids
 from penstock.engine.run.advance import still_due
 from penstock.engine.run.commands import Command, SetTimer
 from penstock.engine.run.events import Event, Record, RunFailure, TimerFired, TimerRef, WorkflowFailed
@@ -101,7 +101,7 @@ class Shell:
         timer = self.broker.timers.pop(name)
         self.broker.ghosts.append(timer)
         self.broker.now = max(self.broker.now, timer.due)
-        if self.broker.takes_event(timer_message_id(RUN_ID, timer.timer, timer.attempt)):
+        if self.broker.takes_event(message_ids.of_timer(RUN_ID, timer.timer, timer.attempt)):
             self.ring(timer)
 
     def ring(self, timer: SetTimer) -> None:

@@ -7,7 +7,7 @@ from typing import TypeVar, assert_never
 
 from msgspec import Raw
 
-from penstock.broker.names import message_id, task_message_id
+from penstock.broker import message_ids
 from penstock.config.limits import PAYLOAD_BYTES_MAX
 from penstock.engine.run.commands import (
     AppendEvent,
@@ -135,7 +135,7 @@ class Broker:
 
     def _queue(self, task: DispatchTask) -> None:
         stream = "queue" if task.worker is None else "sticky"
-        if self.takes(stream, task_message_id(RUN_ID, task.step_id, task.iteration, task.attempt), TASK_WINDOW_S):
+        if self.takes(stream, message_ids.of_task(RUN_ID, task.step_id, task.iteration, task.attempt), TASK_WINDOW_S):
             self.tasks.append(task)
 
     def _withdraw(self, command: WithdrawTask) -> None:
@@ -189,4 +189,4 @@ def is_numbered(event: Event) -> bool:
 
 def id_of(event: Event) -> str | None:
     """The id under which it is sent; a worker that does not number its answers sends none."""
-    return message_id(event) if is_numbered(event) else None
+    return message_ids.of_event(event) if is_numbered(event) else None

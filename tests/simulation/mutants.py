@@ -23,6 +23,7 @@ from penstock.actors.runs.timers import Timers
 from penstock.broker import names
 from penstock.broker.nats.batch import Batches, Message
 from penstock.broker.nats.buckets import Bucket
+from penstock.broker.nats.headers import SCHEDULE, SCHEDULE_TARGET
 from penstock.broker.nats.publisher import ack_seq
 from penstock.broker.nats.pull import Pull
 from penstock.broker.records.owners import Claimed
@@ -203,8 +204,8 @@ def _sets_timers_over_those_of_a_later_owner() -> Patch:
     async def schedule(own: Timers, armed: Any) -> int:
         own._lease.check()
         headers = {
-            names.SCHEDULE: f"@at {rfc3339(armed.command.due)}",
-            names.SCHEDULE_TARGET: names.history_subject(armed.run_id),
+            SCHEDULE: f"@at {rfc3339(armed.command.due)}",
+            SCHEDULE_TARGET: names.history_subject(armed.run_id),
         }
         subject = names.schedule_subject(armed.run_id, armed.command.timer)
         return ack_seq(await own._store.publisher.send(subject, timers._body(armed), headers))

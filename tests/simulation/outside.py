@@ -10,7 +10,8 @@ from zlib import crc32
 from msgspec.structs import replace
 
 from penstock.actors.control import approvals
-from penstock.broker import names
+from penstock.broker import message_ids, names
+from penstock.broker.nats.headers import MSG_ID
 from penstock.broker.worker_messages import TaskPayload, decode
 from penstock.engine.errors import Conflict, Denied, NotFound, Unavailable
 from penstock.engine.run.commands import DispatchTask
@@ -161,7 +162,7 @@ class Workers:
     def _publish(self, event: Event) -> None:
         server = self._world.server
         server.publish(
-            server.history, names.history_subject(event.run_id), encode(event), {names.MSG_ID: names.message_id(event)}
+            server.history, names.history_subject(event.run_id), encode(event), {MSG_ID: message_ids.of_event(event)}
         )
 
 

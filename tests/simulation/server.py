@@ -18,6 +18,7 @@ import orjson
 from penstock.broker import names
 from penstock.broker.nats import batch
 from penstock.broker.nats.errors import Code
+from penstock.broker.nats.headers import MSG_ID, SCHEDULE, SCHEDULE_NEXT, SCHEDULE_TARGET, SCHEDULER, TTL
 from penstock.broker.streams.provisioning import streams
 from penstock.config.settings import BrokerSettings
 from tests.simulation.api import answer_of, read_directly
@@ -280,8 +281,8 @@ class Server:
         if stream is self.history:
             self._stored_history(message)
         self._tell(message.subject, data, "")
-        if names.TTL in headers:
-            self.later(float(headers[names.TTL].removesuffix("s")), self._expire, stream, message)
+        if TTL in headers:
+            self.later(float(headers[TTL].removesuffix("s")), self._expire, stream, message)
         hook = self.on_store.get(stream.name)
         if hook is not None:
             hook(message)
@@ -293,9 +294,9 @@ class Server:
 
     def _stored_history(self, message: Message) -> None:
         headers = message.headers
-        if names.SCHEDULE in headers:
+        if SCHEDULE in headers:
             self.history.purge(message.subject, message.seq)
-            at = datetime.fromisoformat(headers[names.SCHEDULE].removeprefix(AT)).timestamp() - EPOCH
+            at = datetime.fromisoformat(headers[SCHEDULE].removeprefix(AT)).timestamp() - EPOCH
             self.loop.at(
                 max(at + self.latency_s(), self.now + OVERDUE_S),
                 self.when_up,
@@ -304,8 +305,8 @@ class Server:
                 context=self._context,
             )
             return
-        if headers.get(names.SCHEDULE_NEXT) == "purge" and names.SCHEDULER in headers:
-            self.history.purge(headers[names.SCHEDULER])
+        if headers.get(SCHEDULE_NEXT) == "purge" and SCHEDULER in headers:
+            self.history.purge(headers[SCHEDULER])
         for consumer in self.consumers.values():
             if consumer.takes(message.subject):
                 consumer.offer(message)
@@ -320,18 +321,18 @@ class Server:
             self.later(late_s, self.when_up, self._due, message)
             return
         self.history.remove(message.seq)
-        target = message.headers[names.SCHEDULE_TARGET]
+        target = message.headers[SCHEDULE_TARGET]
         kept = {
             name: value
             for name, value in message.headers.items()
-            if not name.startswith("Nats-Schedule") and name != names.MSG_ID
+            if not name.startswith("Nats-Schedule") and name != MSG_ID
         }
         self.note(None, f"fires {message.subject}")
         self._store(
             self.history,
             stored_subject(target),
             message.data,
-            {**kept, names.SCHEDULER: message.subject, names.SCHEDULE_NEXT: "purge"},
+            {**kept, SCHEDULER: message.subject, SCHEDULE_NEXT: "purge"},
         )
 
     def _stage(self, stream: Stream, written: Written) -> Refused | tuple[int, bool] | None:

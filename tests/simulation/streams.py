@@ -12,8 +12,8 @@ from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
-from penstock.broker.names import EXPECT_SEQ, MSG_ID
 from penstock.broker.nats.errors import Code
+from penstock.broker.nats.headers import EXPECT_SEQ, MSG_ID
 
 
 class Message:

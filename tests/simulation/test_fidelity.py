@@ -14,6 +14,7 @@ from penstock.broker import names
 from penstock.broker.nats.batch import Message, publish_batch
 from penstock.broker.nats.connection import Broker
 from penstock.broker.nats.direct import open_reader
+from penstock.broker.nats.headers import EXPECT_SEQ, MSG_ID, SCHEDULE, SCHEDULE_TARGET
 from penstock.broker.nats.publisher import open_publisher
 from penstock.broker.nats.pull import Delivery
 from penstock.broker.store import Store, open_store
@@ -50,13 +51,13 @@ async def _sent(store: Store, subject: str, headers: dict[str, str]) -> tuple[in
 
 async def expectations_and_ids(store: Store) -> list[Any]:
     """An expectation is looked at before an id; a repeat has the first one's sequence."""
-    subject, known = names.history_subject(RUN), {names.MSG_ID: "a"}
+    subject, known = names.history_subject(RUN), {MSG_ID: "a"}
     return [
-        await _raw(store, subject, {names.EXPECT_SEQ: "0"}),
+        await _raw(store, subject, {EXPECT_SEQ: "0"}),
         await _raw(store, subject, known),
         await _raw(store, subject, known),
-        await _raw(store, subject, {**known, names.EXPECT_SEQ: "1"}),
-        await _raw(store, subject, {names.EXPECT_SEQ: "2"}),
+        await _raw(store, subject, {**known, EXPECT_SEQ: "1"}),
+        await _raw(store, subject, {EXPECT_SEQ: "2"}),
         [stored.seq for stored in await store.history.read(RUN)],
         [stored.seq for stored in await store.history.read(RUN, 2)],
         await store.history.last_seq(),
@@ -87,7 +88,7 @@ async def batches(store: Store) -> list[Any]:
     first = [Message(names.history_subject(RUN), b"{}", "x"), Message(names.history_subject("1" * 32), b"{}", "y")]
     stale = [
         Message(names.history_subject(RUN), b"{}", "z"),
-        Message(names.history_subject("1" * 32), b"{}", "w", {names.EXPECT_SEQ: "1"}),
+        Message(names.history_subject("1" * 32), b"{}", "w", {EXPECT_SEQ: "1"}),
     ]
     return [
         await _tried(publish_batch(store.broker, first)),
@@ -102,7 +103,7 @@ async def schedules(store: Store) -> list[Any]:
     its id."""
     subject, far = (
         names.schedule_subject(RUN, "t"),
-        {names.SCHEDULE: "@at 2040-01-01T00:00:00Z", names.SCHEDULE_TARGET: names.history_subject(RUN)},
+        {SCHEDULE: "@at 2040-01-01T00:00:00Z", SCHEDULE_TARGET: names.history_subject(RUN)},
     )
     purge = f"STREAM.PURGE.{names.HISTORY}"
     found = [
@@ -111,7 +112,7 @@ async def schedules(store: Store) -> list[Any]:
         (await store.broker.api(purge, {"filter": subject, "seq": 2}))["purged"],
         (await store.broker.api(purge, {"filter": subject, "seq": 3}))["purged"],
         (await store.broker.api(purge, {"filter": subject}))["purged"],
-        await _raw(store, subject, {**far, names.SCHEDULE: "@at 2020-01-01T00:00:00Z", names.MSG_ID: "s"}),
+        await _raw(store, subject, {**far, SCHEDULE: "@at 2020-01-01T00:00:00Z", MSG_ID: "s"}),
     ]
     stored = await until(lambda: store.history.read(RUN))
     headers = stored[0].headers
@@ -182,7 +183,7 @@ async def ids_after_a_restart(store: Store, restart: Restart) -> list[Any]:
     is gone."""
     task, key, found = names.task_subject("t", RUN), names.key_subject(names.SIGNALS, "r.a"), list[Any]()
     for killed in (False, True):
-        event, first, second = ({names.MSG_ID: f"{what} {killed}"} for what in ("event", "first", "second"))
+        event, first, second = ({MSG_ID: f"{what} {killed}"} for what in ("event", "first", "second"))
         found += [
             await _raw(store, names.history_subject(RUN), event),
             await _raw(store, key, first),
