@@ -1,15 +1,14 @@
-"""Everything that can go wrong on purpose, named by meaning. HTTP statuses are given to these in
-http/messages/errors.py only."""
+"""The errors of the product, named by meaning. Only http/messages/errors.py maps them to HTTP statuses."""
 
 from __future__ import annotations
 
 
 class PenstockError(Exception):
-    """Base of the errors that a caller may catch; its text is fit to be shown to a user."""
+    """Base of the errors that a caller may catch. Its text may be shown to a user."""
 
 
 class Invalid(PenstockError):
-    """The caller's input breaks a rule; `problems` names every offender, one sentence each."""
+    """The caller's input breaks a rule; `problems` has one sentence for each offender."""
 
     def __init__(self, *problems: str) -> None:
         super().__init__("\n".join(problems))
@@ -17,19 +16,19 @@ class Invalid(PenstockError):
 
 
 class NotFound(PenstockError):
-    """What the caller named does not exist."""
+    """The object that the caller named does not exist."""
 
 
 class Conflict(PenstockError):
-    """The thing exists, but its state (or its expected revision) does not allow what was asked."""
+    """The object exists, but its state (or its revision) does not allow the operation."""
 
 
 class Denied(PenstockError):
-    """The caller did not show that it may do this."""
+    """The caller did not prove that it may do this."""
 
 
 class Forbidden(PenstockError):
-    """Not allowed from where the request comes, whatever it shows."""
+    """This is not allowed from the origin of the request, with any credentials."""
 
 
 class TooLarge(PenstockError):
@@ -37,16 +36,18 @@ class TooLarge(PenstockError):
 
 
 class Unavailable(PenstockError):
-    """The broker did not answer, so the outcome is unknown: retry with the same message id, or say so."""
+    """The broker did not answer, so the outcome is unknown: retry with the same message id, or report that it is
+    unknown."""
 
 
 class NeedsUpgrade(Unavailable):
-    """A newer version of the service wrote what is stored there: it waits for a process that can read it."""
+    """A newer version of the service wrote the stored document. It stays unchanged until a process that can read it
+    comes."""
 
 
 class Full(Unavailable):
-    """The broker's storage has no room for it: it was not stored, and may be sent again once there is some."""
+    """The broker's storage is full: nothing was stored. The request may be sent again when there is room."""
 
 
 class PublishFailed(PenstockError):
-    """A cancellation or a signal could not be written, or nobody knows whether it was. Both may be sent again."""
+    """A cancellation or a signal was not written, or the outcome is unknown. Both may be sent again."""

@@ -1,11 +1,11 @@
-"""The version of what is stored: of events, snapshots, definitions and triggers there is one number.
+"""The version of stored documents: events, snapshots, definitions and triggers share one number.
 
-Each stored document may say with `v` which version its reader must know at least; without, that is 1. So what a release
-adds that its predecessors can pass by (a field of their default, above all) needs no `v`, and is read by all. What they
-would misread is written with the new number, and they leave it alone: `NeedsUpgrade` says that it waits for a process
-that can read it.
+The field `v` of a stored document is the lowest version that its reader must support; the default is 1. A release that
+only adds fields which older versions can ignore writes no `v`, and all versions read the document. A document that
+older versions would misread gets the new number. They leave it unchanged and raise `NeedsUpgrade`, and it waits for a
+process that can read it.
 
-Tasks and leases carry none: what workers and front ends hand each other only ever grows by fields that may be left out.
+Tasks and leases have no version: only optional fields are added to what workers and front ends exchange.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _STAMP = msgspec.json.Decoder(_Stamp)
 
 
 def check(body: bytes) -> None:
-    """Raises NeedsUpgrade for a document that is meant for a newer version. What is no document at all passes."""
+    """Raises NeedsUpgrade for a document of a newer version. Bytes that are not a JSON object pass."""
     try:
         needed = _STAMP.decode(body).v
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
@@ -35,13 +35,13 @@ def check(body: bytes) -> None:
 
 
 def check_number(needed: int) -> None:
-    """Raises NeedsUpgrade when that version is newer than this code."""
+    """Raises NeedsUpgrade when `needed` is newer than this code supports."""
     if needed > VERSION:
         raise NeedsUpgrade(
-            f"this is of format {needed}, of a newer version of the service: this one knows formats up to {VERSION}"
+            f"the document has format {needed}, of a newer version of the service: this version reads up to {VERSION}"
         )
 
 
 def stamped(body: bytes, needed: int) -> bytes:
-    """The JSON object with its `v` in front, where a reader finds it first; as it is for version 1."""
+    """The JSON object with `v` as its first field, where a reader finds it first; unchanged for version 1."""
     return body if needed == 1 else b'{"v":%d,%b' % (needed, body[1:])

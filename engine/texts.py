@@ -1,4 +1,4 @@
-"""Texts of others, cut to what a run keeps of them."""
+"""Shortens the texts that a run stores."""
 
 from __future__ import annotations
 
@@ -6,13 +6,15 @@ from penstock.config.limits import ERROR_BYTES_MAX
 
 
 def shortened(text: str) -> str:
-    """`text` without what UTF-8 cannot hold, its first 8 KiB."""
+    """The first 8 KiB of `text`, with `?` for what UTF-8 cannot encode."""
     return text.encode("utf-8", "replace")[:ERROR_BYTES_MAX].decode("utf-8", "ignore")
 
 
 def last_part(text: str) -> str:
-    """`text` without what UTF-8 cannot hold, its last 8 KiB: of a traceback, the last frames. What is cut begins with a
-    whole line."""
+    """The last 8 KiB of `text`, with `?` for what UTF-8 cannot encode: of a traceback, the last frames.
+
+    A shortened text begins with a whole line.
+    """
     body = text.encode("utf-8", "replace")
     if len(body) <= ERROR_BYTES_MAX:
         return body.decode()

@@ -15,10 +15,10 @@ def rfc3339(at: float) -> str:
 
 
 def utc(text: str, at: float) -> str:
-    """The RFC 3339 instant `text` in UTC, with `Z`: as it is where it is that already. What is no instant becomes `at`
-    (s since the epoch).
+    """The RFC 3339 instant `text` in UTC, with `Z`; unchanged if it is that already. Other text becomes `at` (s since
+    the epoch).
 
-    A leap second (`:60`) counts as none: no clock here can show it.
+    A leap second (`:60`) is refused, because no clock of the service can show it.
     """
     try:
         if _is_utc(text):

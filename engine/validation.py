@@ -1,8 +1,8 @@
-"""From the untyped JSON of a workflow definition to a `WorkflowDef`, or to everything that is wrong with it.
+"""Reads the untyped JSON of a workflow definition. The result is a `WorkflowDef`, or all problems in it.
 
-What a field may hold stands in forms, of which the API's document is made, too: that of the workflow below, those of
-its steps in definition/step_fields.py and run/kinds. A problem is one sentence that begins with the step and the field,
-or names the offender itself.
+The fields are described by forms, from which the API's document is also made: the form of the workflow is below, those
+of its steps are in definition/step_fields.py and run/kinds. A problem is one sentence that begins with the step and the
+field, or names the offender itself.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from penstock.engine.run.workflow import StepKind
 
 
 def parse(document: object) -> WorkflowDef:
-    """The definition in `document` (as `orjson.loads` gives it), durations in normal form. Raises Invalid with all
+    """The definition in `document` (as `orjson.loads` gives it), with normalised durations. Raises Invalid with all
     problems."""
     read, report = _read(document)
     if found := report.problems():
@@ -36,7 +36,7 @@ def parse(document: object) -> WorkflowDef:
 
 
 def problems(document: object) -> list[str]:
-    """One sentence per problem, at most 100 and a line that counts the rest; empty for a valid definition."""
+    """One sentence per problem, at most 100, then the number of the others; empty for a valid definition."""
     return _read(document)[1].problems()
 
 
@@ -57,7 +57,7 @@ def _unkeepable(document: object) -> str | None:
         return f"a workflow definition must be an object, not {json_type(document)}"
     try:
         orjson.dumps(document)
-    except TypeError as error:  # nested deeper than the store can write, or no JSON at all
+    except TypeError as error:  # nested too deeply, or not JSON
         return f"the workflow definition cannot be stored as JSON: {error}"
     return None
 
@@ -91,9 +91,9 @@ def _step(label: str, value: object, report: Report) -> Document:
 
 
 def _kind(step: object) -> StepKind:
-    """The kind that the step says it is; a normal step where it does not say, or names none that there is."""
-    word = step.get("type") if isinstance(step, dict) else None
-    return KINDS.get(word if isinstance(word, str) else "", KINDS["normal"])
+    """The kind in `type`; the normal kind when it is missing or unknown."""
+    name = step.get("type") if isinstance(step, dict) else None
+    return KINDS.get(name if isinstance(name, str) else "", KINDS["normal"])
 
 
 def _check_graph(steps: list[Document], report: Report) -> None:

@@ -182,7 +182,7 @@ async def replay(store: Store, run_id: str, snapshot: Entry | None = None) -> No
     loaded = await load(store, run_id, snapshot)
     steps = resumable(run_id, loaded)
     letters = await store.dead_letters.last_seq()  # later ones are of a later failure
-    event = WorkflowResumed(run_id=run_id, timestamp=now(), payload=Resumed(steps=steps, letters=letters))
+    event = WorkflowResumed(run_id=run_id, timestamp=now(), payload=Resumed(steps=steps, dead_letters=letters))
     if not await store.history.append_next(event, loaded.last_seq):
         raise Conflict(f"run {run_id} has just changed, look at it again")
     reached("run.resumed")

@@ -13,7 +13,7 @@ from penstock.config.limits import OUTPUTS_SHOWN_BYTES_MAX
 from penstock.config.process.background import all_of
 from penstock.engine.errors import NotFound, TooLarge
 from penstock.engine.run.events import Malformed, decode
-from penstock.engine.run.payloads import Kept, Value, given, joined, size_of
+from penstock.engine.run.payloads import PayloadRef, Value, joined, payload_of, size_of
 from penstock.engine.run.state import Run
 
 READS_AT_ONCE = 16
@@ -35,11 +35,11 @@ class Outputs:
             raise TooLarge(f"{size} bytes are more than the broker takes in a message ({most})")
         if isinstance(value, Raw):
             return value
-        if isinstance(value, Kept):
+        if isinstance(value, PayloadRef):
             return await self._kept(value)
         return joined({key: part if isinstance(part, Raw) else await self._kept(part) for key, part in value.items()})
 
-    async def _kept(self, kept: Kept) -> Raw:
+    async def _kept(self, kept: PayloadRef) -> Raw:
         if self._last is None or self._last[0] != kept.seq:
             body = next((event.delivery.data for event in self._events if event.delivery.seq == kept.seq), None)
             self._last = (
@@ -49,7 +49,7 @@ class Outputs:
         return self._last[1]
 
 
-async def read_back(store: Store, run_id: str, kept: Kept) -> Raw:
+async def read_back(store: Store, run_id: str, kept: PayloadRef) -> Raw:
     """The payload at that place of the run's history. Raises NotFound when it is gone, Unavailable."""
     stored = await store.history.at(run_id, kept.seq)
     if stored is None:
@@ -74,7 +74,7 @@ async def output_of(store: Store, run: Run, step_id: str) -> Raw:
     return step.output
 
 
-def left_behind(run: Run) -> Iterator[Kept]:
+def left_behind(run: Run) -> Iterator[PayloadRef]:
     """The places of the input and the outputs that the run keeps in its history only, in the order of its steps."""
     if run.input_at is not None:
         yield run.input_at
@@ -89,7 +89,7 @@ async def shown(store: Store, runs: Sequence[Run], most: int = OUTPUTS_SHOWN_BYT
     """
     gate = asyncio.Semaphore(READS_AT_ONCE)
 
-    async def one(run_id: str, kept: Kept) -> tuple[int, Raw] | None:
+    async def one(run_id: str, kept: PayloadRef) -> tuple[int, Raw] | None:
         async with gate:
             try:
                 return kept.seq, await read_back(store, run_id, kept)
@@ -100,7 +100,7 @@ async def shown(store: Store, runs: Sequence[Run], most: int = OUTPUTS_SHOWN_BYT
     return dict(filter(None, found))
 
 
-def _fitting(runs: Sequence[Run], most: int) -> Iterator[tuple[str, Kept]]:
+def _fitting(runs: Sequence[Run], most: int) -> Iterator[tuple[str, PayloadRef]]:
     for run in runs:
         for kept in left_behind(run):
             if kept.size <= most:
@@ -108,10 +108,10 @@ def _fitting(runs: Sequence[Run], most: int) -> Iterator[tuple[str, Kept]]:
                 yield run.run_id, kept
 
 
-def _payload(body: bytes, kept: Kept) -> Raw:
+def _payload(body: bytes, kept: PayloadRef) -> Raw:
     """The payload of a stored event. Raises NotFound for another event in its place: the stream was created again."""
     try:
-        payload = given(decode(body))
+        payload = payload_of(decode(body))
     except Malformed as error:
         raise _gone(kept) from error
     if isinstance(payload, UnsetType) or memoryview(payload).nbytes != kept.size:
@@ -119,5 +119,5 @@ def _payload(body: bytes, kept: Kept) -> Raw:
     return payload
 
 
-def _gone(kept: Kept) -> NotFound:
+def _gone(kept: PayloadRef) -> NotFound:
     return NotFound(f"event {kept.seq} of the history, with {kept.size} bytes, is not there any more")

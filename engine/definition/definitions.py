@@ -1,7 +1,7 @@
-"""Workflow definitions as users write them and as the store keeps them.
+"""Workflow definitions as users write them and as the store holds them.
 
-`engine.validation.parse` makes these from an untyped document, with every rule checked; below it all of this holds.
-Durations are kept as text (`1h30m`), already normalised.
+`engine.validation.parse` makes these from an untyped document and checks every rule. Other code relies on these rules.
+Durations are normalised text (`1h30m`).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Retry(Struct, frozen=True, omit_defaults=True):
 
 
 class SkipIf(Struct, frozen=True):
-    """Skip the step when `field` (a dot path) of `step_id`'s output compares so with `value`."""
+    """Skip the step when the comparison of `field` (a dot path) of `step_id`'s output with `value` holds."""
 
     step_id: str
     field: str
@@ -37,7 +37,7 @@ class SkipIf(Struct, frozen=True):
 
 class Step(Struct, frozen=True, omit_defaults=True):
     """`task` is empty for a step that no worker carries out. `type` names a kind of step (engine/run/kinds), and
-    `config` is what only this kind knows, in the normal form that its validation gives."""
+    `config` has the fields of this kind only, normalised by its validation."""
 
     id: str
     task: str = ""
@@ -78,11 +78,11 @@ def to_json(definition: WorkflowDef) -> bytes:
 
 
 def from_json(body: bytes) -> WorkflowDef:
-    """A definition out of the store; what is not of the store goes through `validation.parse`. Raises NeedsUpgrade."""
+    """Decode a definition from the store; other documents go through `validation.parse`. Raises NeedsUpgrade."""
     formats.check(body)
     return msgspec.json.decode(body, type=WorkflowDef)
 
 
 def digest(body: bytes) -> str:
-    """32 hex characters that name these very bytes (SHA-256, cut)."""
+    """32 hex characters that identify exactly these bytes (the first half of their SHA-256)."""
     return sha256(body).hexdigest()[:32]

@@ -1,6 +1,6 @@
-"""Durations as users write them (`500ms`, `1h30m`) and as the engine counts them: seconds.
+"""Durations as users write them (`500ms`, `1h30m`) and as the engine counts them: in seconds.
 
-The whole nanosecond is the finest that is kept. An integer on the wire counts nanoseconds, as Go workers send it.
+The resolution is one nanosecond. An integer in JSON is a count of nanoseconds, as Go workers send it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ SECOND_NS = 1_000_000_000
 YEARS_MAX = 10
 NS_MAX = YEARS_MAX * 365 * 86_400 * SECOND_NS
 
-# Largest first: `text` fills them in this order, and takes the first spelling of each size.
+# Largest first: `text` uses them in this order, with the first spelling of each size.
 UNITS_NS = {
     "h": 3600 * SECOND_NS,
     "m": 60 * SECOND_NS,
@@ -24,7 +24,7 @@ UNITS_NS = {
     "ms": 1_000_000,
     "us": 1_000,
     "µs": 1_000,
-    "\u03bcs": 1_000,  # Greek mu, which Go reads too
+    "\u03bcs": 1_000,  # Greek mu, which Go also reads
     "ns": 1,
 }
 
@@ -34,19 +34,20 @@ _PART = re.compile(_NUMBER + _UNIT)
 PATTERN = f"(?:{_NUMBER}{_UNIT})+"
 _WHOLE = re.compile(PATTERN)
 _LENGTH_MAX = 100
-# Of a duration's text: the pattern, to which it is held as a whole, is not in it.
+# Without the pattern, which is checked by the service.
 SCHEMA = {"type": "string", "minLength": 1, "maxLength": _LENGTH_MAX, "examples": ["30s"]}
 
 
 def parse(value: str | int) -> float:
-    """The seconds, 0 to 10 years, of duration text or of a count of nanoseconds.
+    """Seconds, from 0 to 10 years, of duration text or of a count of nanoseconds.
 
-    Raises ValueError with a sentence for the user: for text without units, for what is empty, negative or longer.
+    Raises ValueError, with a sentence for the user, for text without units and for an empty, negative or longer
+    duration.
     """
     ns = value if isinstance(value, int) else _text_ns(value)
     shown = quoted(value) if isinstance(value, str) else f"{value} ns"
     if ns < 0:
-        raise ValueError(f"{shown} is negative, which no duration is")
+        raise ValueError(f"{shown} is negative")
     if ns > NS_MAX:
         raise ValueError(f"{shown} is longer than {YEARS_MAX} years")
     return ns / SECOND_NS

@@ -1,6 +1,6 @@
 """Forms: what an object that a user writes may hold, as tables.
 
-The same table reads the object and describes it as JSON Schema: a rule is written once, for the validation and for the
+The same table reads the object and describes it as JSON Schema, so each rule is written once for validation and for the
 API's document.
 """
 
@@ -26,9 +26,9 @@ Read: TypeAlias = Callable[[str, object, Report], object]
 
 
 class Rule(Struct, frozen=True):
-    """How one value is read, and what JSON Schema can say of it.
+    """How one value is read, and its JSON Schema.
 
-    `component` is the name under which the API's document has the schema; `keywords` stand beside the reference to it.
+    `component` is the name of the schema in the API's document; `keywords` are written beside the reference to it.
     """
 
     read: Read
@@ -37,15 +37,16 @@ class Rule(Struct, frozen=True):
     keywords: Schema = {}
 
     def annotated(self, **keywords: object) -> Rule:
-        """The same rule with further keywords of JSON Schema, such as `description`."""
+        """Return the same rule with further keywords of JSON Schema, such as `description`."""
         return structs.replace(self, keywords={**self.keywords, **keywords})
 
 
 class Form(Struct, frozen=True):
-    """What an object may hold. A field that is null counts as absent, but for those in `nullable`.
+    """What an object may hold. A field that is null counts as absent, except for those in `nullable`.
 
-    `elsewhere` are fields of other kinds of the object, with a problem of their own; `ignored` says of each field that
-    is accepted and dropped why; `also` finds problems between fields, of which `schema` has what JSON Schema can say.
+    `elsewhere` has fields of other kinds of this object: each is a problem with a message of its own. `ignored` has
+    fields that are accepted and dropped, each with the reason. `also` finds problems between fields; `schema` describes
+    them as far as JSON Schema can.
     """
 
     fields: Mapping[str, Rule]
@@ -64,12 +65,12 @@ def rule(schema: Schema, component: str | None = None) -> Callable[[Read], Rule]
 
 
 def nested(form: Form) -> Rule:
-    """The rule of a field that holds an object."""
+    """Return the rule of a field that holds an object."""
     return Rule(lambda path, value, report: read_object(form, f"{path}: ", value, report), form)
 
 
 def read_object(form: Form, prefix: str, value: object, report: Report) -> Document:
-    """The fields of `value` that are there, read. `prefix` (`step "b": `) begins every problem."""
+    """Read the fields that `value` has. Every problem begins with `prefix` (`step "b": `)."""
     if not isinstance(value, dict):
         report.add(f"{prefix}an object is needed, not {json_type(value)}")
         return {}
@@ -95,17 +96,20 @@ def _unknown(form: Form, prefix: str, value: Document) -> Iterator[str]:
 
 
 def default_in_words(value: object) -> str:
-    """What counts where a request leaves a field out, as its description says it."""
+    """The sentence in a field's description that says which value is used when a request omits the field."""
     return f"{orjson.dumps(value).decode()} without it."
 
 
 def given(*names: str) -> Schema:
-    """Of an object: these fields are there, and not null."""
+    """A schema: these fields of the object are present and not null."""
     return {"required": list(names), "properties": {name: {"not": {"type": "null"}} for name in names}}
 
 
 def exactly_one(*names: str) -> Schema:
-    """Said by what is excluded: the fields keep their types in generated clients, which do not read `not`."""
+    """A schema: exactly one of the fields is present.
+
+    It is written as exclusions (`not`), which generators of clients ignore: so their fields keep their types.
+    """
     return {"not": {"anyOf": [_none_given(names), *(given(*pair) for pair in combinations(names, 2))]}}
 
 

@@ -1,4 +1,4 @@
-"""Steps as a graph: an edge goes from a step to each step that it depends on."""
+"""Steps as a graph: an edge leads from a step to each step that it depends on."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ Edges = Mapping[str, Sequence[str]]
 
 
 def circle_problems(edges: Edges) -> Iterator[str]:
-    """One sentence per circle that a walk of the graph closes; none means that an order exists."""
+    """One sentence for each cycle found by a depth-first search; empty when the steps can be ordered."""
     return (f"steps depend on each other in a circle: {_arrows(circle)}" for circle in circles(edges))
 
 
 def circles(edges: Edges) -> Iterator[list[str]]:
-    """Circles of two or more steps, each ending with the step it began with, at most one closed by each step.
+    """Cycles of two or more steps. Each ends with the step that it begins with, and each step closes at most one.
 
-    Every step that is part of a circle reaches one of those listed. Edges to steps that do not exist count for nothing.
+    Every step that is part of a cycle reaches one of those returned. Edges to steps that do not exist are ignored.
     """
     seen: set[str] = set()
     for start in edges:
@@ -28,7 +28,7 @@ def circles(edges: Edges) -> Iterator[list[str]]:
 
 
 def _circles_from(start: str, edges: Edges, seen: set[str]) -> Iterator[list[str]]:
-    # The path is the stack: no recursion, whatever the length of the chain. Values are the edges not yet walked.
+    # The path is the stack, so that a long chain needs no recursion. Values are the edges not yet followed.
     path: dict[str, Iterator[str]] = {start: iter(edges[start])}
     closed: set[str] = set()
     seen.add(start)

@@ -1,7 +1,7 @@
-"""Names that become subject tokens and keys of the broker, and how a user's text is shown back.
+"""Names that become subject tokens and keys of the broker, and how a user's text is shown in messages.
 
-Rule: PROTOCOL, Names and limits. The one rule holds for workflow, step, task type, trigger, signal, worker and worker
-group.
+One rule holds for names of workflows, steps, task types, triggers, signals, workers and worker groups. Rule: PROTOCOL,
+Names and limits.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ _RUN_ID = re.compile(r"[0-9a-f]{32}")
 
 
 def problem_with(kind: str, name: object) -> str | None:
-    """A sentence that says what is wrong with `name`, beginning with `kind` (`workflow name`); None when nothing is."""
+    """A sentence that says what is wrong with `name`, beginning with `kind` (`workflow name`); None for a valid
+    name."""
     if not isinstance(name, str):
         return f"{kind} must be a string, not {json_type(name)}"
     if not name:
@@ -37,19 +38,19 @@ def is_run_id(text: str) -> bool:
 
 
 def quoted(text: str) -> str:
-    """`text` in double quotes, fit for one line of an answer or a log: shortened, control characters escaped."""
+    """`text` in double quotes, for one line of a response or a log: shortened, control characters escaped."""
     inner = text[: SHOWN_MAX + 1].replace("\\", "\\\\").replace('"', '\\"')
     return f'"{shown(inner)}"'
 
 
 def shown(text: str, most: int = SHOWN_MAX) -> str:
-    """`text` on one line: its first `most` characters, those that do not print escaped."""
+    """`text` on one line: its first `most` characters, with unprintable ones escaped."""
     cut = text if len(text) <= most else text[:most] + "…"
     return cut if cut.isprintable() else "".join(map(_escaped, cut))
 
 
 def json_type(value: object) -> str:
-    """What a user calls the kind of this decoded JSON value, with its article."""
+    """The JSON type of this decoded value, with its article, for messages to users."""
     match value:
         case None:
             return "null"

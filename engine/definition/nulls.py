@@ -1,4 +1,4 @@
-"""Null in an optional field means absent: for the readers of documents that others write."""
+"""Null in an optional field means absent: used to read documents that other programs write."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _OBJECT = msgspec.json.Decoder(dict[str, Raw])
 
 
 class _Field(NamedTuple):
-    """`kind` is the struct that it holds, if it holds one; `any` says that null is a value here like any other."""
+    """`kind` is the struct that the field holds, if any; `any` is true where null is a value like any other."""
 
     required: bool
     kind: type[Struct] | None
@@ -20,8 +20,10 @@ class _Field(NamedTuple):
 
 
 def without_nulls(document: bytes | Raw, kind: type[Struct]) -> bytes:
-    """The JSON object of this kind without the optional fields that are null, also in the objects in it. What it holds
-    of any JSON, and what nobody knows, stays. Raises msgspec.MsgspecError for what is no object."""
+    """The JSON object without optional fields that are null, also in objects within it.
+
+    Fields of any JSON and unknown fields stay as they are. Raises msgspec.MsgspecError when it is not an object.
+    """
     fields = _fields(kind)
     kept = {}
     for name, value in _OBJECT.decode(document).items():

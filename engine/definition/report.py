@@ -1,4 +1,5 @@
-"""The problems found in one document, bounded: a hostile document must not cost an answer larger than itself."""
+"""The problems found in one document. Their number is bounded, so that the response to a hostile document stays
+small."""
 
 from __future__ import annotations
 
@@ -6,7 +7,7 @@ LISTED_MAX = 100
 
 
 class Report:
-    """Belongs to one validation. Keeps the first 100 problems as text and counts the rest."""
+    """Belongs to one validation. Stores the first 100 problems as text and counts the others."""
 
     __slots__ = ("_left_out", "_listed")
 
@@ -22,5 +23,6 @@ class Report:
                 self._left_out += 1
 
     def problems(self) -> list[str]:
-        """The sentences in the order they were found; the last counts those left out, if any were."""
+        """The sentences in the order in which they were found; if some were left out, the last one gives their
+        number."""
         return [*self._listed, f"… and {self._left_out} more"] if self._left_out else list(self._listed)

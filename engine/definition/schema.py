@@ -1,6 +1,6 @@
-"""A workflow's `input_schema` (JSON Schema 2020-12), compiled, and what it finds wrong with an input.
+"""A workflow's `input_schema` (JSON Schema 2020-12), compiled, and the problems it finds in an input.
 
-Nothing is ever fetched: a reference to another document is refused when the schema is compiled.
+Nothing is fetched: a reference to another document is refused when the schema is compiled.
 """
 
 from __future__ import annotations
@@ -20,24 +20,23 @@ MESSAGE_MAX = 300
 SCHEMA_BYTES_MAX = 256 * 1024
 # The validator builds all errors before it shows the first (13 µs each): a large value gets its first one only.
 LISTED_BYTES_MAX = 16 * 1024
-# Per string: a pattern such as (a|a)*b must not hold up everyone else.
+# For each string: a pattern such as (a|a)*b must not delay other requests.
 BACKTRACK_MAX = 10_000
 
 _PLAIN_KEY = re.compile(r"[A-Za-z_$][A-Za-z0-9_$-]*")
 
 
 class Schema:
-    """One compiled schema; whoever keeps the definition keeps it, for as long. Never changes."""
+    """One compiled, immutable schema. It lives as long as the definition that it belongs to."""
 
     __slots__ = ("_validator",)
 
     def __init__(self, schema: Raw | bytes) -> None:
-        """Raises Invalid, each problem beginning with `input_schema`, if `schema` is not one that can be checked
-        against."""
+        """Raises Invalid if `schema` cannot be compiled; each problem begins with `input_schema`."""
         self._validator = _compiled(bytes(schema))
 
     def check(self, value_json: bytes, name: str) -> list[str]:
-        """What is wrong with a value that the user calls `name` (`input`, `input[3]`); at most 10, none means valid."""
+        """At most 10 problems of a value that the user calls `name` (`input`, `input[3]`); empty when it is valid."""
         try:
             value = orjson.loads(value_json)
             return _problems(self._validator, value, len(value_json), name)
@@ -71,7 +70,7 @@ def _problems(validator: Draft202012Validator, value: object, size: int, name: s
         return []
     if size > LISTED_BYTES_MAX:
         return [_first_problem(validator, value, name)]
-    # Once each: the meta-schema says the same again from each of its vocabularies.
+    # Each once: the meta-schema reports the same problem for several of its vocabularies.
     return list(dict.fromkeys(_sentence(error, name) for error in validator.iter_errors(value)))[:PROBLEMS_MAX]
 
 

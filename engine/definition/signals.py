@@ -1,4 +1,4 @@
-"""What a signal may be: its run, its name, its size."""
+"""Limits of a signal: its run, its name, its size."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from penstock.engine.errors import Invalid, TooLarge
 
 
 def check_target(run_id: str, name: str) -> None:
-    """Raises Invalid for what can be no run id or no signal name."""
+    """Raises Invalid when `run_id` is not a run id, or `name` is not a valid signal name."""
     found = (
         problem_with("signal name", name),
         None if is_run_id(run_id) else f"run id {quoted(run_id)} is not 32 lowercase hex characters",

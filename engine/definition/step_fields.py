@@ -12,12 +12,13 @@ from penstock.engine.definition.report import Report
 
 
 def step_type(name: str) -> Rule:
-    """The rule of `type` in the form of one kind. It describes only: validation knows all the types that there are."""
+    """The rule of `type` in the form of one kind. It only describes the field: validation reads it by the table of all
+    kinds."""
     return Rule(values.anything.read, {"const": name})
 
 
 def dependencies(step: Document) -> list[str]:
-    """The ids that `depends_on` of a step names, once it was read."""
+    """The ids in `depends_on` of a step that has been read."""
     read = step.get("depends_on", [])
     assert isinstance(read, list), "_depends_on makes one of whatever stands there"
     return read
@@ -85,7 +86,9 @@ STEP = Form(
         ),
         "timeout": values.timeout,
         "retry": nested(RETRY),
-        "retries": values.whole_number(RETRIES_MAX).annotated(description="Short for so many retries, 5 s apart."),
+        "retries": values.whole_number(RETRIES_MAX).annotated(
+            description="Short form of `retry`: this many retries, 5 s apart."
+        ),
         "skip_if": nested(SKIP_IF),
         "metadata": values.strings,
         "worker_group": values.name,

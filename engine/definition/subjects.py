@@ -1,4 +1,4 @@
-"""Subjects of the broker that users name: where they may point, and where they may not."""
+"""Subjects of the broker that users name: which are allowed, and which belong to the service."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from penstock.engine.definition.identifiers import json_type, quoted
 
 SUBJECT_CHARS_MAX = 255
 
-# First tokens of what the service keeps and says to itself. `event` is for everyone.
+# First tokens of the service's own subjects. Users may use `event`.
 RESERVED = frozenset(
     {"history", "schedule", "task", "sticky", "dead", "telemetry", "watch", "cron", "penstock", "_INBOX"}
 )
@@ -18,15 +18,15 @@ _OWN = "|".join((r"\$.*", *sorted(RESERVED)))
 _FIRST = rf"(?!({_OWN})(\.|$)){_WORD}"
 _TOKEN = re.compile(_WORD)
 
-# What `problem_with_subject` accepts, for schemas.
+# Patterns for schemas: the subjects that `problem_with_subject` accepts.
 LITERAL_PATTERN = rf"{_FIRST}(\.{_WORD})*"
 WILDCARD_PATTERN = rf"{_FIRST}(\.({_WORD}|\*))*(\.>)?"
 
 
 def problem_with_subject(path: str, value: object, *, wildcards: bool = False) -> str | None:
-    """A sentence that begins with `path` and says what is wrong with a subject; None when nothing is.
+    """A sentence that begins with `path` and says what is wrong with a subject; None for a valid one.
 
-    With `wildcards`, `*` may stand for any token but the first, and `>` for all that follow.
+    With `wildcards`, `*` may replace any token but the first, and `>` all tokens that follow.
     """
     if not isinstance(value, str):
         return f"{path} must be a string, not {json_type(value)}"

@@ -1,6 +1,6 @@
 """The rules of single values in a definition or a trigger: how each is read, and its JSON Schema.
 
-Where a rule is more than a schema can say, the description in the schema says it.
+What a schema cannot express is in its description.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ VERSION_CHARS_MAX = 128
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 _LONGER_THAN_NOTHING = r"(?=[^1-9]*[1-9])"
 _TIMEOUT = {
-    "description": "A duration that is longer than nothing.",
+    "description": "A duration longer than 0s.",
     "anyOf": [
         {**durations.SCHEMA, "pattern": f"^{_LONGER_THAN_NOTHING}{durations.PATTERN}$"},
         {"type": "integer", "minimum": 1},
@@ -98,7 +98,7 @@ def one_of(*words: str) -> Rule:
 
 
 def whole_number(most: int, least: int = 0) -> Rule:
-    """Reads `least` to `most`; true and 1.0 are no whole numbers."""
+    """Reads an integer from `least` to `most`; true and 1.0 are refused."""
 
     @rule({"type": "integer", "minimum": least, "maximum": most})
     def read(path: str, value: object, report: Report) -> object:
@@ -125,7 +125,7 @@ def multiplier(path: str, value: object, report: Report) -> object:
     component="Duration",
 )
 def delay(path: str, value: object, report: Report) -> object:
-    """A duration, as its normal text."""
+    """A duration, as normalised text."""
     if isinstance(value, bool) or not isinstance(value, str | int):
         report.add(f"{path} must be a duration such as 30s, not {described(value)}")
         return value
@@ -138,7 +138,7 @@ def delay(path: str, value: object, report: Report) -> object:
 
 @rule(_TIMEOUT, component="Timeout")
 def timeout(path: str, value: object, report: Report) -> object:
-    """A duration longer than nothing, as its normal text."""
+    """A duration greater than zero, as normalised text."""
     read = delay.read(path, value, report)
     if read == "0s":
         report.add(f"{path} must be longer than 0s")
@@ -147,7 +147,7 @@ def timeout(path: str, value: object, report: Report) -> object:
 
 @rule(_TIMEOUT, component="Timeout")
 def approval_timeout(path: str, value: object, report: Report) -> object:
-    """A duration that a person may be given, as its normal text."""
+    """The duration of an approval, as normalised text."""
     read = timeout.read(path, value, report)
     if isinstance(read, str) and _seconds(read) > APPROVAL_TIMEOUT_S_MAX:
         report.add(f"{path} {quoted(read)} is too long, {durations.text(APPROVAL_TIMEOUT_S_MAX)} is the most")
@@ -165,7 +165,7 @@ def approval_timeout(path: str, value: object, report: Report) -> object:
     component="LiteralSubject",
 )
 def subject(path: str, value: object, report: Report) -> object:
-    """A subject of the broker to publish to, none of the service's own."""
+    """A subject to publish to that does not belong to the service."""
     if problem := problem_with_subject(path, value):
         report.add(problem)
     return value
@@ -180,7 +180,7 @@ def _seconds(text: str) -> float:
 
 @rule({"type": "object", "additionalProperties": {"type": "string"}})
 def strings(path: str, value: object, report: Report) -> object:
-    """An object from string to string."""
+    """An object whose values are strings."""
     if not isinstance(value, dict):
         report.add(f"{path} must be an object, not {json_type(value)}")
         return value
@@ -197,7 +197,9 @@ def strings(path: str, value: object, report: Report) -> object:
 @rule({"type": ["object", "boolean"]})
 def json_schema(path: str, value: object, report: Report) -> object:
     try:
-        from penstock.engine.definition.schema import Schema  # a worker reads definitions, and compiles no schema
+        from penstock.engine.definition.schema import (
+            Schema,  # imported here: a worker reads definitions without the validator
+        )
 
         Schema(orjson.dumps(value))
     except Invalid as invalid:
@@ -206,7 +208,7 @@ def json_schema(path: str, value: object, report: Report) -> object:
 
 
 def described(value: object) -> str:
-    """A scalar as written, anything else by its kind."""
+    """A scalar as it is written in JSON, any other value by its type."""
     if isinstance(value, str):
         return quoted(value)
     return orjson.dumps(value).decode() if isinstance(value, int | float) else json_type(value)

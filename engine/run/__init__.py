@@ -1,8 +1,8 @@
-"""Runs: the one function that changes a run, and all that it decides by.
+"""Runs: the one function that changes a run, and everything that it depends on.
 
-events.py are past facts, commands.py are orders, state.py is the fold. advance.py takes every event; what a step does
-with one is decided by its kind (kinds/), with the parts that kinds share: steps.py, dispatch.py, retry.py, inputs.py,
-timers.py, pauses.py. workflow.py is a definition as `advance` knows it, compiling.py makes one.
+events.py has past facts, commands.py has orders, state.py has the fold. advance.py handles every event; the kind of a
+step (kinds/) decides what the step does with it, by functions that kinds share: steps.py, dispatch.py, retry.py,
+inputs.py, timers.py, pauses.py. workflow.py is a definition in the form that `advance` uses, and compiling.py makes it.
 
-Not here: clocks, I/O, what a user writes (definition/). Start reading at advance.py.
+Not here: clocks, I/O, the form that a user writes (definition/). Start reading at advance.py.
 """

@@ -1,9 +1,9 @@
 """The one function that changes a run: `advance(workflow, run, record) -> (run, commands)`.
 
-Pure, total and idempotent. Duplicates, late arrivals and events that do not apply are normal input: they fall through
-their guard and return the run as it was, with no commands. `fold` is the same function with the commands dropped. Here
-is the one `match` over all events, and what happens to a run as a whole; what happens to a step is decided by its kind
-(kinds/), with the parts in steps.py.
+Pure, total and idempotent. Duplicates, late arrivals and events that do not apply are normal input: no guard accepts
+them, and the run is returned unchanged, without commands. `fold` is the same function with the commands dropped. This
+file has the one `match` over all events, and what happens to a run as a whole; the kind of a step (kinds/) decides what
+happens to the step, by the functions in steps.py.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ from penstock.engine.run.events import (
     WorkflowScheduled,
     WorkflowStarted,
 )
-from penstock.engine.run.payloads import given, laid_down
+from penstock.engine.run.payloads import inline_or_ref, payload_of
 from penstock.engine.run.state import STEP_DONE, STEP_ENDED, STEP_OUT, Run, RunStatus, StepState, StepStatus
 from penstock.engine.run.steps import (
     all_done,
@@ -70,9 +70,12 @@ from penstock.engine.times import utc
 
 
 def advance(workflow: Workflow, run: Run | None, record: Record) -> tuple[Run | None, list[Command]]:
-    """Fold one record into the run (None: nothing of it has been seen yet) and say what must be done because of it."""
+    """Fold one record into the run, and return the new state and the commands that follow.
+
+    `run` is None before the first event of the run.
+    """
     written = record.event.timestamp
-    instant = utc(written, record.at)  # by the record alone, so that each fold of it gives the same
+    instant = utc(written, record.at)  # depends on the record only, so that each fold gives the same
     if instant is not written:
         record = Record(record.seq, record.at, replace(record.event, timestamp=instant))
     event = record.event
@@ -92,7 +95,7 @@ def advance(workflow: Workflow, run: Run | None, record: Record) -> tuple[Run | 
         case WorkflowCancelled() if run.status in (RunStatus.RUNNING, RunStatus.SCHEDULED):
             return _end(workflow, run, record, RunStatus.CANCELLED, event.payload.reason)
         case WorkflowResumed() if run.status is RunStatus.FAILED:
-            return _resume(workflow, run, record, event.payload.letters)
+            return _resume(workflow, run, record, event.payload.dead_letters)
         case _ if run.status is not RunStatus.RUNNING:
             return run, []
         case (
@@ -116,7 +119,7 @@ def advance(workflow: Workflow, run: Run | None, record: Record) -> tuple[Run | 
 
 
 def fold(workflow: Workflow, run: Run | None, records: Iterable[Record]) -> Run | None:
-    """The state after these records; what `advance` would order is dropped."""
+    """The state after these records. Commands are dropped."""
     for record in records:
         run, _ = advance(workflow, run, record)
     return run
@@ -125,7 +128,7 @@ def fold(workflow: Workflow, run: Run | None, records: Iterable[Record]) -> Run 
 def still_due(run: Run, command: Command) -> bool:
     """Whether a command of an earlier record is still wanted in this later state of the run."""
     match command:
-        case WithdrawTask():  # else it would take back what a resumed run has ordered since
+        case WithdrawTask():  # else it would withdraw what a resumed run has ordered since
             return run.ended or run.failing
         case DeadLetterTask():
             step = run.steps[command.step_id]
@@ -159,8 +162,8 @@ def still_due(run: Run, command: Command) -> bool:
 
 
 def _is_wanted(run: Run, task: DispatchTask) -> bool:
-    """Nobody has begun the task; or only the bound worker has, whose own copy was taken back when the task fell
-    back."""
+    """Whether no worker has begun the task. A task for any worker may also replace one that the bound worker began:
+    that one's own copy was withdrawn when the wait for it ended."""
     step = run.steps[task.step_id]
     if run.failing or (step.attempts, step.iteration, step.sticky) != (
         task.attempt,
@@ -168,12 +171,12 @@ def _is_wanted(run: Run, task: DispatchTask) -> bool:
         task.worker,
     ):
         return False
-    took_back = task.worker is None and run.bound is not None and step.worker_id == run.bound
-    return step.status is StepStatus.QUEUED or (step.status is StepStatus.RUNNING and took_back)
+    replaces = task.worker is None and run.bound is not None and step.worker_id == run.bound
+    return step.status is StepStatus.QUEUED or (step.status is StepStatus.RUNNING and replaces)
 
 
 def _scheduled(workflow: Workflow, event: WorkflowScheduled, record: Record) -> Run:
-    value, input_at = laid_down(given(event), record.seq)
+    value, input_at = inline_or_ref(payload_of(event), record.seq)
     return Run(
         run_id=event.run_id,
         workflow_id=workflow.name,
@@ -192,7 +195,7 @@ def _scheduled(workflow: Workflow, event: WorkflowScheduled, record: Record) -> 
 
 def _new(workflow: Workflow, event: WorkflowStarted, record: Record) -> Run:
     started_: Started = event.payload
-    value, input_at = laid_down(given(event), record.seq)
+    value, input_at = inline_or_ref(payload_of(event), record.seq)
     return Run(
         run_id=event.run_id,
         workflow_id=workflow.name,
@@ -218,11 +221,10 @@ def _start(workflow: Workflow, run: Run, record: Record) -> Advance:
     return run, timers + commands
 
 
-def _resume(workflow: Workflow, run: Run, record: Record, letters: int) -> Advance:
-    """A failed run goes on: what failed, and what was cancelled with it, begins again; its time and its retries begin
-    anew."""
-    removals = _removals(workflow, run, letters)
-    steps = {step_id: step if step.status in STEP_DONE else _afresh(step) for step_id, step in run.steps.items()}
+def _resume(workflow: Workflow, run: Run, record: Record, dead_letters: int) -> Advance:
+    """A failed run continues: failed and cancelled steps begin again, with a new timeout of the run and new retries."""
+    removals = _removals(workflow, run, dead_letters)
+    steps = {step_id: step if step.status in STEP_DONE else _reset(step) for step_id, step in run.steps.items()}
     run = replace(
         run,
         status=RunStatus.RUNNING,
@@ -244,13 +246,13 @@ def _resume(workflow: Workflow, run: Run, record: Record, letters: int) -> Advan
     return run, removals + timers + commands
 
 
-def _removals(workflow: Workflow, run: Run, letters: int) -> list[Command]:
-    """Remove the dead letters of the steps that had failed. Whoever resumed the run removes them, too, before it
-    answers, but may have died before that."""
+def _removals(workflow: Workflow, run: Run, dead_letters: int) -> list[Command]:
+    """Remove the dead letters of the failed steps. The process that resumed the run also removes them before it
+    answers, but it may have died before that."""
     failed_ = [step_id for step_id, step in run.steps.items() if step.status is StepStatus.FAILED]
     return (
-        [RemoveDeadLetters(step_id, workflow.steps[step_id].task, letters) for step_id in failed_]
-        if letters > 0
+        [RemoveDeadLetters(step_id, workflow.steps[step_id].task, dead_letters) for step_id in failed_]
+        if dead_letters > 0
         else []
     )
 
@@ -262,7 +264,7 @@ def _timed(workflow: Workflow, run: Run, record: Record) -> Advance:
     return replace(run, due=due), [workflow_timer(run, due)]
 
 
-def _afresh(step: StepState) -> StepState:
+def _reset(step: StepState) -> StepState:
     unbegun = step.unbegun + step.ended_in_queue
     return StepState(
         attempts=step.attempts,
@@ -299,26 +301,26 @@ def _timer_fired(workflow: Workflow, run: Run, record: Record, event: TimerFired
 
 
 def _out_of_time(workflow: Workflow, run: Run, record: Record) -> Advance:
-    if run.due is None or all_done(workflow, run):  # done in time, though its end is not in the log yet
+    if run.due is None or all_done(workflow, run):  # all steps are done; workflow.completed is not in the log yet
         return run, []
     error = f"workflow timeout exceeded ({text(workflow.timeout_s or 0)})"
     return replace(run, due=None, error=error, seq=record.seq), [fail_run(run, record, error)]
 
 
 def _end(workflow: Workflow, run: Run, record: Record, status: RunStatus, error: str | None) -> Advance:
-    """The run has ended: what is still open of it is cancelled and taken back."""
+    """The run has ended: cancel its open steps, and withdraw their tasks and timers."""
     finished_at = record.event.timestamp
     steps, commands = run.steps, list[Command]()
     if run.due is not None:
         commands.append(WithdrawTimer(WORKFLOW_TIMER, run.due))
     if status is not RunStatus.COMPLETED:
-        commands += _take_back(workflow, run)
+        commands += _withdraw_all(workflow, run)
         steps = {
             step_id: step if step.status in STEP_ENDED else _cancelled(step) for step_id, step in run.steps.items()
         }
-    said = None if error is None else shortened(error)
+    stored = None if error is None else shortened(error)
     return replace(
-        run, status=status, steps=steps, error=said, finished_at=finished_at, due=None, seq=record.seq
+        run, status=status, steps=steps, error=stored, finished_at=finished_at, due=None, seq=record.seq
     ), commands
 
 
@@ -326,8 +328,8 @@ def _cancelled(step: StepState) -> StepState:
     return replace(step, status=StepStatus.CANCELLED, due=None, left=None, until=None, fallback=None)
 
 
-def _take_back(workflow: Workflow, run: Run) -> Iterable[Command]:
-    """Withdraw what is out: every timer, and the run's tasks once per type (and group), however many steps share it."""
+def _withdraw_all(workflow: Workflow, run: Run) -> Iterable[Command]:
+    """Withdraw every timer, and the tasks once for each type (and group), however many steps share it."""
     out = [(workflow.steps[step_id], step) for step_id, step in run.steps.items() if step.status in STEP_OUT]
     timers = [command for plan, step in out for command in retimed(run, plan.id, step, _cancelled(step))]
     return [

@@ -11,10 +11,10 @@ from penstock.engine.run.payloads import Value
 
 
 class DispatchTask(Struct, frozen=True, tag=True):
-    """Queue one execution of a step for the workers of its task type (and group), or for the one `worker` its run is
-    bound to.
+    """Queue one execution of a step for the workers of its task type (and group), or for the one `worker` that its run
+    is bound to.
 
-    `or_anyone`: for all of them, too, where that worker has no consumer for the type.
+    With `or_anyone`, it is queued for all workers if that worker has no consumer for the type.
     """
 
     step_id: str
@@ -30,8 +30,8 @@ class DispatchTask(Struct, frozen=True, tag=True):
 
 
 class WithdrawTask(Struct, frozen=True, tag=True):
-    """The run is over: take its queued tasks of this type (and group) back; those that a worker holds end with its late
-    answer."""
+    """The run has ended: withdraw its queued tasks of this type (and group). A task that a worker holds ends with the
+    worker's late report."""
 
     task: str
     group: str | None = None
@@ -39,7 +39,7 @@ class WithdrawTask(Struct, frozen=True, tag=True):
 
 
 class WithdrawSticky(Struct, frozen=True, tag=True):
-    """Take this very execution back from the worker it waited for. It comes before the dispatch to everyone."""
+    """Withdraw this execution from the worker that it waited for. This command precedes the dispatch to all workers."""
 
     step_id: str
     task: str
@@ -49,14 +49,14 @@ class WithdrawSticky(Struct, frozen=True, tag=True):
 
 
 class BindWorker(Struct, frozen=True, tag=True):
-    """Note for people and workers that the run's steps go to this worker from now on."""
+    """Record that the run's steps go to this worker from now on, for people and for workers."""
 
     worker_id: str
 
 
 class RequestApproval(Struct, frozen=True, tag=True):
-    """Make a one-time token and append `approval.requested` with it. A second one of the same attempt is ignored by
-    `advance`."""
+    """Make a one-time token and append `approval.requested` with it. `advance` ignores a second request of the same
+    attempt."""
 
     step_id: str
     attempt: int
@@ -67,7 +67,8 @@ class RequestApproval(Struct, frozen=True, tag=True):
 
 
 class OpenApproval(Struct, frozen=True, tag=True):
-    """The request is in the log: keep its token's hash, and publish the request to the definition's subject."""
+    """The request is in the log: store the hash of its token, and publish the request to the subject in the
+    definition."""
 
     step_id: str
     attempt: int
@@ -85,14 +86,14 @@ class SetTimer(Struct, frozen=True, tag=True):
 
 
 class WithdrawTimer(Struct, frozen=True, tag=True):
-    """The timer is not needed any more; one that fires all the same is ignored by `advance`."""
+    """The timer is not needed any more. If it fires nevertheless, `advance` ignores it."""
 
     timer: str
     due: float
 
 
 class DeadLetterTask(Struct, frozen=True, tag=True):
-    """Keep a task that failed for good where an operator finds it. Comes before the event that fails its run."""
+    """Store a task that failed for good as a dead letter. This command precedes the event that fails its run."""
 
     step_id: str
     task: str
@@ -105,8 +106,8 @@ class DeadLetterTask(Struct, frozen=True, tag=True):
 
 
 class RemoveDeadLetters(Struct, frozen=True, tag=True):
-    """The run goes on at a step that had failed: its dead letters up to this sequence are removed. Later ones belong to
-    a later failure."""
+    """The run continues at a step that had failed: remove the step's dead letters up to this sequence. Later ones
+    belong to a later failure."""
 
     step_id: str
     task: str
@@ -114,13 +115,13 @@ class RemoveDeadLetters(Struct, frozen=True, tag=True):
 
 
 class AppendEvent(Struct, frozen=True, tag=True):
-    """Add an event of the engine's own to the run's history."""
+    """Append an event of the engine's own to the run's history."""
 
     event: Event
 
 
 class CompleteRun(Struct, frozen=True, tag=True):
-    """Add `workflow.completed` to the run's history, with this output once it is put together."""
+    """Append `workflow.completed` to the run's history, with this output."""
 
     event: WorkflowCompleted
     output: Value

@@ -1,4 +1,4 @@
-"""From a definition to the `Workflow` that `advance` takes."""
+"""Compiles a definition to the `Workflow` that `advance` takes."""
 
 from __future__ import annotations
 
@@ -16,8 +16,10 @@ NO_METADATA: dict[str, str] = {}
 
 
 def compile_workflow(definition: WorkflowDef, digest: str) -> Workflow:
-    """Compile a validated definition; a definition that breaks the rules of validation.py is a programmer's error.
-    Raises NeedsUpgrade for a kind of step that this version does not know."""
+    """Compile a validated definition. Raises NeedsUpgrade for a kind of step that this version does not know.
+
+    A definition that breaks the rules of validation.py is a programming error.
+    """
     dependents: dict[str, list[str]] = {step.id: [] for step in definition.steps}
     for step in definition.steps:
         for dependency in step.depends_on:
@@ -54,7 +56,7 @@ def _plan(step: Step, definition: WorkflowDef, dependents: tuple[str, ...]) -> S
 
 def _kind(step: Step) -> StepKind:
     if step.type not in KINDS:
-        raise NeedsUpgrade(f'step "{step.id}" is of type {step.type}, which this version of the service does not know')
+        raise NeedsUpgrade(f'step "{step.id}" has type {step.type}, which this version of the service does not know')
     return KINDS[step.type]
 
 
@@ -62,7 +64,7 @@ def _policy(step: Step, definition: WorkflowDef) -> RetryPolicy:
     declared = step.retry or definition.default_retry
     if declared is not None:
         return _resolve(declared)
-    if step.retries is not None:  # short for so many retries at one fixed delay
+    if step.retries is not None:  # short form: this many retries with a fixed delay
         return RetryPolicy(retries=step.retries, initial_s=RETRY_DELAY_DEFAULT_S)
     return NO_RETRY
 

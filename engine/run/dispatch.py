@@ -1,4 +1,5 @@
-"""Orders an execution of a step from workers: by the queue of its task type, or from the worker its run is bound to."""
+"""Orders an execution of a step from workers: by the queue of its task type, or from the worker that its run is bound
+to."""
 
 from __future__ import annotations
 
@@ -14,7 +15,8 @@ from penstock.engine.run.workflow import Ordered, StepPlan, Workflow
 
 
 def order_task(workflow: Workflow, run: Run, record: Record, plan: StepPlan, step: StepState) -> Ordered:
-    """Order a task for the execution that `step` (queued, not waiting) stands for; returns the step as it then is."""
+    """Order a task for the execution that `step` describes (queued, without `due`). Returns the step with what was
+    ordered."""
     if run.bound is None or plan.group != run.bound_group:
         return step, [_task(run, plan, step)]
     if workflow.sticky != "soft":
@@ -25,7 +27,7 @@ def order_task(workflow: Workflow, run: Run, record: Record, plan: StepPlan, ste
 
 
 def fall_back(run: Run, plan: StepPlan, step: StepState) -> Ordered:
-    """The bound worker did not begin in time, or is gone: whoever is free may."""
+    """The bound worker has not begun the task in time, or has left: withdraw it, and order it from any worker."""
     assert step.sticky is not None
     withdrawn = WithdrawSticky(plan.id, plan.task, step.attempts, step.iteration, step.sticky)
     step = replace(step, sticky=None, fallback=None, delivery=0)
@@ -33,7 +35,7 @@ def fall_back(run: Run, plan: StepPlan, step: StepState) -> Ordered:
 
 
 def withdrawn_tasks(workflow: Workflow, plan: StepPlan, step: StepState) -> list[WithdrawTask]:
-    """Take back what is out of a step whose run is over; what may have gone to anyone from both places."""
+    """Withdraw the tasks of a step whose run has ended. A task that may be in both queues is withdrawn from both."""
     queued = [] if step.sticky is not None and workflow.sticky != "soft" else [WithdrawTask(plan.task, plan.group)]
     return queued if step.sticky is None else [*queued, WithdrawTask(plan.task, worker=step.sticky)]
 

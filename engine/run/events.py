@@ -1,8 +1,8 @@
-"""The events of a run's history: past facts, as they stand on the wire.
+"""The events of a run's history: past facts, in their stored form.
 
-One JSON object an event: `{type, run_id, step_id?, timestamp, payload?, worker_id?, attempt_number?, iteration?,
-trace_parent?, v?}`; `type` picks the class. Fields that are unknown are ignored, so that newer writers do not stop
-older readers; where that would mislead them, `v` says which version they must know at least (formats.py).
+Each event is one JSON object: `{type, run_id, step_id?, timestamp, payload?, worker_id?, attempt_number?, iteration?,
+trace_parent?, v?}`; `type` selects the class. Unknown fields are ignored, so that older readers accept events of newer
+writers. Where that would mislead older readers, `v` is the lowest version that they must support (formats.py).
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import TypeAlias, get_args
 
 import msgspec
-from msgspec import UNSET, Raw, Struct, UnsetType
+from msgspec import UNSET, Raw, Struct, UnsetType, field
 
 from penstock.engine import formats
 from penstock.engine.definition.nulls import without_nulls
@@ -20,10 +20,10 @@ NULL = Raw(b"null")
 
 
 class TriggerRef(Struct, frozen=True, omit_defaults=True):
-    """What started the run: the trigger's name and kind, and the instant of the occurrence (RFC 3339).
+    """What started the run: name and kind of the trigger, and the time of the trigger event (RFC 3339).
 
-    `headers` are those that a webhook's sender defines beside its signature, names in lower case: `x-github-event`,
-    `webhook-id`, ….
+    `headers` are the headers that the dialect of a webhook defines beside its signature, with names in lower case:
+    `x-github-event`, `webhook-id`, …
     """
 
     name: str
@@ -33,7 +33,7 @@ class TriggerRef(Struct, frozen=True, omit_defaults=True):
 
 
 class Started(Struct, frozen=True, omit_defaults=True):
-    """`digest` names the very definition that the run keeps; an absent input is null."""
+    """`digest` identifies the definition that the run uses until its end; an absent input is null."""
 
     workflow: str
     version: str
@@ -53,7 +53,7 @@ class Scheduled(Struct, frozen=True, omit_defaults=True):
 
 
 class Failure(Struct, frozen=True, omit_defaults=True):
-    """`failure_type` is retriable (also for any unknown word), non_retriable or retry_after. `traceback` has the last
+    """`failure_type` is retriable (also for any unknown value), non_retriable or retry_after. `traceback` has the last
     frames."""
 
     error: str = ""
@@ -76,12 +76,12 @@ class Decision(Struct, frozen=True, omit_defaults=True):
 
 
 class TimerRef(Struct, frozen=True, omit_defaults=True):
-    """`timer` is `workflow` or `<kind>.<step_id>`, in later iterations of a loop with `~<iteration>` behind it, then
-    after pauses with `+<pauses>`.
+    """`timer` is `workflow` or `<kind>.<step_id>`; then `~<iteration>` in later iterations of a loop, then `+<pauses>`
+    after pauses.
 
-    The kinds: timeout, retry (also a loop's delay), loop (its longest duration), approval (expiry), sticky (end of the
-    wait for the bound worker), lost (that worker had begun, and is gone; nobody sets it). `attempt` is the one that it
-    was set for; for workflow and loop, the number of resumptions.
+    The kinds: timeout, retry (also a loop's delay), loop (its maximum duration), approval (expiry), sticky (end of the
+    wait for the bound worker), lost (that worker began the task and has left; maintenance appends it). `attempt` is the
+    attempt that the timer was set for; for workflow and loop, the number of resumptions.
     """
 
     timer: str
@@ -90,8 +90,8 @@ class TimerRef(Struct, frozen=True, omit_defaults=True):
 
 
 class PauseRef(Struct, frozen=True, omit_defaults=True):
-    """For how long the worker asked to be left alone, and its label: for people. The task is begun again when that is
-    told."""
+    """How long the worker asked the broker to hold the task back, and a label: both are only shown to people. The pause
+    ends with the `step.started` of the next delivery."""
 
     duration_ms: int = 0
     name: str | None = None
@@ -107,17 +107,17 @@ class Reason(Struct, frozen=True, omit_defaults=True):
 
 
 class Resumed(Struct, frozen=True, omit_defaults=True):
-    """`letters` is the newest dead letter's sequence of that moment: those of the steps up to there are done with,
-    later ones are not."""
+    """`dead_letters` is the sequence of the newest dead letter at that moment: those of the steps up to there are
+    removed, later ones are not. Its stored name is `letters`."""
 
     steps: tuple[str, ...] = ()
-    letters: int = 0
+    dead_letters: int = field(name="letters", default=0)
 
 
 class Completed(Struct, frozen=True, omit_defaults=True):
-    """`resumes` is how often the run had been resumed: an end from before does not end it again.
+    """`resumes` is the number of resumptions so far: an end from before a resumption is ignored.
 
-    Of an output over the limit of a payload there is only its size: it is that of the terminal steps, in their own
+    `size` replaces an output over the limit of a payload: such an output is that of the terminal steps, in their own
     events.
     """
 
@@ -183,7 +183,7 @@ class StepStarted(_DeliveryEvent, frozen=True, omit_defaults=True, kw_only=True,
 
 
 class StepPaused(_DeliveryEvent, frozen=True, omit_defaults=True, kw_only=True, tag="step.paused"):
-    """From here to the `step.started` of a later delivery, the step's timeout stands still."""
+    """From here to the `step.started` of a later delivery, the step's timeout does not run."""
 
     payload: PauseRef = PauseRef()
 
@@ -251,7 +251,7 @@ Event: TypeAlias = (
 
 
 class Record(Struct, frozen=True):
-    """An event as the log holds it: `seq` is its stream sequence, `at` the broker's time of storing it, in s since the
+    """An event in the log: `seq` is its stream sequence, `at` the time at which the broker stored it, in s since the
     epoch."""
 
     seq: int
@@ -260,10 +260,10 @@ class Record(Struct, frozen=True):
 
 
 class Malformed(Exception):
-    """The bytes are no event that this version knows; the text says why."""
+    """The bytes are not an event that this version can decode; the text says why."""
 
 
-# Beginnings of events that neither begin nor end a run, in the form in which this service writes them.
+# First bytes of events that neither begin nor end a run, as this service writes them.
 IN_BETWEEN = tuple(b'{"type":"%b.' % family for family in (b"step", b"signal", b"timer", b"approval"))
 
 _DECODER: msgspec.json.Decoder[Event] = msgspec.json.Decoder(Event)
@@ -279,14 +279,13 @@ _KINDS: Mapping[object, type[Struct]] = {kind.__struct_config__.tag: kind for ki
 
 
 def decode(body: bytes) -> Event:
-    """The event in `body`; raises Malformed for an unknown type, wrong fields or broken JSON, NeedsUpgrade for one of a
-    newer version.
+    """Decode an event. Payloads are views into `body`: copy what outlives the message (`Raw.copy`).
 
-    Payloads are views into `body`: what outlives the message must be copied (`Raw.copy`).
+    Raises Malformed for an unknown type, wrong fields or broken JSON, NeedsUpgrade for an event of a newer version.
     """
     try:
         if not body.isascii():
-            body.decode()  # the decoder passes payloads by unread, and a snapshot must stay UTF-8
+            body.decode()  # the decoder does not check payloads, and a snapshot must be UTF-8
         try:
             event = _DECODER.decode(body)
         except msgspec.ValidationError:
@@ -300,7 +299,7 @@ def decode(body: bytes) -> Event:
 
 
 def _without_nulls(body: bytes) -> Event:
-    """For what cannot be read as it is: hardly any writer sends nulls, so they are only looked for here."""
+    """Decode again without nulls. Few writers send nulls, so they are removed only after the first decoding failed."""
     kind = _KINDS.get(_TYPE.decode(body).type)
     return _DECODER.decode(body if kind is None else without_nulls(body, kind))
 

@@ -1,5 +1,4 @@
-"""What a step receives, what a run gives back, and whether a step is skipped: all from outputs that are there
-already."""
+"""What a step receives, what a run returns, and whether a step is skipped: all computed from existing outputs."""
 
 from __future__ import annotations
 
@@ -29,9 +28,10 @@ COMPARE: dict[str, Callable[[Any, Any], bool]] = {
 
 
 def step_input(run: Run, plan: StepPlan, step: StepState) -> Value:
-    """No dependency: the run's input. One: its output. Several: an object from dependency to output. Skipped: null.
+    """The input of a step: without dependencies, the run's input; with one, its output; with several, an object from
+    dependency to output. A skipped dependency gives null.
 
-    A loop's later iterations receive what the one before handed on.
+    Later iterations of a loop receive the payload of the `step.continue` before.
     """
     if step.carried_at is not None:
         return step.carried_at
@@ -43,12 +43,12 @@ def step_input(run: Run, plan: StepPlan, step: StepState) -> Value:
 
 
 def run_output(workflow: Workflow, run: Run) -> Value:
-    """The only terminal step's output, or an object from terminal step id to output."""
+    """The output of the only terminal step, or an object from terminal step id to output."""
     return _outputs(run, workflow.terminals)
 
 
 def skips(run: Run, plan: StepPlan) -> bool:
-    """Whether the step's condition holds. A missing field, or values of types that do not compare: it does not."""
+    """Whether the step's condition holds. It does not if the field is missing or the values cannot be compared."""
     condition = plan.skip_if
     if condition is None:
         return False
@@ -59,7 +59,7 @@ def skips(run: Run, plan: StepPlan) -> bool:
 
 
 def skipped_by(workflow: Workflow, plan: StepPlan, output: Raw) -> tuple[str, ...]:
-    """The dependents whose condition this output of the step meets: to be kept where the output is not."""
+    """The dependents whose condition this output of the step meets. They are stored when the output itself is not."""
     conditions = ((step_id, workflow.steps[step_id].skip_if) for step_id in plan.dependents)
     return tuple(
         step_id
@@ -71,7 +71,7 @@ def skipped_by(workflow: Workflow, plan: StepPlan, output: Raw) -> tuple[str, ..
 def _holds(condition: SkipIf, output: Raw) -> bool:
     try:
         found = orjson.loads(bytes(output))
-    except orjson.JSONDecodeError:  # JSON all the same, but with numbers or a depth beyond what can be compared
+    except orjson.JSONDecodeError:  # valid JSON, but with numbers or a depth that cannot be compared
         return False
     for name in condition.field.split("."):
         if not isinstance(found, dict) or name not in found:
@@ -89,7 +89,7 @@ def _compare(op: str, found: Any, wanted: Any) -> bool:
 
 
 def _kind(value: Any) -> type:
-    """JSON knows one kind of number, and a boolean is none."""
+    """The type of a JSON value for comparisons: all numbers are one type, and a boolean is not a number."""
     return float if isinstance(value, int) and not isinstance(value, bool) else type(value)
 
 
@@ -98,8 +98,7 @@ def _outputs(run: Run, step_ids: tuple[str, ...]) -> Value:
         return _output(run.steps[step_ids[0]])
     parts = {step_id: _output(run.steps[step_id]) for step_id in step_ids}
     small = {step_id: part for step_id, part in parts.items() if isinstance(part, Raw)}
-    # Many parts make many bytes: those are put together one object at a time, not all that follow from one event at
-    # once.
+    # Many parts make many bytes: the shell joins them one object at a time, not for all tasks of one event at once.
     return joined(small) if len(small) == len(parts) <= JOINED_PARTS_MAX else parts
 
 

@@ -1,7 +1,7 @@
-"""Pauses: while a worker has put its task aside, the timeout of the step stands still.
+"""Pauses: the timeout of a step does not run while its worker has put the task aside.
 
-Only the worker that has the task now counts. Each delivery of a task has a number, and an event about another delivery
-than the one that was begun last is late: it is a duplicate, or of a worker that has lost the task.
+Only events of the worker that has the task now apply. Each delivery of a task has a number. An event about another
+delivery than the one begun last is late: it is a duplicate, or comes from a worker that has lost the task.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from penstock.engine.run.steps import put
 from penstock.engine.run.timers import retimed
 from penstock.engine.run.workflow import Advance, StepPlan
 
-NONE_YET = 0  # of the task that takes the place of one that its worker has lost: that worker's events are late
+NONE_YET = 0  # for a task that replaces one that its worker has lost: that worker's events are late
 
 
 def paused(run: Run, record: Record, event: StepPaused, plan: StepPlan) -> Advance:
-    """Stop the step's clock: what is left of its timeout is there when the task is begun again."""
+    """Stop the timeout, and record the time that is left for when the task is begun again."""
     before = run.steps[plan.id]
     if before.status is not StepStatus.RUNNING or before.due is None or not _has_it(before, event):
         return run, []
@@ -28,8 +28,7 @@ def paused(run: Run, record: Record, event: StepPaused, plan: StepPlan) -> Advan
 
 
 def begun_again(run: Run, record: Record, event: StepStarted, plan: StepPlan) -> Advance:
-    """A later delivery of a task that was begun before: its worker has it now. Only after a pause does the clock
-    change."""
+    """A later delivery of a task was begun. The timeout changes only after a pause."""
     before = run.steps[plan.id]
     delivery = event.delivery
     if delivery <= before.delivery or (before.delivery == NONE_YET and event.worker_id == before.worker_id):

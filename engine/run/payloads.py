@@ -1,9 +1,9 @@
-"""Payloads that a run carries, and those that it leaves in its history.
+"""Payloads in the state of a run, and references to those that stay in its history.
 
-What is small stands in the run's state, and so in its snapshot. What is larger than OUTPUT_INLINE_BYTES_MAX stays where
-it is, in the event that brought it, and the state keeps its place: so a state has a bounded size whatever its steps
-give back. The engine never needs such bytes; who carries its commands out, or shows the run, reads them from the
-history.
+A small payload is part of the run's state and of its snapshot. A payload larger than OUTPUT_INLINE_BYTES_MAX stays in
+the event that brought it, and the state has a reference to that event. So the size of a state is bounded whatever its
+steps return. The engine never needs these bytes; the code that carries out its commands or shows the run reads them
+from the history.
 """
 
 from __future__ import annotations
@@ -27,21 +27,21 @@ from penstock.engine.run.events import (
 )
 
 
-class Kept(Struct, frozen=True):
-    """A payload of `size` bytes that only the history holds, in the event with this stream sequence."""
+class PayloadRef(Struct, frozen=True):
+    """A reference to a payload of `size` bytes in the event with this stream sequence."""
 
     seq: int
     size: int
 
 
-Payload: TypeAlias = Raw | Kept
+Payload: TypeAlias = Raw | PayloadRef
 Value: TypeAlias = Payload | Mapping[str, Payload]
-"""What a step receives or a run gives back: one payload, or an object from step id to payload that nobody has put
-together yet."""
+"""What a step receives or a run returns: one payload, or the parts of an object from step id to payload."""
 
 
-def given(event: Event) -> Raw | UnsetType:
-    """What the event brings its run or step: the run's input, a step's output, what a loop hands on, a decision."""
+def payload_of(event: Event) -> Raw | UnsetType:
+    """The payload that the event brings: the run's input, a step's output, the input of a loop's next iteration, a
+    decision."""
     match event:
         case WorkflowStarted() | WorkflowScheduled():
             return event.payload.input
@@ -56,28 +56,28 @@ def given(event: Event) -> Raw | UnsetType:
 
 
 def too_large(what: str, payload: Raw | UnsetType) -> str | None:
-    """A sentence for a payload over its limit, whoever sent it; None when it is none."""
+    """A sentence for a payload over its limit, from any sender; None for a smaller one."""
     size = 0 if isinstance(payload, UnsetType) else memoryview(payload).nbytes
     return f"{what} has {size} bytes, {PAYLOAD_BYTES_MAX} is the most" if size > PAYLOAD_BYTES_MAX else None
 
 
-def laid_down(payload: Raw | UnsetType, seq: int) -> tuple[Raw | UnsetType, Kept | None]:
-    """How a state keeps what the event with this sequence brought: as a copy, or as its place."""
+def inline_or_ref(payload: Raw | UnsetType, seq: int) -> tuple[Raw | UnsetType, PayloadRef | None]:
+    """A payload of the event with this sequence as the state stores it: a copy, or a reference when it is large."""
     if isinstance(payload, UnsetType):
         return UNSET, None
     size = memoryview(payload).nbytes
-    return (payload.copy(), None) if size <= OUTPUT_INLINE_BYTES_MAX else (UNSET, Kept(seq, size))
+    return (payload.copy(), None) if size <= OUTPUT_INLINE_BYTES_MAX else (UNSET, PayloadRef(seq, size))
 
 
 def size_of(value: Value) -> int:
-    """Bytes of the value when it is put together."""
+    """Size of the value in bytes, as one JSON text."""
     if isinstance(value, Raw):
         return memoryview(value).nbytes
-    if isinstance(value, Kept):
+    if isinstance(value, PayloadRef):
         return value.size
     return 1 + sum(len(key) + len('"":,') + size_of(part) for key, part in value.items())
 
 
 def joined(parts: Mapping[str, Raw]) -> Raw:
-    """One JSON object of them."""
+    """One JSON object of these parts."""
     return Raw(orjson.dumps({key: orjson.Fragment(bytes(part)) for key, part in parts.items()}))

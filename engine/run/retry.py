@@ -1,4 +1,4 @@
-"""When a failed attempt is tried again."""
+"""When a failed attempt is retried."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def delay_s(policy: RetryPolicy, run_id: str, step_id: str, failed_attempt: int)
 
 
 def retry_after_s(failure: Failure) -> float:
-    """Seconds that the worker asked to wait, not more than a duration can be; 0 or less means at once."""
+    """Seconds that the worker asked to wait, at most the longest duration; 0 or less means at once."""
     return min(failure.retry_after_ms, DELAY_S_MAX * 1000) / 1000
 
 
@@ -41,5 +41,5 @@ def _grown(initial_s: float, multiplier: float, exponent: int) -> float:
 
 
 def _jitter(key: str) -> float:
-    """Evenly spread over [-1, 1], derived from the key alone."""
+    """A number in [-1, 1], evenly distributed, derived only from the key."""
     return 2 * crc32(key.encode()) / 0xFFFFFFFF - 1

@@ -1,4 +1,4 @@
-"""A run's state: the fold of its history, and the form of its snapshot."""
+"""A run's state: the fold of its history, and the format of its snapshot."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 
 from penstock.engine import formats
 from penstock.engine.run.events import NULL, TriggerRef
-from penstock.engine.run.payloads import Kept
+from penstock.engine.run.payloads import PayloadRef
 
-# what a reader must know (formats.py): it rises when an older one would take a snapshot for something else
+# `v` of snapshots (formats.py): raised when older versions would misread a snapshot
 SNAPSHOT_FORMAT = 1
 
 
@@ -64,23 +64,22 @@ STEP_ENDED = frozenset({StepStatus.COMPLETED, StepStatus.SKIPPED, StepStatus.FAI
 
 
 class StepState(Struct, frozen=True, omit_defaults=True):
-    """The state of one step, of whatever kind. Its form is flat, for older and newer versions read the same snapshots:
-    a struct for each kind would have to be put together and taken apart for each snapshot.
+    """The state of one step of any kind.
 
-    `attempts` counts dispatched executions (of this iteration) from 1; `due` is the step's live deadline or retry
-    time.
+    The struct is flat because older and newer versions read the same snapshots: a struct for each kind would be
+    converted from and to this form for each snapshot. `attempts` counts dispatched executions (of this iteration) from
+    1; `due` is the step's current deadline or the time of its retry. `base` is the number of attempts before the run
+    was resumed: they do not count as retries. `unbegun` is how many of those no worker had begun. `carried` is the
+    input of a loop's later iterations, `until` the loop's deadline. `traceback` belongs to `error`. `sticky` is the
+    worker that a dispatched task waits for, `fallback` the time when that wait ends. `token` is the SHA-256 of an
+    approval's token. Times are s since the epoch.
 
-    `base` are the attempts from before the run was resumed: they do not count against the retries. `unbegun` are those
-    of them that nobody had begun. `carried` is the input of a loop's later iterations, `until` the loop's last moment.
-    `traceback` belongs to `error`. `sticky` is the worker that a dispatched task waits for, `fallback` when it stops
-    waiting. `token` is the SHA-256 of an approval's token. Moments are s since the epoch.
+    `left` is what remains of the timeout, in s, while the worker has put the task aside; `pauses` counts how often it
+    did. `delivery` is the delivery of its task that was begun last; 0 when none was begun yet of a task that replaces
+    another.
 
-    `left` are the s of its timeout that remain to a step whose worker has put its task aside, and `pauses` counts how
-    often that was so. `delivery` is the one of its task that was begun last; 0: none yet, of a task that takes the
-    place of another.
-
-    An output that is too large for a state has its place in `output_at`, and so has `carried` in `carried_at`; `skips`
-    are then the dependents that such an output has skipped.
+    An output that is too large for the state has a reference in `output_at`, and `carried` in `carried_at`; `skips` are
+    then the dependents that such an output has skipped.
     """
 
     status: StepStatus = StepStatus.PENDING
@@ -98,8 +97,8 @@ class StepState(Struct, frozen=True, omit_defaults=True):
     sticky: str | None = None
     fallback: float | None = None
     token: str | None = None
-    output_at: Kept | None = None
-    carried_at: Kept | None = None
+    output_at: PayloadRef | None = None
+    carried_at: PayloadRef | None = None
     skips: tuple[str, ...] = ()
     traceback: str | None = None
     unbegun: int = 0
@@ -111,13 +110,13 @@ class StepState(Struct, frozen=True, omit_defaults=True):
 
     @property
     def begun(self) -> int:
-        """How many of the attempts a worker has begun: neither one that waits, nor one that was cancelled before its
+        """How many attempts a worker has begun: not the attempt that waits, nor one that was cancelled before its
         start."""
         return self.attempts - self.unbegun - (self.status is StepStatus.QUEUED or self.ended_in_queue)
 
     @property
     def ended_in_queue(self) -> bool:
-        """Whether its run ended before anybody had begun what was ordered last."""
+        """Whether the run ended before any worker had begun the last attempt."""
         return (
             self.status is StepStatus.CANCELLED
             and self.attempts > self.base
@@ -130,9 +129,9 @@ class Run(Struct, frozen=True, omit_defaults=True):
     """One execution of a workflow. `seq` is the stream sequence of the last event folded in, `due` the workflow's
     deadline.
 
-    `resumes` counts how often it went on after it had failed; `bound` is the worker that a sticky run keeps to, for the
-    steps of its `bound_group`: that of the step by which it was bound. An input that is too large for a state has its
-    place in `input_at`; `input` is null then.
+    `resumes` counts how often it was resumed after a failure; `bound` is the worker that executes the steps of a sticky
+    run, for those of `bound_group`: the group of the step that bound it. An input that is too large for the state has a
+    reference in `input_at`; `input` is null then.
     """
 
     run_id: str
@@ -156,7 +155,7 @@ class Run(Struct, frozen=True, omit_defaults=True):
     bound: str | None = None
     bound_group: str | None = None
     trace_parent: str | None = None
-    input_at: Kept | None = None
+    input_at: PayloadRef | None = None
 
     @property
     def ended(self) -> bool:
@@ -164,13 +163,13 @@ class Run(Struct, frozen=True, omit_defaults=True):
 
     @property
     def failing(self) -> bool:
-        """Whether the failure of a run that has not ended is decided: `workflow.failed` is ordered, and nothing new
-        begins."""
+        """Whether the run is going to fail: `workflow.failed` is ordered but not yet folded in, and no step begins any
+        more."""
         return self.error is not None and self.status is RunStatus.RUNNING
 
 
 class RunHead(Struct, frozen=True):
-    """What lists need of a snapshot."""
+    """The fields of a snapshot that lists need."""
 
     workflow_id: str
     status: RunStatus
@@ -187,20 +186,22 @@ _HEAD = msgspec.json.Decoder(RunHead)
 
 
 def to_snapshot(run: Run) -> bytes:
-    """The run as one JSON object, to be read by `from_snapshot`."""
+    """Encode the run as one JSON object for `from_snapshot`."""
     return formats.stamped(_ENCODER.encode(run), SNAPSHOT_FORMAT)
 
 
 def from_snapshot(body: bytes) -> Run:
-    """Raises msgspec.ValidationError when `body` is not a snapshot, NeedsUpgrade when a newer version wrote it.
-    Payloads are views into `body`, which they keep alive."""
+    """Decode a snapshot. Payloads are views into `body`, which they hold in memory.
+
+    Raises msgspec.ValidationError when `body` is not a snapshot, NeedsUpgrade when a newer version wrote it.
+    """
     if body.startswith(b'{"v":'):
         formats.check(body)
     return _DECODER.decode(body)
 
 
 def head_of(body: bytes) -> RunHead:
-    """The head of a snapshot, without looking at its steps. Raises as `from_snapshot`."""
+    """Decode the head of a snapshot without its steps. Raises as `from_snapshot`."""
     if body.startswith(b'{"v":'):
         formats.check(body)
     return _HEAD.decode(body)

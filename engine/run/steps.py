@@ -1,7 +1,7 @@
-"""What happens to a step: it enters, starts, is skipped, completes, is tried again or fails for good; and what follows
-for its run.
+"""What happens to a step (it enters, starts, is skipped, completes, is retried or fails for good), and what follows for
+its run.
 
-Each function takes a run in which its event applies, and returns the run after it with the orders that follow.
+Each function takes a run to which its event applies, and returns the new run and the commands that follow.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from penstock.engine.run.events import (
     WorkflowFailed,
 )
 from penstock.engine.run.inputs import run_output, skipped_by, skips, step_input
-from penstock.engine.run.payloads import laid_down, size_of, too_large
+from penstock.engine.run.payloads import inline_or_ref, size_of, too_large
 from penstock.engine.run.retry import delay_s, retry_after_s
 from penstock.engine.run.state import STEP_DONE, Run, StepState, StepStatus
 from penstock.engine.run.timers import retimed
@@ -35,7 +35,7 @@ from penstock.engine.texts import last_part, shortened
 
 
 def enter(workflow: Workflow, run: Run, step_ids: Iterable[str], record: Record) -> Advance:
-    """Order these steps, whose dependencies are done, or have them skipped. Attempts from before a resumption stay
+    """Order these steps, whose dependencies are done, or skip them. Attempts from before a resumption are still
     counted."""
     steps, commands = dict(run.steps), list[Command]()
     for step_id in step_ids:
@@ -59,8 +59,8 @@ def enter(workflow: Workflow, run: Run, step_ids: Iterable[str], record: Record)
 
 
 def _skip(run: Run, record: Record, step_id: str) -> AppendEvent:
-    """Numbered in a resumed run, or the broker would take it for the one from before, which came after the run's
-    end."""
+    """Append `step.skipped`. In a resumed run it has an attempt number, so that its message id differs from that of an
+    earlier skip, which the broker would drop as a duplicate."""
     number = run.resumes + 1 if run.resumes else None
     return AppendEvent(
         StepSkipped(run_id=run.run_id, step_id=step_id, timestamp=record.event.timestamp, attempt_number=number)
@@ -68,7 +68,7 @@ def _skip(run: Run, record: Record, step_id: str) -> AppendEvent:
 
 
 def started(run: Run, record: Record, event: StepStarted, plan: StepPlan, until: float | None) -> Advance:
-    """A worker has begun the task that was queued; `until` is the last moment of a loop."""
+    """A worker has begun the queued task; `until` is the deadline of a loop."""
     before = run.steps[plan.id]
     step = replace(
         before,
@@ -94,7 +94,7 @@ def completed(
     before = run.steps[plan.id]
     if problem := too_large("the output", output):
         return fail_for_good(run, record, plan, problem)
-    kept, output_at = laid_down(output, record.seq)
+    kept, output_at = inline_or_ref(output, record.seq)
     step = replace(
         before,
         status=StepStatus.COMPLETED,
@@ -121,7 +121,7 @@ def completed(
 
 
 def failed(workflow: Workflow, run: Run, record: Record, event: StepFailed, plan: StepPlan) -> Advance:
-    """Try it again when its policy allows, else let it fail for good."""
+    """Retry the step if its policy allows it, else fail it for good."""
     before, failure = run.steps[plan.id], event.payload
     tries = before.attempts - before.base
     if failure.failure_type == "non_retriable" or tries > plan.retry.retries or run.failing:
@@ -148,7 +148,7 @@ def failed(workflow: Workflow, run: Run, record: Record, event: StepFailed, plan
 
 
 def fail_for_good(run: Run, record: Record, plan: StepPlan, error: str, traceback: str = "") -> Advance:
-    """The step has failed, and its run with it. The dead letter comes before the event that says so."""
+    """The step has failed, and its run with it. The dead letter is ordered before the event that fails the run."""
     before, error = run.steps[plan.id], shortened(error)
     step = replace(
         before,
@@ -179,8 +179,8 @@ def fail_run(run: Run, record: Record, error: str, step_id: str | None = None) -
 
 
 def complete_run(workflow: Workflow, run: Run, record: Record) -> AppendEvent | CompleteRun:
-    """The end of the run, with its output; of one that is too large for an event only the size, for the steps' events
-    have it."""
+    """Order the end of the run with its output. Of an output that is too large for an event only the size is given: the
+    events of the steps have it."""
     output = run_output(workflow, run)
     if isinstance(output, Raw):
         return AppendEvent(_completion(run, record, Completed(output=output, resumes=run.resumes)))
@@ -195,7 +195,7 @@ def _completion(run: Run, record: Record, payload: Completed) -> WorkflowComplet
 
 
 def go_on(workflow: Workflow, run: Run, record: Record, done: str) -> Advance:
-    """What follows from a step that is done: its dependents, or the end of the run."""
+    """What follows when a step is done: its dependents are ordered, or the run ends."""
     if run.failing:
         return run, []
     ready = [step_id for step_id in workflow.steps[done].dependents if is_ready(run, workflow.steps[step_id])]
@@ -205,8 +205,11 @@ def go_on(workflow: Workflow, run: Run, record: Record, done: str) -> Advance:
 
 
 def is_ready(run: Run, plan: StepPlan) -> bool:
-    """Whether all that the step depends on is done. The last dependency is checked first: steps end mostly in the
-    order in which they began, so a join of 10,000 steps is not searched from its beginning for each of them."""
+    """Whether all dependencies of the step are done.
+
+    The last dependency is checked first: steps mostly end in the order in which they began, so a step that depends on
+    10,000 others does not check all of them after each of their ends.
+    """
     for step_id in reversed(plan.depends_on):  # noqa: SIM110 - asked after each step: a generator takes three times as long
         if run.steps[step_id].status not in STEP_DONE:
             return False
@@ -214,7 +217,7 @@ def is_ready(run: Run, plan: StepPlan) -> bool:
 
 
 def all_done(workflow: Workflow, run: Run) -> bool:
-    """Nothing is left to do: the engine has ordered the run's completion. The terminal steps are done last."""
+    """Whether all steps are done, so that the run is complete: its terminal steps, which end last, are."""
     for step_id in reversed(workflow.terminals):  # noqa: SIM110 - as above
         if run.steps[step_id].status not in STEP_DONE:
             return False
@@ -224,8 +227,9 @@ def all_done(workflow: Workflow, run: Run) -> bool:
 def put(run: Run, record: Record, step_id: str, step: StepState) -> Run:
     """The run with this state of the step.
 
-    The steps are copied: 2 us for 1,000 steps, the most that a definition has, and 35 us for 10,000. A persistent map
-    would save that, and cost a conversion for each snapshot (3 to 4 ms for 10,000 steps now) and for each lookup.
+    The steps are copied: this takes 2 us for 1,000 steps, the most that a definition has, and 35 us for 10,000. A
+    persistent map would avoid the copy, but needs a conversion for each snapshot (3 to 4 ms for 10,000 steps now) and
+    is slower to read.
     """
     return replace(run, steps={**run.steps, step_id: step}, seq=record.seq)
 

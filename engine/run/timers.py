@@ -1,8 +1,8 @@
-"""The timers that a state waits for, and how they change with it.
+"""The timers of a state, and how they change with it.
 
-A step has up to three: its deadline or the time of its retry (`due`), the last moment of its loop (`until`), and the
-end of the wait for the worker it is bound to (`fallback`). A timer's name says which, for which iteration, and after
-how many pauses, so that no two are mixed up.
+A step has up to three: its deadline or the time of its retry (`due`), the deadline of its loop (`until`), and the end
+of the wait for the worker that it is bound to (`fallback`). The name of a timer has its kind, the iteration and the
+number of pauses, so that each is unique.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ WORKFLOW_TIMER = "workflow"
 
 
 class TimerKind(StrEnum):
-    """What a step's timer is for, as its name on the wire begins.
+    """The purpose of a step's timer, as its stored name begins.
 
-    TIMEOUT: the deadline of an execution. RETRY: the next execution is to be ordered. LOOP: the loop's last moment.
+    TIMEOUT: the deadline of an execution. RETRY: the next execution is to be ordered. LOOP: the loop's deadline.
     APPROVAL: its expiry. STICKY: the bound worker has not begun the task. LOST: the bound worker does not hold the task
-    any more; this one is never set.
+    any more; the engine never sets it.
     """
 
     TIMEOUT = "timeout"
@@ -37,7 +37,7 @@ _OF_DUE = frozenset({TimerKind.TIMEOUT, TimerKind.RETRY, TimerKind.APPROVAL})
 
 
 def live_timers(run: Run) -> list[SetTimer]:
-    """Every timer that this state waits for: none, once the run's failure is decided."""
+    """Every timer of this state; none when the run is going to fail."""
     if run.status is not RunStatus.RUNNING or run.failing:
         return []
     timers = [] if run.due is None else [workflow_timer(run, run.due)]
@@ -58,7 +58,7 @@ def step_timers(run: Run, step_id: str, step: StepState) -> list[SetTimer]:
 
 
 def fired_timer(run: Run, step_id: str, step: StepState, fired: TimerRef) -> TimerKind | None:
-    """Which of the timers that the step waits for has fired; None for one that it does not wait for (any more)."""
+    """Which timer of the step has fired; None for a timer that is not, or no longer, set in this state."""
     if fired.timer == lost_timer(step_id, step):
         waits = step.sticky is not None and step.status is StepStatus.RUNNING and fired.attempt == step.attempts
         return TimerKind.LOST if waits else None
@@ -69,16 +69,15 @@ def fired_timer(run: Run, step_id: str, step: StepState, fired: TimerRef) -> Tim
 
 
 def lost_timer(step_id: str, step: StepState) -> str:
-    """The name of the timer that is reported when the bound worker of a running step does not hold its task any
-    more."""
+    """The name of the timer that maintenance appends when the bound worker of a running step no longer holds its
+    task."""
     return timer_name(TimerKind.LOST, step_id, step)
 
 
 def timer_name(kind: TimerKind, step_id: str, step: StepState) -> str:
     """`<kind>.<step_id>`, in later iterations with `~<iteration>`.
 
-    A timeout after a pause is another timer, with `+<pauses>`: one from before the pause that fires all the same means
-    nothing any more.
+    A timeout after a pause is another timer, with `+<pauses>`, so that a timeout from before the pause is ignored.
     """
     if kind is TimerKind.LOOP:
         return f"loop.{step_id}"
@@ -87,7 +86,7 @@ def timer_name(kind: TimerKind, step_id: str, step: StepState) -> str:
 
 
 def retimed(run: Run, step_id: str, before: StepState, after: StepState) -> list[Command]:
-    """What leads from the timers of one state of a step to those of the next."""
+    """The commands that change the timers of one state of a step to those of the next."""
     if not _timed(before):
         return [*step_timers(run, step_id, after)] if _timed(after) else []
     if not _timed(after):
@@ -103,7 +102,7 @@ def _timed(step: StepState) -> bool:
 
 
 def _armed(step: StepState) -> list[tuple[TimerKind, float]]:
-    """The kinds of timers that the step waits for, with the moments at which they fire."""
+    """The kinds of timers that are set for the step, each with the time at which it fires (s since the epoch)."""
     armed = []
     if step.due is not None:
         armed.append((_due_kind(step), step.due))
@@ -115,13 +114,12 @@ def _armed(step: StepState) -> list[tuple[TimerKind, float]]:
 
 
 def _due_kind(step: StepState) -> TimerKind:
-    """A queued step waits for its retry, one that a person must decide for its expiry, a running one for its
-    timeout."""
+    """The kind of `due`: the retry of a queued step, the expiry of an approval, else the timeout of a running step."""
     if step.status is StepStatus.QUEUED:
         return TimerKind.RETRY
     return TimerKind.TIMEOUT if step.token is None else TimerKind.APPROVAL
 
 
 def _number(run: Run, step: StepState, kind: TimerKind) -> int:
-    """What the timer was set for: the attempt, or the number of resumptions for a loop, which outlasts its attempts."""
+    """What the timer was set for: the attempt, or for a loop, whose timer spans attempts, the number of resumptions."""
     return run.resumes if kind is TimerKind.LOOP else step.attempts

@@ -1,5 +1,5 @@
-"""A definition as `advance` knows it: durations in seconds, edges in both directions, retry policies resolved; and what
-a kind of step can do."""
+"""A definition in the form that `advance` uses: durations in seconds, edges in both directions, retry policies
+resolved; and the protocol of a kind of step."""
 
 from __future__ import annotations
 
@@ -59,8 +59,8 @@ NO_RETRY = RetryPolicy(retries=0)
 
 
 class StepPlan(Struct, frozen=True):
-    """One step with its neighbours by id; `timeout_s` None means no bound. `config` is what its kind has compiled of
-    the config."""
+    """One step with the ids of its neighbours; `timeout_s` None means no bound. `config` is the compiled config of its
+    kind."""
 
     id: str
     task: str
@@ -76,7 +76,7 @@ class StepPlan(Struct, frozen=True):
 
 
 class Workflow(Struct, frozen=True):
-    """What `advance` knows of a definition. `digest` names the stored definition that this was made of."""
+    """A compiled definition. `digest` identifies the stored definition that it was made from."""
 
     name: str
     version: str
@@ -90,28 +90,29 @@ class Workflow(Struct, frozen=True):
 
 
 class StepKind(Protocol):
-    """What the engine asks of a kind of step: run/kinds has one class for each.
+    """The protocol of a kind of step: run/kinds has one class for each.
 
-    `name` is the `type` of the steps. `form` reads their fields, and describes them in the OpenAPI document.
+    `name` is the `type` of its steps. `form` reads their fields, and describes them in the OpenAPI document.
     """
 
     name: str
     form: Form
 
     def check(self, label: str, step: Document, report: Report) -> Document:
-        """Report what is wrong with the fields together, after each was read; returns the step as it is kept."""
+        """Report problems between fields, after each field was read. Returns the step as it is stored."""
 
     def compile(self, step: Step, plan: StepPlan) -> StepPlan:
         """The plan of a valid step, made from that of a normal step."""
 
     def order(self, workflow: Workflow, run: Run, record: Record, plan: StepPlan, step: StepState) -> Ordered:
-        """Order the execution that `step` (queued, without `due`) stands for; returns the step as it then is."""
+        """Order the execution that `step` (queued, without `due`) describes. Returns the step with what was ordered."""
 
     def withdraw(self, workflow: Workflow, plan: StepPlan, step: StepState) -> Sequence[Command]:
-        """Withdraw what is out of a step (queued or running) whose run has ended, except timers."""
+        """Withdraw what was ordered for a step (queued or running) whose run has ended, except timers."""
 
     def take_event(self, workflow: Workflow, run: Run, record: Record, event: StepEvent, plan: StepPlan) -> Advance:
-        """Fold one event of the step in, except `step.skipped`. An event that does not apply changes nothing."""
+        """Fold one event of the step into the run; `step.skipped` is not among them. An event that does not apply
+        changes nothing."""
 
     def take_timer(self, workflow: Workflow, run: Run, record: Record, plan: StepPlan, timer: TimerKind) -> Advance:
-        """A timer that the step waits for has fired, in a run that is not failing."""
+        """A timer that is set for the step has fired. The run is not failing."""

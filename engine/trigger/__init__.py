@@ -1,7 +1,6 @@
-"""Triggers: what starts runs without a request of its own, as pure values.
+"""Triggers: what starts runs without a request for each, as pure values.
 
-trigger.py is what a user writes and the store keeps; cron.py knows the instants of an expression; trigger_events.py
-says which run an event of a trigger starts; signatures.py judges webhooks.
-
-Not here: consumers and streams (broker/triggers, actors/triggers). Start reading at trigger.py.
+trigger.py is what a user writes and the store holds; cron.py computes the instants of an expression; trigger_events.py
+decides which run a trigger event starts; signatures.py verifies webhooks. Not here: consumers and streams
+(broker/triggers, actors/triggers). Start reading at trigger.py.
 """

@@ -24,16 +24,17 @@ SECOND = timedelta(seconds=1)
 STRIDE = timedelta(days=7)  # no zone changes its clocks and changes them back within a week
 
 _ZONE = re.compile(r"[A-Za-z0-9_+-]+(?:/[A-Za-z0-9_+-]+)*")
-_ANY_TIME = datetime(2024, 1, 1)  # on the wall: to see whether anything ever matches
+_ANY_TIME = datetime(2024, 1, 1)  # local time, to check whether the expression matches any date
 
 
 class Cron:
-    """One compiled schedule; never changes."""
+    """One compiled, immutable schedule."""
 
     __slots__ = ("_expression", "_times_of_day", "_zone")
 
     def __init__(self, expression: str, timezone: str = "UTC") -> None:
-        """Raises Invalid, with a problem for each of the two that is wrong; each begins with the field's name."""
+        """Raises Invalid if the expression or the time zone is wrong; each problem begins with the name of the
+        field."""
         if found := [*_expression_problems(expression), *_zone_problems(timezone)]:
             raise Invalid(*found)
         minute, hour = expression.split()[-5:-3]
@@ -55,14 +56,15 @@ class Cron:
         return instant
 
     def _instant(self, wall: datetime) -> datetime:
-        """When the clock shows this time of day first; the moment of the change for one that is skipped."""
+        """The first instant at which local clocks show this time of day; for a skipped time, the instant of the
+        change."""
         first = wall.replace(tzinfo=self._zone).astimezone(UTC)
         if first.astimezone(self._zone).replace(tzinfo=None) == wall:
             return first
         return self._change(wall.replace(tzinfo=self._zone, fold=1).astimezone(UTC), first) or first
 
     def _next_on_the_wall(self, after: datetime) -> datetime:
-        """Look from one change of the clocks to the next: between them, wall and real time go together."""
+        """Search from one change of the clocks to the next: between them, local time and UTC differ by a constant."""
         begin = after
         while True:
             offset = self._offset(begin)
@@ -74,7 +76,7 @@ class Cron:
             after, begin = change - SECOND, change
 
     def _change(self, begin: datetime, end: datetime) -> datetime | None:
-        """The first instant in (begin, end] at which the clocks are set otherwise than at `begin`."""
+        """The first instant in (begin, end] at which the offset from UTC differs from that at `begin`."""
         offset = self._offset(begin)
         while begin < end:
             stop = min(begin + STRIDE, end)
@@ -87,7 +89,7 @@ class Cron:
         """The first whole second in (before, since] with the offset of `since`."""
         offset = self._offset(since)
         span = int((since - before).total_seconds())
-        low, high = 0, span  # counted back from `since`: at `low` the clocks are set as there
+        low, high = 0, span  # counted back from `since`: at `low` the offset is that of `since`
         while high - low > 1:
             middle = (low + high) // 2
             if self._offset(since - middle * SECOND) == offset:
@@ -112,7 +114,7 @@ def _expression_problems(expression: str) -> list[str]:
             f"expression {quoted(expression)}: {str(error).lower()} (five fields are needed, or six with seconds first)"
         ]
     except (StopIteration, OverflowError):
-        return [f"expression {quoted(expression)} never comes"]
+        return [f"expression {quoted(expression)} matches no date"]
     return []
 
 

@@ -24,15 +24,15 @@ from penstock.engine.trigger.trigger import ENCODED_SECRET
 HEX_HEADERS = ("X-Signature-256", "X-Hub-Signature-256")
 STRIPE_SIGNATURE = "Stripe-Signature"
 SLACK_TIME, SLACK_SIGNATURE = "X-Slack-Request-Timestamp", "X-Slack-Signature"
-SIGNATURES_MAX = 16  # of one header: while secrets change there are two
+SIGNATURES_MAX = 16  # in one header: there are two while a secret is being changed
 
 Header = Callable[[str], str | None]
 """The value of a request's header, whatever the case of its name."""
 
 
 class Dialect(Struct, frozen=True):
-    """`headers` are all that it defines but signatures. A delivery is named by a header of `ids`, or by the field
-    `body_id` of its body."""
+    """`headers` are all headers of the dialect except signatures. `ids` are the headers that may identify a delivery,
+    and `body_id` is the field of its body that does."""
 
     name: str
     headers: tuple[str, ...] = ()
@@ -41,15 +41,14 @@ class Dialect(Struct, frozen=True):
 
 
 class Signed(Struct, frozen=True):
-    """A signature that is right. `time` is what was signed as such, s since the epoch as text; None where a dialect has
-    none."""
+    """A valid signature. `time` is the signed time, s since the epoch as text; None where a dialect has none."""
 
     dialect: Dialect
     time: str | None = None
 
 
 def _standard(prefix: str) -> Dialect:
-    """Standard Webhooks, under its own names and under those of Svix."""
+    """Standard Webhooks, under its own header names and under those of Svix."""
     return Dialect(prefix, (f"{prefix}-id", f"{prefix}-timestamp"), (f"{prefix}-id",))
 
 
@@ -71,8 +70,10 @@ SLACK = Dialect("slack", (SLACK_TIME.lower(), "x-slack-retry-num", "x-slack-retr
 
 
 def signed_by(secret: str, header: Header, body: bytes, now: float) -> Signed | None:
-    """The first signature in the headers that is right, None without any; `now` in s since the epoch. Compares in
-    constant time."""
+    """The first valid signature in the headers, None without any. `now` is s since the epoch.
+
+    Signatures are compared in constant time.
+    """
     return (
         _plain(secret, header, body)
         or _by_standard(STANDARD, secret, header, body, now)
@@ -83,9 +84,10 @@ def signed_by(secret: str, header: Header, body: bytes, now: float) -> Signed | 
 
 
 def delivery_id(signed: Signed, header: Header, body: bytes, value: object) -> str | None:
-    """What names a delivery for good, however often it is sent; `value` is what the body says. None when nothing does.
+    """An id that is the same for each sending of one delivery; None when the dialect has none. `value` is the id in the
+    body.
 
-    What is signed with its time, and named by nothing, is named by its time and body: so the same bytes count once.
+    A delivery with a signed time and no id is identified by its time and body, so that the same bytes count once.
     """
     dialect = signed.dialect
     if named := next((found for name in dialect.ids if (found := header(name))), None):
@@ -134,11 +136,11 @@ def _is_recent(time: str, now: float) -> bool:
 
 
 def _key(secret: str) -> bytes:
-    """The bytes that a secret stands for in Standard Webhooks."""
+    """The key bytes that a secret encodes in Standard Webhooks."""
     if secret.startswith(ENCODED_SECRET):
         try:
             return base64.b64decode(secret.removeprefix(ENCODED_SECRET), validate=True)
-        except ValueError:  # a default secret that only begins so
+        except ValueError:  # a plain secret that happens to begin with the prefix
             pass
     return secret.encode()
 
@@ -148,7 +150,7 @@ def _mac(key: bytes, signed: bytes) -> bytes:
 
 
 def _one_is(given: Iterable[str], expected: str) -> bool:
-    """Whether one of the first signatures that were given is this one."""
+    """Whether one of the first signatures given equals this one."""
     return any(
         hmac.compare_digest(one.encode("utf-8", "replace"), expected.encode()) for one in list(given)[:SIGNATURES_MAX]
     )

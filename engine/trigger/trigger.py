@@ -1,7 +1,7 @@
-"""Triggers as users write them and as the store keeps them: what starts runs of which workflow.
+"""Triggers as users write them and as the store holds them: what starts runs of which workflow.
 
-`parse` makes a Trigger from an untyped document, with every rule checked; below it all of this holds. The secret of a
-webhook is shown to nobody: what users see says `"secret": true`, and given back so, it keeps the one that there is.
+`parse` makes a Trigger from an untyped document and checks every rule. Other code relies on these rules. The secret of
+a webhook is never shown: users see `"secret": true`, and a document with that value keeps the stored secret.
 """
 
 from __future__ import annotations
@@ -55,8 +55,8 @@ class SubjectSource(Struct, frozen=True):
 
 
 class EventSource(Struct, frozen=True, omit_defaults=True):
-    """`subject` begins with `event.`. With `field` (a dot path), only events that have it, with this `value` if there
-    is one."""
+    """`subject` begins with `event.`. With `field` (a dot path), only events that have this field, and this `value` if
+    given."""
 
     subject: str
     field: str | None = None
@@ -71,7 +71,8 @@ class WebhookSource(Struct, frozen=True, omit_defaults=True):
 
 
 class Trigger(Struct, frozen=True, omit_defaults=True):
-    """Exactly one of the last four is there. Without an `input` of its own, a run's input is what came."""
+    """Exactly one of the last four fields is set. Without `input`, the payload of the trigger event is the run's
+    input."""
 
     name: str
     workflow: str
@@ -91,17 +92,16 @@ class Trigger(Struct, frozen=True, omit_defaults=True):
         return self.webhook.secret if self.webhook else None
 
     def same_source(self, other: Trigger) -> bool:
-        """Whether both hear of the same occurrences, of which a filter may let through fewer."""
-        return (self.kind, self.cron, self.subject) == (other.kind, other.cron, other.subject) and _heard(
+        """Whether both receive the same trigger events; their filters may differ."""
+        return (self.kind, self.cron, self.subject) == (other.kind, other.cron, other.subject) and _events_of(
             self
-        ) == _heard(other)
+        ) == _events_of(other)
 
 
 def parse(document: object, kept_secret: str | None = None) -> Trigger:
-    """The trigger in `document` (as `orjson.loads` gives it). Raises Invalid with all problems; none of them shows a
-    secret.
+    """The trigger in `document` (as `orjson.loads` gives it). Raises Invalid with all problems; none contains a secret.
 
-    Where the document says `"secret": true`, the trigger has `kept_secret`.
+    Where the document has `"secret": true`, the trigger has `kept_secret`.
     """
     if not isinstance(document, dict):
         raise Invalid(f"a trigger must be an object, not {json_type(document)}")
@@ -111,7 +111,7 @@ def parse(document: object, kept_secret: str | None = None) -> Trigger:
     match read:
         case {"webhook": {"secret": True}}:
             report.add(
-                *([] if kept_secret else ["webhook: secret must be a string: none is kept that true could stand for"])
+                *([] if kept_secret else ["webhook: secret must be a string: there is no stored secret to keep"])
             )
             read["webhook"] = {"secret": kept_secret}
     if found := report.problems():
@@ -139,7 +139,7 @@ def _boolean(path: str, value: object, report: Report) -> object:
     }
 )
 def _secret(path: str, value: object, report: Report) -> object:
-    """True stands for the one that is kept. The value is in no problem."""
+    """True means the stored secret. No problem contains the value."""
     if value is True:
         return value
     if not isinstance(value, str) or not value.isprintable() or not 0 < len(value) <= SECRET_CHARS_MAX:
@@ -200,7 +200,7 @@ def _event_problems(document: Document) -> Iterator[str]:
         yield "value needs a field to compare with"
 
 
-def _heard(trigger: Trigger) -> str | None:
+def _events_of(trigger: Trigger) -> str | None:
     return trigger.event.subject if trigger.event else None
 
 

@@ -1,5 +1,4 @@
-"""What an occurrence means for the run that it starts: whether a filter lets it through, the run's input, the run's
-id."""
+"""The run that a trigger event starts: whether a filter accepts the event, the run's input, and the run's id."""
 
 from __future__ import annotations
 
@@ -17,7 +16,7 @@ _ABSENT = object()
 
 
 def matches(event: EventSource, body: bytes) -> bool:
-    """Whether the event has the field that the filter names, with its value: as JSON, or as the text of it."""
+    """Whether the event has the field that the filter names, with its value: as JSON, or as its text."""
     if event.field is None:
         return True
     found = _at(event.field, body)
@@ -28,10 +27,9 @@ def matches(event: EventSource, body: bytes) -> bool:
 
 
 def run_input(trigger: Trigger, body: bytes) -> Raw:
-    """The trigger's own input, else what came: JSON as it is, anything else as a JSON string.
+    """The trigger's own input, else the payload: JSON unchanged, anything else as a JSON string.
 
-    Raises TooLarge for what no run can have as its input, Invalid for JSON that is nested deeper than the service can
-    keep.
+    Raises TooLarge for a payload that is too large for a run's input, Invalid for JSON that is nested too deeply.
     """
     if not isinstance(trigger.input, UnsetType):
         return trigger.input
@@ -42,7 +40,7 @@ def run_input(trigger: Trigger, body: bytes) -> Raw:
 
 
 def run_id(trigger: str, occurrence: str) -> str:
-    """The id of the one run that this occurrence starts, for ever."""
+    """The id of the one run that this trigger event starts; the same each time."""
     return sha256(f"trigger\n{trigger}\n{occurrence}".encode()).hexdigest()[:32]
 
 
@@ -71,7 +69,7 @@ def _at(path: str, body: bytes) -> Any:
 
 
 def _equal(found: Any, wanted: Any) -> bool:
-    """JSON knows one kind of number, and a boolean is none."""
+    """JSON equality: all numbers are one type, and a boolean is not a number."""
     return isinstance(found, bool) == isinstance(wanted, bool) and bool(found == wanted)
 
 
@@ -80,5 +78,5 @@ def _text(found: Any) -> str:
         return found
     try:
         return orjson.dumps(found).decode()
-    except orjson.JSONEncodeError:  # nested too deeply to be the text of a filter
+    except orjson.JSONEncodeError:  # nested too deeply to equal the value of a filter
         return ""

@@ -23,7 +23,7 @@ from penstock.config.limits import KIB, MIB, PAYLOAD_BYTES_MAX
 from penstock.config.settings import BrokerSettings
 from penstock.engine.errors import NotFound
 from penstock.engine.run.events import WorkflowCompleted, decode
-from penstock.engine.run.payloads import Kept
+from penstock.engine.run.payloads import PayloadRef
 from penstock.engine.run.state import Run, RunStatus, from_snapshot, to_snapshot
 from tests.support.waiting import until, until_true
 from tests.support.world import Echo, chain, echo, ended, register, start
@@ -149,7 +149,7 @@ async def test_a_run_whose_output_was_trimmed_from_the_history_fails_and_names_i
         await output_of(store, run, "a")
 
 
-async def kept(store: Store, shard: Shard, run_id: str, step_id: str) -> Kept | None:
+async def kept(store: Store, shard: Shard, run_id: str, step_id: str) -> PayloadRef | None:
     """Where the run's snapshot says that the output is."""
     if run_id in shard.actors:
         shard.actors[run_id].save_soon()

@@ -157,8 +157,8 @@ class Play:
     def cancel(self, reason: str | None = None) -> list[Command]:
         return self.tell(WorkflowCancelled(run_id=self.run_id, timestamp=self._stamp(), payload=Reason(reason=reason)))
 
-    def resume(self, *, after: float = 0.0, letters: int = 0) -> list[Command]:
-        payload = Resumed(letters=letters)
+    def resume(self, *, after: float = 0.0, dead_letters: int = 0) -> list[Command]:
+        payload = Resumed(dead_letters=dead_letters)
         return self.tell(
             WorkflowResumed(run_id=self.run_id, timestamp=self._stamp(after), payload=payload), after=after
         )

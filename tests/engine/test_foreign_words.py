@@ -219,5 +219,5 @@ def test_what_a_loop_continues_with_has_the_same_limit() -> None:
     play.go_on("a", LARGEST)
     assert ("queued", 1) == (play.step("a").status, play.step("a").iteration)
     play.go_on("a", TOO_MUCH, iteration=1)
-    text = f"what the loop continues with has {PAYLOAD_BYTES_MAX + 2} bytes, {PAYLOAD_BYTES_MAX} is the most"
+    text = f"the payload of step.continue has {PAYLOAD_BYTES_MAX + 2} bytes, {PAYLOAD_BYTES_MAX} is the most"
     assert ("failed", text, 1) == (play.step("a").status, play.step("a").error, play.step("a").iteration)

@@ -120,7 +120,7 @@ def test_the_letters_of_what_failed_are_removed_up_to_those_that_there_were() ->
     play = started(workflow(step("a"), step("b", task="B"), step("c", "a")))
     play.complete("a")
     failed_at(play, "b")
-    commands = play.resume(letters=7)
+    commands = play.resume(dead_letters=7)
     assert only(RemoveDeadLetters, commands) == [RemoveDeadLetters("b", "B", 7)]
     assert commands[0] == RemoveDeadLetters("b", "B", 7)
     failed_at(play, "b", 2)

@@ -51,7 +51,7 @@ ENDLESS = "must hold max_iterations or max_duration, or the loop has no end"
         ),
         (
             {"config": {"max_iterations": 2, "loop_delay": "-1s"}},
-            'config: loop_delay "-1s" is negative, which no duration is',
+            'config: loop_delay "-1s" is negative',
         ),
         (
             {"config": {"max_iterations": 2, "loop_delay": 1.5}},

@@ -168,5 +168,5 @@ def test_a_process_that_does_not_know_the_kind_leaves_it_to_one_that_does(monkey
     definition = parse(DEFINITION)
     monkeypatch.delitem(KINDS, "wait")
 
-    with pytest.raises(NeedsUpgrade, match='step "pause" is of type wait'):
+    with pytest.raises(NeedsUpgrade, match='step "pause" has type wait'):
         compile_workflow(definition, DIGEST)

@@ -122,7 +122,7 @@ def test_true_stands_for_the_secret_that_is_kept() -> None:
     document = {**BASE, "webhook": {"secret": True}}
     assert parse(document, "hush").secret == "hush"
     assert parse({**BASE, "webhook": {}}, "hush").secret is None
-    assert problems(document) == ["webhook: secret must be a string: none is kept that true could stand for"]
+    assert problems(document) == ["webhook: secret must be a string: there is no stored secret to keep"]
 
 
 def test_no_representation_shows_the_secret() -> None:

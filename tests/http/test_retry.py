@@ -116,7 +116,7 @@ async def test_the_engine_removes_the_letters_of_a_run_whose_replay_died_over_it
     """And no others: not that of another run, nor that of the same step's later failure."""
     [run_id, other] = await _failed(http, store, workflow, 2)
     letters = {letter["run_id"]: letter["seq"] for letter in await _letters(http, [run_id, other])}
-    resumed = Resumed(steps=("s1",), letters=await store.dead_letters.last_seq())
+    resumed = Resumed(steps=("s1",), dead_letters=await store.dead_letters.last_seq())
     await store.history.append(WorkflowResumed(run_id=run_id, timestamp=now(), payload=resumed))
     assert RunStatus.FAILED is (await ended(store, run_id)).status
     [later] = await _letters(http, [run_id])

@@ -67,7 +67,7 @@ async def test_a_deleted_triggers_secret_is_gone(http: ASGIConductor) -> None:
     await post(http, "/triggers", WEBHOOK)
     await http.simulate_delete("/triggers/hook")
     answer = await post(http, "/triggers", {**WEBHOOK, "webhook": {"secret": True}})
-    assert (400, "webhook: secret must be a string: none is kept that true could stand for\n") == (
+    assert (400, "webhook: secret must be a string: there is no stored secret to keep\n") == (
         answer.status_code,
         answer.text,
     )

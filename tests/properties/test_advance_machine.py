@@ -178,7 +178,7 @@ class World(Shell, RuleBasedStateMachine):
     def resume(self) -> None:
         """What was in the dead letters is tried again; it has no business there any more."""
         before, letters = self.known(), self.broker.last_letter
-        self.tell(WorkflowResumed(run_id=RUN_ID, timestamp=self.stamp(), payload=Resumed(letters=letters)))
+        self.tell(WorkflowResumed(run_id=RUN_ID, timestamp=self.stamp(), payload=Resumed(dead_letters=letters)))
         assert self.known().resumes == before.resumes + 1
         if self.performs and not self.refused:  # else its removal may not have been carried out
             assert all(seq > letters for seq in self.broker.letters)

@@ -94,7 +94,7 @@ EVENTS: st.SearchStrategy[Event] = st.one_of(
     ),
     st.builds(ApprovalGranted, payload=st.builds(Decision, comment=st.none() | st.text(max_size=3)), **STEP),
     st.builds(ApprovalRejected, **STEP) | st.builds(ApprovalExpired, **STEP),
-    st.builds(WorkflowResumed, payload=st.builds(Resumed, letters=st.sampled_from([0, 1, 7, -1])), **REST)
+    st.builds(WorkflowResumed, payload=st.builds(Resumed, dead_letters=st.sampled_from([0, 1, 7, -1])), **REST)
     | st.builds(SignalReceived, payload=st.just(SignalRef("go")), **REST),
 )
 ENDS: st.SearchStrategy[Event] = st.builds(WorkflowCancelled, **REST)

@@ -1,4 +1,5 @@
-"""Agent loops: a step that runs again with what its last execution handed on, until it completes or meets a bound."""
+"""Agent loops: a step that is executed again with the payload of its last execution, until it completes or meets a
+bound."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ from penstock.engine.definition.step_fields import STEP, step_type
 from penstock.engine.run.dispatch import order_task, withdrawn_tasks
 from penstock.engine.run.events import Record, StepContinue
 from penstock.engine.run.kinds.normal import Normal
-from penstock.engine.run.payloads import given, laid_down, too_large
+from penstock.engine.run.payloads import inline_or_ref, payload_of, too_large
 from penstock.engine.run.state import Run, StepState, StepStatus
 from penstock.engine.run.steps import fail_for_good, put
 from penstock.engine.run.timers import TimerKind, retimed
@@ -57,7 +58,7 @@ _CONFIG = structs.replace(nested(CONFIG), read=_read_config)
 
 
 class AgentLoop(Normal):
-    """A normal step whose worker may answer with `step.continue`."""
+    """A normal step whose worker may report `step.continue`."""
 
     name = "agent_loop"
     form = structs.replace(
@@ -74,7 +75,7 @@ class AgentLoop(Normal):
     )
 
     def check(self, label: str, step: Document, report: Report) -> Document:
-        """Returns the step with its bounds under `config`, where `loop` may have brought them."""
+        """Returns the step with its bounds under `config`, also where they were given as `loop`."""
         found = [key for key in ("config", "loop") if key in step]
         if not found:
             report.add(f"{label}: config {_ENDLESS}")
@@ -96,21 +97,21 @@ class AgentLoop(Normal):
         return super().take_timer(workflow, run, record, plan, timer)
 
     def last_moment(self, record: Record, step: StepState, plan: StepPlan) -> float | None:
-        """Until when the loop may go on, counted from its first start, or from its first answer where a worker reports
-        no start."""
+        """The deadline of the loop, in s since the epoch, counted from its first start; from its first report where a
+        worker reports no start."""
         bounds = _bounds(plan)
         if step.until is not None or bounds.duration_s is None:
             return step.until
         return record.at + bounds.duration_s
 
     def continued(self, workflow: Workflow, run: Run, record: Record, event: StepContinue, plan: StepPlan) -> Advance:
-        """Begin the next iteration, at once or after the loop's delay. The retries begin anew with it."""
+        """Begin the next iteration, at once or after the loop's delay, with new retries."""
         before, bounds = run.steps[plan.id], _bounds(plan)
         if run.failing:
             return run, []
         if problem := _problem(before, bounds, record, event):
             return fail_for_good(run, record, plan, problem)
-        carried, carried_at = laid_down(given(event), record.seq)
+        carried, carried_at = inline_or_ref(payload_of(event), record.seq)
         step = StepState(
             status=StepStatus.QUEUED,
             attempts=1,
@@ -130,17 +131,19 @@ class AgentLoop(Normal):
 
 
 def _problem(step: StepState, bounds: Loop, record: Record, event: StepContinue) -> str | None:
-    """Why the step cannot go on with another iteration; None when it can."""
+    """Why the step cannot continue with another iteration; None when it can."""
     if bounds.iterations_max is not None and step.iteration + 1 >= bounds.iterations_max:
         return f"agent loop reached its max_iterations ({bounds.iterations_max})"
     if step.until is not None and record.at >= step.until:
         return _too_long(bounds)
-    return too_large("what the loop continues with", event.payload)
+    return too_large("the payload of step.continue", event.payload)
 
 
 def _out_of_time(workflow: Workflow, run: Run, record: Record, plan: StepPlan) -> Advance:
-    """The loop's last moment has come, whatever its step is doing. A task that still waits is taken back. The loop's
-    timer has fired: it need not be withdrawn."""
+    """The loop's deadline has come, in any state of its step: withdraw a waiting task, and fail the step.
+
+    The loop's timer has fired, so it is not withdrawn.
+    """
     before = structs.replace(run.steps[plan.id], until=None)
     run, commands = fail_for_good(put(run, record, plan.id, before), record, plan, _too_long(_bounds(plan)))
     return run, [*commands, *withdrawn_tasks(workflow, plan, before)]

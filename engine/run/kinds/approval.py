@@ -1,7 +1,7 @@
-"""Approvals: steps that a person decides, by a token that is good for one decision.
+"""Approvals: steps that a person decides, by a token that is valid for one decision.
 
-The log decides which decision is first: it is appended by whoever saw the step undecided at the history's very end, so
-the first one that applies is the only one.
+The log determines which decision is first. A decision is appended only if the step was undecided at the end of the
+history, so the first decision that applies is the only one.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from penstock.engine.run.events import (
     Record,
     TimerRef,
 )
-from penstock.engine.run.payloads import given
+from penstock.engine.run.payloads import payload_of
 from penstock.engine.run.state import Run, StepState, StepStatus
 from penstock.engine.run.steps import completed, fail_for_good, put
 from penstock.engine.run.timers import TimerKind, retimed, timer_name
@@ -37,7 +37,7 @@ from penstock.engine.run.workflow import Advance, Ordered, StepEvent, StepPlan, 
 
 EXPIRED = "approval expired after"
 
-# No worker carries an approval out: what says how a worker should would mislead.
+# No worker executes an approval, so fields for workers are refused.
 FOR_WORKERS = frozenset({"retry", "retries", "worker_group"})
 
 CONFIG = Form(
@@ -52,7 +52,7 @@ CONFIG = Form(
 
 
 class Approval(Struct, frozen=True):
-    """What a person is asked, and how long."""
+    """What a person is asked, and for how long."""
 
     timeout_s: float
     subject: str | None
@@ -61,17 +61,17 @@ class Approval(Struct, frozen=True):
 
 
 def approval_of(plan: StepPlan) -> Approval | None:
-    """What the step asks a person; None for a step of another kind."""
+    """The approval that the step asks for; None for another kind of step."""
     return plan.config if isinstance(plan.config, Approval) else None
 
 
 def token_hash(token: str) -> str:
-    """What is kept of a token: its SHA-256 as hex."""
+    """SHA-256 of a token as hex. Only this is stored."""
     return sha256(token.encode()).hexdigest()
 
 
 def has_expired(step: StepState) -> bool:
-    """Whether a step that failed did so because nobody decided in time."""
+    """Whether a failed step failed because nobody decided in time."""
     return step.error is not None and step.error.startswith(EXPIRED)
 
 
@@ -128,7 +128,7 @@ class ApprovalStep:
             case ApprovalRequested() if step.status is StepStatus.QUEUED:
                 return _requested(run, record, event, plan)
             case ApprovalGranted() if step.status is StepStatus.RUNNING:
-                return completed(workflow, run, record, plan, given(event))
+                return completed(workflow, run, record, plan, payload_of(event))
             case ApprovalRejected() if step.status is StepStatus.RUNNING:
                 return fail_for_good(run, record, plan, _rejection(event.payload))
             case ApprovalExpired() if step.status is StepStatus.RUNNING:
@@ -141,7 +141,8 @@ class ApprovalStep:
 
 
 def _expire(run: Run, record: Record, plan: StepPlan) -> Advance:
-    """Its time is over. A decision that gets into the log before the event that says so is still good."""
+    """The time for a decision is over: append `approval.expired`. A decision that is stored before that event still
+    applies."""
     step = run.steps[plan.id]
     timer = timer_name(TimerKind.APPROVAL, plan.id, step)
     expired = ApprovalExpired(

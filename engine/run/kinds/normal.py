@@ -1,4 +1,4 @@
-"""Normal steps: a task for a worker, which starts, may be paused, completes or fails, and is tried again."""
+"""Normal steps: a task for a worker, which is started, may be paused, completes or fails, and is retried."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ NO_LOOP = "its worker asked for another iteration, which only a step of type age
 
 
 class Normal:
-    """A step that a worker carries out once; the behaviour that every step with a task shares."""
+    """A step that a worker executes once, and the behaviour that every step with a task shares."""
 
     name = "normal"
     form: Form = STEP
@@ -93,21 +93,21 @@ class Normal:
         return put(run, record, plan.id, step), commands
 
     def last_moment(self, record: Record, step: StepState, plan: StepPlan) -> float | None:
-        """Until when the step may go on with iterations: a normal step has none."""
+        """The deadline for further iterations: a normal step has none."""
         return None
 
     def continued(self, workflow: Workflow, run: Run, record: Record, event: StepContinue, plan: StepPlan) -> Advance:
-        """The answer of an execution that is out is its only one: the step fails, or its run would wait for ever. Any
-        other `step.continue` is ignored."""
+        """Fail the step: it has no further iteration, and its run would otherwise wait for ever. `step.continue` is
+        ignored unless the execution is current."""
         is_answer = event.attempt_number is not None or run.steps[plan.id].status is StepStatus.RUNNING
         return fail_for_good(run, record, plan, NO_LOOP) if is_answer else (run, [])
 
 
 def _is_current(step: StepState, event: StepEvent) -> bool:
-    """Whether the event is about the execution that is out now; without any number it means that one.
+    """Whether the event is about the current execution; an event without numbers is.
 
-    While a step waits for its retry none is out: whatever comes then is late. An attempt without an iteration means the
-    first iteration, for writers leave out a zero.
+    While a step waits for its retry, no execution is current, and events of the last one are late. An attempt without
+    an iteration means the first iteration, because writers omit a zero.
     """
     waits = step.status is StepStatus.QUEUED and step.due is not None
     if step.status not in STEP_OUT or waits:

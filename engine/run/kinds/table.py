@@ -1,4 +1,4 @@
-"""The kinds of steps that there are: a new one is a module beside this, and a row here."""
+"""All kinds of steps. A new kind is a module in this folder and a row here."""
 
 from __future__ import annotations
 
