@@ -211,4 +211,6 @@ def described(value: object) -> str:
     """A scalar as it is written in JSON, any other value by its type."""
     if isinstance(value, str):
         return quoted(value)
+    if type(value) is int:  # of any size, unlike what orjson writes
+        return str(value)
     return orjson.dumps(value).decode() if isinstance(value, int | float) else json_type(value)

@@ -19,10 +19,14 @@ from penstock.broker.worker_protocol.bridge_messages import (
 )
 from penstock.config.limits import POLL_TASKS_MAX
 from penstock.config.process.background import all_of
+from penstock.engine.definition import values
 from penstock.engine.errors import Invalid, PenstockError
-from penstock.http.bridge.requests import action_of, check_poll
+from penstock.http.bridge.requests import POLL, action_of
 from penstock.http.bridge.resolver import Resolver
-from penstock.http.messages import bodies, errors, params
+from penstock.http.messages import bodies, errors, fields, params
+
+ANSWERS: fields.Fields = {"resolve": fields.entries(POLL_TASKS_MAX)}
+WORKER: fields.Fields = {"worker_id": values.name}
 
 
 class UnreadExchange(Struct, frozen=True, forbid_unknown_fields=True):
@@ -48,8 +52,7 @@ class _Task(Struct, frozen=True):
 async def read(req: Request) -> ExchangeRequest:
     """Raises Invalid for what is wrong with the request or its poll, and for answers that do not name their task."""
     form = bodies.decode(await bodies.read(req), UnreadExchange)
-    if len(form.resolve) > POLL_TASKS_MAX:
-        raise Invalid(f"resolve has {len(form.resolve)} entries, {POLL_TASKS_MAX} is the most")
+    fields.check_fields(form, ANSWERS)
     return ExchangeRequest([(_task_id(at, body), body) for at, body in enumerate(form.resolve)], _poll(form))
 
 
@@ -93,9 +96,9 @@ def _task_id(at: int, body: Raw) -> str:
 def _poll(form: UnreadExchange) -> PollTasks | None:
     """Nothing of an exchange is done when its poll is wrong. Raises Invalid."""
     if isinstance(form.poll, UnsetType) or bytes(form.poll) == b"null":
-        check_poll(PollTasks(["any"], 1, 0, form.worker_id))
+        fields.check_fields(form, WORKER)
         return None
     wanted = bodies.decode_part(form.poll, NextPoll, "poll")
-    return check_poll(
-        PollTasks(wanted.task_types, wanted.max_tasks, wanted.timeout_ms, form.worker_id, wanted.worker_group), least=1
-    )
+    poll = PollTasks(wanted.task_types, wanted.max_tasks, wanted.timeout_ms, form.worker_id, wanted.worker_group)
+    fields.check_fields(poll, POLL)
+    return poll

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import NamedTuple, TypeAlias
 
 from falcon.asgi import Request
@@ -17,17 +16,46 @@ from penstock.config.limits import (
     POLL_TASKS_MAX,
     TASK_TYPES_MAX,
 )
-from penstock.engine.definition.identifiers import problem_with, quoted, shown
+from penstock.engine.definition import values
+from penstock.engine.definition.identifiers import shown
 from penstock.engine.definition.report import Report
-from penstock.engine.errors import Invalid
 from penstock.engine.run.events import Failure
 from penstock.engine.texts import last_part, shortened
-from penstock.http.messages import bodies
+from penstock.http.messages import bodies, fields, params
 
 TRANSPORT = "bridge"
 ACTIONS = ("complete", "fail", "pause", "checkpoint", "continue", "heartbeat")
 RETRY_AFTER_MS_MAX = 2**53
 PID_MAX = 2**32 - 1
+
+CONNECT: fields.Fields = {
+    "worker_id": values.name,
+    "task_types": fields.names(TASK_TYPES_MAX),
+    "worker_group": values.name,
+    "max_tasks": values.whole_number(2**31, least=1),
+    "pid": values.whole_number(PID_MAX),
+}
+POLL: fields.Fields = {
+    "task_types": fields.names(TASK_TYPES_MAX),
+    "worker_id": values.name,
+    "worker_group": values.name,
+    "max_tasks": values.whole_number(POLL_TASKS_MAX, least=1),
+    "timeout_ms": values.whole_number(POLL_MS_MAX),
+}
+# A worker that asks for no task ends its waiting polls.
+WORKERS_POLL: fields.Fields = {**POLL, "max_tasks": values.whole_number(POLL_TASKS_MAX)}
+ACTION = values.one_of(*ACTIONS)
+FAIL: fields.Fields = {
+    "retry_after_ms": values.whole_number(RETRY_AFTER_MS_MAX).annotated(
+        description="fail: when to try again, for retry_after."
+    ),
+}
+PAUSE: fields.Fields = {
+    "duration_ms": values.whole_number(PAUSE_MS_MAX).annotated(description="pause: required."),
+    "name": fields.characters(NAME_CHARS_MAX).annotated(description="pause: a label."),
+}
+# Fields of all actions; those of one are read for this one only.
+RESOLUTION: fields.Fields = {"action": ACTION, **FAIL, **PAUSE}
 
 
 class CompleteAction(NamedTuple):
@@ -62,13 +90,7 @@ Action: TypeAlias = CompleteAction | ContinueAction | FailAction | PauseAction |
 async def connection(req: Request) -> WorkerRegistration:
     """The registration in a connect request."""
     request = bodies.decode(await bodies.read(req), ConnectWorker)
-    report = Report()
-    _check_name(report, "worker_id", request.worker_id)
-    _check_types(report, request.task_types)
-    _check_name(report, "worker_group", request.worker_group)
-    _check_number(report, "max_tasks", request.max_tasks, 1, 2**31)
-    _check_number(report, "pid", request.pid, 0, PID_MAX)
-    _raise(report)
+    fields.check_fields(request, CONNECT)
     return WorkerRegistration(
         worker_id=request.worker_id,
         task_types=tuple(request.task_types),
@@ -85,18 +107,7 @@ async def connection(req: Request) -> WorkerRegistration:
 
 async def poll(req: Request) -> PollTasks:
     request = bodies.decode(await bodies.read(req), PollTasks)
-    return check_poll(request, 1 if request.worker_id is None else 0)
-
-
-def check_poll(request: PollTasks, least: int = 1) -> PollTasks:
-    """The poll, if it asks for at least so many tasks, and all else is right."""
-    report = Report()
-    _check_types(report, request.task_types)
-    _check_name(report, "worker_id", request.worker_id)
-    _check_name(report, "worker_group", request.worker_group)
-    _check_number(report, "max_tasks", request.max_tasks, least, POLL_TASKS_MAX)
-    _check_number(report, "timeout_ms", request.timeout_ms, 0, POLL_MS_MAX)
-    _raise(report)
+    fields.check_fields(request, POLL if request.worker_id is None else WORKERS_POLL)
     return request
 
 
@@ -107,11 +118,10 @@ def action_in(body: bytes) -> Action:
 
 def action_of(request: ResolveTask) -> Action:
     report = Report()
-    action = _ACTIONS[request.action](request, report) if request.action in _ACTIONS else None
-    if action is None:
-        report.add(f"action must be one of {' '.join(ACTIONS)}, not {quoted(request.action)}")
-    _raise(report)
-    assert action is not None
+    ACTION.read("action", request.action, report)
+    params.raise_problems(report)
+    action = _ACTIONS[request.action](request, report)
+    params.raise_problems(report)
     return action
 
 
@@ -128,18 +138,17 @@ def _continue(request: ResolveTask, report: Report) -> Action:
 def _fail(request: ResolveTask, report: Report) -> Action:
     if request.error is None:
         report.add("error is required")
-    after_ms = request.retry_after_ms or 0
-    _check_number(report, "retry_after_ms", after_ms, 0, RETRY_AFTER_MS_MAX)
+    fields.read_fields(request, FAIL, report)
     kind = Failure().failure_type if request.failure_type is None else shown(request.failure_type)
-    return FailAction(Failure(shortened(request.error or ""), kind, after_ms, last_part(request.traceback or "")))
+    return FailAction(
+        Failure(shortened(request.error or ""), kind, request.retry_after_ms or 0, last_part(request.traceback or ""))
+    )
 
 
 def _pause(request: ResolveTask, report: Report) -> Action:
     if request.duration_ms is None:
         report.add("duration_ms is required")
-    _check_number(report, "duration_ms", request.duration_ms or 0, 0, PAUSE_MS_MAX)
-    if request.name is not None and len(request.name) > NAME_CHARS_MAX:
-        report.add(f"name has {len(request.name)} characters, {NAME_CHARS_MAX} is the most")
+    fields.read_fields(request, PAUSE, report)
     return PauseAction((request.duration_ms or 0) / 1000, _json("checkpoint", request.checkpoint), request.name)
 
 
@@ -172,27 +181,3 @@ def _json(name: str, value: Raw | UnsetType) -> bytes | None:
     bodies.check_payload(name, value)
     body = bytes(value)
     return None if body == b"null" else body
-
-
-def _check_types(report: Report, task_types: Sequence[str]) -> None:
-    if not task_types:
-        report.add("task_types is empty")
-    if len(task_types) > TASK_TYPES_MAX:
-        report.add(f"task_types has {len(task_types)} entries, {TASK_TYPES_MAX} is the most")
-    for at, task in enumerate(task_types[:TASK_TYPES_MAX]):
-        _check_name(report, f"task_types[{at}]", task)
-
-
-def _check_name(report: Report, field: str, name: str | None) -> None:
-    if name is not None and (problem := problem_with(field, name)):
-        report.add(problem)
-
-
-def _check_number(report: Report, field: str, number: int, least: int, most: int) -> None:
-    if not least <= number <= most:
-        report.add(f"{field} must be a whole number from {least} to {most}, not {number}")
-
-
-def _raise(report: Report) -> None:
-    if problems := report.problems():
-        raise Invalid(*problems)

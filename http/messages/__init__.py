@@ -1,4 +1,4 @@
-"""What requests may hold and answers look like: bodies, parameters, forms, errors, views.
+"""What requests may hold and answers look like: bodies, fields, parameters, forms, errors, views.
 
 errors.py is the only place that knows statuses. Every reader names the offender.
 

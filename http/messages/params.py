@@ -128,7 +128,7 @@ def decision(req: Request) -> Asked:
         report.add(f"action must be approve or reject, not {quoted(action)}")
     if not token:
         report.add("token is missing")
-    _raise(report)
+    raise_problems(report)
     assert token
     return Asked(action == "approve", token)
 
@@ -146,7 +146,7 @@ def approval_filter(req: Request) -> ApprovalFilter:
     query = _query(req, report, *ApprovalFilter.__struct_fields__)
     limit = _number(query, "limit", 1, APPROVALS_LISTED_MAX, APPROVALS_LISTED_MAX, report)
     found = ApprovalFilter(_name(query, report), limit, query.get("cursor"))
-    _raise(report)
+    raise_problems(report)
     return found
 
 
@@ -163,7 +163,7 @@ def run_filter(req: Request) -> Filter:
         query.get("cursor"),
         _prefix(query, report),
     )
-    _raise(report)
+    raise_problems(report)
     return found
 
 
@@ -175,7 +175,7 @@ def after_seq(req: Request) -> int:
     seq = _number(query, "after", 0, SEQ_MAX, 0, report)
     if resumed:
         seq = _number({"Last-Event-ID": resumed}, "Last-Event-ID", 0, SEQ_MAX, 0, report)
-    _raise(report)
+    raise_problems(report)
     return seq
 
 
@@ -183,7 +183,7 @@ def wait_s(req: Request) -> float:
     """How long the answer may be held back until the run has ended, in s; 0: not at all."""
     report = Report()
     wait_ms = _number(_query(req, report, "wait_ms"), "wait_ms", 0, WAIT_MS_MAX, 0, report)
-    _raise(report)
+    raise_problems(report)
     return wait_ms / 1000
 
 
@@ -191,7 +191,7 @@ def timeout_s(req: Request) -> float:
     """How long the answer may be held back for what is not there yet, in s; 0: not at all."""
     report = Report()
     timeout_ms = _number(_query(req, report, "timeout_ms"), "timeout_ms", 0, POLL_MS_MAX, 0, report)
-    _raise(report)
+    raise_problems(report)
     return timeout_ms / 1000
 
 
@@ -208,7 +208,7 @@ def min_seq(req: Request) -> int:
     report = Report()
     text = req.get_header(MIN_SEQ)
     seq = 0 if text is None else _number({MIN_SEQ: text}, MIN_SEQ, 0, SEQ_MAX, 0, report)
-    _raise(report)
+    raise_problems(report)
     return seq
 
 
@@ -220,10 +220,11 @@ def instant(text: str) -> datetime | None:
         return None
 
 
-def bound(name: str, text: str | None, report: Report) -> str | None:
-    """A bound of time, as `created_at` is written."""
+def bound(name: str, text: object, report: Report) -> str | None:
+    """A bound of time, as `created_at` is written; None when there is none."""
     if text is None:
         return None
+    assert isinstance(text, str)
     if (moment := instant(text)) is None:
         report.add(f"{name} must be a time such as 2025-01-31T12:00:00Z, not {quoted(text)}")
         return None
@@ -241,7 +242,7 @@ def dead_letter_filter(req: Request) -> DeadLetterFilter:
         report.add(problem)
     limit = _number(query, "limit", 1, DEAD_LETTERS_LISTED_MAX, DEAD_LETTERS_LISTED_DEFAULT, report)
     cursor = _number(query, "cursor", 1, SEQ_MAX, SEQ_MAX, report)
-    _raise(report)
+    raise_problems(report)
     return DeadLetterFilter(run, task, limit, cursor)
 
 
@@ -308,6 +309,7 @@ def _number(query: Mapping[str, str], name: str, least: int, most: int, default:
     return default
 
 
-def _raise(report: Report) -> None:
+def raise_problems(report: Report) -> None:
+    """Raise Invalid with what the report has, if it has anything."""
     if problems := report.problems():
         raise Invalid(*problems)

@@ -53,6 +53,12 @@ def whole(least: int, most: int, **more: object) -> Schema:
     return {"type": "integer", "minimum": least, "maximum": most, **more}
 
 
+def described(rule: Rule) -> Schema:
+    """The schema of a rule, with references to the components in it."""
+    schema: Schema = _described(rule, {})
+    return schema
+
+
 def components(*parts: Form | Rule) -> dict[str, Schema]:
     """The schemas of these and of all that they are made of, by the names of their components."""
     found: dict[str, Schema] = {}

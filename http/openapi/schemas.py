@@ -19,73 +19,57 @@ from penstock.broker.worker_protocol.bridge_messages import (
 )
 from penstock.client import views
 from penstock.client.views import EventView, RunView, StepView, WorkerView
-from penstock.config.limits import (
-    BULK_RUNS_MAX,
-    MATCHING_RUNS_MAX,
-    NAME_CHARS_MAX,
-    PAUSE_MS_MAX,
-    POLL_MS_MAX,
-    POLL_TASKS_MAX,
-    TASK_TYPES_MAX,
-)
 from penstock.engine.definition.forms import default_in_words
 from penstock.engine.run.state import RunStatus, StepStatus
-from penstock.http.bridge.requests import ACTIONS, PID_MAX, RETRY_AFTER_MS_MAX
-from penstock.http.openapi.definitions import Schema, array, one_of, ref, whole
+from penstock.http.bridge import requests
+from penstock.http.bridge.exchange import ANSWERS, WORKER
+from penstock.http.messages.fields import Fields
+from penstock.http.messages.params import ACTIONS
+from penstock.http.openapi.definitions import Schema, array, described, one_of, ref, whole
 from penstock.http.resources import bulk
 from penstock.http.resources.approvals import Choice
-from penstock.http.resources.retry import RetryRun
+from penstock.http.resources.retry import RETRY_RUN, RetryRun
 from penstock.http.resources.runs import StartRun
 
 PREFIX = ref("")["$ref"]
-BOUNDS: Mapping[str, Schema] = {
+SELECTION: Mapping[str, Schema] = {
     "workflow_id": ref("Name"),
-    "after": {"format": "date-time", "description": "Created at this time or later."},
-    "before": {"format": "date-time", "description": "Created at this time or earlier."},
-    "limit": whole(1, MATCHING_RUNS_MAX, description="At most so many, the newest, however many match."),
     "cursor": {"description": "With limit: continues an earlier request; out of its next."},
 }
-POLL: Mapping[str, Schema] = {
-    "task_types": array(ref("Name"), minItems=1, maxItems=TASK_TYPES_MAX),
-    "max_tasks": whole(0, POLL_TASKS_MAX),
-    "timeout_ms": whole(0, POLL_MS_MAX),
-    "worker_group": ref("Name"),
-}
 RESOLUTION: Mapping[str, Schema] = {
-    "action": one_of(*ACTIONS),
     "output": {"description": "complete, continue: any JSON."},
     "error": {"description": "fail: required, 8 KiB of it are kept; complete: empty, if given."},
     "failure_type": {"description": "fail: retriable (also any unknown word), non_retriable or retry_after."},
-    "retry_after_ms": whole(0, RETRY_AFTER_MS_MAX, description="fail: when to try again, for retry_after."),
-    "name": {"maxLength": NAME_CHARS_MAX, "description": "pause: a label."},
-    "duration_ms": whole(0, PAUSE_MS_MAX, description="pause: required."),
     "checkpoint": {"description": "pause: any JSON."},
     "data": {"description": "checkpoint: any JSON, required."},
     "traceback": {"description": "fail: where the error came from; its last 8 KiB are kept."},
 }
 
-# What is checked beyond the types of the structs: by the readers of requests, and by who makes the answers.
-RULES: Mapping[type[Struct], Mapping[str, Schema]] = {
+# The rules by which requests are read.
+READ: Mapping[type[Struct], Fields] = {
+    bulk.StartRuns: bulk.START,
+    bulk.CancelRuns: bulk.CANCEL,
+    bulk.RetryRuns: bulk.RETRY,
+    RetryRun: RETRY_RUN,
+    ConnectWorker: requests.CONNECT,
+    PollTasks: requests.WORKERS_POLL,
+    NextPoll: {name: rule for name, rule in requests.POLL.items() if name != "worker_id"},
+    ExchangeTasks: {**ANSWERS, **WORKER},
+    ResolveTask: requests.RESOLUTION,
+    TaskAnswer: requests.RESOLUTION,
+}
+# What is known of fields besides: names that the definition cache reads, what fields are for, and what answers hold.
+KNOWN: Mapping[type[Struct], Mapping[str, Schema]] = {
     StartRun: {
         "workflow": ref("Name"),
         "input": {"description": "Any JSON, null if absent; it must fit the workflow's input_schema."},
         "run_at": {"format": "date-time", "description": "More than 1 s ahead schedules the run."},
     },
-    bulk.StartRuns: {"workflow_id": ref("Name"), "inputs": {"minItems": 1, "maxItems": BULK_RUNS_MAX}},
-    bulk.CancelRuns: {**BOUNDS, "status": one_of(*bulk.CANCELLABLE)},
-    bulk.RetryRuns: {**BOUNDS, "mode": one_of(*bulk.MODES)},
-    ConnectWorker: {
-        "worker_id": ref("Name"),
-        "task_types": array(ref("Name"), minItems=1, maxItems=TASK_TYPES_MAX),
-        "max_tasks": whole(1, 2**31),
-        "pid": whole(0, PID_MAX),
-        "worker_group": ref("Name"),
-    },
-    PollTasks: {**POLL, "worker_id": ref("Name")},
-    NextPoll: {**POLL, "max_tasks": whole(1, POLL_TASKS_MAX)},
+    bulk.StartRuns: {"workflow_id": ref("Name")},
+    bulk.CancelRuns: SELECTION,
+    bulk.RetryRuns: SELECTION,
     ResolveTask: RESOLUTION,
     TaskAnswer: {**RESOLUTION, "task_id": {"description": "As it was polled."}},
-    ExchangeTasks: {"resolve": {"maxItems": POLL_TASKS_MAX}, "worker_id": ref("Name")},
     ResolvedTask: {
         "status": one_of("ok", "error"),
         "code": {"description": "The status with which /v1/tasks/{task_id}/resolve would have refused it."},
@@ -104,10 +88,13 @@ RULES: Mapping[type[Struct], Mapping[str, Schema]] = {
         "seq": whole(1, 2**63 - 1, description="The sequence in the stream."),
         "payload": {"description": "Depends on the type."},
     },
-    RetryRun: {"mode": one_of(*bulk.MODES)},
-    Choice: {"action": one_of("approve", "reject")},
+    Choice: {"action": one_of(*ACTIONS)},
     views.TaskQueueView: {"waiting": whole(0, 2**63 - 1), "in_hand": whole(0, 2**63 - 1)},
     views.DecidedApproval: {"status": one_of("approved", "rejected")},
+}
+RULES: Mapping[type[Struct], Mapping[str, Schema]] = {
+    kind: {**{name: described(rule) for name, rule in READ.get(kind, {}).items()}, **KNOWN.get(kind, {})}
+    for kind in {**READ, **KNOWN}
 }
 MOMENTS = frozenset({"at", "timestamp", "last_seen"})
 # Components with a shorter name in the document than in Python, where another class has it.

@@ -13,19 +13,30 @@ from penstock.actors.control.retry import Latest, Plan, keep, plan, planned, rer
 from penstock.actors.index.freshness import freshened
 from penstock.client.views import BulkCancelled, BulkRetried, BulkStarted, RetriedRun, SkippedRun
 from penstock.config.limits import BULK_RUNS_MAX, MATCHING_RUNS_MAX, PAYLOAD_BYTES_MAX
-from penstock.engine.definition.identifiers import quoted
+from penstock.engine.definition import values
 from penstock.engine.definition.report import Report
 from penstock.engine.definition.schema import Schema
-from penstock.engine.errors import Conflict, Invalid
+from penstock.engine.errors import Conflict
 from penstock.engine.run.state import RunStatus
 from penstock.http.backend import Backend
-from penstock.http.messages import bodies, params, responses
+from penstock.http.messages import bodies, fields, params, responses
 
 RUNNING = frozenset[str]({RunStatus.RUNNING})
 PENDING = frozenset[str]({RunStatus.PENDING, RunStatus.SCHEDULED})
 CANCELLABLE: Mapping[str, frozenset[str]] = {"running": RUNNING, "pending": PENDING, "all": RUNNING | PENDING}
 FAILED = frozenset[str]({RunStatus.FAILED})
-MODES: Mapping[str, frozenset[str]] = {"rerun": FAILED, "replay": FAILED}
+
+MODE = values.one_of("rerun", "replay")
+START: fields.Fields = {"inputs": fields.entries(BULK_RUNS_MAX, least=1)}
+SELECT: fields.Fields = {
+    "after": fields.moment.annotated(description="Created at this time or later."),
+    "before": fields.moment.annotated(description="Created at this time or earlier."),
+    "limit": values.whole_number(MATCHING_RUNS_MAX, least=1).annotated(
+        description="At most so many, the newest, however many match."
+    ),
+}
+CANCEL: fields.Fields = {"status": values.one_of(*CANCELLABLE), **SELECT}
+RETRY: fields.Fields = {"mode": MODE, **SELECT}
 
 
 class StartRuns(Struct, frozen=True, forbid_unknown_fields=True):
@@ -68,6 +79,7 @@ class BulkRunsResource:
         key = params.idempotency_key(req)
         body = await bodies.read(req)
         request = bodies.decode(body, StartRuns)
+        fields.check_fields(request, START)
         _check_sizes(body, request.inputs)
         known = await self._backend.catalog.wanted(request.workflow_id)
         _check_inputs(request.inputs, known.schema)
@@ -83,7 +95,7 @@ class BulkCancelResource:
     async def on_post(self, req: Request, resp: Response) -> None:
         """Cancel up to 1,000 runs of one workflow that match."""
         request = bodies.decode(await bodies.read(req), CancelRuns)
-        wanted = _wanted(request, "status", request.status, CANCELLABLE)
+        wanted = _wanted(request)
         await self._backend.catalog.wanted(request.workflow_id)
         store, index = self._backend.store, self._backend.index
         responses.set_lag(resp, await freshened(store, index, params.min_seq(req)))
@@ -102,7 +114,7 @@ class BulkRetryResource:
     async def on_post(self, req: Request, resp: Response) -> None:
         """Start up to 1,000 failed runs of one workflow again, or have them go on at what failed."""
         request = bodies.decode(await bodies.read(req), RetryRuns)
-        wanted = _wanted(request, "mode", request.mode, MODES)
+        wanted = _wanted(request)
         key = None if request.dry_run else params.idempotency_key(req)
         known = await self._backend.catalog.wanted(request.workflow_id)
         store, index = self._backend.store, self._backend.index
@@ -136,19 +148,16 @@ class BulkRetryResource:
         return found
 
 
-def _wanted(request: CancelRuns | RetryRuns, field: str, value: str, allowed: Mapping[str, frozenset[str]]) -> Wanted:
+def _wanted(request: CancelRuns | RetryRuns) -> Wanted:
     """Which runs a request selects. Raises Invalid with every problem beyond its form."""
     report = Report()
-    if value not in allowed:
-        report.add(f"{field} must be one of {' '.join(allowed)}, not {quoted(value)}")
-    after, before = (params.bound(name, getattr(request, name), report) for name in ("after", "before"))
-    if request.limit is not None and not 1 <= request.limit <= MATCHING_RUNS_MAX:
-        report.add(f"limit must be a whole number from 1 to {MATCHING_RUNS_MAX}, not {request.limit}")
+    read = fields.read_fields(request, CANCEL if isinstance(request, CancelRuns) else RETRY, report)
     if request.cursor is not None and request.limit is None:
         report.add("cursor goes with limit only")
-    if problems := report.problems():
-        raise Invalid(*problems)
-    return Wanted(request.workflow_id, allowed[value], after, before, request.limit, request.cursor)
+    params.raise_problems(report)
+    statuses = CANCELLABLE[request.status] if isinstance(request, CancelRuns) else FAILED
+    after, before = read.get("after"), read.get("before")
+    return Wanted(request.workflow_id, statuses, after, before, request.limit, request.cursor)
 
 
 def _next_part(
@@ -167,10 +176,6 @@ def _retried(done: list[RetryResult]) -> list[RetriedRun]:
 
 
 def _check_sizes(body: bytes, inputs: list[Raw]) -> None:
-    if not inputs:
-        raise Invalid("inputs is empty, at least one input is needed")
-    if len(inputs) > BULK_RUNS_MAX:
-        raise Invalid(f"inputs has {len(inputs)} entries, {BULK_RUNS_MAX} is the most")
     if len(body) > PAYLOAD_BYTES_MAX:
         for number, value in enumerate(inputs):
             bodies.check_payload(f"input[{number}]", value)
@@ -182,5 +187,4 @@ def _check_inputs(inputs: list[Raw], schema: Schema | None) -> None:
     report = Report()
     for number, value in enumerate(inputs):
         report.add(*schema.check(bytes(value), f"input[{number}]"))
-    if problems := report.problems():
-        raise Invalid(*problems)
+    params.raise_problems(report)

@@ -11,11 +11,12 @@ from penstock.actors.control.retry import Latest, plan, rerun
 from penstock.actors.index.freshness import freshened
 from penstock.client.views import RetriedRun
 from penstock.config.limits import PAYLOAD_BYTES_MAX
-from penstock.engine.definition.identifiers import quoted
-from penstock.engine.errors import Conflict, Invalid
+from penstock.engine.errors import Conflict
 from penstock.http.backend import Backend
-from penstock.http.messages import bodies, params, responses
-from penstock.http.resources.bulk import MODES
+from penstock.http.messages import bodies, fields, params, responses
+from penstock.http.resources.bulk import MODE
+
+RETRY_RUN: fields.Fields = {"mode": MODE}
 
 
 class RetryRun(Struct, frozen=True, forbid_unknown_fields=True):
@@ -34,8 +35,7 @@ class RunRetryResource:
         found = params.run_id(run_id)
         body = await bodies.read(req, PAYLOAD_BYTES_MAX)
         request = bodies.decode(body, RetryRun) if body else RetryRun()
-        if request.mode not in MODES:
-            raise Invalid(f"mode must be one of {' '.join(MODES)}, not {quoted(request.mode)}")
+        fields.check_fields(request, RETRY_RUN)
         if request.mode == "rerun":
             responses.ok(resp, RetriedRun(found, await self._rerun(found, request.once)))
         else:

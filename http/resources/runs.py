@@ -17,7 +17,6 @@ from penstock.config.limits import PAYLOAD_BYTES_MAX, SCHEDULE_AHEAD_MIN_S, SCHE
 from penstock.engine.definition import durations
 from penstock.engine.definition.identifiers import quoted
 from penstock.engine.definition.report import Report
-from penstock.engine.errors import Invalid
 from penstock.engine.run.events import NULL
 from penstock.engine.run.state import RunStatus
 from penstock.http.backend import Backend
@@ -127,8 +126,7 @@ def _check(request: StartRun, known: Known, history_max_age_s: float | None, now
     report = Report()
     run_at = _run_at(request.run_at, history_max_age_s, now, report)
     report.add(*(known.schema.check(bytes(request.input), "input") if known.schema else []))
-    if problems := report.problems():
-        raise Invalid(*problems)
+    params.raise_problems(report)
     return run_at
 
 

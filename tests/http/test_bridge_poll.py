@@ -267,6 +267,7 @@ async def test_paused_task_is_left_alone_by_the_process_that_handed_it_out(
         ({"task_types": ["a"] * 101}, ["task_types has 101 entries, 100 is the most"]),
         ({"max_tasks": 0}, ["max_tasks must be a whole number from 1 to 1000, not 0"]),
         ({"max_tasks": 1001}, ["max_tasks must be a whole number from 1 to 1000, not 1001"]),
+        ({"max_tasks": 2**70}, [f"max_tasks must be a whole number from 1 to 1000, not {2**70}"]),
         ({"max_tasks": 1.5}, ["max_tasks must be a whole number, not 1.5"]),
         ({"timeout_ms": False}, ["timeout_ms must be a whole number, not false"]),
         ({"timeout_ms": 60_001}, ["timeout_ms must be a whole number from 0 to 60000, not 60001"]),

@@ -1,0 +1,78 @@
+"""What fields of requests may hold beyond their types: one table reads a request, and describes it in the OpenAPI
+document."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, TypeAlias
+
+from msgspec import UNSET, Struct
+
+from penstock.engine.definition import values
+from penstock.engine.definition.forms import Rule, rule
+from penstock.engine.definition.report import Report
+from penstock.http.messages import params
+
+# The rules of a struct's fields. Problems are reported in the order of the table.
+Fields: TypeAlias = Mapping[str, Rule]
+
+moment = Rule(params.bound, {"format": "date-time"})
+
+
+def names(most: int) -> Rule:
+    """The rule of an array of 1 to `most` names."""
+
+    @rule({"type": "array", "items": values.name, "minItems": 1, "maxItems": most})
+    def read(path: str, value: object, report: Report) -> object:
+        assert isinstance(value, list)
+        _check_size(path, value, 1, most, report)
+        for at, one in enumerate(value[:most]):
+            values.name.read(f"{path}[{at}]", one, report)
+        return value
+
+    return read
+
+
+def entries(most: int, least: int = 0) -> Rule:
+    """The rule of an array of at most `most` items; `least` is 0 or 1."""
+
+    @rule({"maxItems": most, **({"minItems": least} if least else {})})
+    def read(path: str, value: object, report: Report) -> object:
+        assert isinstance(value, list)
+        _check_size(path, value, least, most, report)
+        return value
+
+    return read
+
+
+def characters(most: int) -> Rule:
+    """The rule of a text of at most `most` characters."""
+
+    @rule({"maxLength": most})
+    def read(path: str, value: object, report: Report) -> object:
+        assert isinstance(value, str)
+        if len(value) > most:
+            report.add(f"{path} has {len(value)} characters, {most} is the most")
+        return value
+
+    return read
+
+
+def read_fields(request: Struct, fields: Fields, report: Report) -> dict[str, Any]:
+    """The values of those fields that are given, in their normal form. What is wrong with them goes to the report."""
+    given = {name: value for name in fields if (value := getattr(request, name)) is not None and value is not UNSET}
+    return {name: fields[name].read(name, value, report) for name, value in given.items()}
+
+
+def check_fields(request: Struct, fields: Fields) -> None:
+    """Raise Invalid that names every field whose value breaks its rule."""
+    report = Report()
+    read_fields(request, fields, report)
+    params.raise_problems(report)
+
+
+def _check_size(path: str, value: list[Any], least: int, most: int, report: Report) -> None:
+    if len(value) < least:
+        report.add(f"{path} is empty")
+    if len(value) > most:
+        report.add(f"{path} has {len(value)} entries, {most} is the most")
