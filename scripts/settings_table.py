@@ -16,13 +16,13 @@ HEAD = """# Settings
 
 Every setting is a key of the configuration file (TOML), an environment variable `SERVICE_<KEY>` and a flag of
 `penstock serve`, `engine` and `api`. A flag wins over the environment, the environment over the file, the file over the
-default. The file is the one named by `--config` or `SERVICE_CONFIG`, else `penstock.toml` in the current directory.
+default. `--config` or `SERVICE_CONFIG` names the file; the default is `penstock.toml` in the current directory.
 
     penstock config
 
-prints the effective values and where each of them came from, with secrets hidden. An unknown key or a value that is not
-allowed stops the start with one line that names the key, the value, its origin and what is allowed. Setting an optional
-key to nothing (`SERVICE_BROKER_URL=`) unsets what a lower layer says.
+prints the effective values and the origin of each, with secrets hidden. With an unknown key or an invalid value the
+service does not start; one line names the key, the value, its origin and what is allowed. An empty value of an optional
+key (`SERVICE_BROKER_URL=`) removes the value from a lower layer.
 
 Written by `python scripts/settings_table.py` out of `config/keys.py`; a test compares the two.
 
@@ -31,9 +31,9 @@ Written by `python scripts/settings_table.py` out of `config/keys.py`; a test co
 """
 
 TAIL = """
-The flag of `max_store_bytes` is `--max-store-bytes`, its variable `SERVICE_MAX_STORE_BYTES`; so for every key. The
-command line reads two variables more: `SERVICE_URL`, the address of the service (default `http://127.0.0.1:8080`), and
-`SERVICE_API_TOKEN`, which it sends as its bearer token.
+The flag of `max_store_bytes` is `--max-store-bytes`, its variable `SERVICE_MAX_STORE_BYTES`; the same holds for every
+key. The command line also reads two variables: `SERVICE_URL`, the address of the service (default
+`http://127.0.0.1:8080`), and `SERVICE_API_TOKEN`, which it sends as its bearer token.
 
 ## A file
 
