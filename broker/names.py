@@ -26,6 +26,7 @@ APPROVAL_TOKENS = "approval_tokens"
 TRIGGERS = "triggers"
 ENGINES = "engines"
 RERUN_KEYS = "rerun_keys"
+EVENT_KEYS = "event_keys"
 
 # Keys of the bucket of engines begin so; what they are about stands behind a dot.
 MEMBER = "member"  # a shard that is alive
@@ -226,6 +227,16 @@ def dead_history_subject(run_id: str) -> str:
 def dead_trigger_subject(name: str) -> str:
     """What came to a trigger and could start no run."""
     return f"dead.trigger.{name}"
+
+
+def event_subject(name: str) -> str:
+    """Where an event that a program sends is stored."""
+    return f"event.{name}"
+
+
+def event_key(name: str, key: str) -> str:
+    """What a caller's idempotency key stands for, in the bucket of such keys and as the event's id."""
+    return "api." + sha256(f"{name}\n{key}".encode()).hexdigest()
 
 
 def webhook_subject(name: str) -> str:

@@ -45,6 +45,7 @@ class Store:
         self.dead_letters = DeadLetters(broker, publisher, reader)
         self.runs = self.bucket(names.RUNS)
         self.rerun_keys = self.bucket(names.RERUN_KEYS)
+        self.event_keys = self.bucket(names.EVENT_KEYS)
         self.workers = self.bucket(names.WORKERS)
         self.signals = self.bucket(names.SIGNALS)
         self.checkpoints = self.bucket(names.CHECKPOINTS)

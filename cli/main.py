@@ -31,6 +31,7 @@ COMMANDS: Mapping[str, Lazy] = {
     ),
     "dlq": Lazy("penstock.cli.commands.dlq:dlq", "Look at dead letters; replay or discard them."),
     "trigger": Lazy("penstock.cli.commands.trigger:trigger", "Start runs by webhooks, events, subjects and cron."),
+    "event": Lazy("penstock.cli.commands.event:event", "Send events, which start runs by event triggers."),
     "task": Lazy("penstock.cli.commands.task:task", "List what waits for workers."),
     "worker": Lazy("penstock.cli.commands.worker:worker", "List the workers."),
     "config": Lazy("penstock.cli.commands.config:config", "Show the effective settings and where each came from."),

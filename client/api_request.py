@@ -45,6 +45,11 @@ def with_query(path: str, query: Mapping[str, str | None]) -> httpx2.URL:
     return httpx2.URL(path, params={name: value for name, value in query.items() if value is not None})
 
 
+def keyed(idempotency_key: str | None) -> dict[str, str]:
+    """The headers of a request that may be sent again under this key."""
+    return {} if idempotency_key is None else {"Idempotency-Key": idempotency_key}
+
+
 def page_limit(limit: int | None, most: int) -> str:
     """How many items to ask for in one page: as many as are wanted, at most `most`."""
     return str(min(limit or most, most))

@@ -88,6 +88,7 @@ class AsyncClient:
     delete_trigger = _sent(requests.delete_trigger)
     fire_trigger = _sent(requests.fire_trigger)
     test_trigger = _sent(requests.test_trigger)
+    send_event = _sent(requests.send_event)
     dead_letters = _listed(requests.dead_letters)
     dead_letter = _sent(requests.dead_letter)
     replay_dead_letter = _sent(requests.replay_dead_letter)

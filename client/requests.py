@@ -15,7 +15,7 @@ import msgspec
 from msgspec import UNSET, Raw
 
 from penstock.client.address import segment
-from penstock.client.api_request import ApiRequest, PagedRequest, get, page_limit, post, with_query
+from penstock.client.api_request import ApiRequest, PagedRequest, get, keyed, page_limit, post, with_query
 from penstock.client.bodies import (
     BulkStart,
     CancelReason,
@@ -44,6 +44,7 @@ from penstock.client.views import (
     RunView,
     ScheduledRun,
     Sent,
+    SentEvent,
     StartedRun,
     TaskQueueView,
     TrialView,
@@ -86,8 +87,7 @@ def start(
     the same `idempotency_key` makes a second try safe.
     """
     body = RunStart(workflow, UNSET if input is None else Raw(input), UNSET if run_at is None else run_at)
-    headers = {} if idempotency_key is None else {"Idempotency-Key": idempotency_key}
-    return post("/runs", StartedRun, msgspec.json.encode(body), headers)
+    return post("/runs", StartedRun, msgspec.json.encode(body), keyed(idempotency_key))
 
 
 def bulk(workflow: str, inputs: Sequence[bytes]) -> ApiRequest[BulkStarted]:
@@ -261,6 +261,14 @@ def fire_trigger(name: str, payload: bytes | None = None) -> ApiRequest[FiredRun
 def test_trigger(name: str, payload: bytes | None = None) -> ApiRequest[TrialView]:  # noqa: PT028 - is no test
     """What the trigger would do if this JSON came to it; nothing is started. Raises NotFound."""
     return post(f"/triggers/{segment(name)}/test", TrialView, payload or b"")
+
+
+def send_event(name: str, body: bytes = b"null", *, idempotency_key: str | None = None) -> ApiRequest[SentEvent]:
+    """Send an event, for event triggers; `body` is JSON, at most 1 MiB.
+
+    Raises Invalid for a bad name, TooLarge. After Unavailable, only the same `idempotency_key` makes a second try safe.
+    """
+    return post(f"/events/{segment(name)}", SentEvent, body, keyed(idempotency_key))
 
 
 def tasks() -> ApiRequest[list[TaskQueueView]]:

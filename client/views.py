@@ -148,6 +148,12 @@ class TrialView(Struct, frozen=True, omit_defaults=True):
     next: list[str] = []
 
 
+class SentEvent(Struct, frozen=True):
+    """`seq` is its sequence among all events."""
+
+    seq: int
+
+
 class Deleted(Struct, frozen=True):
     name: str
     status: str = "deleted"

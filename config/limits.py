@@ -53,6 +53,7 @@ WORKER_TASKS_DEFAULT: Final = 1  # Protocol: Buckets, max_tasks
 BRIDGE_HEARTBEAT_S: Final = 25.0  # Spec: Limits, Worker heartbeat interval, bridge stream
 BRIDGE_COMMENT_S: Final = 5.0  # Protocol: HTTP answers, SSE of connect
 BRIDGE_LEASE_S: Final = 5 * 60.0  # Protocol: HTTP answers, last sign of life
+EVENT_KEY_TTL_S: Final = 30.0 * DAY_S  # what an idempotency key of an event stands for is known so long
 RERUN_KEY_TTL_S: Final = 30.0 * DAY_S  # what an idempotency key of a bulk rerun stands for is known so long
 BRIDGE_AWAY_S: Final = 10.0  # Protocol: HTTP answers, how long a broken connect stream may be away
 BRIDGE_LEASE_TTL_S: Final = 2 * BRIDGE_LEASE_S  # an answer that comes later than this is too late

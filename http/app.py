@@ -1,9 +1,9 @@
 """The front end: an ASGI application that appends events, reads runs, and holds no state of its own.
 
-Rooms: resources/ has a responder for each path of the control plane; bridge/ is the HTTP interface of workers; system/
-is /health, /ready, /metrics; middleware/ is what every request passes; messages/ is what requests may hold and what
-answers look like, with errors.py, where every error becomes a status; openapi/ is the document of all of it. backend.py
-is the connection to the store, catalog.py the cache of definitions.
+Rooms: resources/ has a responder for each path of the control plane; intake/ takes in events and webhooks; bridge/ is
+the HTTP interface of workers; system/ is /health, /ready, /metrics; middleware/ is what every request passes; messages/
+is what requests may hold and what answers look like, with errors.py, where every error becomes a status; openapi/ is
+the document of all of it. backend.py is the connection to the store, catalog.py the cache of definitions.
 
 Not here: what an event means (engine/run), how runs are kept (actors/, broker/). Never an __init__.py in this folder:
 with one, whatever starts in the checkout finds it in place of the standard library's http. Start reading at
@@ -29,6 +29,8 @@ from penstock.http.bridge.routes import (
     RunSignalResource,
 )
 from penstock.http.bridge.service import OpenBridge
+from penstock.http.intake.events import EventIntakeResource
+from penstock.http.intake.webhooks import WebhookResource
 from penstock.http.messages import errors
 from penstock.http.messages.presence import WatchableRequest
 from penstock.http.middleware.auth import Auth
@@ -56,7 +58,6 @@ from penstock.http.resources.triggers import (
     TriggersResource,
     TriggerTrialResource,
 )
-from penstock.http.resources.webhooks import WebhookResource
 from penstock.http.resources.workers import WorkersResource
 from penstock.http.resources.workflows import WorkflowResource, WorkflowsResource
 from penstock.http.system.health import Health, Ready, TelemetryHealth
@@ -108,6 +109,7 @@ def create_app(settings: Settings) -> Application:
     app.add_route("/triggers/{name}/fire", TriggerFireResource(backend))
     app.add_route("/triggers/{name}/test", TriggerTrialResource(backend))
     app.add_route("/v1/webhooks/{name}", WebhookResource(backend, settings.http.webhook_secret))
+    app.add_route("/events/{name}", EventIntakeResource(backend))
     app.add_route("/dead-letters", DeadLettersResource(backend))
     app.add_route("/dead-letters/{seq}", DeadLetterResource(backend))
     app.add_route("/dead-letters/{seq}/replay", DeadLetterReplayResource(backend))

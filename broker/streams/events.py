@@ -1,4 +1,5 @@
-"""The EVENTS stream: what happened outside of runs. Webhooks are published there, and the instants of cron triggers."""
+"""The EVENTS stream: what happened outside of runs. Webhooks are published there, what programs send, and the instants
+of cron triggers."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ from penstock.broker.nats.connection import Broker
 from penstock.broker.nats.direct import DirectReader
 from penstock.broker.nats.errors import Within
 from penstock.broker.nats.headers import EXPECT_SEQ, MSG_ID, SCHEDULE, SCHEDULE_TARGET
-from penstock.broker.nats.publisher import Publisher
+from penstock.broker.nats.publisher import Publisher, ack_seq
 from penstock.broker.nats.pull import Delivery
 from penstock.engine.errors import Conflict
 
@@ -51,8 +52,8 @@ class Events:
 
     async def publish(
         self, subject: str, body: bytes, event_id: str | None = None, told: Mapping[str, str] = {}
-    ) -> None:
-        """Keep an event; it is stored when this returns. Raises Unavailable (outcome unknown).
+    ) -> int:
+        """Store an event and return its sequence; a repeat's is the first one's. Raises Unavailable (outcome unknown).
 
         With an `event_id` (characters that a header can carry), a repeat is one occurrence for every trigger; one
         within 2 min is not even stored. `told` is what its sender said beside the body, for the record of the runs that
@@ -63,7 +64,17 @@ class Events:
             headers[names.EVENT_ID] = event_id
         if told:
             headers[names.EVENT_HEADERS] = json.dumps(told)  # in ASCII, whatever they hold
-        await self._send(subject, body, headers)
+        return await self._send(subject, body, headers)
+
+    async def find(self, subject: str, event_id: str, after: int) -> int:
+        """The sequence of the event with this id under a literal subject, of those after `after`; 0 without one. Reads
+        all of them."""
+        wanted = event_id.encode()
+        async for page in self._reader.pages(names.EVENTS, subject, after + 1):
+            for one in page:
+                if (found := EVENT_ID.search(one.headers)) and found[1].strip() == wanted:
+                    return one.seq
+        return 0
 
     async def last_seq(self) -> int:
         """The sequence of the last event until now."""
@@ -96,13 +107,13 @@ class Events:
         """Nothing is scheduled for it any more."""
         await self._broker.remove(f"STREAM.PURGE.{names.EVENTS}", {"filter": names.cron_subject(trigger, generation)})
 
-    async def _send(self, subject: str, body: bytes, headers: dict[str, str]) -> None:
+    async def _send(self, subject: str, body: bytes, headers: dict[str, str]) -> int:
         self._broker.check_connected()
         sent = self._publisher.send(subject, body, headers, wait_if_full=False)
         async with Within(
             PUBLISH_DEADLINE_S, "the broker gave no answer in time; whether the event was stored is unknown"
         ):
-            await sent
+            return ack_seq(await sent)
 
 
 def decode_tick(body: bytes) -> Tick | None:

@@ -81,6 +81,7 @@ def streams(settings: BrokerSettings) -> list[dict[str, Any]]:
         *(_bucket(settings, name) for name in LASTING),
         _bucket(settings, names.WORKERS, ttl_s=limits.WORKER_TTL_S),
         _bucket(settings, names.RERUN_KEYS, ttl_s=limits.RERUN_KEY_TTL_S),
+        _bucket(settings, names.EVENT_KEYS, ttl_s=limits.EVENT_KEY_TTL_S),
         _leases(settings),
     ]
 

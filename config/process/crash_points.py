@@ -61,6 +61,8 @@ Point: TypeAlias = Literal[
     "approval.decided",
     "definition.stored",
     "webhook.stored",
+    "event.claimed",
+    "event.stored",
     "trigger.written",
     "trigger.source_chosen",
     "trigger.deleted",

@@ -29,6 +29,7 @@ KEY_CHARS_MAX = 255
 SEQ_MAX = 2**63 - 1
 MIN_SEQ = "Penstock-Min-Seq"
 ACTIONS = ("approve", "reject")
+RESERVED_EVENTS = r"^(webhook|cron)\."
 PREFIX = re.compile(r"[0-9a-f]{8,32}")
 
 Instant = Annotated[datetime, Meta(tz=True)]
@@ -253,6 +254,18 @@ def dead_letter_seq(text: str) -> int:
     if not (text.isascii() and text.isdigit() and len(text) <= len(str(SEQ_MAX)) and 0 < int(text) <= SEQ_MAX):
         raise NotFound(f"dead letter {quoted(text)} does not exist")
     return int(text)
+
+
+def event_name(text: str) -> str:
+    """An event's name out of a path, none of those that only the service itself sends."""
+    if not text:
+        raise Invalid("the event's name is missing")
+    if problem := problem_with("event name", text):
+        raise Invalid(problem)
+    if found := re.match(RESERVED_EVENTS, text):
+        whose = "signed webhooks" if found[1] == "webhook" else "cron triggers"
+        raise Invalid(f"event name {quoted(text)} may not begin with {quoted(found[0])}: only {whose} send such events")
+    return text
 
 
 def signal_name(text: str) -> str:

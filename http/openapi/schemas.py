@@ -88,6 +88,7 @@ KNOWN: Mapping[type[Struct], Mapping[str, Schema]] = {
         "seq": whole(1, 2**63 - 1, description="The sequence in the stream."),
         "payload": {"description": "Depends on the type."},
     },
+    views.SentEvent: {"seq": whole(1, 2**63 - 1, description="Its sequence among all events.")},
     Choice: {"action": one_of(*ACTIONS)},
     views.TaskQueueView: {"waiting": whole(0, 2**63 - 1), "in_hand": whole(0, 2**63 - 1)},
     views.DecidedApproval: {"status": one_of("approved", "rejected")},

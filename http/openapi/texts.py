@@ -89,6 +89,12 @@ TEXTS: Mapping[str, str] = {
     "testTrigger": (
         "Whether a run would start, with which definition and input, and why not; for cron the next instants."
     ),
+    "sendEvent": (
+        "Any JSON, stored as `event.<name>` when the answer comes: event triggers start runs on it, in their own time. "
+        "With an Idempotency-Key the same request may be sent again after a lost answer: it gets the same `seq`, and "
+        "nothing more is stored, whatever its body. Names are chosen by who sends; "
+        "those that begin with `webhook.` or `cron.` belong to the service."
+    ),
     "receiveWebhook": (
         "The body is checked against the signature in one of the headers, byte for byte as it came, and becomes "
         "the input of the runs that it starts. A delivery that is repeated starts no second run. A form is read as "

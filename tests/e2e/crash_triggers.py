@@ -34,6 +34,14 @@ async def event(world: World, name: str) -> None:
     await occurred(world, name, kept, 1)
 
 
+async def sent_event(world: World, name: str) -> object:
+    """An event that got no answer is sent again, with the same key."""
+    kept = await triggered(world, name, {"event": {"subject": f"event.{name}"}})
+    await world.ask("POST", f"/events/{name}", json={"n": 1}, headers={"Idempotency-Key": name})
+    await occurred(world, name, kept, 1)
+    return len(await world.store.reader.subject(names.EVENTS, f"event.{name}"))
+
+
 async def subject(world: World, name: str) -> object:
     kept = await triggered(world, name, {"subject": {"subject": f"outside.{name}"}})
     await world.store.broker.publish(f"outside.{name}", b"1")

@@ -97,6 +97,11 @@ def test_triggers_are_made_changed_fired_and_removed(client: Any) -> None:
     assert [made] == client.triggers()
     assert client.test_trigger("t", b"{}").would_start
     assert "running" == client.run(client.fire_trigger("t", b"{}").run_id).status
+    sent = client.send_event("order.paid", b'{"n": 1}', idempotency_key="k")
+    assert sent == client.send_event("order.paid", b"2", idempotency_key="k")
+    assert sent.seq < client.send_event("order.paid").seq
+    with pytest.raises(Invalid):
+        client.send_event("webhook.t")
     assert client.delete_trigger("t") is None
     assert [] == client.triggers()
     with pytest.raises(NotFound):

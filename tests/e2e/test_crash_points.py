@@ -85,6 +85,8 @@ CASES = (
     Case("approval.decided", approval()),
     Case("definition.stored", scenarios.chain),
     Case("webhook.stored", crash_triggers.webhook),
+    Case("event.claimed", crash_triggers.sent_event),
+    Case("event.stored", crash_triggers.sent_event),
     Case("trigger.written", crash_triggers.event),
     Case("trigger.source_chosen", crash_triggers.subject),
     Case("trigger.deleted", crash_triggers.deleted_trigger),

@@ -218,6 +218,7 @@ class Story:
         await self.ask("GET", "/triggers/{name}", name="told")
         await self.ask("PUT", "/triggers/{name}", trigger, name="told")
         await self.ask("DELETE", "/triggers/{name}", name="told")
+        await self.ask("POST", "/events/{name}", {"n": 1}, name="told")
 
     async def of_dead_letters(self) -> None:
         await self._store.publisher.send(names.dead_history_subject(PLACES["run_id"]), b"no event")

@@ -26,7 +26,7 @@ from penstock.broker.store import Store
 from penstock.config.limits import WEBHOOK_AGE_S_MAX, WEBHOOK_BYTES_MAX
 from penstock.config.settings import BrokerSettings
 from penstock.engine.run.events import WorkflowStarted, decode
-from penstock.http.resources.webhooks import HEADER_CHARS_MAX
+from penstock.http.intake.webhooks import HEADER_CHARS_MAX
 from tests.support.occasions import engine, make, until_started
 from tests.support.world import chain, register
 
@@ -257,7 +257,7 @@ async def test_what_was_sent_before_is_the_same_event(http: ASGIConductor, store
 def examples() -> list[str]:
     """The blocks of the page that send a webhook."""
     blocks = re.findall(r"^```\n(\$ .*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL)
-    return [block for block in blocks if "curl" in block]
+    return [block for block in blocks if "/v1/webhooks/" in block and "curl" in block]
 
 
 @pytest.mark.skipif(

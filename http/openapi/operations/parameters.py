@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from msgspec import structs
+
 from penstock.config import limits
 from penstock.http.messages import params, responses
-from penstock.http.messages.params import KEY_CHARS_MAX, SEQ_MAX
+from penstock.http.messages.params import KEY_CHARS_MAX, RESERVED_EVENTS, SEQ_MAX
 from penstock.http.openapi.definitions import Schema, ref, whole
 from penstock.http.openapi.operations.operation import Body, Parameter
 
@@ -34,6 +36,11 @@ PATHS: Mapping[tuple[str, str], tuple[Schema, str, str]] = {
     ("steps", "step_id"): (ref("Name"), "The step's id.", "hello"),
     ("triggers", "name"): (ref("Name"), "The trigger's name.", "nightly"),
     ("webhooks", "name"): (ref("Name"), "The webhook trigger's name.", "push"),
+    ("events", "name"): (
+        {"allOf": [ref("Name")], "not": {"pattern": RESERVED_EVENTS}},
+        "The event's name; `webhook.…` and `cron.…` are the service's own.",
+        "order.paid",
+    ),
     ("dead-letters", "seq"): (whole(1, SEQ_MAX), "The dead letter's sequence.", "17"),
     ("tasks", "task_id"): (
         {"type": "string", "pattern": r"^[0-9a-f]{32}\.[A-Za-z0-9_\-]+(\.[A-Za-z0-9_\-]+)*$"},
@@ -49,6 +56,7 @@ KEY = Parameter(
     "order-17",
     place="header",
 )
+EVENT_KEY = structs.replace(KEY, description="The same key and name are the same event, for 30 days.")
 MIN_SEQ = Parameter(
     params.MIN_SEQ,
     whole(0, SEQ_MAX),

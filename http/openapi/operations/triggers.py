@@ -1,14 +1,15 @@
-"""Operations on triggers, and the webhooks that they wait for."""
+"""Operations on triggers, and the events and webhooks that they wait for."""
 
 from __future__ import annotations
 
 from penstock.client import views
 from penstock.config import limits
+from penstock.http.intake.events import EventIntakeResource
+from penstock.http.intake.webhooks import Accepted, Challenge, WebhookResource
 from penstock.http.openapi.definitions import ref
 from penstock.http.openapi.operations.operation import Access, Answer, Body, Operation
-from penstock.http.openapi.operations.parameters import PAYLOAD_BODY
+from penstock.http.openapi.operations.parameters import EVENT_KEY, PAYLOAD_BODY
 from penstock.http.resources import triggers
-from penstock.http.resources.webhooks import Accepted, Challenge, WebhookResource
 
 NIGHTLY = {
     "name": "nightly",
@@ -77,6 +78,15 @@ TRIGGERS_OPERATIONS: tuple[Operation, ...] = (
         {200: Answer(views.TrialView)},
         refusals=(404,),
         body=PAYLOAD_BODY,
+    ),
+    Operation(
+        "sendEvent",
+        "/events/{name}",
+        EventIntakeResource.on_post,
+        "Triggers",
+        {202: Answer(views.SentEvent)},
+        parameters=(EVENT_KEY,),
+        body=Body({}, {"order": 17, "state": "paid"}, bytes_max=limits.PAYLOAD_BYTES_MAX),
     ),
     Operation(
         "receiveWebhook",
