@@ -31,7 +31,7 @@ from load.processes import descendants
 from load.service import free_ports
 from msgspec import Raw
 
-from penstock.actors.control import verbs
+from penstock.actors.control import run_operations
 from penstock.actors.runs.loading import load
 from penstock.broker import names
 from penstock.broker.embedded.server import EmbeddedBroker
@@ -132,7 +132,7 @@ async def _measured(scene: Scene, times: int) -> list[float]:
             await asyncio.sleep(LIVED_S / scene.shards / scene.hosts)
             began = time.monotonic()
             scene.end(engine, victim)
-            run_ids = await verbs.start_all(store, definition, digest, [Raw(b"null")] * PROBES)
+            run_ids = await run_operations.start_all(store, definition, digest, [Raw(b"null")] * PROBES)
             async with asyncio.timeout(ENDED_S_MAX):
                 await asyncio.gather(
                     *(_ended(store, run_id) for run_id in run_ids if names.partition(run_id) in owned[victim])

@@ -1,7 +1,7 @@
-"""The control plane: what users ask of runs and triggers. A verb appends events; it changes no state itself.
+"""The control plane: operations on runs and triggers. An operation appends events; it changes no state itself.
 
-verbs.py acts on one run, bulk.py and retry.py on many; approvals.py lists and decides approvals; triggers.py creates,
-fires and deletes triggers; watch.py follows a run until it ends; drain.py takes the partitions from a host.
+run_operations.py acts on one run, bulk.py and retry.py on many; approvals.py lists and decides approvals; triggers.py
+creates, fires and deletes triggers; watch.py follows a run until it ends; drain.py moves the partitions off a host.
 
-Not here: HTTP (http/), what follows from an event (engine/run). Start reading at verbs.py.
+Not here: HTTP (http/), what follows from an event (engine/run). Start reading at run_operations.py.
 """

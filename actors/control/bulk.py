@@ -1,4 +1,4 @@
-"""The verbs of the control plane on many runs: which of them match, and what is done with each.
+"""Operations on many runs: which runs match, and what is done with each.
 
 The run index says which runs match; the log decides what became of each. So a run that has ended, or was resumed,
 between the two is named among those that were skipped, and a batch never fails because of one run.
@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 
 from msgspec import Struct
 
-from penstock.actors.control import verbs
+from penstock.actors.control import run_operations
 from penstock.actors.index.run_index import RunIndex
 from penstock.actors.runs.loading import load, load_many
 from penstock.broker.nats.buckets import Entry
@@ -94,7 +94,7 @@ async def cancel(store: Store, run_ids: Sequence[str]) -> CancelledRuns:
     (outcome unknown)."""
     if not run_ids:
         return CancelledRuns([], [])
-    at = verbs.now()
+    at = run_operations.now()
     await store.history.cancel_all([WorkflowCancelled(run_id=run_id, timestamp=at) for run_id in run_ids])
     reached("runs.cancelled")
     statuses: dict[str, str] = {}
@@ -140,9 +140,9 @@ async def _replay(store: Store, run_ids: Sequence[str], done: RetriedRuns, *, dr
 
 async def _replay_one(store: Store, run_id: str, snapshot: Entry | None, *, dry_run: bool) -> None:
     if dry_run:
-        verbs.resumable(run_id, await load(store, run_id, snapshot))
+        run_operations.resumable(run_id, await load(store, run_id, snapshot))
     else:
-        await verbs.replay(store, run_id, snapshot)
+        await run_operations.replay(store, run_id, snapshot)
 
 
 def skip_rest(done: RetriedRuns, run_ids: Sequence[str], error: Unavailable) -> None:

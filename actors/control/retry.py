@@ -12,7 +12,7 @@ from hashlib import sha256
 import msgspec
 from msgspec import Struct
 
-from penstock.actors.control import verbs
+from penstock.actors.control import run_operations
 from penstock.actors.control.bulk import MatchingRuns, RetriedRuns, RetryResult, Skipped, chunks, skip_rest
 from penstock.actors.index.run_index import RunIndex
 from penstock.actors.runs.loading import load_many
@@ -136,7 +136,7 @@ def _new_id(run_id: str, once: bool, workflow: str, key: str | None) -> str:
     """The new run's id: derived from the original's id, or from the key, where it must not start twice."""
     if once:
         return sha256(f"{run_id}\nonce".encode()).hexdigest()[:32]
-    return verbs.new_run_id() if key is None else verbs.keyed_run_id(workflow, f"{key}\n{run_id}")
+    return run_operations.new_run_id() if key is None else run_operations.keyed_run_id(workflow, f"{key}\n{run_id}")
 
 
 def _report_begun(done: RetriedRuns, run_id: str, new_id: str, key: str | None) -> None:
@@ -177,4 +177,6 @@ async def _again(store: Store, run: Run | None, new_id: str, latest: Latest) -> 
     problems = latest.schema.check(bytes(value), "input") if latest.schema else []
     if problems:
         return "; ".join(problems)
-    return verbs.started(new_id, latest.definition, latest.digest, value, verbs.now(), rerun_of=run.run_id)
+    return run_operations.started(
+        new_id, latest.definition, latest.digest, value, run_operations.now(), rerun_of=run.run_id
+    )

@@ -1,4 +1,4 @@
-"""The verbs on triggers: create or replace, read, delete and fire one, and test what an event would start."""
+"""Operations on triggers: create or replace, read, delete and fire one, and test what an event would start."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from msgspec import Raw, Struct
 from msgspec.structs import replace
 
-from penstock.actors.control.verbs import new_run_id, now
+from penstock.actors.control.run_operations import new_run_id, now
 from penstock.actors.triggers.reconcile import TRIES_MAX, cron_of, new_generation, reconcile
 from penstock.actors.triggers.starting import Starter
 from penstock.broker import names

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import AbstractAsyncContextManager, aclosing
 
-from penstock.actors.control import verbs
+from penstock.actors.control import run_operations
 from penstock.actors.runs.loading import advance_safely, records, workflow_of
 from penstock.broker.nats.direct import Stored
 from penstock.broker.store import Store
@@ -77,7 +77,7 @@ async def wait_for_end(store: Store, run_id: str, limit: AbstractAsyncContextMan
         async with limit:
             await watched.end()
     except TimeoutError:
-        return await verbs.get(store, run_id)  # what was folded so far may be any part of what has happened
+        return await run_operations.get(store, run_id)  # what was folded so far may be any part of what has happened
     assert watched.run
     return watched.run
 

@@ -3,6 +3,6 @@
 trigger_runner.py keeps a consumer for each trigger; reconcile.py creates and removes at the broker what a trigger's
 record asks for; trigger_events.py handles one trigger event; starting.py starts a run for it.
 
-Not here: the verbs on triggers (control/triggers.py), what a filter lets through (engine/trigger). Start reading at
+Not here: operations on triggers (control/triggers.py), what a filter lets through (engine/trigger). Start reading at
 trigger_runner.py.
 """

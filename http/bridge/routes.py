@@ -14,7 +14,7 @@ from falcon import HTTP_204
 from falcon.asgi import Request, Response
 from msgspec import Struct
 
-from penstock.actors.control import verbs
+from penstock.actors.control import run_operations
 from penstock.broker.worker_messages import WorkerRegistration
 from penstock.broker.worker_protocol import signals
 from penstock.broker.worker_protocol.bridge_messages import Exchanged, PolledTask, PollTasks
@@ -128,7 +128,7 @@ class RunSignalResource:
     async def on_post(self, req: Request, resp: Response, run_id: str, name: str) -> None:
         """Send a signal to a run; the body is its payload."""
         store, found = self._backend.store, _target(run_id, name)
-        await verbs.signal(store, found, name, await bodies.read(req, SIGNAL_BYTES_MAX))
+        await run_operations.signal(store, found, name, await bodies.read(req, SIGNAL_BYTES_MAX))
         responses.ok(resp, SentSignal(found, name))
 
 

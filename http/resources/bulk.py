@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from falcon.asgi import Request, Response
 from msgspec import UNSET, Raw, Struct, UnsetType
 
-from penstock.actors.control import bulk, verbs
+from penstock.actors.control import bulk, run_operations
 from penstock.actors.control.bulk import RetryResult, Skipped, Wanted
 from penstock.actors.control.retry import Latest, Plan, keep, plan, planned, rerun
 from penstock.actors.index.freshness import freshened
@@ -83,7 +83,7 @@ class BulkRunsResource:
         _check_sizes(body, request.inputs)
         known = await self._backend.catalog.wanted(request.workflow_id)
         _check_inputs(request.inputs, known.schema)
-        begun = await verbs.begin_all(self._backend.store, known.definition, known.digest, request.inputs, key)
+        begun = await run_operations.begin_all(self._backend.store, known.definition, known.digest, request.inputs, key)
         responses.set_seq(resp, begun.seq)
         responses.created(resp, BulkStarted(begun.run_ids, len(begun.run_ids)))
 

@@ -8,7 +8,7 @@ import orjson
 from falcon.asgi import Request, Response
 from msgspec import UNSET, Raw, UnsetType
 
-from penstock.actors.control import verbs
+from penstock.actors.control import run_operations
 from penstock.broker.streams import dead_letters
 from penstock.client.views import DeadLetterView, Discarded, Replayed
 from penstock.engine.times import rfc3339
@@ -52,7 +52,9 @@ class DeadLetterReplayResource:
 
     async def on_post(self, req: Request, resp: Response, seq: str) -> None:
         """Have the failed run of a dead letter go on at what failed."""
-        responses.ok(resp, Replayed(await verbs.replay_dead_letter(self._backend.store, params.dead_letter_seq(seq))))
+        responses.ok(
+            resp, Replayed(await run_operations.replay_dead_letter(self._backend.store, params.dead_letter_seq(seq)))
+        )
 
 
 def _view(letter: dead_letters.DeadLetter, body: bytes | None = None) -> DeadLetterView:

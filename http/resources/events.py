@@ -10,7 +10,7 @@ import msgspec
 from falcon.asgi import Request, Response, SSEvent
 from msgspec import Raw
 
-from penstock.actors.control import verbs
+from penstock.actors.control import run_operations
 from penstock.actors.control.watch import Watched
 from penstock.broker.nats.direct import Stored
 from penstock.broker.store import Store
@@ -61,7 +61,7 @@ class EventsResource:
     async def _live(self, req: Request, resp: Response, run_id: str, after: int) -> None:
         resp.set_headers(STREAM_HEADERS)
         if req.method == "HEAD":
-            await verbs.get(self._backend.store, run_id)
+            await run_operations.get(self._backend.store, run_id)
             resp.content_type, resp.stream = STREAM, _nothing()
             return
         watched = Watched(self._backend.store, run_id)
@@ -89,7 +89,7 @@ async def _page(store: Store, run_id: str, after: int) -> EventsPage:
                 if event := _event(one):
                     events.append(b'{"seq":%d,%b' % (one.seq, _shown(one, event).lstrip()[1:]))
     if not last:
-        await verbs.get(store, run_id)  # raises NotFound
+        await run_operations.get(store, run_id)  # raises NotFound
     return EventsPage(events, None)
 
 

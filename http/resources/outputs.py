@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from falcon.asgi import Request, Response
 
-from penstock.actors.control import verbs
+from penstock.actors.control import run_operations
 from penstock.actors.runs.outputs import output_of
 from penstock.http.backend import Backend
 from penstock.http.messages import params, responses
@@ -17,4 +17,4 @@ class StepOutputResource:
     async def on_get(self, req: Request, resp: Response, run_id: str, step_id: str) -> None:
         """What a step gave back, as it is, also where the run itself only says how large it is."""
         store, found, step = self._backend.store, params.run_id(run_id), params.step_id(step_id)
-        responses.ok_body(resp, await output_of(store, await verbs.get(store, found), step))
+        responses.ok_body(resp, await output_of(store, await run_operations.get(store, found), step))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from falcon.asgi import Request, Response
 from msgspec import Struct
 
-from penstock.actors.control import verbs
+from penstock.actors.control import run_operations
 from penstock.actors.control.bulk import MatchingRuns
 from penstock.actors.control.retry import Latest, plan, rerun
 from penstock.actors.index.freshness import freshened
@@ -39,13 +39,13 @@ class RunRetryResource:
         if request.mode == "rerun":
             responses.ok(resp, RetriedRun(found, await self._rerun(found, request.once)))
         else:
-            await verbs.replay(self._backend.store, found)
+            await run_operations.replay(self._backend.store, found)
             responses.ok(resp, RetriedRun(found))
 
     async def _rerun(self, run_id: str, once: bool) -> str:
         """The new run's id. Raises NotFound, Conflict with what keeps the run from being started again, Unavailable."""
         store, index = self._backend.store, self._backend.index
-        run = await verbs.get(store, run_id)
+        run = await run_operations.get(store, run_id)
         known = await self._backend.catalog.wanted(run.workflow_id)
         if once:
             await freshened(store, index)

@@ -8,7 +8,7 @@ from datetime import datetime
 from falcon.asgi import Request, Response
 from msgspec import Raw, Struct, field
 
-from penstock.actors.control import verbs
+from penstock.actors.control import run_operations
 from penstock.actors.control.watch import wait_for_end
 from penstock.actors.index.freshness import freshened
 from penstock.actors.runs.outputs import shown
@@ -61,9 +61,9 @@ class RunsResource:
         run_at = await self._run_at(request, known)
         store, given = self._backend.store, (known.definition, known.digest, request.input)
         if run_at is None:
-            begun = await verbs.begin(store, *given, key)
+            begun = await run_operations.begin(store, *given, key)
         else:
-            begun = await verbs.schedule(store, *given, run_at, key)
+            begun = await run_operations.schedule(store, *given, run_at, key)
         responses.set_seq(resp, begun.seq)
         responses.created(resp, StartedRun(begun.run_id, RunStatus.SCHEDULED if begun.scheduled else None))
 
@@ -87,7 +87,7 @@ class RunResource:
         run = (
             await wait_for_end(store, found, self._backend.waiters.limit(wait_s))
             if wait_s
-            else await verbs.get(store, found)
+            else await run_operations.get(store, found)
         )
         responses.ok(resp, view(run, await shown(store, [run])))
 
@@ -102,7 +102,7 @@ class CancellationResource:
         body = await bodies.read(req, PAYLOAD_BYTES_MAX)
         request = bodies.decode(body, CancelRun) if body else CancelRun()
         with publishing():
-            await verbs.cancel(self._backend.store, found, request.reason)
+            await run_operations.cancel(self._backend.store, found, request.reason)
         responses.ok(resp, CancelledRun(found))
 
 
@@ -115,7 +115,7 @@ class SignalResource:
         signal, found = params.signal_name(name), params.run_id(run_id)
         payload = await bodies.read(req, SIGNAL_BYTES_MAX)
         with publishing():
-            await verbs.signal(self._backend.store, found, signal, payload)
+            await run_operations.signal(self._backend.store, found, signal, payload)
         responses.ok(resp, Sent(found, signal))
 
 

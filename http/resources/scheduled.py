@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from falcon.asgi import Request, Response
 
-from penstock.actors.control import verbs
+from penstock.actors.control import run_operations
 from penstock.actors.runs.outputs import input_of
 from penstock.client.views import ScheduledRun, Unscheduled
 from penstock.engine.errors import Invalid, NotFound
@@ -19,7 +19,7 @@ class ScheduledRunResource:
     async def on_get(self, req: Request, resp: Response, run_id: str) -> None:
         """The scheduled run; not found once it has started or was cancelled."""
         store = self._backend.store
-        run = await verbs.get_scheduled(store, params.run_id(run_id))
+        run = await run_operations.get_scheduled(store, params.run_id(run_id))
         assert run.run_at is not None
         responses.ok(
             resp,
@@ -31,7 +31,7 @@ class ScheduledRunResource:
     async def on_delete(self, req: Request, resp: Response, run_id: str) -> None:
         """Cancel the scheduled run before it starts."""
         try:
-            await verbs.unschedule(self._backend.store, params.run_id(run_id))
+            await run_operations.unschedule(self._backend.store, params.run_id(run_id))
         except NotFound as error:  # SPEC, Scheduled runs: it is the request that is wrong
             raise Invalid(str(error)) from error
         responses.ok(resp, Unscheduled())

@@ -7,7 +7,7 @@ import asyncio
 
 import pytest
 
-from penstock.actors.control import verbs
+from penstock.actors.control import run_operations
 from penstock.broker.store import Store
 from penstock.engine.errors import Conflict, Unavailable
 from penstock.engine.run.events import (
@@ -46,8 +46,8 @@ async def test_a_run_that_completes_between_the_look_and_the_cancellation_is_a_c
         WorkflowCompleted(run_id=run_id),
     )
     with pytest.raises(Conflict, match="is completed already"):
-        await verbs.cancel(store, run_id)
-    assert RunStatus.COMPLETED is (await verbs.get(store, run_id)).status
+        await run_operations.cancel(store, run_id)
+    assert RunStatus.COMPLETED is (await run_operations.get(store, run_id)).status
 
 
 async def test_a_run_that_fails_between_the_look_and_the_cancellation_is_a_conflict(
@@ -56,8 +56,8 @@ async def test_a_run_that_fails_between_the_look_and_the_cancellation_is_a_confl
     run_id = await start(store, chain("brief", 1))
     interpose(store, monkeypatch, WorkflowFailed(run_id=run_id, payload=RunFailure(error="no luck")))
     with pytest.raises(Conflict, match="is failed already"):
-        await verbs.cancel(store, run_id)
-    assert RunStatus.FAILED is (await verbs.get(store, run_id)).status
+        await run_operations.cancel(store, run_id)
+    assert RunStatus.FAILED is (await run_operations.get(store, run_id)).status
 
 
 async def test_a_run_that_fails_and_is_resumed_meanwhile_is_cancelled_after_all(
@@ -76,14 +76,14 @@ async def test_a_run_that_fails_and_is_resumed_meanwhile_is_cancelled_after_all(
         return seq
 
     monkeypatch.setattr(store.history, "append", between)
-    await verbs.cancel(store, run_id)
-    assert RunStatus.CANCELLED is (await verbs.get(store, run_id)).status
+    await run_operations.cancel(store, run_id)
+    assert RunStatus.CANCELLED is (await run_operations.get(store, run_id)).status
 
 
 async def test_cancelling_twice_is_cancelling_once(store: Store) -> None:
     run_id = await start(store, chain("brief", 1))
-    await verbs.cancel(store, run_id)
-    await verbs.cancel(store, run_id)
+    await run_operations.cancel(store, run_id)
+    await run_operations.cancel(store, run_id)
     assert 2 == len(await store.history.read(run_id))
 
 
@@ -91,12 +91,12 @@ async def test_a_cancellation_that_others_overtake_for_ever_comes_to_an_end(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run_id = await start(store, chain("resumed.for.ever", 1))
-    running = await verbs.get(store, run_id)
+    running = await run_operations.get(store, run_id)
 
     async def get(_: Store, __: str) -> Run:
         return running
 
-    monkeypatch.setattr(verbs, "get", get)
+    monkeypatch.setattr(run_operations, "get", get)
     async with asyncio.timeout(10):
         with pytest.raises(Unavailable, match="though it was cancelled 10 times"):
-            await verbs.cancel(store, run_id)
+            await run_operations.cancel(store, run_id)

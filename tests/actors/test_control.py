@@ -1,4 +1,4 @@
-"""The verbs of the control plane where several brokers keep the log: what races is decided once, and every copy says
+"""Operations on runs where several brokers have the log: what races is decided once, and every copy says
 so."""
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from msgspec import Raw
 
-from penstock.actors.control import verbs
+from penstock.actors.control import run_operations
 from penstock.broker.store import Store, open_store
 from penstock.broker.streams.provisioning import provision
 from penstock.config.settings import BrokerSettings
@@ -44,7 +44,9 @@ async def test_in_a_cluster_a_scheduled_run_either_starts_or_is_cancelled(stores
     first = datetime.now(UTC) + timedelta(seconds=5)
     begun = await asyncio.gather(
         *(
-            verbs.schedule(stores[n % NODES], definition, digest, Raw(b"1"), first + timedelta(milliseconds=2 * n))
+            run_operations.schedule(
+                stores[n % NODES], definition, digest, Raw(b"1"), first + timedelta(milliseconds=2 * n)
+            )
             for n in range(300)
         )
     )
@@ -62,7 +64,7 @@ async def test_in_a_cluster_a_scheduled_run_either_starts_or_is_cancelled(stores
                 [],
                 [WorkflowStarted],
             )  # it may have been on its way; of a run that has ended it changes nothing
-            run = await verbs.get(stores[2], run_id)
+            run = await run_operations.get(stores[2], run_id)
             assert (RunStatus.CANCELLED, 0) == (run.status, sum(step.attempts for step in run.steps.values()))
         else:
             await until(lambda: _has_started(stores[1], run_id))  # noqa: B023 - awaited at once
@@ -73,16 +75,18 @@ async def test_in_a_cluster_a_key_means_one_run_for_all_that_use_it(stores: list
     definition, digest = await register(stores[0], chain("later", 1))
     at = datetime.now(UTC) + timedelta(days=1)
     begun = await asyncio.gather(
-        *(verbs.schedule(store, definition, digest, Raw(b"1"), at, "key") for store in stores * 10)
+        *(run_operations.schedule(store, definition, digest, Raw(b"1"), at, "key") for store in stores * 10)
     )
     [run_id] = {one.run_id for one in begun}
     assert all(one.scheduled for one in begun)
     assert 1 == len(await stores[0].history.read(run_id))
-    found = await asyncio.gather(*(verbs.unschedule(store, run_id) for store in stores * 10), return_exceptions=True)
+    found = await asyncio.gather(
+        *(run_operations.unschedule(store, run_id) for store in stores * 10), return_exceptions=True
+    )
     assert 1 == found.count(None)
     assert {NotFound, type(None)} == {type(one) for one in found}
     with pytest.raises(Conflict):
-        await verbs.replay(stores[0], run_id)
+        await run_operations.replay(stores[0], run_id)
 
 
 async def _take_back(stores: Sequence[Store], run_ids: Sequence[str]) -> set[str]:
@@ -92,7 +96,7 @@ async def _take_back(stores: Sequence[Store], run_ids: Sequence[str]) -> set[str
     async def one(store: Store) -> None:
         for run_id in waiting:
             try:
-                await verbs.unschedule(store, run_id)
+                await run_operations.unschedule(store, run_id)
                 taken.add(run_id)
             except NotFound:
                 pass

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from penstock.actors.control import verbs
+from penstock.actors.control import run_operations
 from penstock.actors.maintenance.former_names import FormerNameMover
 from penstock.actors.ownership.membership import new_member
 from penstock.actors.ownership.ownership import open_shard
@@ -125,7 +125,7 @@ async def test_a_task_for_a_worker_with_dots_in_its_id_waits_for_it_under_its_na
 
 async def test_a_task_of_a_run_that_has_ended_is_taken_back_under_either_name(store: Store) -> None:
     run_id = await queued(store, "ended")
-    await verbs.cancel(store, run_id)
+    await run_operations.cancel(store, run_id)
     await ended(store, run_id)
     subject = f"task.ended.echo.g.{run_id}"
 

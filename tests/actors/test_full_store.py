@@ -13,7 +13,7 @@ import pytest
 from msgspec import Raw
 from structlog.testing import capture_logs
 
-from penstock.actors.control import verbs
+from penstock.actors.control import run_operations
 from penstock.actors.ownership.membership import new_member
 from penstock.actors.ownership.ownership import open_shard
 from penstock.broker.store import Store, open_store
@@ -43,10 +43,10 @@ async def refused(store: Store, definition: WorkflowDef, digest: str) -> list[st
     """What is said to each kind of start."""
     later = datetime.now(UTC) + timedelta(hours=1)
     tries = (
-        verbs.start(store, definition, digest, Raw(b"1")),
-        verbs.start(store, definition, digest, Raw(b"1"), "key"),
-        verbs.start_all(store, definition, digest, [Raw(b"1"), Raw(b"2")]),
-        verbs.schedule(store, definition, digest, Raw(b"1"), later),
+        run_operations.start(store, definition, digest, Raw(b"1")),
+        run_operations.start(store, definition, digest, Raw(b"1"), "key"),
+        run_operations.start_all(store, definition, digest, [Raw(b"1"), Raw(b"2")]),
+        run_operations.schedule(store, definition, digest, Raw(b"1"), later),
         store.signals.put("r.more", b"1"),
     )
     found = await asyncio.gather(*tries, return_exceptions=True)
@@ -58,7 +58,7 @@ async def test_runs_in_flight_wait_for_room_and_complete_when_there_is_some(smal
     broker, store = small
     definition, digest = await register(store, chain("full"))
     async with open_store(broker.settings, "shard") as own, open_shard(own, new_member("shard")):
-        run_ids = await verbs.start_all(store, definition, digest, [Raw(b"%d" % n) for n in range(RUNS)])
+        run_ids = await run_operations.start_all(store, definition, digest, [Raw(b"%d" % n) for n in range(RUNS)])
         await until_true(lambda: own.publisher.in_flight == 0)
         await fill(store)
         with capture_logs() as logs:
@@ -67,7 +67,7 @@ async def test_runs_in_flight_wait_for_room_and_complete_when_there_is_some(smal
                 await until_true(lambda: len(worker.seen) == RUNS and store.publisher.in_flight > 0)
                 await make_room(store)
                 runs = [await ended(store, run_id) for run_id in run_ids]
-        assert await verbs.start(store, definition, digest, Raw(b"1"))
+        assert await run_operations.start(store, definition, digest, Raw(b"1"))
     assert {run.status for run in runs} == {RunStatus.COMPLETED}
     assert len(worker.seen) == 3 * RUNS
     assert sum(line["event"] == "broker_refused" for line in logs) <= 2
@@ -77,7 +77,7 @@ async def test_a_larger_store_after_a_restart_lets_everything_go_on(small: tuple
     broker, store = small
     definition, digest = await register(store, chain("larger"))
     async with open_store(broker.settings, "shard") as own, open_shard(own, new_member("shard")):
-        run_ids = await verbs.start_all(store, definition, digest, [Raw(b"%d" % n) for n in range(RUNS)])
+        run_ids = await run_operations.start_all(store, definition, digest, [Raw(b"%d" % n) for n in range(RUNS)])
         await fill(store)
         await refused(store, definition, digest)
         broker.stop()

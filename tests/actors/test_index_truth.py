@@ -8,7 +8,7 @@ import pytest
 from msgspec import Raw
 from uuid_utils import uuid7
 
-from penstock.actors.control import verbs
+from penstock.actors.control import run_operations
 from penstock.actors.index import follower
 from penstock.actors.index.file import index_path
 from penstock.actors.index.run_index import RunIndex
@@ -113,7 +113,7 @@ async def test_a_failure_that_comes_after_the_run_was_resumed_is_none(
 async def test_an_event_that_names_another_run_is_of_none(
     store: Store, index: RunIndex, broker_settings: BrokerSettings, parked: str
 ) -> None:
-    other = await verbs.start(
+    other = await run_operations.start(
         store, *await store.definitions.latest((await _run(store, parked)).workflow_id), Raw(b"1")
     )
     async with following(store, broker_settings) as seen:
@@ -196,7 +196,9 @@ async def test_what_was_rerun_is_known_with_and_without_the_log(
     store: Store, index: RunIndex, broker_settings: BrokerSettings, parked: str
 ) -> None:
     definition, digest = await store.definitions.latest((await _run(store, parked)).workflow_id)
-    again = verbs.started(verbs.new_run_id(), definition, digest, Raw(b"1"), verbs.now(), rerun_of=parked)
+    again = run_operations.started(
+        run_operations.new_run_id(), definition, digest, Raw(b"1"), run_operations.now(), rerun_of=parked
+    )
     await store.history.append(again)
     async with following(store, broker_settings) as seen:
         await seen()

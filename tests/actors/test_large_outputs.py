@@ -10,7 +10,7 @@ import orjson
 import pytest
 from msgspec import Raw
 
-from penstock.actors.control import retry, verbs
+from penstock.actors.control import retry, run_operations
 from penstock.actors.ownership.membership import new_member
 from penstock.actors.ownership.ownership import open_shard
 from penstock.actors.runs.loading import load
@@ -189,7 +189,7 @@ async def test_a_failed_run_goes_on_with_the_large_outputs_that_it_had(store: St
     async with echo(store, "first", large), echo(store, "once", fail_once):
         run_id = await start(store, document)
         await ended(store, run_id)
-        await verbs.replay(store, run_id)
+        await run_operations.replay(store, run_id)
         run = await completed(store, run_id)
     assert run.status is RunStatus.COMPLETED
     assert [bytes(one) for one in failed] == [output("a")] * 2
@@ -206,7 +206,7 @@ async def test_a_rerun_has_the_large_input_of_the_run_before_or_says_that_it_is_
     done = await retry.rerun(store, retry.Plan([run_id]), latest, dry_run=False)
     [again] = [retry.new_run_id for retry in done.retried]
     assert again is not None
-    assert bytes(await input_of(store, await verbs.get(store, again))) == output("input")
+    assert bytes(await input_of(store, await run_operations.get(store, again))) == output("input")
     assert first.input_at is not None
     await until(lambda: store.runs.get(run_id))
     await store.broker.api(f"STREAM.MSG.DELETE.{names.HISTORY}", {"seq": first.input_at.seq})

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from penstock.actors.control import verbs
+from penstock.actors.control import run_operations
 from penstock.actors.maintenance.lost_tasks import return_lost_tasks
 from penstock.actors.ownership.membership import new_member
 from penstock.actors.ownership.ownership import open_shard
@@ -102,10 +102,10 @@ async def test_a_task_that_is_kept_alive_stays_where_it_is(store: Store) -> None
         return await return_lost_tasks(store) == 1
 
     await until(other_is_returned)
-    assert (await verbs.get(store, run_id)).steps["s1"].sticky == WORKER
-    assert (await verbs.get(store, other)).steps["s1"].sticky is None
+    assert (await run_operations.get(store, run_id)).steps["s1"].sticky == WORKER
+    assert (await run_operations.get(store, other)).steps["s1"].sticky is None
     for one in (run_id, other):
-        await verbs.cancel(store, one)
+        await run_operations.cancel(store, one)
         await ended(store, one)
 
 
@@ -118,7 +118,7 @@ async def test_a_task_whose_worker_asks_for_more_stays_where_it_is(store: Store)
         assert 0 == await return_lost_tasks(store)
         await (await queue.get()).ack()  # and again, a second later: nobody else had it meanwhile
     assert queue.empty()
-    await verbs.cancel(store, run_id)
+    await run_operations.cancel(store, run_id)
     await ended(store, run_id)
 
 
@@ -126,5 +126,5 @@ async def test_a_hard_run_waits_for_its_worker(store: Store) -> None:
     run_id, delivery = await begun(store, "hard", "hard")
     await delivery.give_back()
     assert 0 == await return_lost_tasks(store)
-    run = await verbs.get(store, run_id)
+    run = await run_operations.get(store, run_id)
     assert (StepStatus.RUNNING, WORKER) == (run.steps["s1"].status, run.steps["s1"].sticky)

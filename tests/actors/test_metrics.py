@@ -10,7 +10,7 @@ from datetime import datetime
 import pytest
 from msgspec import Raw
 
-from penstock.actors.control import verbs
+from penstock.actors.control import run_operations
 from penstock.actors.ownership.membership import new_member
 from penstock.actors.ownership.ownership import open_shard
 from penstock.actors.runs.run_actor import RunActor
@@ -70,7 +70,7 @@ async def all_counted(shard: Shard, workflow: str, count: int) -> None:
 async def test_runs_and_steps_are_counted_exactly(store: Store, shard: Shard) -> None:
     definition, digest = await register(store, chain("exact"))
     async with echo(store, "exact.echo"):
-        run_ids = await verbs.start_all(store, definition, digest, [Raw(b"%d" % n) for n in range(200)])
+        run_ids = await run_operations.start_all(store, definition, digest, [Raw(b"%d" % n) for n in range(200)])
         for run_id in run_ids:
             await ended(store, run_id)
         await all_counted(shard, "exact", 200)
@@ -208,7 +208,7 @@ async def test_an_actor_that_starts_over_counts_nothing_twice(
 
 
 async def test_dead_lettered_events_are_counted(store: Store, shard: Shard) -> None:
-    await store.publisher.send(names.history_subject(verbs.new_run_id()), b"not json")
+    await store.publisher.send(names.history_subject(run_operations.new_run_id()), b"not json")
     await until_true(lambda: reading(shard, "penstock_events_dead_lettered_total") == 1)
 
 
@@ -260,7 +260,7 @@ async def test_spans_are_made_of_a_traced_run_and_of_no_other(store: Store, brok
 async def test_a_run_that_a_trigger_starts_is_counted_once(store: Store) -> None:
     await register(store, chain("fired", 1))
     trigger = parse_trigger({"name": "t", "workflow": "fired", "subject": {"subject": "orders.*"}})
-    starter, run_id = Starter(store), verbs.new_run_id()
+    starter, run_id = Starter(store), run_operations.new_run_id()
     for _ in range(2):
-        await starter.start(trigger, run_id, Raw(b"1"), verbs.now())
+        await starter.start(trigger, run_id, Raw(b"1"), run_operations.now())
     assert {("subject",): 1} == store.meters.counter("penstock_trigger_fires_total")

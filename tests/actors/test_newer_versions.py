@@ -7,7 +7,7 @@ import pytest
 from msgspec import Raw
 from structlog.testing import capture_logs
 
-from penstock.actors.control import verbs
+from penstock.actors.control import run_operations
 from penstock.actors.ownership.membership import new_member
 from penstock.actors.ownership.ownership import open_shard
 from penstock.actors.runs import run_actor
@@ -92,7 +92,7 @@ async def test_a_run_whose_definition_needs_a_newer_version_waits_for_it(
     assert entry is not None
     await bucket.put(key, formats.stamped(entry.value, NEWER))
     async with open_shard(store, new_member("shard")):
-        run_id = await verbs.start(store, definition, digest, Raw(b"null"))
+        run_id = await run_operations.start(store, definition, digest, Raw(b"null"))
         await waits(store, run_id)
         monkeypatch.setattr(formats, "VERSION", NEWER)
         async with echo(store, "later.echo"):

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from msgspec import Raw
 
-from penstock.actors.control import verbs
+from penstock.actors.control import run_operations
 from penstock.actors.maintenance.overdue import repeat_overdue
 from penstock.broker import names
 from penstock.broker.nats.headers import SCHEDULE, SCHEDULE_TARGET
@@ -44,7 +44,7 @@ async def ticked(store: Store, trigger: str) -> int:
 async def test_what_was_due_without_room_comes_once_when_there_is_some(small: Store) -> None:
     definition, digest = await register(small, chain("overdue"))
     at = datetime.now(UTC) + SOON
-    begun = await verbs.schedule(small, definition, digest, Raw(b"1"), at)
+    begun = await run_operations.schedule(small, definition, digest, Raw(b"1"), at)
     assert await small.events.schedule(Tick("every", "g1", at.isoformat()))
     await fill(small)
 
@@ -66,7 +66,7 @@ async def test_what_was_due_without_room_comes_once_when_there_is_some(small: St
 
 async def test_what_is_not_due_is_left_alone(small: Store) -> None:
     definition, digest = await register(small, chain("ahead"))
-    begun = await verbs.schedule(small, definition, digest, Raw(b"1"), datetime.now(UTC) + timedelta(hours=1))
+    begun = await run_operations.schedule(small, definition, digest, Raw(b"1"), datetime.now(UTC) + timedelta(hours=1))
     before = await small.reader.one(names.HISTORY, names.start_subject(begun.run_id))
     assert before is not None
     assert 0 == await repeat_overdue(small, 0.0)
@@ -75,10 +75,10 @@ async def test_what_is_not_due_is_left_alone(small: Store) -> None:
 
 async def test_what_was_published_or_taken_back_meanwhile_is_not_put_there_again(small: Store) -> None:
     definition, digest = await register(small, chain("meanwhile"))
-    begun = await verbs.schedule(small, definition, digest, Raw(b"1"), datetime.now(UTC) + timedelta(hours=1))
+    begun = await run_operations.schedule(small, definition, digest, Raw(b"1"), datetime.now(UTC) + timedelta(hours=1))
     there = await small.reader.one(names.HISTORY, names.start_subject(begun.run_id))
     assert there is not None
-    await verbs.unschedule(small, begun.run_id)
+    await run_operations.unschedule(small, begun.run_id)
     assert not await small.schedules.repeat(there)
     assert await small.reader.one(names.HISTORY, names.start_subject(begun.run_id)) is None
 

@@ -14,7 +14,7 @@ import pytest
 from msgspec import Raw
 from msgspec.structs import replace
 
-from penstock.actors.control import verbs
+from penstock.actors.control import run_operations
 from penstock.actors.control.drain import drain
 from penstock.actors.ownership.membership import Membership, new_member
 from penstock.actors.ownership.ownership import open_shard
@@ -67,10 +67,10 @@ async def test_a_shard_that_joins_gets_its_share_and_gives_it_back_when_it_leave
     definition, digest = await register(store, chain("moving"))
     async with echo(store, "moving.echo") as worker, opened(broker_settings, "a") as one:
         assert ALL == one.partitions
-        first = await verbs.start_all(store, definition, digest, [Raw(b"1")] * 200)
+        first = await run_operations.start_all(store, definition, digest, [Raw(b"1")] * 200)
         async with opened(broker_settings, "b") as other:
             await share(one, other)
-            second = await verbs.start_all(store, definition, digest, [Raw(b"1")] * 200)
+            second = await run_operations.start_all(store, definition, digest, [Raw(b"1")] * 200)
             await until_true(lambda: worker.seen.total() > 900)
         await share(one)
         runs = [await ended(store, run_id) for run_id in [*first, *second]]
@@ -106,10 +106,10 @@ async def test_the_runs_of_a_shard_that_is_cut_off_go_on_at_another_and_what_it_
         opened(msgspec.structs.replace(broker_settings, url=wire.url), "b") as other,
     ):
         await share(one, other)
-        run_ids = await verbs.start_all(store, definition, digest, [Raw(b"1")] * 200)
+        run_ids = await run_operations.start_all(store, definition, digest, [Raw(b"1")] * 200)
         await until_true(lambda: worker.seen.total() > 100)
         wire.cut()
-        run_ids += await verbs.start_all(store, definition, digest, [Raw(b"1")] * 100)
+        run_ids += await run_operations.start_all(store, definition, digest, [Raw(b"1")] * 100)
         runs = [await ended(store, run_id) for run_id in run_ids]
         assert ALL == one.partitions
         assert not other.lease.good
@@ -191,7 +191,7 @@ async def test_the_consumer_of_a_former_owner_is_gone_and_with_it_its_requests_a
 
 
 async def test_a_timer_that_a_later_owner_has_set_is_neither_replaced_nor_withdrawn(store: Store) -> None:
-    run_id = verbs.new_run_id()
+    run_id = run_operations.new_run_id()
     subject = names.schedule_subject(run_id, "late")
     lease, renewed = ShardLease(), ShardLease()
     renewed.renewed(now())
@@ -215,7 +215,7 @@ async def test_a_timer_that_a_later_owner_has_set_is_neither_replaced_nor_withdr
 async def test_a_timer_that_stands_still_on_its_way_does_not_replace_a_later_owners(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run_id = verbs.new_run_id()
+    run_id = run_operations.new_run_id()
     subject, partition = names.schedule_subject(run_id, "slow"), names.partition(run_id)
     headers = {SCHEDULE: "@at 2126-01-01T00:00:00Z", SCHEDULE_TARGET: names.history_subject(run_id)}
     lease = ShardLease()
@@ -241,7 +241,7 @@ async def test_a_timer_that_stands_still_on_its_way_does_not_replace_a_later_own
 async def test_tasks_that_a_later_owner_has_queued_are_not_withdrawn(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run_id = verbs.new_run_id()
+    run_id = run_operations.new_run_id()
     subject = names.task_subject("spared.echo", run_id)
     await store.publisher.send(subject, b"ours")
 

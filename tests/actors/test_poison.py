@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from msgspec import Raw
 
-from penstock.actors.control import verbs
+from penstock.actors.control import run_operations
 from penstock.actors.ownership.membership import new_member
 from penstock.actors.ownership.ownership import open_shard
 from penstock.actors.runs import loading, run_actor
@@ -155,7 +155,7 @@ async def test_an_event_at_which_the_engine_fails_is_a_dead_letter_and_changes_n
     await store.history.append(poison, message_id="poison")
     [dead_letter] = await dead_lettered(store, run_id, 1)
     assert b"poison" in dead_letter
-    before = await verbs.get(store, run_id)
+    before = await run_operations.get(store, run_id)
     assert (before.status, before.steps["s0"].status) == (RunStatus.RUNNING, StepStatus.QUEUED)
     async with echo(store, "bug.echo"):
         runs = [await ended(store, one) for one in (run_id, other)]
@@ -202,7 +202,7 @@ async def test_a_failed_run_without_its_definition_cannot_go_on_and_says_so(
     await store.bucket(names.DEFINITIONS).delete(names.definition_key("late", digest))
     async with open_store(broker_settings, "second") as own:
         with pytest.raises(Conflict, match=f"run {run_id} cannot go on, its definition is not in the store"):
-            await verbs.replay(own, run_id)
+            await run_operations.replay(own, run_id)
 
 
 @pytest.mark.parametrize("fails", [False, True])
@@ -210,7 +210,7 @@ async def test_a_start_that_comes_while_its_actor_gives_up_is_not_given_up(
     store: Store, shard: Shard, monkeypatch: pytest.MonkeyPatch, fails: bool
 ) -> None:
     definition, digest = await register(store, chain("late", 1))
-    run_id, tries = verbs.new_run_id(), 0
+    run_id, tries = run_operations.new_run_id(), 0
     last_look, go_on = asyncio.Event(), asyncio.Event()
     read = run_actor.load
 
@@ -228,7 +228,7 @@ async def test_a_start_that_comes_while_its_actor_gives_up_is_not_given_up(
     early = StepCompleted(run_id=run_id, step_id="another", attempt_number=1, worker_id="w")
     await store.history.append(early)
     await last_look.wait()
-    await store.history.append(verbs.started(run_id, definition, digest, Raw(b"1"), rfc3339(time.time())))
+    await store.history.append(run_operations.started(run_id, definition, digest, Raw(b"1"), rfc3339(time.time())))
     await until_true(lambda: len(shard.actors[run_id]._pending) == 2)
     go_on.set()
     async with echo(store, "late.echo"):

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 import pytest
 from msgspec import Raw
 
-from penstock.actors.control import verbs
+from penstock.actors.control import run_operations
 from penstock.actors.ownership.membership import new_member
 from penstock.actors.ownership.ownership import open_shard
 from penstock.actors.runs import effects, mailbox, run_actor
@@ -46,9 +46,9 @@ async def started_in_one_partition(store: Store, name: str, count: int) -> list[
     definition, digest = await register(store, chain(name, 1))
     found: list[str] = []
     while len(found) < count:
-        run_id = verbs.new_run_id()
+        run_id = run_operations.new_run_id()
         if names.partition(run_id) == 0:
-            await store.history.append(verbs.started(run_id, definition, digest, LARGE, verbs.now()))
+            await store.history.append(run_operations.started(run_id, definition, digest, LARGE, run_operations.now()))
             found.append(run_id)
     return found
 
@@ -140,7 +140,7 @@ async def test_a_backlog_is_read_few_runs_at_a_time(
 
     monkeypatch.setattr(run_actor, "load", counted)
     definition, digest = await register(store, chain("behind", 1))
-    run_ids = await verbs.start_all(store, definition, digest, [Raw(b"1")] * 500)
+    run_ids = await run_operations.start_all(store, definition, digest, [Raw(b"1")] * 500)
     async with (
         open_store(broker_settings, "late") as own,
         open_shard(own, new_member("late")),

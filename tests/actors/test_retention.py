@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from msgspec import Raw
 
-from penstock.actors.control import verbs
+from penstock.actors.control import run_operations
 from penstock.actors.index.file import index_path
 from penstock.actors.index.follower import follow
 from penstock.actors.index.run_index import RunIndex
@@ -51,11 +51,11 @@ async def caught_up(store: Store, index: Path) -> RunIndex:
 async def test_runs_that_ended_long_ago_are_removed_and_others_stay(store: Store, index: Path) -> None:
     definition, digest = await register(store, chain("old", 1))
     async with echo(store, "old.echo"):
-        old = await verbs.start_all(store, definition, digest, [Raw(b"1")] * 3)
+        old = await run_operations.start_all(store, definition, digest, [Raw(b"1")] * 3)
         for run_id in old:
             await ended(store, run_id)
         between = time.time()
-        young = await verbs.start(store, definition, digest, Raw(b"2"))
+        young = await run_operations.start(store, definition, digest, Raw(b"2"))
         await ended(store, young)
     parked = await start(store, chain("parked", 1))
     with closing(await caught_up(store, index)) as reader:
@@ -82,8 +82,8 @@ async def test_a_run_that_ended_just_now_stays_whatever_the_clocks_of_those_who_
     store: Store, index: Path
 ) -> None:
     definition, digest = await register(store, chain("dated", 1))
-    run_id, long_ago = verbs.new_run_id(), "2001-01-01T00:00:00.000000Z"
-    await store.history.append(verbs.started(run_id, definition, digest, Raw(b"1"), long_ago))
+    run_id, long_ago = run_operations.new_run_id(), "2001-01-01T00:00:00.000000Z"
+    await store.history.append(run_operations.started(run_id, definition, digest, Raw(b"1"), long_ago))
     await store.history.append(WorkflowCancelled(run_id=run_id, timestamp=long_ago))
     assert (await ended(store, run_id)).finished_at == long_ago
     (await caught_up(store, index)).close()

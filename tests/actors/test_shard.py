@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from msgspec import Raw
 
-from penstock.actors.control import verbs
+from penstock.actors.control import run_operations
 from penstock.actors.ownership.membership import new_member
 from penstock.actors.ownership.ownership import open_shard
 from penstock.actors.runs.loading import load
@@ -80,7 +80,7 @@ async def test_chain_runs_to_the_end_and_its_snapshot_is_the_fold_of_its_log(sto
 async def test_five_hundred_runs_started_together_all_complete_once(store: Store, shard: Shard) -> None:
     definition, digest = await register(store, chain("many"))
     async with echo(store, "many.echo") as worker:
-        run_ids = await verbs.start_all(store, definition, digest, [Raw(b"%d" % n) for n in range(500)])
+        run_ids = await run_operations.start_all(store, definition, digest, [Raw(b"%d" % n) for n in range(500)])
         runs = [await ended(store, run_id) for run_id in run_ids]
     assert {run.status for run in runs} == {RunStatus.COMPLETED}
     assert set(worker.seen.values()) == {1}
@@ -88,7 +88,7 @@ async def test_five_hundred_runs_started_together_all_complete_once(store: Store
 
 
 async def test_an_event_of_a_partition_that_was_given_up_is_the_next_owners_business(shard: Shard) -> None:
-    run_id = verbs.new_run_id()
+    run_id = run_operations.new_run_id()
     reply = f"$JS.ACK.{names.HISTORY}.c.1.900000.7.1790000000000000000.0"
     delivery = Delivery(shard.store.broker, names.stored_subject(run_id), reply, b"{}")
     await until_true(lambda: names.partition(run_id) in shard.partitions)
@@ -147,7 +147,7 @@ async def test_long_timer_becomes_the_brokers_and_is_withdrawn_when_the_run_ends
     run_id = await start(store, {**chain("long", 1), "timeout": "1h"})
     subject = names.schedule_subject(run_id, "workflow")
     await until(lambda: store.reader.last(names.HISTORY, [subject]))
-    await verbs.cancel(store, run_id)
+    await run_operations.cancel(store, run_id)
     await ended(store, run_id)
     await gone(store, names.HISTORY, subject)
 
@@ -156,12 +156,12 @@ async def test_cancel_takes_queued_tasks_back_and_late_completion_is_ignored(sto
     run_id = await start(store, chain("stop", 2))
     subject = names.task_subject("stop.echo", run_id)
     await until(lambda: store.reader.last(names.TASKS, [subject]))
-    await verbs.cancel(store, run_id, "not needed")
+    await run_operations.cancel(store, run_id, "not needed")
     run = await ended(store, run_id)
     await snapshot_where(store, run_id, lambda found: found.ended)
     await store.history.append(StepCompleted(run_id=run_id, step_id="s0"))
     await gone(store, names.TASKS, subject)
-    after = await verbs.get(store, run_id)
+    after = await run_operations.get(store, run_id)
     assert (run.status, after.status) == (RunStatus.CANCELLED, RunStatus.CANCELLED)
     assert after.steps["s0"].status is StepStatus.CANCELLED
 
@@ -182,7 +182,7 @@ async def test_malformed_event_is_dead_lettered_and_stops_nothing(store: Store, 
 
 
 async def test_events_of_a_run_that_nobody_started_are_dead_lettered(store: Store, shard: Shard) -> None:
-    run_id = verbs.new_run_id()
+    run_id = run_operations.new_run_id()
     await store.history.append(WorkflowCancelled(run_id=run_id))
     await until(lambda: store.reader.subject(names.DEAD, names.dead_history_subject(run_id)))
     assert (await load(store, run_id)).run is None
@@ -192,7 +192,7 @@ async def test_runs_of_a_killed_shard_go_on_with_the_next_one(store: Store, brok
     definition, digest = await register(store, chain("heir"))
     async with echo(store, "heir.echo") as worker:
         async with killed_shard(broker_settings, store):
-            run_ids = await verbs.start_all(store, definition, digest, [Raw(b"1")] * 200)
+            run_ids = await run_operations.start_all(store, definition, digest, [Raw(b"1")] * 200)
             await ended_or_moved(worker, 150)
         async with open_store(broker_settings, "heir") as own, open_shard(own, new_member("shard")):
             runs = [await ended(store, run_id) for run_id in run_ids]
@@ -273,13 +273,17 @@ async def test_a_start_that_comes_after_the_cancellation_of_a_scheduled_run_move
     """On a cluster it may have been on its way. The run is young, and its actor is gone already."""
     definition, digest = await register(store, chain("taken"))
     at = datetime.now(UTC) + timedelta(seconds=SCHEDULE_AHEAD_MIN_S)
-    begun = await verbs.schedule(store, definition, digest, Raw(b"1"), at + timedelta(hours=1))
-    await verbs.unschedule(store, begun.run_id)
+    begun = await run_operations.schedule(store, definition, digest, Raw(b"1"), at + timedelta(hours=1))
+    await run_operations.unschedule(store, begun.run_id)
     await snapshot_where(store, begun.run_id, lambda run: run.ended)
     await until_true(lambda: begun.run_id not in shard.actors)
-    await store.history.append(verbs.started(begun.run_id, definition, digest, Raw(b"1"), rfc3339(at.timestamp())))
-    behind = next(one for one in iter(verbs.new_run_id, "") if names.partition(one) == names.partition(begun.run_id))
-    await store.history.append(verbs.started(behind, definition, digest, Raw(b"1"), verbs.now()))
+    await store.history.append(
+        run_operations.started(begun.run_id, definition, digest, Raw(b"1"), rfc3339(at.timestamp()))
+    )
+    behind = next(
+        one for one in iter(run_operations.new_run_id, "") if names.partition(one) == names.partition(begun.run_id)
+    )
+    await store.history.append(run_operations.started(behind, definition, digest, Raw(b"1"), run_operations.now()))
     await until(lambda: store.reader.one(names.TASKS, names.task_subject("taken.echo", behind)))
     assert await store.reader.one(names.TASKS, names.task_subject("taken.echo", begun.run_id)) is None
-    assert RunStatus.CANCELLED is (await verbs.get(store, begun.run_id)).status
+    assert RunStatus.CANCELLED is (await run_operations.get(store, begun.run_id)).status

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from penstock.actors.control import verbs
+from penstock.actors.control import run_operations
 from penstock.actors.maintenance.lost_tasks import return_lost_tasks
 from penstock.actors.maintenance.unserved import UNSERVED_S, UnservedTasks
 from penstock.actors.ownership.membership import new_member
@@ -94,7 +94,7 @@ async def test_a_step_of_another_group_goes_to_its_group_at_once(store: Store, s
 async def test_the_end_of_a_run_takes_its_task_back_wherever_it_went(store: Store) -> None:
     run_id = await bound(store, "taken-back", "soft", "w1")
     await is_queued(store, "taken-back.b", run_id)
-    await verbs.cancel(store, run_id)
+    await run_operations.cancel(store, run_id)
     await until(lambda: gone(store, names.task_subject("taken-back.b", run_id)))
 
 

@@ -13,7 +13,7 @@ import msgspec
 import pytest
 from msgspec import Raw
 
-from penstock.actors.control import verbs
+from penstock.actors.control import run_operations
 from penstock.actors.runs.broker_clock import BrokerClock
 from penstock.actors.runs.lease import ShardLease
 from penstock.actors.runs.lease import now as lease_now
@@ -93,10 +93,10 @@ async def test_a_run_that_was_answered_for_is_there_on_every_node_and_can_be_can
     definition, digest = await register(stores[0], chain("copies"))
     for number in range(ROUNDS // 3):
         writer, reader = stores[number % NODES], stores[(number + 1) % NODES]
-        run_id = await verbs.start(writer, definition, digest, Raw(b"null"))
-        assert run_id == (await verbs.get(reader, run_id)).run_id  # raises NotFound from a copy that is behind
-        await verbs.cancel(reader, run_id)
-        assert RunStatus.CANCELLED is (await verbs.get(writer, run_id)).status
+        run_id = await run_operations.start(writer, definition, digest, Raw(b"null"))
+        assert run_id == (await run_operations.get(reader, run_id)).run_id  # raises NotFound from a copy that is behind
+        await run_operations.cancel(reader, run_id)
+        assert RunStatus.CANCELLED is (await run_operations.get(writer, run_id)).status
 
 
 async def test_what_a_copy_lacks_is_read_from_the_leader_in_order(stores: list[Store]) -> None:
@@ -172,7 +172,10 @@ async def test_a_timer_fires_once_although_the_leader_that_held_it_dies(tmp_path
         await own.formed()
         async with open_store(own.settings, "test") as store:
             await provision(store.broker, own.settings)
-            run_id, timer = verbs.new_run_id(), SetTimer(timer="late", due=time.time() + TIMER_DURABLE_AFTER_S + 2)
+            run_id, timer = (
+                run_operations.new_run_id(),
+                SetTimer(timer="late", due=time.time() + TIMER_DURABLE_AFTER_S + 2),
+            )
             schedule = names.schedule_subject(run_id, timer.timer)
             await handed_over(store, run_id, timer, schedule)
             (await own.leader(names.HISTORY)).kill()

@@ -9,7 +9,7 @@ from contextlib import AsyncExitStack
 import pytest
 from msgspec import Raw
 
-from penstock.actors.control.verbs import new_run_id
+from penstock.actors.control.run_operations import new_run_id
 from penstock.broker import names
 from penstock.broker.nats.pull import Delivery
 from penstock.broker.store import Store

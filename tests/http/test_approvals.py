@@ -14,7 +14,7 @@ from falcon.testing import ASGIConductor, Result
 from nats.aio.msg import Msg
 
 from penstock.actors.control import approvals
-from penstock.actors.control.verbs import new_run_id, now
+from penstock.actors.control.run_operations import new_run_id, now
 from penstock.actors.ownership.membership import new_member
 from penstock.actors.ownership.ownership import open_shard
 from penstock.broker import names

@@ -11,8 +11,8 @@ import pytest
 from falcon.testing import ASGIConductor
 from msgspec import Raw
 
-from penstock.actors.control import verbs
-from penstock.actors.control.verbs import now
+from penstock.actors.control import run_operations
+from penstock.actors.control.run_operations import now
 from penstock.broker import names
 from penstock.broker.store import Store
 from penstock.engine.run.events import (
@@ -140,7 +140,7 @@ async def test_an_event_that_did_not_end_the_run_does_not_end_the_stream(
     await store.history.append(WorkflowCompleted(run_id=run_id, timestamp=now()))  # too early: a step is open
     stream = _stream(served, run_id)
     assert ["workflow.started", "workflow.completed"] == [(await anext(stream)).event for _ in range(2)]
-    await verbs.cancel(store, run_id)
+    await run_operations.cancel(store, run_id)
     assert ["workflow.cancelled"] == [one.event async for one in stream]
 
 

@@ -23,7 +23,7 @@ import pytest
 from falcon.testing import ASGIConductor
 from msgspec import Raw, Struct
 
-from penstock.actors.control.verbs import new_run_id
+from penstock.actors.control.run_operations import new_run_id
 from penstock.broker.store import Store
 from penstock.config.settings import BrokerSettings, HttpSettings, Settings
 from penstock.engine.run.events import StepCompleted

@@ -13,7 +13,7 @@ import pytest
 from falcon.testing import ASGIConductor, Result
 from msgspec import Raw
 
-from penstock.actors.control import verbs
+from penstock.actors.control import run_operations
 from penstock.actors.index import freshness
 from penstock.actors.index.file import IndexFile, IndexProgress, index_path, prepare
 from penstock.broker.store import Store
@@ -141,7 +141,7 @@ async def test_every_start_tells_where_the_log_has_it(http: ASGIConductor, store
 
 async def _start(store: Store, workflow: str = "one") -> str:
     """By somebody else: over another connection than the front end's."""
-    return await verbs.start(store, *await store.definitions.latest(workflow), Raw(orjson.dumps(None)))
+    return await run_operations.start(store, *await store.definitions.latest(workflow), Raw(orjson.dumps(None)))
 
 
 def _lag(answer: Result) -> tuple[int, float]:

@@ -14,7 +14,7 @@ from msgspec import Raw
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as openmetrics_families
 from prometheus_client.parser import text_string_to_metric_families
 
-from penstock.actors.control import verbs
+from penstock.actors.control import run_operations
 from penstock.actors.telemetry.telemetry import Numbers
 from penstock.broker import names
 from penstock.broker.store import Store, open_store
@@ -136,7 +136,7 @@ async def test_requests_are_counted_by_route_method_and_status(http: ASGIConduct
 @pytest.mark.usefixtures("index")
 async def test_runs_are_counted_by_workflow_and_status(http: ASGIConductor, store: Store) -> None:
     run_ids = [(await http.simulate_post("/runs", body=b'{"workflow":"two"}')).json["run_id"] for _ in range(3)]
-    await verbs.cancel(store, run_ids[0])
+    await run_operations.cancel(store, run_ids[0])
 
     async def indexed() -> bool:
         page = await scraped(http)
@@ -151,7 +151,7 @@ async def test_queues_streams_and_storage_are_told(own: tuple[OwnBroker, Store, 
     _, store, http = own
     async with store.tasks.consume("mail", lambda delivery: None, batch=1, room=lambda: 0):
         for _ in range(3):
-            await store.tasks.send(verbs.new_run_id(), "w", DispatchTask("a", "mail", 1, 0, Raw(b"1"), {}))
+            await store.tasks.send(run_operations.new_run_id(), "w", DispatchTask("a", "mail", 1, 0, Raw(b"1"), {}))
         page = await scraped(http)
     assert 3 == total(page, "penstock_queue_tasks", task="mail", state="waiting")
     assert 0 < total(page, "penstock_queue_oldest_seconds", task="mail") < 60
@@ -305,7 +305,7 @@ async def test_polls_of_the_bridge_are_counted(own: tuple[OwnBroker, Store, ASGI
         async with client(end.url) as worker:
             polling = asyncio.create_task(poll(worker, "mail", max_tasks=5))
             await until_total(http, 1, "penstock_bridge_pollers")
-            await store.tasks.send(verbs.new_run_id(), "w", DispatchTask("a", "mail", 1, 0, Raw(b"1"), {}))
+            await store.tasks.send(run_operations.new_run_id(), "w", DispatchTask("a", "mail", 1, 0, Raw(b"1"), {}))
             assert 1 == len(await polling)
         await until_total(http, 1, "penstock_bridge_tasks_total", task="mail")
         assert 0 == total(await scraped(http), "penstock_bridge_pollers")

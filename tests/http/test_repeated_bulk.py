@@ -12,7 +12,7 @@ from falcon.testing import ASGIConductor, Result
 from uuid_utils import uuid4
 
 from penstock.actors.control.retry import Latest, Plan, keep, rerun
-from penstock.actors.control.verbs import now
+from penstock.actors.control.run_operations import now
 from penstock.actors.runs.loading import load_many
 from penstock.broker.store import Store
 from penstock.engine.run.events import RunFailure, WorkflowFailed

@@ -11,8 +11,8 @@ import pytest
 from falcon.testing import ASGIConductor, Result
 from uuid_utils import uuid4
 
-from penstock.actors.control import verbs
-from penstock.actors.control.verbs import now
+from penstock.actors.control import run_operations
+from penstock.actors.control.run_operations import now
 from penstock.actors.ownership.membership import new_member
 from penstock.actors.ownership.ownership import open_shard
 from penstock.actors.runs.shard import Shard
@@ -235,7 +235,7 @@ async def test_a_run_that_failed_by_its_time_goes_on_with_what_was_cancelled(
     assert ([{"original_run_id": run_id}], []) == (retried, skipped)
     run = (await http.simulate_get(f"/runs/{run_id}")).json
     assert ("running", "queued", 0) == (run["status"], run["steps"]["s0"]["status"], run["steps"]["s0"]["attempts"])
-    assert 2 == (await verbs.get(store, run_id)).steps["s0"].attempts, (
+    assert 2 == (await run_operations.get(store, run_id)).steps["s0"].attempts, (
         "its second task is out, and nobody has begun one"
     )
 

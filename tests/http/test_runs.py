@@ -8,7 +8,7 @@ import pytest
 from falcon.testing import ASGIConductor, Result
 from msgspec import Raw
 
-from penstock.actors.control.verbs import now
+from penstock.actors.control.run_operations import now
 from penstock.actors.control.watch import wait_for_end
 from penstock.broker.store import Store
 from penstock.engine.errors import NotFound

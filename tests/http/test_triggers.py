@@ -7,7 +7,7 @@ import orjson
 import pytest
 from falcon.testing import ASGIConductor
 
-from penstock.actors.control import triggers, verbs
+from penstock.actors.control import run_operations, triggers
 from penstock.broker.store import Store
 from penstock.config.limits import PAYLOAD_BYTES_MAX, TRIGGERS_MAX
 
@@ -115,7 +115,7 @@ async def test_fire_starts_a_run_with_the_body_or_the_triggers_own_input(http: A
     for body, expected in ((b"", b'{"own":1}'), (b'{"given": 2}', b'{"given": 2}')):
         fired = await http.simulate_post("/triggers/nightly/fire", body=body)
         assert 201 == fired.status_code
-        run = await verbs.get(store, fired.json["run_id"])
+        run = await run_operations.get(store, fired.json["run_id"])
         assert (expected, "one") == (bytes(run.input), run.workflow_id)
     assert (400, True) == (
         (bad := await http.simulate_post("/triggers/nightly/fire", body=b"{")).status_code,

@@ -17,7 +17,7 @@ import pytest
 from falcon.testing import ASGIConductor, Result
 from prometheus_client.parser import text_string_to_metric_families
 
-from penstock.actors.control.verbs import new_run_id
+from penstock.actors.control.run_operations import new_run_id
 from penstock.broker import names
 from penstock.broker.nats.direct import Stored
 from penstock.broker.store import Store

@@ -73,7 +73,7 @@ def _current_consumers(world: World) -> list[str]:
 
 def check_records(world: World) -> None:
     """The records agree with each other, and with what people were told."""
-    world.verbs.check()
+    world.operations.check()
     snapshots = world.server.streams[names.bucket_stream(names.RUNS)]
     letters = _letters(world)
     for run_id, run in world.watch.runs.items():

@@ -1,5 +1,5 @@
-"""What people ask of the service, by way of a front end: the real verbs, whose word is kept to be compared with the
-log."""
+"""What people ask of the service, by way of a front end: the real operations, whose answers are compared with the log
+in the end."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from msgspec import Raw
 
-from penstock.actors.control import bulk, retry, verbs
+from penstock.actors.control import bulk, retry, run_operations
 from penstock.actors.index.run_index import RunPage
 from penstock.broker.store import Store
 from penstock.engine.errors import Conflict, NotFound, Unavailable
@@ -59,7 +59,7 @@ class Said(NamedTuple):
 
 
 class Front:
-    """Owned by a world: it outlives the processes in which the verbs run."""
+    """Owned by a world: it outlives the processes in which the operations run."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -93,30 +93,30 @@ class Front:
         value = Raw(b'{"m":"%b"}' % marker.encode())
         match move.act:
             case "start":
-                return verbs.start(store, known.definition, known.digest, value)
+                return run_operations.start(store, known.definition, known.digest, value)
             case "start keyed":
-                return verbs.start(store, known.definition, known.digest, value, marker)
+                return run_operations.start(store, known.definition, known.digest, value, marker)
             case "start many":
-                return verbs.start_all(store, known.definition, known.digest, [value] * MANY)
+                return run_operations.start_all(store, known.definition, known.digest, [value] * MANY)
             case "schedule":
                 run_at = datetime.fromtimestamp(TIME.time() + AHEAD_S + move.more, UTC)
-                return verbs.schedule(store, known.definition, known.digest, value, run_at)
+                return run_operations.schedule(store, known.definition, known.digest, value, run_at)
             case _ if not run_id:
                 return None
             case "unschedule":
-                return verbs.unschedule(store, run_id)
+                return run_operations.unschedule(store, run_id)
             case "cancel":
-                return verbs.cancel(store, run_id)
+                return run_operations.cancel(store, run_id)
             case "cancel many":
                 return bulk.cancel(store, self._all())
             case "replay":
-                return verbs.replay(store, run_id)
+                return run_operations.replay(store, run_id)
             case "replay many":
                 return bulk.replay(store, self._all(), dry_run=False)
             case "rerun":
                 return retry.rerun(store, retry.Plan([run_id]), _latest(known), dry_run=False)
             case "signal":
-                return verbs.signal(store, run_id, "go", b"1")
+                return run_operations.signal(store, run_id, "go", b"1")
             case _:
                 raise AssertionError(move.act)
 
@@ -157,7 +157,7 @@ class Front:
             raise Broken(f"one key has started {len(found)} runs", found[0])
 
     def _check_scheduled(self, said: Said) -> None:
-        if isinstance(said.answer, verbs.Begun):
+        if isinstance(said.answer, run_operations.Begun):
             self._is_there(said.answer.run_id, "a scheduled run")
 
     def _check_bulk(self, marker: str) -> None:

@@ -122,7 +122,7 @@ class World:
         self._known = [known(number) for number in plan.workflows]
         self._by_digest = {one.digest: one for one in self._known}
         self.watch = Watch(self.server, self._by_digest, self._changed)
-        self.workers, self.people, self.verbs = Workers(self), People(self), Front(self)
+        self.workers, self.people, self.operations = Workers(self), People(self), Front(self)
         self.watch.on_task = self.workers.offered
         self.watch.on_broken = self._stop
         self._over: asyncio.Event = asyncio.Event()
@@ -310,7 +310,7 @@ class World:
                 who = "front" if move.pick % 4 == 0 else "engine"
                 self.server.armed[who].append(Fault(move.act, move.kind, move.more))
             case _:
-                self.verbs.wish(move)
+                self.operations.wish(move)
 
     def _pause(self, process: Process, seconds: float) -> None:
         process.pause()

@@ -11,7 +11,7 @@ from typing import Any
 
 from msgspec import Raw
 
-from penstock.actors.control import verbs
+from penstock.actors.control import run_operations
 from penstock.actors.runs.loading import load
 from penstock.broker.nats.pull import Delivery
 from penstock.broker.store import Store
@@ -41,7 +41,7 @@ async def register(store: Store, document: dict[str, Any]) -> tuple[WorkflowDef,
 
 
 async def start(store: Store, document: dict[str, Any], value: bytes = b"null") -> str:
-    return await verbs.start(store, *await register(store, document), Raw(value))
+    return await run_operations.start(store, *await register(store, document), Raw(value))
 
 
 async def ended(store: Store, run_id: str, timeout_s: float = 20) -> Run:

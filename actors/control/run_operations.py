@@ -1,4 +1,4 @@
-"""The verbs of the control plane on one run. Each one appends to the run's history and changes nothing else."""
+"""Operations on one run. Each appends to the run's history and changes nothing else."""
 
 from __future__ import annotations
 
