@@ -1,13 +1,13 @@
-"""What an HTTP/1.1 server sends, cut into heads, pieces of bodies and ends; and a body of server-sent events cut into
-events."""
+"""The answers of an HTTP/1.1 server as heads, pieces of bodies and ends; and a body of server-sent events as events."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from enum import Enum
 from typing import NamedTuple, TypeAlias
 
-HEAD_BYTES_MAX = 64 << 10
+from httptools import HttpParserError, HttpResponseParser
+
+HEAD_BYTES_MAX = 1 << 20  # several times what is read at once
 NO_BODY = frozenset({204, 304})
 
 
@@ -16,14 +16,11 @@ class BadAnswerError(Exception):
 
 
 class Head(NamedTuple):
-    """The beginning of an answer; header names are in lower case."""
+    """The beginning of an answer; header names are in lower case. `closes`: no answer follows on this connection."""
 
     status: int
     headers: dict[bytes, bytes]
-
-    @property
-    def closes(self) -> bool:
-        return self.headers.get(b"connection", b"").lower() == b"close"
+    closes: bool
 
 
 class End(Enum):
@@ -36,90 +33,53 @@ Part: TypeAlias = Head | bytes | End
 
 
 class Framing:
-    """Owned by one connection, as long as it lives. After a BadAnswerError it must not be fed again."""
+    """Owned by one connection, as long as it lives. After a BadAnswerError it must not be fed again.
+
+    The parser calls the methods that begin with `on_`.
+    """
 
     def __init__(self) -> None:
-        self._buffer = bytearray()
-        self._left = 0
-        self._cut: Callable[[], Part | None] = self._head
+        self._parts: list[Part] = []
+        self._headers: dict[bytes, bytes] = {}
+        self._in_head, self._head_bytes = False, 0
+        self.on_body = self._parts.append
+        self._parser = HttpResponseParser(self)
 
-    def feed(self, data: bytes) -> Iterator[Part]:
+    def feed(self, data: bytes) -> list[Part]:
         """The parts that are complete now. Raises BadAnswerError."""
-        self._buffer += data
-        while (part := self._cut()) is not None:
-            yield part
+        try:
+            self._parser.feed_data(data)
+        except HttpParserError as error:
+            raise BadAnswerError(f"this is no answer: {error.__context__ or error}") from error
+        if self._in_head:
+            self._count_head(len(data))
+        parts = self._parts[:]
+        self._parts.clear()
+        return parts
 
-    def _head(self) -> Head | None:
-        end = self._buffer.find(b"\r\n\r\n")
-        if end < 0:
-            if len(self._buffer) > HEAD_BYTES_MAX:
-                raise BadAnswerError("the head of an answer has no end")
-            return None
-        lines = bytes(self._buffer[:end]).split(b"\r\n")
-        del self._buffer[: end + 4]
-        head = _parsed(lines)
-        self._cut = self._body_of(head)
-        return head
+    def on_message_begin(self) -> None:
+        self._headers = {}
+        self._in_head, self._head_bytes = True, 0
 
-    def _body_of(self, head: Head) -> Callable[[], Part | None]:
-        if head.headers.get(b"transfer-encoding", b"").lower() == b"chunked":
-            return self._chunk_size
-        length = head.headers.get(b"content-length")
-        if length is None and head.status not in NO_BODY:
-            raise BadAnswerError("an answer does not say how long it is")
-        self._left = int(length or 0)
-        return self._sized if self._left else self._end
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self._headers[name.lower()] = value
 
-    def _sized(self) -> bytes | None:
-        piece = self._piece()
-        if not self._left:
-            self._cut = self._end
-        return piece
+    def on_headers_complete(self) -> None:
+        self._in_head = False
+        status, headers, keep_alive = self._parser.get_status_code(), self._headers, self._parser.should_keep_alive()
+        if not keep_alive and _ends_with_connection(status, headers):
+            raise BadAnswerError("it does not say how long it is")
+        self._headers = {}  # of the trailers, which nobody reads
+        self._parts.append(Head(status, headers, not keep_alive))
 
-    def _chunk_size(self) -> Part | None:
-        line = self._line()
-        if line is None:
-            return None
-        self._left = _hex(line)
-        self._cut = self._chunk if self._left else self._trailer
-        return self._cut()
+    def on_message_complete(self) -> None:
+        self._parts.append(End.END)
 
-    def _chunk(self) -> bytes | None:
-        piece = self._piece()
-        if not self._left:
-            self._cut = self._chunk_end
-        return piece
-
-    def _chunk_end(self) -> Part | None:
-        if self._line() is None:
-            return None
-        self._cut = self._chunk_size
-        return self._cut()
-
-    def _trailer(self) -> Part | None:
-        while (line := self._line()) is not None:
-            if not line:
-                return self._end()
-        return None
-
-    def _end(self) -> End:
-        self._cut = self._head
-        return End.END
-
-    def _piece(self) -> bytes | None:
-        """As much of the body as is there, None when nothing is."""
-        piece = bytes(self._buffer[: self._left])
-        del self._buffer[: self._left]
-        self._left -= len(piece)
-        return piece or None
-
-    def _line(self) -> bytes | None:
-        end = self._buffer.find(b"\r\n")
-        if end < 0:
-            return None
-        line = bytes(self._buffer[:end])
-        del self._buffer[: end + 2]
-        return line
+    def _count_head(self, size: int) -> None:
+        """The first piece counts whole, though it may begin with the end of another answer."""
+        self._head_bytes += size
+        if self._head_bytes > HEAD_BYTES_MAX:
+            raise BadAnswerError("the head of an answer has no end")
 
 
 class Happening(NamedTuple):
@@ -142,19 +102,8 @@ class Happenings:
         return [_happening(block) for block in blocks if b"data:" in block]
 
 
-def _parsed(lines: list[bytes]) -> Head:
-    version, _, rest = lines[0].partition(b" ")
-    if not version.startswith(b"HTTP/1.") or not rest[:3].isdigit():
-        raise BadAnswerError(f"this is no status line: {lines[0][:80]!r}")
-    headers = (line.partition(b":") for line in lines[1:])
-    return Head(int(rest[:3]), {name.lower(): value.strip() for name, _, value in headers})
-
-
-def _hex(line: bytes) -> int:
-    try:
-        return int(line.partition(b";")[0], 16)
-    except ValueError as error:
-        raise BadAnswerError(f"this is no chunk size: {line[:80]!r}") from error
+def _ends_with_connection(status: int, headers: dict[bytes, bytes]) -> bool:
+    return status not in NO_BODY and b"content-length" not in headers and b"transfer-encoding" not in headers
 
 
 def _happening(block: bytes) -> Happening:

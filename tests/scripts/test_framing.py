@@ -57,10 +57,10 @@ def test_an_answer_that_is_not_over_has_no_end() -> None:
 @pytest.mark.parametrize(
     ("answer", "problem"),
     [
-        (b"SMTP ready\r\n\r\n", "no status line"),
+        (b"SMTP ready\r\n\r\n", "Expected HTTP/"),
         (b"HTTP/1.1 200 OK\r\n\r\n", "how long"),
         (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n", "chunk size"),
-        (b"x" * 70_000, "no end"),
+        (b"HTTP/1.1 200 OK\r\nX: " + b"x" * 1_100_000, "no end"),
     ],
 )
 def test_what_is_no_answer_is_refused(answer: bytes, problem: str) -> None:
