@@ -1,7 +1,9 @@
 """The worker bridge as a worker sees it: one method per thing to ask, over kept connections.
 
 Error answers and broken connections become the engine's errors: 400 Invalid, 401 Denied, 404 NotFound, 409 Conflict,
-413 TooLarge, anything else and no answer Unavailable.
+413 TooLarge, anything else and no answer Unavailable. It shares with the client of the API how the service is connected
+to, and what a missing answer means. An AsyncConnection it is not: a worker asks again after every answer that it does
+not know, such as a proxy's 502, where the client gives up; and each request has a time limit of its own.
 """
 
 from __future__ import annotations
@@ -24,6 +26,8 @@ from penstock.broker.worker_protocol.bridge_messages import (
     ResolvedTask,
     ResolveTask,
 )
+from penstock.client.address import options
+from penstock.client.responses import translated
 from penstock.engine import errors
 from penstock.engine.definition.identifiers import shown
 
@@ -98,12 +102,8 @@ class BridgeClient:
     async def _ask(
         self, method: str, path: str, timeout: float = ANSWER_S_MAX, content: bytes = b""
     ) -> httpx2.Response:
-        try:
+        with translated():
             answer = await self._http.request(method, path, content=content, timeout=timeout)
-        except (httpx2.TransportError, httpx2.DecodingError) as error:
-            raise errors.Unavailable(
-                f"no answer from {self._http.base_url}: {error or type(error).__name__}"
-            ) from error
         if not answer.is_success:
             _refuse(answer)
         return answer
@@ -111,15 +111,11 @@ class BridgeClient:
 
 @asynccontextmanager
 async def open_client(url: str, token: str | None) -> AsyncIterator[BridgeClient]:
-    """A client for the time of the block. Raises Invalid when `url` is no http:// or https:// address."""
-    base = _checked(url)
-    async with httpx2.AsyncClient(
-        base_url=base,
-        headers={"Content-Type": "application/json", **({"Authorization": f"Bearer {token}"} if token else {})},
-        limits=httpx2.Limits(max_connections=None, keepalive_expiry=5.0),
-        verify=base.scheme == "https",
-        trust_env=base.host not in ("localhost", "127.0.0.1", "::1"),  # no proxy to ourselves
-    ) as http:
+    """A client for the time of the block. Raises Invalid when `url` is no http:// or https:// address, or the token
+    cannot be sent."""
+    limits = httpx2.Limits(max_connections=None, keepalive_expiry=5.0)
+    async with httpx2.AsyncClient(**options(url, token, ANSWER_S_MAX), limits=limits) as http:
+        http.headers["Content-Type"] = "application/json"
         yield BridgeClient(http)
 
 
@@ -149,13 +145,3 @@ def _refuse(answer: httpx2.Response) -> NoReturn:
     text = "\n".join(shown(line) for line in answer.text[:TEXT_MAX].strip().splitlines()) or "no text"
     kind = ERRORS.get(answer.status_code, errors.Unavailable)
     raise kind(text if kind is not errors.Unavailable else f"{answer.status_code}: {text}")
-
-
-def _checked(text: str) -> httpx2.URL:
-    try:
-        url = httpx2.URL(text)
-    except httpx2.InvalidURL as error:
-        raise errors.Invalid(f"{text!r} is no address of a service: {error}") from error
-    if url.scheme not in ("http", "https") or not url.host:
-        raise errors.Invalid(f"{text!r} is no address of a service: it must begin with http:// or https://")
-    return url
