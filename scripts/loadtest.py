@@ -24,10 +24,10 @@ import uvloop
 from load.chain import NAME, definition, workers
 from load.client import Client, RefusedError, address
 from load.connection import LostError
+from load.counts import Counts, Result
 from load.modes import MODES, Plan
 from load.progress import shown
 from load.report import lines
-from load.tally import Result, Tally
 from load.watching import Poller
 
 URL_DEFAULT = "http://127.0.0.1:8080"
@@ -95,12 +95,12 @@ async def _load(url: str, token: str | None, plan: Plan, steps: int, timeout_s: 
     """The result, of what there is when it was interrupted."""
     client = Client(url, token)
     await _prepare(client, steps)
-    tally = Tally(plan.runs)
+    counts = Counts(plan.runs)
     with suppress(asyncio.CancelledError, TimeoutError):
-        async with shown(tally, quiet), asyncio.timeout(plan.duration_s + timeout_s):
-            await _interruptible(MODES[plan.mode](client, plan, tally))
+        async with shown(counts, quiet), asyncio.timeout(plan.duration_s + timeout_s):
+            await _interruptible(MODES[plan.mode](client, plan, counts))
     client.close()
-    return tally.result(plan.mode, steps)
+    return counts.result(plan.mode, steps)
 
 
 async def _prepare(client: Client, steps: int) -> None:

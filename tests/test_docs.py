@@ -32,7 +32,7 @@ def shown_definitions() -> list[tuple[str, str]]:
     ]
 
 
-def test_there_are_definitions_to_look_at() -> None:
+def test_there_are_definitions_to_check() -> None:
     assert len(shown_definitions()) >= 4
 
 

@@ -14,7 +14,7 @@ from datetime import UTC, datetime, timedelta
 from .chain import NAME, inputs
 from .client import ENDED, Client, RefusedError
 from .connection import LostError
-from .tally import Tally
+from .counts import Counts
 
 REQUEST_RUNS = 1000
 REQUESTS_AT_ONCE = 4
@@ -24,24 +24,24 @@ LISTED_MAX = 10_000
 CLOCKS_APART = timedelta(seconds=5)  # ours and the service's
 
 
-async def run_bulk(client: Client, tally: Tally, runs: int, duration_s: float) -> None:
+async def run_bulk(client: Client, counts: Counts, runs: int, duration_s: float) -> None:
     """Start `runs` runs and return when all of them have ended."""
     since = (datetime.now(UTC) - CLOCKS_APART).isoformat().replace("+00:00", "Z")
-    tally.begin = tally.now()
-    run_ids = await start_all(client, tally, runs, duration_s)
-    await _until_ended(client, tally, run_ids, since)
+    counts.begin = counts.now()
+    run_ids = await start_all(client, counts, runs, duration_s)
+    await _until_ended(client, counts, run_ids, since)
 
 
-async def start_all(client: Client, tally: Tally, runs: int, duration_s: float, workflow: str = NAME) -> list[str]:
+async def start_all(client: Client, counts: Counts, runs: int, duration_s: float, workflow: str = NAME) -> list[str]:
     """Start the runs, REQUESTS_AT_ONCE requests at a time; ids about in the order in which they were accepted."""
     begins = iter(range(0, runs, REQUEST_RUNS))
     run_ids: list[str] = []
 
     async def sender() -> None:
         for begin in begins:
-            if tally.now() - tally.begin > duration_s:
+            if counts.now() - counts.begin > duration_s:
                 return
-            run_ids.extend(await _request(client, tally, workflow, inputs(min(REQUEST_RUNS, runs - begin), begin)))
+            run_ids.extend(await _request(client, counts, workflow, inputs(min(REQUEST_RUNS, runs - begin), begin)))
 
     async with asyncio.TaskGroup() as group:
         for _ in range(REQUESTS_AT_ONCE):
@@ -49,28 +49,28 @@ async def start_all(client: Client, tally: Tally, runs: int, duration_s: float, 
     return run_ids
 
 
-async def _request(client: Client, tally: Tally, workflow: str, values: Sequence[bytes]) -> list[str]:
-    since = tally.now()
-    tally.begun += len(values)
+async def _request(client: Client, counts: Counts, workflow: str, values: Sequence[bytes]) -> list[str]:
+    since = counts.now()
+    counts.begun += len(values)
     try:
         run_ids = await client.start_all(workflow, values)
     except (LostError, RefusedError) as error:
-        tally.fail(error)
+        counts.fail(error)
         return []
-    tally.accept(since, len(run_ids))
+    counts.accept(since, len(run_ids))
     return run_ids
 
 
-async def _until_ended(client: Client, tally: Tally, run_ids: Sequence[str], since: str) -> None:
+async def _until_ended(client: Client, counts: Counts, run_ids: Sequence[str], since: str) -> None:
     ended = 0
     while run_ids and (found := await _ended_about(client, run_ids, ended)) < len(run_ids):
-        tally.end_many("completed", found - ended)
+        counts.end_many("completed", found - ended)
         ended = found
         await asyncio.sleep(LOOK_S)
     while await _open(client, since):  # noqa: ASYNC110 - the service is asked, nothing here happens
         await asyncio.sleep(LOOK_S)
-    tally.end_many("completed", len(run_ids) - ended)
-    await _correct(client, tally, since)
+    counts.end_many("completed", len(run_ids) - ended)
+    await _correct(client, counts, since)
 
 
 async def _ended_about(client: Client, run_ids: Sequence[str], low: int) -> int:
@@ -101,10 +101,10 @@ async def _open(client: Client, since: str) -> bool:
         raise
 
 
-async def _correct(client: Client, tally: Tally, since: str) -> None:
+async def _correct(client: Client, counts: Counts, since: str) -> None:
     """What was counted as completed and is listed as failed or cancelled."""
     for status in ("failed", "cancelled"):
         found = len(await client.listed(NAME, status, since, LISTED_MAX))
         if found:
-            tally.ended["completed"] -= found
-            tally.ended[status] += found
+            counts.ended["completed"] -= found
+            counts.ended[status] += found

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from .counts import Result
 from .figures import Percentiles, sparkline
-from .tally import Result
 
 ERRORS_SHOWN = 5
 

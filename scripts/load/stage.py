@@ -19,10 +19,10 @@ from penstock.config.settings import BrokerSettings
 from .bulk import start_all
 from .chain import NAME, bridge_workers, definition, workers
 from .client import Client
+from .counts import Counts
 from .log import Log
 from .processes import Busy, Roles, busy, cpu_s, memory_bytes, pace_ms
 from .service import Service, service
-from .tally import Tally
 
 STEPS = 3
 EVENTS_PER_RUN = 2 + 2 * STEPS
@@ -90,13 +90,13 @@ class Stage:
         self.service, self.client, self.log, self.store = ours, client, log, store
         self.roles: Roles = {**ours.roles, "worker": frozenset(worker_pids), "load": frozenset({os.getpid()})}
 
-    async def start_all(self, runs: int, workflow: str = NAME) -> tuple[list[str], Tally]:
+    async def start_all(self, runs: int, workflow: str = NAME) -> tuple[list[str], Counts]:
         """Start runs in bulk. Raises RuntimeError when the service did not take all of them."""
-        tally = Tally(runs)
-        run_ids = await start_all(self.client, tally, runs, REQUEST_S_MAX, workflow)
+        counts = Counts(runs)
+        run_ids = await start_all(self.client, counts, runs, REQUEST_S_MAX, workflow)
         if len(run_ids) != runs:
-            raise RuntimeError(f"{len(run_ids)} of {runs} runs were accepted: {dict(tally.errors)}")
-        return run_ids, tally
+            raise RuntimeError(f"{len(run_ids)} of {runs} runs were accepted: {dict(counts.errors)}")
+        return run_ids, counts
 
     async def drain(self, runs: int) -> tuple[list[str], float]:
         """Start runs in bulk and wait until the log says that all have ended; their ids, and when the first request

@@ -20,12 +20,12 @@ from .burst import EVENTS as BURST_EVENTS
 from .burst import NAME as BURST
 from .burst import OK, looks, register
 from .chain import NAME, inputs
+from .counts import Counts
 from .figures import percentile
 from .log import Live, Seen
 from .modes import Plan, closed_loop
 from .service import service
 from .stage import EVENTS_PER_RUN, Cost, Setup, Stage, stage, stage_in
-from .tally import Tally
 from .watching import Watch, watch
 
 WARM_CLOSED = 10  # one in so many runs, before it counts
@@ -88,9 +88,9 @@ async def accept(setup: Setup) -> Sample:
     runs = setup.sizes.accept
     async with stage(setup, worker_count=0) as on:
         with on.measured("bulk-accept", runs) as costs:
-            _, tally = await on.start_all(runs)
+            _, counts = await on.start_all(runs)
         await on.log.until(runs)
-    return Sample({"bulk-accept": runs / (tally.accepted_at - tally.begin)}, costs)
+    return Sample({"bulk-accept": runs / (counts.accepted_at - counts.begin)}, costs)
 
 
 async def latency(setup: Setup) -> Sample:
@@ -314,17 +314,17 @@ async def _full_store(setup: Setup) -> Path:
 async def _loop(on: Stage, row: str, runs: int, concurrency: int, seen: Watch) -> Sample:
     await _users(on, runs // WARM_CLOSED, concurrency, seen)
     with on.measured(row, runs) as costs:
-        tally = await _users(on, runs, concurrency, seen)
-    return Sample({row: runs / (tally.last - tally.begin)}, costs)
+        counts = await _users(on, runs, concurrency, seen)
+    return Sample({row: runs / (counts.last - counts.begin)}, costs)
 
 
-async def _users(on: Stage, runs: int, concurrency: int, seen: Watch) -> Tally:
+async def _users(on: Stage, runs: int, concurrency: int, seen: Watch) -> Counts:
     plan = Plan(mode="closed", runs=runs, rate=0, concurrency=concurrency, duration_s=CLOSED_S_MAX)
-    tally = Tally(runs)
-    await closed_loop(on.client, plan, tally, seen)
-    if tally.ended != {"completed": runs}:
-        raise RuntimeError(f"of {runs} runs {dict(tally.ended)}, errors {dict(tally.errors)}")
-    return tally
+    counts = Counts(runs)
+    await closed_loop(on.client, plan, counts, seen)
+    if counts.ended != {"completed": runs}:
+        raise RuntimeError(f"of {runs} runs {dict(counts.ended)}, errors {dict(counts.errors)}")
+    return counts
 
 
 async def _one_by_one(on: Stage, live: Live, runs: int) -> tuple[list[float], list[float]]:

@@ -35,7 +35,7 @@ def interpose(store: Store, monkeypatch: pytest.MonkeyPatch, *events: Event) -> 
     monkeypatch.setattr(store.history, "append", late)
 
 
-async def test_a_run_that_completes_between_the_look_and_the_cancellation_is_a_conflict(
+async def test_a_run_that_completes_between_selection_and_cancellation_is_a_conflict(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run_id = await start(store, chain("brief", 1))
@@ -50,7 +50,7 @@ async def test_a_run_that_completes_between_the_look_and_the_cancellation_is_a_c
     assert RunStatus.COMPLETED is (await run_operations.get(store, run_id)).status
 
 
-async def test_a_run_that_fails_between_the_look_and_the_cancellation_is_a_conflict(
+async def test_a_run_that_fails_between_selection_and_cancellation_is_a_conflict(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run_id = await start(store, chain("brief", 1))

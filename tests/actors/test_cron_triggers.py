@@ -21,8 +21,8 @@ from penstock.broker.triggers.triggers import Progress, StoredTrigger
 from penstock.config.settings import BrokerSettings
 from penstock.engine.times import rfc3339
 from tests.support.clocks import set_clock
-from tests.support.occasions import engine, make, nothing_left, started, until_started
 from tests.support.own_broker import own_broker
+from tests.support.trigger_events import engine, make, nothing_left, started, until_started
 from tests.support.waiting import until, until_true
 from tests.support.world import chain, register
 

@@ -75,7 +75,7 @@ async def test_a_groups_task_goes_to_its_group(store: Store) -> None:
     assert [] == await store.reader.subject(names.TASKS, "task.>")
 
 
-async def test_a_task_of_the_type_that_looks_like_a_group_stays_and_counts_no_delivery(store: Store) -> None:
+async def test_a_task_whose_type_resembles_a_group_stays_and_counts_no_delivery(store: Store) -> None:
     name = "alike"
     run_id = await start(store, {"name": name, "steps": [{"id": "s0", "task": "alike.echo.g"}]})
     other = await queued(store, name)

@@ -122,7 +122,7 @@ async def test_an_event_that_names_another_run_is_of_none(
         assert ("running", "running") == (status(index, parked), status(index, other))
 
 
-async def test_an_end_that_the_owner_tells_is_believed(
+async def test_an_end_that_the_owner_reports_is_accepted(
     store: Store, index: RunIndex, broker_settings: BrokerSettings, engine: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And the log is not read again for it: neither for a completion nor for a failure."""
@@ -152,8 +152,8 @@ async def test_an_end_that_the_owner_tells_is_believed(
 async def test_an_end_that_the_last_follower_could_not_confirm_is_confirmed_by_the_next(
     store: Store, index: RunIndex, broker_settings: BrokerSettings, parked: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with monkeypatch.context() as patience:
-        patience.setattr(follower, "CONFIRM_AFTER_S", 1e9)
+    with monkeypatch.context() as patched:
+        patched.setattr(follower, "CONFIRM_AFTER_S", 1e9)
         async with following(store, broker_settings) as seen:
             await store.history.append(WorkflowCompleted(run_id=parked))
             await seen()

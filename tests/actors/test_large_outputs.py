@@ -157,7 +157,9 @@ async def kept(store: Store, shard: Shard, run_id: str, step_id: str) -> Payload
     return None if entry is None else from_snapshot(entry.value).steps[step_id].output_at
 
 
-async def test_a_failing_step_with_a_large_input_leaves_a_letter_with_all_of_it(store: Store, shard: Shard) -> None:
+async def test_a_failing_step_with_a_large_input_leaves_a_dead_letter_with_all_of_it(
+    store: Store, shard: Shard
+) -> None:
     async def fail(worker: Echo, task: TaskPayload) -> None:
         await worker.fail(task, "no luck", "non_retriable")
 
@@ -168,8 +170,8 @@ async def test_a_failing_step_with_a_large_input_leaves_a_letter_with_all_of_it(
     async with echo(store, "first", large), echo(store, "fails", fail):
         run = await ended(store, await start(store, document))
     assert run.error == 'step "b" failed: no luck'
-    [letter] = await store.reader.subject(names.DEAD, names.dead_subject("fails", run.run_id, "b"))
-    assert orjson.loads(letter.data)["input"] == orjson.loads(output("a"))
+    [dead_letter] = await store.reader.subject(names.DEAD, names.dead_subject("fails", run.run_id, "b"))
+    assert orjson.loads(dead_letter.data)["input"] == orjson.loads(output("a"))
 
 
 async def test_a_failed_run_goes_on_with_the_large_outputs_that_it_had(store: Store, shard: Shard) -> None:

@@ -78,7 +78,7 @@ async def test_runs_and_steps_are_counted_exactly(store: Store, shard: Shard) ->
     assert {"started": 600, "completed": 600} == steps(shard, "exact.echo")
 
 
-async def test_retries_failures_and_skips_are_told_apart(store: Store, shard: Shard) -> None:
+async def test_retries_failures_and_skips_are_distinguished(store: Store, shard: Shard) -> None:
     async def second_time(worker: Echo, task: TaskPayload) -> None:
         await (worker.complete(task) if task.attempt == 2 else worker.fail(task, "not yet"))
 

@@ -272,7 +272,7 @@ def test_a_place_is_free_when_its_process_is_gone(tmp_path: Path) -> None:
         assert {second} == free_places(str(tmp_path))
 
 
-def test_without_a_directory_to_write_to_a_place_tells_nothing_of_a_former_one(tmp_path: Path) -> None:
+def test_without_a_writable_directory_a_place_proves_nothing_about_a_former_process(tmp_path: Path) -> None:
     (tmp_path / "places").write_text("no directory")
     with occupied(str(tmp_path)) as first, occupied(str(tmp_path)) as second:
         assert first != second

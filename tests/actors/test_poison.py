@@ -121,7 +121,7 @@ async def test_a_dead_letter_that_is_refused_is_kept_once_it_is_not(store: Store
     await until_true(lambda: not queue.dead_letters)
 
 
-async def test_an_event_that_leaves_no_room_for_a_letters_headers_is_kept_without_its_end(
+async def test_an_event_that_leaves_no_room_for_the_headers_of_a_dead_letter_is_kept_without_its_end(
     store: Store, shard: Shard
 ) -> None:
     run_id = await start(store, chain("whole", 1))

@@ -78,7 +78,7 @@ async def test_removing_twice_removes_nothing_more(store: Store, index: Path) ->
     assert removed[1] == 0
 
 
-async def test_a_run_that_ended_just_now_stays_whatever_the_clocks_of_those_who_told_of_it_said(
+async def test_a_run_that_ended_just_now_stays_whatever_the_clocks_of_its_reporters_said(
     store: Store, index: Path
 ) -> None:
     definition, digest = await register(store, chain("dated", 1))
@@ -131,7 +131,7 @@ async def test_checkpoints_and_bindings_go_with_the_end_of_their_run(store: Stor
     assert (await load(store, done)).run is not None
 
 
-async def test_a_parked_run_is_looked_at_in_its_snapshot_alone(
+async def test_of_a_parked_run_only_the_snapshot_is_read(
     store: Store, index: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     parked = await start(store, chain("stays", 1))

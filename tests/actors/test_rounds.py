@@ -41,7 +41,7 @@ async def test_an_error_ends_its_round_and_the_next_one_comes(
     assert ({} if isinstance(error, Unavailable) else {"retention": 1}) == FAILURES
 
 
-async def test_long_work_rests_for_many_times_as_long(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_after_long_work_the_pause_is_many_times_as_long(monkeypatch: pytest.MonkeyPatch) -> None:
     now, slept = 0.0, list[float]()
 
     async def sleep(seconds: float) -> None:

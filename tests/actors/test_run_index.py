@@ -234,7 +234,7 @@ class TestLists:
         await seen(index, store)
         assert {f"{workflow}-1", f"{workflow}-2"} <= set(index.query(limit=10_000).run_ids)
 
-    async def test_count_tells_how_many_runs_are_in_each_status(
+    async def test_count_returns_the_number_of_runs_in_each_status(
         self, store: Store, index: RunIndex, followed: None, workflow: str
     ) -> None:
         run_ids = await start_many(store, workflow, 3)

@@ -136,7 +136,7 @@ async def test_a_hard_task_waits_for_a_worker_that_is_away_or_about_to_come(stor
         assert RunStatus.COMPLETED is (await ended(store, run_id)).status
 
 
-async def test_a_look_for_lost_tasks_does_not_make_it_seem_that_the_worker_takes_them(store: Store) -> None:
+async def test_a_check_for_lost_tasks_does_not_count_as_the_worker_taking_them(store: Store) -> None:
     await consumer(store, "seem.b", "w1")
     run_id = await bound(store, "seem", "soft", "w1")
     await is_queued(store, "seem.b", run_id, "w1")

@@ -24,7 +24,7 @@ from penstock.broker.streams.events import Tick, text_of
 from penstock.config.settings import BrokerSettings
 from penstock.engine.errors import Conflict, Invalid, NotFound
 from penstock.engine.trigger.trigger import Trigger
-from tests.support.occasions import engine, gone, inputs, make, nothing_left, publish, started, until_started
+from tests.support.trigger_events import engine, gone, inputs, make, nothing_left, publish, started, until_started
 from tests.support.waiting import until, until_true
 from tests.support.world import chain, register
 
@@ -191,7 +191,7 @@ async def test_an_event_that_its_publisher_names_is_one_occurrence_however_often
     assert await inputs(store, name) == ['"a"', '"b"']
 
 
-async def test_a_trigger_made_anew_under_a_name_hears_its_own_occurrences(
+async def test_a_trigger_created_again_under_a_name_gets_its_own_trigger_events(
     store: Store, broker_settings: BrokerSettings
 ) -> None:
     """Its stream counts from 1 again: an occurrence must not pass for the former trigger's."""
@@ -416,9 +416,9 @@ async def test_an_event_that_cannot_be_handled_becomes_a_dead_letter_after_three
             assert await store.events.schedule(Tick(kind, kept.generation, text_of(datetime.now(UTC))))
         await until(lambda: _letter_after(store, before))
         await nothing_left(store, await triggers.get(store, kind))
-        letter, body = await store.dead_letters.get(before + 1)
+        dead_letter, body = await store.dead_letters.get(before + 1)
     assert seen == [1, 2, 3]
-    assert (letter.kind, letter.trigger, letter.error) == ("trigger", kind, "ZeroDivisionError: a bug")
+    assert (dead_letter.kind, dead_letter.trigger, dead_letter.error) == ("trigger", kind, "ZeroDivisionError: a bug")
     assert await inputs(store, name) == (["2"] if kind in SUBJECTS else [])
     if kind in SUBJECTS:
         assert body == b"1"

@@ -152,7 +152,7 @@ def certificates(tmp_path: Path) -> dict[str, str]:
     ],
     ids=["of another authority", "of one that nobody named", "of another host"],
 )
-async def test_a_certificate_that_is_not_the_brokers_is_refused_and_told(
+async def test_a_certificate_that_is_not_the_brokers_is_refused_and_reported(
     tmp_path: Path, certificates: dict[str, str], certificate: str, ca: str | None, problem: str
 ) -> None:
     path = certificates[certificate]
@@ -164,7 +164,7 @@ async def test_a_certificate_that_is_not_the_brokers_is_refused_and_told(
 
 
 @pytest.mark.parametrize("way", ["authority", "address", "one address of two"])
-async def test_where_tls_is_wanted_a_broker_without_it_is_told_no_credentials(
+async def test_where_tls_is_required_a_broker_without_it_gets_no_credentials(
     tmp_path: Path, certificates: dict[str, str], way: str
 ) -> None:
     """Somebody in between could say that there is no TLS, and would hear the password."""
@@ -197,7 +197,7 @@ async def let_in_nowhere(settings: BrokerSettings) -> None:
         raise AssertionError("connected to nobody")
 
 
-async def test_credentials_that_the_broker_takes_away_are_told_once_and_tried_again(tmp_path: Path) -> None:
+async def test_credentials_that_the_broker_revokes_are_reported_once_and_tried_again(tmp_path: Path) -> None:
     def block(password: str) -> str:
         return f'authorization {{ user: "ada", password: "{password}" }}'
 

@@ -111,7 +111,7 @@ async def test_purged_keys_are_gone(bucket: Bucket, key: str) -> None:
     assert 0 == await bucket.purge(f"{key}.*")
 
 
-async def test_changes_ring_with_their_key(bucket: Bucket, key: str) -> None:
+async def test_changes_notify_with_their_key(bucket: Bucket, key: str) -> None:
     changed: asyncio.Queue[str] = asyncio.Queue()
     await bucket.on_change(f"{key}.*", changed.put)
     await bucket.put(f"{key}-other", b"x")

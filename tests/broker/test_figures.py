@@ -51,7 +51,7 @@ async def dispatch(store: Store, task: str, count: int, group: str | None = None
         await store.tasks.send(new_run_id(), "w", DispatchTask("a", task, 1, 0, Raw(b"1"), {}, group))
 
 
-async def test_waiting_and_delivered_tasks_are_told_apart(clean: Store) -> None:
+async def test_waiting_and_delivered_tasks_are_distinguished(clean: Store) -> None:
     taken: list[Delivery] = []
     await dispatch(clean, "mail", 5)
     async with clean.tasks.consume("mail", taken.append, batch=2, room=lambda: 2 - len(taken)):

@@ -147,7 +147,7 @@ def test_ten_hubs_are_allowed_and_eleven_are_not() -> None:
         load({"leaf_remotes": ",".join(hubs)}, {"SERVICE_CONFIG": ""})
 
 
-def test_what_nobody_has_looked_at_lately_counts_as_down(tmp_path: Path) -> None:
+def test_a_link_that_was_not_checked_lately_counts_as_down(tmp_path: Path) -> None:
     settings = BrokerSettings(data_dir=str(tmp_path), leaf_remotes=("nats-leaf://u:p@hub",))
     down = (Link("nats-leaf://***@hub", False, UNSEEN),)
     assert down == recall(settings)

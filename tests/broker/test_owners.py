@@ -40,7 +40,7 @@ async def test_a_member_that_has_renewed_cannot_be_removed_for_its_former_silenc
     assert await store.owners.find("bob-1") is not None
 
 
-async def test_who_listens_is_rung_for_and_an_engine_stays_drained(store: Store) -> None:
+async def test_subscribers_are_notified_and_an_engine_stays_drained(store: Store) -> None:
     changed = asyncio.Event()
     await store.owners.on_change(changed)
     await store.owners.drain("an-engine")

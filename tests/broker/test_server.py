@@ -105,7 +105,7 @@ def test_a_second_one_on_the_same_data_is_refused_until_the_first_stops(settings
     second.stop()
 
 
-def test_a_server_that_cannot_run_is_told_with_its_last_words(settings: BrokerSettings) -> None:
+def test_a_server_that_cannot_run_is_reported_with_its_last_log_lines(settings: BrokerSettings) -> None:
     broker = EmbeddedBroker(settings)
     (Path(settings.data_dir) / "jetstream").write_text("not a directory")
     with pytest.raises(Unavailable, match="ended at once"):
@@ -159,7 +159,7 @@ async def test_it_wants_the_credentials_that_are_set(settings: BrokerSettings, g
         broker.stop()
 
 
-def test_monitoring_tells_the_storage_and_its_limit(settings: BrokerSettings) -> None:
+def test_monitoring_has_the_storage_and_its_limit(settings: BrokerSettings) -> None:
     broker = EmbeddedBroker(msgspec.structs.replace(settings, monitor_port=free_port()))
     broker.start()
     try:

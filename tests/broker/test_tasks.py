@@ -89,9 +89,7 @@ async def test_a_group_gets_its_own_tasks_only(store: Store, task: str, run: str
         assert "all" == decode((await plain.get()).data).step_id
 
 
-async def test_types_and_groups_whose_names_look_alike_get_their_own_tasks_only(
-    store: Store, task: str, run: str
-) -> None:
+async def test_types_and_groups_with_similar_names_get_their_own_tasks_only(store: Store, task: str, run: str) -> None:
     each = [
         (f"{task}-x", None),
         (f"{task}.x", None),

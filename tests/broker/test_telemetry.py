@@ -132,7 +132,7 @@ async def test_the_state_says_how_much_of_the_limit_is_used(own: tuple[OwnBroker
     assert 0 < state.percent < 100
 
 
-async def test_everyone_who_answers_is_heard_and_nonsense_is_not(store: Store) -> None:
+async def test_every_answer_is_collected_and_nonsense_is_not(store: Store) -> None:
     for name in ("one", "two"):
         await store.telemetry.answer(lambda name=name: [report(name)])  # type: ignore[misc]
 

@@ -44,7 +44,7 @@ def test_show_has_the_payload_whatever_it_is(penstock: Penstock, service: Servic
     assert {**LETTER, "payload": 1} == json.loads(penstock("dlq", "show", "7", "--json").out)
 
 
-def test_replay_and_discard_tell_what_was_done_or_why_not(penstock: Penstock, service: Service) -> None:
+def test_replay_and_discard_print_what_was_done_or_why_not(penstock: Penstock, service: Service) -> None:
     service.on(
         "POST /dead-letters/7/replay", {"run_id": "r1", "status": "running"}, Answer(b"run r1 is completed\n", 409)
     )

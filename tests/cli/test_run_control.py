@@ -54,7 +54,7 @@ def test_the_output_of_a_step_is_printed_as_it_is(penstock: Penstock, service: S
     assert (1, "", 'Error: step "s1" of run r1 has no output: it is queued\n') == penstock("run", "output", "r1", "s1")
 
 
-def test_an_output_that_is_left_out_is_told_by_its_size(penstock: Penstock, service: Service) -> None:
+def test_an_output_that_is_left_out_is_replaced_by_its_size(penstock: Penstock, service: Service) -> None:
     step = {"status": "completed", "attempts": 1, "output_bytes": 1048576}
     run = {
         "run_id": "r1",
@@ -98,7 +98,7 @@ def test_a_dry_run_says_that_nothing_was_done(penstock: Penstock, service: Servi
     )
 
 
-def test_retry_tells_what_became_of_each_run(penstock: Penstock, service: Service) -> None:
+def test_retry_prints_the_result_of_each_run(penstock: Penstock, service: Service) -> None:
     rerun = {"retried": [{"original_run_id": "a", "new_run_id": "b"}], "skipped": SKIPPED, "total": 2, "dry_run": False}
     replay = {"retried": [{"original_run_id": "a"}], "skipped": [], "total": 1, "dry_run": False}
     service.on("POST /runs/retry", rerun, replay, rerun)
@@ -154,7 +154,7 @@ def test_cancel_of_a_workflow_goes_through_all_parts(penstock: Penstock, service
     assert whole == json.loads(penstock("run", "cancel", "--workflow", "w", "--json").out)
 
 
-def test_after_an_error_the_parts_before_it_are_told(penstock: Penstock, service: Service) -> None:
+def test_after_an_error_the_parts_before_it_are_printed(penstock: Penstock, service: Service) -> None:
     more = {
         "retried": [{"original_run_id": "a"}],
         "skipped": [],

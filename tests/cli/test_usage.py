@@ -152,7 +152,7 @@ def test_watch_away_from_a_terminal_prints_events(penstock: Penstock, service: S
     assert "3  2026-01-01T00:00:00.000Z  workflow.started\n" == penstock("run", "watch", "r1").out
 
 
-def test_an_event_tells_its_attempt_iteration_delivery_and_worker(penstock: Penstock, service: Service) -> None:
+def test_an_event_shows_its_attempt_iteration_delivery_and_worker(penstock: Penstock, service: Service) -> None:
     more = {"step_id": "a", "attempt_number": 2, "iteration": 3, "delivery": 4, "worker_id": "w-1", "payload": {"n": 1}}
     service.on("GET /runs/r1/events?after=0", [{"seq": 7, **EVENT, "type": "step.started", **more}])
     line = '7  2026-01-01T00:00:00.000Z  step.started  a  attempt 2  iteration 3  delivery 4  by w-1  {"n": 1}\n'

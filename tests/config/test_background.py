@@ -42,7 +42,7 @@ async def _for_ever() -> None:
     await asyncio.Event().wait()
 
 
-async def test_a_death_is_logged_counted_and_told() -> None:
+async def test_a_death_is_logged_counted_and_reported() -> None:
     told = asyncio.Event()
 
     with capture_logs() as logs:
@@ -163,11 +163,11 @@ async def test_a_dead_loop_is_begun_again() -> None:
         again.set()
         await _for_ever()
 
-    async with restarting(loop, name="upkeep", again_s=0.001), asyncio.timeout(WAIT_S):
+    async with restarting(loop, name="sweeper", again_s=0.001), asyncio.timeout(WAIT_S):
         await again.wait()
 
     assert lives == 3
-    assert {"upkeep": 2} == FAILURES
+    assert {"sweeper": 2} == FAILURES
 
 
 async def test_a_loop_that_returns_is_over() -> None:
@@ -175,7 +175,7 @@ async def test_a_loop_that_returns_is_over() -> None:
         return None
 
     async with asyncio.timeout(WAIT_S):
-        await again_and_again(loop, name="upkeep")
+        await again_and_again(loop, name="sweeper")
 
     assert not FAILURES
 

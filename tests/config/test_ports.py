@@ -46,5 +46,5 @@ def test_a_connection_that_has_just_ended_there_is_no_trouble() -> None:
     assert trouble("the port", "127.0.0.1", port) is None
 
 
-def test_a_host_that_is_none_of_ours_is_told() -> None:
+def test_a_host_that_is_not_ours_is_reported() -> None:
     assert "192.0.2.1" in (trouble("the port", "192.0.2.1", 1) or "")

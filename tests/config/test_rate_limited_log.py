@@ -37,8 +37,8 @@ def test_other_events_have_their_own_turn() -> None:
     with capture_logs() as logged:
         log_rate_limited(log, "pull_quiet")
         log_rate_limited(log, "background_failed", "error", of="timers")
-        log_rate_limited(log, "background_failed", "error", of="upkeep")
-        log_rate_limited(log, "background_failed", "error", of="upkeep")
+        log_rate_limited(log, "background_failed", "error", of="sweeper")
+        log_rate_limited(log, "background_failed", "error", of="sweeper")
 
     assert [("pull_quiet", "warning"), ("background_failed", "error"), ("background_failed", "error")] == [
         (one["event"], one["log_level"]) for one in logged

@@ -41,7 +41,7 @@ def test_warnings_and_errors_are_kept_with_their_fields_and_infos_are_not() -> N
     assert [] == WARNINGS.take(10)
 
 
-def test_an_exception_is_told_by_kind_and_place_not_by_text() -> None:
+def test_an_exception_is_reported_by_type_and_place_not_by_text() -> None:
     try:
         raise ValueError("what a user sent")
     except ValueError as error:

@@ -101,8 +101,8 @@ async def replay(world: World, name: str) -> None:
     """A run that has failed goes on when its dead letter is replayed."""
     await failure(world, name)
     (run,) = (await world.ask("GET", "/runs", params={"workflow": name})).json()
-    (letter,) = (await world.ask("GET", "/dead-letters", params={"run": run["run_id"]})).json()
-    await world.ask("POST", f"/dead-letters/{letter['seq']}/replay", 404)
+    (dead_letter,) = (await world.ask("GET", "/dead-letters", params={"run": run["run_id"]})).json()
+    await world.ask("POST", f"/dead-letters/{dead_letter['seq']}/replay", 404)
     await completed(world, name)
 
 

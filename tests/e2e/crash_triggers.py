@@ -11,7 +11,7 @@ from penstock.broker import names
 from penstock.broker.triggers.triggers import StoredTrigger
 from tests.e2e.crash_scenarios import UNANSWERED_S, all_ended, registered, step
 from tests.support.crashing import SECRET, World
-from tests.support.occasions import gone, nothing_left
+from tests.support.trigger_events import gone, nothing_left
 from tests.support.waiting import until
 
 TICK_S = 3.0
@@ -57,7 +57,7 @@ async def refused_event(world: World, name: str) -> None:
 
     async def refused() -> bool:
         page = await world.store.dead_letters.page(limit=LETTERS)
-        return any(letter.trigger == name for letter in page.letters)
+        return any(dead_letter.trigger == name for dead_letter in page.letters)
 
     await until(refused)
     await nothing_left(world.store, kept)

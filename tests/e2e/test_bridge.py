@@ -50,14 +50,14 @@ def new_worker(service: Service, transport: Any = "bridge", **options: Any) -> W
     return Worker(transport=transport, grace_s=1, **place, **options)
 
 
-def rings(bell: asyncio.Event) -> Callable[[Any], Awaitable[Any]]:
-    """A task function that returns its input, and tells that it ran."""
+def completes(done: asyncio.Event) -> Callable[[Any], Awaitable[Any]]:
+    """A task function that returns its input and sets `done`."""
 
-    async def ring(value: Any) -> Any:
-        bell.set()
+    async def complete(value: Any) -> Any:
+        done.set()
         return value
 
-    return ring
+    return complete
 
 
 def start(service: Service, document: dict[str, Any], value: bytes = b"null") -> str:
@@ -149,7 +149,7 @@ async def test_soft_run_leaves_a_worker_that_is_gone_and_a_hard_one_waits(
     run_ids = {}
     for kind, name in names.items():
         first, done = new_worker(service, transport, worker_id=f"{name}-first"), asyncio.Event()
-        first.task(f"{name}.echo")(rings(done))
+        first.task(f"{name}.echo")(completes(done))
         document = {**chain(name, 2), "sticky": kind}
         document["steps"][1]["task"] = f"{name}.other"
         async with first.running():

@@ -124,7 +124,7 @@ async def test_while_there_is_no_room_changes_are_refused_and_runs_are_shown_and
     service.await_ready()
 
 
-async def test_a_data_directory_that_was_removed_is_told_loudly_and_the_service_begins_anew(
+async def test_a_removed_data_directory_is_reported_as_an_error_and_the_service_starts_again_empty(
     service: Service, asked: Asked
 ) -> None:
     lost = asked.start() or ""

@@ -66,7 +66,7 @@ def told(service: Service, event: str) -> list[dict[str, object]]:
     return [line for line in service.log_lines() if line.get("event") == event]
 
 
-async def test_a_leaf_runs_its_own_workflows_and_hears_and_answers_its_hub(tmp_path: Path) -> None:
+async def test_a_leaf_runs_its_own_workflows_and_exchanges_messages_with_its_hub(tmp_path: Path) -> None:
     with hub(tmp_path, PASSWORD) as (one, port):
         await until_true(lambda: one.listens)
         environ = {"SERVICE_LEAF_REMOTES": remote(port, PASSWORD)}

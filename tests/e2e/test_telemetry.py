@@ -104,7 +104,7 @@ async def test_totals_over_all_processes_are_exact(service: Service, http: httpx
     assert 0 == found["penstock_partitions_unowned", frozenset()]
 
 
-async def test_restarts_are_counted_and_told_as_warnings(service: Service, http: httpx2.Client) -> None:
+async def test_restarts_are_counted_and_logged_as_warnings(service: Service, http: httpx2.Client) -> None:
     assert 0 == total(http, "penstock_restarts_total")
     service.await_restart("shard-1", service.kill("shard-1"))
     await until_total(http, 1, "penstock_restarts_total", child="shard-1")

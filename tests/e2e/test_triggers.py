@@ -21,8 +21,8 @@ from penstock.broker.store import Store, open_store
 from penstock.config.settings import BrokerSettings
 from penstock.engine.run.events import WorkflowStarted, decode
 from penstock.engine.run.state import RunStatus
-from tests.support.occasions import publish, started
 from tests.support.service import Service
+from tests.support.trigger_events import publish, started
 from tests.support.waiting import until
 from tests.support.world import chain
 

@@ -101,7 +101,7 @@ def test_a_granted_approval_is_done_and_its_output_is_the_decision() -> None:
     assert a.finished_at is not None
 
 
-def test_a_decision_without_a_word_is_an_empty_object() -> None:
+def test_a_decision_without_a_comment_is_an_empty_object() -> None:
     play = asked()
     play.grant("a")
     assert value(play.step("a").output) == {}
@@ -128,10 +128,15 @@ def test_a_rejected_approval_fails_its_run_with_what_the_person_said(
     comment: str | None, by: str | None, error: str
 ) -> None:
     play = asked()
-    timer, letter, end = play.reject("a", comment=comment, by=by)
+    timer, dead_letter, end = play.reject("a", comment=comment, by=by)
     assert timer == WithdrawTimer("approval.a", EPOCH + 3600)
-    assert isinstance(letter, DeadLetterTask)
-    assert (letter.step_id, letter.task, letter.attempt, letter.error) == ("a", "approval", 1, error)
+    assert isinstance(dead_letter, DeadLetterTask)
+    assert (dead_letter.step_id, dead_letter.task, dead_letter.attempt, dead_letter.error) == (
+        "a",
+        "approval",
+        1,
+        error,
+    )
     assert isinstance(end, AppendEvent)
     assert isinstance(end.event, WorkflowFailed)
     assert (end.event.payload.error, end.event.payload.step_id) == (f'step "a" failed: {error}', "a")

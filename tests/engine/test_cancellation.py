@@ -120,11 +120,11 @@ def test_after_the_end_only_what_cleans_up_or_keeps_is_still_due() -> None:
     play.fail("out", kind="non_retriable")
     play.cancel()
     task = DispatchTask("queued", "T", 1, 0, NULL, {}, "gpu")
-    letter = DeadLetterTask("out", "T", 1, 0, NULL, {}, "boom", "gpu")
+    dead_letter = DeadLetterTask("out", "T", 1, 0, NULL, {}, "boom", "gpu")
     event = AppendEvent(WorkflowFailed(run_id=play.run_id))
     commands: list[Command] = [
         task,
-        letter,
+        dead_letter,
         event,
         SetTimer("workflow", EPOCH + 3600),
         WithdrawTimer("workflow", EPOCH + 3600),

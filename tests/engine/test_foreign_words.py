@@ -203,7 +203,7 @@ def test_an_output_over_its_limit_fails_the_step_for_good_and_names_the_limit() 
     play.settle()
     text = f"the output has {PAYLOAD_BYTES_MAX + 2} bytes, {PAYLOAD_BYTES_MAX} is the most"
     assert ("failed", text, "failed") == (play.step("a").status, play.step("a").error, play.run.status)
-    assert [text] == [letter.error for letter in only(DeadLetterTask, commands)]
+    assert [text] == [dead_letter.error for dead_letter in only(DeadLetterTask, commands)]
     assert play.step("a").output_at is None
     assert ("cancelled", f'step "a" failed: {text}') == (play.step("b").status, play.run.error)
 

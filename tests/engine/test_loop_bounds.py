@@ -27,10 +27,10 @@ from tests.engine.test_loops import RETRIED, THREE, looping
 
 def failure(commands: list[Command]) -> str:
     """The error with which a run was ordered to fail, after its dead letter."""
-    [letter] = only(DeadLetterTask, commands)
+    [dead_letter] = only(DeadLetterTask, commands)
     [end] = [command.event for command in only(AppendEvent, commands) if isinstance(command.event, WorkflowFailed)]
-    assert end.payload.error == f'step "{letter.step_id}" failed: {letter.error}'
-    return letter.error
+    assert end.payload.error == f'step "{dead_letter.step_id}" failed: {dead_letter.error}'
+    return dead_letter.error
 
 
 def test_the_loops_output_is_that_of_its_last_iteration() -> None:
@@ -87,7 +87,7 @@ def test_each_iteration_waits_on_a_timer_of_its_own() -> None:
     assert play.run is before
 
 
-def test_delay_and_retry_of_one_iteration_are_told_apart_by_the_attempt() -> None:
+def test_delay_and_retry_of_one_iteration_are_distinguished_by_the_attempt() -> None:
     play = looping({"max_iterations": 9, "loop_delay": "10s"}, retry=RETRIED)
     play.go_on("a")
     play.fire("retry.a~1", "a", 1, after=10)
@@ -142,7 +142,7 @@ def test_max_duration_counts_from_the_first_start_and_its_timer_is_set_once() ->
     assert live_timers(play.run) == [timer]
 
 
-def test_max_duration_of_workers_that_never_say_they_start_counts_from_their_first_word() -> None:
+def test_max_duration_of_workers_that_never_report_a_start_counts_from_their_first_event() -> None:
     play = looping({"max_duration": "1h"})
     [timer] = only(SetTimer, play.go_on("a", after=100))
     assert (timer.timer, timer.due) == ("loop.a", EPOCH + 3700)

@@ -96,8 +96,13 @@ def test_a_dead_letter_of_a_loop_holds_its_iteration_and_what_that_received() ->
     play = looping(retry={"max_attempts": 1})
     play.go_on("a", {"page": 2})
     play.fail("a", 1, iteration=1)
-    [letter] = only(DeadLetterTask, play.fail("a", 2, iteration=1, error="no disk"))
-    assert (letter.iteration, letter.attempt, value(letter.input), letter.error) == (1, 2, {"page": 2}, "no disk")
+    [dead_letter] = only(DeadLetterTask, play.fail("a", 2, iteration=1, error="no disk"))
+    assert (dead_letter.iteration, dead_letter.attempt, value(dead_letter.input), dead_letter.error) == (
+        1,
+        2,
+        {"page": 2},
+        "no disk",
+    )
 
 
 def test_each_iteration_has_all_of_the_retries() -> None:
@@ -152,7 +157,7 @@ def test_an_answer_of_the_execution_that_is_out_counts_however_it_is_numbered(
     assert dispatched_iterations(play.go_on("a", None, attempt, iteration=iteration)) == [("a", 2, 1)]
 
 
-def test_a_second_word_of_the_same_iteration_changes_nothing() -> None:
+def test_a_second_event_of_the_same_iteration_changes_nothing() -> None:
     play = looping({"max_iterations": 9})
     play.go_on("a", "first", iteration=0)
     before = play.run
@@ -193,10 +198,10 @@ def test_a_worker_that_goes_on_in_a_step_that_is_no_loop_fails_it_for_good() -> 
     """Unheard, its answer would leave the run waiting for ever: no other comes."""
     play = started(workflow(step("a", timeout="1m", retry=RETRIED)))
     play.begin("a")
-    timer, letter, end = play.go_on("a", "next", None)
+    timer, dead_letter, end = play.go_on("a", "next", None)
     assert timer == WithdrawTimer("timeout.a", EPOCH + 60)
-    assert isinstance(letter, DeadLetterTask)
-    assert letter.error == "its worker asked for another iteration, which only a step of type agent_loop has"
+    assert isinstance(dead_letter, DeadLetterTask)
+    assert dead_letter.error == "its worker asked for another iteration, which only a step of type agent_loop has"
     assert isinstance(end, AppendEvent)
     play.settle()
     assert (play.run.status, play.statuses()) == (RunStatus.FAILED, {"a": "failed"})

@@ -65,7 +65,7 @@ def test_a_timer_from_before_a_pause_means_nothing_after_it() -> None:
 
 
 @pytest.mark.parametrize(("delivery", "worker"), [(1, "one"), (3, "two"), (2, "one")])
-def test_a_word_of_a_pause_by_who_does_not_have_the_task_is_late(delivery: int, worker: str) -> None:
+def test_a_pause_reported_by_a_worker_without_the_task_is_late(delivery: int, worker: str) -> None:
     play = started(SLOW)
     begin(play, 1)
     begin(play, 2, "two", after=1)

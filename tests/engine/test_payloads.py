@@ -49,8 +49,8 @@ def test_a_retry_and_a_dead_letter_name_the_same_place() -> None:
     play = started(workflow(step("a"), step("b", "a", retry={"max_attempts": 1})))
     first = given(play, play.complete("a", LARGE))
     assert given(play, play.fail("b")) == first
-    [letter] = only(DeadLetterTask, play.fail("b", 2))
-    assert letter.input == first["b"]
+    [dead_letter] = only(DeadLetterTask, play.fail("b", 2))
+    assert dead_letter.input == first["b"]
 
 
 def test_several_dependencies_are_named_one_by_one_when_one_of_them_is_large() -> None:

@@ -116,7 +116,7 @@ def test_what_was_cancelled_with_the_run_begins_again_with_the_next_attempt() ->
     assert play.step("c").attempts == 1
 
 
-def test_the_letters_of_what_failed_are_removed_up_to_those_that_there_were() -> None:
+def test_the_dead_letters_of_failed_steps_are_removed_up_to_the_last_known_one() -> None:
     play = started(workflow(step("a"), step("b", task="B"), step("c", "a")))
     play.complete("a")
     failed_at(play, "b")

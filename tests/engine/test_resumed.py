@@ -93,15 +93,15 @@ def test_taking_tasks_back_is_due_again_once_the_resumed_run_fails_or_ends() -> 
 def test_a_dead_letter_is_due_only_for_the_very_execution_that_failed_the_step() -> None:
     play = started(workflow(loop("a", config={"max_iterations": 9})))
     play.go_on("a")
-    [letter] = only(DeadLetterTask, play.fail("a", 1, iteration=1))
+    [dead_letter] = only(DeadLetterTask, play.fail("a", 1, iteration=1))
     play.settle()
-    assert still_due(play.run, letter)
+    assert still_due(play.run, dead_letter)
     play.resume()
-    assert not still_due(play.run, letter)
+    assert not still_due(play.run, dead_letter)
     play.go_on("a", None, 2, iteration=1)
     [newer] = only(DeadLetterTask, play.fail("a", 1, iteration=2))
-    assert (letter.attempt, newer.attempt) == (1, 1)
-    assert [still_due(play.run, one) for one in (letter, newer)] == [False, True]
+    assert (dead_letter.attempt, newer.attempt) == (1, 1)
+    assert [still_due(play.run, one) for one in (dead_letter, newer)] == [False, True]
 
 
 def test_of_two_ends_of_a_run_only_that_of_its_life_is_due() -> None:

@@ -164,10 +164,20 @@ def test_an_unknown_failure_type_is_retriable(kind: str) -> None:
 def test_a_failure_for_good_is_dead_lettered_before_it_fails_the_run() -> None:
     play = started(workflow(step("a", task="resize", worker_group="gpu", metadata={"k": "v"})), {"n": 1})
     play.begin("a")
-    letter, end = play.fail("a", error="no disk")
-    assert isinstance(letter, DeadLetterTask)
-    assert (letter.step_id, letter.task, letter.group, letter.metadata) == ("a", "resize", "gpu", {"k": "v"})
-    assert (letter.attempt, letter.iteration, value(letter.input), letter.error) == (1, 0, {"n": 1}, "no disk")
+    dead_letter, end = play.fail("a", error="no disk")
+    assert isinstance(dead_letter, DeadLetterTask)
+    assert (dead_letter.step_id, dead_letter.task, dead_letter.group, dead_letter.metadata) == (
+        "a",
+        "resize",
+        "gpu",
+        {"k": "v"},
+    )
+    assert (dead_letter.attempt, dead_letter.iteration, value(dead_letter.input), dead_letter.error) == (
+        1,
+        0,
+        {"n": 1},
+        "no disk",
+    )
     assert isinstance(end, AppendEvent)
     assert isinstance(end.event, WorkflowFailed)
     assert (end.event.payload.error, end.event.payload.step_id) == ('step "a" failed: no disk', "a")

@@ -354,9 +354,9 @@ def test_the_binding_is_due_while_the_run_lives() -> None:
 
 def test_a_failed_sticky_task_is_kept_as_any_dead_letter() -> None:
     play = bound(HARD)
-    [letter, end] = play.fail("b", kind="non_retriable")
-    assert isinstance(letter, DeadLetterTask)
-    assert (letter.step_id, letter.group, letter.attempt) == ("b", "gpu", 1)
+    [dead_letter, end] = play.fail("b", kind="non_retriable")
+    assert isinstance(dead_letter, DeadLetterTask)
+    assert (dead_letter.step_id, dead_letter.group, dead_letter.attempt) == ("b", "gpu", 1)
     assert isinstance(end, AppendEvent)
 
 

@@ -232,7 +232,7 @@ async def test_the_bucket_holds_a_hash_and_the_history_alone_the_token(
     assert token not in (await http.simulate_get(f"/runs/{run_id}")).text
 
 
-async def test_the_subject_of_the_definition_is_told_all_that_a_decision_needs(
+async def test_the_subject_of_the_definition_receives_all_that_a_decision_needs(
     http: ASGIConductor, store: Store, shard: None
 ) -> None:
     told: asyncio.Queue[Msg] = asyncio.Queue()
@@ -284,7 +284,7 @@ async def test_of_decisions_by_token_and_by_right_at_once_one_counts(
     assert 1 == len(decisions)
 
 
-async def test_an_operator_is_told_why_there_is_nothing_to_decide(
+async def test_an_operator_is_answered_why_there_is_nothing_to_decide(
     http: ASGIConductor, store: Store, shard: None
 ) -> None:
     document = definition("nothing", timeout="300ms")

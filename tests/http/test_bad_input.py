@@ -211,7 +211,7 @@ ALLOWED = {
 
 @pytest.mark.parametrize("path", ALLOWED)
 @pytest.mark.parametrize("method", ["DELETE", "PATCH", "PUT", "HEAD", "BREW"])
-async def test_a_wrong_method_is_told_the_right_ones(http: ASGIConductor, path: str, method: str) -> None:
+async def test_a_wrong_method_is_answered_with_the_allowed_ones(http: ASGIConductor, path: str, method: str) -> None:
     if method in ALLOWED[path]:
         return
     answer = await http.simulate_request(method, path)

@@ -125,7 +125,7 @@ async def test_without_a_broker_every_question_is_503_and_later_counts(
     assert [] == await poll(https[0], task, timeout_ms=0)
 
 
-async def test_a_signal_that_cannot_be_told_to_its_run_is_503_in_time(
+async def test_a_signal_that_cannot_be_written_to_its_run_is_503_in_time(
     broker: OwnBroker, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The log acknowledges nothing while the bucket of signals does: without a deadline, that would be waited for

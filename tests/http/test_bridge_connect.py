@@ -71,7 +71,7 @@ async def test_second_connection_of_a_worker_outlives_the_first(store: Store, br
             assert await store.workers.get("w-2") is not None
 
 
-async def test_heartbeat_tells_the_time_and_renews_the_registration(store: Store) -> None:
+async def test_heartbeat_has_the_time_and_renews_the_registration(store: Store) -> None:
     entry, left = WorkerRegistration(worker_id="w-3", task_types=("a",)), asyncio.Event()
     revision = await register(store.workers, entry)
     lines = heartbeat_stream(store.workers, entry, revision, left, asyncio.Event(), heartbeat_s=0.05, comment_s=0.02)

@@ -133,9 +133,7 @@ async def test_one_of_two_streams_of_a_worker_is_enough(store: Store, bridges: l
     await given_back(bridges[1], kept)
 
 
-async def test_worker_whose_registration_ended_without_a_word_has_left(
-    store: Store, bridges: list[Bridge], task: str
-) -> None:
+async def test_worker_whose_registration_expired_has_left(store: Store, bridges: list[Bridge], task: str) -> None:
     """As when the process that had the stream died with the worker."""
     await register(store.workers, WorkerRegistration(worker_id="w-1", task_types=("t",)))
     task_id = await polled(store, bridges[0], task, "w-1")

@@ -198,8 +198,8 @@ async def test_body_that_is_no_task_is_put_aside(
     await put_raw(store, task, run_id, body)
     healthy = await dispatch(store, task)
     assert healthy == (await polled(bridge, task))["run_id"]
-    (letter,) = await store.reader.subject(names.DEAD, f"dead.{task}.{run_id}.*")
-    assert body.decode("utf-8", "replace") == orjson.loads(letter.data)["input"]
+    (dead_letter,) = await store.reader.subject(names.DEAD, f"dead.{task}.{run_id}.*")
+    assert body.decode("utf-8", "replace") == orjson.loads(dead_letter.data)["input"]
 
 
 async def test_checkpoint_that_is_no_json_is_left_out(store: Store, bridge: httpx2.AsyncClient, task: str) -> None:

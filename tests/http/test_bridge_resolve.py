@@ -30,7 +30,7 @@ FIELDS: Mapping[str, Mapping[str, Any]] = {
 }
 
 
-async def test_complete_is_told_then_acknowledged_and_only_once(
+async def test_complete_is_published_then_acknowledged_and_only_once(
     store: Store, bridge: httpx2.AsyncClient, task: str
 ) -> None:
     run_id = await dispatch(store, task, {"n": 1})
@@ -72,7 +72,7 @@ async def test_of_many_answers_at_once_one_counts(
     assert 1 == len(completed)
 
 
-async def test_fail_tells_its_kind(store: Store, bridge: httpx2.AsyncClient, task: str) -> None:
+async def test_fail_reports_its_kind(store: Store, bridge: httpx2.AsyncClient, task: str) -> None:
     run_id = await dispatch(store, task, attempt=2)
     found = await polled(bridge, task)
     assert (
@@ -312,7 +312,7 @@ async def handed_out_by_the_dead(store: Store, task: str, at: float, *, told: bo
 
 
 @pytest.mark.parametrize("action", ["heartbeat", "checkpoint", "complete", "fail", "continue", "pause"])
-async def test_task_of_a_dead_front_end_is_told_as_begun_by_who_takes_it_over(
+async def test_task_of_a_dead_front_end_is_reported_as_begun_by_its_new_holder(
     store: Store, bridge: httpx2.AsyncClient, task: str, action: str
 ) -> None:
     at = time.time() - 3
@@ -327,7 +327,7 @@ async def test_task_of_a_dead_front_end_is_told_as_begun_by_who_takes_it_over(
 
 
 @pytest.mark.parametrize("action", ["heartbeat", "complete"])
-async def test_what_a_dead_front_end_had_told_is_not_told_again(
+async def test_what_a_dead_front_end_had_reported_is_not_reported_again(
     store: Store, bridge: httpx2.AsyncClient, task: str, action: str
 ) -> None:
     task_id = await handed_out_by_the_dead(store, task, time.time(), told=True)
@@ -336,7 +336,7 @@ async def test_what_a_dead_front_end_had_told_is_not_told_again(
     await resolve(bridge, task_id, "complete")
 
 
-async def test_a_delivery_after_a_pause_is_told_though_an_earlier_one_was(
+async def test_a_delivery_after_a_pause_is_reported_although_an_earlier_one_was(
     store: Store, bridge: httpx2.AsyncClient, task: str
 ) -> None:
     run_id = await dispatch(store, task)

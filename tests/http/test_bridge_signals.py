@@ -46,7 +46,7 @@ async def test_signal_that_does_not_come_is_204(bridge: httpx2.AsyncClient) -> N
     assert 0.3 <= time.monotonic() - begin < 5
 
 
-async def test_signal_is_stored_and_told_to_its_run(store: Store, bridge: httpx2.AsyncClient) -> None:
+async def test_signal_is_stored_and_written_to_the_history_of_its_run(store: Store, bridge: httpx2.AsyncClient) -> None:
     run_id = await start(store, chain("signalled"))
     answer = await bridge.post(path(run_id), content=b"\x00raw")
     assert {"run_id": run_id, "signal": "go", "status": "sent"} == answer.json()

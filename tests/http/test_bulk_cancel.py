@@ -80,7 +80,7 @@ async def test_other_workflows_are_left_alone(http: ASGIConductor, workflow: str
     assert "running" == await _status(http, other)
 
 
-async def test_a_dry_run_tells_what_matches_and_changes_nothing(
+async def test_a_dry_run_lists_what_matches_and_changes_nothing(
     http: ASGIConductor, store: Store, workflow: str
 ) -> None:
     run_ids = await _start(http, workflow, 3)
@@ -89,7 +89,7 @@ async def test_a_dry_run_tells_what_matches_and_changes_nothing(
     assert before == await store.history.last_seq()
 
 
-async def test_a_run_that_ends_meanwhile_is_told_as_skipped(http: ASGIConductor, store: Store, workflow: str) -> None:
+async def test_a_run_that_ends_meanwhile_is_listed_as_skipped(http: ASGIConductor, store: Store, workflow: str) -> None:
     """They end one after the other while they are cancelled: each answer is what the run's log says."""
     run_ids = await _start(http, workflow, 200)
 

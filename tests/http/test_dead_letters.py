@@ -46,14 +46,14 @@ async def test_a_failed_task_is_listed_and_shown_with_its_payload(
     async with echo(store, f"{name}.echo", refuse):
         run_id = await start(store, chain(name), b'{"n":1}')
         await ended(store, run_id)
-    [letter] = (await http.simulate_get(f"/dead-letters?run={run_id}")).json
+    [dead_letter] = (await http.simulate_get(f"/dead-letters?run={run_id}")).json
     assert ("task", run_id, "s0", f"{name}.echo", 1) == tuple(
-        letter[key] for key in ("kind", "run_id", "step_id", "task", "attempts")
+        dead_letter[key] for key in ("kind", "run_id", "step_id", "task", "attempts")
     )
-    assert ("no paper for s0", f"task.{name}.echo.{run_id}") == (letter["error"], letter["subject"])
-    assert "payload" not in letter
-    shown = (await http.simulate_get(f"/dead-letters/{letter['seq']}")).json
-    assert letter == {key: value for key, value in shown.items() if key != "payload"}
+    assert ("no paper for s0", f"task.{name}.echo.{run_id}") == (dead_letter["error"], dead_letter["subject"])
+    assert "payload" not in dead_letter
+    shown = (await http.simulate_get(f"/dead-letters/{dead_letter['seq']}")).json
+    assert dead_letter == {key: value for key, value in shown.items() if key != "payload"}
     assert (f"{run_id}.s0", {"n": 1}, 1) == tuple(shown["payload"][key] for key in ("task_id", "input", "attempt"))
 
 
@@ -75,7 +75,7 @@ async def test_every_failed_task_is_readable_before_its_run_shows_failed(
             group.create_task(watched(await start(store, chain(name))))
 
 
-async def test_a_replayed_letter_has_its_run_go_on_and_is_gone(
+async def test_a_replayed_dead_letter_resumes_its_run_and_is_removed(
     http: ASGIConductor, store: Store, shard: Shard, name: str
 ) -> None:
     broken = True
@@ -86,17 +86,17 @@ async def test_a_replayed_letter_has_its_run_go_on_and_is_gone(
     async with echo(store, f"{name}.echo", answer):
         run_id = await start(store, chain(name), b"17")
         await ended(store, run_id)
-        [letter] = (await http.simulate_get(f"/dead-letters?run={run_id}")).json
+        [dead_letter] = (await http.simulate_get(f"/dead-letters?run={run_id}")).json
         broken = False
-        replayed = await http.simulate_post(f"/dead-letters/{letter['seq']}/replay")
+        replayed = await http.simulate_post(f"/dead-letters/{dead_letter['seq']}/replay")
         assert (200, {"run_id": run_id, "status": "running"}) == (replayed.status_code, replayed.json)
         run = await ended(store, run_id)
     assert (RunStatus.COMPLETED, 2, b"17") == (run.status, run.steps["s1"].attempts, bytes(run.steps["s2"].output))
-    assert 404 == (await http.simulate_get(f"/dead-letters/{letter['seq']}")).status_code
-    assert 404 == (await http.simulate_post(f"/dead-letters/{letter['seq']}/replay")).status_code
+    assert 404 == (await http.simulate_get(f"/dead-letters/{dead_letter['seq']}")).status_code
+    assert 404 == (await http.simulate_post(f"/dead-letters/{dead_letter['seq']}/replay")).status_code
 
 
-async def test_a_letter_of_a_run_that_has_not_failed_cannot_be_replayed(
+async def test_a_dead_letter_of_a_run_that_has_not_failed_cannot_be_replayed(
     http: ASGIConductor, store: Store, name: str
 ) -> None:
     run_id = await start(store, chain(name))
@@ -112,12 +112,12 @@ async def test_a_letter_of_a_run_that_has_not_failed_cannot_be_replayed(
 async def test_a_malformed_event_is_kept_as_base64_and_cannot_be_replayed(http: ASGIConductor, store: Store) -> None:
     run_id, body = uuid7().hex, b"\xff{no json"
     await store.dead_letters.send_history(run_id, 4711, body, "broken\r\nby ü")
-    [letter] = (await http.simulate_get(f"/dead-letters?run={run_id}")).json
-    assert ("history", "broken  by ü", run_id) == (letter["kind"], letter["error"], letter["run_id"])
-    shown = (await http.simulate_get(f"/dead-letters/{letter['seq']}")).json
+    [dead_letter] = (await http.simulate_get(f"/dead-letters?run={run_id}")).json
+    assert ("history", "broken  by ü", run_id) == (dead_letter["kind"], dead_letter["error"], dead_letter["run_id"])
+    shown = (await http.simulate_get(f"/dead-letters/{dead_letter['seq']}")).json
     assert body == base64.b64decode(shown["payload_base64"])
-    answer = await http.simulate_post(f"/dead-letters/{letter['seq']}/replay")
-    assert (409, f"dead letter {letter['seq']} is of a history, only those of tasks can be replayed\n") == (
+    answer = await http.simulate_post(f"/dead-letters/{dead_letter['seq']}/replay")
+    assert (409, f"dead letter {dead_letter['seq']} is of a history, only those of tasks can be replayed\n") == (
         answer.status_code,
         answer.text,
     )
@@ -125,13 +125,23 @@ async def test_a_malformed_event_is_kept_as_base64_and_cannot_be_replayed(http: 
 
 async def test_what_came_to_a_trigger_in_vain_is_there_too(http: ASGIConductor, store: Store, name: str) -> None:
     await store.dead_letters.keep_occurrence(name, "event.x", b"[1]", uuid4().hex, "input must be an object")
-    [letter] = [letter for letter in (await http.simulate_get("/dead-letters")).json if letter.get("trigger") == name]
-    assert ("trigger", "event.x", "input must be an object") == (letter["kind"], letter["subject"], letter["error"])
-    assert [1] == (await http.simulate_get(f"/dead-letters/{letter['seq']}")).json["payload"]
-    assert 409 == (await http.simulate_post(f"/dead-letters/{letter['seq']}/replay")).status_code
+    [dead_letter] = [
+        dead_letter
+        for dead_letter in (await http.simulate_get("/dead-letters")).json
+        if dead_letter.get("trigger") == name
+    ]
+    assert ("trigger", "event.x", "input must be an object") == (
+        dead_letter["kind"],
+        dead_letter["subject"],
+        dead_letter["error"],
+    )
+    assert [1] == (await http.simulate_get(f"/dead-letters/{dead_letter['seq']}")).json["payload"]
+    assert 409 == (await http.simulate_post(f"/dead-letters/{dead_letter['seq']}/replay")).status_code
 
 
-async def test_a_discarded_letter_is_gone_and_the_others_are_not(http: ASGIConductor, store: Store, name: str) -> None:
+async def test_a_discarded_dead_letter_is_removed_and_the_others_are_not(
+    http: ASGIConductor, store: Store, name: str
+) -> None:
     first, second = [await _task_letter(store, uuid7().hex, name) for _ in range(2)]
     answer = await http.simulate_delete(f"/dead-letters/{first}")
     assert (200, {"seq": first, "status": "discarded"}) == (answer.status_code, answer.json)
@@ -141,7 +151,7 @@ async def test_a_discarded_letter_is_gone_and_the_others_are_not(http: ASGICondu
 
 
 @pytest.mark.parametrize("seq", ["0", "x", "-1", "1.5", "9" * 30, str(2**63), str(2**62), "%C2%B2"])
-async def test_what_is_no_letter_is_not_found(http: ASGIConductor, seq: str) -> None:
+async def test_what_is_no_dead_letter_is_not_found(http: ASGIConductor, seq: str) -> None:
     for method, path in (("GET", ""), ("DELETE", ""), ("POST", "/replay")):
         answer = await http.simulate_request(method, f"/dead-letters/{seq}{path}")
         assert 404 == answer.status_code
@@ -157,7 +167,7 @@ async def test_a_list_is_newest_first_and_its_links_lead_through_all(
     pages = await _pages(http, f"/dead-letters?task={name}&limit=4")
     assert [4, 4, 4, 4, 4, 2] == [len(page) for page in pages if page]
     assert [seq for seq in reversed(seqs) if seq not in seqs[3:6]] == [
-        letter["seq"] for page in pages for letter in page
+        dead_letter["seq"] for page in pages for dead_letter in page
     ]
 
 
@@ -182,7 +192,7 @@ async def test_a_page_costs_no_more_than_a_bound_and_the_next_goes_on(
     found, before, pages = list[int](), None, 0
     while not found:
         page = await store.dead_letters.page(task=name, limit=3, before=before)
-        found, before, pages = [letter.seq for letter in page.letters], page.next, pages + 1
+        found, before, pages = [dead_letter.seq for dead_letter in page.letters], page.next, pages + 1
     assert ([oldest], 3) == (found, pages)
 
 
@@ -224,7 +234,7 @@ async def _task_letter(store: Store, run_id: str, task: str) -> int:
 
 
 async def _seqs(http: ASGIConductor, path: str) -> list[int]:
-    return [letter["seq"] for letter in (await http.simulate_get(path)).json]
+    return [dead_letter["seq"] for dead_letter in (await http.simulate_get(path)).json]
 
 
 async def _pages(http: ASGIConductor, path: str) -> list[list[dict[str, Any]]]:

@@ -222,6 +222,6 @@ class Story:
 
     async def of_dead_letters(self) -> None:
         await self._store.publisher.send(names.dead_history_subject(PLACES["run_id"]), b"no event")
-        (letter, *_) = await self.ask("GET", "/dead-letters")
+        (dead_letter, *_) = await self.ask("GET", "/dead-letters")
         for method in ("GET", "DELETE"):
-            await self.ask(method, "/dead-letters/{seq}", seq=str(letter["seq"]))
+            await self.ask(method, "/dead-letters/{seq}", seq=str(dead_letter["seq"]))

@@ -117,7 +117,7 @@ async def test_many_who_ask_for_health_cost_one_write_in_a_moment(http: ASGICond
     assert await written() - before <= 1 + (time.monotonic() - begin) / KNOWN_S
 
 
-async def test_a_broker_that_stores_nothing_is_not_healthy_and_the_reason_is_told(
+async def test_a_broker_that_stores_nothing_is_not_healthy_and_the_reason_is_given(
     own: BrokerSettings, running: EmbeddedBroker
 ) -> None:
     async with open_store(own, "test") as store, Conductor(create_app(Settings(broker=own))) as http:
@@ -129,7 +129,7 @@ async def test_a_broker_that_stores_nothing_is_not_healthy_and_the_reason_is_tol
             assert answer in (await http.simulate_get("/ready")).text
 
 
-async def test_what_the_supervisor_tells_is_the_reason_and_nothing_is_changed_then(
+async def test_what_the_supervisor_reports_is_the_reason_and_nothing_is_changed_then(
     http: ASGIConductor, store: Store, broker_settings: BrokerSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     notice = Notice()
@@ -230,7 +230,7 @@ async def test_the_application_starts_before_its_broker(own_settings: BrokerSett
             await _healthy(http)
 
 
-async def test_what_nobody_expects_is_500_and_tells_nothing(http: ASGIConductor, store: Store) -> None:
+async def test_an_unexpected_error_is_500_and_reveals_nothing(http: ASGIConductor, store: Store) -> None:
     await store.bucket(names.DEFINITIONS).put("unreadable", b"no definition")
     try:
         answer = await http.simulate_get("/workflows/unreadable")

@@ -126,7 +126,9 @@ async def test_bulk_operations_take_what_the_index_has(
     assert "running" == (await http.simulate_get(f"/runs/{unknown}")).json["status"]
 
 
-async def test_every_start_tells_where_the_log_has_it(http: ASGIConductor, store: Store, standing: IndexFile) -> None:
+async def test_every_start_answers_its_sequence_in_the_history(
+    http: ASGIConductor, store: Store, standing: IndexFile
+) -> None:
     one = await http.simulate_post("/runs", body=b'{"workflow":"one"}')
     many = await http.simulate_post("/runs/bulk", body=b'{"workflow_id":"one","inputs":[1,2,3]}')
     later = await http.simulate_post("/runs", body=b'{"workflow":"one","run_at":"2099-01-01T00:00:00Z"}')

@@ -147,7 +147,7 @@ async def test_runs_are_counted_by_workflow_and_status(http: ASGIConductor, stor
     assert 0 == total(await scraped(http), "penstock_run_index_lag_messages")
 
 
-async def test_queues_streams_and_storage_are_told(own: tuple[OwnBroker, Store, ASGIConductor]) -> None:
+async def test_queues_streams_and_storage_have_metrics(own: tuple[OwnBroker, Store, ASGIConductor]) -> None:
     _, store, http = own
     async with store.tasks.consume("mail", lambda delivery: None, batch=1, room=lambda: 0):
         for _ in range(3):
@@ -190,7 +190,9 @@ async def test_a_scrape_takes_no_longer_than_it_waits_for_answers(http: ASGICond
     assert 0.25 < time.monotonic() - began < 1.5
 
 
-async def test_without_a_broker_the_page_tells_of_its_own_process(own: tuple[OwnBroker, Store, ASGIConductor]) -> None:
+async def test_without_a_broker_the_page_has_the_metrics_of_its_own_process(
+    own: tuple[OwnBroker, Store, ASGIConductor],
+) -> None:
     broker, store, http = own
     await scraped(http)
     broker.stop()

@@ -62,7 +62,7 @@ async def services(broker_settings: BrokerSettings, definitions: None) -> AsyncI
 
 
 @pytest.mark.parametrize("peer", ELSEWHERE)
-async def test_who_comes_from_elsewhere_is_told_the_way_out_and_starts_nothing(
+async def test_a_client_from_another_machine_is_answered_how_to_get_access_and_starts_nothing(
     services: dict[str, Conductor], store: Store, peer: str
 ) -> None:
     before = await store.history.last_seq()

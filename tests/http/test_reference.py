@@ -63,7 +63,7 @@ async def test_both_are_there_without_a_token_and_without_a_broker() -> None:
 
 
 @pytest.mark.parametrize("path", ["/docs", "/openapi.json"])
-async def test_who_has_it_already_is_told_so(http: ASGIConductor, path: str) -> None:
+async def test_a_client_that_has_it_already_gets_304(http: ASGIConductor, path: str) -> None:
     first = await http.simulate_get(path)
     tag = first.headers["etag"]
 

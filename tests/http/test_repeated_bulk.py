@@ -68,7 +68,7 @@ class TestStart:
         assert (409, before) == (answer.status_code, await store.history.last_seq())
         assert "another number of inputs" in answer.text
 
-    async def test_of_many_at_once_one_starts_the_runs_and_all_are_told_of_them(
+    async def test_of_many_at_once_one_starts_the_runs_and_all_get_their_ids(
         self, http: ASGIConductor, store: Store, workflow: str, key: str
     ) -> None:
         before = await store.history.last_seq()
@@ -116,7 +116,9 @@ class TestOnce:
         assert run_ids == sorted(run_id for answer in answers for run_id in _originals(answer))
         assert 40 == len(await _listed(http, workflow))
 
-    async def test_a_dry_run_tells_who_would_be_skipped(self, http: ASGIConductor, store: Store, workflow: str) -> None:
+    async def test_a_dry_run_lists_the_runs_that_would_be_skipped(
+        self, http: ASGIConductor, store: Store, workflow: str
+    ) -> None:
         await _failed(http, store, workflow, 1)
         await _retry(http, workflow, once=True)
         answer = await _retry(http, workflow, once=True, dry_run=True)

@@ -80,7 +80,7 @@ async def test_replay_resumes_the_run_at_its_failed_step(
     http: ASGIConductor, store: Store, world: World, workflow: str
 ) -> None:
     run_ids = await _failed(http, store, workflow, 3)
-    assert {"s1"} == {letter["step_id"] for letter in await _letters(http, run_ids)}
+    assert {"s1"} == {dead_letter["step_id"] for dead_letter in await _letters(http, run_ids)}
     world.broken = False
     answer = await _retry(http, workflow_id=workflow, mode="replay")
     assert ([{"original_run_id": run_id} for run_id in run_ids], [], 3, False) == _result(answer)
@@ -102,29 +102,29 @@ async def test_a_run_that_fails_again_is_replayed_again(
     [run_id] = await _failed(http, store, workflow, 1)
     await _retry(http, workflow_id=workflow, mode="replay")
     assert RunStatus.FAILED is (await ended(store, run_id)).status
-    [letter] = await _letters(http, [run_id])
-    assert 2 == letter["attempts"]
+    [dead_letter] = await _letters(http, [run_id])
+    assert 2 == dead_letter["attempts"]
     world.broken = False
     await _retry(http, workflow_id=workflow, mode="replay")
     assert RunStatus.COMPLETED is (await ended(store, run_id)).status
     assert [] == await _letters(http, [run_id])
 
 
-async def test_the_engine_removes_the_letters_of_a_run_whose_replay_died_over_it(
+async def test_the_engine_removes_the_dead_letters_of_a_run_whose_replay_was_interrupted(
     http: ASGIConductor, store: Store, world: World, workflow: str
 ) -> None:
     """And no others: not that of another run, nor that of the same step's later failure."""
     [run_id, other] = await _failed(http, store, workflow, 2)
-    letters = {letter["run_id"]: letter["seq"] for letter in await _letters(http, [run_id, other])}
+    letters = {dead_letter["run_id"]: dead_letter["seq"] for dead_letter in await _letters(http, [run_id, other])}
     resumed = Resumed(steps=("s1",), dead_letters=await store.dead_letters.last_seq())
     await store.history.append(WorkflowResumed(run_id=run_id, timestamp=now(), payload=resumed))
     assert RunStatus.FAILED is (await ended(store, run_id)).status
     [later] = await _letters(http, [run_id])
     assert (2, True) == (later["attempts"], later["seq"] > letters[run_id])
-    assert [letters[other]] == [letter["seq"] for letter in await _letters(http, [other])]
+    assert [letters[other]] == [dead_letter["seq"] for dead_letter in await _letters(http, [other])]
 
 
-async def test_letters_that_are_removed_again_leave_that_of_a_later_failure(
+async def test_removing_dead_letters_twice_leaves_that_of_a_later_failure(
     http: ASGIConductor, store: Store, shard: Shard, world: World, workflow: str
 ) -> None:
     """As after the death of a shard that had removed them, and had not yet written that down."""
@@ -135,7 +135,7 @@ async def test_letters_that_are_removed_again_leave_that_of_a_later_failure(
     again = RemoveDeadLetters("s1", world.task, up_to)
     assert still_due(run, again)
     await shard.effects.perform(run, [again], 0.0)
-    assert [2] == [letter["attempts"] for letter in await _letters(http, [run_id])]
+    assert [2] == [dead_letter["attempts"] for dead_letter in await _letters(http, [run_id])]
 
 
 async def test_of_many_that_replay_one_run_exactly_one_resumes_it(
@@ -206,7 +206,7 @@ async def test_a_rerun_of_many_large_inputs_goes_in_several_batches(
 
 
 @pytest.mark.parametrize("mode", ["rerun", "replay"])
-async def test_a_dry_run_tells_what_matches_and_changes_nothing(
+async def test_a_dry_run_lists_what_matches_and_changes_nothing(
     http: ASGIConductor, store: Store, workflow: str, mode: str
 ) -> None:
     run_ids = await _failed_by_hand(http, store, workflow, 2)
@@ -395,7 +395,11 @@ async def _failed_by_hand(
 
 
 async def _letters(http: ASGIConductor, run_ids: Sequence[str]) -> list[dict[str, Any]]:
-    return [letter for run_id in run_ids for letter in (await http.simulate_get(f"/dead-letters?run={run_id}")).json]
+    return [
+        dead_letter
+        for run_id in run_ids
+        for dead_letter in (await http.simulate_get(f"/dead-letters?run={run_id}")).json
+    ]
 
 
 async def _events(store: Store, run_id: str) -> list[Event]:

@@ -85,7 +85,7 @@ async def test_of_many_that_delete_one_run_exactly_one_succeeds(http: ASGIConduc
 
 
 @pytest.mark.parametrize("run_id", ["0" * 32, "xyz", "F" * 32])
-async def test_what_is_no_run_is_404_to_look_at_and_400_to_delete(http: ASGIConductor, run_id: str) -> None:
+async def test_what_is_no_run_is_404_to_get_and_400_to_delete(http: ASGIConductor, run_id: str) -> None:
     assert 404 == (await http.simulate_get(f"/runs/{run_id}/scheduled")).status_code
     answer = await http.simulate_delete(f"/runs/{run_id}/scheduled")
     assert 400 == answer.status_code

@@ -22,7 +22,7 @@ from penstock.broker.store import Store
 from penstock.config.limits import PAYLOAD_BYTES_MAX
 from penstock.config.settings import BrokerSettings
 from tests.http.test_bad_input import BROKEN
-from tests.support.occasions import engine, inputs, make, nothing_left, until_started
+from tests.support.trigger_events import engine, inputs, make, nothing_left, until_started
 from tests.support.world import chain, register
 
 PAGE = Path(__file__).parents[2] / "docs" / "triggers.md"

@@ -102,7 +102,9 @@ def test_a_header_that_is_no_text_is_refused(served: str, definitions: None) -> 
     assert b"Idempotency-Key" in answer
 
 
-def test_a_client_that_waits_for_100_is_told_at_once_that_its_body_is_too_large(served: str, definitions: None) -> None:
+def test_a_client_that_waits_for_100_is_answered_at_once_that_its_body_is_too_large(
+    served: str, definitions: None
+) -> None:
     with closing(_connect(served)) as connection:
         connection.sendall(
             b"POST /runs HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: 10485760\r\n\r\n"

@@ -18,7 +18,7 @@ async def run_id(http: ASGIConductor) -> str:
 
 
 @pytest.mark.parametrize("body", [b"", b'{"ok":true}', b"\x00\xff\n", b"{", b"x" * SIGNAL_BYTES_MAX], ids=len)
-async def test_a_signal_is_kept_as_it_is_and_told_in_the_history(
+async def test_a_signal_is_kept_unchanged_and_written_to_the_history(
     http: ASGIConductor, store: Store, run_id: str, body: bytes
 ) -> None:
     answer = await http.simulate_post(f"/runs/{run_id}/signal/go.on", body=body)

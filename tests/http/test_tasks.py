@@ -17,7 +17,7 @@ from tests.support.waiting import until
 from tests.worker.task_queue import dispatch
 
 
-async def test_queues_tell_what_waits_and_who_serves_them(http: ASGIConductor, store: Store, task: str) -> None:
+async def test_queues_show_waiting_tasks_and_their_workers(http: ASGIConductor, store: Store, task: str) -> None:
     taken: asyncio.Queue[Delivery] = asyncio.Queue()
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(

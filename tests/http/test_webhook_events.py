@@ -10,7 +10,7 @@ from falcon.testing import ASGIConductor
 from penstock.actors.control import triggers
 from penstock.broker.store import Store
 from penstock.config.settings import BrokerSettings
-from tests.support.occasions import engine, inputs, make, nothing_left, until_started
+from tests.support.trigger_events import engine, inputs, make, nothing_left, until_started
 from tests.support.world import chain, register
 
 SECRET = "shop"

@@ -27,7 +27,7 @@ from penstock.config.limits import WEBHOOK_AGE_S_MAX, WEBHOOK_BYTES_MAX
 from penstock.config.settings import BrokerSettings
 from penstock.engine.run.events import WorkflowStarted, decode
 from penstock.http.intake.webhooks import HEADER_CHARS_MAX
-from tests.support.occasions import engine, make, until_started
+from tests.support.trigger_events import engine, make, until_started
 from tests.support.world import chain, register
 
 PAGE = Path(__file__).parents[2] / "docs" / "triggers.md"

@@ -20,7 +20,7 @@ from penstock.config.limits import WEBHOOK_BYTES_MAX
 from penstock.config.settings import BrokerSettings, HttpSettings, Settings
 from penstock.http.app import create_app
 from tests.support.conductor import Conductor
-from tests.support.occasions import engine, inputs, nothing_left, until_started
+from tests.support.trigger_events import engine, inputs, nothing_left, until_started
 from tests.support.world import chain, register
 
 BODY = b'{"n": 1}'

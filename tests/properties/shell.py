@@ -102,9 +102,9 @@ class Shell:
         self.broker.ghosts.append(timer)
         self.broker.now = max(self.broker.now, timer.due)
         if self.broker.takes_event(message_ids.of_timer(RUN_ID, timer.timer, timer.attempt)):
-            self.ring(timer)
+            self.fire_timer(timer)
 
-    def ring(self, timer: SetTimer) -> None:
+    def fire_timer(self, timer: SetTimer) -> None:
         """As the broker does it, without an id."""
         self.broker.now = max(self.broker.now, timer.due)
         ref = TimerRef(timer=timer.timer, step_id=timer.step_id, attempt=timer.attempt)

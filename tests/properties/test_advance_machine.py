@@ -104,7 +104,7 @@ class World(Shell, RuleBasedStateMachine):
             case "fire" if self.broker.timers:
                 self.fire(self.first_timer())
             case "fire though withdrawn" if self.broker.ghosts:
-                self.ring(some(self.broker.ghosts, pick))
+                self.fire_timer(some(self.broker.ghosts, pick))
             case "let time pass":
                 self.broker.now += some([1, 6, 40, 130], pick)
             case "cancel" if pick % 4 == 0:
@@ -285,7 +285,10 @@ class World(Shell, RuleBasedStateMachine):
         return {(order.step_id, order.iteration, order.attempt, order.worker) for order in orders}
 
     def is_kept(self, step_id: str, step: StepState) -> bool:
-        found = [(letter.step_id, letter.iteration, letter.attempt) for letter in self.broker.letters.values()]
+        found = [
+            (dead_letter.step_id, dead_letter.iteration, dead_letter.attempt)
+            for dead_letter in self.broker.letters.values()
+        ]
         return (step_id, step.iteration, step.attempts) in found
 
 

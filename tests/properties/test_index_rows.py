@@ -75,7 +75,7 @@ def test_the_index_ends_where_the_engine_does(first: Event, events: list[Event |
     assert (last.status, False) == (row.status, row.unconfirmed)
 
 
-def test_a_run_that_nobody_disturbs_is_never_looked_up() -> None:
+def test_a_run_that_nobody_disturbs_is_never_folded() -> None:
     logs: list[list[Event | int]] = [[*DONE, 0], [REFUSED, 0], [CANCELLED]]
     for events in logs:
         row: Row | None = None

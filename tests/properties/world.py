@@ -105,8 +105,8 @@ class Broker:
             case RemoveDeadLetters():
                 gone = [
                     seq
-                    for seq, letter in self.letters.items()
-                    if letter.step_id == command.step_id and seq <= command.up_to_seq
+                    for seq, dead_letter in self.letters.items()
+                    if dead_letter.step_id == command.step_id and seq <= command.up_to_seq
                 ]
                 for seq in gone:
                     del self.letters[seq]

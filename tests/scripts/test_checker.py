@@ -168,7 +168,7 @@ def test_timers_are_in_time_from_their_due_moment_on() -> None:
     assert 1 == len(early(due - 0.05))
 
 
-def test_a_timer_that_nobody_set_is_told() -> None:
+def test_a_timer_that_nobody_set_is_reported() -> None:
     assert 1 == len(list(early_timers(RUN, WORKFLOWS[BRIEF], told(started(), timer("retry.a", 2, BEGIN + 90)))))
 
 

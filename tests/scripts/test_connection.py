@@ -78,7 +78,7 @@ async def test_a_service_that_is_not_there_is_a_lost_request() -> None:
         await Pool("127.0.0.1", port).request("GET", "/a")
 
 
-async def test_an_error_answer_is_told_with_its_text() -> None:
+async def test_an_error_answer_is_reported_with_its_text() -> None:
     async with serving(BAD) as (_, port):
         with pytest.raises(RefusedError, match="400 no: x"):
             await Client(f"http://127.0.0.1:{port}").start("w", b"1")

@@ -1,12 +1,12 @@
-"""Percentiles, runs per second, and what a tally makes of what it is told."""
+"""Percentiles, runs per second, and the result that the counts of a load give."""
 
 from __future__ import annotations
 
 import math
 
 import pytest
+from load.counts import Counts
 from load.figures import BARS, per_second, percentile, percentiles, sparkline
-from load.tally import Tally
 from load.targets import ROWS, Row
 
 
@@ -30,18 +30,18 @@ def test_a_sparkline_is_never_longer_than_a_line() -> None:
     assert 60 >= len(sparkline(range(1000)))
 
 
-def test_a_tally_is_complete_only_when_all_that_was_accepted_has_ended() -> None:
-    tally = Tally(3)
-    tally.begun = 3
-    tally.accept(tally.begin, 2)
-    tally.end("completed", tally.begin)
-    assert not tally.result("closed", 3).complete
-    tally.end("failed", tally.begin)
-    result = tally.result("closed", 3)
+def test_a_result_is_complete_only_when_all_accepted_runs_have_ended() -> None:
+    counts = Counts(3)
+    counts.begun = 3
+    counts.accept(counts.begin, 2)
+    counts.end("completed", counts.begin)
+    assert not counts.result("closed", 3).complete
+    counts.end("failed", counts.begin)
+    result = counts.result("closed", 3)
     assert result.complete
     assert {"completed": 1, "failed": 1} == result.ended
-    tally.fail(OSError("no route"))
-    assert not tally.result("closed", 3).complete
+    counts.fail(OSError("no route"))
+    assert not counts.result("closed", 3).complete
 
 
 @pytest.mark.parametrize(("value", "verdict"), [(2, "missed"), (3, "must"), (5, "aim")])

@@ -40,7 +40,7 @@ def test_a_newer_version_is_fine_and_an_older_or_unknown_one_is_named(audit: Mod
     assert ["c 1 is not in dependencies.toml"] == audit.problems({"c": "1"}, listed)
 
 
-def test_what_could_not_be_looked_up_is_not_taken_for_sound(audit: ModuleType) -> None:
+def test_what_could_not_be_checked_does_not_count_as_safe(audit: ModuleType) -> None:
     answer = {
         "dependencies": [
             {

@@ -236,12 +236,12 @@ async def test_the_text_of_an_error_cannot_write_headers_of_its_dead_letter(stor
     await store.dead_letters.send_history(run_id, 1, b"as it came", text)
     await store.dead_letters.keep_occurrence("push", "event.x", b"as it came", run_id, text)
     letters = (await store.dead_letters.page()).letters
-    assert [run_id, None] == sorted((letter.run_id for letter in letters), key=str)
-    for letter in letters:
-        assert letter.error.isprintable()
-        assert letter.error.startswith("no")
-        assert b"as it came" == (await store.dead_letters.get(letter.seq))[1]
-    assert ["push"] == [letter.trigger for letter in letters if letter.trigger]
+    assert [run_id, None] == sorted((dead_letter.run_id for dead_letter in letters), key=str)
+    for dead_letter in letters:
+        assert dead_letter.error.isprintable()
+        assert dead_letter.error.startswith("no")
+        assert b"as it came" == (await store.dead_letters.get(dead_letter.seq))[1]
+    assert ["push"] == [dead_letter.trigger for dead_letter in letters if dead_letter.trigger]
 
 
 async def test_no_header_or_subject_of_ours_can_hold_a_line_of_the_brokers_protocol(store: Store) -> None:

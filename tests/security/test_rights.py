@@ -175,7 +175,9 @@ async def test_the_bridge_is_guarded_by_what_the_router_found_too(path: str) -> 
 @pytest.mark.parametrize(
     "path", ["/", "/nowhere", "/v1/tasks", "/v1/tasks/x", "/v1/workers/x/y", "/v1/runs", "/runs/x/y", "/health/x"]
 )
-async def test_who_has_no_token_is_not_told_what_there_is(services: dict[str, ASGIConductor], path: str) -> None:
+async def test_a_client_without_a_token_does_not_learn_what_exists(
+    services: dict[str, ASGIConductor], path: str
+) -> None:
     assert 401 == await asked(services["both tokens"], f"GET {path}", None)
 
 

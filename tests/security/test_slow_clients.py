@@ -99,7 +99,7 @@ def test_others_are_served_beside_many_that_trickle(url: str) -> None:
         assert [b""] * SLOW == [rest(one) for one in slow]
 
 
-def test_more_connections_than_it_can_hold_are_told_so_and_closed(url: str) -> None:
+def test_connections_over_the_limit_are_answered_503_and_closed(url: str) -> None:
     with ExitStack() as stack:
         many = [stack.enter_context(closing(connected(url))) for _ in range(CONNECTIONS_MAX + 10)]
         found = [rest(one) for one in many]

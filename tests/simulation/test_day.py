@@ -24,11 +24,11 @@ from tests.simulation.world import World, play
 DAY_S = 24 * 3600.0
 RUNS = 500
 CRASHES = 30
-NAMES = ("patient", "steady", "asking")
+NAMES = ("waiting", "steady", "asking")
 SLOW = 60.0  # leases are renewed twice a minute: they are what a day would cost
 
 STEADY = {"id": "s0", "task": "t", "timeout": "30s"}
-PATIENT = {
+WAITING = {
     "id": "s0",
     "task": "u",
     "retry": {"max_attempts": 3, "strategy": "fixed", "initial_delay": "3h"},
@@ -47,7 +47,7 @@ LOOP = {
 @lru_cache
 def _known(number: int) -> Known:
     steps = {
-        "patient": [PATIENT, LOOP],
+        "waiting": [WAITING, LOOP],
         "steady": [STEADY],
         "asking": [ASKING, {**STEADY, "id": "s2", "depends_on": ["s0"]}],
     }

@@ -25,7 +25,7 @@ from tests.support.waiting import until, until_true
 
 SECRET = "it is a secret"
 WORKER = [sys.executable, "-m", "tests.support.crash_worker"]
-RESTLESS = [sys.executable, str(Path(__file__).with_name("restless.py"))]
+INSTANT_RESTARTS = [sys.executable, str(Path(__file__).with_name("instant_restarts.py"))]
 NO_ANSWER = 503
 JOIN_S = 0.1
 
@@ -71,7 +71,7 @@ class Place:
         self._tickets.mkdir()
         environ = {VARIABLE: str(self._tickets)}
         self.service = Service(
-            directory, environ, RESTLESS, shards=2, http_workers=1, bridge_token=TOKEN, webhook_secret=SECRET
+            directory, environ, INSTANT_RESTARTS, shards=2, http_workers=1, bridge_token=TOKEN, webhook_secret=SECRET
         )
         self._environ = {**self.service.environ, **environ}
         self._worker: subprocess.Popen[bytes] | None = None
@@ -147,7 +147,11 @@ class World(NamedTuple):
         assert len(run_ids) == len(set(run_ids))
         runs = [await self._of_run(run_id) for run_id in run_ids]
         page = await self.store.dead_letters.page(limit=1000)
-        letters = [letter for letter in page.letters if letter.run_id in run_ids or letter.trigger == workflow]
+        letters = [
+            dead_letter
+            for dead_letter in page.letters
+            if dead_letter.run_id in run_ids or dead_letter.trigger == workflow
+        ]
         return Outcome(
             sorted(runs, key=lambda run: run.input),
             sorted((one.kind, one.step_id, one.attempts, one.error) for one in letters),

@@ -140,8 +140,8 @@ def _trigger(world: World, _: Operation) -> Found:
 
 
 def _dead(world: World, _: Operation) -> Found:
-    (letter,) = world.ask("GET", "/dead-letters", run=world.failed())
-    return Found({"seq": str(letter["seq"])})
+    (dead_letter,) = world.ask("GET", "/dead-letters", run=world.failed())
+    return Found({"seq": str(dead_letter["seq"])})
 
 
 def _polled(world: World, _: Operation) -> Found:

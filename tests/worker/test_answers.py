@@ -78,7 +78,7 @@ async def test_exception_is_retriable_with_its_type_and_text(store: Store, worke
     assert failed(await outcome(store, worker, task)) == ("retriable", "ValueError: no such page")
 
 
-async def test_exception_of_a_thread_is_told_too(store: Store, worker: Worker, task: str) -> None:
+async def test_exception_of_a_thread_is_reported_too(store: Store, worker: Worker, task: str) -> None:
     @worker.task(task)
     def bad() -> None:
         raise KeyError("x")
@@ -107,7 +107,7 @@ async def test_non_retriable_failure(store: Store, worker: Worker, task: str) ->
     assert failed(await outcome(store, worker, task)) == ("non_retriable", "the invoice is void")
 
 
-async def test_retry_after_tells_its_delay(store: Store, worker: Worker, task: str) -> None:
+async def test_retry_after_reports_its_delay(store: Store, worker: Worker, task: str) -> None:
     @worker.task(task)
     async def busy() -> None:
         raise RetryAfter(1.5, "come back later")

@@ -152,7 +152,9 @@ async def test_failed_task(store: Store, worker: Worker, task: str, error: BaseE
     assert (1500 if kind == "retry_after" else 0) == last.payload.retry_after_ms
 
 
-async def test_a_failure_is_told_with_the_last_frames_of_the_function(store: Store, worker: Worker, task: str) -> None:
+async def test_a_failure_is_reported_with_the_last_frames_of_the_function(
+    store: Store, worker: Worker, task: str
+) -> None:
     def deep(level: int) -> None:
         if not level:
             raise ValueError("x" * 100_000)
@@ -227,7 +229,7 @@ async def test_pause_comes_again_with_its_checkpoint_and_uses_no_attempt(
     store: Store, worker: Worker, task: str
 ) -> None:
     @worker.task(task)
-    async def patient(value: int, ctx: Context) -> Any:
+    async def waits(value: int, ctx: Context) -> Any:
         found = await ctx.load_checkpoint()
         if found is None:
             raise Pause(0.3, checkpoint={"page": value}, name="rate limit")
@@ -246,7 +248,7 @@ async def test_pause_comes_again_with_its_checkpoint_and_uses_no_attempt(
 
 async def test_task_may_pause_more_often_than_it_may_be_delivered(store: Store, worker: Worker, task: str) -> None:
     @worker.task(task)
-    def patient(value: None, ctx: BlockingContext) -> int:
+    def waits(value: None, ctx: BlockingContext) -> int:
         if ctx.deliveries <= 15:
             raise Pause(0)
         return ctx.deliveries
@@ -332,7 +334,9 @@ async def test_signal_wakes_a_waiting_function(
         assert seen == output_of(await answer(store, run_id))
 
 
-async def test_signals_sent_are_stored_and_told_to_their_run(store: Store, worker: Worker, task: str) -> None:
+async def test_signals_sent_are_stored_and_written_to_the_history_of_their_run(
+    store: Store, worker: Worker, task: str
+) -> None:
     target = await start(store, chain(task))
 
     @worker.task(task)
@@ -366,8 +370,8 @@ async def test_body_without_ids_becomes_a_dead_letter(store: Store, worker: Work
     await put_raw(store, task, run_id, body)
     async with worker.running():
         await acknowledged(store, task)
-    (letter,) = await store.reader.subject(names.DEAD, f"dead.{task}.{run_id}.*")
-    assert body.decode() == orjson.loads(letter.data)["input"]
+    (dead_letter,) = await store.reader.subject(names.DEAD, f"dead.{task}.{run_id}.*")
+    assert body.decode() == orjson.loads(dead_letter.data)["input"]
 
 
 async def test_worker_holds_no_more_than_max_tasks(store: Store, new_worker: NewWorker, task: str) -> None:
@@ -500,7 +504,7 @@ async def test_full_worker_takes_its_own_tasks_when_it_has_room(store: Store, ne
         assert isinstance(await answer(store, run_id), StepCompleted)
 
 
-async def test_registration_tells_all_about_the_worker_and_goes_with_it(
+async def test_registration_describes_the_worker_and_ends_with_it(
     store: Store, new_worker: NewWorker, task: str
 ) -> None:
     worker = new_worker(worker_id=f"w-{task}", max_tasks=4, metadata={"zone": "a"}, group="gpu")

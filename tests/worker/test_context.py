@@ -107,7 +107,7 @@ async def test_signal_that_does_not_come_is_a_timeout(store: Store, worker: Work
     assert output_of(await outcome(store, worker, task)) == "gave up"
 
 
-async def test_every_signal_sent_is_stored_and_told_to_the_history_of_its_run(
+async def test_every_signal_sent_is_stored_and_written_to_the_history_of_its_run(
     store: Store, worker: Worker, task: str
 ) -> None:
     target = new_run_id()

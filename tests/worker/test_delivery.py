@@ -67,7 +67,7 @@ async def test_task_of_a_killed_worker_is_delivered_again(
     assert event.worker_id == worker.worker_id
 
 
-async def test_the_history_tells_which_delivery_a_step_began_with(store: Store, worker: Worker, task: str) -> None:
+async def test_the_history_shows_which_delivery_a_step_began_with(store: Store, worker: Worker, task: str) -> None:
     @worker.task(task)
     async def work(value: None, ctx: Context) -> int:
         return ctx.deliveries
@@ -131,8 +131,8 @@ async def test_body_without_ids_becomes_a_dead_letter(store: Store, worker: Work
     async with worker.running():
         assert isinstance(await answer(store, healthy), StepCompleted)
         await acknowledged(store, task)
-    (letter,) = await store.reader.subject(names.DEAD, f"dead.{task}.{run_id}.*")
-    assert orjson.loads(letter.data)["input"] == body.decode("utf-8", "replace")
+    (dead_letter,) = await store.reader.subject(names.DEAD, f"dead.{task}.{run_id}.*")
+    assert orjson.loads(dead_letter.data)["input"] == body.decode("utf-8", "replace")
 
 
 async def test_malformed_body_with_ids_fails_its_step(store: Store, worker: Worker, task: str) -> None:

@@ -58,7 +58,7 @@ async def _says(process: asyncio.subprocess.Process, word: bytes) -> None:
             assert not process.stdout.at_eof()
 
 
-async def test_registration_tells_all_about_the_worker_and_goes_with_it(
+async def test_registration_describes_the_worker_and_ends_with_it(
     store: Store, new_worker: NewWorker, task: str
 ) -> None:
     worker = new_worker(worker_id="worker-7", max_tasks=4, metadata={"zone": "a"})
@@ -177,7 +177,7 @@ async def test_worker_can_run_again(store: Store, worker: Worker, task: str) -> 
             assert isinstance(await answer(store, run_id), StepCompleted)
 
 
-async def test_durable_with_another_filter_is_told_at_the_start(store: Store, worker: Worker, task: str) -> None:
+async def test_durable_with_another_filter_is_reported_at_the_start(store: Store, worker: Worker, task: str) -> None:
     name = names.task_consumer(task)
     config = {"durable_name": name, "ack_policy": "explicit", "filter_subject": f"task.{task}.one-run"}
     await store.broker.api(f"CONSUMER.CREATE.{names.TASKS}.{name}", {"stream_name": names.TASKS, "config": config})

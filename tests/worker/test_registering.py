@@ -74,7 +74,7 @@ def test_decorator_without_brackets_says_how_to_write_it() -> None:
         Worker().task(_async)  # type: ignore[arg-type]
 
 
-def test_all_that_is_wrong_with_a_worker_is_told_at_once() -> None:
+def test_all_problems_of_a_worker_are_reported_at_once() -> None:
     with pytest.raises(Invalid) as caught:
         Worker(worker_id="a b", group="", max_tasks=0, metadata={"k": 1})  # type: ignore[dict-item]
     assert len(caught.value.problems) == 4

@@ -29,7 +29,7 @@ class Result(Struct, frozen=True, kw_only=True, omit_defaults=True):
     ended_per_second: list[int] = []
 
 
-class Tally:
+class Counts:
     """Owned by one load; the modes write into it, progress and report read it at any time."""
 
     def __init__(self, expected: int | None) -> None:

@@ -1,4 +1,4 @@
-"""What trigger tests share: triggers in a line, engines that run them, and the runs that they have started."""
+"""Helpers of trigger tests: they create triggers, run engines for them, and read the runs that were started."""
 
 from __future__ import annotations
 

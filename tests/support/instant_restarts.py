@@ -1,5 +1,7 @@
-"""`penstock`, but what dies is started again at once, however often it dies: `python -m tests.support.restless serve
-…`"""
+"""`penstock` whose supervisor restarts a dead process at once, however often it dies.
+
+Start it as `python -m tests.support.instant_restarts serve …`.
+"""
 
 from __future__ import annotations
 
