@@ -7,8 +7,6 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import NamedTuple, TypeAlias
 
-import orjson
-
 from penstock.broker import names
 from penstock.broker.records.leases import Lease
 from penstock.broker.store import Store
@@ -22,6 +20,7 @@ from penstock.engine.errors import PenstockError, Unavailable
 from penstock.http.bridge.leases import HeldLeases
 from penstock.http.bridge.queue import TakenDelivery
 from penstock.http.bridge.starts import Starts
+from penstock.http.messages import bodies
 
 
 class _Ready(NamedTuple):
@@ -131,7 +130,7 @@ class TaskHandout:
     async def _checkpoint(self, task: TaskPayload) -> bytes | None:
         """JSON only: others write there too."""
         entry = await self._store.checkpoints.get(names.step_key(task.run_id, task.step_id))
-        return entry.value if entry is not None and _is_json(entry.value) else None
+        return entry.value if entry is not None and bodies.is_json(entry.value) else None
 
 
 def _split(taken: Sequence[TakenDelivery]) -> tuple[list[_Ready], list[TakenDelivery]]:
@@ -165,11 +164,3 @@ def _raise_first(prepared: Sequence[_Prepared]) -> None:
 def _polled(ready: _Ready) -> PolledTask:
     deliveries = ready.taken.delivery.deliveries
     return polled_task(ready.task, ready.taken.task, deliveries=deliveries, checkpoint=ready.checkpoint)
-
-
-def _is_json(body: bytes) -> bool:
-    try:
-        orjson.loads(body)
-    except orjson.JSONDecodeError:
-        return False
-    return True

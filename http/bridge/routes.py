@@ -9,7 +9,6 @@ import asyncio
 from collections.abc import AsyncGenerator, Coroutine
 from contextlib import aclosing
 
-import orjson
 from falcon import HTTP_204
 from falcon.asgi import Request, Response
 from msgspec import Struct
@@ -22,8 +21,7 @@ from penstock.broker.worker_protocol.registrations import register
 from penstock.config.limits import SIGNAL_BYTES_MAX
 from penstock.config.process.background import start
 from penstock.config.process.crash_points import reached
-from penstock.engine.definition.identifiers import problem_with
-from penstock.engine.errors import Invalid, PenstockError, Unavailable
+from penstock.engine.errors import PenstockError, Unavailable
 from penstock.http.backend import Backend
 from penstock.http.bridge import exchange, requests
 from penstock.http.bridge.connection import heartbeat_stream
@@ -112,24 +110,25 @@ class RunSignalResource:
 
     async def on_get(self, req: Request, resp: Response, run_id: str, name: str) -> None:
         """The payload of a run's signal, byte for byte, once it is there; 204 when none came in time."""
-        store, found, timeout_s = self._backend.store, _target(run_id, name), params.timeout_s(req)
+        store, found, signal = self._backend.store, params.run_id(run_id), params.signal_name(name)
+        timeout_s = params.timeout_s(req)
         async with self._backend.waiters.presence(req) as client:
-            payload = await signals.get(store, found, name)
+            payload = await signals.get(store, found, signal)
             if payload is None:
-                payload = await _within(timeout_s, signals.wait(store, found, name), client.over)
+                payload = await _within(timeout_s, signals.wait(store, found, signal), client.over)
         if payload is None:
             resp.status = HTTP_204
         else:
             resp.data, resp.content_type = (
                 payload,
-                "application/json" if _is_json(payload) else "application/octet-stream",
+                "application/json" if bodies.is_json(payload) else "application/octet-stream",
             )
 
     async def on_post(self, req: Request, resp: Response, run_id: str, name: str) -> None:
         """Send a signal to a run; the body is its payload."""
-        store, found = self._backend.store, _target(run_id, name)
-        await run_operations.signal(store, found, name, await bodies.read(req, SIGNAL_BYTES_MAX))
-        responses.ok(resp, SentSignal(found, name))
+        store, found, signal = self._backend.store, params.run_id(run_id), params.signal_name(name)
+        await run_operations.signal(store, found, signal, await bodies.read(req, SIGNAL_BYTES_MAX))
+        responses.ok(resp, SentSignal(found, signal))
 
 
 async def _next(bridge: Bridge, poll: PollTasks | None, client: Presence, *, answered: bool) -> list[PolledTask]:
@@ -151,21 +150,3 @@ async def _within(seconds: float, wait: Coroutine[None, None, bytes], over: asyn
     finally:
         waiting.cancel()
         leaving.cancel()
-
-
-def _target(run_id: str, name: str) -> str:
-    """The run id of a signal's path."""
-    found = params.run_id(run_id)
-    if not name:
-        raise Invalid("the signal name is missing")
-    if problem := problem_with("signal name", name):
-        raise Invalid(problem)
-    return found
-
-
-def _is_json(body: bytes) -> bool:
-    try:
-        orjson.loads(body)
-    except orjson.JSONDecodeError:
-        return False
-    return True

@@ -76,6 +76,15 @@ def parse(body: bytes) -> object:
     return value
 
 
+def is_json(body: bytes) -> bool:
+    """Whether a payload is JSON, of any depth."""
+    try:
+        orjson.loads(body)
+    except orjson.JSONDecodeError:
+        return False
+    return True
+
+
 def decode(body: bytes, kind: type[T]) -> T:
     """The request of this kind in a body; its payloads are views into `body`. Raises Invalid that names every wrong
     field."""

@@ -93,29 +93,17 @@ def task_id(text: str) -> str:
 
 def workflow_name(text: str) -> str:
     """A workflow name out of a path."""
-    if not text:
-        raise Invalid("the workflow name is missing")
-    if problem := problem_with("workflow name", text):
-        raise Invalid(problem)
-    return text
+    return _name_in_path(text, "workflow name")
 
 
 def trigger_name(text: str) -> str:
     """A trigger's name out of a path."""
-    if not text:
-        raise Invalid("the trigger's name is missing")
-    if problem := problem_with("trigger name", text):
-        raise Invalid(problem)
-    return text
+    return _name_in_path(text, "trigger name", "the trigger's name")
 
 
 def step_id(text: str) -> str:
     """A step id out of a path."""
-    if not text:
-        raise Invalid("the step id is missing")
-    if problem := problem_with("step id", text):
-        raise Invalid(problem)
-    return text
+    return _name_in_path(text, "step id")
 
 
 def decision(req: Request) -> Asked:
@@ -258,10 +246,7 @@ def dead_letter_seq(text: str) -> int:
 
 def event_name(text: str) -> str:
     """An event's name out of a path, none of those that only the service itself sends."""
-    if not text:
-        raise Invalid("the event's name is missing")
-    if problem := problem_with("event name", text):
-        raise Invalid(problem)
+    _name_in_path(text, "event name", "the event's name")
     if found := re.match(RESERVED_EVENTS, text):
         whose = "signed webhooks" if found[1] == "webhook" else "cron triggers"
         raise Invalid(f"event name {quoted(text)} may not begin with {quoted(found[0])}: only {whose} send such events")
@@ -270,9 +255,14 @@ def event_name(text: str) -> str:
 
 def signal_name(text: str) -> str:
     """A signal's name out of a path."""
+    return _name_in_path(text, "signal name")
+
+
+def _name_in_path(text: str, kind: str, missing: str | None = None) -> str:
+    """A name out of a path; an error about one that is missing calls it `the <kind>`, or `missing`."""
     if not text:
-        raise Invalid("the signal name is missing")
-    if problem := problem_with("signal name", text):
+        raise Invalid(f"{missing or f'the {kind}'} is missing")
+    if problem := problem_with(kind, text):
         raise Invalid(problem)
     return text
 
