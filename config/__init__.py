@@ -5,7 +5,7 @@ documentation come; settings.py the tree of settings and its layers; units.py te
 what everybody logs through, log_setup.py where that goes; gunicorn.py the front end's server. The room process/ has
 what every process needs: background tasks, ports, crash points for tests.
 
-Not here: anything else of penstock. This folder is a leaf: it imports nothing but itself. Each part of the service
-receives its own section (`settings.broker`), never the whole tree, never os.environ. Start reading at settings.py:
-`load` merges flag > environment > file > default and converts once.
+Not here: anything else of penstock. This folder is a leaf: it imports itself, and telemetry/, whose warnings the log
+keeps. Each part of the service receives its own section (`settings.broker`), never the whole tree, never os.environ.
+Start reading at settings.py: `load` merges flag > environment > file > default and converts once.
 """
