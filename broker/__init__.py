@@ -1,10 +1,10 @@
 """The broker: the only folder that imports its client. No type of the client leaves it.
 
-Rooms: nats/ is one connection and the ways to publish, pull and read, and knows no subject of the service; streams/ has
-a small class for each stream (history, task queues, dead letters, schedules); records/ the same for the key-value
-buckets; triggers/ what triggers listen to; worker_protocol/ what both worker transports share; embedded/ runs
+Rooms: nats/ has one connection and the ways to publish, pull and read, and knows no subject of the service; streams/
+has a small class for each stream (history, task queues, dead letters, schedules); records/ has one for each key-value
+bucket; triggers/ has what triggers consume; worker_protocol/ has what both worker transports share; embedded/ runs
 nats-server as a child process. names.py builds every subject, stream, bucket, consumer and key, message_ids.py every
-message id; store.py opens all of it for one process; worker_messages.py are the messages between the service and its
+message id; store.py opens all of them for one process; worker_messages.py has the messages between the service and its
 workers.
 
 Not here: what events mean (engine/run). Start reading at names.py, then streams/history.py.

@@ -1,6 +1,7 @@
-"""Every message id, built here and nowhere else. The broker drops a message whose id it has stored within its window.
+"""Every message id is built here and nowhere else.
 
-So two messages that differ must never share one, and a message that is sent again must keep it.
+The broker drops a message whose id it has stored within its deduplication window. So two different messages must never
+share an id, and a repeated message must have the same id.
 """
 
 from __future__ import annotations
@@ -40,8 +41,8 @@ def of_event(event: Event) -> str:
     """`<run_id>.<type>` or `<run_id>.<step_id>.<type>`; `.<attempt>` from attempt 2 on, `.<attempt>.<iteration>` in
     later iterations.
 
-    A run that was resumed can fail again: its number of resumptions then keeps the two ends apart. A report about a
-    later delivery of a task is no repeat of one about the first delivery: `~<delivery>` from the second on.
+    A resumed run can fail again, so the number of resumptions is part of the ids of ends. A report about a later
+    delivery of a task differs from one about the first delivery: `~<delivery>` from the second on.
     """
     kind = event_type(event)
     if isinstance(event, WorkflowFailed | WorkflowCompleted):
@@ -63,12 +64,12 @@ def of_task(run_id: str, step_id: str, iteration: int, attempt: int) -> str:
 
 
 def of_cancellation(run_id: str, resumes: int) -> str:
-    """A run that was resumed may be cancelled though a cancellation came too late before."""
+    """A resumed run may be cancelled even if an earlier cancellation came too late."""
     return f"{run_id}.workflow.cancelled.{resumes}" if resumes else f"{run_id}.workflow.cancelled"
 
 
 def of_signal(run_id: str, name: str, revision: int) -> str:
-    """`revision` is the signal's in its bucket: a second signal of a name is another one."""
+    """`revision` is the signal's revision in its bucket, so a second signal of the same name has another id."""
     return f"{run_id}.signal.received.{name}.{revision}"
 
 
@@ -79,7 +80,7 @@ def of_approval_notice(run_id: str, step_id: str, attempt: int) -> str:
 def of_timer(run_id: str, timer: str, attempt: int | None) -> str:
     """One id for each timer and attempt, so that a timer that two processes fire is stored once.
 
-    That of a retry is `<run_id>.<step_id>.rate_retry.<attempt>`, after a rate limit as after any other delay.
+    The id of a retry timer is `<run_id>.<step_id>.rate_retry.<attempt>`, after any kind of delay.
     """
     kind, _, step = timer.partition(".")
     if kind == "retry":

@@ -1,4 +1,4 @@
-"""Every subject, stream, bucket, consumer and key, built here and nowhere else. Message ids: message_ids.py."""
+"""Every subject, stream, bucket, consumer and key is built here and nowhere else. Message ids: message_ids.py."""
 
 from __future__ import annotations
 
@@ -28,64 +28,64 @@ ENGINES = "engines"
 RERUN_KEYS = "rerun_keys"
 EVENT_KEYS = "event_keys"
 
-# Keys of the bucket of engines begin so; what they are about stands behind a dot.
+# Prefixes of keys in the bucket of engines; a dot and an id follow.
 MEMBER = "member"  # a shard that is alive
 CLAIM = "partition"  # who owns it
-DRAINED = "drained"  # an engine that shall own nothing
-PROBE = "probe"  # nothing: it is written to see whether that is possible
+DRAINED = "drained"  # a draining engine
+PROBE = "probe"  # written only to test whether a write succeeds
 
 CAPTURE_PREFIX = "TRIGGER-"
-CAPTURES_KEY = "/captures"  # in the bucket of triggers: which of those streams are there, and for whom
+CAPTURES_KEY = "/captures"  # in the bucket of triggers: the existing streams and their users
 
 OWNER_SEQ = "Owner-Seq"  # of an end written by the run's owner: the last event of the run that it had folded
 EVENT_HEADERS = "Event-Headers"  # of a webhook: its sender's headers, as a JSON object of strings
-EVENT_ID = "Event-Id"  # of an event that may be published more than once, and is one occurrence all the same
+EVENT_ID = "Event-Id"  # of an event: a repeat with the same id is the same event
 
 _OWNER_SEQ = re.compile(rb"\r\n%b: (\d{1,18})\r\n" % OWNER_SEQ.encode())
 
-RESTORED = "restored"  # in the metadata of a stream that was made anew
-BRIDGE_FORWARD = "penstock.bridge.forward"  # with a front-end process's id: answers to the tasks that it has handed out
-# a worker, as its registration has it: its connect stream ended, in some front-end process
+RESTORED = "restored"  # in the metadata of a stream that was created again
+BRIDGE_FORWARD = "penstock.bridge.forward"  # with a front-end process's id: reports on the tasks that it has assigned
+# with a registration: the worker's connect stream ended, in some front-end process
 BRIDGE_LEFT = "penstock.bridge.left"
-BRIDGE_RELEASE = "penstock.bridge.release"  # a worker id: its waiting polls end, in every front-end process
+BRIDGE_RELEASE = "penstock.bridge.release"  # with a worker id: its waiting polls end, in every front-end process
 ENGINE_PING = "penstock.engine.ping"  # every shard answers with the partitions that it owns
 ENGINE_CHANGED = "penstock.engine.ring"  # every shard reads members and claims again
 TRIGGERS_PING = "penstock.triggers.ping"  # every process that runs triggers answers
-METRICS_PING = "penstock.metrics.ping"  # every process answers with its numbers
+METRICS_PING = "penstock.metrics.ping"  # every process answers with its metrics
 
-NO_SUBJECT = "=none"  # of no stream
+NO_SUBJECT = "=none"  # in no stream
 
 
 def history_subject(run_id: str) -> str:
-    """Where everyone publishes a run's events; the broker stores them under `stored_subject`."""
+    """The subject to which a run's events are published; the broker stores them under `stored_subject`."""
     return f"history.{run_id}"
 
 
 def stored_subject(run_id: str) -> str:
-    """The literal subject under which the broker keeps a run's events: reads through it cost a hundredth of a
-    wildcard's."""
+    """The literal subject under which the broker stores a run's events: a read by it costs a hundredth of a read by a
+    wildcard."""
     return f"history.{partition(run_id)}.{run_id}"
 
 
 def forward_subject(holder: str) -> str:
-    """Where a front-end process takes answers to the tasks that it has handed out, from those that got them in its
-    place."""
+    """The subject on which a front-end process receives reports on tasks that it has assigned, from the processes that
+    got them instead."""
     return f"{BRIDGE_FORWARD}.{holder}"
 
 
 def watch_subject(run_id: str) -> str:
-    """Where the broker sends a copy of each event of the run that it has stored."""
+    """The subject to which the broker sends a copy of each stored event of the run."""
     return f"watch.{run_id}"
 
 
 def partition(run_id: str) -> int:
-    """The broker's own hash: 32-bit FNV-1a, modulo the number of partitions."""
+    """The partition by the broker's own hash: 32-bit FNV-1a, modulo the number of partitions."""
     return _fnv1a(run_id) % PARTITIONS
 
 
 @lru_cache(maxsize=1 << 14)
 def _fnv1a(run_id: str) -> int:
-    """It takes 3 us, and is asked for with each timer of a run."""
+    """Takes 3 us, once for each timer of a run."""
     h = 0x811C9DC5
     for byte in run_id.encode():
         h = ((h ^ byte) * 0x01000193) & 0xFFFFFFFF
@@ -97,13 +97,14 @@ def partition_filter(number: int) -> str:
 
 
 def engine_consumer(number: int, epoch: int | None = None) -> str:
-    """The durable of a partition's owners since `epoch`, the revision of the claim that began them; None: from before
-    there were claims."""
+    """The durable consumer of a partition since `epoch`, the revision of the claim with which its use began; None: from
+    a version without claims."""
     return f"engine-{number}" if epoch is None else f"engine-{number}-{epoch}"
 
 
 def engine_consumer_parts(consumer: str) -> tuple[int, int]:
-    """Partition and epoch (-1: from before there were claims) of such a durable; partition -1: it is another one."""
+    """Partition and epoch of such a consumer (epoch -1: from a version without claims); partition -1 for any other
+    consumer."""
     kind, *parts = consumer.split("-")
     if kind != "engine" or not 1 <= len(parts) <= 2 or not all(part.isdigit() for part in parts):
         return -1, -1
@@ -132,7 +133,8 @@ def start_subject(run_id: str) -> str:
 
 
 def task_subject(task: str, run_id: str, group: str | None = None) -> str:
-    """No name holds `=`: a group's begins with it, so that no type is taken for another one with a group."""
+    """The subject of a task. A group's token begins with `=`, which no name contains, so no type is mistaken for
+    another type with a group."""
     return f"task.{task}.={group}.{run_id}" if group else f"task.{task}.{run_id}"
 
 
@@ -141,31 +143,31 @@ def task_filter(task: str, group: str | None = None) -> str:
 
 
 def task_of(subject: str) -> tuple[str, str | None]:
-    """Type and group of a task's subject, or of a filter for such."""
+    """Type and group of a task's subject, or of a filter for such subjects."""
     task, _, group = subject.removeprefix("task.").rpartition(".")[0].partition(".=")
     return task, group or None
 
 
 def task_consumer(task: str, group: str | None = None) -> str:
-    """The durable that all workers of a task type (and group) share; the broker allows no dots in its name."""
+    """The durable consumer that all workers of a task type (and group) share; the broker allows no dots in its name."""
     return f"workers-{_dotless(task)}:{_dotless(group)}" if group else f"workers-{_dotless(task)}"
 
 
 def spare_task_consumer(task: str, group: str | None = None) -> str:
-    """Another durable for them, where a former version has given the name to another type: no group has an empty
-    name."""
+    """A second name, for use when a former version has given the first to another type. No group name is empty, so it
+    is unique."""
     return task_consumer(task, group) + ":"
 
 
 def former_task_consumer(task: str) -> str:
-    """What a former version called the durable of a type. It meant other types and groups, too: `a.b`, `a-b`, and `a`
-    with `b`."""
+    """The name that a former version used for a type's consumer. It was ambiguous: `a.b`, `a-b`, and `a` with group `b`
+    shared one."""
     return f"workers-{task.replace('.', '-')}"
 
 
 def task_subjects(task: str, run_id: str, group: str | None) -> list[str]:
-    """Where the run's tasks of a type (and group) may wait. A former version queued a group's with those of another
-    type."""
+    """The subjects under which the run's tasks of a type (and group) may wait. A former version used the subject of
+    another type for a group's."""
     return [task_subject(task, run_id, group)] + ([f"task.{task}.{group}.{run_id}"] if group else [])
 
 
@@ -174,20 +176,20 @@ def _dotless(name: str) -> str:
 
 
 def sticky_subject(task: str, worker_id: str, run_id: str) -> str:
-    """Where a task waits for the one worker that its run is bound to. The worker is one token: it and the type cannot
-    be taken for others, as `a.b` of worker `c` for `a` of worker `b.c`."""
+    """The subject of a task for the one worker that its run is bound to. The worker id is one token, so that `a.b` of
+    worker `c` and `a` of worker `b.c` differ."""
     return f"sticky.{task}.{_dotless(worker_id)}.{run_id}"
 
 
 def sticky_subjects(task: str, worker_id: str, run_id: str) -> list[str]:
-    """Where the run's tasks for a worker may wait. A former version left the dots in a worker id."""
+    """The subjects under which the run's tasks for a worker may wait. A former version kept the dots of a worker id."""
     return [sticky_subject(task, worker_id, run_id)] + (
         [f"sticky.{task}.{worker_id}.{run_id}"] if "." in worker_id else []
     )
 
 
 def sticky_of(subject: str) -> tuple[str, str]:
-    """Type and worker id of such a task's subject, or of a filter for such."""
+    """Type and worker id of a sticky task's subject, or of a filter for such subjects."""
     task, worker_id = subject.removeprefix("sticky.").rpartition(".")[0].rsplit(".", 1)
     return task, worker_id.replace("=", ".")
 
@@ -197,13 +199,13 @@ def sticky_filter(task: str, worker_id: str) -> str:
 
 
 def sticky_consumer(task: str, worker_id: str) -> str:
-    """One consumer for each worker and task type: the length keeps `a-b` with `c` apart from `a` with `b-c`, and `~` is
-    in no name."""
+    """The consumer of one worker and task type. The length distinguishes `a-b` with `c` from `a` with `b-c`; no name
+    contains `~`."""
     return f"sticky-{len(task)}-{task}-{worker_id}".replace(".", "~")
 
 
 def sticky_consumer_parts(consumer: str) -> tuple[str, str] | None:
-    """Type and worker id of such a consumer; None: it is another one."""
+    """Type and worker id of such a consumer; None for any other consumer."""
     kind, _, rest = consumer.replace("~", ".").partition("-")
     size, _, both = rest.partition("-")
     if kind != "sticky" or not size.isdigit() or both[int(size) : int(size) + 1] != "-":
@@ -216,7 +218,7 @@ def dead_subject(task: str, run_id: str, step_id: str) -> str:
 
 
 def dead_filter(task: str | None = None) -> str:
-    """Every dead letter, or those of one task type and of others whose names go on with a dot."""
+    """A filter for all dead letters, or for those of one task type and of types whose names continue with a dot."""
     return "dead.>" if task is None else f"dead.{task}.>"
 
 
@@ -225,7 +227,7 @@ def dead_history_subject(run_id: str) -> str:
 
 
 def dead_trigger_subject(name: str) -> str:
-    """What came to a trigger and could start no run."""
+    """The subject of trigger events that could start no run."""
     return f"dead.trigger.{name}"
 
 
@@ -240,33 +242,33 @@ def event_key(name: str, key: str) -> str:
 
 
 def webhook_subject(name: str) -> str:
-    """Where webhook intake publishes what it has accepted for a trigger."""
+    """The subject to which an accepted webhook call for a trigger is published."""
     return f"event.webhook.{name}"
 
 
 def cron_subject(name: str, generation: str) -> str:
-    """The schedule of a cron trigger's next instant; there is at most one message."""
+    """The subject of the schedule for a cron trigger's next instant; it has at most one message."""
     return f"cron.{name}.{generation}"
 
 
 def cron_target(name: str) -> str:
-    """Where the broker publishes when that instant has come."""
+    """The subject to which the broker publishes at that instant."""
     return f"event.cron.{name}"
 
 
 def trigger_consumer(name: str, generation: str) -> str:
-    """The durable that all processes share which run a trigger. No name holds `=`, so two triggers never share one."""
+    """The durable consumer that all processes running a trigger share. No name contains `=`, so it is unique."""
     return f"trigger-{name.replace('.', '=')}-{generation}"
 
 
 def capture_stream(name: str, generation: str) -> str:
-    """A stream of the service's own, for a subject that no other stream keeps; named by the trigger that needed it
+    """A stream of the service for a subject that no other stream stores; named after the trigger that needed it
     first."""
     return CAPTURE_PREFIX + f"{name.replace('.', '=')}-{generation}"
 
 
 def progress_key(trigger: str) -> str:
-    """Beside a cron trigger: the last instant that was dealt with."""
+    """The key of a cron trigger's last handled instant."""
     return f"{trigger}/progress"
 
 
@@ -279,12 +281,12 @@ def bucket_stream(bucket: str) -> str:
 
 
 def rerun_key(workflow: str, key: str) -> str:
-    """What a caller's idempotency key stands for in the bucket of reruns."""
+    """The key in the bucket of reruns for a caller's idempotency key."""
     return sha256(f"{workflow}\n{key}".encode()).hexdigest()
 
 
 def owner_seq(headers: bytes) -> int | None:
-    """What OWNER_SEQ says in a message's raw headers; None without it."""
+    """The value of OWNER_SEQ in a message's raw headers; None without it."""
     found = _OWNER_SEQ.search(headers)
     return None if found is None else int(found[1])
 
@@ -298,7 +300,7 @@ def step_key(run_id: str, step_id: str) -> str:
 
 
 def pause_key(run_id: str, step_id: str) -> str:
-    """Beside a step's checkpoint: how often it was paused, and the label of the last pause."""
+    """The key, beside a step's checkpoint, of the number of its pauses and the label of the last."""
     return f"{run_id}.{step_id}/pause"
 
 

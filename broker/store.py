@@ -1,4 +1,4 @@
-"""All that is stored, behind one connection: what each process of the service opens once."""
+"""Everything that is stored, behind one connection: each process of the service opens one Store."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from penstock.telemetry.meters import Meters
 
 
 class Store:
-    """One of each, all over the same connection."""
+    """One of each, all with the same connection."""
 
     def __init__(self, broker: Broker, publisher: Publisher, reader: DirectReader, meters: Meters) -> None:
         self.broker, self.publisher, self.reader, self.meters = broker, publisher, reader, meters
@@ -60,8 +60,8 @@ class Store:
         self.definitions = Definitions(self.bucket(names.DEFINITIONS))
 
     async def remove_run(self, run_id: str) -> None:
-        """Delete all that is kept of a run. Its history goes last: until then, what an interruption left can be found
-        again."""
+        """Delete everything that is stored of a run. Its history is deleted last, so that an interrupted removal is
+        found again."""
         await self.signals.purge(f"{run_id}.>")
         await self.checkpoints.purge(f"{run_id}.>")
         await self.approval_tokens.purge(f"{run_id}.>")
@@ -77,9 +77,9 @@ class Store:
 async def open_store(
     settings: BrokerSettings, name: str, timeout_s: float = 10.0, meters: Meters | None = None
 ) -> AsyncIterator[Store]:
-    """A store for the time of the block; `name` is what the broker's monitoring shows. Raises Unavailable.
+    """A store for the time of the block; `name` is shown in the broker's monitoring. Raises Unavailable.
 
-    What is counted goes to `meters`, by default the store's own.
+    Metrics go to `meters`, by default the store's own.
     """
     meters = meters or Meters()
     async with (

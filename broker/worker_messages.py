@@ -1,7 +1,7 @@
-"""What workers and the service send each other, over both transports: tasks, registrations, and the failure type for no
+"""The messages between workers and the service, over both transports: tasks, registrations, and the failure type for no
 further attempt.
 
-Nothing here needs the broker's client: a worker inside an application imports this long before it connects to anything.
+It does not need the broker's client: a worker inside an application imports it long before it connects to anything.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ class TaskPayload(Struct, frozen=True, omit_defaults=True):
 
 
 class WorkerRegistration(Struct, frozen=True, kw_only=True):
-    """As stored. Workers in other languages may leave out everything but the first two. `worker_group`: it takes only
-    tasks of steps with this group."""
+    """A registration as it is stored. Workers in other languages may omit all but the first two fields. With
+    `worker_group`, the worker takes only tasks of steps with this group."""
 
     worker_id: str
     task_types: tuple[str, ...]
@@ -56,7 +56,7 @@ _DECODER = msgspec.json.Decoder(TaskPayload)
 
 
 def decode(body: bytes) -> TaskPayload:
-    """Raises msgspec.MsgspecError for what is no task."""
+    """The task in `body`. Raises msgspec.MsgspecError for anything else."""
     return _DECODER.decode(body)
 
 

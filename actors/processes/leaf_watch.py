@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import NoReturn
 
-from penstock.broker.embedded.leaf import NOT_YET, Link, all_down, leave, look
+from penstock.broker.embedded.leaf import NOT_YET, Link, all_down, check_links, write_report
 from penstock.config.logging import get_logger
 from penstock.config.settings import BrokerSettings
 from penstock.engine.errors import Unavailable
@@ -21,11 +21,11 @@ async def watch_links(settings: BrokerSettings) -> NoReturn:
     known: tuple[Link, ...] = ()
     while True:
         try:
-            links = await asyncio.to_thread(look, settings)
+            links = await asyncio.to_thread(check_links, settings)
         except Unavailable as error:
             links = all_down(settings, str(error))
         _log_changes(known, links)
-        leave(settings, links)
+        write_report(settings, links)
         known = links
         await asyncio.sleep(EVERY_S)
 

@@ -54,7 +54,7 @@ class TriggerEventHandler:
         if kept is None or kept.generation != generation:
             return
         run = run_id(name, _event_name(generation, delivery))
-        await self._store.dead_letters.keep_occurrence(name, delivery.subject, delivery.data, run, error)
+        await self._store.dead_letters.store_trigger_event(name, delivery.subject, delivery.data, run, error)
         tick = decode_tick(delivery.data) if kept.trigger.cron is not None else None
         if tick is not None and tick.generation == generation:
             await self._wait_for_next(kept, tick.instant)
@@ -89,7 +89,7 @@ class TriggerEventHandler:
             await self._starter.start(trigger, run, value, at, headers_of(delivery))
             reached("trigger_event.started")
         except (Invalid, TooLarge) as error:
-            await self._store.dead_letters.keep_occurrence(
+            await self._store.dead_letters.store_trigger_event(
                 trigger.name, delivery.subject, delivery.data, run, str(error)
             )
             reached("trigger_event.dead_letter_stored")

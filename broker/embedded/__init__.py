@@ -1,4 +1,4 @@
 """The embedded broker: a nats-server child process, its configuration, its directory, and its links to other brokers.
 
-Not here: what is said to it (nats/). Start reading at server.py.
+Not here: requests to it (nats/). Start reading at server.py.
 """

@@ -1,4 +1,4 @@
-"""A child program with the face of a multiprocessing.Process, so that the supervisor treats both alike."""
+"""A child program with the interface of a multiprocessing.Process, so that the supervisor handles both alike."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PR_SET_PDEATHSIG = 1
 
 
 class ChildProgram:
-    """A program that was started; it gets SIGTERM when the process that started it ends."""
+    """A started program. It gets SIGTERM when the process that started it ends."""
 
     def __init__(
         self,
@@ -23,7 +23,7 @@ class ChildProgram:
         output: IO[bytes] | None = None,
         inherited: Collection[int] = (),
     ) -> None:
-        """`inherited` are the open files that it gets beside its standard ones."""
+        """`inherited` are the open files that it gets besides its standard ones."""
         self._process = subprocess.Popen(
             list(arguments),
             env=environ,
@@ -55,6 +55,6 @@ class ChildProgram:
 
 
 def _apart() -> None:
-    """Die with the parent, and leave Ctrl-C to it."""
+    """Terminate with the parent, and ignore Ctrl-C, which the parent handles."""
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
     os.setpgid(0, 0)

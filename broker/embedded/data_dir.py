@@ -1,5 +1,5 @@
-"""The embedded broker's directory: locked by one supervisor, still the same that the broker was started in, and able to
-take bytes."""
+"""The data directory of the embedded broker: locked by one supervisor, still the one that the broker was started in,
+and writable."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from penstock.engine.errors import Conflict, Unavailable
 STREAMS = "jetstream"
 LOCK = "lock"
 PROBE = "write-probe"
-ROOM_BYTES = 4 * MIB  # with less, a broker that is started again would soon stand still again
+ROOM_BYTES = 4 * MIB  # with less, a restarted broker would soon stop again
 
 
 class DataDir:
@@ -41,13 +41,13 @@ class DataDir:
         self._device = self.path.stat().st_dev
 
     def release(self) -> None:
-        """A second time does nothing."""
+        """Release the lock; a second call does nothing."""
         if self._lock is not None:
             os.close(self._lock)
         self._lock = None
 
     def _renew_lock(self) -> None:
-        """The server takes no lock on its store: two on one store would both run, and ruin it."""
+        """The server does not lock its store: two servers on one store would both run, and destroy it."""
         handle = os.open(self.path / LOCK, os.O_RDWR | os.O_CREAT, 0o600)
         if self._lock is not None and os.path.sameopenfile(handle, self._lock):
             os.close(handle)
@@ -61,19 +61,19 @@ class DataDir:
         self._lock = handle
 
     def remember(self) -> None:
-        """The broker has just been started in it."""
+        """Record the directory in which the broker was just started."""
         self._streams = self._identity()
 
     def gone(self) -> bool:
-        """Whether what the broker stored is not there any more: removed, moved away, or unmounted while it runs."""
+        """Whether the broker's files are gone: removed, moved away, or unmounted while it runs."""
         return self._streams is not None and self._streams != self._identity()
 
     def give_up(self) -> None:
-        """What is gone does not come back: the next broker begins with what it finds."""
+        """Accept that the former files do not come back: the next broker starts with what it finds."""
         self._streams = None
 
     def check(self) -> None:
-        """Raises Unavailable that says why no broker can be started here now."""
+        """Raises Unavailable, with the reason, when no broker can be started here now."""
         problem = f"{self.path / STREAMS} was removed" if self.gone() else self.problem()
         if problem:
             raise Unavailable(problem)
@@ -85,26 +85,26 @@ class DataDir:
         return None
 
     def misplaced(self) -> str | None:
-        """What is wrong when the path leads to another file system than it did; a broker would begin anew there, and
-        hide what there is."""
+        """A sentence when the path leads to another file system than before, else None. A broker would start empty
+        there, and its former data would be hidden."""
         if self._device is None or self._device == _device(self.path):
             return None
         return f"the data directory {self.path} is on another file system than before: is it not mounted?"
 
     def problem(self) -> str | None:
-        """Why nothing can be stored here now, by writing some MiB and looking where they went. None: it can."""
+        """Why nothing can be stored here now; None when it can. Writes some MiB to find out."""
         if misplaced := self.misplaced():
             return misplaced
         try:
             self.path.mkdir(0o700, parents=True, exist_ok=True)
             _write(self.path / PROBE)
         except OSError as error:
-            return f"the data directory {self.path} takes no bytes: {error.strerror}"
+            return f"the data directory {self.path} cannot be written to: {error.strerror}"
         return None
 
 
 def _device(path: Path) -> int | None:
-    """Of the directory, or of the nearest one above that is there."""
+    """The device of the directory, or of its nearest parent that exists."""
     for one in (path, *path.parents):
         with suppress(OSError):
             return one.stat().st_dev
@@ -112,7 +112,7 @@ def _device(path: Path) -> int | None:
 
 
 def _write(path: Path) -> None:
-    """What a file system takes at first it may refuse when it comes to the disk."""
+    """Write the bytes to the disk: a file system may accept a write first and fail when it stores it."""
     handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     try:
         rest = memoryview(bytes(ROOM_BYTES))

@@ -1,7 +1,7 @@
-"""The links of the embedded broker to its hubs: which of them stand, and what keeps the others from it.
+"""The links of the embedded broker to its hubs: which are connected, and what prevents the others.
 
-The broker tells nobody but its own log why a hub cannot be joined, and its monitoring endpoint only which links there
-are. One process of the service looks at both, and leaves what it found in a file for the others.
+The broker reports only in its log why it cannot join a hub, and its monitoring endpoint lists only the links that are
+up. One process of the service reads both, and writes the result to a file for the others.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ MONITOR_S_MAX = 1.0
 STALE_S = 15.0
 LOG_TAIL_BYTES = 64 << 10
 NOT_YET = "not connected yet"
-UNSEEN = "nobody has looked at the link lately"
+UNSEEN = "the link was not checked lately"
 ERROR_LINE = re.compile(r"\[ERR\] (.+)$", re.MULTILINE)
 PREFIX = re.compile(r"^.*?(?:\(attempt \d+\): | - lid:\d+ - )")
 QUOTED = re.compile(r"^Leafnode Error '(.*)'$")
@@ -39,7 +39,7 @@ Place = tuple[str, int]
 
 
 class Link(Struct, frozen=True, omit_defaults=True):
-    """`address` is the hub's, as it was set, without passwords. `problem` is there as long as the link is not."""
+    """`address` is the hub's as in the settings, without passwords. `problem` is set while the link is down."""
 
     address: str
     connected: bool
@@ -47,19 +47,18 @@ class Link(Struct, frozen=True, omit_defaults=True):
 
 
 class LinkReport(Struct, frozen=True):
-    """`at` is when somebody looked, in s since the epoch."""
+    """`at` is the time of the check, in s since the epoch."""
 
     at: float
     links: tuple[Link, ...]
 
 
-def look(settings: BrokerSettings) -> tuple[Link, ...]:
-    """The links as they are now, in the order of the settings. Blocks. Raises Unavailable without an answer of the
-    broker."""
+def check_links(settings: BrokerSettings) -> tuple[Link, ...]:
+    """The current links, in the order of the settings. Blocks. Raises Unavailable when the broker does not answer."""
     connected = _connected(settings)
     places = [_places(remote) for remote in settings.leaf_remotes]
     joined = [_take(connected, of_one) for of_one in places]
-    for number, of_one in enumerate(joined):  # another node of the hub's cluster, whose address we do not know
+    for number, of_one in enumerate(joined):  # another node of the hub's cluster, with an unknown address
         if not of_one and connected:
             connected.pop()
             joined[number] = True
@@ -70,16 +69,16 @@ def look(settings: BrokerSettings) -> tuple[Link, ...]:
     )
 
 
-def leave(settings: BrokerSettings, links: Sequence[Link]) -> None:
-    """Write what was found, for `recall`."""
+def write_report(settings: BrokerSettings, links: Sequence[Link]) -> None:
+    """Write the result of a check, for `read_report`."""
     path = _path(settings)
     fresh = path.with_suffix(".new")
     fresh.write_bytes(msgspec.json.encode(LinkReport(time.time(), tuple(links))))
     fresh.replace(path)
 
 
-def recall(settings: BrokerSettings) -> tuple[Link, ...]:
-    """The links as somebody found them a moment ago; all of them down when nobody has looked lately."""
+def read_report(settings: BrokerSettings) -> tuple[Link, ...]:
+    """The links as the last check found them; all of them down when there was none lately."""
     with suppress(OSError, msgspec.MsgspecError):
         found = msgspec.json.decode(_path(settings).read_bytes(), type=LinkReport)
         if abs(time.time() - found.at) < STALE_S:
@@ -96,7 +95,7 @@ def _path(settings: BrokerSettings) -> Path:
 
 
 def _connected(settings: BrokerSettings) -> list[Place]:
-    """The far ends of the links that stand."""
+    """The remote addresses of the links that are up."""
     port = monitor_port(settings)
     if port is None:
         raise Unavailable("the broker's monitoring is not up")
@@ -112,7 +111,7 @@ def _connected(settings: BrokerSettings) -> list[Place]:
 
 
 def _places(remote: str) -> set[Place]:
-    """Where this address may lead: its host as written, and what that resolves to."""
+    """The addresses that this one may mean: its host as written, and the addresses that it resolves to."""
     parts = urlsplit(remote if "://" in remote else f"nats-leaf://{remote}")
     host, port = parts.hostname or "", parts.port or LEAF_PORT
     places = {(host, port)}
@@ -122,7 +121,7 @@ def _places(remote: str) -> set[Place]:
 
 
 def _take(connected: list[Place], places: set[Place]) -> bool:
-    """Whether one of the links leads there; it then counts for nobody else."""
+    """Whether one of the links leads there. That one is removed from `connected`, so it counts for one address only."""
     for place in connected:
         if place in places:
             connected.remove(place)
@@ -131,7 +130,7 @@ def _take(connected: list[Place], places: set[Place]) -> bool:
 
 
 def _errors(settings: BrokerSettings) -> list[str]:
-    """What the broker has complained about lately, newest first."""
+    """Recent errors in the broker's log, newest first."""
     with suppress(OSError), log_path(settings).open("rb") as log:
         log.seek(max(0, log.seek(0, 2) - LOG_TAIL_BYTES))
         return ERROR_LINE.findall(log.read().decode(errors="replace"))[::-1]

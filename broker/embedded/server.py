@@ -25,7 +25,7 @@ LOGS_KEPT = 2
 LOCAL = "127.0.0.1"
 ANY_PORT = -1
 GARBAGE_PERCENT = "70"  # 558 instead of 636 MB with 100,000 parked runs, and no slower
-MEMORY_SHARE = 16  # the part of the machine's memory beyond which the broker works at giving memory back
+MEMORY_SHARE = 16  # above this share of the machine's memory the broker collects garbage more often
 MEMORY_BYTES_MIN = 768 * MIB
 PORTS_FILES = "nats-server_*.ports"
 
@@ -48,8 +48,11 @@ class EmbeddedBroker:
         return self.command is not None and self.command.exitcode is None
 
     def start(self) -> None:
-        """Return once it takes connections. Raises Conflict for a port or a data directory in use, Invalid for
-        credentials that cannot be read, Unavailable when it does not come up or cannot write."""
+        """Start it, and return when it accepts connections.
+
+        Raises Conflict for a port or a data directory in use, Invalid for credentials that cannot be read, Unavailable
+        when it does not start or cannot write.
+        """
         _check_free("the broker's port", _host(self.settings), self.settings.port)
         if self.settings.monitor_port:
             _check_free("the monitoring port", LOCAL, self.settings.monitor_port)
@@ -72,7 +75,7 @@ class EmbeddedBroker:
             return ChildProgram([find_binary(), "-c", str(config)], _environ(), output=log)
 
     def stop(self, timeout_s: float = 5.0) -> None:
-        """End it and release the lock; a second time does nothing."""
+        """Stop it and release the lock; a second call does nothing."""
         if self.command is not None and self.command.exitcode is None:
             self.command.terminate()
             self.command.join(timeout_s)
@@ -92,11 +95,11 @@ class EmbeddedBroker:
 
     def _last_words(self) -> str:
         lines = log_path(self.settings).read_text(errors="replace").splitlines()
-        return lines[-1] if lines else "it said nothing"
+        return lines[-1] if lines else "no message in its log"
 
 
 def render(settings: BrokerSettings) -> str:
-    """The broker's configuration file. Its format takes JSON values, so no setting can break out of its place."""
+    """The broker's configuration file. It accepts JSON values, so no setting can escape from its place."""
     lines = [
         f"listen: {_quote(f'{_host(settings)}:{settings.port}')}",
         f"log_file: {_quote(str(log_path(settings)))}",
@@ -124,8 +127,9 @@ def render(settings: BrokerSettings) -> str:
 
 
 def _environ() -> dict[str, str]:
-    """Ours, with two bounds on the broker's garbage: it collects when there is 70 % of what it needs, and after a flood
-    of large messages sooner. It takes more when it needs more. What is set already stays."""
+    """The environment of this process, with two settings for the broker's garbage collector: it runs at 70 % growth,
+    and earlier near the memory limit. The limit is soft: the broker uses more memory when it needs more. Variables that
+    are already set stay."""
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     return {"GOGC": GARBAGE_PERCENT, "GOMEMLIMIT": str(max(MEMORY_BYTES_MIN, memory // MEMORY_SHARE)), **os.environ}
 
@@ -135,7 +139,7 @@ def log_path(settings: BrokerSettings) -> Path:
 
 
 def monitor_port(settings: BrokerSettings) -> int | None:
-    """Where the broker's monitoring listens on 127.0.0.1: as set, or as it chose itself; None while it is not up."""
+    """The port of the broker's monitoring on 127.0.0.1, as set or as chosen by the broker; None while it is down."""
     if settings.monitor_port:
         return settings.monitor_port
     for file in Path(settings.data_dir).absolute().glob(PORTS_FILES):
@@ -156,7 +160,7 @@ def find_binary() -> str:
 
 
 def _authorization(settings: BrokerSettings) -> list[str]:
-    """What our own processes and workers come in with, everybody must."""
+    """The credentials that every process and worker must use."""
     if settings.user and settings.password:
         return [f"authorization {{ user: {_quote(settings.user)}, password: {_quote(settings.password)} }}"]
     return [f"authorization {{ token: {_quote(settings.token)} }}"] if settings.token else []
@@ -182,7 +186,7 @@ def _check_free(whose: str, host: str, port: int) -> None:
 
 
 def _check_readable(path: str) -> None:
-    """The broker itself would start all the same, and say so in its own log only."""
+    """Check a file of credentials: the broker itself would start without it, and report it only in its log."""
     try:
         Path(path).read_bytes()
     except OSError as error:
@@ -190,7 +194,7 @@ def _check_readable(path: str) -> None:
 
 
 def _write_private(path: Path, text: str) -> None:
-    """It holds passwords: at no moment may others read it."""
+    """Write a file that holds passwords: it is never readable by other users."""
     path.unlink(missing_ok=True)
     with open(path, "w", opener=_private) as file:
         file.write(text)

@@ -1,7 +1,7 @@
-"""Atomic batches: all messages of one stream are stored, or none.
+"""Atomic batches: all messages for one stream are stored, or none.
 
-A batch costs the broker 2 ms however small it is, and it takes 50 of them at once from everybody together. So small
-ones that are wanted at the same time share one (`Batches.join`), and each process has only a few on their way.
+A batch of any size costs the broker 2 ms, and it accepts 50 at once from all clients together. So small batches that
+are requested at the same time are merged into one (`Batches.join`), and each process has only a few in flight.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ ON_THEIR_WAY_MAX = 4
 
 
 class Message(NamedTuple):
-    """One message of a batch. The ids of a batch must always travel together: a repeat of one is a repeat of all."""
+    """One message of a batch. The ids of a batch always belong together: a repeat of one is a repeat of all."""
 
     subject: str
     data: bytes
@@ -39,7 +39,7 @@ class Message(NamedTuple):
 
 
 def _may_pass(error: BaseException) -> bool:
-    """In a moment, that is; a full storage will still be full."""
+    """Whether a retry soon may succeed; a full storage will still be full."""
     return isinstance(error, Unavailable) and not isinstance(error, Full)
 
 
@@ -49,8 +49,7 @@ _AGAIN = AsyncRetrying(
 
 
 class _Joined(NamedTuple):
-    """Messages that one caller wants to be stored together; the future ends when they are, or with what kept them from
-    it."""
+    """The messages of one caller, which are stored together; the future has the result or the error."""
 
     messages: Sequence[Message]
     future: asyncio.Future[int]
@@ -66,16 +65,16 @@ class Batches:
         self._task: asyncio.Task[None] | None = None
 
     async def publish(self, messages: Sequence[Message]) -> int:
-        """`publish_batch`, after the batches that are on their way, if these are many."""
+        """`publish_batch`, with a limit on the number of batches in flight."""
         async with self._gate:
             return await publish_batch(self._broker, messages)
 
     async def join(self, messages: Sequence[Message]) -> int:
-        """Store these few messages, all or none, in a batch with others' of this process. Returns the sequence of their
-        last. Raises as `publish_batch`, for these alone.
+        """Store these few messages, all or none, in a batch with messages of other callers. Returns the sequence of
+        their last.
 
-        Their ids must be of this call alone: an id that was used before would keep the others' messages from being
-        stored.
+        Raises as `publish_batch`, for these messages alone. Their ids must be new: an id that was used before would
+        prevent the others' messages from being stored.
         """
         joined = _Joined(messages, asyncio.get_running_loop().create_future())
         self._waiting.append(joined)
@@ -98,16 +97,16 @@ class Batches:
         except PenstockError as error:
             if len(group) == 1:
                 _end(group, error)
-            for joined in group if len(group) > 1 else ():  # one of them is at fault, and only that one shall know
+            for joined in group if len(group) > 1 else ():  # one of them is at fault, and only that one gets the error
                 await self._store([joined])
-        except Exception as error:  # else everybody would wait for ever
+        except Exception as error:  # else all callers would wait for ever
             report("batches", error)
             _end(group, error)
         else:
             _succeed(group, seq)
 
     def _next(self) -> list[_Joined]:
-        """As many of those that wait as fit into one batch, at least one."""
+        """As many of the waiting callers' messages as fit into one batch, at least one caller's."""
         count = size = taken = 0
         for joined in self._waiting:
             count, size = count + len(joined.messages), size + sum(len(message.data) for message in joined.messages)
@@ -120,12 +119,12 @@ class Batches:
 
 def _end(group: Sequence[_Joined], error: Exception) -> None:
     for joined in group:
-        if not joined.future.done():  # or else nobody waits any more
+        if not joined.future.done():  # else its caller was cancelled
             joined.future.set_exception(error)
 
 
 def _succeed(group: Sequence[_Joined], last_seq: int) -> None:
-    """The messages of a batch have consecutive sequences."""
+    """Give each caller its last sequence: the messages of a batch have consecutive sequences."""
     for joined in reversed(group):
         if not joined.future.done():
             joined.future.set_result(last_seq)
@@ -133,12 +132,12 @@ def _succeed(group: Sequence[_Joined], last_seq: int) -> None:
 
 
 async def publish_batch(broker: Broker, messages: Sequence[Message]) -> int:
-    """Store up to 1,000 messages of one stream, all or none. Returns the sequence of the last; 0 for a repeat of what
-    is stored already.
+    """Store up to 1,000 messages of one stream, all or none. Returns the sequence of the last; 0 for a repeat of a
+    stored batch.
 
     A batch whose outcome is unknown is sent again with the same message ids, so it is stored once. Raises Unavailable
-    when the broker gives no answer for 5 s (outcome unknown), Full at once, Conflict when one of the expectations in
-    the headers is stale, perhaps by this very batch whose answer got lost.
+    when the broker gives no answer for 5 s (outcome unknown), Full at once, Conflict when an expectation in the headers
+    is stale, perhaps because of this same batch whose answer was lost.
     """
     try:
         return await _publish_once(broker, messages)
@@ -165,7 +164,7 @@ async def _commit(broker: Broker, subject: str, data: bytes, headers: dict[str, 
     try:
         reply = await broker.request(subject, data, COMMIT_TIMEOUT_S, headers)
     except NotFound as error:
-        raise Unavailable("broker: no stream takes this batch") from error
+        raise Unavailable("broker: no stream stores the subjects of this batch") from error
     answer: dict[str, object] = orjson.loads(reply.data)
     return answer
 
@@ -175,7 +174,7 @@ def _headers(batch: str, number: int, message: Message) -> dict[str, str]:
 
 
 def _raise(error: object) -> None:
-    """A duplicate id means that this very batch was stored before: its ids always travel together."""
+    """A duplicate id means that this same batch was stored before: its ids always belong together."""
     assert isinstance(error, dict)
     if error.get("err_code") == Code.DUPLICATE_IN_BATCH:
         return

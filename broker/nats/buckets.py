@@ -1,5 +1,7 @@
-"""Key-value buckets over their streams, with the revision as stream sequence. Faster than the client's own, and never
-blind."""
+"""Key-value buckets, read and written through their streams; the revision is the stream sequence.
+
+Faster than the client's own, and reads return everything that was acknowledged.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,7 @@ KEYS_PAGE = 100_000
 
 
 class Entry(Struct, frozen=True):
-    """`revision` is what a later `put` may expect."""
+    """`revision` is the one that a later `put` may expect."""
 
     key: str
     value: bytes
@@ -28,10 +30,10 @@ class Entry(Struct, frozen=True):
 
 
 class Bucket:
-    """A small face over one bucket."""
+    """One bucket."""
 
     def __init__(self, stream: str, prefix: str, broker: Broker, publisher: Publisher, reader: DirectReader) -> None:
-        """`stream` is what the bucket is kept in; the subject of a key is `prefix` and the key."""
+        """`stream` is the bucket's stream; the subject of a key is `prefix` and the key."""
         self._stream, self._prefix, self._broker, self._publisher, self._reader = (
             stream,
             prefix,
@@ -46,20 +48,20 @@ class Bucket:
         return None if found is None or found.removed else Entry(key, found.data, found.seq)
 
     async def find(self, key: str) -> tuple[Entry | None, int]:
-        """As `get`, with what a write must expect that shall follow this very state: a deleted key has a revision,
-        too."""
+        """The value, or None, and the revision that a write to this state must expect: a deleted key also has a
+        revision."""
         found = await self._reader.one(self._stream, self._prefix + key)
         if found is None or found.removed:
             return None, found.seq if found else 0
         return Entry(key, found.data, found.seq), found.seq
 
     async def has_copies(self) -> bool:
-        """Whether what others have just written may take a moment to be seen everywhere; `get` and `all` see it all the
-        same."""
+        """Whether a new value may reach some copies of the stream a moment later; `get` and `all` return it in any
+        case."""
         return await self._reader.leaders.needed(self._stream)
 
     async def get_many(self, keys: Sequence[str]) -> dict[str, Entry]:
-        """The values of those keys that exist; in a cluster, one may be from a moment ago."""
+        """The values of those keys that exist; in a cluster, they may be slightly out of date."""
         cut = len(self._prefix)
         found = await self._reader.last(self._stream, [self._prefix + key for key in keys])
         return {one.subject[cut:]: Entry(one.subject[cut:], one.data, one.seq) for one in found if not one.removed}
@@ -72,8 +74,8 @@ class Bucket:
         return [Entry(one.subject[cut:], one.data, one.seq) for one in latest.values() if not one.removed]
 
     async def since(self, revision: int) -> tuple[dict[str, Entry | None], int]:
-        """What was written after this revision, by key (None: removed), and the newest revision of it. A purge, or a
-        time to live that is over, tells nothing here."""
+        """Changes after this revision, by key (None: removed), and the newest revision. Purges and expired entries are
+        not among them."""
         cut = len(self._prefix)
         found = await self._reader.subject(self._stream, self._prefix + ">", revision + 1)
         changed = {
@@ -82,7 +84,7 @@ class Bucket:
         return changed, found[-1].seq if found else revision
 
     def send(self, key: str, value: bytes, expect: int | None = None) -> asyncio.Future[bytes]:
-        """Write without waiting; `expect` is the key's revision (0: none yet), else the future raises Conflict."""
+        """Write without waiting. The future raises Conflict unless `expect` is the key's revision (0: no entry yet)."""
         return self._publisher.send(self._prefix + key, value, _expecting(expect))
 
     async def put(self, key: str, value: bytes, expect: int | None = None) -> int:
@@ -91,13 +93,12 @@ class Bucket:
         return await self._write(key, value, _expecting(expect))
 
     async def delete(self, key: str, expect: int | None = None) -> None:
-        """Remove the key; one that is not there is fine. Raises Conflict if it has another revision than the expected
-        one."""
+        """Remove the key, if it exists. Raises Conflict if its revision is not the expected one."""
         headers = {KV_OPERATION: "DEL"} if expect is None else {KV_OPERATION: "DEL", EXPECT_SEQ: str(expect)}
         await self._write(key, b"", headers)
 
     async def keys(self, under: str = ">") -> list[str]:
-        """The keys that match a subject filter, deleted ones included until the broker has forgotten them."""
+        """The keys that match a subject filter, including deleted ones that the broker has not removed yet."""
         found: list[str] = []
         while True:
             request = {"subjects_filter": self._prefix + under, "offset": len(found)}
@@ -108,11 +109,11 @@ class Bucket:
                 return found
 
     async def purge(self, under: str) -> int:
-        """Remove every key that matches, with its history; returns how many messages went."""
+        """Remove every key that matches, with its history; returns the number of removed messages."""
         return await self._broker.remove(f"STREAM.PURGE.{self._stream}", {"filter": self._prefix + under})
 
     async def on_change(self, under: str, callback: Callable[[str], Awaitable[None]]) -> None:
-        """Have `callback(key)` called at each write that matches, about when it is stored. A notification may be
+        """Call `callback(key)` for each write that matches, at about the time when it is stored. A notification may be
         lost."""
         cut = len(self._prefix)
 
@@ -132,8 +133,8 @@ class Bucket:
 
     @asynccontextmanager
     async def change_notification(self, key: str) -> AsyncIterator[asyncio.Event]:
-        """An event that is set about when the key is written. A notification may be lost, or come before the
-        change can be read."""
+        """An event that is set at about the time when the key is written. A notification may be lost, or come before
+        the change can be read."""
         changed = asyncio.Event()
         async with self.notifying(key, lambda _: changed.set()):
             yield changed

@@ -1,11 +1,11 @@
-"""The broker's client, with two shortcuts: what a consumer delivers goes straight from the parser to its reader, and
-messages that are published together are handed over together.
+"""The broker's client, with two shortcuts: the parser passes a delivery directly to its reader, and messages that are
+published together are written together.
 
-On the client's own way each delivery pays for a header dictionary, a queue and a wake-up that no reader of a consumer
-needs, and each message published for a coroutine and for checks of what we write ourselves: 3 us in place of 1. It
-overrides two private methods and fills the client's own list of what is to be written: without the first no consumer
-would receive anything, without the second a broker that offers no TLS would be told our credentials, without the list
-nothing would be published; no run of the tests of broker/ would overlook any of it.
+With the client's own methods each delivery costs a header dictionary, a queue and a task switch that no reader of a
+consumer needs, and each published message costs a coroutine and checks of what this service writes itself: 3 us instead
+of 1. This class overrides two private methods and fills the client's own list of pending writes. Without the first
+method no consumer would receive anything; without the second a broker without TLS would receive the credentials;
+without the list nothing would be published. The tests of broker/ fail in each case.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ wait."""
 
 
 def message_bytes(data: bytes, headers: Mapping[str, str] | None) -> int:
-    """What the broker counts of a message: its body, and its headers as they are written, in bytes."""
+    """The size of a message by the broker's rule: its body and its encoded headers, in bytes."""
     if not headers:
         return len(data)
     return (
@@ -38,8 +38,8 @@ def message_bytes(data: bytes, headers: Mapping[str, str] | None) -> int:
 
 
 def publish_command(subject: str, reply: str, data: bytes, headers: Mapping[str, str]) -> bytes | None:
-    """A message with headers as it is written to the broker. None for what would be taken for more than it is: a line
-    break in a header, a space in the subject."""
+    """The bytes by which a message with headers is published; None if they would be ambiguous: a line break in a
+    header, a space in the subject."""
     lines = "".join([f"{name}: {value}\r\n" for name, value in headers.items()])
     if (
         lines.count("\n") != len(headers)
@@ -63,41 +63,39 @@ class QuickClient(Client):
     """Owned by one Broker."""
 
     def __init__(self, *, tls: bool = False) -> None:
-        """With `tls`, a connection in the clear is none: whoever stands between could say that there is no TLS."""
+        """With `tls`, a connection without TLS is refused: whoever intercepts it could claim that the broker offers
+        none."""
         super().__init__()
         self._tls = tls
         self._receivers: dict[int, Receive] = {}
 
     async def receive(self, subject: str, receive: Receive) -> Subscription:
-        """Subscribe with the shortcut; end it with `stop_receiving`."""
+        """Subscribe with the shortcut; `stop_receiving` ends the subscription."""
         subscription = await self.subscribe(subject)
         self._receivers[subscription._id] = receive
         return subscription
 
     async def stop_receiving(self, subscription: Subscription) -> None:
-        """Nothing is received any more, from this moment on, also of what is on its way."""
+        """End a subscription at once: messages in flight are dropped."""
         self._receivers.pop(subscription._id, None)
         await self.end(subscription)
 
     async def end(self, subscription: Subscription) -> None:
-        """Also while the connection is away: the client would otherwise ask for it anew when that is back, and keep
-        what comes."""
+        """End a subscription, also while the connection is lost: the client would otherwise renew it after the
+        reconnect."""
         with suppress(nats.errors.Error, OSError):  # it has ended, or the connection is closed for good
             await subscription.unsubscribe()
 
     async def drain_receiving(self, subscription: Subscription, timeout_s: float) -> None:
-        """As `stop_receiving`, after what is on its way has come; without an answer in time, that is not waited for."""
+        """As `stop_receiving`, but messages in flight are still received, unless the broker does not answer in time."""
         with suppress(nats.errors.Error, OSError, TimeoutError):
             async with asyncio.timeout(timeout_s):
                 await subscription.drain()  # type: ignore[no-untyped-call]
         await self.stop_receiving(subscription)  # of one that could not be drained; to the others it does nothing
 
     async def write(self, commands: Sequence[bytes]) -> None:
-        """Send messages as `publish_command` made them. They count against the client's buffer; beyond it, this waits
-        until it is written.
-
-        Only while there is a connection: what is published without one is for the client to refuse.
-        """
+        """Send messages made by `publish_command`. They count against the client's buffer; when it is full, this waits
+        until it is written. Only for a live connection: without one, publish by the client, which refuses messages."""
         if not commands:
             return
         size = sum(map(len, commands))
@@ -112,20 +110,20 @@ class QuickClient(Client):
             await self._flush_pending()
 
     def forget_unwritten(self) -> None:
-        """What was published and has not left this process never does."""
+        """Drop what was published and has not left this process."""
         self._pending, self._pending_data_size = [], 0
 
     async def written(self) -> None:
-        """Return once all that was published has been handed to the system: it arrives even if this process is killed
-        now."""
+        """Return when all that was published has been passed to the operating system: it arrives even if this process
+        is killed now."""
         written: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         assert self._flush_queue is not None
         await self._flush_queue.put(written)  # not by the client's own way, which swallows a cancellation
         await written
 
     def _connect_command(self) -> bytes:
-        """Our first words, with the credentials; the client has begun TLS before them if the broker asks for it, and
-        only then."""
+        """The first command, with the credentials. The client has started TLS before it if, and only if, the broker
+        asks for it."""
         if self._tls and not self._server_info.get("tls_required"):
             raise nats.errors.Error("the broker offers no TLS, which the settings ask for")
         return super()._connect_command()

@@ -1,5 +1,4 @@
-"""One connection to the broker: requests, plain publishes and subscriptions, with errors translated in this one
-place."""
+"""One connection to the broker: requests, plain publishes and subscriptions. All errors are translated here."""
 
 from __future__ import annotations
 
@@ -27,14 +26,14 @@ REQUEST_TIMEOUT_S = 5.0
 CONNECT_TIMEOUT_S = 5.0
 PENDING_BYTES = 64 << 20
 
-# What the broker says to who may not come in (any more); permissions have other messages.
+# The broker's errors for refused or expired credentials; missing permissions have other messages.
 REFUSAL = re.compile(r"authorization violation|authentication (?:expired|revoked)", re.IGNORECASE)
 
 log = get_logger()
 
 
 class Broker:
-    """A live connection. It reconnects for ever; what is asked of it meanwhile raises Unavailable."""
+    """A live connection. It reconnects without end; requests meanwhile raise Unavailable."""
 
     def __init__(self, client: QuickClient) -> None:
         self.client = client
@@ -42,7 +41,7 @@ class Broker:
         self.reconnects = 0
         self._deadlines: dict[
             asyncio.Timeout, None
-        ] = {}  # in the order of their beginning: a simulated world must replay exactly
+        ] = {}  # in the order of their start: a simulation must replay exactly
         self._closing = False
         self._opened = False
         self._last_error = ""
@@ -53,17 +52,17 @@ class Broker:
 
     @property
     def clustered(self) -> bool:
-        """Whether this broker is one node of several, which may keep copies of each other's streams."""
+        """Whether this broker is one node of several, which may have copies of each other's streams."""
         return "cluster" in self.client._server_info
 
     @property
     def max_payload(self) -> int:
-        """Bytes that one message may have, as the broker said at the start."""
+        """The maximum size of one message in bytes, as the broker reported it on connecting."""
         return int(self.client.max_payload)
 
     @property
     def unwritten(self) -> int:
-        """Bytes that were published and have not left this process."""
+        """Number of bytes that were published and have not left this process."""
         return int(self.client.pending_data_size)
 
     def check_connected(self) -> None:
@@ -79,19 +78,18 @@ class Broker:
         return self.client.new_inbox()
 
     async def publish(self, subject: str, data: bytes, reply: str = "", headers: dict[str, str] | None = None) -> None:
-        """Write one message out; nothing is known about its arrival. Raises Unavailable, or Invalid when it is too
-        large."""
+        """Write one message without waiting for an answer. Raises Unavailable, or Invalid when it is too large."""
         if (
             size := message_bytes(data, headers)
         ) > self.max_payload:  # the client counts no headers, and the broker cuts the connection
-            raise Invalid(f"a message of {size} bytes is more than the broker takes ({self.max_payload})")
+            raise Invalid(f"a message of {size} bytes is larger than the broker accepts ({self.max_payload})")
         try:
             await self.client.publish(subject, data, reply=reply, headers=headers)
         except (nats.errors.Error, OSError) as error:
             raise Unavailable(f"broker: {error}") from error
 
     async def flush(self) -> None:
-        """Return once the broker has read all that was published before."""
+        """Return when the broker has read all that was published before."""
         try:
             await self.client.flush()
         except (nats.errors.Error, OSError, TimeoutError) as error:
@@ -104,15 +102,15 @@ class Broker:
         timeout_s: float = REQUEST_TIMEOUT_S,
         headers: dict[str, str] | None = None,
     ) -> Msg:
-        """One question, one answer. Raises NotFound when nobody listens on the subject, Unavailable without an
-        answer."""
+        """Send one request and return its answer. Raises NotFound when nothing listens on the subject, Unavailable
+        without an answer."""
         self.check_connected()
         try:
             async with self.deadline(timeout_s, f"broker: no answer on {subject}"):
                 # The client's own way to time out can swallow a cancellation that comes together with the answer.
                 return await self.client.request(subject, data, timeout=None, headers=headers)  # type: ignore[arg-type]
         except nats.errors.NoRespondersError as error:
-            raise NotFound(f"nobody answers on {subject}") from error
+            raise NotFound(f"nothing listens on {subject}") from error
         except (nats.errors.Error, OSError) as error:
             raise Unavailable(f"broker: no answer on {subject}") from error
 
@@ -132,8 +130,8 @@ class Broker:
     async def remove(
         self, verb: str, request: dict[str, Any] | None = None, timeout_s: float = REQUEST_TIMEOUT_S
     ) -> int:
-        """As `api`, for a verb that deletes or purges; every removal is made by this. How many went: 0 when all is gone
-        already."""
+        """As `api`, for a call that deletes or purges; every removal uses this. Returns the number of removed messages,
+        0 when there was nothing to remove."""
         try:
             return int((await self.api(verb, request, timeout_s)).get("purged", 1))
         except ApiError as error:
@@ -144,7 +142,8 @@ class Broker:
     async def subscribe(
         self, subject: str, callback: Callable[[Msg], Awaitable[None]], queue: str = ""
     ) -> Subscription:
-        """Callbacks of one subscription run one after the other: enqueue in them, never wait."""
+        """Call `callback` for each message, one after the other. Callbacks must not wait: they put messages in
+        queues."""
         return await self.client.subscribe(
             subject, queue=queue, cb=callback, pending_msgs_limit=-1, pending_bytes_limit=-1
         )
@@ -159,7 +158,7 @@ class Broker:
             await self.client.end(subscription)
 
     def answering(self, subject: str, body: bytes) -> AbstractAsyncContextManager[None]:
-        """Give this answer to everyone who asks on the subject, for the time of the block."""
+        """Give this answer to every request on the subject, for the time of the block."""
 
         async def reply(msg: Msg) -> None:
             await self.client.publish(msg.reply, body)
@@ -167,7 +166,7 @@ class Broker:
         return self.listening(subject, reply)
 
     async def ask_all(self, subject: str, enough: Callable[[list[bytes]], bool], timeout_s: float) -> list[bytes]:
-        """All answers on the subject, until they are enough or the time is over. Raises Unavailable when not
+        """All answers to a request until `enough` of them, or until the time is over. Raises Unavailable when not
         connected."""
         answers: list[bytes] = []
         done = asyncio.Event()
@@ -175,7 +174,7 @@ class Broker:
         async def collect(msg: Msg) -> None:
             if msg.data:
                 answers.append(msg.data)
-            if not msg.data or enough(answers):  # no data: the broker says that nobody listens
+            if not msg.data or enough(answers):  # no data: the broker reports that nothing listens
                 done.set()
 
         inbox = self.new_inbox()
@@ -197,7 +196,7 @@ class Broker:
 
     @asynccontextmanager
     async def deadline(self, timeout_s: float, message: str) -> AsyncIterator[None]:
-        """A time limit for the block that also ends with the connection. Raises Unavailable with this message."""
+        """A time limit for the block, which also ends with the connection. Raises Unavailable with this message."""
         within = Within(timeout_s, message)
         async with within:
             self._deadlines[within.timeout] = None
@@ -207,7 +206,7 @@ class Broker:
                 del self._deadlines[within.timeout]
 
     async def _disconnected(self) -> None:
-        """What was asked over the connection that is gone will never be answered."""
+        """End the pending deadlines: requests over the lost connection will never be answered."""
         for deadline in self._deadlines:
             if not deadline.expired():
                 deadline.reschedule(0)
@@ -215,10 +214,10 @@ class Broker:
             log.warning("broker_disconnected")
 
     async def _failed(self, error: Exception) -> None:
-        """A connection attempt failed, or the broker reports an error: each is logged once until it changes or is over.
+        """A connection attempt failed, or the broker reports an error: each is logged once until it changes or ends.
 
-        Raises Denied when the very first connection is refused for its credentials; later the client goes on trying,
-        for they may have been changed on the broker's side by mistake.
+        Raises Denied when the first connection is refused for its credentials. Later the client tries again, because
+        the credentials may have been changed at the broker by mistake.
         """
         text = str(error) or type(error).__name__
         refused = REFUSAL.search(text)
@@ -242,8 +241,11 @@ class Broker:
 
 @asynccontextmanager
 async def connect(settings: BrokerSettings, name: str, timeout_s: float = 10.0) -> AsyncIterator[Broker]:
-    """A connection for the time of the block. Raises Unavailable when the broker does not answer within `timeout_s`,
-    Denied as soon as it refuses our credentials, Invalid for credentials that cannot be read."""
+    """A connection for the time of the block.
+
+    Raises Unavailable when the broker does not answer within `timeout_s`, Denied as soon as it refuses the credentials,
+    Invalid for credentials that cannot be read.
+    """
     given = credentials(settings)
     broker, where = Broker(QuickClient(tls=needs_tls(settings))), address(settings)
     try:
@@ -265,7 +267,7 @@ async def connect(settings: BrokerSettings, name: str, timeout_s: float = 10.0) 
 
 
 def address(settings: BrokerSettings) -> str:
-    """Where the broker is, for people: without the passwords that stand in it."""
+    """The broker's address for messages to people, without the passwords in it."""
     return hide_passwords(_url(settings))
 
 

@@ -1,4 +1,4 @@
-"""Consumers: the configuration of one, and the one request that makes it."""
+"""Consumers: the configuration of one, and the request that creates it."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ NS = 10**9
 
 
 class ConsumerConfig(Struct, frozen=True, kw_only=True):
-    """What one consumer of a stream delivers, and how. What is left out here has the broker's default.
+    """What one consumer of a stream delivers, and how. Other fields have the broker's defaults.
 
-    Without a `name` the broker makes one up and keeps the consumer in memory, on one server. `pending_max` bounds the
-    deliveries without an acknowledgement (-1: no bound). `forget_after_s`: the broker removes a consumer that nobody
-    has asked for so long (None: never).
+    Without a `name` the broker generates one and holds the consumer in memory, on one server. `pending_max` bounds the
+    unacknowledged deliveries (-1: no bound). `forget_after_s`: the broker removes a consumer that was not used for so
+    long (None: never).
     """
 
     stream: str
@@ -29,7 +29,7 @@ class ConsumerConfig(Struct, frozen=True, kw_only=True):
     forget_after_s: float | None = None
 
     def fields(self) -> dict[str, Any]:
-        """The configuration as the broker takes it; durations in ns."""
+        """The configuration in the broker's form; durations in ns."""
         named = (
             {"name": self.name, "durable_name": self.name} if self.name else {"mem_storage": True, "num_replicas": 1}
         )
@@ -47,11 +47,10 @@ class ConsumerConfig(Struct, frozen=True, kw_only=True):
 
 
 def create_request(config: ConsumerConfig, *, update: bool = False, filter_in_subject: bool = False) -> tuple[str, Any]:
-    """Verb and body of the request that makes this consumer. With `update` one that exists is changed; without, it must
-    be the same.
+    """API call and body that create this consumer.
 
-    With `filter_in_subject` the broker's permissions can bound what the consumer may read: its filter stands at the end
-    of the request's subject.
+    With `update` an existing one is changed; without, it must be the same. With `filter_in_subject` the filter is the
+    end of the request's subject, so that the broker's permissions can limit what a consumer may read.
     """
     tokens = ["CONSUMER.CREATE", config.stream, config.name, config.filter_subject if filter_in_subject else ""]
     body: dict[str, Any] = {"stream_name": config.stream, "config": config.fields()}
@@ -68,7 +67,7 @@ async def create_consumer(
     filter_in_subject: bool = False,
     timeout_s: float = REQUEST_TIMEOUT_S,
 ) -> str:
-    """Make the consumer and return its name; `update` and `filter_in_subject` as in `create_request`.
+    """Create the consumer and return its name; `update` and `filter_in_subject` as in `create_request`.
 
     Raises ApiError with Code.CONSUMER_EXISTS for one of this name and another configuration, Unavailable.
     """

@@ -1,4 +1,4 @@
-"""What a connection to the broker comes in with, out of the settings; a file that is none is told before anything is
+"""The credentials of a connection to the broker, from the settings. Unusable files are reported before a connection is
 tried."""
 
 from __future__ import annotations
@@ -34,12 +34,13 @@ def credentials(settings: BrokerSettings) -> dict[str, Any]:
 
 
 def inbox_prefix(user: str) -> str:
-    """Under which a user's connections take answers: its permissions need not cover those to others."""
+    """The prefix of the subjects on which a user's connections receive answers: its permissions need not cover those of
+    others."""
     return f"{INBOX}.{user}"
 
 
 def _inbox_prefix(settings: BrokerSettings) -> str | None:
-    """None for who comes without a user name, or with one that is no token of a subject."""
+    """None without a user name, or with one that cannot be a token of a subject."""
     urls = [urlsplit(url.strip()) for url in (settings.url or "").split(",")]
     user = settings.user or next(
         (url.username for url in urls if url.username and url.password), ""
@@ -48,14 +49,14 @@ def _inbox_prefix(settings: BrokerSettings) -> str | None:
 
 
 def needs_tls(settings: BrokerSettings) -> bool:
-    """Whether anything in the settings says that the broker is to be spoken to by TLS, and so by nothing else. Our own
-    has none."""
+    """Whether the settings require TLS for the broker; then no other connection is accepted. The embedded broker has
+    none."""
     given = settings.tls_ca or settings.tls_cert or re.search(r"(^|,)\s*tls://", settings.url or "")
     return bool(given) and not settings.embedded
 
 
 def _check_key_file(path: str) -> None:
-    """The client would try such a file again and again, or end without a word of it."""
+    """Check the file first: the client would try such a file again and again, or end without a message."""
     try:
         text = Path(path).read_text()
     except (OSError, UnicodeDecodeError) as error:

@@ -1,7 +1,8 @@
-"""Reading stored messages without a consumer: one request, a stream of answers on an inbox that all requests share.
+"""Reads of stored messages without a consumer: one request, and a stream of answers on an inbox that all requests
+share.
 
-Where a stream has copies, any of them may answer, and may not have the newest message yet. So there the leader is
-asked, too.
+Where a stream has copies, any copy may answer, and it may not have the newest message yet. In that case the leader is
+asked as well.
 """
 
 from __future__ import annotations
@@ -40,7 +41,8 @@ class _Answers:
 
 
 class DirectReader:
-    """Owned by whoever opened it (`open_reader`). What was acknowledged to anybody before a read is in its answer."""
+    """Owned by whoever opened it (`open_reader`). A read returns everything that was acknowledged before it, to any
+    client."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
@@ -67,7 +69,7 @@ class DirectReader:
             from_seq = page[-1].seq + 1
 
     async def pages(self, stream: str, subject: str, from_seq: int = 1) -> AsyncGenerator[list[Stored]]:
-        """As `subject`, with little of it in memory at a time."""
+        """As `subject`, a page at a time, so that little of it is in memory."""
         newest = await self.leaders.last(stream, subject) if await self.leaders.needed(stream) else None
         left = 1
         while left:
@@ -81,7 +83,7 @@ class DirectReader:
             yield missing
 
     async def _missing(self, stream: str, subject: str, from_seq: int, newest: Stored | None) -> list[Stored]:
-        """What the copy did not have yet. Copies store in order: nothing is missing but the end."""
+        """Messages that the copy did not have yet. Copies store in order, so only the last ones can be missing."""
         found: list[Stored] = []
         while newest is not None and newest.seq >= from_seq:
             following = await self.leaders.next(stream, subject, from_seq)
@@ -92,10 +94,10 @@ class DirectReader:
         return found
 
     async def between(self, stream: str, subject: str, from_seq: int, to_seq: int) -> AsyncIterator[Stored]:
-        """What is stored under a literal subject (or wildcard) from one sequence to another, both included, in order.
+        """Messages under a literal subject (or wildcard) from one sequence to another, both included, in order.
 
-        Little of it is in memory at a time. From a stream with copies each message is a request: for streams that are
-        read seldom.
+        Little of it is in memory at a time. For a stream with copies each message is one request: use it for streams
+        that are read seldom.
         """
         copied = await self.leaders.needed(stream)
         while from_seq <= to_seq:
@@ -124,9 +126,9 @@ class DirectReader:
         return [] if following is None else [following]
 
     async def last(self, stream: str, subjects: Sequence[str]) -> list[Stored]:
-        """The last message of each of these literal subjects; those that have none are left out.
+        """The last message of each of these literal subjects; subjects without one are left out.
 
-        Of a stream with copies it may be one from a moment ago: for who checks by other means.
+        For a stream with copies it may be slightly out of date: for callers that check by other means.
         """
         found: list[Stored] = []
         for at in range(0, len(subjects), KEYS_MAX):
@@ -135,7 +137,7 @@ class DirectReader:
         return found
 
     async def count(self, stream: str, subject: str) -> int:
-        """How many messages there are under a subject (or wildcard), as a copy has it."""
+        """The number of messages under a subject (or wildcard), from any copy."""
         found, left = await self._ask(stream, {"seq": 1, "batch": 1, "next_by_subj": subject})
         return len(found) + left
 
@@ -154,7 +156,8 @@ class DirectReader:
         return found[0] if found else None
 
     async def _ask(self, stream: str, request: dict[str, Any], alone: bool = False) -> tuple[list[Stored], int]:
-        """What the broker answers, and how much is left beyond it; `alone` says that no end follows the one message."""
+        """The broker's answers, and how many messages remain after them; `alone`: the one message is not followed by an
+        end marker."""
         self._broker.check_connected()
         self._count += 1
         key = b"%d" % self._count
@@ -185,7 +188,7 @@ class DirectReader:
 
 
 def stored(headers: bytes, data: bytes) -> Stored:
-    """A message out of the headers that a direct read answers with."""
+    """A message from the headers and body of a direct read."""
     found = PLACE.search(headers)
     assert found is not None, headers
     at = datetime.fromisoformat(found[3][:26].rstrip(b"Z").decode() + "+00:00").timestamp()
@@ -194,7 +197,7 @@ def stored(headers: bytes, data: bytes) -> Stored:
 
 
 def _status(headers: bytes) -> bytes:
-    """The three digits of a line such as `NATS/1.0 204 EOB`; nothing for a message."""
+    """The three digits of a line such as `NATS/1.0 204 EOB`; empty for a message."""
     return headers[9:12] if headers[8:9] == b" " else b""
 
 

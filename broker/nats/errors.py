@@ -1,6 +1,6 @@
 """The broker's errors: its numeric codes, and their translation into the errors of the engine.
 
-Every answer of the broker that is an error goes through `translated`; every wait for an answer through `Within`.
+Every error of the broker goes through `translated`, every wait for an answer through `Within`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from penstock.engine.errors import Conflict, Full, PenstockError, TooLarge, Unav
 
 
 class Code(IntEnum):
-    """The codes of nats-server (`err_code`) that this service acts upon."""
+    """The codes of nats-server (`err_code`) that this service handles."""
 
     ACCOUNT_FULL = 10002  # the account's storage limit is reached
     TOO_FEW_NODES = 10005  # fewer servers of the cluster are up than a stream wants replicas

@@ -1,4 +1,4 @@
-"""Reading from a stream's leader, which has all that was acknowledged. Any other copy may lag behind it by a moment."""
+"""Reads from the leader of a stream, which has everything that was acknowledged. Other copies may lag behind it."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ REMOVED = (b"KV-Operation:", b"Nats-Marker-Reason:")
 
 
 class Stored(Struct, frozen=True):
-    """One message of a stream. `at` is the broker's time of storing it, in s; `removed` marks a deleted key.
+    """One message of a stream. `at` is the time at which the broker stored it, in s since the epoch; `removed` marks a
+    deleted key.
 
-    `headers` as they stand on the wire, perhaps with the broker's own behind them.
+    `headers` are raw, perhaps with the broker's own at the end.
     """
 
     subject: str
@@ -30,7 +31,7 @@ class Stored(Struct, frozen=True):
 
 
 class Leaders:
-    """Owned by a reader, for the life of its connection. It knows which streams have copies at all."""
+    """Owned by a reader, for the life of its connection. Caches which streams have copies."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
@@ -41,8 +42,8 @@ class Leaders:
         self._broker.on_reconnect.remove(self._forget)
 
     async def needed(self, stream: str) -> bool:
-        """Whether an answer may come from a copy that is not up to date. Asked once a stream, and never of a broker
-        alone."""
+        """Whether a copy that is not up to date may answer. The broker is asked once for each stream, and never if it
+        is alone."""
         if not self._broker.clustered:
             return False
         if stream not in self._copied:
@@ -76,7 +77,7 @@ class Leaders:
             raise Unavailable(f"broker: {verb} was refused: {error}") from error
 
     async def _forget(self) -> None:
-        """The other node that answers now may know better."""
+        """Clear the cache after a reconnect: another node answers now."""
         self._copied.clear()
 
 

@@ -1,4 +1,4 @@
-"""Pipelined publishing: many messages on their way at once, one future each, sent again until the broker has answered.
+"""Pipelined publishing: many messages in flight, one future each, sent again until the broker answers.
 
 The client's own publish_async is not used: its future never ends when the broker answers with an error.
 """
@@ -24,7 +24,7 @@ from penstock.telemetry.meters import Meters
 
 RESEND_S = 2.0
 WRITTEN_S_MAX = 5.0
-IN_FLIGHT_MAX = 20_000  # messages without an answer; who can wait does so beyond them, or beyond their bytes
+IN_FLIGHT_MAX = 20_000  # messages without an answer; beyond this, or beyond their bytes, callers that can wait do so
 IN_FLIGHT_BYTES_MAX = 64 << 20
 TOGETHER_BYTES = 256 << 10
 # room for them: they count too, and for a message over its limit the broker cuts the connection at each repeat
@@ -36,7 +36,7 @@ log = get_logger()
 
 
 class _Sent:
-    """One message on its way."""
+    """One message in flight."""
 
     __slots__ = ("data", "future", "headers", "sent_at", "since", "subject", "wait_if_full")
 
@@ -59,7 +59,7 @@ class _Sent:
 
 
 class Publisher:
-    """Owned by whoever opened it (`open_publisher`); one inbox takes all the broker's answers."""
+    """Owned by whoever opened it (`open_publisher`); one inbox receives all answers of the broker."""
 
     def __init__(self, broker: Broker, meters: Meters) -> None:
         self._broker = broker
@@ -77,28 +77,28 @@ class Publisher:
 
     @property
     def in_flight(self) -> int:
-        """Messages without an answer so far."""
+        """The number of messages without an answer so far."""
         return len(self._waiting)
 
     @property
     def full(self) -> bool:
-        """So much is without an answer that no more should be sent; see `room`."""
+        """Whether no more should be sent because too much is without an answer; see `room`."""
         return len(self._waiting) >= IN_FLIGHT_MAX or self._bytes >= IN_FLIGHT_BYTES_MAX
 
     @property
     def body_bytes_max(self) -> int:
-        """What a message may have beside its headers, however long these are: `send` counts what it really has."""
+        """The maximum size of a body with headers of any length: `send` checks the real size."""
         return self._broker.max_payload - HEADER_BYTES_MAX
 
     def send(
         self, subject: str, data: bytes, headers: dict[str, str] | None = None, *, wait_if_full: bool = True
     ) -> asyncio.Future[bytes]:
-        """Queue one message; the future gives the broker's answer (see `ack_seq`).
+        """Queue one message; the future has the broker's answer (see `ack_seq`). It is sent again until answered: give
+        a message id.
 
-        It is sent again with the same headers until answered: give a message id. The future raises Conflict for a stale
-        expectation, TooLarge, and ApiError for another refusal. It never ends while the broker is away: the caller sets
-        the deadline, and cancelling the future stops the repeats. Nor does it while the storage is full, unless it is
-        not to `wait_if_full`: then Full.
+        The future raises Conflict for a stale expectation, TooLarge, and ApiError for another refusal. It does not end
+        while the broker is away, nor while the storage is full, unless `wait_if_full` is false: then it raises Full.
+        The caller sets the deadline; cancelling the future ends the repeats.
         """
         self._count += 1
         key = str(self._count)
@@ -111,15 +111,15 @@ class Publisher:
         return future
 
     async def room(self) -> None:
-        """Return once it is not `full`. Who sends many messages at once for one cause waits here between them."""
+        """Return when it is not `full`. A caller that sends many messages for one cause awaits this between them."""
         while self.full:
             self._roomy.clear()
             await self._roomy.wait()
 
     async def written(self) -> None:
-        """Return once all that was sent so far has left for the broker; for its answers, wait for the futures. Raises
+        """Return when all that was sent so far has left for the broker; the futures have its answers. Raises
         Unavailable."""
-        async with self._broker.deadline(WRITTEN_S_MAX, "broker: the connection does not take what is sent"):
+        async with self._broker.deadline(WRITTEN_S_MAX, "broker: the connection does not accept data"):
             if self._flushes:
                 await asyncio.wait(self._flushes)
             await self._broker.client.written()
@@ -147,7 +147,7 @@ class Publisher:
         await client.write(together)
 
     async def _publish(self, key: str, sent: _Sent) -> None:
-        """On the client's own way: it refuses what it cannot keep."""
+        """Publish one message by the client, which refuses what it cannot buffer."""
         if len(sent.data) > self._broker.max_payload - HEADERS_COUNTED and self._is_too_large(sent):
             self._too_large(key, sent)
             return
@@ -155,17 +155,18 @@ class Publisher:
             await self._broker.client.publish(sent.subject, sent.data, self._prefix + key, sent.headers)
 
     def _is_too_large(self, sent: _Sent) -> bool:
-        """Also one whose few headers would fit: what is stored must be able to go on with those of a dead letter."""
+        """Also true for a body whose few headers would fit: a stored message must have room for the headers of a dead
+        letter."""
         return max(len(sent.data) + HEADER_BYTES_MAX, message_bytes(sent.data, sent.headers)) > self._broker.max_payload
 
     def _too_large(self, key: str, sent: _Sent) -> None:
         self._forget(key)
         if not sent.future.done():
             size = message_bytes(sent.data, sent.headers)
-            sent.future.set_exception(TooLarge(f"a message of {size} bytes is more than the broker takes"))
+            sent.future.set_exception(TooLarge(f"a message of {size} bytes is larger than the broker accepts"))
 
     async def _answered(self, subject: bytes, _reply: bytes, data: bytes, _headers: bytes) -> None:
-        if not data:  # no stream listens at this moment: the sweep sends again
+        if not data:  # no stream stores the subject at this moment: the sweep sends again
             return
         key = subject[self._cut :].decode()
         if b'"error"' in data:
@@ -189,7 +190,7 @@ class Publisher:
             sent.future.set_exception(error)
 
     def _forget(self, key: str) -> _Sent | None:
-        """It is not in flight any more, if it was."""
+        """Remove it from the messages in flight, if it is there."""
         sent = self._waiting.pop(key, None)
         if sent is not None:
             self._bytes -= len(sent.data)
@@ -198,7 +199,7 @@ class Publisher:
         return sent
 
     def _complain(self, error: Unavailable) -> None:
-        """Thousands of messages may be refused every few seconds: the log is rate-limited."""
+        """Log a refusal, rate-limited: thousands of messages may be refused every few seconds."""
         log_rate_limited(log, "broker_refused", error=str(error), waiting=len(self._waiting))
 
     async def _sweep(self) -> None:
@@ -207,7 +208,7 @@ class Publisher:
             self._resend(time.monotonic() - RESEND_S)
 
     def _resend(self, sent_before: float) -> None:
-        """Queue again what was sent too long ago; forget what nobody waits for any more."""
+        """Send again what was sent too long ago; drop messages whose future was cancelled."""
         for key, sent in list(self._waiting.items()):
             if sent.future.done():
                 self._forget(key)
@@ -228,7 +229,7 @@ class Publisher:
 
 @asynccontextmanager
 async def open_publisher(broker: Broker, meters: Meters | None = None) -> AsyncIterator[Publisher]:
-    """A publisher for the time of the block; what is unanswered at its end stays unknown."""
+    """A publisher for the time of the block. The outcome of messages without an answer at its end is unknown."""
     publisher = Publisher(broker, meters or Meters())
     subscription = await broker.client.receive(publisher._prefix + "*", publisher._answered)
     broker.on_reconnect.append(publisher._reconnected)

@@ -1,5 +1,5 @@
-"""Continuous pulling: overlapping requests, topped up at half, asked again after a reconnect and when the broker goes
-quiet."""
+"""Continuous pulling from a consumer: requests overlap, are renewed at half, after a reconnect, and when the broker
+goes quiet."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ HEARTBEAT_S = 2
 QUIET_S = 2 * HEARTBEAT_S
 RECALL_S_MAX = 5.0
 UNHELD_MAX = 100  # that are taken together
-BESIDE_BYTES_MAX = 64 << 10  # what a message may have in the broker's count beside its payload
+BESIDE_BYTES_MAX = 64 << 10  # what the broker counts of a message besides its payload, at most
 PENDING = re.compile(rb"Nats-Pending-Messages: (\d+)")
 UNUSED = re.compile(rb"MaxBytes\r\n(?s:.*)Nats-Pending-Bytes: (\d+)")
 
@@ -33,10 +33,11 @@ log = get_logger()
 
 
 class Delivery:
-    """One message of a consumer. `at` is the broker's time of storing it, in s; `deliveries` counts from 1.
+    """One message of a consumer. `at` is the time at which the broker stored it, in s since the epoch; `deliveries`
+    counts from 1.
 
-    `number` counts everything that its consumer has delivered, from 1: a gap means that something was lost on the way.
-    `pending` is how many messages the consumer had not delivered yet when it sent this one. `headers` are as they came.
+    `number` counts all deliveries of its consumer from 1: a gap means that something was lost on the way. `pending` is
+    the number of messages that the consumer had not delivered yet. `headers` are raw.
     """
 
     __slots__ = ("_broker", "at", "data", "deliveries", "headers", "number", "pending", "reply", "seq", "subject")
@@ -50,7 +51,7 @@ class Delivery:
         self._broker, self.subject, self.reply, self.data, self.headers = broker, subject, reply, data, headers
 
     def __getattr__(self, name: str) -> Any:
-        """The numbers are read when one of them is asked for: who looks only at the body pays nothing."""
+        """Parse the numbers when one of them is read first: a reader of the body only does not pay for it."""
         tokens = self.reply.split(".")  # as `_numbers`, which costs a call more for each delivery
         first = 4 if len(tokens) == 9 else 6
         self.deliveries, self.seq, self.number, at_ns, self.pending = map(int, tokens[first : first + 5])
@@ -66,12 +67,12 @@ class Delivery:
         await self._broker.publish(self.reply, body)
 
     async def in_progress(self) -> None:
-        """Push the deadline for its acknowledgement away by the consumer's whole wait."""
+        """Extend the deadline of its acknowledgement by the consumer's ack wait."""
         await self._broker.publish(self.reply, b"+WPI")
 
 
 def deliveries_in(reply: str) -> int:
-    """How often a message was delivered, out of the subject for its acknowledgement."""
+    """How often a message was delivered, from the subject of its acknowledgement."""
     return int(_numbers(reply)[0])
 
 
@@ -84,12 +85,12 @@ def _numbers(reply: str) -> list[str]:
 
 
 class Pull:
-    """One consumer's stream of deliveries, for as long as `open_pull` holds it.
+    """The deliveries of one consumer, for as long as `open_pull` holds it.
 
-    `batch` bounds what is on its way unasked for. Of large messages fewer come: what one request brings is no more than
-    the largest message may have. `room` (messages that the owner can take now) holds the next request back: when it
-    says 0, `top_up` must be called once there is room again. `before` is awaited before each beginning on a new inbox,
-    the first one included: nothing is delivered while it runs.
+    `batch` bounds the number of requested messages. Of large messages fewer come: the answer to one request is no
+    larger than the largest message. `room` (the number of messages that the owner can take now) delays the next
+    request: when it returned 0, `top_up` must be called when there is room again. `before` is awaited before each start
+    on a new inbox, the first one included: nothing is delivered while it runs.
     """
 
     def __init__(
@@ -117,7 +118,7 @@ class Pull:
         self._renewing = asyncio.Lock()
 
     async def top_up(self) -> None:
-        """Ask for more if less than half of what may be on its way is left of the last requests."""
+        """Request more if less than half of the requested messages is still to come."""
         if self._broken:
             return
         room = self._batch if self._room is None else min(self._batch, self._room())
@@ -125,7 +126,7 @@ class Pull:
             await self._ask(room - self._left)
 
     async def ask_briefly(self, count: int) -> None:
-        """Ask for messages that are there now: what has not come in a moment is not waited for. Raises Unavailable."""
+        """Request messages that are there now, with a short expiry. Raises Unavailable."""
         if not self._broken:
             self._left += count
             request = {"batch": count, "expires": int(BRIEF_S * 10**9), "max_bytes": self._bytes_max}
@@ -133,14 +134,13 @@ class Pull:
 
     @property
     def left(self) -> int:
-        """Deliveries that were asked for and have not come."""
+        """The number of requested messages that have not come."""
         return self._left
 
     async def recall(self) -> None:
-        """Take back what was asked for. All that was on its way has been given to `take` when this returns: nothing is
-        lost.
+        """Cancel what was requested. When this returns, `take` got all messages that were on their way.
 
-        Meanwhile `room` must say 0; `top_up` asks anew. Without a connection there is nothing to take back.
+        Meanwhile `room` must return 0; `top_up` requests again. Without a connection there is nothing to cancel.
         """
         old = self._subscription
         if old is None or not self._broker.connected:
@@ -150,13 +150,13 @@ class Pull:
         await self._renew()
 
     async def _renew(self) -> None:
-        """Begin afresh on a new inbox: requests made before are void, what they still bring is redelivered."""
-        async with self._renewing:  # a reconnect and the watch may both want it
+        """Start again on a new inbox: earlier requests are void, and what they still bring is redelivered."""
+        async with self._renewing:  # a reconnect and the watch may both request it
             self._broken = True
             await self._stop()
             if self._before is not None and not self._closed:
                 await self._before()
-            if self._closed:  # meanwhile: what we asked for now would never reach who comes after us
+            if self._closed:  # closed meanwhile: messages requested now would not reach the next reader
                 return
             self._inbox, self._left = self._broker.new_inbox(), 0
             self._subscription = await self._broker.client.receive(self._inbox, self._receive)
@@ -172,12 +172,12 @@ class Pull:
             await self._broker.client.stop_receiving(subscription)
 
     async def _close(self) -> None:
-        """Take and ask for nothing more, also when a new beginning is under way."""
+        """Take and request nothing more, also while a renewal is running."""
         self._closed = self._broken = True
         await self._stop()
 
     async def _ask(self, count: int) -> None:
-        if self._outsized:  # the next message was stored when the broker took larger ones: let it pass, alone
+        if self._outsized:  # the next message was stored when the broker accepted larger ones: request it alone
             request, self._outsized = {"batch": 1, **self._terms}, False
         else:
             request = {"batch": count, "max_bytes": self._bytes_max, **self._terms}
@@ -195,10 +195,11 @@ class Pull:
             await self.top_up()
 
     def _status(self, headers: bytes) -> None:
-        """A line such as `NATS/1.0 408 Request Timeout`, and how many messages of the request are still open."""
+        """Handle a line such as `NATS/1.0 408 Request Timeout`, with the number of messages that the request still
+        lacks."""
         status = headers[9:12]
         if status == b"503":
-            self._heard = 0.0  # the consumer is away: the watch asks again
+            self._heard = 0.0  # the consumer is unavailable: the watch requests again
         elif status != b"100":
             found, unused = PENDING.search(headers), UNUSED.search(headers)
             self._left = max(0, self._left - int(found[1])) if found else 0
@@ -209,7 +210,7 @@ class Pull:
             begin = time.monotonic()
             await asyncio.sleep(HEARTBEAT_S)
             now = time.monotonic()
-            if now - begin > 2 * HEARTBEAT_S:  # this process was stopped: what came meanwhile is still to be read
+            if now - begin > 2 * HEARTBEAT_S:  # this process was paused: what came meanwhile is not read yet
                 self._heard = now
             if not self._broker.connected:
                 continue
@@ -238,9 +239,9 @@ async def open_pull(
     before: Callable[[], Awaitable[None]] | None = None,
     expires_s: int = EXPIRES_S,
 ) -> AsyncIterator[Pull]:
-    """Deliveries of the consumer go to `take` (which must not wait) for the time of the block.
+    """Pass deliveries of the consumer to `take` (which must not wait) for the time of the block.
 
-    `expires_s` is how long the broker waits behind one request: at least 5, for its heartbeats.
+    `expires_s` is how long the broker holds one request: at least 5, because of its heartbeats.
     """
     pull = Pull(broker, stream, consumer, take, batch, room, before, expires_s)
     await pull._renew()
@@ -248,13 +249,13 @@ async def open_pull(
     async with restarting(pull._watch, name="pull_watch"):
         try:
             yield pull
-        finally:  # at once, before the watch has ended: what comes meanwhile would be lost to others
+        finally:  # at once, before the watch has ended: later deliveries would be lost to other readers
             broker.on_reconnect.remove(pull._safely_renew)
             await pull._close()
 
 
 async def take_unheld(broker: Broker, stream: str, consumer: str) -> list[Delivery]:
-    """Some messages that are there and that nobody holds: from now on the caller has them."""
+    """Some messages that are there and that no other client holds: the caller holds them from now on."""
     found: list[Delivery] = []
     async with open_pull(broker, stream, consumer, found.append, batch=UNHELD_MAX, room=lambda: 0) as pull:
         await pull.ask_briefly(UNHELD_MAX)

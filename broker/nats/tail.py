@@ -1,4 +1,4 @@
-"""Reading a whole stream in batches, for projections. The reader asks for each batch, so under load it wakes seldom."""
+"""Reads a whole stream in batches, for projections. The reader requests each batch, so under load it runs seldom."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ GRACE_S = 2.0
 
 
 class Lost(Exception):
-    """Something did not arrive, or the consumer is gone: begin anew after the last message that was read."""
+    """Something did not arrive, or the consumer is gone: start again after the last message that was read."""
 
 
 class ReadBatch(NamedTuple):
-    """Consecutive messages of a stream: the count of all, the wanted ones, and the last of all without its body."""
+    """Consecutive messages of a stream: the number of all, the wanted ones, and the last of all without its body."""
 
     messages: int
     wanted: list[Delivery]
@@ -45,14 +45,12 @@ class Tail:
         self._done = asyncio.Event()
 
     async def waiting(self, most: int) -> ReadBatch:
-        """What the stream holds beyond the last delivery, fewer where they are large; nothing when there is nothing.
-
-        Raises Lost, Unavailable.
-        """
+        """The messages after the last delivery, fewer where they are large; empty when there is none. Raises Lost,
+        Unavailable."""
         return await self._fetch({"batch": most, "no_wait": True, "max_bytes": self._bytes_max}, GRACE_S)
 
     async def next(self, wait_s: float) -> ReadBatch:
-        """The next message as soon as there is one, or nothing. Raises Lost, Unavailable."""
+        """The next message as soon as there is one, or an empty batch. Raises Lost, Unavailable."""
         return await self._fetch({"batch": 1, "expires": int(wait_s * 1e9)}, wait_s + GRACE_S)
 
     async def _fetch(self, request: dict[str, Any], timeout_s: float) -> ReadBatch:
@@ -78,7 +76,7 @@ class Tail:
         return ReadBatch(self._count, self._kept, last)
 
     async def _receive(self, subject: bytes, reply: bytes, data: bytes, headers: bytes) -> None:
-        """Called for every message of the stream: what is not wanted must cost next to nothing here."""
+        """Called for every message of the stream, so unwanted messages must cost next to nothing here."""
         if reply:
             self._count += 1
             self._last = subject, reply
@@ -100,10 +98,10 @@ class Tail:
 async def open_tail(
     broker: Broker, stream: str, after: int, *, unwanted: tuple[bytes, ...] = ()
 ) -> AsyncIterator[Tail]:
-    """A reader of everything after this sequence, for the time of the block, by a consumer that the broker forgets soon
+    """A reader of everything after this sequence, for the time of the block, by a consumer that the broker removes soon
     after.
 
-    Messages whose bodies begin as one of `unwanted` are counted and not returned.
+    Messages whose bodies begin with one of `unwanted` are counted and not returned.
     """
     consumer = ConsumerConfig(stream=stream, start_seq=after + 1, ack_policy="none", forget_after_s=FORGET_AFTER_S)
     name = await create_consumer(broker, consumer)

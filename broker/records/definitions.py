@@ -1,4 +1,4 @@
-"""Stored definitions: the latest under its name, every version for ever under name and digest."""
+"""Stored definitions: the latest under its name, and every version for ever under name and digest."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ log = get_logger()
 
 
 class Definitions:
-    """A small face over the workflow_defs bucket. Compiled versions are kept: a digest never changes its meaning."""
+    """The workflow_defs bucket. Compiled versions are cached: the definition of a digest never changes."""
 
     def __init__(self, bucket: Bucket) -> None:
         self._bucket = bucket
@@ -27,7 +27,7 @@ class Definitions:
         self._steps = 0
 
     async def register(self, definition: WorkflowDef) -> str:
-        """Keep a definition and make it the latest of its name; returns its digest."""
+        """Store a definition and make it the latest of its name; returns its digest."""
         body = to_json(definition)
         name = digest(body)
         await self._bucket.put(
@@ -45,10 +45,10 @@ class Definitions:
         return from_json(entry.value), digest(entry.value)
 
     async def is_latest(self, name: str, known: str) -> bool:
-        """Whether the version of digest `known`, read before, is still the latest, where a change
-        notification may come too late.
+        """Whether the version of digest `known`, which was read before, is still the latest, in case a change
+        notification is late.
 
-        On a broker alone it never does: there this asks nothing, and says yes.
+        A single broker sends notifications in time: there it returns True without a request.
         """
         if not await self._bucket.has_copies():
             return True
@@ -56,17 +56,17 @@ class Definitions:
         return entry is not None and digest(entry.value) == known
 
     async def all(self) -> list[WorkflowDef]:
-        """The latest definition of every name, by name; without those that need an upgrade to be read."""
+        """The latest definition of every name, by name, without those that need an upgrade to be read."""
         entries = await self._bucket.all()
         found = [_readable(entry) for entry in sorted(entries, key=lambda e: e.key) if "/" not in entry.key]
         return [definition for definition in found if definition is not None]
 
     def compiled(self, digest: str) -> Workflow | None:
-        """The version that a run keeps, if it was loaded before."""
+        """The compiled version of a run, if it is in the cache."""
         return self._compiled.get(digest)
 
     async def load(self, name: str, digest: str) -> Workflow:
-        """The version that a run keeps. Raises NotFound, NeedsUpgrade."""
+        """The compiled version of a run. Raises NotFound, NeedsUpgrade."""
         found = self._compiled.get(digest)
         if found is None:
             entry = await self._bucket.get(names.definition_key(name, digest))
@@ -77,15 +77,15 @@ class Definitions:
         return found
 
     def _keep(self, digest: str, workflow: Workflow) -> None:
-        """The oldest ones go when there are too many: runs that are in memory hold their own."""
+        """Add it to the cache. The oldest entries are removed when there are too many: runs in memory have their own
+        reference."""
         self._compiled[digest] = workflow
         self._steps += len(workflow.steps)
         while self._steps > COMPILED_STEPS_MAX and len(self._compiled) > 1:
             self._steps -= len(self._compiled.pop(next(iter(self._compiled))).steps)
 
     async def on_change(self, callback: Callable[[str], Awaitable[None]]) -> None:
-        """Have `await callback(name)` called when a name gets another latest definition. Notifications
-        may be missed."""
+        """Call `await callback(name)` when a name gets another latest definition. Notifications may be missed."""
         await self._bucket.on_change(">", callback)
 
 

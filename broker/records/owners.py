@@ -1,7 +1,7 @@
-"""Who owns which partitions, across all engines: the shards that are alive, and the claims that they hold.
+"""The owners of partitions, across all engines: the shards that are alive, and their claims.
 
-Every change is a compare-and-swap. A claim is good as long as its owner is listed as a member; what that takes in time
-is decided in actors/ownership/membership.py, by the clocks of those who look.
+Every change is a compare-and-swap. A claim is valid as long as its owner is listed as a member;
+actors/ownership/membership.py decides by its own clock when a member has expired.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ WHOLE_S = 5.0
 
 
 class Member(Struct, frozen=True):
-    """One life of a shard. `place` is the same for all lives of which at most one can be alive; `engine` for all shards
-    of one supervisor. One that is `draining` wants no partitions."""
+    """One life of a shard. `place` is the same for all lives of which at most one can exist at a time; `engine` for all
+    shards of one supervisor. A `draining` member takes no partitions."""
 
     id: str
     place: str
@@ -42,8 +42,8 @@ class Member(Struct, frozen=True):
 
 
 class Claim(Struct, frozen=True, omit_defaults=True):
-    """Without an owner the partition was handed over, and `consumer` waits for the next one. All before the sequence
-    `start` of the history that was made at `log` is handled."""
+    """A claim without an owner was handed over, and `consumer` waits for the next owner. Everything before the sequence
+    `start` of the history created at `log` is handled."""
 
     owner: str = ""
     consumer: str = ""
@@ -57,14 +57,14 @@ class Listed(NamedTuple):
 
 
 class Claimed(NamedTuple):
-    """`revision` 0: nobody has ever claimed it."""
+    """`revision` 0: the partition was never claimed."""
 
     claim: Claim
     revision: int
 
 
 class View(NamedTuple):
-    """Everything at about one moment: members by id, claims by partition, and the engines that shall own nothing."""
+    """Members by id, claims by partition, and the draining engines, all read at about the same time."""
 
     members: dict[str, Listed]
     claims: dict[int, Claimed]
@@ -77,7 +77,7 @@ _CLAIM = msgspec.json.Decoder(Claim)
 
 
 class Owners:
-    """A small face over the bucket."""
+    """The bucket of members and claims."""
 
     def __init__(self, bucket: Bucket, broker: Broker) -> None:
         self._bucket, self._broker = bucket, broker
@@ -87,10 +87,10 @@ class Owners:
         self._reading = asyncio.Lock()
 
     async def read(self) -> View:
-        """Best effort while things change: before acting on an absence, `find`. Raises Unavailable.
+        """Everything, best effort while it changes: before acting on an absence, call `find`. Raises Unavailable.
 
-        Only what has changed since the last time is asked for; all of it every WHOLE_S, since reads of changes
-        show neither what the broker removed by itself, nor that the bucket was made anew.
+        Only changes since the last read are requested, and everything each WHOLE_S: changes show neither entries that
+        expired nor that the bucket was created again.
         """
         async with self._reading:
             if time.monotonic() >= self._whole_at:
@@ -100,7 +100,7 @@ class Owners:
             return self._view()
 
     def _view(self) -> View:
-        """A new one for each caller, who may change it."""
+        """A new copy for each caller, who may change it."""
         view = View({}, {}, frozenset())
         drained = set()
         for entry in self._entries.values():
@@ -116,30 +116,33 @@ class Owners:
         return view._replace(drained=frozenset(drained))
 
     async def find(self, member_id: str) -> Listed | None:
-        """The member as it is listed now, or None. Raises Unavailable."""
+        """The member as it is stored now, or None. Raises Unavailable."""
         entry = await self._bucket.get(names.member_key(member_id))
         return None if entry is None else Listed(_MEMBER.decode(entry.value), entry.revision)
 
     async def renew(self, member: Member, expect: int) -> int:
-        """List the member (again) and return the revision. Raises Conflict: it was removed, or an earlier write did
-        happen after all; Full: nobody can write anything; Unavailable (outcome unknown)."""
-        ttl = {TTL: f"{MEMBER_TTL_S:.0f}"}  # the broker itself forgets whom nobody is there to remove
+        """Store the member again and return the revision.
+
+        Raises Conflict if it was removed or an earlier write succeeded after all; Full: the storage takes no writes;
+        Unavailable (outcome unknown).
+        """
+        ttl = {TTL: f"{MEMBER_TTL_S:.0f}"}  # the broker removes a member that no other shard is there to remove
         return await self._write(names.member_key(member.id), _ENCODER.encode(member), expect, ttl)
 
     async def remove(self, member_id: str, expect: int) -> None:
-        """From here on, its claims are nobody's. Raises Conflict: it is alive, or removed; Unavailable (outcome
-        unknown)."""
+        """Remove the member: its claims have no owner from now on. Raises Conflict: it is alive, or already removed;
+        Unavailable (outcome unknown)."""
         headers = {KV_OPERATION: "DEL", TTL: f"{MEMBER_TTL_S:.0f}"}
         await self._write(names.member_key(member_id), b"", expect, headers)
 
     async def claim(self, number: int, claim: Claim, expect: int) -> int:
-        """Write the claim and return its revision. Raises Conflict: another was faster; Unavailable (outcome
+        """Write the claim and return its revision. Raises Conflict: another shard was faster; Unavailable (outcome
         unknown)."""
         return await self._write(names.claim_key(number), _ENCODER.encode(claim), expect, {})
 
     async def drain(self, engine: str) -> None:
-        """Have all shards of the engine hand over what they own and take nothing more, as long as it lives. Raises
-        Unavailable."""
+        """Mark the engine as draining: its shards hand over what they own and take nothing more, as long as it lives.
+        Raises Unavailable."""
         await self._sent(names.drained_key(engine), b"", {TTL: f"{DRAINED_TTL_S:.0f}"})
         await self.announce_change()
 
@@ -149,7 +152,7 @@ class Owners:
         await self._broker.publish(names.ENGINE_CHANGED, b"")
 
     async def on_change(self, changed: asyncio.Event) -> None:
-        """Set the event at each change that is announced, as long as the connection lives."""
+        """Set the event at each announced change, as long as the connection lives."""
 
         async def set_it(_: Msg) -> None:
             changed.set()
@@ -157,7 +160,8 @@ class Owners:
         await self._broker.subscribe(names.ENGINE_CHANGED, set_it)
 
     async def answer(self, body: Callable[[], bytes]) -> None:
-        """Give what this says to everyone who asks who owns what, as long as the connection lives."""
+        """Answer requests for the owned partitions with the result of this function, as long as the connection
+        lives."""
 
         async def reply(msg: Msg) -> None:
             await self._broker.publish(msg.reply, body())
@@ -165,7 +169,7 @@ class Owners:
         await self._broker.subscribe(names.ENGINE_PING, reply)
 
     async def _write(self, key: str, value: bytes, expect: int, headers: dict[str, str]) -> int:
-        """Once, and not again: what expects a revision and is sent twice refuses itself."""
+        """Write once, without repeats: a repeated write with an expected revision would conflict with itself."""
         return await self._sent(key, value, {EXPECT_SEQ: str(expect), **headers})
 
     async def _sent(self, key: str, value: bytes, headers: dict[str, str]) -> int:

@@ -1,4 +1,4 @@
-"""Deliveries of a task that were given back on purpose: they say nothing about whether it can be done."""
+"""Deliveries of a task that were given back on purpose: they do not count as failed deliveries."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from penstock.broker.nats.buckets import Bucket
 from penstock.broker.nats.pull import Delivery
 from penstock.engine.errors import Conflict
 
-# what is given back earlier is not counted: that would be a write for a count that nobody may ever look at
+# earlier deliveries are not counted: each would cost a write
 FREE_DELIVERIES = 5
 
 
 class Execution(Protocol):
-    """One execution of a step: a task, or its lease."""
+    """One execution of a step, from a task or its lease."""
 
     @property
     def run_id(self) -> str: ...
@@ -30,7 +30,8 @@ class Execution(Protocol):
 
 
 class PauseRecord(Struct, frozen=True, omit_defaults=True):
-    """Stored beside the step's checkpoint. `pauses` counts those of one execution; `name` is the label of the last."""
+    """Stored beside the step's checkpoint. `pauses` counts the pauses of one execution; `name` is the label of the
+    last."""
 
     pauses: int = 0
     name: str | None = None
@@ -42,7 +43,7 @@ _DECODER = msgspec.json.Decoder(PauseRecord)
 
 
 class Pauses:
-    """A small face over the pause entries in the bucket of checkpoints."""
+    """The pause entries in the bucket of checkpoints."""
 
     def __init__(self, checkpoints: Bucket) -> None:
         self._bucket = checkpoints
@@ -53,7 +54,7 @@ class Pauses:
         return found.pauses
 
     async def add(self, execution: Execution, name: str | None = None) -> None:
-        """Count one more; another label than None replaces the last one's. Raises Unavailable."""
+        """Count one more; a label other than None replaces the last one. Raises Unavailable."""
         while True:
             found, revision = await self._read(execution)
             entry = PauseRecord(
@@ -62,11 +63,11 @@ class Pauses:
             try:
                 await self._bucket.put(_key(execution), msgspec.json.encode(entry), revision)
                 return
-            except Conflict:  # two at once: the other one counted
+            except Conflict:  # a concurrent write has counted
                 continue
 
     async def give_back(self, execution: Execution, delivery: Delivery, delay_s: float = 0.0) -> None:
-        """Let the broker deliver the task again, without this delivery counting against it."""
+        """Let the broker deliver the task again after a delay, without counting this delivery."""
         if delivery.deliveries >= FREE_DELIVERIES:
             await self.add(execution)
         await delivery.give_back(delay_s)

@@ -1,9 +1,8 @@
-"""The consumers of the history's partitions. Each owner of a partition that was not handed over to it gets a consumer
-of its own.
+"""The consumers of the history's partitions.
 
-So a former owner that lives on, or what it sent and is still on its way, has nothing to pull from or to acknowledge:
-its requests go to a consumer that is not there any more. Asked to begin again, a consumer keeps the requests that wait
-at it, and would go on to deliver to the former owner.
+An owner whose partition was not handed over to it creates a new consumer. So a former owner that is still running, and
+its requests still in flight, have no consumer to pull from or to acknowledge to. Resetting the old consumer is not
+enough: it keeps the pending requests, and would deliver to the former owner.
 """
 
 from __future__ import annotations
@@ -19,31 +18,28 @@ from penstock.broker.nats.errors import ApiError, Code
 from penstock.config.limits import ACK_WAIT_S
 from penstock.engine.errors import Unavailable
 
-LEADER_S = 2.5  # what is asked while a cluster has no leader is never answered: better to ask again soon
-ANSWERS_S = 0.5  # a new consumer may not hear yet what is asked of it
+LEADER_S = 2.5  # requests while a cluster has no leader are never answered: repeat them soon
+ANSWERS_S = 0.5  # a new consumer may not receive requests yet
 ANSWERS_TRIED_MAX = 10
 
 T = TypeVar("T")
 
 
 class Consumers:
-    """A small face over the consumers of partitions. It owns only what it remembers of their silence."""
+    """The consumers of partitions. It stores only since when they have not answered."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self._silent_since: dict[str, float] = {}
 
     def silent_s(self, consumer: str) -> float:
-        """For how long nothing that was asked of it has been answered; 0: the last answer came, or nothing was
-        asked."""
+        """Seconds since a request was left unanswered; 0: the last answer came, or nothing was requested."""
         now = time.monotonic()
         return now - self._silent_since.get(consumer, now)
 
     async def open(self, consumer: str, partition: int, start: int) -> None:
-        """Make it, to deliver what was stored from the sequence `start` on; one that is there stays as it is.
-
-        When this returns, it answers. Raises Unavailable.
-        """
+        """Create the consumer, to deliver from the sequence `start` on; an existing one is not changed. When this
+        returns, it answers. Raises Unavailable."""
         config = ConsumerConfig(
             stream=names.HISTORY,
             name=consumer,
@@ -61,7 +57,7 @@ class Consumers:
         await self._answers(consumer)
 
     async def _answers(self, consumer: str) -> None:
-        """In a cluster, a consumer that was just made loses what is asked of it for a moment."""
+        """In a cluster, a new consumer loses requests for a moment."""
         for tried in range(ANSWERS_TRIED_MAX):
             try:
                 await self._api("INFO", consumer, timeout_s=ANSWERS_S)
@@ -71,7 +67,8 @@ class Consumers:
                     raise
 
     async def floor(self, consumer: str) -> int | None:
-        """The sequence up to which everything is acknowledged; None: there is no such consumer. Raises Unavailable."""
+        """The sequence up to which everything is acknowledged; None: the consumer does not exist. Raises
+        Unavailable."""
         try:
             return int((await self._api("INFO", consumer))["ack_floor"]["stream_seq"])
         except ApiError as error:
@@ -80,8 +77,8 @@ class Consumers:
             return None
 
     async def reset(self, consumer: str) -> bool:
-        """Have everything that is not acknowledged delivered again, at once and in order; False: it is not there.
-        Raises Unavailable."""
+        """Deliver everything unacknowledged again, at once and in order; False: the consumer does not exist. Raises
+        Unavailable."""
         try:
             await self._api("RESET", consumer)
         except Unavailable:  # the broker does not answer for one that is not there

@@ -1,5 +1,5 @@
-"""Dead letters: tasks that failed for good, history messages that nobody could read, and what could start no run for a
-trigger."""
+"""Dead letters: tasks that failed for good, history messages that cannot be read, and trigger events that could start
+no run."""
 
 from __future__ import annotations
 
@@ -22,18 +22,15 @@ from penstock.engine.run.commands import DeadLetterTask, DispatchTask
 
 TEXT_BYTES_MAX = 2000
 KEEP_S_MAX = 5.0
-OCCURRENCE_BYTES_MAX = PAYLOAD_BYTES_MAX - 8 * KIB  # what every broker takes, headers included
+TRIGGER_EVENT_BYTES_MAX = PAYLOAD_BYTES_MAX - 8 * KIB  # every broker accepts this, headers included
 SCANNED_MAX = 20_000  # dead letters read for one page, when few of them match
 
 HEADER = re.compile(rb"\r\n(Dead-[A-Za-z]+): ?([^\r]*)")
 
 
 class DeadLetter(Struct, frozen=True, omit_defaults=True):
-    """One dead letter, by its place in the stream. `kind` is task, history or trigger, and decides what else is there.
-
-    `at` is when it was stored, in s since the epoch; `subject` what its headers say it was under; `attempts` counts
-    executions.
-    """
+    """One dead letter. `kind` is task, history or trigger, and decides which fields are set. `at` is when it was
+    stored, in s since the epoch; `subject` the subject in its headers; `attempts` counts executions."""
 
     seq: int
     at: float
@@ -48,14 +45,14 @@ class DeadLetter(Struct, frozen=True, omit_defaults=True):
 
 
 class DeadLetterPage(Struct, frozen=True):
-    """Dead letters, newest first, perhaps none; `next` is what to list before for more, None at the end."""
+    """Dead letters, newest first, perhaps none; `next` is the `before` of the next page, None at the end."""
 
-    letters: list[DeadLetter]
+    dead_letters: list[DeadLetter]
     next: int | None
 
 
 class DeadLetters:
-    """A small face over the DEAD_LETTERS stream."""
+    """The DEAD_LETTERS stream."""
 
     def __init__(self, broker: Broker, publisher: Publisher, reader: DirectReader) -> None:
         self._broker, self._publisher, self._reader = broker, publisher, reader
@@ -119,7 +116,7 @@ class DeadLetters:
         return found[::-1]
 
     def send_task(self, run_id: str, workflow: str, command: DeadLetterTask) -> asyncio.Future[bytes]:
-        """Keep a failed task with its error; the future ends when it is stored. A repeat within 2 min is stored
+        """Store a failed task with its error; the future ends when it is stored. A repeat within 2 min is stored
         once."""
         task = DispatchTask(
             command.step_id,
@@ -142,23 +139,24 @@ class DeadLetters:
         return self._publisher.send(subject, payload(run_id, workflow, task), headers)
 
     def send_history(self, run_id: str, seq: int, body: bytes, error: str) -> asyncio.Future[bytes]:
-        """Keep a history message that is malformed, or that failed again and again; `seq` is its place in the stream.
-        Of one that leaves no room for a dead letter's headers, the end is cut off."""
+        """Store a history message that is malformed, or that failed repeatedly; `seq` is its sequence in the stream.
+
+        It is shortened when it leaves no room for a dead letter's headers.
+        """
         most = self._publisher.body_bytes_max
         if len(body) > most:
             body, error = body[:most], f"{error} (of its {len(body)} bytes, the first {most} are kept here)"
         headers = {MSG_ID: f"dead.history.{seq}", "Dead-Error": _line(error), "Dead-Run": run_id}
         return self._publisher.send(names.dead_history_subject(run_id), body, headers)
 
-    async def keep_occurrence(self, trigger: str, subject: str, body: bytes, occurrence: str, error: str) -> None:
-        """Keep what came to a trigger and could start no run; stored when this returns. A repeat within 2 min is stored
-        once.
+    async def store_trigger_event(self, trigger: str, subject: str, body: bytes, run_id: str, error: str) -> None:
+        """Store a trigger event that could start no run; it is stored when this returns. Raises Unavailable.
 
-        `occurrence` names it for ever. Of a body that is larger than any run's input, the end is cut off. Raises
-        Unavailable.
+        `run_id`, of the run that it would have started, identifies the event: a repeat within 2 min is stored once. A
+        body that is larger than any run's input is shortened.
         """
         headers = {
-            MSG_ID: f"dead.trigger.{occurrence}",
+            MSG_ID: f"dead.trigger.{run_id}",
             "Dead-Error": _line(error),
             "Dead-Subject": subject,
             "Dead-Trigger": trigger,
@@ -166,18 +164,18 @@ class DeadLetters:
         unknown = "the broker gave no answer in time; whether the dead letter was stored is unknown"
         async with Within(KEEP_S_MAX, unknown):
             await self._publisher.send(
-                names.dead_trigger_subject(trigger), body[:OCCURRENCE_BYTES_MAX], headers, wait_if_full=False
+                names.dead_trigger_subject(trigger), body[:TRIGGER_EVENT_BYTES_MAX], headers, wait_if_full=False
             )
 
 
 def _line(text: str) -> str:
-    """One line of printable text: what a header may carry, and no more bytes than there is room for in one."""
+    """One line of printable text, no longer than a header may be."""
     line = "".join(c if c.isprintable() else " " for c in text[:TEXT_BYTES_MAX])
     return line.encode()[:TEXT_BYTES_MAX].decode(errors="ignore").strip() or "no text"
 
 
 def _decoded(stored: Stored) -> DeadLetter:
-    """A dead letter out of its headers; one that another program has stored may lack some of them."""
+    """A dead letter from its headers; one that another program has stored may lack some of them."""
     fields = {name.decode(): value.decode(errors="replace") for name, value in HEADER.findall(stored.headers)}
     error, subject, run_id = fields.get("Dead-Error", ""), fields.get("Dead-Subject"), fields.get("Dead-Run")
     if "Dead-Trigger" in fields:

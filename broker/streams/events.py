@@ -1,5 +1,5 @@
-"""The EVENTS stream: what happened outside of runs. Webhooks are published there, what programs send, and the instants
-of cron triggers."""
+"""The EVENTS stream: events from outside of runs. Webhook calls and the instants of cron triggers are published
+there."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Tick(Struct, frozen=True):
 
     @property
     def instant(self) -> datetime:
-        """Raises ValueError for what is no time."""
+        """The instant in UTC. Raises ValueError for text that is not a time."""
         return datetime.fromisoformat(self.at)
 
 
@@ -45,25 +45,24 @@ _SENDER_HEADERS = msgspec.json.Decoder(dict[str, str])
 
 
 class Events:
-    """A small face over the EVENTS stream."""
+    """The EVENTS stream."""
 
     def __init__(self, broker: Broker, publisher: Publisher, reader: DirectReader) -> None:
         self._broker, self._publisher, self._reader = broker, publisher, reader
 
     async def publish(
-        self, subject: str, body: bytes, event_id: str | None = None, told: Mapping[str, str] = {}
+        self, subject: str, body: bytes, event_id: str | None = None, sender_headers: Mapping[str, str] = {}
     ) -> int:
-        """Store an event and return its sequence; a repeat's is the first one's. Raises Unavailable (outcome unknown).
+        """Publish an event; it is stored when this returns. Raises Unavailable (outcome unknown).
 
-        With an `event_id` (characters that a header can carry), a repeat is one occurrence for every trigger; one
-        within 2 min is not even stored. `told` is what its sender said beside the body, for the record of the runs that
-        it starts.
+        With an `event_id` (characters that a header can carry), a repeat is the same event for every trigger; a repeat
+        within 2 min is not stored. `sender_headers` are recorded with the runs that the event starts.
         """
         headers = {MSG_ID: event_id or uuid4().hex}
         if event_id:
             headers[names.EVENT_ID] = event_id
-        if told:
-            headers[names.EVENT_HEADERS] = json.dumps(told)  # in ASCII, whatever they hold
+        if sender_headers:
+            headers[names.EVENT_HEADERS] = json.dumps(sender_headers)  # always ASCII
         return await self._send(subject, body, headers)
 
     async def find(self, subject: str, event_id: str, after: int) -> int:
@@ -82,10 +81,9 @@ class Events:
         return int(info["state"]["last_seq"])
 
     async def schedule(self, tick: Tick) -> bool:
-        """Have the broker publish the tick when its instant has come, at once if it is over. False: another one is
-        scheduled already.
+        """Schedule the tick at its instant, at once if that is over. False: another tick is already scheduled.
 
-        No message id: within 2 min the broker would refuse the same one again, also after it was withdrawn.
+        It has no message id: within 2 min the broker would refuse the same id again, also after it was withdrawn.
         """
         headers = {
             SCHEDULE: f"@at {tick.at}",
@@ -99,12 +97,12 @@ class Events:
         return True
 
     async def scheduled(self, trigger: str, generation: str) -> Tick | None:
-        """The tick that the broker holds back for a trigger."""
+        """The scheduled tick of a trigger, or None."""
         found = await self._reader.one(names.EVENTS, names.cron_subject(trigger, generation))
         return None if found is None else decode_tick(found.data)
 
     async def withdraw(self, trigger: str, generation: str) -> None:
-        """Nothing is scheduled for it any more."""
+        """Remove the scheduled tick of a trigger, if any."""
         await self._broker.remove(f"STREAM.PURGE.{names.EVENTS}", {"filter": names.cron_subject(trigger, generation)})
 
     async def _send(self, subject: str, body: bytes, headers: dict[str, str]) -> int:
@@ -117,7 +115,7 @@ class Events:
 
 
 def decode_tick(body: bytes) -> Tick | None:
-    """None for what is no tick: everybody may publish events."""
+    """None for a body that is not a tick: anyone may publish events."""
     try:
         tick = _TICKS.decode(body)
         return tick if tick.instant.tzinfo is not None else None
@@ -126,18 +124,18 @@ def decode_tick(body: bytes) -> Tick | None:
 
 
 def text_of(instant: datetime) -> str:
-    """A whole second, as ticks carry it."""
+    """The instant in whole seconds, as in a tick."""
     return instant.astimezone(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
 
 
 def event_id(delivery: Delivery) -> str | None:
-    """What makes a repeated event the same occurrence, if it says so."""
+    """The id that a repeat of the event has in common with it; None without one."""
     found = EVENT_ID.search(delivery.headers)
     return found[1].decode(errors="replace").strip() if found else None
 
 
 def headers_of(delivery: Delivery) -> dict[str, str]:
-    """What the sender of a webhook said in headers; nothing for other events, and for what is no JSON object of
+    """The headers that a webhook's sender gave; empty for other events, and for anything but a JSON object of
     strings."""
     found = EVENT_HEADERS.search(delivery.headers)
     try:

@@ -1,6 +1,6 @@
-"""Tasks that a former version has queued under a name that means another type, group or worker today: found, and moved.
+"""Tasks that a former version queued under a name that has another type, group or worker today: found, and moved.
 
-Each stays where it is as long as somebody asks for it there, or holds it: a worker of that version, say.
+Each stays where it is as long as a client requests or holds it there: for example a worker of that version.
 """
 
 from __future__ import annotations
@@ -16,25 +16,25 @@ from penstock.broker.nats.publisher import Publisher
 from penstock.broker.nats.pull import Delivery, take_unheld
 from penstock.broker.streams.tasks import covers
 
-# Under which subjects there may be such: of types with dots, as a group or a worker's dots looked like them.
+# Subjects that may be ambiguous: those of types with dots, because groups and dots in worker ids looked the same.
 AMBIGUOUS = {names.TASKS: "task.*.*.>", names.STICKY: "sticky.*.*.*.>"}
 
 
 class FormerNames:
-    """A small face over both streams of tasks. It owns nothing."""
+    """Both streams of tasks. It has no state."""
 
     def __init__(self, broker: Broker, publisher: Publisher, reader: DirectReader) -> None:
         self._broker, self._publisher, self._reader = broker, publisher, reader
 
     async def ambiguous(self, stream: str, from_seq: int) -> list[Stored]:
-        """The first tasks from there on whose subjects a former version may have meant otherwise. Raises
+        """The first tasks from there on whose subjects a former version may have used with another meaning. Raises
         Unavailable."""
         async for page in self._reader.pages(stream, AMBIGUOUS[stream], from_seq):
             return page
         return []
 
     async def free(self, stored: Stored) -> list[Delivery] | None:
-        """What nobody holds of the queue that this task is in, if nobody asks for it either; None: it is in nobody's
+        """The tasks in this task's queue that no client holds, if no client requests them; None: the task is in no
         queue."""
         task, _ = names.task_of(stored.subject)
         for consumer in (names.former_task_consumer(task), names.task_consumer(task)):
@@ -44,13 +44,13 @@ class FormerNames:
         return None
 
     async def is_bound(self, stored: Stored, task: str, worker_id: str) -> bool:
-        """Whether the worker takes this very subject: one of a former version."""
+        """Whether the worker consumes this subject, as a worker of a former version does."""
         info = await self._info(names.STICKY, names.sticky_consumer(task, worker_id))
         return info is not None and covers(str(info["config"].get("filter_subject", ">")), stored.subject)
 
     async def move(self, stream: str, stored: Stored, subject: str | None, message_id: str) -> None:
-        """Queue the task under this subject, and remove it where it was; None: only that. Twice is harmless. Raises
-        Unavailable."""
+        """Queue the task under this subject, and remove the former one; None: only remove it. Repeating it is safe.
+        Raises Unavailable."""
         if subject is not None:
             await self._publisher.send(subject, stored.data, {MSG_ID: f"{message_id}.moved"})
         await self._broker.remove(f"STREAM.MSG.DELETE.{stream}", {"seq": stored.seq, "no_erase": True})

@@ -33,12 +33,12 @@ from penstock.engine.run.events import (
 PUBLISH_DEADLINE_S = 5.0
 FOLLOW_HEARTBEAT_S = 2
 FOLLOW_AGAIN_S = 0.1
-LEADER_S = 2.5  # what is asked while a cluster has no leader is never answered: better to ask again soon
+LEADER_S = 2.5  # requests while a cluster has no leader are never answered: repeat them soon
 
 
 class Tip(NamedTuple):
-    """`created` tells this stream from any other of its name; `seq` is its last sequence, `first` the first that is
-    still stored, and `at` was the broker's time then, in s."""
+    """The end of the history stream. `created` identifies this stream among others of its name; `seq` is its last
+    sequence, `first` the first that is still stored, and `at` the broker's time, in s since the epoch."""
 
     created: str
     seq: int
@@ -47,13 +47,12 @@ class Tip(NamedTuple):
 
 
 class History:
-    """A small face over the WORKFLOW_HISTORY stream. It owns nothing: connection, publisher and reader are the
-    caller's."""
+    """The WORKFLOW_HISTORY stream. Connection, publisher and reader belong to the caller."""
 
     def __init__(self, broker: Broker, publisher: Publisher, reader: DirectReader) -> None:
         self._broker, self._publisher, self._reader = broker, publisher, reader
         self._batches = Batches(broker)
-        self.stored = 0  # the last sequence that was waited for here: who reads its own writes must see as far
+        self.stored = 0  # the last sequence that was stored by this object: its users must read at least that far
 
     def send(self, event: Event, message_id: str | None = None, *, wait_if_full: bool = True) -> asyncio.Future[bytes]:
         """Append without waiting; the future ends when the event is stored. A repeat within 5 s is stored once.
@@ -71,23 +70,19 @@ class History:
         )
 
     async def append(self, event: Event, *, expect_seq: int | None = None, message_id: str | None = None) -> int:
-        """Publish `event` to its run's history and return the stream sequence. `message_id` stands in for its usual
-        one.
+        """Publish `event` to its run's history and return the stream sequence. `message_id` replaces its usual id.
 
         A duplicate within the 5 s window returns the first sequence. Raises Conflict if `expect_seq` (the run's last
-        sequence, 0: none) is stale, perhaps by this very event whose answer got lost: the broker looks at it before
-        ids. Raises Unavailable if no answer came in 5 s (outcome unknown: retry with the same event).
+        sequence, 0: none) is stale, perhaps because of this same event whose answer was lost: the broker checks it
+        before ids. Raises Unavailable if no answer came in 5 s (outcome unknown: retry with the same event).
         """
         if expect_seq is not None:
             return await self._append(event, {EXPECT_SEQ: str(expect_seq)})
         return await self._append(event, {MSG_ID: message_id or message_ids.of_event(event)})
 
     async def append_next(self, event: Event, last_seq: int) -> bool:
-        """Append if the run's history still ends with the sequence `last_seq`; False, and nothing is done: something
-        else came first.
-
-        Of several that try the same at once, exactly one gets True. Raises Unavailable (outcome unknown).
-        """
+        """Append if the run's history still ends with the sequence `last_seq`; otherwise return False. Of several
+        concurrent calls, exactly one returns True. Raises Unavailable (outcome unknown)."""
         mark = uuid4().hex
         try:
             await self._append(event, {MSG_ID: mark, EXPECT_SEQ: str(last_seq)})
@@ -101,10 +96,8 @@ class History:
         return await self._store_all([_message(event) for event in events])
 
     async def append_first(self, events: Sequence[Event]) -> int:
-        """As `append_all`, where no history of these runs has anything yet.
-
-        Raises Conflict, and nothing is done, when one of them has; Unavailable (outcome unknown).
-        """
+        """As `append_all`, for runs without a history. Raises Conflict, and appends nothing, when one has a history;
+        Unavailable (outcome unknown)."""
         mark = uuid4().hex
         try:
             return await self._store_all([_message(event, mark, {EXPECT_SEQ: "0"}) for event in events])
@@ -134,10 +127,10 @@ class History:
         return seq
 
     async def schedule(self, scheduled: WorkflowScheduled, started: WorkflowStarted) -> int:
-        """Append `scheduled` to a history that is empty, and have the broker append `started` when its time has come:
-        both or none. Returns the sequence of `scheduled`, or a later one.
+        """Append `scheduled` to an empty history, and have the broker append `started` at its time: both or none.
 
-        Raises Conflict for a history that is not empty, perhaps by this very call; Unavailable (outcome unknown).
+        Returns the sequence of `scheduled`, or a later one. Raises Conflict for a history that is not empty, perhaps
+        because of this same call; Unavailable (outcome unknown).
         """
         at = {
             SCHEDULE: f"@at {scheduled.payload.run_at}",
@@ -149,12 +142,11 @@ class History:
         return self._saw(seq - 1)  # the later one is no event yet
 
     async def append_unless_started(self, event: WorkflowCancelled) -> bool:
-        """Append to the history of a scheduled run and take its start back, in one; False, and nothing is done: it has
-        started.
+        """Append to the history of a scheduled run and remove its scheduled start, atomically. False: it has started,
+        and nothing was appended. Raises Unavailable (outcome unknown).
 
-        What is expected is the end of the run's own history, not its schedule: there, a broker of several nodes knows
-        of a start that is still on its way to being stored. A signal that comes in between only means another look.
-        Raises Unavailable (outcome unknown).
+        The expectation is the end of the run's own history, not of its schedule, where a cluster counts a start that is
+        not stored yet. If a signal comes in between, this tries again.
         """
         mark = uuid4().hex
         while True:
@@ -169,8 +161,7 @@ class History:
                 return True
 
     async def cancel_all(self, events: Sequence[WorkflowCancelled]) -> None:
-        """Append up to 1,000 events, and take back the starts of those runs that are scheduled, all or none. Raises
-        Unavailable."""
+        """Append up to 1,000 events, and remove the scheduled starts of these runs, all or none. Raises Unavailable."""
         batch = uuid4().hex  # a cancellation of one of the runs alone must not pass for a repeat of this batch
         await self._store_all([_message(event, batch, _taking_back(event.run_id)) for event in events])
 
@@ -187,7 +178,7 @@ class History:
         return await self._reader.subject(names.HISTORY, names.stored_subject(run_id), after + 1)
 
     def pages(self, run_id: str, after: int = 0) -> AsyncGenerator[list[Stored]]:
-        """As `read`, with little of it in memory at a time."""
+        """As `read`, a page at a time, so that little of it is in memory."""
         return self._reader.pages(names.HISTORY, names.stored_subject(run_id), after + 1)
 
     async def at(self, run_id: str, seq: int) -> Stored | None:
@@ -204,7 +195,7 @@ class History:
         return (await self.tip()).seq
 
     async def tip(self) -> Tip:
-        """Which stream this is, and how far it goes now."""
+        """The identity and the current end of the stream."""
         info = await self._broker.api(f"STREAM.INFO.{names.HISTORY}", timeout_s=LEADER_S)
         state = info["state"]
         return Tip(
@@ -215,11 +206,11 @@ class History:
         )
 
     async def now(self) -> float:
-        """The broker's clock, s since the epoch: what is stored from here on carries no earlier time."""
+        """The broker's clock, s since the epoch: a message that is stored later has no earlier time."""
         return (await self.tip()).at
 
     async def seq_after(self, seq: int) -> int | None:
-        """The sequence of the first message that is stored after `seq`; None: there is none, or it was removed."""
+        """The sequence of the first message after `seq`; None: there is none, or it was removed."""
         try:
             found = await self._broker.api(f"STREAM.MSG.GET.{names.HISTORY}", {"seq": seq + 1, "next_by_subj": ">"})
         except ApiError as error:
@@ -237,52 +228,50 @@ class History:
         room: Callable[[], int],
         before: Callable[[], Awaitable[None]],
     ) -> AbstractAsyncContextManager[Pull]:
-        """Deliveries of one partition's consumer, for the time of the block. Acknowledging one acknowledges all before
-        it.
+        """The deliveries of one partition's consumer, for the time of the block. Acknowledging one acknowledges all
+        before it.
 
-        `before` is awaited at the beginning and again whenever deliveries may have been lost on the way (a reconnect).
-        Of large events fewer than `batch` come at a time.
+        `before` is awaited at the start and whenever deliveries may have been lost on the way (a reconnect). Of large
+        events fewer than `batch` come at a time.
         """
         return open_pull(self._broker, names.HISTORY, consumer, take, batch=batch, room=room, before=before)
 
     def tail(self, after: int, unwanted: tuple[bytes, ...] = ()) -> AbstractAsyncContextManager[Tail]:
-        """Everything that the stream holds after a sequence and what comes, for the time of the block; `unwanted` as in
+        """A reader of everything after a sequence, stored and new, for the time of the block; `unwanted` as in
         `open_tail`.
 
-        Timers are among it, under subjects of their own: so the sequence of the last delivery says how far the reader
-        is.
+        Timers are also in the stream, under subjects of their own, so the sequence of the last delivery tells how far
+        the reader is.
         """
         return open_tail(self._broker, names.HISTORY, after, unwanted=unwanted)
 
     def follow(self, run_id: str, after: int = 0) -> AsyncGenerator[Stored | None, None]:
-        """The run's events after a sequence, then each new one as it is stored. Ends never.
+        """The run's events after a sequence, then each new one as it is stored. It never ends.
 
-        None when there is nothing more for the moment: once the past has been read, and after every quiet 2 s.
+        Yields None when there is nothing more for now: after the stored events, and after each quiet 2 s.
         """
         return watch(self._broker, self._reader, run_id, after)
 
     def batches(self, run_id: str, wakes: Wakes) -> AsyncGenerator[Sequence[Stored], None]:
-        """As `follow` from the beginning, many events at a time; an empty batch when there is nothing more for the
-        moment.
+        """As `follow` from the beginning, in batches; an empty batch when there is nothing more for now.
 
-        New events come once `wakes` is true of one of them, or after the quiet time: a caller that waits for the end
-        does not wake for the others.
+        New events come when `wakes` is true of one of them, or after the quiet time: a caller that waits for the end is
+        not woken for each event.
         """
         return batches(self._broker, self._reader, run_id, 0, wakes)
 
 
 def _is_among(mark: str, stored: Sequence[Stored]) -> bool:
-    """Whether one of these messages was sent with this id. What it says may be the same as what somebody else said."""
+    """Whether one of these messages has this id. Equal content is not enough: another client may have sent the same."""
     return any(mark.encode() in one.headers for one in stored)
 
 
 def _message(event: Event, batch: str | None = None, headers: Mapping[str, str] = {}) -> Message:
-    """`batch` makes an id of its own for an event that is kept from being repeated by other means."""
+    """A message for `batch`, with an id of its own if the event is protected from repeats by other means."""
     message_id = message_ids.of_event(event) if batch is None else f"{message_ids.of_event(event)}.{batch}"
     return Message(names.history_subject(event.run_id), encode(event), message_id, headers)
 
 
 def _taking_back(run_id: str) -> dict[str, str]:
-    """Headers of an event with which the broker removes the run's schedule, if there is one, as it does when that
-    fires."""
+    """Headers of an event that remove the run's schedule, if there is one, as the broker does when it fires."""
     return {SCHEDULER: names.start_subject(run_id), SCHEDULE_NEXT: "purge"}

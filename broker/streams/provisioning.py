@@ -1,5 +1,5 @@
-"""Every stream and bucket, from one table. Making them is idempotent; one that is there and does not fit is an error,
-never changed."""
+"""Every stream and bucket, in one table. Creating them is idempotent; an existing one that does not match is an error
+and is never changed."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ LASTING = (
     names.ENGINES,
 )
 
-# Buckets into which workers of any make write: the broker itself refuses what is larger than this.
+# Buckets to which workers of any origin write: the broker refuses larger entries.
 PAYLOADS = {names.CHECKPOINTS: limits.PAYLOAD_BYTES_MAX, names.SIGNALS: limits.SIGNAL_BYTES_MAX}
 VALUE_HEADERS_BYTES_MAX = 1024  # they count too: an expected revision, an id
 
@@ -49,7 +49,7 @@ IDENTITY = (
 
 
 def streams(settings: BrokerSettings) -> list[dict[str, Any]]:
-    """The whole table, as the broker wants it: streams first, then buckets."""
+    """The whole table, in the broker's form: streams first, then buckets."""
     history = {
         "subjects": ["history.*", "schedule.>"],
         "subject_transform": {
@@ -87,14 +87,15 @@ def streams(settings: BrokerSettings) -> list[dict[str, Any]]:
 
 
 def _telemetry_bytes(settings: BrokerSettings) -> int:
-    """The broker sets a stream's limit aside: in a small store of our own, telemetry must leave room for the rest."""
+    """The size limit of the telemetry stream. The broker reserves it, so in a small embedded store it must leave room
+    for the rest."""
     share = settings.max_store_bytes // 10 if settings.embedded else limits.TELEMETRY_BYTES_MAX
     return min(limits.TELEMETRY_BYTES_MAX, share)
 
 
 async def provision(broker: Broker, settings: BrokerSettings) -> None:
-    """Make what is missing. Raises Conflict that names every stream which is there in another form, Unavailable as long
-    as a cluster has too few nodes up."""
+    """Create what is missing. Raises Conflict that names every existing stream with another configuration, Unavailable
+    as long as too few nodes of a cluster are up."""
     if settings.replicas > 1 and not broker.clustered:
         raise Conflict(
             f"replicas = {settings.replicas} needs a cluster: the broker at {address(settings)} is a server alone"
@@ -108,8 +109,8 @@ async def provision(broker: Broker, settings: BrokerSettings) -> None:
 
 
 async def restore_leases(broker: Broker, settings: BrokerSettings) -> None:
-    """Make the bucket of leases anew if it went with the broker's memory: a server alone forgets even that it was
-    there."""
+    """Create the bucket of leases again if it was lost with the broker's memory: a single server forgets even that it
+    existed."""
     await _create(broker, {**_leases(settings), "metadata": {names.RESTORED: "true"}})
 
 
@@ -148,7 +149,7 @@ def _bucket(settings: BrokerSettings, name: str, ttl_s: float = 0) -> dict[str, 
 
 
 async def _create(broker: Broker, wanted: dict[str, Any]) -> list[str]:
-    """Make one stream; the problems with one that is there already."""
+    """Create one stream. Returns the differences to an existing one."""
     try:
         await broker.api(f"STREAM.CREATE.{wanted['name']}", wanted, timeout_s=10)
         return []
@@ -162,7 +163,7 @@ async def _create(broker: Broker, wanted: dict[str, Any]) -> list[str]:
 
 
 def differences(wanted: dict[str, Any], found: dict[str, Any]) -> list[str]:
-    """What keeps an existing stream from being used, one sentence each."""
+    """Why an existing stream cannot be used, one sentence for each difference."""
     name = wanted["name"]
     problems = [
         f"the stream {name} exists with {field} = {found.get(field)!r}, expected {wanted[field]!r}"

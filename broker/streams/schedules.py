@@ -1,7 +1,7 @@
-"""What the broker is to publish at a later time: starts and timers of runs, instants of cron triggers. And what it
-still owes then.
+"""Messages that the broker publishes at a later time: starts and timers of runs, instants of cron triggers; and overdue
+ones.
 
-A broker whose storage is full at that time stores nothing, and does not try again until its next start.
+A broker whose storage is full at that time does not publish, and does not try again until it is restarted.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ TARGET = re.compile(rb"\r\n%s: (\S+)\r\n" % SCHEDULE_TARGET.encode())
 
 
 class Schedules:
-    """A small face over the schedules of both streams. It owns nothing."""
+    """The schedules in both streams. It has no state."""
 
     def __init__(self, publisher: Publisher, reader: DirectReader) -> None:
         self._publisher, self._reader = publisher, reader
 
     async def due_before(self, at: float) -> AsyncIterator[Stored]:
-        """Those that are there though their time was before this one (the broker's clock, s since the epoch). Raises
-        Unavailable."""
+        """Schedules that still exist though they were due before this time (the broker's clock, s since the epoch).
+        Raises Unavailable."""
         for stream, subjects in KEPT_IN:
             async for page in self._reader.pages(stream, subjects):
                 for one in page:
@@ -38,10 +38,10 @@ class Schedules:
                         yield one
 
     async def repeat(self, schedule: Stored) -> bool:
-        """Put it in its own place again: the broker publishes at once what is over. False: it was published or taken
-        back meanwhile, or is no such schedule.
+        """Write it again in its place: the broker publishes an overdue one at once.
 
-        Raises Unavailable (outcome unknown; to do it again is safe).
+        False: it was published or withdrawn meanwhile, or is not such a schedule. Raises Unavailable (outcome unknown;
+        repeating it is safe).
         """
         scheduled, target = SCHEDULED.search(schedule.headers), TARGET.search(schedule.headers)
         if scheduled is None or target is None:
@@ -59,8 +59,7 @@ class Schedules:
 
 
 def _due(schedule: Stored) -> float | None:
-    """None for what comes again and again, and for a time that is none here: whoever may publish events may schedule
-    some."""
+    """None for a repeating schedule and for an unreadable time: whoever may publish events may also schedule some."""
     found = SCHEDULED.search(schedule.headers)
     try:
         return None if found is None else datetime.fromisoformat(found[2].decode()).timestamp()

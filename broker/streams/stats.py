@@ -1,4 +1,4 @@
-"""Statistics of streams and task queues for a scrape of the metrics, with a bounded number of requests."""
+"""Statistics of streams and task queues for the metrics, with a bounded number of requests."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from penstock.telemetry.metrics import LABELS_MAX, OTHER
 Kind: TypeAlias = tuple[str, str | None]
 """Task type and worker group."""
 
-CONSUMERS_MAX = 2_000  # task types that are looked at; the broker lists 256 at a time
+CONSUMERS_MAX = 2_000  # task types that are read; the broker lists 256 at a time
 AT_ONCE = 16
 
 
 class Stream(Struct, frozen=True):
-    """`last_seq` is the sequence of the last message that it ever got."""
+    """`last_seq` is the sequence of the last message that was ever stored."""
 
     messages: int
     bytes: int
@@ -33,8 +33,8 @@ class Stream(Struct, frozen=True):
 
 
 class Queue(Struct, frozen=True):
-    """Tasks of one type (and group): waiting for a worker, and delivered without an answer so far. `oldest_s` is the
-    oldest's age."""
+    """Tasks of one type (and group): `waiting` for a worker, and delivered but not acknowledged. `oldest_s` is the age
+    of the oldest."""
 
     waiting: int
     delivered: int
@@ -42,15 +42,15 @@ class Queue(Struct, frozen=True):
 
 
 class Queues(Struct, frozen=True):
-    """`unclaimed` are tasks of types (and groups) that have no consumer, for no worker has asked for them so far: those
-    of the types that were asked about, and of all others together as OTHER."""
+    """`unclaimed` are tasks of types (and groups) without a consumer, because no worker has requested them so far: of
+    each known type, and of all others together as OTHER."""
 
     by_task: dict[str, Queue]
     unclaimed: dict[str, int]
 
 
 async def streams(broker: Broker, wanted: Iterable[str]) -> dict[str, Stream]:
-    """The streams of these names that exist. Raises Unavailable without an answer."""
+    """Those of these streams that exist. Raises Unavailable without an answer."""
     gate = asyncio.Semaphore(AT_ONCE)
 
     async def one(name: str) -> tuple[str, Stream | None]:
@@ -70,9 +70,9 @@ async def _stream(broker: Broker, name: str) -> Stream | None:
 
 
 async def queues(broker: Broker, reader: DirectReader, known: Callable[[], Awaitable[Iterable[Kind]]]) -> Queues:
-    """The types with the most tasks, the rest together as OTHER. Raises Unavailable, ApiError.
+    """The types with the most tasks, and all others together as OTHER. Raises Unavailable, ApiError.
 
-    `known` are types that may have tasks without a consumer; they are asked for only if there are such tasks.
+    `known` are types that may have tasks without a consumer; they are read only if there are such tasks.
     """
     stored = await _stream(broker, names.TASKS)
     consumers = sorted(await _consumers(broker), key=_tasks, reverse=True)
@@ -93,8 +93,7 @@ async def queues(broker: Broker, reader: DirectReader, known: Callable[[], Await
 
 
 async def _unclaimed(reader: DirectReader, kinds: Iterable[Kind]) -> dict[str, int]:
-    """How many tasks of each there are, of those that have any. A list of their subjects would have one entry for
-    each run."""
+    """The number of tasks of each type that has any. A list of their subjects would have one entry for each run."""
     found = {}
     for kind in kinds:
         count = await reader.count(names.TASKS, names.task_filter(*kind))
@@ -127,7 +126,7 @@ def _name(task: str, group: str | None) -> str:
 
 
 async def _oldest_s(broker: Broker, info: dict[str, Any]) -> float:
-    """Everything up to the consumer's floor was answered: the first message after it is its oldest."""
+    """Everything up to the consumer's floor was acknowledged: the first message after it is its oldest."""
     if not _tasks(info):
         return 0.0
     request = {"seq": info["ack_floor"]["stream_seq"] + 1, "next_by_subj": info["config"]["filter_subject"]}

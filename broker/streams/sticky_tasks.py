@@ -18,30 +18,30 @@ from penstock.broker.streams.tasks import covers
 from penstock.config.limits import ACK_WAIT_S, STICKY_CONSUMER_S
 from penstock.engine.errors import PenstockError
 
-REMEMBERED_S = 2.0  # what the broker said of a worker's consumers
+REMEMBERED_S = 2.0  # for how long the list of consumers is cached
 
 
 class Taken(Struct, frozen=True):
-    """Task types and worker ids of the consumers that are named by our rule, and the filters of the others."""
+    """Task types and worker ids of the consumers with our names, and the filters of all others."""
 
     pairs: frozenset[tuple[str, str]] = frozenset()
     filters: tuple[str, ...] = ()
 
     def has(self, task: str, worker_id: str) -> bool:
-        """Whether one takes this worker's tasks of this type."""
+        """Whether a consumer takes this worker's tasks of this type."""
         if (task, worker_id) in self.pairs:
             return True
         wanted = names.sticky_filter(task, worker_id)
         return any(covers(wide, wanted) for wide in self.filters)
 
     def workers(self) -> frozenset[str]:
-        """Those who take tasks of any type."""
+        """The workers that take tasks of any type."""
         others = {names.sticky_of(one)[1] for one in self.filters if one.count(".") > 2}
         return frozenset(worker_id for _, worker_id in self.pairs) | others
 
 
 class StickyTasks:
-    """A small face over the STICKY_TASKS stream, for those who receive from it."""
+    """The STICKY_TASKS stream, for those who receive from it."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
@@ -52,10 +52,10 @@ class StickyTasks:
         self._filters: dict[str, str] = {}
 
     def known_to_take(self, task: str, worker_id: str) -> bool | None:
-        """Whether the worker has a consumer for the type, as the broker said of it not long ago; None: it has to be
-        asked, see `takes`.
+        """Whether the worker had a consumer for the type at a recent check; None: unknown, call `takes`.
 
-        What others asked for says nothing of one that is not there: a worker that has just come would be passed by.
+        A cached list of other workers' consumers cannot prove that one is missing: a worker that has just connected
+        would be passed over.
         """
         now = time.monotonic()
         if now - self._asked_at < REMEMBERED_S and self._taken.has(task, worker_id):
@@ -63,7 +63,7 @@ class StickyTasks:
         return False if now - self._missing.get((task, worker_id), float("-inf")) < REMEMBERED_S else None
 
     async def takes(self, task: str, worker_id: str) -> bool:
-        """Whether the worker has a consumer for the type now. Many who ask at once are one request. Raises
+        """Whether the worker has a consumer for the type now. Concurrent calls share one request. Raises
         Unavailable."""
         since = time.monotonic()
         async with self._asking:
@@ -79,7 +79,7 @@ class StickyTasks:
         return there
 
     async def taken(self) -> Taken:
-        """What the consumers that there are take. Raises Unavailable."""
+        """What the existing consumers take. Raises Unavailable."""
         listed = {name: names.sticky_consumer_parts(name) for name in await self._consumers()}
         others = [name for name, parts in listed.items() if parts is None]
         self._filters = {name: await self._filter(name) for name in others}
@@ -94,7 +94,7 @@ class StickyTasks:
                 return found
 
     async def _filter(self, consumer: str) -> str:
-        """Of one that somebody has named otherwise: asked once, as long as it is there."""
+        """The filter of a consumer with a foreign name: requested once, as long as the consumer exists."""
         if consumer in self._filters:
             return self._filters[consumer]
         try:
@@ -114,7 +114,7 @@ class StickyTasks:
         room: Callable[[], int],
         expires_s: int = EXPIRES_S,
     ) -> AsyncIterator[Pull]:
-        """Deliveries of one task type that are for this worker alone, for the time of the block."""
+        """Deliveries of one task type for this worker alone, for the time of the block."""
 
         async def ensure() -> None:
             await self._durable(task, worker_id)
@@ -142,11 +142,10 @@ class StickyTasks:
 
     @asynccontextmanager
     async def unheld(self, task: str, worker_id: str) -> AsyncIterator[list[Delivery]]:
-        """Some tasks of this worker's that nobody holds, if nobody asks for them either: for the time of the block the
-        caller has them.
+        """Some tasks of this worker that no client holds, if no client requests them: the caller holds them for the
+        time of the block. Raises Unavailable.
 
-        Who does not keep a task that it has begun alive at the broker for 30 s does not hold it any more. Raises
-        Unavailable.
+        A worker that does not extend the deadline of a task for 30 s no longer holds it.
         """
         name = names.sticky_consumer(task, worker_id)
         try:
@@ -159,16 +158,16 @@ class StickyTasks:
         try:
             yield [] if asked else await take_unheld(self._broker, names.STICKY, name)
         finally:
-            if not there:  # else it would look as if the worker took such tasks
+            if not there:  # else the worker would appear to take such tasks
                 await self.forget(task, worker_id)
 
     async def forget(self, task: str, worker_id: str) -> None:
-        """Remove the worker's consumer; its tasks stay, for when it comes back."""
+        """Remove the worker's consumer; its tasks stay for its return."""
         with suppress(PenstockError):  # then it goes by itself
             await self._broker.remove(f"CONSUMER.DELETE.{names.STICKY}.{names.sticky_consumer(task, worker_id)}")
 
     async def _durable(self, task: str, worker_id: str) -> None:
-        """Made before each beginning on a new inbox: it may have gone while nobody asked."""
+        """Create the consumer, before each start on a new inbox: it may have been removed while it was not used."""
         consumer = ConsumerConfig(
             stream=names.STICKY,
             name=names.sticky_consumer(task, worker_id),

@@ -1,8 +1,7 @@
-"""Whether the broker stores what is published: asked of the broker, stream by stream, and tried out.
+"""Whether the broker stores what is published: checked stream by stream, and by a test write.
 
-A server alone whose write fails, be it once, gives no answer to what is published to that stream from then on, until it
-is started again; everything else goes on, its API and its own health check among it. What it has acknowledged is in its
-files.
+After a single failed write a server without replicas does not answer publishes to that stream until it is restarted;
+everything else works, including its API and its own health check. What it has acknowledged is in its files.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from penstock.broker.streams.provisioning import streams
 from penstock.config.settings import BrokerSettings
 from penstock.engine.errors import Full, NotFound, Unavailable
 
-LOOK_S_MAX = 1.0
+CHECK_S_MAX = 1.0
 WRITE_S_MAX = 1.5
 FAILED = (Code.STREAM_FAILED, Code.DELETE_FAILED, Code.PURGE_FAILED)
 SEQ_NEVER = 2**63 - 1
@@ -27,9 +26,9 @@ PROBE_TTL_S = 60
 
 
 async def stopped(settings: BrokerSettings) -> str | None:
-    """The error for which a stream of ours takes no messages any more; None: all of them do. Raises Unavailable,
+    """The error that stopped one of the service's streams; None: all of them accept messages. Raises Unavailable,
     Denied."""
-    async with connect(settings, "storage", LOOK_S_MAX) as broker:
+    async with connect(settings, "storage", CHECK_S_MAX) as broker:
         for stream in streams(settings):
             if stream["storage"] == "file" and (problem := await _stopped(broker, stream)):
                 return problem
@@ -37,14 +36,15 @@ async def stopped(settings: BrokerSettings) -> str | None:
 
 
 async def _stopped(broker: Broker, stream: dict[str, Any]) -> str | None:
-    """A removal of what cannot be there changes nothing, and is refused with the error that stopped the stream."""
+    """A removal of something that cannot exist changes nothing, and is refused with the error that stopped the
+    stream."""
     name = stream["name"]
     request: dict[str, Any] = {"seq": SEQ_NEVER, "no_erase": True}
     verb = f"STREAM.MSG.DELETE.{name}"
     if stream.get("deny_delete"):
         verb, request = f"STREAM.PURGE.{name}", {"filter": names.NO_SUBJECT}
     try:
-        answer = await broker.request(f"$JS.API.{verb}", orjson.dumps(request), LOOK_S_MAX)
+        answer = await broker.request(f"$JS.API.{verb}", orjson.dumps(request), CHECK_S_MAX)
     except NotFound:
         return "the broker has switched its storage off"
     error = orjson.loads(answer.data).get("error", {})
@@ -53,8 +53,7 @@ async def _stopped(broker: Broker, stream: dict[str, Any]) -> str | None:
 
 
 async def check_writes(broker: Broker) -> None:
-    """Have the broker store a few bytes that nobody reads. Raises Unavailable that says what keeps it from that,
-    Full."""
+    """Have the broker store a few bytes that nothing reads. Raises Unavailable with the reason if it cannot, Full."""
     subject = names.key_subject(names.ENGINES, names.PROBE)
     try:
         answer = await broker.request(subject, b"", WRITE_S_MAX, {TTL: str(PROBE_TTL_S)})

@@ -1,4 +1,4 @@
-"""What waits in the task queues, type by type, for people to look at: also types that no worker has ever asked for."""
+"""The content of the task queues by type, for people: also of types that no worker has ever requested."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from penstock.engine.errors import PenstockError
 from penstock.engine.times import rfc3339
 
 AT_ONCE = 16
-QUEUES_MAX = 1_000  # of which more than their numbers is asked
+QUEUES_MAX = 1_000  # whose oldest task is read
 CONSUMERS_MAX = 10_000  # the broker lists 256 at a time
-SUBJECTS_MAX = 100_000  # of tasks that nobody has asked for, the broker's page
+SUBJECTS_MAX = 100_000  # of tasks without a consumer; the size of the broker's page
 
 Kind = tuple[str, str | None]
 """Task type and group."""
 
 
 class TaskQueue(Struct, frozen=True):
-    """`waiting` tasks nobody has, `in_hand` ones were delivered and not answered yet; `oldest_at` is when the oldest of
-    all came."""
+    """`waiting` tasks are with no worker, `in_hand` ones are delivered and not acknowledged; `oldest_at` is the time of
+    the oldest."""
 
     task: str
     group: str | None
@@ -71,7 +71,7 @@ async def _consumers(broker: Broker) -> dict[Kind, dict[str, Any]]:
 
 
 async def _unclaimed(broker: Broker, claimed: Collection[Kind]) -> Counter[Kind]:
-    """How many tasks there are of each type without a consumer."""
+    """The number of tasks of each type without a consumer."""
     state = (await broker.api(f"STREAM.INFO.{names.TASKS}", {"subjects_filter": "task.>"}))["state"]
     found = Counter[Kind]()
     for subject, count in (state.get("subjects") or {}).items():
@@ -81,7 +81,7 @@ async def _unclaimed(broker: Broker, claimed: Collection[Kind]) -> Counter[Kind]
 
 
 async def _oldest_at(broker: Broker, kind: Kind, consumer: dict[str, Any] | None) -> str | None:
-    """Everything up to a consumer's floor was answered: the first message after it is its oldest."""
+    """Everything up to a consumer's floor was acknowledged: the first message after it is its oldest."""
     if consumer is None:
         request = {"seq": 1, "next_by_subj": names.task_filter(*kind)}
     else:

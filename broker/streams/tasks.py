@@ -1,4 +1,4 @@
-"""The task queues: dispatch a step to the workers of its task type, take it back, consume a type's tasks."""
+"""The task queues: dispatch a step to the workers of its task type, withdraw it, consume the tasks of a type."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _ENCODER = msgspec.json.Encoder()
 
 
 def payload(run_id: str, workflow: str, command: DispatchTask) -> bytes:
-    """The task message's body for one execution of a step. Its input must have been put together."""
+    """The body of the task message for one execution of a step. Its input must be one JSON text."""
     assert isinstance(command.input, Raw)
     document = {
         "task_id": f"{run_id}.{command.step_id}",
@@ -44,15 +44,15 @@ def payload(run_id: str, workflow: str, command: DispatchTask) -> bytes:
 
 
 class Tasks:
-    """A small face over the TASK_QUEUES stream."""
+    """The TASK_QUEUES stream."""
 
     def __init__(self, broker: Broker, publisher: Publisher, reader: DirectReader) -> None:
         self._broker, self._publisher, self._reader = broker, publisher, reader
         self._durables: dict[tuple[str, str | None], str] = {}
 
     def send(self, run_id: str, workflow: str, command: DispatchTask) -> asyncio.Future[bytes]:
-        """Queue a task, for everyone or for its worker; the future ends when it is stored. A repeat within 2 min is
-        stored once."""
+        """Queue a task, for all workers of its type or for its one worker; the future ends when it is stored. A repeat
+        within 2 min is stored once."""
         message_id = message_ids.of_task(run_id, command.step_id, command.iteration, command.attempt)
         if command.worker is None:
             subject = names.task_subject(command.task, run_id, command.group)
@@ -63,11 +63,11 @@ class Tasks:
     async def withdraw(
         self, run_id: str, task: str, group: str | None, worker: str | None, check: Callable[[], None]
     ) -> None:
-        """Remove the run's tasks of this type from the queue (or its worker's), also those that are held: none comes
-        again.
+        """Remove the run's tasks of this type from the queue (or its worker's), also those that are delivered: none
+        comes again.
 
-        `check` raises when the run is another's by now. What is queued after it was asked stays, however late the
-        removal arrives.
+        `check` raises when the run has another owner by now. A task that is queued after the list was read stays,
+        however late the removal arrives.
         """
         stream = names.TASKS if worker is None else names.STICKY
         for subject in (
@@ -76,7 +76,7 @@ class Tasks:
             await self._remove(stream, subject, lambda _: True, check)
 
     async def withdraw_sticky(self, run_id: str, command: WithdrawSticky, check: Callable[[], None]) -> None:
-        """Remove this very execution from what waits for its worker; one that is gone is fine. `check` as above."""
+        """Remove this execution from the tasks of its worker, if it is there. `check` as above."""
 
         def wanted(stored: Stored) -> bool:
             task = decode(stored.data)
@@ -88,9 +88,9 @@ class Tasks:
     async def _remove(
         self, stream: str, subject: str, wanted: Callable[[Stored], bool], check: Callable[[], None]
     ) -> None:
-        """Each by its sequence. Never by a purge of the subject: while others are queued, handed out and answered, the
-        broker then forgets what else the same consumer has handed out, and such tasks of other runs never come again
-        (nats-server 2.15.1)."""
+        """Remove each by its sequence, never by a purge of the subject: while others are queued, delivered and
+        acknowledged, a purge makes the broker forget other deliveries of the same consumer, and such tasks of other
+        runs never come again (nats-server 2.15.1)."""
         for stored in await self._reader.subject(stream, subject):
             if wanted(stored):
                 check()
@@ -115,13 +115,13 @@ class Tasks:
             yield pull
 
     async def ack_wait_s(self, task: str, group: str | None = None) -> float:
-        """How long the broker waits for the answer to a task of this type before it delivers it again."""
+        """How long the broker waits for the acknowledgement of a task of this type before it delivers it again."""
         name = self._durables.get((task, group)) or names.task_consumer(task, group)
         return int((await self._broker.api(f"CONSUMER.INFO.{names.TASKS}.{name}"))["config"]["ack_wait"]) / 1e9
 
     async def _durable(self, task: str, group: str | None) -> str:
-        """The name of the type's consumer, made if it is not there; one with a wider filter, or of a former name, is
-        used as it is."""
+        """The name of the type's consumer, created if it does not exist; one with a wider filter, or of a former name,
+        is used unchanged."""
         name, wanted = names.task_consumer(task, group), names.task_filter(task, group)
         try:
             await self._make(name, wanted)
@@ -137,8 +137,11 @@ class Tasks:
         await create_consumer(self._broker, consumer, filter_in_subject=True)
 
     async def _other(self, task: str, group: str | None, refused: PenstockError) -> str:
-        """The name of the consumer that takes what the refused one was to take: its own, as somebody made it, or a
-        former version's. Where that version gave its name to another type, a spare one is made. Raises Conflict."""
+        """The name of another consumer for the type when its own was refused: an existing one by anyone, or a former
+        version's.
+
+        If that version gave the name to another type, a spare one is created. Raises Conflict.
+        """
         name, wanted = names.task_consumer(task, group), names.task_filter(task, group)
         serves = await self._serves(name)
         if serves is not None and covers(serves, wanted):
@@ -156,7 +159,7 @@ class Tasks:
         return spare
 
     async def _serves(self, consumer: str) -> str | None:
-        """The filter of this consumer; None: it is not there, or the broker does not say."""
+        """The filter of this consumer; None: it does not exist, or the filter is unknown."""
         try:
             found = await self._broker.api(f"CONSUMER.INFO.{names.TASKS}.{consumer}")
         except PenstockError:
@@ -165,7 +168,7 @@ class Tasks:
 
 
 def covers(wide: str, narrow: str) -> bool:
-    """Whether the filter `wide` takes everything that `narrow` takes."""
+    """Whether the filter `wide` matches everything that `narrow` matches."""
     theirs, ours = wide.split("."), narrow.split(".")
     for at, part in enumerate(theirs):
         if part == ">":

@@ -1,8 +1,7 @@
-"""The TELEMETRY stream, and the questions that a scrape asks of every process. Telemetry is advisory: nothing here
-waits for the broker.
+"""The TELEMETRY stream, and the requests for metrics that every process answers.
 
-Messages go out without an answer. What cannot go out at once, for the connection is away or has much else to write, is
-dropped.
+Telemetry is advisory, so nothing here waits for the broker. Messages are sent without an answer, and dropped when the
+connection is lost or has much else to write.
 """
 
 from __future__ import annotations
@@ -20,13 +19,14 @@ from penstock.broker.nats.headers import MSG_ID
 from penstock.engine.errors import PenstockError
 from penstock.telemetry.meters import Meters, Sample
 
-BEHIND_BYTES = 1 << 20  # what the connection has still to write: others come first
+BEHIND_BYTES = 1 << 20  # unwritten bytes of the connection above which telemetry is dropped
 SPANS_WAITING_MAX = 10_000
 STATE_S_MAX = 2.0
 
 
 class ProcessReport(Struct, frozen=True):
-    """All numbers of one process at a moment. `life` tells it from one that had the same name; `at` is RFC 3339."""
+    """All metrics of one process at one time. `life` distinguishes it from an earlier process of the same name; `at` is
+    RFC 3339."""
 
     process: str
     host: str
@@ -37,7 +37,7 @@ class ProcessReport(Struct, frozen=True):
 
 
 class Span(Struct, frozen=True, omit_defaults=True):
-    """A piece of a run's time, with the field names of OpenTelemetry; ids in hex as in W3C Trace Context."""
+    """A part of a run's time, with the field names of OpenTelemetry; ids in hex as in W3C Trace Context."""
 
     trace_id: str
     span_id: str
@@ -62,7 +62,7 @@ _REPORTS = msgspec.json.Decoder(list[ProcessReport])
 
 
 class Telemetry:
-    """One for each Store. `spans` wait here until the process writes them; what comes while too many wait is only
+    """One for each Store. `spans` wait here until the process writes them; when too many wait, further ones are only
     counted."""
 
     def __init__(self, broker: Broker, meters: Meters) -> None:
@@ -71,7 +71,7 @@ class Telemetry:
         self._dropped = meters.counter("penstock_telemetry_dropped_total")
 
     def offer(self, span: Span) -> None:
-        """Have the span written, soon and perhaps."""
+        """Queue the span for writing; it is dropped when too many wait."""
         if len(self.spans) < SPANS_WAITING_MAX:
             self.spans.append(span)
         else:
@@ -93,7 +93,7 @@ class Telemetry:
         )
 
     async def answer(self, reports: Callable[[], list[ProcessReport]]) -> None:
-        """Give these reports to everyone who asks, as long as the connection lives."""
+        """Answer requests for reports with these, as long as the connection lives."""
 
         async def reply(msg: Msg) -> None:
             await self._broker.publish(msg.reply, _ENCODER.encode(reports()))
@@ -106,7 +106,7 @@ class Telemetry:
         return [report for answer in answers for report in _reports(answer)]
 
     async def state(self) -> StreamState:
-        """How full the stream is; zeros when nobody can say."""
+        """How full the stream is; zeros when it cannot be read."""
         try:
             info = await self._broker.api(f"STREAM.INFO.{names.TELEMETRY}", timeout_s=STATE_S_MAX)
         except PenstockError:
@@ -125,7 +125,7 @@ class Telemetry:
 
 
 def _reports(answer: bytes) -> list[ProcessReport]:
-    """Anyone at the broker may answer: what is no report is none."""
+    """The reports in an answer. Any client of the broker may answer: malformed reports are ignored."""
     try:
         return _REPORTS.decode(answer)
     except msgspec.MsgspecError:

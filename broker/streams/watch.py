@@ -1,6 +1,8 @@
-"""Watching one run live: the broker sends a copy of each stored event to whoever listens, for nothing when nobody does.
+"""Watching one run live: the broker sends a copy of each stored event to whoever subscribes, at no cost without
+subscribers.
 
-Copies may get lost with a connection, so what is missing is read from the stream: each copy names the event before it.
+Copies may be lost with a connection, so missing events are read from the stream: each copy has the sequence of the
+event before it.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ SEQUENCES = re.compile(rb"Nats-Sequence: (\d+)\r\n(?:.*\r\n)*?Nats-Last-Sequence
 
 
 class _Copy:
-    """An event as it was just stored; `before` is the sequence of the same run's event before it."""
+    """A stored event; `before` is the sequence of the same run's event before it."""
 
     __slots__ = ("before", "data", "seq")
 
@@ -37,7 +39,7 @@ Wakes = Callable[[bytes], bool]
 
 
 class _Copies:
-    """What the broker has sent, until the watcher takes it."""
+    """Received copies, until the watcher takes them."""
 
     def __init__(self, wakes: Wakes | None) -> None:
         self._wakes = wakes
@@ -55,8 +57,11 @@ class _Copies:
             self._awake.set()
 
     async def take(self) -> tuple[list[_Copy], bool]:
-        """All copies received, once `wakes` is true of one or after a quiet time (perhaps none); and whether some were
-        dropped: a slow watcher reads those from the stream."""
+        """All copies received, when `wakes` is true of one or after a quiet time (perhaps none); and whether some were
+        dropped.
+
+        A slow watcher reads dropped ones from the stream.
+        """
         quiet = asyncio.get_running_loop().call_later(QUIET_S, self._awake.set)
         try:
             await self._awake.wait()
@@ -69,9 +74,9 @@ class _Copies:
 
 
 async def watch(broker: Broker, reader: DirectReader, run_id: str, after: int) -> AsyncGenerator[Stored | None, None]:
-    """The run's events after a sequence, then each new one as it is stored; ends never.
+    """The run's events after a sequence, then each new one as it is stored. It never ends.
 
-    None when there is nothing more for the moment: once the past has been read, and after every quiet 2 s.
+    Yields None when there is nothing more for now: after the stored events, and after each quiet 2 s.
     """
     async with aclosing(batches(broker, reader, run_id, after)) as coming:
         async for batch in coming:
@@ -84,9 +89,9 @@ async def watch(broker: Broker, reader: DirectReader, run_id: str, after: int) -
 async def batches(
     broker: Broker, reader: DirectReader, run_id: str, after: int, wakes: Wakes | None = None
 ) -> AsyncGenerator[Sequence[Stored], None]:
-    """As `watch`, all events at once that are there; none of them when there is nothing more for the moment.
+    """As `watch`, all available events at once; an empty batch when there is nothing more for now.
 
-    With `wakes`, new events come once it is true of one of them, or after the quiet time.
+    With `wakes`, new events come when it is true of one of them, or after the quiet time.
     """
     subject = names.stored_subject(run_id)
     async with _copies(broker, run_id, wakes) as copies:
@@ -125,7 +130,7 @@ async def _copies(broker: Broker, run_id: str, wakes: Wakes | None) -> AsyncIter
 
 
 async def _read(reader: DirectReader, subject: str, after: int) -> AsyncIterator[Sequence[Stored]]:
-    """What is stored; less of it when the broker goes away, for the next quiet time reads again."""
+    """The stored events; fewer when the broker becomes unavailable: the next quiet time reads again."""
     with suppress(Unavailable):
         async for page in reader.pages(names.HISTORY, subject, after + 1):
             yield page

@@ -1,5 +1,5 @@
-"""What triggers need at the broker: their records, durable consumers where they listen, streams that keep what else
-nobody keeps.
+"""What triggers need at the broker: their records, durable consumers, and streams for subjects that no other stream
+stores.
 
-Not here: what an event of a trigger starts (engine/trigger, actors/triggers). Start reading at triggers.py.
+Not here: what a trigger event starts (engine/trigger, actors/triggers). Start reading at triggers.py.
 """

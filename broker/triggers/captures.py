@@ -1,9 +1,9 @@
-"""Streams of the service's own, for subject triggers whose subject no other stream keeps.
+"""Streams of the service for subject triggers whose subject no other stream stores.
 
-Triggers whose subjects overlap share one, for the broker lets no two streams have the same messages. Who uses which
-stands in one document of the bucket of triggers, changed by compare-and-swap: so a stream that nobody uses is found by
-its last user, and nobody can begin to use it any more. The order is: written down, then made; crossed out, then
-deleted.
+Triggers with overlapping subjects share one, because the broker does not let two streams store the same messages. One
+document in the bucket of triggers says which trigger uses which stream. It is changed by compare-and-swap: so the last
+user of a stream knows that it is the last, and no other trigger can begin to use it. A stream is recorded before it is
+created, and its record is removed before it is deleted.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ TRIES_MAX = 20
 
 
 class Capture(Struct, frozen=True):
-    """One stream: what it captures, and the generations of triggers that need it."""
+    """One stream: the subjects that it stores, and the generations of triggers that need it."""
 
     subject: str
     users: tuple[str, ...]
@@ -37,16 +37,15 @@ _DECODER = msgspec.json.Decoder(Register)
 
 
 class Captures:
-    """A small face over those streams."""
+    """These streams, and the document about them."""
 
     def __init__(self, bucket: Bucket, broker: Broker) -> None:
         self._bucket, self._broker = bucket, broker
 
     async def join(self, trigger: str, generation: str, subject: str) -> str:
-        """The name of a stream that captures the subject from now on, as long as this generation does not leave. Can be
-        repeated.
+        """The name of a stream that stores the subject from now on, until this generation leaves. It can be repeated.
 
-        Raises Invalid when the subject overlaps with what is captured already and is not within it.
+        Raises Invalid when the subject overlaps with a stored one and is not within it.
         """
         for _ in range(TRIES_MAX):
             register, revision = await self._read()
@@ -61,12 +60,12 @@ class Captures:
         raise Unavailable("the streams of subject triggers are being changed by too many at once")
 
     async def used(self, streams: Collection[str], leaving: Collection[str]) -> list[str]:
-        """The subjects of those of these streams that a generation needs which is not `leaving`."""
+        """The subjects of those streams that are needed by a generation other than those `leaving`."""
         register, _ = await self._read()
         return [c.subject for name, c in register.items() if name in streams and set(c.users) - set(leaving)]
 
     async def leave(self, trigger: str, generation: str, stream: str) -> None:
-        """This generation needs no stream any more; one that nobody needs is deleted. Can be repeated."""
+        """End this generation's use of its stream; a stream without users is deleted. It can be repeated."""
         for _ in range(TRIES_MAX):
             register, revision = await self._read()
             left = _without(generation, register)
@@ -96,7 +95,7 @@ class Captures:
             raise
 
     async def _make(self, stream: str, subject: str) -> None:
-        """The broker keeps a message until every trigger of the stream has dealt with it."""
+        """Create the stream. The broker keeps a message until every trigger of the stream has acknowledged it."""
         events = (await self._broker.api(f"STREAM.INFO.{names.EVENTS}"))["config"]
         config = {
             "name": stream,
@@ -115,7 +114,8 @@ class Captures:
                 raise
 
     async def _overlap(self, stream: str, subject: str) -> PenstockError:
-        """What is in the way; leftovers of an interrupted deletion are removed, so that the next try succeeds."""
+        """The error for an overlapping subject. Streams left by an interrupted deletion are removed, so that the next
+        try succeeds."""
         found = await self._broker.api("STREAM.NAMES", {"subject": subject})
         register, _ = await self._read()  # after them: who makes a stream has written it down before
         others = [name for name in found.get("streams") or [] if name != stream]
@@ -123,7 +123,9 @@ class Captures:
         for name in left:
             await self._delete(name)
         if left:
-            return Unavailable(f"the stream {', '.join(left)} was still there: try again")
+            return Unavailable(
+                f"the stream {', '.join(left)} was left by an interrupted deletion and is removed now: try again"
+            )
         return Invalid(f"subject: subject overlaps with the stream {', '.join(others)}")
 
     async def _delete(self, stream: str) -> None:

@@ -1,4 +1,4 @@
-"""Where triggers hear of their occurrences: a durable consumer each, on the stream that keeps what it listens to."""
+"""The sources of trigger events: a durable consumer for each trigger, on the stream that stores what it consumes."""
 
 from __future__ import annotations
 
@@ -18,33 +18,30 @@ from penstock.engine.definition.identifiers import quoted
 from penstock.engine.errors import Invalid, NotFound, Unavailable
 from penstock.engine.trigger.trigger import Kind, Trigger
 
-PENDING_MAX = 256  # occurrences of one trigger that are being dealt with
+PENDING_MAX = 256  # events of one trigger that are being handled
 BATCH = 32
-ACK_WAIT_S = 10  # dealing with an occurrence takes milliseconds
+ACK_WAIT_S = 10  # handling a trigger event takes milliseconds
 CREATE_TRIES_MAX = 10
 
 
 class Sources:
-    """A small face over consumers, schedules and captures of triggers. All of it can be repeated."""
+    """Consumers, schedules and captures of triggers. All of its methods can be repeated."""
 
     def __init__(self, broker: Broker, events: Events, captures: Captures) -> None:
         self._broker, self._events, self._captures = broker, events, captures
 
     async def check(self, trigger: Trigger, leaving: Collection[str]) -> None:
-        """Raises Invalid when no consumer can hear all of the trigger's subject, and no stream can be made that
-        captures it.
+        """Raises Invalid when no consumer can receive all of the trigger's subject, and no stream can be created for
+        it.
 
-        What only the generations `leaving` use is as good as gone.
+        Streams that only the generations `leaving` use count as removed.
         """
         if trigger.subject is not None:
             await self._keeping(trigger.subject.subject, leaving)
 
     async def choose(self, kept: StoredTrigger) -> tuple[str, int]:
-        """The stream that keeps what a subject trigger listens to from now on, made if there is none; and its last
-        sequence until now.
-
-        Raises Invalid as `check` does.
-        """
+        """The stream that a subject trigger consumes from now on, created if there is none, and its last sequence.
+        Raises Invalid as `check` does."""
         assert kept.trigger.subject is not None
         subject = kept.trigger.subject.subject
         stream = await self._keeping(subject, ()) or await self._captures.join(
@@ -55,7 +52,7 @@ class Sources:
         return stream, int((await self._broker.api(f"STREAM.INFO.{stream}"))["state"]["last_seq"])
 
     async def open(self, kept: StoredTrigger) -> None:
-        """Make the trigger's consumer. Raises NotFound when its stream is gone."""
+        """Create the trigger's consumer. Raises NotFound when its stream is gone."""
         consumer = ConsumerConfig(
             stream=kept.stream,
             name=names.trigger_consumer(kept.trigger.name, kept.generation),
@@ -78,7 +75,7 @@ class Sources:
         raise Unavailable(f'the consumer of trigger "{kept.trigger.name}" is made and removed by too many at once')
 
     async def close(self, trigger: str, retired: Retired) -> None:
-        """Remove all that a generation had."""
+        """Remove everything that belongs to a generation."""
         if retired.stream:
             consumer = names.trigger_consumer(trigger, retired.generation)
             await self._broker.remove(f"CONSUMER.DELETE.{retired.stream}.{consumer}")
@@ -88,27 +85,27 @@ class Sources:
     def consume(
         self, kept: StoredTrigger, take: Callable[[Delivery], None], room: Callable[[], int]
     ) -> AbstractAsyncContextManager[Pull]:
-        """The trigger's occurrences, shared with every other process that consumes it, for the time of the block."""
+        """The trigger's events, shared with every other process that consumes them, for the time of the block."""
         consumer = names.trigger_consumer(kept.trigger.name, kept.generation)
         return open_pull(self._broker, kept.stream, consumer, take, batch=BATCH, room=room)
 
     async def _keeping(self, subject: str, leaving: Collection[str]) -> str | None:
-        """The stream, none of our captures, that keeps all of the subject. Raises Invalid for one that keeps a part of
-        it."""
+        """The existing stream (except our captures) that stores all of the subject. Raises Invalid for one that stores
+        a part of it."""
         found = (await self._broker.api("STREAM.LIST", {"subject": subject})).get("streams") or []
         configs = [one["config"] for one in found if not one["config"]["name"].startswith(names.CAPTURE_PREFIX)]
         captures = {one["config"]["name"] for one in found} - {config["name"] for config in configs}
         for config in configs:
             if config["retention"] == "workqueue":
                 raise Invalid(
-                    f"subject: subject {quoted(subject)} is kept by the work queue {config['name']}, "
-                    "which nobody can share"
+                    f"subject: subject {quoted(subject)} is stored by the work queue {config['name']}, "
+                    "whose messages cannot be shared"
                 )
             if any(covers(wide, subject) for wide in config.get("subjects", ())):
                 return str(config["name"])
         if configs:
             raise Invalid(
-                f"subject: subject {quoted(subject)} is kept by the stream {configs[0]['name']}, but not all of it"
+                f"subject: subject {quoted(subject)} is stored by the stream {configs[0]['name']} only in part"
             )
         for captured in await self._captures.used(captures, leaving):
             if not covers(captured, subject):
@@ -117,7 +114,8 @@ class Sources:
 
 
 def _wider(subject: str, captured: str) -> str:
-    """The broker lets no two streams have the same message, and what was captured cannot be moved."""
+    """The error for a subject that is wider than a captured one: no two streams may store the same message, and stored
+    messages cannot be moved."""
     return (
         f"subject: subject {quoted(subject)} overlaps with {quoted(captured)} of another trigger and is not within it "
         "(make the trigger with the wider subject first)"

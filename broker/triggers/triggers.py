@@ -1,9 +1,8 @@
-"""The bucket of triggers: each with what it needs at the broker, so that whoever finds it can make that true, or take
-it away.
+"""The bucket of triggers. Each record also says what the trigger needs at the broker, so that any process can create or
+remove it.
 
-A trigger that hears of occurrences has a generation. It gets another one whenever it begins anew: when it was made,
-enabled, or given another source. Consumers, schedules and streams carry it in their names, so what belonged to an
-earlier generation is never mistaken for what belongs to this one.
+An enabled trigger has a generation. It gets a new one when it is created, enabled, or given another source. Consumers,
+schedules and streams have it in their names, so those of an earlier generation are never mistaken for the current ones.
 """
 
 from __future__ import annotations
@@ -23,19 +22,16 @@ from penstock.engine.trigger.trigger import Trigger
 
 
 class Retired(Struct, frozen=True):
-    """A generation whose things at the broker are still to be removed; `stream` is empty when it had none yet."""
+    """A generation whose objects at the broker are still to be removed; `stream` is empty when it had none yet."""
 
     generation: str
     stream: str = ""
 
 
 class StoredTrigger(Struct, frozen=True, omit_defaults=True):
-    """`generation` is empty while the trigger is disabled. It hears of what `stream` (empty: not chosen yet) holds
-    after `after_seq`.
-
-    `since` is when the generation began (RFC 3339): for cron, instants after it. `deleted` marks one that only waits
-    for the removal of its `retired`.
-    """
+    """`generation` is empty while the trigger is disabled. It consumes `stream` (empty: not chosen yet) after the
+    sequence `after_seq`. `since` is when the generation began (RFC 3339): for cron, the instants after it. A `deleted`
+    trigger only waits for the removal of its `retired`."""
 
     trigger: Trigger
     created_at: str
@@ -48,7 +44,7 @@ class StoredTrigger(Struct, frozen=True, omit_defaults=True):
 
     @property
     def settled(self) -> bool:
-        """Whether nothing is to be chosen, and nothing to be removed."""
+        """Whether nothing is left to be chosen or removed."""
         return not (self.retired or self.deleted or (self.generation and not self.stream))
 
     @property
@@ -57,7 +53,7 @@ class StoredTrigger(Struct, frozen=True, omit_defaults=True):
 
 
 class TriggerEntry(Struct, frozen=True):
-    """A name, with its trigger if it has one. `revision` is what the next write must expect."""
+    """A name, and its trigger if there is one. `revision` is the one that the next write must expect."""
 
     name: str
     kept: StoredTrigger | None
@@ -65,7 +61,7 @@ class TriggerEntry(Struct, frozen=True):
 
 
 class Progress(Struct, frozen=True):
-    """The last instant (RFC 3339) that a generation has dealt with."""
+    """The last instant (RFC 3339) that a generation has handled."""
 
     generation: str
     at: str
@@ -78,32 +74,32 @@ log = get_logger()
 
 
 class Triggers:
-    """A small face over the bucket. Every write expects a revision: two that change a trigger at once never lose a
-    change."""
+    """The bucket. Every write expects a revision, so concurrent changes of a trigger never overwrite each other."""
 
     def __init__(self, bucket: Bucket) -> None:
         self._bucket = bucket
 
     async def find(self, name: str) -> TriggerEntry:
-        """Also one that is deleted and not removed yet. Raises NeedsUpgrade for one that must not be written over from
-        here."""
+        """The entry, also of a trigger that is deleted and not removed yet. Raises NeedsUpgrade for one that a newer
+        version wrote."""
         entry, revision = await self._bucket.find(name)
         return TriggerEntry(name, None if entry is None else _decoded(entry), revision)
 
     async def all(self) -> list[StoredTrigger]:
-        """By name, with those that are deleted and not removed yet; without those that need an upgrade to be read."""
+        """By name, including those that are deleted and not removed yet; without those that need an upgrade to be
+        read."""
         entries = await self._bucket.all()
         found = [_readable(entry) for entry in sorted(entries, key=lambda entry: entry.key) if "/" not in entry.key]
         return [kept for kept in found if kept is not None]
 
     async def write(self, found: TriggerEntry, kept: StoredTrigger) -> TriggerEntry:
-        """Put another state in place of what was found. Raises Conflict if that has changed meanwhile."""
+        """Replace the entry that was found. Raises Conflict if it has changed since."""
         return TriggerEntry(
             found.name, kept, await self._bucket.put(found.name, msgspec.json.encode(kept), found.revision)
         )
 
     async def remove(self, found: TriggerEntry) -> None:
-        """Forget it. Raises Conflict if it has changed since it was found."""
+        """Remove the entry. Raises Conflict if it has changed since it was found."""
         await self._bucket.delete(found.name, found.revision)
         await self._bucket.purge(names.progress_key(found.name))
 
@@ -118,13 +114,12 @@ class Triggers:
         await self._bucket.put(names.progress_key(name), msgspec.json.encode(progress))
 
     def notifying(self, callback: Callable[[], None]) -> AbstractAsyncContextManager[None]:
-        """Have `callback` called about when a trigger is written, for the time of the block. A notification may be
-        lost."""
+        """Call `callback` when a trigger is written, for the time of the block. A notification may be lost."""
         return self._bucket.notifying(">", lambda key: None if "/" in key else callback())
 
 
 def _decoded(entry: Entry) -> StoredTrigger | None:
-    """What somebody else has written there is as good as nothing."""
+    """The stored trigger; None for a malformed one that another program has written."""
     try:
         formats.check(entry.value)
         return _DECODER.decode(entry.value)

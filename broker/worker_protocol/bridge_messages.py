@@ -1,4 +1,4 @@
-"""The JSON bodies of the worker bridge: requests of a worker over HTTP, and the service's answers.
+"""The JSON bodies of the worker bridge: requests of a worker over HTTP, and the service's responses.
 
 Both sides use these structs. The service checks more than their types when it reads a request
 (http/bridge/requests.py).
@@ -37,7 +37,7 @@ class PollTasks(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=T
 
 
 class PolledTask(Struct, frozen=True):
-    """TaskPayload and what the bridge adds: the task type, how often this attempt was delivered, the step's last
+    """A TaskPayload with what the bridge adds: the task type, the number of deliveries of this attempt, the step's last
     checkpoint."""
 
     task_id: str
@@ -55,7 +55,7 @@ class PolledTask(Struct, frozen=True):
 
 
 class ResolveTask(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """POST /v1/tasks/{task_id}/resolve. Which fields count depends on the action; the others are ignored."""
+    """POST /v1/tasks/{task_id}/resolve. Each action reads some of the fields; the others are ignored."""
 
     action: str
     output: Raw | UnsetType = UNSET
@@ -70,7 +70,7 @@ class ResolveTask(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults
 
 
 class TaskAnswer(ResolveTask, frozen=True, forbid_unknown_fields=True, omit_defaults=True, kw_only=True):
-    """As ResolveTask, with the task."""
+    """As ResolveTask, with the task's id."""
 
     task_id: str
 
@@ -93,7 +93,8 @@ class ExchangeTasks(Struct, frozen=True, forbid_unknown_fields=True, omit_defaul
 
 
 class ResolvedTask(Struct, frozen=True, omit_defaults=True):
-    """`status` is ok or error; `code` and `error` are those that /v1/tasks/{task_id}/resolve would have answered."""
+    """`status` is ok or error; `code` and `error` are those of the response that /v1/tasks/{task_id}/resolve would have
+    given."""
 
     task_id: str
     status: str
@@ -109,7 +110,7 @@ class Exchanged(Struct, frozen=True):
 
 
 def polled_task(task: TaskPayload, task_type: str, *, deliveries: int, checkpoint: bytes | None) -> PolledTask:
-    """The task as the service hands it out; what has its usual value is left out."""
+    """The task as the service assigns it; fields with default values are omitted."""
     return PolledTask(
         task.task_id,
         task.run_id,

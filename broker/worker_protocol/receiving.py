@@ -1,4 +1,4 @@
-"""What every receiver of a task does first: read it, and fail it at once if nobody can carry it out."""
+"""What every receiver of a task does first: decode it, and fail its step if it cannot be carried out."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ log = get_logger()
 
 
 class Unreadable(Exception):
-    """The body is no task; the text says why."""
+    """The body is not a task; the text says why."""
 
 
 class _Ids(Struct, frozen=True):
@@ -40,7 +40,7 @@ _UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 
 
 def task_in(delivery: Delivery) -> TaskPayload:
-    """Raises Unreadable."""
+    """The task in a delivery. Raises Unreadable."""
     try:
         return _checked(decode(delivery.data))
     except _UNREADABLE as error:
@@ -48,8 +48,7 @@ def task_in(delivery: Delivery) -> TaskPayload:
 
 
 async def refuse(store: Store, task_type: str, delivery: Delivery, worker_id: str | None, error: str) -> None:
-    """A body that is no task fails its step; when it does not say which one, it becomes a dead letter. Then it is
-    acknowledged."""
+    """Fail the step of a malformed task, or store a dead letter when the step is unknown; then acknowledge it."""
     log.error("task_malformed", subject=delivery.subject, seq=delivery.seq, error=error)
     try:
         ids = _checked(_IDS.decode(delivery.data))
@@ -61,7 +60,8 @@ async def refuse(store: Store, task_type: str, delivery: Delivery, worker_id: st
 
 
 async def given_up(store: Store, task: TaskPayload, delivery: Delivery, worker_id: str | None) -> bool:
-    """Whether the task was delivered too often without an answer; then its step is failed and the task acknowledged."""
+    """Whether the task was delivered too often without an acknowledgement; then its step is failed and the task
+    acknowledged."""
     if delivery.deliveries <= DELIVERIES_MAX:
         return False
     if delivery.deliveries - await store.pauses.count(task) <= DELIVERIES_MAX:
@@ -72,7 +72,7 @@ async def given_up(store: Store, task: TaskPayload, delivery: Delivery, worker_i
 
 
 async def return_unworked(store: Store, delivery: Delivery) -> None:
-    """Give back a task that nobody has begun, without this delivery counting against it. Raises Unavailable."""
+    """Give back a task that was not begun, without counting this delivery. Raises Unavailable."""
     try:
         await store.pauses.give_back(task_in(delivery), delivery)
     except Unreadable:
@@ -90,7 +90,7 @@ async def _dead_letter(store: Store, task_type: str, delivery: Delivery, error: 
 
 
 def _checked(ids: WithIds) -> WithIds:
-    """Ids become subjects, keys and headers: what cannot is malformed."""
+    """Ids become subjects, keys and headers: an id that cannot is malformed."""
     if not is_run_id(ids.run_id):
         raise msgspec.ValidationError(f"run_id {shown(ids.run_id)} is not 32 lowercase hex characters")
     if problem := problem_with("step_id", ids.step_id):

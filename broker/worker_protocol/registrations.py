@@ -1,5 +1,5 @@
-"""The workers bucket: registrations of running workers, for people to read. Front ends use it to find workers over HTTP
-that left while they held tasks. The engine never reads it."""
+"""The workers bucket: registrations of running workers, for people. Front ends use it to find workers over HTTP that
+left while they held tasks. The engine does not read it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Departure(Struct, frozen=True):
     pid: int = 0
 
     def is_of(self, other: Departure) -> bool:
-        """Whether the other may be the same process of this worker."""
+        """Whether `other` may be the same process of this worker."""
         theirs, ours = (other.hostname, other.pid), (self.hostname, self.pid)
         return self.worker_id == other.worker_id and (theirs == ours or not (self.pid and other.pid))
 
@@ -40,14 +40,14 @@ async def register(bucket: Bucket, entry: WorkerRegistration) -> int:
 
 
 async def deregister(bucket: Bucket, worker_id: str, revision: int | None) -> None:
-    """Remove the entry, unless its revision has changed; without an answer, its time to live removes it."""
+    """Remove the entry, unless its revision has changed. Without an answer, the entry expires by itself."""
     if revision is not None:
         with suppress(Conflict, Unavailable):
             await bucket.delete(worker_id, revision)
 
 
 async def registered(bucket: Bucket, worker_ids: Sequence[str]) -> dict[str, Departure]:
-    """Those of these workers that are registered now, each as the departure that it would be. Raises Unavailable."""
+    """Those of these workers that are registered now, each in the form of a departure. Raises Unavailable."""
     found = {}
     for key, entry in (await bucket.get_many(worker_ids)).items():
         with suppress(msgspec.MsgspecError):  # others write there, too
@@ -61,7 +61,7 @@ async def publish_departure(broker: Broker, entry: WorkerRegistration) -> None:
 
 
 async def on_departure(broker: Broker, callback: Callable[[Departure], None]) -> None:
-    """Have `callback` called for each `publish_departure`, as long as the connection lives."""
+    """Call `callback` for each `publish_departure`, as long as the connection lives."""
 
     async def receive(msg: Msg) -> None:
         callback(_DEPARTURE.decode(msg.data))

@@ -1,4 +1,4 @@
-"""The facts that are reported of one execution of a step: events, out of its task or its lease."""
+"""The events that are reported about one execution of a step, made from its task or its lease."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from penstock.engine.run.events import (
 
 
 def now() -> str:
-    """This moment, RFC 3339, UTC. Twice a task: hence not by way of datetime, which takes three times as long."""
+    """The current time, RFC 3339, UTC. Called twice for each task, so it avoids datetime, which takes three times as
+    long."""
     seconds, rest_ns = divmod(time.time_ns(), 10**9)
     return f"{_second(seconds)}.{rest_ns // 1000:06d}Z"
 
 
 def started(task: Execution, worker_id: str | None, at: str | None = None, *, delivery: int = 1) -> StepStarted:
-    """`at` is when that was (RFC 3339), if it is not now; `delivery` the one of the task that was begun, as the broker
-    counts them."""
+    """`at` is the time of the start (RFC 3339), by default now; `delivery` the number of the task's delivery."""
     return StepStarted(
         run_id=task.run_id,
         step_id=task.step_id,
@@ -40,7 +40,7 @@ def started(task: Execution, worker_id: str | None, at: str | None = None, *, de
 
 
 def paused(task: Execution, worker_id: str | None, delay_s: float, name: str | None, *, delivery: int) -> StepPaused:
-    """The worker of this delivery has put the task aside, and wants it again after the delay."""
+    """The worker of this delivery has put the task aside, and requests it again after the delay."""
     return StepPaused(
         run_id=task.run_id,
         step_id=task.step_id,
@@ -54,7 +54,7 @@ def paused(task: Execution, worker_id: str | None, delay_s: float, name: str | N
 
 
 def completed(task: Execution, worker_id: str | None, output: bytes | None) -> StepCompleted:
-    """`output` is JSON; None: the step has none."""
+    """`output` is JSON; None: the step has no output."""
     return StepCompleted(
         run_id=task.run_id,
         step_id=task.step_id,
@@ -67,7 +67,7 @@ def completed(task: Execution, worker_id: str | None, output: bytes | None) -> S
 
 
 def continued(task: Execution, worker_id: str | None, value: bytes | None) -> StepContinue:
-    """`value` is JSON, the input of the next iteration; None: it has none."""
+    """`value` is JSON, the input of the next iteration; None: it has no input."""
     return StepContinue(
         run_id=task.run_id,
         step_id=task.step_id,
@@ -92,7 +92,7 @@ def failed(task: Execution, worker_id: str | None, failure: Failure) -> StepFail
 
 
 def failed_unread(run_id: str, step_id: str, worker_id: str | None, failure: Failure) -> StepFailed:
-    """For a task of which only the ids can be read: it speaks of the current attempt."""
+    """The failure of a task of which only the ids can be decoded: it refers to the current attempt."""
     return StepFailed(run_id=run_id, step_id=step_id, timestamp=now(), worker_id=worker_id, payload=failure)
 
 

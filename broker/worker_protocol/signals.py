@@ -16,13 +16,13 @@ SOON_S = 0.02  # or come before the change can be read
 
 
 async def get(store: Store, run_id: str, name: str) -> bytes | None:
-    """The payload of the run's signal, None when there is none. Raises Unavailable."""
+    """The payload of the run's signal; None without one. Raises Unavailable."""
     entry = await store.signals.get(names.signal_key(run_id, name))
     return None if entry is None else entry.value
 
 
 async def wait(store: Store, run_id: str, name: str) -> bytes:
-    """The payload of the run's signal, as soon as it is there; one that came before counts. Raises Unavailable."""
+    """The payload of the run's signal, as soon as it exists; an earlier one counts. Raises Unavailable."""
     async with store.signals.change_notification(names.signal_key(run_id, name)) as changed:
         again_s = SOON_S  # a value written just before the subscription may not be readable yet
         while True:
@@ -37,8 +37,8 @@ async def wait(store: Store, run_id: str, name: str) -> bytes:
 
 
 async def send(store: Store, run_id: str, name: str, payload: bytes) -> None:
-    """Store the signal, then write it to the run's history. Raises Unavailable: the outcome is unknown, sending it
-    again is fine."""
+    """Store the signal, then append it to the run's history. Raises Unavailable: the outcome is unknown, sending it
+    again is safe."""
     revision = await put(store, run_id, name, payload)
     reached("signal.stored")
     await store.history.append(
@@ -48,12 +48,12 @@ async def send(store: Store, run_id: str, name: str, payload: bytes) -> None:
 
 
 async def put(store: Store, run_id: str, name: str, payload: bytes) -> int:
-    """Store the signal; returns its revision. Raises Unavailable: whether it was stored is unknown."""
+    """Store the signal; returns its revision. Raises Unavailable: the outcome is unknown."""
     return await store.signals.put(names.signal_key(run_id, name), payload)
 
 
 async def report(store: Store, run_id: str, name: str, size: int, revision: int) -> None:
-    """Write a stored signal to the run's history; returns once that is stored, however long the broker is away."""
+    """Append a stored signal to the run's history; returns when that is stored, however long the broker is away."""
     await store.history.send(_received(run_id, name, size), message_ids.of_signal(run_id, name, revision))
 
 

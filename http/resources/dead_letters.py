@@ -25,7 +25,7 @@ class DeadLettersResource:
         """Dead letters, newest first; a Link leads to the next page."""
         wanted = params.dead_letter_filter(req)
         page = await self._backend.store.dead_letters.page(wanted.run, wanted.task, wanted.limit, wanted.cursor)
-        responses.ok(resp, [_view(letter) for letter in page.letters])
+        responses.ok(resp, [_view(letter) for letter in page.dead_letters])
         if page.next is not None:
             resp.set_header("Link", listing.link(req, str(page.next)))
 

@@ -13,7 +13,7 @@ from falcon.asgi import Request, Response
 from msgspec import Struct
 
 from penstock.broker import names
-from penstock.broker.embedded.leaf import Link, recall
+from penstock.broker.embedded.leaf import Link, read_report
 from penstock.broker.nats.connection import Broker
 from penstock.broker.streams.telemetry import StreamState
 from penstock.config.limits import PARTITIONS
@@ -111,7 +111,7 @@ class Ready:
 def _leaf(settings: BrokerSettings) -> Leaf | None:
     if not (settings.embedded and settings.leaf_remotes):
         return None
-    links = recall(settings)
+    links = read_report(settings)
     return Leaf(all(link.connected for link in links), links)
 
 

@@ -131,7 +131,9 @@ class Gathering:
         found, before = set[tuple[str, str]](), None
         while True:
             page = await self._store.dead_letters.page(limit=1000, before=before)
-            found |= {(letter.run_id, letter.step_id) for letter in page.letters if letter.run_id and letter.step_id}
+            found |= {
+                (letter.run_id, letter.step_id) for letter in page.dead_letters if letter.run_id and letter.step_id
+            }
             if page.next is None:
                 return frozenset(found)
             before = page.next

@@ -129,7 +129,7 @@ async def test_an_event_that_leaves_no_room_for_the_headers_of_a_dead_letter_is_
     await store.broker.request(names.history_subject(run_id), body)
     [kept] = await dead_lettered(store, run_id, 1)
     assert body[: store.publisher.body_bytes_max] == kept
-    [kept_letter] = (await store.dead_letters.page(run_id)).letters
+    [kept_letter] = (await store.dead_letters.page(run_id)).dead_letters
     assert kept_letter.error.endswith(f"(of its {len(body)} bytes, the first {len(kept)} are kept here)")
 
 

@@ -33,7 +33,7 @@ def test_room_is_tried_out_and_leaves_nothing_behind(data: DataDir) -> None:
 
 def test_what_takes_no_bytes_is_named_with_the_reason(data: DataDir) -> None:
     with limited([os.getpid()], ROOM_BYTES - 1):
-        assert f"the data directory {data.path} takes no bytes: File too large" == data.problem()
+        assert f"the data directory {data.path} cannot be written to: File too large" == data.problem()
         with pytest.raises(Unavailable, match="File too large"):
             data.check()
     assert resource.RLIM_INFINITY == resource.getrlimit(resource.RLIMIT_FSIZE)[0]

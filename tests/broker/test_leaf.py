@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.broker.embedded.leaf import NOT_YET, UNSEEN, Link, leave, look, recall
+from penstock.broker.embedded.leaf import NOT_YET, UNSEEN, Link, check_links, read_report, write_report
 from penstock.broker.embedded.server import EmbeddedBroker, monitor_port
 from penstock.config.limits import LEAF_REMOTES_MAX
 from penstock.config.settings import BrokerSettings, SettingsError, load
@@ -53,7 +53,7 @@ async def links(settings: BrokerSettings, *expected: bool) -> tuple[Link, ...]:
 
     async def find() -> tuple[Link, ...]:
         try:
-            found = await asyncio.to_thread(look, settings)
+            found = await asyncio.to_thread(check_links, settings)
         except Unavailable:  # its monitoring comes up a moment after it
             return ()
         known = all(link.problem != NOT_YET for link in found)
@@ -150,13 +150,13 @@ def test_ten_hubs_are_allowed_and_eleven_are_not() -> None:
 def test_a_link_that_was_not_checked_lately_counts_as_down(tmp_path: Path) -> None:
     settings = BrokerSettings(data_dir=str(tmp_path), leaf_remotes=("nats-leaf://u:p@hub",))
     down = (Link("nats-leaf://***@hub", False, UNSEEN),)
-    assert down == recall(settings)
+    assert down == read_report(settings)
     up = (Link("nats-leaf://***@hub", True),)
-    leave(settings, up)
-    assert up == recall(settings)
+    write_report(settings, up)
+    assert up == read_report(settings)
     (tmp_path / "leaf.json").write_text('{"at":1.0,"links":[{"address":"nats-leaf://***@hub","connected":true}]}')
-    assert down == recall(settings)
+    assert down == read_report(settings)
     (tmp_path / "leaf.json").write_text("{")
-    assert down == recall(settings)
+    assert down == read_report(settings)
     with pytest.raises(Unavailable, match="monitoring is not up"):
-        look(settings)
+        check_links(settings)

@@ -197,7 +197,7 @@ async def malformed(world: World, name: str) -> None:
     await ended(world.store, run_id, ENDED_S_MAX)
 
     async def dead_lettered() -> bool:
-        return bool((await world.store.dead_letters.page(run_id)).letters)
+        return bool((await world.store.dead_letters.page(run_id)).dead_letters)
 
     await until(dead_lettered)
 

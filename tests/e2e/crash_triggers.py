@@ -57,7 +57,7 @@ async def refused_event(world: World, name: str) -> None:
 
     async def refused() -> bool:
         page = await world.store.dead_letters.page(limit=LETTERS)
-        return any(dead_letter.trigger == name for dead_letter in page.letters)
+        return any(dead_letter.trigger == name for dead_letter in page.dead_letters)
 
     await until(refused)
     await nothing_left(world.store, kept)

@@ -124,7 +124,7 @@ async def test_a_malformed_event_is_kept_as_base64_and_cannot_be_replayed(http: 
 
 
 async def test_what_came_to_a_trigger_in_vain_is_there_too(http: ASGIConductor, store: Store, name: str) -> None:
-    await store.dead_letters.keep_occurrence(name, "event.x", b"[1]", uuid4().hex, "input must be an object")
+    await store.dead_letters.store_trigger_event(name, "event.x", b"[1]", uuid4().hex, "input must be an object")
     [dead_letter] = [
         dead_letter
         for dead_letter in (await http.simulate_get("/dead-letters")).json
@@ -192,7 +192,7 @@ async def test_a_page_costs_no_more_than_a_bound_and_the_next_goes_on(
     found, before, pages = list[int](), None, 0
     while not found:
         page = await store.dead_letters.page(task=name, limit=3, before=before)
-        found, before, pages = [dead_letter.seq for dead_letter in page.letters], page.next, pages + 1
+        found, before, pages = [dead_letter.seq for dead_letter in page.dead_letters], page.next, pages + 1
     assert ([oldest], 3) == (found, pages)
 
 

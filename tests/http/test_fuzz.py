@@ -237,7 +237,7 @@ async def _reach(app: ASGIConductor, store: Store) -> Reach:
         await dispatch(store, "fuzzed")
     for number in range(LETTERS):
         body = b"\xff" if number % 2 else b"{}"
-        await store.dead_letters.keep_occurrence("push", "event.x", body, new_run_id(), "no\nsuch thing")
+        await store.dead_letters.store_trigger_event("push", "event.x", body, new_run_id(), "no\nsuch thing")
     letters = (await app.simulate_get("/dead-letters", headers=bearer)).json
     return Reach(run_ids, scheduled, answered, await _polled(app), [str(dead_letter["seq"]) for dead_letter in letters])
 

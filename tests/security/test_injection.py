@@ -234,8 +234,8 @@ async def test_no_user_may_name_a_subject_of_the_service(store: Store) -> None:
 async def test_the_text_of_an_error_cannot_write_headers_of_its_dead_letter(store: Store) -> None:
     run_id, text = new_run_id(), f"no\r\nDead-Run: {OTHER}\r\n{FORGED}\r\n\r\nbody\0\x1b[2J"
     await store.dead_letters.send_history(run_id, 1, b"as it came", text)
-    await store.dead_letters.keep_occurrence("push", "event.x", b"as it came", run_id, text)
-    letters = (await store.dead_letters.page()).letters
+    await store.dead_letters.store_trigger_event("push", "event.x", b"as it came", run_id, text)
+    letters = (await store.dead_letters.page()).dead_letters
     assert [run_id, None] == sorted((dead_letter.run_id for dead_letter in letters), key=str)
     for dead_letter in letters:
         assert dead_letter.error.isprintable()

@@ -149,7 +149,7 @@ class World(NamedTuple):
         page = await self.store.dead_letters.page(limit=1000)
         letters = [
             dead_letter
-            for dead_letter in page.letters
+            for dead_letter in page.dead_letters
             if dead_letter.run_id in run_ids or dead_letter.trigger == workflow
         ]
         return Outcome(
