@@ -8,8 +8,8 @@ from typing import Any, TypeAlias
 
 from msgspec import UNSET, Struct
 
-from penstock.engine.definition import values
-from penstock.engine.definition.forms import Rule, rule
+from penstock.engine.definition import forms, values
+from penstock.engine.definition.forms import Rule
 from penstock.engine.definition.report import Report
 from penstock.http.messages import params
 
@@ -22,7 +22,7 @@ moment = Rule(params.bound, {"format": "date-time"})
 def names(most: int) -> Rule:
     """The rule of an array of 1 to `most` names."""
 
-    @rule({"type": "array", "items": values.name, "minItems": 1, "maxItems": most})
+    @forms.rule({"type": "array", "items": values.name, "minItems": 1, "maxItems": most})
     def read(path: str, value: object, report: Report) -> object:
         assert isinstance(value, list)
         _check_size(path, value, 1, most, report)
@@ -36,7 +36,7 @@ def names(most: int) -> Rule:
 def entries(most: int, least: int = 0) -> Rule:
     """The rule of an array of at most `most` items; `least` is 0 or 1."""
 
-    @rule({"maxItems": most, **({"minItems": least} if least else {})})
+    @forms.rule({"maxItems": most, **({"minItems": least} if least else {})})
     def read(path: str, value: object, report: Report) -> object:
         assert isinstance(value, list)
         _check_size(path, value, least, most, report)
@@ -48,7 +48,7 @@ def entries(most: int, least: int = 0) -> Rule:
 def characters(most: int) -> Rule:
     """The rule of a text of at most `most` characters."""
 
-    @rule({"maxLength": most})
+    @forms.rule({"maxLength": most})
     def read(path: str, value: object, report: Report) -> object:
         assert isinstance(value, str)
         if len(value) > most:
@@ -60,8 +60,12 @@ def characters(most: int) -> Rule:
 
 def read_fields(request: Struct, fields: Fields, report: Report) -> dict[str, Any]:
     """The values of those fields that are given, in their normal form. What is wrong with them goes to the report."""
-    given = {name: value for name in fields if (value := getattr(request, name)) is not None and value is not UNSET}
-    return {name: fields[name].read(name, value, report) for name, value in given.items()}
+    read: dict[str, Any] = {}
+    for name, rule in fields.items():
+        value = getattr(request, name)
+        if value is not None and value is not UNSET:
+            read[name] = rule.read(name, value, report)
+    return read
 
 
 def check_fields(request: Struct, fields: Fields) -> None:
