@@ -1,8 +1,8 @@
 """Approvals from outside the engine: the list of steps that wait for a decision, and the decision.
 
-A decision is made by the token, or by the right of an operator, who has the control plane's. Either way it is appended
-only where the step was seen undecided at the very end of the history, so of many that come at once the broker takes
-one. The bucket with the tokens' hashes tells which steps wait; the log is what counts.
+A decision needs the step's token, or the rights of an operator. It is appended only if the step was undecided at the
+very end of the history, so the broker accepts one of several concurrent decisions. The bucket with the tokens' hashes
+lists the steps that wait; the log decides.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ INVALID = "the token is not valid for this step, or no longer"
 
 
 class Waiting(Struct, frozen=True, omit_defaults=True):
-    """A step that waits for its decision, and what its definition says of it."""
+    """A step that waits for its decision, with what its definition says about it."""
 
     run_id: str
     workflow_id: str
@@ -66,8 +66,11 @@ async def decide(store: Store, run_id: str, step_id: str, token: str, decision: 
 
 
 async def decide_by_right(store: Store, run_id: str, step_id: str, decision: Decision, *, granted: bool) -> None:
-    """Approve or reject as an operator, once, whatever came by a token. Raises NotFound for an unknown run or step,
-    Conflict for a step that does not wait for an approval (any more), Unavailable (outcome unknown)."""
+    """Approve or reject as an operator, once, unless a decision came by a token.
+
+    Raises NotFound for an unknown run or step, Conflict for a step that does not wait for an approval (any more),
+    Unavailable (outcome unknown).
+    """
     await _decide(store, run_id, step_id, decision, lambda run, now: _check_waits(run, step_id, now), granted=granted)
 
 

@@ -1,7 +1,7 @@
 """Operations on many runs: which runs match, and what is done with each.
 
-The run index says which runs match; the log decides what became of each. So a run that has ended, or was resumed,
-between the two is named among those that were skipped, and a batch never fails because of one run.
+The run index finds the runs that match; the log decides what is done with each. So a run that has ended, or was
+resumed, in between is reported as skipped, and a batch never fails because of one run.
 """
 
 from __future__ import annotations
@@ -28,10 +28,9 @@ AT_ONCE = 16
 
 
 class Wanted(Struct, frozen=True):
-    """Which runs: of a workflow, in one of these statuses, created within these bounds (RFC 3339, they belong to the
-    range).
+    """The filter: a workflow, statuses, and bounds of the creation time (RFC 3339, included in the range).
 
-    With `limit`, the newest so many of those beyond `cursor`, however many there are.
+    With `limit`, the newest so many of the matching runs beyond `cursor`.
     """
 
     workflow: str
@@ -43,7 +42,8 @@ class Wanted(Struct, frozen=True):
 
 
 class MatchingRuns(Struct, frozen=True):
-    """Newest first. `next` is the cursor of what follows, None at the end; `remaining` is how many follow."""
+    """Newest first. `next` is the cursor of the next page, None at the end; `remaining` is the number of runs on later
+    pages."""
 
     run_ids: list[str]
     next: str | None = None
@@ -63,14 +63,14 @@ class CancelledRuns(Struct, frozen=True):
 
 
 class RetryResult(Struct, frozen=True, omit_defaults=True):
-    """`new_run_id` is there when a new run was started."""
+    """`new_run_id` is set when a new run was started."""
 
     original_run_id: str
     new_run_id: str | None = None
 
 
 class RetriedRuns(Struct, frozen=True):
-    """All matching runs are in one of the two lists, those that were created first come about first."""
+    """All matching runs are in one of the two lists, oldest first."""
 
     retried: list[RetryResult]
     skipped: list[Skipped]
@@ -106,9 +106,9 @@ async def cancel(store: Store, run_ids: Sequence[str]) -> CancelledRuns:
 
 
 async def replay(store: Store, run_ids: Sequence[str], *, dry_run: bool) -> RetriedRuns:
-    """Have each of these runs (newest first) that has failed go on at what failed; with `dry_run`, only say which.
+    """Resume each of these runs (newest first) that has failed; with `dry_run`, only report which would be.
 
-    Raises Unavailable when none is known to go on; once some are, the others are reported as skipped.
+    Raises Unavailable when no run is known to be resumed; when some are, the others are reported as skipped.
     """
     done = RetriedRuns([], [])
     for chunk in chunks(run_ids[::-1]):

@@ -24,9 +24,9 @@ class Drained(Struct, frozen=True):
 
 
 async def drain(owners: Owners, host: str, timeout_s: float) -> Drained:
-    """Have the engines on the host own nothing from now on; return when others own all partitions.
+    """Make the engines on the host hand over all partitions; return when others own them.
 
-    Raises NotFound when none is there, Conflict when nobody else is there to take over (then nothing is done), and
+    Raises NotFound when no engine runs there, Conflict when no other engine can take over (then nothing is done), and
     Unavailable when it takes longer than `timeout_s`: the drain continues.
     """
     began, view = time.monotonic(), await owners.read()
@@ -35,16 +35,14 @@ async def drain(owners: Owners, host: str, timeout_s: float) -> Drained:
         hosts = sorted({listed.member.host for listed in view.members.values()})
         raise NotFound(f"no engine runs on {host}: there are engines on {', '.join(hosts) or 'no host'}")
     if not _willing(view) - engines:
-        raise Conflict(f"there is no other engine to take over what {host} owns: nothing was drained")
+        raise Conflict(f"no other engine can take over the partitions of {host}: nothing was drained")
     shards, partitions = _count(view, engines)
     for engine in engines:
         await owners.drain(engine)
     while _count(view, _willing(view) - engines)[1] < PARTITIONS:
         if time.monotonic() - began > timeout_s:
             left = _count(view, engines)[1]
-            raise Unavailable(
-                f"not everything of {host} is handed over after {timeout_s:g} s: {left} partitions are left"
-            )
+            raise Unavailable(f"{left} partitions of {host} are not handed over after {timeout_s:g} s")
         await asyncio.sleep(POLL_S)
         view = await owners.read()
     return Drained(host, shards, partitions, round(time.monotonic() - began, 2))

@@ -1,7 +1,7 @@
-"""The verb that sends an event. With a key, a repeat is the first one.
+"""Sends an event. With an idempotency key, a repeat returns the first event.
 
-The key's claim is stored before the event: so whoever finds a claim without its sequence knows where in the stream an
-event may stand that was stored by a request which died before it could say so.
+The claim of a key is stored before its event. So a claim without a sequence means that an earlier request died in
+between, and its event may be in the stream after the sequence in the claim.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ TRIES_MAX = 20
 
 
 class EventClaim(Struct, frozen=True, omit_defaults=True):
-    """What a key stands for: the event at `seq`. 0: not known yet, it may be among those after `after`."""
+    """The event of a key, at `seq`. 0: not known yet, it may be among those after `after`."""
 
     after: int
     seq: int = 0
 
 
 class _Found(Struct, frozen=True):
-    """A claim, with what the next write of it must expect. `new`: it was made for this request."""
+    """A claim, with the revision that its next write must expect. `new`: this request made it."""
 
     claim: EventClaim
     revision: int
@@ -33,8 +33,11 @@ class _Found(Struct, frozen=True):
 
 
 async def send(store: Store, name: str, body: bytes, key: str | None = None) -> int:
-    """Store an event and return its sequence. With a key, a second one under this name and key is the first one,
-    whatever its body. Raises Unavailable (outcome unknown: send it again, with a key)."""
+    """Store an event and return its sequence. With a key, a second request with this name and key returns the first
+    event, whatever its body.
+
+    Raises Unavailable (outcome unknown: send it again, with a key).
+    """
     subject = names.event_subject(name)
     if key is None:
         return await store.events.publish(subject, body)
@@ -51,7 +54,7 @@ async def send(store: Store, name: str, body: bytes, key: str | None = None) -> 
 
 
 async def _claimed(store: Store, event_id: str) -> _Found:
-    """The claim of a key; made now if there is none."""
+    """The claim of a key, made now if there is none."""
     entry = await store.event_keys.get(event_id)
     if entry is not None:
         return _Found(msgspec.json.decode(entry.value, type=EventClaim), entry.revision)
@@ -65,8 +68,7 @@ async def _claimed(store: Store, event_id: str) -> _Found:
 
 
 async def _store(store: Store, subject: str, body: bytes, event_id: str, found: _Found) -> int:
-    """Store the event, unless one that was stored under the claim is there. Raises Conflict when the claim has
-    changed."""
+    """Store the event, unless one of the claim is already stored. Raises Conflict when the claim has changed."""
     seq = 0 if found.new else await store.events.find(subject, event_id, found.claim.after)
     seq = seq or await store.events.publish(subject, body, event_id)
     reached("event.stored")

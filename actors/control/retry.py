@@ -1,7 +1,7 @@
-"""Reruns: new runs with the input of failed ones; with a key, a call can be repeated safely.
+"""Reruns: new runs with the input of failed ones. With a key, a call can be repeated safely.
 
 The plan of a key is stored before any run is started, and the new runs' ids are derived from the key and the original's
-id. So a repeated call starts what a call that died half-way had not started, and reports all of it.
+id. So a repeated call starts what an interrupted call has not started, and reports all of it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from penstock.engine.run.state import Run, RunStatus
 
 
 class Latest(Struct, frozen=True):
-    """The definition that new runs get; `schema` is that of its input, if it declares one."""
+    """The definition of new runs; `schema` is that of its input, if it declares one."""
 
     definition: WorkflowDef
     digest: str
@@ -37,8 +37,8 @@ class Latest(Struct, frozen=True):
 
 
 class Plan(Struct, frozen=True, omit_defaults=True):
-    """What one call does: `run_ids` are started again, those that were created first come first. `wanted` says what was
-    asked for, `next` and `remaining` are those of what matched."""
+    """What one call does: `run_ids` are started again, oldest first. `wanted` is the filter of the call; `next` and
+    `remaining` are as in MatchingRuns."""
 
     run_ids: list[str]
     skipped: list[Skipped] = []
@@ -53,7 +53,7 @@ class Plan(Struct, frozen=True, omit_defaults=True):
 
 
 def plan(index: RunIndex, found: MatchingRuns, *, once: bool, wanted: str = "") -> Plan:
-    """What to do with these runs: with `once`, those that were rerun already are skipped. Raises Unavailable."""
+    """The plan for these runs; with `once`, runs that were already rerun are skipped. Raises Unavailable."""
     reruns = index.reruns(found.run_ids) if once else {}
     oldest_first = found.run_ids[::-1]
     skipped = [_rerun_already(run_id, reruns[run_id]) for run_id in oldest_first if run_id in reruns]
@@ -63,14 +63,13 @@ def plan(index: RunIndex, found: MatchingRuns, *, once: bool, wanted: str = "") 
 
 
 async def planned(store: Store, workflow: str, key: str) -> Plan | None:
-    """What this key stands for, if it was used before. Raises Unavailable."""
+    """The stored plan of this key, if it was used before. Raises Unavailable."""
     entry = await store.rerun_keys.get(names.rerun_key(workflow, key))
     return None if entry is None else msgspec.json.decode(entry.value, type=Plan)
 
 
 async def keep(store: Store, workflow: str, key: str, wanted: Plan) -> Plan:
-    """Have the key stand for this plan; the one that it stands for from now on, which may be another's. Raises
-    Unavailable."""
+    """Store the plan under this key. Returns the stored plan, which may be another request's. Raises Unavailable."""
     try:
         await store.rerun_keys.put(names.rerun_key(workflow, key), msgspec.json.encode(wanted), expect=0)
     except Conflict:
@@ -80,10 +79,10 @@ async def keep(store: Store, workflow: str, key: str, wanted: Plan) -> Plan:
 
 
 async def rerun(store: Store, wanted: Plan, latest: Latest, *, dry_run: bool, key: str | None = None) -> RetriedRuns:
-    """Start a new run with the input of each of these that has failed; with `dry_run`, only say for which.
+    """Start a new run with the input of each of these that has failed; with `dry_run`, only report which would be.
 
     They start in batches of bounded size. With a key, runs started by an earlier call are reported as started. Raises
-    Unavailable when none is known to have started; once some have, the others are reported as skipped.
+    Unavailable when no run is known to have started; when some have, the others are reported as skipped.
     """
     done = RetriedRuns([], list(wanted.skipped))
     for chunk in chunks(wanted.run_ids):
@@ -165,7 +164,7 @@ def _batches(events: Mapping[str, WorkflowStarted]) -> Iterator[list[str]]:
 
 
 async def _again(store: Store, run: Run | None, new_id: str, latest: Latest) -> WorkflowStarted | str:
-    """The start of the run's repetition, or what keeps it from being started again."""
+    """The event that starts the new run, or the reason why it is not started."""
     if run is None:
         return "it is not there any more"
     if run.status is not RunStatus.FAILED:

@@ -61,7 +61,7 @@ def new_run_id() -> str:
 
 
 def keyed_run_id(workflow: str, key: str) -> str:
-    """The run id that an idempotency key stands for, for ever."""
+    """The run id that belongs to an idempotency key, always the same."""
     return sha256(f"{workflow}\n{key}".encode()).hexdigest()[:32]
 
 
@@ -71,7 +71,7 @@ async def start(store: Store, definition: WorkflowDef, digest: str, value: Raw, 
 
 
 async def begin(store: Store, definition: WorkflowDef, digest: str, value: Raw, key: str | None = None) -> Begun:
-    """Start one run. With a key, a second start is the first one. Raises Unavailable (outcome unknown)."""
+    """Start one run. With a key, a second call returns the first run. Raises Unavailable (outcome unknown)."""
     run_id = new_run_id() if key is None else keyed_run_id(definition.name, key)
     event = started(run_id, definition, digest, value, now())
     if key is None:
@@ -92,7 +92,7 @@ async def start_all(store: Store, definition: WorkflowDef, digest: str, values: 
 async def begin_all(
     store: Store, definition: WorkflowDef, digest: str, values: Sequence[Raw], key: str | None = None
 ) -> BegunAll:
-    """Start up to 1,000 runs, all or none. With a key, a second call is the first one.
+    """Start up to 1,000 runs, all or none. With a key, a second call returns the first runs.
 
     Raises Conflict for a key that was used for another number of inputs, Unavailable (outcome unknown).
     """
@@ -113,8 +113,7 @@ async def begin_all(
 async def schedule(
     store: Store, definition: WorkflowDef, digest: str, value: Raw, run_at: datetime, key: str | None = None
 ) -> Begun:
-    """Have the broker start one run at `run_at`. With a key, a second call is the first one, or the
-    first start.
+    """Let the broker start one run at `run_at`. With a key, a second call returns the first run.
 
     Raises Unavailable (outcome unknown).
     """
@@ -132,7 +131,7 @@ async def schedule(
 
 
 async def cancel(store: Store, run_id: str, reason: str | None = None) -> None:
-    """Cancel a run; a cancelled one is fine. Raises NotFound, Conflict for a run that has ended otherwise,
+    """Cancel a run, if it is not cancelled yet. Raises NotFound, Conflict for a run that has ended otherwise,
     Unavailable."""
     run = await get(store, run_id)
     event = WorkflowCancelled(run_id=run_id, timestamp=now(), payload=Reason(reason=reason))
@@ -155,7 +154,8 @@ async def cancel(store: Store, run_id: str, reason: str | None = None) -> None:
 
 
 async def unschedule(store: Store, run_id: str) -> None:
-    """Cancel a scheduled run before it starts: exactly one of many that try succeeds, or none when it starts.
+    """Cancel a scheduled run before it starts: exactly one of several concurrent calls succeeds, or none when it
+    starts.
 
     Raises NotFound for a run that is not scheduled (any more), Unavailable (outcome unknown).
     """
@@ -174,7 +174,7 @@ async def signal(store: Store, run_id: str, name: str, payload: bytes) -> None:
 
 
 async def replay(store: Store, run_id: str, snapshot: Entry | None = None) -> None:
-    """Have a failed run go on at what failed, and remove its dead letters.
+    """Resume a failed run at the steps that failed, and remove their dead letters.
 
     Raises NotFound, Conflict for a run that has not failed (any more), Unavailable (outcome unknown). `snapshot` saves
     a read.
@@ -184,7 +184,7 @@ async def replay(store: Store, run_id: str, snapshot: Entry | None = None) -> No
     letters = await store.dead_letters.last_seq()  # later ones are of a later failure
     event = WorkflowResumed(run_id=run_id, timestamp=now(), payload=Resumed(steps=steps, dead_letters=letters))
     if not await store.history.append_next(event, loaded.last_seq):
-        raise Conflict(f"run {run_id} has just changed, look at it again")
+        raise Conflict(f"run {run_id} has just changed: read it again, then retry")
     reached("run.resumed")
     assert loaded.workflow is not None
     # The run's engine does it as well, even if this process dies. Here, it is done before the answer.
@@ -211,12 +211,12 @@ async def replay_dead_letter(store: Store, seq: int) -> str:
 
 
 async def get(store: Store, run_id: str) -> Run:
-    """The run as its log says now. Raises NotFound, Unavailable."""
+    """The run, as fresh as its log. Raises NotFound, Unavailable."""
     return found(run_id, (await load(store, run_id)).run)
 
 
 async def get_scheduled(store: Store, run_id: str) -> Run:
-    """The run, if it waits for its time. Raises NotFound, also for one that has started or was cancelled;
+    """The run, if it is still scheduled. Raises NotFound, also for a run that has started or was cancelled;
     Unavailable."""
     run = await get(store, run_id)
     if run.status is not RunStatus.SCHEDULED:
@@ -225,14 +225,14 @@ async def get_scheduled(store: Store, run_id: str) -> Run:
 
 
 def found(run_id: str, run: Run | None) -> Run:
-    """Raises NotFound without a run."""
+    """The run. Raises NotFound when it is None."""
     if run is None:
         raise NotFound(f"run {run_id} does not exist")
     return run
 
 
 def resumable(run_id: str, loaded: LoadedRun) -> tuple[str, ...]:
-    """The steps at which a failed run goes on. Raises NotFound, Conflict for a run that has not failed."""
+    """The failed steps of a failed run. Raises NotFound, Conflict for a run that has not failed."""
     run = found(run_id, loaded.run)
     if run.status is not RunStatus.FAILED:
         raise Conflict(f"run {run_id} is {run.status}, only a failed one can be resumed")
@@ -252,12 +252,12 @@ def started(
 
 
 def _one_of_keyed(workflow: str, key: str, number: int) -> str:
-    """No key has a line break: so no run that was started alone has this id."""
+    """The id of one run of a keyed bulk start. A key has no line break, so no single run has this id."""
     return keyed_run_id(workflow, f"{key}\n{number}")
 
 
 async def _begun_before(store: Store, workflow: str, key: str, run_ids: list[str]) -> BegunAll:
-    """The runs that were started under the key. They were stored together: the last one exists, and none after it."""
+    """The runs that were started with the key. They were stored together: the last one exists, and none after it."""
     last_seq = await store.history.first_seq(run_ids[-1])
     if not last_seq or await store.history.first_seq(_one_of_keyed(workflow, key, len(run_ids))):
         raise Conflict(f"this Idempotency-Key was used for another number of inputs, not for {len(run_ids)}")

@@ -27,7 +27,8 @@ SHOWN_INSTANTS = 5
 
 
 class Trial(Struct, frozen=True, omit_defaults=True):
-    """What a trigger event would start. `problems` say why nothing starts; `next` are a cron trigger's instants."""
+    """What a trigger event would start. `problems` are the reasons why nothing would start; `next` are a cron trigger's
+    instants."""
 
     would_start: bool
     workflow: str
@@ -60,7 +61,7 @@ async def put(store: Store, document: object) -> StoredTrigger:
 
 
 async def get(store: Store, name: str) -> StoredTrigger:
-    """Raises NotFound."""
+    """The trigger of this name. Raises NotFound."""
     kept = (await store.triggers.find(name)).kept
     if kept is None or kept.deleted:
         raise NotFound(f'trigger "{name}" does not exist')
@@ -68,7 +69,7 @@ async def get(store: Store, name: str) -> StoredTrigger:
 
 
 async def get_all(store: Store) -> list[StoredTrigger]:
-    """By name."""
+    """All triggers, by name."""
     return [kept for kept in await store.triggers.all() if not kept.deleted]
 
 

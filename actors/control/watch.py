@@ -16,8 +16,8 @@ from penstock.engine.run.workflow import Workflow
 
 
 class Watched:
-    """A run folded event by event beside its shard. Owned by one watcher; `run` is as fresh as the last event that
-    came."""
+    """A run that is folded event by event, independently of its shard. Owned by one watcher; `run` is as fresh as the
+    last event."""
 
     def __init__(self, store: Store, run_id: str) -> None:
         self._store, self._run_id = store, run_id
@@ -25,10 +25,10 @@ class Watched:
         self.run: Run | None = None
 
     async def events(self) -> AsyncGenerator[Stored | None, None]:
-        """All events until the run has ended: not just the first that says so, for it may not have applied.
+        """All events until the run has ended, by its state: the first event that ends a run may not apply.
 
-        None when there is nothing more for the moment. Raises NotFound for a run that nobody started, at the first
-        None, and Unavailable when the broker goes away.
+        Yields None when there is nothing more for now. Raises NotFound for a run that was never started, at the first
+        None, and Unavailable when the broker is unavailable.
         """
         past = True
         async with aclosing(self._store.history.follow(self._run_id)) as following:
@@ -71,7 +71,7 @@ class Watched:
 
 
 async def wait_for_end(store: Store, run_id: str, limit: AbstractAsyncContextManager[object]) -> Run:
-    """The run once it has ended, or as it is when the time limit is over. Raises NotFound, Unavailable."""
+    """The run when it has ended, or its state when the time limit is over. Raises NotFound, Unavailable."""
     watched = Watched(store, run_id)
     try:
         async with limit:

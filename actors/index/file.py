@@ -28,7 +28,7 @@ from penstock.engine import formats
 from penstock.engine.errors import Conflict
 from penstock.engine.run.state import RUN_ENDED, RunStatus
 
-FORM = 3
+FORM = 4
 # a version with more events rebuilds the file, and reads those that the former one skipped
 VERSION = FORM * 1000 + formats.VERSION
 WRITER_WAIT_S = 5.0
@@ -40,12 +40,11 @@ CACHED_ROWS_MAX = 20_000  # of runs that have not ended, in the writer's memory:
 STATUS = {str(status): status for status in RunStatus}
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
-# The column told is Row.status_seq.
 # Created_us and run_id end both indexes: each status is one sorted list, and a page merges the lists that it needs.
 SCHEMA = """
 CREATE TABLE runs (
     run_id TEXT PRIMARY KEY, workflow TEXT NOT NULL, status TEXT NOT NULL, created_us INTEGER NOT NULL,
-    told INTEGER NOT NULL, confirmed INTEGER NOT NULL, rerun_of TEXT
+    status_seq INTEGER NOT NULL, confirmed INTEGER NOT NULL, rerun_of TEXT
 ) WITHOUT ROWID;
 CREATE INDEX by_rerun_of ON runs (rerun_of) WHERE rerun_of IS NOT NULL;
 CREATE INDEX by_status ON runs (status, created_us, run_id);
@@ -77,7 +76,7 @@ AND (created_us, run_id) < (:last, :last_id)
 """
 STATUSES = "SELECT run_id, status FROM json_each(?) CROSS JOIN runs ON run_id = json_each.value"
 ROWS = "SELECT runs.* FROM json_each(?) CROSS JOIN runs ON run_id = json_each.value"
-UNCONFIRMED = "SELECT run_id FROM runs WHERE told > confirmed"
+UNCONFIRMED = "SELECT run_id FROM runs WHERE status_seq > confirmed"
 RERUNS = """
 SELECT rerun_of, run_id FROM json_each(?) CROSS JOIN runs ON rerun_of = json_each.value ORDER BY created_us, run_id
 """
@@ -292,7 +291,7 @@ class IndexFile:
             (row.status, row.status_seq, row.confirmed, run_id) for run_id, row in after.items() if run_id in before
         ]
         self._db.executemany("INSERT INTO runs VALUES (?, ?, ?, ?, ?, ?, ?)", made)
-        self._db.executemany("UPDATE runs SET status = ?, told = ?, confirmed = ? WHERE run_id = ?", moved)
+        self._db.executemany("UPDATE runs SET status = ?, status_seq = ?, confirmed = ? WHERE run_id = ?", moved)
         self._db.executemany(
             "INSERT INTO totals VALUES (?, ?, ?) ON CONFLICT DO UPDATE SET runs = runs + excluded.runs",
             [(*key, count) for key, count in totals.items() if count],

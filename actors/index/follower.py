@@ -33,7 +33,7 @@ PAUSE_S_PER_MESSAGE, PAUSE_S_MAX = 0.003, 0.05  # after a write, so that a busy 
 BURST, BURST_PAUSE_S = 500, 0.1  # messages in a batch: in a burst, more and smaller writes make no list fresher
 RETRY_S = 0.5
 RENEW_S = 0.05
-CONFIRM_AFTER_S = 2.0  # so that what goes on in quick succession is looked up once
+CONFIRM_AFTER_S = 2.0  # so that a run with several changes in quick succession is folded once
 CONFIRMED_AT_ONCE = 20  # an engine that is far behind must not be slowed down by being read
 QUIET_S = 10.0  # the same error is logged again after so long
 

@@ -15,8 +15,8 @@ OTHERS_S_MAX = 0.05  # for what anybody had written before the read: the index i
 
 
 class Lag(NamedTuple):
-    """The messages of the log that the index does not have yet, and their age (s); it is complete as of that time of
-    the broker."""
+    """The messages of the log that the index has not read yet, and their age (s); the index is complete up to `as_of`,
+    a time of the broker."""
 
     messages: int
     seconds: float
@@ -26,8 +26,8 @@ class Lag(NamedTuple):
 async def freshened(store: Store, index: RunIndex, min_seq: int = 0, *, hasty: bool = False) -> Lag:
     """Wait a bounded time until the index has what was written before; returns what is missing.
 
-    Everything up to `min_seq` is waited for 1 s at most, and so is what this process has stored. `hasty`: not while a
-    burst drains, for a list shall answer within 200 ms then, too. Raises Unavailable without a broker.
+    Everything up to `min_seq`, and what this process has stored, is waited for 1 s at most. `hasty`: do not wait during
+    a burst, because a list must answer within 200 ms even then. Raises Unavailable without a broker.
     """
     await index.there(THERE_S_MAX)
     tip = await store.history.tip()

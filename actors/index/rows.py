@@ -79,8 +79,8 @@ News = Change | State | Row
 
 
 def fold(rows: Mapping[str, Row], news: Iterable[News]) -> dict[str, Row]:
-    """The rows that the news make or change. A run keeps the workflow and the age that it began with; a state without a
-    row is dropped."""
+    """The rows that the changes add or update. A run keeps its workflow and creation time; a state without a row is
+    dropped."""
     changed: dict[str, Row] = {}
     for one in news:
         row = changed.get(one.run_id) or rows.get(one.run_id)
@@ -105,7 +105,7 @@ def _changed(row: Row | None, change: Change) -> Row | None:
 
 
 def _is_sure(row: Row, change: Change) -> bool:
-    """Whether the status needs no confirmation. An owner that had folded all events that the row has is right."""
+    """Whether the status needs no confirmation: an owner that had folded all events of the row is right."""
     if change.folded is not None and change.folded >= max(row.status_seq, row.confirmed):
         return True
     return change.kind in ALWAYS_APPLY and not row.unconfirmed

@@ -36,7 +36,7 @@ EVERY_STATUS = frozenset[str](RunStatus)
 
 
 class RunPage(Struct, frozen=True):
-    """Run ids, newest first; `next` is the cursor of the page after, None when this was the last."""
+    """Run ids, newest first; `next` is the cursor of the next page, None on the last."""
 
     run_ids: list[str]
     next: str | None
@@ -56,7 +56,7 @@ class RunIndex:
         self._file = None
 
     async def there(self, timeout_s: float) -> None:
-        """Return once there is a file, or after `timeout_s`."""
+        """Return when the file exists, or after `timeout_s`."""
         deadline = time.monotonic() + timeout_s
         while not identity(self._path):
             if time.monotonic() >= deadline:
@@ -199,5 +199,5 @@ def _place(cursor: str | None) -> Place:
         return INSTANT_US_MAX, AFTER_ANY_ID
     created, _, run_id = cursor.partition(".")
     if not created.removeprefix("-").isdecimal() or len(created) > 18 or not run_id:
-        raise Invalid(f"cursor {quoted(cursor)} is none that was given out")
+        raise Invalid(f"cursor {quoted(cursor)} is not one that this service has returned")
     return int(created), run_id

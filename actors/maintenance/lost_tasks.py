@@ -101,5 +101,5 @@ async def _returned(store: Store, worker_id: str, begun: Mapping[Execution, str]
     await store.history.append(TimerFired(run_id=found.run_id, timestamp=rfc3339(time.time()), payload=ref))
     await (
         delivery.ack()
-    )  # last: a crash before this line brings it to the next look, and the run knows what it has heard
+    )  # last: after a crash before this line the next round finds it again, and the run ignores the second report
     return True

@@ -29,7 +29,7 @@ async def repeat_rounds(
     """
     share = _TimeShare(every_s)
     while True:
-        await asyncio.sleep(max(every_s, share.owed_s()))
+        await asyncio.sleep(max(every_s, share.sleep_due_s()))
         share.begin()
         try:
             await check(share.throttle)
@@ -44,10 +44,8 @@ async def unthrottled() -> None:
 
 
 class _TimeShare:
-    """Measures the work of rounds and sleeps for it. Owned by `repeat_rounds`.
-
-    Pieces of work whose sleep would be shorter than `sleep_s_min` are collected: they pay together.
-    """
+    """Measures the work of rounds and sleeps for it. Owned by `repeat_rounds`. Pieces of work whose sleep would be
+    shorter than `sleep_s_min` are added up."""
 
     def __init__(self, sleep_s_min: float) -> None:
         self._sleep_s_min = sleep_s_min
@@ -57,14 +55,14 @@ class _TimeShare:
     def begin(self) -> None:
         self._worked_s, self._since = 0.0, time.monotonic()
 
-    def owed_s(self) -> float:
+    def sleep_due_s(self) -> float:
         """How long to sleep for the work since the last sleep, in s."""
         now = time.monotonic()
         self._worked_s, self._since = self._worked_s + now - self._since, now
         return self._worked_s / SHARE_MAX
 
     async def throttle(self) -> None:
-        owed_s = self.owed_s()
-        if owed_s >= self._sleep_s_min:
-            await asyncio.sleep(owed_s)
+        sleep_due_s = self.sleep_due_s()
+        if sleep_due_s >= self._sleep_s_min:
+            await asyncio.sleep(sleep_due_s)
             self.begin()

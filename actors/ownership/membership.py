@@ -33,7 +33,7 @@ def new_member(place: str, shard: int = 0, engine: str = "") -> Member:
     return Member(uuid4().hex, place, shard, engine, socket.gethostname(), os.getpid())
 
 
-class _Heard(Struct):
+class _Heartbeat(Struct):
     """The last heartbeat of another shard. `since`: when it was first seen; `silent_s`: how long none has followed."""
 
     revision: int
@@ -51,7 +51,7 @@ class Membership:
         self._revision = 0
         self._renewals = 0
         self._counted, self._counted_at = 0, now()
-        self._heard: dict[str, _Heard] = {}
+        self._heartbeats: dict[str, _Heartbeat] = {}
         self._writing = asyncio.Lock()
 
     async def join(self) -> None:
@@ -86,7 +86,7 @@ class Membership:
     async def remove_dead(self, view: View) -> None:
         """Remove the shards that are dead from the list, and from the view. Raises Unavailable."""
         self._count(view)
-        silent = {member_id for member_id, heard in self._heard.items() if heard.silent_s >= SILENCE_S}
+        silent = {member_id for member_id, last in self._heartbeats.items() if last.silent_s >= SILENCE_S}
         for member_id in silent | self._ended(view, ()):
             listed = view.members[member_id].member
             log.warning(
@@ -107,16 +107,16 @@ class Membership:
     def _count(self, view: View) -> None:
         """Add the time since the last count to the silence of each member without a new heartbeat, if this shard's own
         heartbeats were stored meanwhile."""
-        at, heard = now(), self._heard
+        at, heartbeats = now(), self._heartbeats
         counts = self._renewals > self._counted
-        for member_id in heard.keys() - view.members.keys():
-            del heard[member_id]
+        for member_id in heartbeats.keys() - view.members.keys():
+            del heartbeats[member_id]
         for member_id, listed in view.members.items():
-            known = heard.get(member_id)
+            known = heartbeats.get(member_id)
             if member_id == self.me.id:
                 continue
             if known is None or known.revision != listed.revision:
-                heard[member_id] = _Heard(listed.revision, at)
+                heartbeats[member_id] = _Heartbeat(listed.revision, at)
             elif counts:
                 known.silent_s += min(at - max(self._counted_at, known.since), 2 * LEASE_RENEW_S)
         if counts:
@@ -125,7 +125,7 @@ class Membership:
     async def _remove(self, view: View, member_id: str) -> None:
         """Remove a member from the view and the list. A Conflict is ignored: it is alive, or was removed already."""
         listed = view.members.pop(member_id)
-        self._heard.pop(member_id, None)
+        self._heartbeats.pop(member_id, None)
         with suppress(Conflict):
             await self._owners.remove(member_id, listed.revision)
 

@@ -95,7 +95,7 @@ async def _shard(settings: Settings, number: int, engine: str, relay: Relay | No
 
 
 async def _life(settings: Settings, me: Member, relay: Relay | None, stop: asyncio.Event, wait_s: float) -> None:
-    """Until the shard is to stop, or has lost its lease. Raises Unavailable."""
+    """Run until the shard is to stop, or has lost its lease. Raises Unavailable."""
     process = f"shard-{me.shard}"
     engine, data_dir = settings.engine, settings.broker.data_dir
     async with (
@@ -176,7 +176,7 @@ async def _until_stopped(work: Callable[[asyncio.Event], Awaitable[None]]) -> No
 
 
 def _die_with(parent: int) -> None:
-    """Have the system end this process when the supervisor ends."""
+    """Let the system end this process when the supervisor ends."""
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
     if os.getppid() != parent:
         sys.exit(1)

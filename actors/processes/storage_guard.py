@@ -60,7 +60,7 @@ class StorageGuard:
         elif not self._broker.running:
             self._wait_for_room()
         elif problem := self._stopped():
-            self._repair(f"the broker's storage takes nothing: {problem}")
+            self._repair(f"the broker stores nothing: {problem}")
         elif problem is not None:
             self._report_end()
 

@@ -58,7 +58,7 @@ class Child:
 
 
 class Supervisor:
-    """One thread, no event loop. `run` returns once a signal came and every child has ended."""
+    """One thread, no event loop. `run` returns when a signal came and every child has ended."""
 
     def __init__(self, children: Sequence[Child], deadline_s: float, relay: Relay) -> None:
         self._children, self._deadline_s, self._relay = children, deadline_s, relay

@@ -1,4 +1,4 @@
-"""History events that cannot be applied, kept as dead letters."""
+"""History events that cannot be applied, stored as dead letters."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class EventDeadLetters:
         self._store, self._metrics = store, metrics
 
     def keep(self, queue: PartitionQueue, run_id: str, event: PendingEvent, error: str) -> None:
-        """Keep the event as a dead letter. Until that is stored, the event is not acknowledged."""
+        """Store the event as a dead letter. Until that is done, the event is not acknowledged."""
         delivery = event.delivery
         log.error("event_dead_lettered", run_id=run_id, seq=delivery.seq, error=error)
         self._metrics.dead_lettered += 1

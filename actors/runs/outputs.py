@@ -32,7 +32,7 @@ class Outputs:
         Unavailable."""
         size = size_of(value)
         if size > most:
-            raise TooLarge(f"{size} bytes are more than the broker takes in a message ({most})")
+            raise TooLarge(f"{size} bytes are more than the broker accepts in a message ({most})")
         if isinstance(value, Raw):
             return value
         if isinstance(value, PayloadRef):

@@ -125,7 +125,7 @@ class RunActor:
         self._begin()
 
     def save_soon(self) -> None:
-        """Have the snapshot written in the actor's next turn, if the state is ahead of it."""
+        """Write the snapshot in the actor's next turn, if the state is ahead of it."""
         if self._state is UNSAVED:
             self._state = SAVE_DUE
             self._begin()
@@ -334,8 +334,8 @@ class RunActor:
         await self._deps.effects.perform(self.run, due, since)
 
     def _give_up(self, why: str) -> None:
-        """Keep the events of this turn as dead letters, so that they do not hold up the whole partition. What came
-        later has its own turn."""
+        """Store the events of this turn as dead letters, so that they do not block the whole partition. Later events
+        have their own turn."""
         for event in self._pending[: self._in_turn]:
             self._dead_letter(event, why)
         self._discard(self._in_turn)

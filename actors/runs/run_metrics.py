@@ -111,7 +111,7 @@ class RunMetrics:
             self._trace(workflow, before, run, record)
 
     def _observe_wait(self, workflow: Workflow, before: Run, step_id: str, task: str, begun: str) -> None:
-        """For a step's first execution only: nothing stores when later ones were sent."""
+        """Observe the wait of a step's first execution: the times of later dispatches are not stored."""
         step = before.steps[step_id]
         if step.attempts == 1 and not step.iteration:
             dependencies = workflow.steps[step_id].depends_on

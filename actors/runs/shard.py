@@ -76,7 +76,7 @@ class Shard:
         self._left_last = 0
 
     def register_metrics(self) -> None:
-        """Have the shard's own state read whenever somebody asks for metrics."""
+        """Register the shard's own gauges, which are read for each request for metrics."""
         meters = self.store.meters
         meters.reading("penstock_actors", lambda: len(self.actors))
         meters.reading("penstock_mailbox_events", lambda: self.backlog.events)

@@ -129,7 +129,8 @@ def _span_id(text: str) -> str:
 
 
 def _between(started: str | None, record: Record) -> tuple[int, int]:
-    """Nanoseconds since the epoch. Clocks differ: a span that would end before its beginning lasts no time."""
+    """Start and end in nanoseconds since the epoch. Clocks differ: a span that would end before its start has no
+    duration."""
     end = _nanoseconds(record.event.timestamp) or int(record.at * 1e9)
     start = _nanoseconds(started) or end
     return min(start, end), end

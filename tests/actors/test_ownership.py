@@ -158,7 +158,7 @@ async def test_a_drained_engine_owns_nothing_and_takes_nothing_more(
 ) -> None:
     here, there = (replace(new_member(name, engine=name), host=name) for name in ("a", "b"))
     async with opened(broker_settings, here) as one:
-        with pytest.raises(Conflict, match="no other engine to take over what a owns"):
+        with pytest.raises(Conflict, match="no other engine can take over the partitions of a"):
             await drain(store.owners, "a", 10)
         async with opened(broker_settings, there) as other:
             await share(one, other)

@@ -263,7 +263,7 @@ async def test_run_whose_step_input_is_too_large_for_the_broker_fails_with_that_
         run = await ended(store, await start(store, document))
     assert run.status is RunStatus.FAILED
     needed = 9 * (1_000_002 + len('"w0":,')) + 1
-    too_large = f"{needed} bytes are more than the broker takes in a message ({store.publisher.body_bytes_max})"
+    too_large = f"{needed} bytes are more than the broker accepts in a message ({store.publisher.body_bytes_max})"
     assert run.error == f'the run cannot go on: step "all" cannot be given its input: {too_large}'
 
 

@@ -149,7 +149,7 @@ async def test_of_many_that_replay_one_run_exactly_one_resumes_it(
             assert run_id == skipped["run_id"]
             assert skipped["reason"] in (
                 f"run {run_id} is running, only a failed one can be resumed",
-                f"run {run_id} has just changed, look at it again",
+                f"run {run_id} has just changed: read it again, then retry",
             )
     assert 1 == sum(isinstance(event, WorkflowResumed) for event in await _events(store, run_id))
 
