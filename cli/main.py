@@ -33,7 +33,7 @@ COMMANDS: Mapping[str, Lazy] = {
     "trigger": Lazy("penstock.cli.commands.trigger:trigger", "Start runs by webhooks, events, subjects and cron."),
     "event": Lazy("penstock.cli.commands.event:event", "Send events, which start runs by event triggers."),
     "task": Lazy("penstock.cli.commands.task:task", "List what waits for workers."),
-    "worker": Lazy("penstock.cli.commands.worker:worker", "List the workers."),
+    "worker": Lazy("penstock.cli.commands.worker:worker", "List the workers, or run the worker of http steps."),
     "config": Lazy("penstock.cli.commands.config:config", "Show the effective settings and where each came from."),
     "demo": Lazy("penstock.cli.commands.demo:demo", "Run a demonstration workflow from start to end."),
 }
@@ -94,3 +94,7 @@ def _hint(error: Exception) -> str | None:
         if isinstance(error, Unreachable):
             return "Is it running? `penstock serve` starts it; --url or SERVICE_URL say where it is."
     return None
+
+
+if __name__ == "__main__":
+    main()

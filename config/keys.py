@@ -12,8 +12,10 @@ from ipaddress import ip_address
 from typing import Any, NamedTuple
 
 from penstock.config import limits, units
+from penstock.config.allowed_hosts import allowed_host
 
 ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://[^\s/,?#@*]+")
+BUILTIN_WORKERS = ("http",)
 SWITCH_WORDS = {"true": True, "1": True, "false": False, "0": False}
 
 Parse = Callable[[object], object]
@@ -181,6 +183,29 @@ def _origins(value: object) -> tuple[str, ...]:
     return origins
 
 
+def _parts(value: object) -> list[object]:
+    """The entries of a list, which text gives comma-separated; empty text is none."""
+    if value == "":
+        return []
+    return value if isinstance(value, list) else list(_text(value).split(","))
+
+
+def _allowed_hosts(value: object) -> tuple[str, ...]:
+    entries = tuple(_text(part).strip().lower() for part in _parts(value))
+    if len(entries) > limits.HTTP_ALLOW_MAX:
+        raise ValueError(value)
+    for entry in entries:
+        allowed_host(entry)
+    return entries
+
+
+def _builtin_workers(value: object) -> tuple[str, ...]:
+    names = [_text(part).strip() for part in _parts(value)]
+    if any(name not in BUILTIN_WORKERS for name in names):
+        raise ValueError(value)
+    return tuple(dict.fromkeys(names))
+
+
 TEXT = ValueKind(_text, "text without control characters")
 PATH = ValueKind(_text, "a path")
 PORT = ValueKind(_integer(1, 65535), "a port, 1 to 65535")
@@ -195,6 +220,10 @@ LISTEN = ValueKind(_listen, "HOST:PORT, or :PORT for every IPv4 address")
 BROKER_URL = ValueKind(_broker_url, "nats:// or tls:// addresses, comma-separated")
 SWITCH = ValueKind(_switch, "true or false", lambda on: "true" if on else "false")
 ORIGINS = ValueKind(_origins, "origins such as https://console.example.org, comma-separated", ",".join)
+ALLOWED_HOSTS = ValueKind(
+    _allowed_hosts, "addresses, networks such as 10.0.0.0/8, HOST or HOST:PORT, comma-separated", ",".join
+)
+BUILTIN = ValueKind(_builtin_workers, "http, or empty for none", ",".join)
 LEAF_REMOTES = ValueKind(_leaf_remotes, f"at most {limits.LEAF_REMOTES_MAX} addresses, comma-separated", ",".join)
 
 KEYS: Mapping[str, Key] = {
@@ -290,6 +319,22 @@ KEYS: Mapping[str, Key] = {
             _optional(TEXT),
             "Default secret of webhook triggers.",
             secret=True,
+        ),
+        Key("builtin_workers", "engine", "builtin_workers", BUILTIN, "Workers that `penstock serve` runs itself."),
+        Key("http_allow", "http_tasks", "allow", ALLOWED_HOSTS, "What http steps may reach though it is not public."),
+        Key(
+            "http_slots",
+            "http_tasks",
+            "slots",
+            ValueKind(_integer(1, limits.HTTP_SLOTS_MAX), f"1 to {limits.HTTP_SLOTS_MAX}"),
+            "Requests that a worker of http steps makes at one time.",
+        ),
+        Key(
+            "secrets_dir",
+            "http_tasks",
+            "secrets_dir",
+            _optional(PATH),
+            "Folder with a file for each secret of http steps.",
         ),
         Key("telemetry_sample_ratio", "telemetry", "sample_ratio", RATIO, "Share of the runs whose spans are written."),
         Key(

@@ -85,7 +85,19 @@ class BrokerSettings(Struct, frozen=True):
 
 
 class EngineSettings(Struct, frozen=True):
+    """`builtin_workers` are those that `penstock serve` runs."""
+
     shards: int = msgspec.field(default_factory=lambda: min(max(1, _cores() - 1), limits.PARTITIONS))
+    builtin_workers: tuple[Literal["http"], ...] = ()
+
+
+class HttpTaskSettings(Struct, frozen=True):
+    """Of the worker of http steps. `allow` as config/allowed_hosts.py reads it; `secrets_dir` has a file for each
+    secret."""
+
+    allow: tuple[str, ...] = ()
+    slots: int = limits.HTTP_SLOTS_DEFAULT
+    secrets_dir: str | None = None
 
 
 class HttpSettings(Struct, frozen=True):
@@ -120,6 +132,7 @@ class Settings(Struct, frozen=True):
     broker: BrokerSettings = BrokerSettings()
     engine: EngineSettings = msgspec.field(default_factory=EngineSettings)
     http: HttpSettings = msgspec.field(default_factory=HttpSettings)
+    http_tasks: HttpTaskSettings = HttpTaskSettings()
     log: LogSettings = LogSettings()
     telemetry: TelemetrySettings = TelemetrySettings()
 

@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from penstock.engine.definition.identifiers import problem_with
+from penstock.engine.definition.identifiers import problem_with_task
 from penstock.engine.errors import Invalid
 
 POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
@@ -27,7 +27,7 @@ def task_function(name: str | None, function: Callable[..., Any]) -> TaskFunctio
     wrong."""
     task = getattr(function, "__name__", "") if name is None else name
     parameters = inspect.signature(function).parameters.values()
-    found = [problem_with("task type", task), *_problems(task, function, list(parameters))]
+    found = [problem_with_task("task type", task), *_problems(task, function, list(parameters))]
     if problems := [problem for problem in found if problem]:
         raise Invalid(*problems)
     return TaskFunction(task, function, sum(one.kind in POSITIONAL for one in parameters), _is_async(function))

@@ -38,6 +38,7 @@ from penstock.engine.errors import Conflict, Invalid, Unavailable
 READY_POLL_S = 0.02
 # gunicorn ends its processes itself, whatever hangs: killed earlier, it would leave them behind
 HTTP_GRACE_S = HTTP_SHUTDOWN_S + 0.5
+WORKER_GRACE_S = HTTP_SHUTDOWN_S - 1.0  # then it gives back what is left
 ENGINE_GRACE_S = 6.0
 BROKER_GRACE_S = 3.0
 PROVISION_S_MAX = 30.0  # a cluster that is just starting takes seconds to agree on a leader
@@ -65,6 +66,7 @@ def serve(flags: dict[str, str], config: Path | None) -> None:
             *_shards(settings, None),
             _services_child(settings, relay, triggers=True),
             *_api_children(settings, notice),
+            *(_worker_child(settings, name) for name in settings.engine.builtin_workers),
         ]
         supervisor = Supervisor(children, SHUTDOWN_S, relay)
         guards = [] if broker is None else [StorageGuard(broker, settings.broker, notice, supervisor.restart).watch]
@@ -222,6 +224,13 @@ def _api_children(settings: Settings, notice: Notice | None) -> list[Child]:
         return ChildProgram(arguments, environ, inherited=inherited)
 
     return [Child("http", start, stage=0, grace_s=HTTP_GRACE_S)]
+
+
+def _worker_child(settings: Settings, name: str) -> Child:
+    """A built-in worker, as `penstock worker NAME` runs it; every effective setting is in its environment."""
+    arguments = [sys.executable, "-m", "penstock.cli.main", "worker", name, "--grace", str(WORKER_GRACE_S)]
+    environ = {**os.environ, **to_environ(settings)}
+    return Child(f"{name}-worker", lambda: ChildProgram(arguments, environ), stage=0, grace_s=HTTP_GRACE_S)
 
 
 def _watch_ready(settings: Settings, started_at: float) -> Callable[[], float | None]:

@@ -1,4 +1,4 @@
-"""`penstock worker`: who is there to do the work."""
+"""`penstock worker`: who is there to do the work, and the built-in worker."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from penstock.cli.terminal import output, times
-from penstock.cli.terminal.session import Group, Session
+from penstock.cli.terminal.session import Group, Lazy, Session
 
 if TYPE_CHECKING:
     from penstock.client.views import WorkerView
@@ -15,9 +15,12 @@ if TYPE_CHECKING:
 HEADERS = ("WORKER", "TASKS", "GROUP", "MAX", "VIA", "LANGUAGE", "HOST", "PID", "SEEN")
 
 
-@click.group(cls=Group)
+COMMANDS = {"http": Lazy("penstock.cli.commands.http_worker:http_worker", "Make the requests of http steps.")}
+
+
+@click.group(cls=Group, lazy=COMMANDS)
 def worker() -> None:
-    """List the workers."""
+    """List the workers, or run the worker of http steps."""
 
 
 @worker.command("list")

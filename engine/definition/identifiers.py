@@ -12,6 +12,7 @@ from penstock.config.limits import NAME_CHARS_MAX
 
 SHOWN_MAX = 128
 
+RESERVED_PREFIX = "penstock."
 NAME_PATTERN = r"[A-Za-z0-9_\-]+(\.[A-Za-z0-9_\-]+)*"
 
 _NAME = re.compile(NAME_PATTERN)
@@ -30,6 +31,13 @@ def problem_with(kind: str, name: object) -> str | None:
     if not _NAME.fullmatch(name):
         return f"{kind} {quoted(name)} may hold only A-Z a-z 0-9 _ - and single dots between them"
     return None
+
+
+def problem_with_task(kind: str, name: object) -> str | None:
+    """As `problem_with`, of a task type that workers may have: those that begin with `penstock.` are the service's."""
+    if isinstance(name, str) and name.startswith(RESERVED_PREFIX):
+        return f"{kind} {quoted(name)} is reserved: task types that begin with {RESERVED_PREFIX} are the service's own"
+    return problem_with(kind, name)
 
 
 def is_run_id(text: str) -> bool:

@@ -72,7 +72,7 @@ STEP = Form(
     component="NormalStep",
     fields={
         "id": values.name,
-        "task": values.name,
+        "task": values.task_type,
         "type": step_type("normal"),
         "depends_on": Rule(
             _depends_on,

@@ -13,7 +13,7 @@ import orjson
 from penstock.config.limits import APPROVAL_TIMEOUT_S_MAX, NAME_CHARS_MAX
 from penstock.engine.definition import durations
 from penstock.engine.definition.forms import Rule, rule
-from penstock.engine.definition.identifiers import NAME_PATTERN, json_type, problem_with, quoted
+from penstock.engine.definition.identifiers import NAME_PATTERN, json_type, problem_with, problem_with_task, quoted
 from penstock.engine.definition.report import Report
 from penstock.engine.definition.subjects import LITERAL_PATTERN, SUBJECT_CHARS_MAX, problem_with_subject
 from penstock.engine.errors import Invalid
@@ -44,6 +44,17 @@ _TIMEOUT = {
 )
 def name(path: str, value: object, report: Report) -> object:
     if problem := problem_with(path, value):
+        report.add(problem)
+    return value
+
+
+@rule(
+    {**name.schema, "not": {"pattern": "^penstock[.]"}, "examples": ["hello"]},  # type: ignore[dict-item]
+    component="TaskType",
+)
+def task_type(path: str, value: object, report: Report) -> object:
+    """The name of what workers do, none of the service's own."""
+    if problem := problem_with_task(path, value):
         report.add(problem)
     return value
 

@@ -17,8 +17,10 @@ from penstock.config.limits import (
     TASK_TYPES_MAX,
 )
 from penstock.engine.definition import values
+from penstock.engine.definition.http_requests import TASK as HTTP_TASK
 from penstock.engine.definition.identifiers import shown
 from penstock.engine.definition.report import Report
+from penstock.engine.errors import Invalid
 from penstock.engine.run.events import Failure
 from penstock.engine.texts import last_part, shortened
 from penstock.http.messages import bodies, fields, params
@@ -30,13 +32,13 @@ PID_MAX = 2**32 - 1
 
 CONNECT: fields.Fields = {
     "worker_id": values.name,
-    "task_types": fields.names(TASK_TYPES_MAX),
+    "task_types": fields.task_types(TASK_TYPES_MAX),
     "worker_group": values.name,
     "max_tasks": values.whole_number(2**31, least=1),
     "pid": values.whole_number(PID_MAX),
 }
 POLL: fields.Fields = {
-    "task_types": fields.names(TASK_TYPES_MAX),
+    "task_types": fields.task_types(TASK_TYPES_MAX),
     "worker_id": values.name,
     "worker_group": values.name,
     "max_tasks": values.whole_number(POLL_TASKS_MAX, least=1),
@@ -91,6 +93,8 @@ async def connection(req: Request) -> WorkerRegistration:
     """The registration in a connect request."""
     request = bodies.decode(await bodies.read(req), ConnectWorker)
     fields.check_fields(request, CONNECT)
+    if HTTP_TASK in request.task_types and request.metadata.get("builtin") != "http":
+        raise Invalid(f'task type "{HTTP_TASK}" is reserved: `penstock worker http` serves it')
     return WorkerRegistration(
         worker_id=request.worker_id,
         task_types=tuple(request.task_types),

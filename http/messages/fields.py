@@ -10,24 +10,28 @@ from msgspec import UNSET, Struct
 
 from penstock.engine.definition import forms, values
 from penstock.engine.definition.forms import Rule
+from penstock.engine.definition.http_requests import TASK as HTTP_TASK
 from penstock.engine.definition.report import Report
 from penstock.http.messages import params
 
 # The rules of a struct's fields. Problems are reported in the order of the table.
 Fields: TypeAlias = Mapping[str, Rule]
 
+# Reserved task types that a worker of the service's own asks for, which may come over the bridge like any other.
+BUILTIN_TASKS = frozenset({HTTP_TASK})
+
 moment = Rule(params.bound, {"format": "date-time"})
 
 
-def names(most: int) -> Rule:
-    """The rule of an array of 1 to `most` names."""
+def task_types(most: int) -> Rule:
+    """The rule of an array of 1 to `most` task types that a worker may ask for."""
 
     @forms.rule({"type": "array", "items": values.name, "minItems": 1, "maxItems": most})
     def read(path: str, value: object, report: Report) -> object:
         assert isinstance(value, list)
         _check_size(path, value, 1, most, report)
         for at, one in enumerate(value[:most]):
-            values.name.read(f"{path}[{at}]", one, report)
+            (values.name if one in BUILTIN_TASKS else values.task_type).read(f"{path}[{at}]", one, report)
         return value
 
     return read

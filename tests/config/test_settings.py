@@ -39,6 +39,10 @@ SAMPLES: Mapping[str, str] = {
     "cors_origins": "https://console.example.org,http://localhost:3000",
     "bridge_token": "b",
     "webhook_secret": "w",
+    "builtin_workers": "http",
+    "http_allow": "10.0.0.0/8,[::1]:80,build.internal:443",
+    "http_slots": "7",
+    "secrets_dir": "/run/secrets",
     "telemetry_sample_ratio": "0.25",
     "log_level": "debug",
     "log_format": "json",
@@ -58,6 +62,9 @@ BAD: Mapping[str, tuple[str, ...]] = {
     "api_token": ("a\nb",),
     "insecure": ("maybe", "2", " true", ""),
     "cors_origins": ("*", "console.example.org", "https://console.example.org/", "https://a b", "https://u@h", "null"),
+    "builtin_workers": ("https", "http,other", "HTTP"),
+    "http_allow": ("10.0.0.1/8", "*.internal", "host:0", "http://host", "127.1", "a b", "10.0.0.0/8,x/y"),
+    "http_slots": ("0", "10001", ""),
     "telemetry_sample_ratio": ("-0.1", "1.01", "1%", "nan", "1e-2", ""),
     "log_level": ("loud",),
     "log_format": ("xml",),
@@ -162,6 +169,20 @@ def test_origins_may_be_a_list_and_are_in_lower_case_as_browsers_send_them(tmp_p
     (tmp_path / "penstock.toml").write_text('cors_origins = ["https://Console.example.org", "http://localhost:3000"]')
     assert ("https://console.example.org", "http://localhost:3000") == load({}, {}).settings.http.cors_origins
     assert () == load({}, {"SERVICE_CORS_ORIGINS": ""}).settings.http.cors_origins
+
+
+def test_what_http_steps_may_reach_is_a_list_or_text(tmp_path: Path) -> None:
+    (tmp_path / "penstock.toml").write_text('http_allow = ["10.0.0.0/8", "Build.internal:443", "[::1]:80"]')
+    expected = ("10.0.0.0/8", "build.internal:443", "[::1]:80")
+    settings = load({}, {}).settings
+    assert expected == settings.http_tasks.allow
+    assert expected == load({}, to_environ(settings)).settings.http_tasks.allow
+    assert () == load({}, {"SERVICE_HTTP_ALLOW": ""}).settings.http_tasks.allow
+
+
+def test_builtin_workers_are_none_unless_asked_for() -> None:
+    assert () == load({}, {}).settings.engine.builtin_workers
+    assert ("http",) == load({}, {"SERVICE_BUILTIN_WORKERS": "http,http"}).settings.engine.builtin_workers
 
 
 @pytest.mark.parametrize(

@@ -154,6 +154,10 @@ def test_a_diamond_is_no_circle() -> None:
             workflow({"id": "a", "task": "x.*"}),
             'step "a": task "x.*" may hold only A-Z a-z 0-9 _ - and single dots between them',
         ),
+        (
+            workflow({"id": "a", "task": "penstock.http"}),
+            'step "a": task "penstock.http" is reserved: task types that begin with penstock. are the service\'s own',
+        ),
         (workflow(step("a"), step("a")), 'duplicate step id "a", used 2 times'),
         (only(type="loop"), 'step "a": type must be one of normal agent_loop approval, not "loop"'),
         (only(type=3), 'step "a": type must be one of normal agent_loop approval, not 3'),

@@ -95,6 +95,14 @@ async def test_heartbeat_has_the_time_and_renews_the_registration(store: Store) 
     [
         ({}, ["worker_id is required", "task_types is required"]),
         ({"worker_id": "a/b", "task_types": []}, [f'worker_id "a/b" {RULE}', "task_types is empty"]),
+        (
+            {"worker_id": "w", "task_types": ["a", "penstock.other"]},
+            ['task_types[1] "penstock.other" is reserved: task types that begin with penstock. are the service\'s own'],
+        ),
+        (
+            {"worker_id": "w", "task_types": ["penstock.http"]},
+            ['task type "penstock.http" is reserved: `penstock worker http` serves it'],
+        ),
         ({"worker_id": "w", "task_types": ["a"], "worker_group": "a b"}, [f'worker_group "a b" {RULE}']),
         ({"worker_id": "w", "task_types": ["a"], "max_tasks": 0},
          ["max_tasks must be a whole number from 1 to 2147483648, not 0"]),

@@ -18,7 +18,7 @@ from penstock.worker.functions import TaskFunction
 from penstock.worker.outcomes import Continue, Outcome, Pause, TaskCompleted, TaskContinued, TaskPaused
 from penstock.worker.tasks.blocking import BlockingContext
 from penstock.worker.tasks.context import Context
-from penstock.worker.tasks.failures import NonRetriable, RetryAfter, failure
+from penstock.worker.tasks.failures import OWN, NonRetriable, failure
 from penstock.worker.tasks.payloads import NoJson, as_json
 from penstock.worker.tasks.threads import Threads
 from penstock.worker.transport import HeldTask
@@ -89,7 +89,7 @@ def _paused(function: TaskFunction, task: TaskPayload, pause: Pause) -> Outcome:
 
 def _failed(function: TaskFunction, task: TaskPayload, error: BaseException) -> Failure:
     """The failure to report; it is logged with its type and reason, and with frames unless it was raised on purpose."""
-    found, expected = failure(error), isinstance(error, NonRetriable | RetryAfter)
+    found, expected = failure(error), isinstance(error, OWN)
     log.warning(
         "task_failed",
         task=function.name,

@@ -32,6 +32,14 @@ class RetryAfter(Exception):
         self.delay_s: float = delay_s
 
 
+class Retriable(Exception):
+    """Raised by the service's own task functions: the attempt failed, and the text says all. The step's retry policy
+    says whether there is another."""
+
+
+OWN = (NonRetriable, RetryAfter, Retriable)
+
+
 def failure(error: BaseException) -> Failure:
     """The payload of step.failed for what a task function raised."""
     text, frames = _text(error), _traceback(error)
@@ -61,7 +69,7 @@ def _traceback(error: BaseException) -> str:
 
 
 def _text(error: BaseException) -> str:
-    """`TypeName: text`; our own two types say nothing by their names."""
+    """`TypeName: text`; our own types say nothing by their names."""
     name = type(error).__name__
     try:
         text = str(error)
@@ -69,4 +77,4 @@ def _text(error: BaseException) -> str:
         return f"{name} (its text cannot be read)"
     if not text:
         return name
-    return shortened(text if type(error) in (NonRetriable, RetryAfter) else f"{name}: {text}")
+    return shortened(text if type(error) in OWN else f"{name}: {text}")
