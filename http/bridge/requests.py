@@ -23,7 +23,7 @@ from penstock.engine.definition.report import Report
 from penstock.engine.errors import Invalid
 from penstock.engine.run.events import Failure
 from penstock.engine.texts import last_part, shortened
-from penstock.http.messages import bodies, fields, params
+from penstock.http.messages import bodies, fields
 
 TRANSPORT = "bridge"
 ACTIONS = ("complete", "fail", "pause", "checkpoint", "continue", "heartbeat")
@@ -123,9 +123,9 @@ def action_in(body: bytes) -> Action:
 def action_of(request: ResolveTask) -> Action:
     report = Report()
     ACTION.read("action", request.action, report)
-    params.raise_problems(report)
+    fields.raise_problems(report)
     action = _ACTIONS[request.action](request, report)
-    params.raise_problems(report)
+    fields.raise_problems(report)
     return action
 
 

@@ -4,15 +4,18 @@ document."""
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, TypeAlias
+from datetime import UTC, datetime
+from typing import Annotated, Any, TypeAlias
 
-from msgspec import UNSET, Struct
+import msgspec
+from msgspec import UNSET, Meta, Struct
 
 from penstock.engine.definition import forms, values
 from penstock.engine.definition.forms import Rule
 from penstock.engine.definition.http_requests import TASK as HTTP_TASK
+from penstock.engine.definition.identifiers import quoted
 from penstock.engine.definition.report import Report
-from penstock.http.messages import params
+from penstock.engine.errors import Invalid
 
 # The rules of a struct's fields. Problems are reported in the order of the table.
 Fields: TypeAlias = Mapping[str, Rule]
@@ -20,7 +23,25 @@ Fields: TypeAlias = Mapping[str, Rule]
 # Reserved task types that a worker of the service's own asks for, which may come over the bridge like any other.
 BUILTIN_TASKS = frozenset({HTTP_TASK})
 
-moment = Rule(params.bound, {"format": "date-time"})
+Instant = Annotated[datetime, Meta(tz=True)]
+
+
+def instant(text: str) -> datetime | None:
+    """A moment in RFC 3339, in UTC; None for text that is none."""
+    try:
+        return msgspec.convert(text, Instant).astimezone(UTC)
+    except (msgspec.ValidationError, OverflowError):
+        return None
+
+
+@forms.rule({"type": "string", "format": "date-time"})
+def moment(path: str, value: object, report: Report) -> object:
+    """A time in RFC 3339, as `created_at` is written."""
+    assert isinstance(value, str)
+    if (read := instant(value)) is None:
+        report.add(f"{path} must be a time such as 2025-01-31T12:00:00Z, not {quoted(value)}")
+        return None
+    return read.isoformat(timespec="microseconds").replace("+00:00", "Z")
 
 
 def task_types(most: int) -> Rule:
@@ -62,6 +83,20 @@ def characters(most: int) -> Rule:
     return read
 
 
+def digits(least: int, most: int) -> Rule:
+    """The rule of a whole number that is written as text, in a query string or a header."""
+
+    @forms.rule({"type": "integer", "minimum": least, "maximum": most})
+    def read(path: str, value: object, report: Report) -> object:
+        assert isinstance(value, str)
+        if value.isascii() and value.isdigit() and len(value) <= len(str(most)) and least <= int(value) <= most:
+            return int(value)
+        report.add(f"{path} must be a whole number from {least} to {most}, not {quoted(value)}")
+        return least
+
+    return read
+
+
 def read_fields(request: Struct, fields: Fields, report: Report) -> dict[str, Any]:
     """The values of those fields that are given, in their normal form. What is wrong with them goes to the report."""
     read: dict[str, Any] = {}
@@ -76,7 +111,13 @@ def check_fields(request: Struct, fields: Fields) -> None:
     """Raise Invalid that names every field whose value breaks its rule."""
     report = Report()
     read_fields(request, fields, report)
-    params.raise_problems(report)
+    raise_problems(report)
+
+
+def raise_problems(report: Report) -> None:
+    """Raise Invalid with what the report has, if it has anything."""
+    if problems := report.problems():
+        raise Invalid(*problems)
 
 
 def _check_size(path: str, value: list[Any], least: int, most: int, report: Report) -> None:

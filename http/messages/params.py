@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from datetime import UTC, datetime
-from typing import Annotated
+from typing import Any
 
-import msgspec
 from falcon.asgi import Request
-from msgspec import Meta, Struct
+from msgspec import Struct
 
 from penstock.config.limits import (
     APPROVALS_LISTED_MAX,
@@ -20,19 +18,58 @@ from penstock.config.limits import (
     RUNS_LISTED_MAX,
     WAIT_MS_MAX,
 )
+from penstock.engine.definition import forms, values
 from penstock.engine.definition.identifiers import is_run_id, problem_with, quoted
 from penstock.engine.definition.report import Report
 from penstock.engine.errors import Invalid, NotFound
 from penstock.engine.run.state import RunStatus
+from penstock.http.messages.fields import Fields, digits, moment, raise_problems
 
 KEY_CHARS_MAX = 255
 SEQ_MAX = 2**63 - 1
 MIN_SEQ = "Penstock-Min-Seq"
 ACTIONS = ("approve", "reject")
 RESERVED_EVENTS = r"^(webhook|cron)\."
-PREFIX = re.compile(r"[0-9a-f]{8,32}")
+RUN_ID_EXAMPLE = "01a1fbd4e22e73c2b60e9754e7b7a067"
+PREFIX = re.compile("^[0-9a-f]{8,32}$")
 
-Instant = Annotated[datetime, Meta(tz=True)]
+
+@forms.rule({"type": "string", "pattern": "^[0-9a-f]{32}$", "examples": [RUN_ID_EXAMPLE]}, component="RunId")
+def run(path: str, value: object, report: Report) -> object:
+    assert isinstance(value, str)
+    if not is_run_id(value):
+        report.add(f"{path} must be a run id, not {quoted(value)}")
+    return value
+
+
+@forms.rule({"type": "string", "pattern": PREFIX.pattern})
+def prefix(path: str, value: object, report: Report) -> object:
+    assert isinstance(value, str)
+    if not PREFIX.fullmatch(value):
+        report.add(f"{path} must be the first 8 to 32 characters of a run id, which are 0-9 a-f, not {quoted(value)}")
+    return value
+
+
+SEQ = digits(0, SEQ_MAX)
+WAIT_MS = digits(0, WAIT_MS_MAX)
+TIMEOUT_MS = digits(0, POLL_MS_MAX)
+# The query strings of lists.
+RUNS: Fields = {
+    "workflow": values.name,
+    "status": values.one_of(*RunStatus),
+    "after": moment,
+    "before": moment,
+    "limit": digits(1, RUNS_LISTED_MAX),
+    "cursor": values.text,
+    "prefix": prefix,
+}
+APPROVALS: Fields = {"workflow": values.name, "limit": digits(1, APPROVALS_LISTED_MAX), "cursor": values.text}
+DEAD_LETTERS: Fields = {
+    "run": run,
+    "task": values.name,
+    "limit": digits(1, DEAD_LETTERS_LISTED_MAX),
+    "cursor": digits(1, SEQ_MAX),
+}
 
 
 class Filter(Struct, frozen=True):
@@ -131,57 +168,39 @@ def granted(action: str) -> bool:
 
 def approval_filter(req: Request) -> ApprovalFilter:
     """Which approvals to list, out of a query string."""
-    report = Report()
-    query = _query(req, report, *ApprovalFilter.__struct_fields__)
-    limit = _number(query, "limit", 1, APPROVALS_LISTED_MAX, APPROVALS_LISTED_MAX, report)
-    found = ApprovalFilter(_name(query, report), limit, query.get("cursor"))
-    raise_problems(report)
-    return found
+    query = _query_values(req, APPROVALS)
+    return ApprovalFilter(query.get("workflow"), query.get("limit", APPROVALS_LISTED_MAX), query.get("cursor"))
 
 
 def run_filter(req: Request) -> Filter:
     """The filter in a query string."""
-    report = Report()
-    query = _query(req, report, *Filter.__struct_fields__)
-    found = Filter(
-        _name(query, report),
-        _status(query, report),
-        _instant(query, "after", report),
-        _instant(query, "before", report),
-        _number(query, "limit", 1, RUNS_LISTED_MAX, RUNS_LISTED_DEFAULT, report),
-        query.get("cursor"),
-        _prefix(query, report),
-    )
-    raise_problems(report)
-    return found
+    query = _query_values(req, RUNS)
+    status = RunStatus(query["status"]) if "status" in query else None
+    return Filter(**{**dict.fromkeys(RUNS), "limit": RUNS_LISTED_DEFAULT, **query, "status": status})
 
 
 def after_seq(req: Request) -> int:
     """After which sequence events are wanted: the header of a resumed stream, else the query parameter, else all."""
     report = Report()
-    query = _query(req, report, "after")
+    query = _read(req, {"after": SEQ}, report)
     resumed = req.get_header("Last-Event-ID")
-    seq = _number(query, "after", 0, SEQ_MAX, 0, report)
+    seq: int = query.get("after", 0)
     if resumed:
-        seq = _number({"Last-Event-ID": resumed}, "Last-Event-ID", 0, SEQ_MAX, 0, report)
+        seq = _seq("Last-Event-ID", resumed, report)
     raise_problems(report)
     return seq
 
 
 def wait_s(req: Request) -> float:
     """How long the answer may be held back until the run has ended, in s; 0: not at all."""
-    report = Report()
-    wait_ms = _number(_query(req, report, "wait_ms"), "wait_ms", 0, WAIT_MS_MAX, 0, report)
-    raise_problems(report)
-    return wait_ms / 1000
+    query = _query_values(req, {"wait_ms": WAIT_MS})
+    return float(query.get("wait_ms", 0) / 1000)
 
 
 def timeout_s(req: Request) -> float:
     """How long the answer may be held back for what is not there yet, in s; 0: not at all."""
-    report = Report()
-    timeout_ms = _number(_query(req, report, "timeout_ms"), "timeout_ms", 0, POLL_MS_MAX, 0, report)
-    raise_problems(report)
-    return timeout_ms / 1000
+    query = _query_values(req, {"timeout_ms": TIMEOUT_MS})
+    return float(query.get("timeout_ms", 0) / 1000)
 
 
 def idempotency_key(req: Request) -> str | None:
@@ -196,43 +215,16 @@ def min_seq(req: Request) -> int:
     """The sequence of the log that the index must have for this request; 0 without one."""
     report = Report()
     text = req.get_header(MIN_SEQ)
-    seq = 0 if text is None else _number({MIN_SEQ: text}, MIN_SEQ, 0, SEQ_MAX, 0, report)
+    seq = 0 if text is None else _seq(MIN_SEQ, text, report)
     raise_problems(report)
     return seq
 
 
-def instant(text: str) -> datetime | None:
-    """A moment in RFC 3339, in UTC; None for text that is none."""
-    try:
-        return msgspec.convert(text, Instant).astimezone(UTC)
-    except (msgspec.ValidationError, OverflowError):
-        return None
-
-
-def bound(name: str, text: object, report: Report) -> str | None:
-    """A bound of time, as `created_at` is written; None when there is none."""
-    if text is None:
-        return None
-    assert isinstance(text, str)
-    if (moment := instant(text)) is None:
-        report.add(f"{name} must be a time such as 2025-01-31T12:00:00Z, not {quoted(text)}")
-        return None
-    return moment.isoformat(timespec="microseconds").replace("+00:00", "Z")
-
-
 def dead_letter_filter(req: Request) -> DeadLetterFilter:
     """Which dead letters to list, out of a query string."""
-    report = Report()
-    query = _query(req, report, *DeadLetterFilter.__struct_fields__)
-    run, task = query.get("run"), query.get("task")
-    if run is not None and not is_run_id(run):
-        report.add(f"run must be a run id, not {quoted(run)}")
-    if task is not None and (problem := problem_with("task", task)):
-        report.add(problem)
-    limit = _number(query, "limit", 1, DEAD_LETTERS_LISTED_MAX, DEAD_LETTERS_LISTED_DEFAULT, report)
-    cursor = _number(query, "cursor", 1, SEQ_MAX, SEQ_MAX, report)
-    raise_problems(report)
-    return DeadLetterFilter(run, task, limit, cursor)
+    query = _query_values(req, DEAD_LETTERS)
+    limit, cursor = query.get("limit", DEAD_LETTERS_LISTED_DEFAULT), query.get("cursor", SEQ_MAX)
+    return DeadLetterFilter(query.get("run"), query.get("task"), limit, cursor)
 
 
 def dead_letter_seq(text: str) -> int:
@@ -276,43 +268,22 @@ def _query(req: Request, report: Report, *known: str) -> Mapping[str, str]:
     return {name: value for name, value in req.params.items() if isinstance(value, str)}
 
 
-def _name(query: Mapping[str, str], report: Report) -> str | None:
-    name = query.get("workflow")
-    if name is not None and (problem := problem_with("workflow", name)):
-        report.add(problem)
-    return name
+def _seq(name: str, text: str, report: Report) -> int:
+    """A sequence out of a header."""
+    seq = SEQ.read(name, text, report)
+    assert isinstance(seq, int)
+    return seq
 
 
-def _status(query: Mapping[str, str], report: Report) -> RunStatus | None:
-    text = query.get("status")
-    if text is None or text in RunStatus.__members__.values():
-        return None if text is None else RunStatus(text)
-    report.add(f"status must be one of {' '.join(RunStatus)}, not {quoted(text)}")
-    return None
+def _query_values(req: Request, rules: Fields) -> dict[str, Any]:
+    """As `_read`. Raises Invalid that names every problem."""
+    report = Report()
+    query = _read(req, rules, report)
+    raise_problems(report)
+    return query
 
 
-def _prefix(query: Mapping[str, str], report: Report) -> str | None:
-    text = query.get("prefix")
-    if text is not None and not PREFIX.fullmatch(text):
-        report.add(f"prefix must be the first 8 to 32 characters of a run id, which are 0-9 a-f, not {quoted(text)}")
-    return text
-
-
-def _instant(query: Mapping[str, str], name: str, report: Report) -> str | None:
-    return bound(name, query.get(name), report)
-
-
-def _number(query: Mapping[str, str], name: str, least: int, most: int, default: int, report: Report) -> int:
-    text = query.get(name)
-    if text is None:
-        return default
-    if text.isascii() and text.isdigit() and len(text) <= len(str(most)) and least <= int(text) <= most:
-        return int(text)
-    report.add(f"{name} must be a whole number from {least} to {most}, not {quoted(text)}")
-    return default
-
-
-def raise_problems(report: Report) -> None:
-    """Raise Invalid with what the report has, if it has anything."""
-    if problems := report.problems():
-        raise Invalid(*problems)
+def _read(req: Request, rules: Fields, report: Report) -> dict[str, Any]:
+    """The parameters of the query string that are given, in their normal form. Others are problems."""
+    query = _query(req, report, *rules)
+    return {name: rule.read(name, query[name], report) for name, rule in rules.items() if name in query}

@@ -15,14 +15,10 @@ from penstock.engine.definition import values
 from penstock.engine.definition.forms import Form, Rule
 from penstock.engine.trigger.trigger import TRIGGER
 from penstock.engine.validation import WORKFLOW
+from penstock.http.messages import params
 
 Schema: TypeAlias = Mapping[str, Any]
 
-RUN_ID: Schema = {
-    "type": "string",
-    "pattern": "^[0-9a-f]{32}$",
-    "examples": ["01a1fbd4e22e73c2b60e9754e7b7a067"],
-}
 # By PUT the name is in the path; in the body it may be left out, but not null.
 NAMED_TRIGGER = structs.replace(
     TRIGGER,
@@ -114,6 +110,5 @@ def _or_null(schema: Schema) -> Schema:
 
 
 DOCUMENTS: Mapping[str, Schema] = {
-    **components(values.name, WORKFLOW, TRIGGER, NAMED_TRIGGER),
-    "RunId": RUN_ID,
+    **components(values.name, params.run, WORKFLOW, TRIGGER, NAMED_TRIGGER),
 }

@@ -154,7 +154,7 @@ def _wanted(request: CancelRuns | RetryRuns) -> Wanted:
     read = fields.read_fields(request, CANCEL if isinstance(request, CancelRuns) else RETRY, report)
     if request.cursor is not None and request.limit is None:
         report.add("cursor goes with limit only")
-    params.raise_problems(report)
+    fields.raise_problems(report)
     statuses = CANCELLABLE[request.status] if isinstance(request, CancelRuns) else FAILED
     after, before = read.get("after"), read.get("before")
     return Wanted(request.workflow_id, statuses, after, before, request.limit, request.cursor)
@@ -187,4 +187,4 @@ def _check_inputs(inputs: list[Raw], schema: Schema | None) -> None:
     report = Report()
     for number, value in enumerate(inputs):
         report.add(*schema.check(bytes(value), f"input[{number}]"))
-    params.raise_problems(report)
+    fields.raise_problems(report)

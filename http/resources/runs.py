@@ -21,7 +21,7 @@ from penstock.engine.run.events import NULL
 from penstock.engine.run.state import RunStatus
 from penstock.http.backend import Backend
 from penstock.http.catalog import Known
-from penstock.http.messages import bodies, params, responses
+from penstock.http.messages import bodies, fields, params, responses
 from penstock.http.messages.errors import publishing
 from penstock.http.messages.views import view
 from penstock.http.resources import listing
@@ -126,14 +126,14 @@ def _check(request: StartRun, known: Known, history_max_age_s: float | None, now
     report = Report()
     run_at = _run_at(request.run_at, history_max_age_s, now, report)
     report.add(*(known.schema.check(bytes(request.input), "input") if known.schema else []))
-    params.raise_problems(report)
+    fields.raise_problems(report)
     return run_at
 
 
 def _run_at(text: str | None, history_max_age_s: float | None, now: float, report: Report) -> datetime | None:
     if text is None:
         return None
-    moment = params.instant(text)
+    moment = fields.instant(text)
     if moment is None:
         report.add(f"run_at must be a time such as 2025-01-31T12:00:00Z, not {quoted(text)}")
         return None

@@ -10,7 +10,6 @@ from penstock.broker.worker_protocol.bridge_messages import (
     PollTasks,
     ResolveTask,
 )
-from penstock.config import limits
 from penstock.http.bridge.routes import (
     ConnectResource,
     ExchangeResource,
@@ -20,13 +19,11 @@ from penstock.http.bridge.routes import (
     RunSignalResource,
     SentSignal,
 )
-from penstock.http.openapi.definitions import whole
-from penstock.http.openapi.operations.operation import BYTES, JSON, STREAM, Access, Answer, Body, Operation, Parameter
-from penstock.http.openapi.operations.parameters import RUN_ID, SIGNAL_BODY
+from penstock.http.messages import params
+from penstock.http.openapi.operations.operation import BYTES, JSON, STREAM, Access, Answer, Body, Operation
+from penstock.http.openapi.operations.parameters import RUN_ID, SIGNAL_BODY, number
 
-TIMEOUT = Parameter(
-    "timeout_ms", whole(0, limits.POLL_MS_MAX, default=0), "How long the answer may wait for the signal.", "100"
-)
+TIMEOUT = number("timeout_ms", params.TIMEOUT_MS, "How long the answer may wait for the signal.", "100")
 
 BRIDGE_OPERATIONS: tuple[Operation, ...] = (
     Operation(

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from penstock.client import views
 from penstock.config import limits
-from penstock.http.messages.params import SEQ_MAX
-from penstock.http.openapi.definitions import ref, whole
+from penstock.http.messages.params import DEAD_LETTERS
+from penstock.http.openapi.definitions import described
 from penstock.http.openapi.operations.operation import Answer, Operation, Parameter
 from penstock.http.openapi.operations.parameters import RUN_ID, limit
 from penstock.http.resources import dead_letters
 
 SELECTION = (
-    Parameter("run", ref("RunId"), "Of this run only.", RUN_ID),
-    Parameter("task", ref("Name"), "Of this task type only.", "hello"),
-    limit(limits.DEAD_LETTERS_LISTED_MAX, limits.DEAD_LETTERS_LISTED_DEFAULT),
-    Parameter("cursor", whole(1, SEQ_MAX), "Continues an earlier list; out of its Link.", "17"),
+    Parameter("run", described(DEAD_LETTERS["run"]), "Of this run only.", RUN_ID),
+    Parameter("task", described(DEAD_LETTERS["task"]), "Of this task type only.", "hello"),
+    limit(DEAD_LETTERS, limits.DEAD_LETTERS_LISTED_DEFAULT),
+    Parameter("cursor", described(DEAD_LETTERS["cursor"]), "Continues an earlier list; out of its Link.", "17"),
 )
 
 DEAD_LETTERS_OPERATIONS: tuple[Operation, ...] = (

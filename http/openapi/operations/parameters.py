@@ -7,21 +7,24 @@ from collections.abc import Mapping
 from msgspec import structs
 
 from penstock.config import limits
+from penstock.engine.definition.forms import Rule
 from penstock.http.messages import params, responses
+from penstock.http.messages.fields import Fields
 from penstock.http.messages.params import KEY_CHARS_MAX, RESERVED_EVENTS, SEQ_MAX
-from penstock.http.openapi.definitions import Schema, ref, whole
+from penstock.http.openapi.definitions import Schema, described, ref, whole
 from penstock.http.openapi.operations.operation import Body, Parameter
 
-RUN_ID = "01a1fbd4e22e73c2b60e9754e7b7a067"
+RUN_ID = params.RUN_ID_EXAMPLE
 INSTANT = "2026-11-21T12:00:00Z"
 
 
-def limit(most: int, default: int) -> Parameter:
-    return Parameter("limit", whole(1, most, default=default), "How many at most.", "10")
+def limit(rules: Fields, default: int) -> Parameter:
+    return Parameter("limit", {**described(rules["limit"]), "default": default}, "How many at most.", "10")
 
 
-def moment(name: str, which: str) -> Parameter:
-    return Parameter(name, {"type": "string", "format": "date-time"}, f"Created at this time or {which}.", INSTANT)
+def number(name: str, rule: Rule, description: str, example: str) -> Parameter:
+    """A number that is 0 when it is not given."""
+    return Parameter(name, {**described(rule), "default": 0}, description, example)
 
 
 # Path parameters, by what stands before them and their name.
@@ -59,7 +62,7 @@ KEY = Parameter(
 EVENT_KEY = structs.replace(KEY, description="The same key and name are the same event, for 30 days.")
 MIN_SEQ = Parameter(
     params.MIN_SEQ,
-    whole(0, SEQ_MAX),
+    described(params.SEQ),
     "Wait for this sequence of the log, at most 1 s; as Penstock-Seq gave it.",
     "25",
     place="header",

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from penstock.client import views
 from penstock.config import limits
-from penstock.engine.run.state import RunStatus
-from penstock.http.messages.params import ACTIONS, SEQ_MAX
-from penstock.http.openapi.definitions import one_of, ref, whole
+from penstock.http.messages import params
+from penstock.http.openapi.definitions import described, one_of
 from penstock.http.openapi.operations.operation import JSON, STREAM, Access, Answer, Body, Operation, Parameter
 from penstock.http.openapi.operations.parameters import (
     BY_RUN,
+    INSTANT,
     KEY,
     LAG,
     MIN_SEQ,
@@ -17,7 +17,7 @@ from penstock.http.openapi.operations.parameters import (
     SIGNAL_BODY,
     STARTS,
     limit,
-    moment,
+    number,
 )
 from penstock.http.resources import runs, scheduled
 from penstock.http.resources.approvals import (
@@ -32,29 +32,35 @@ from penstock.http.resources.outputs import StepOutputResource
 from penstock.http.resources.retry import RetryRun, RunRetryResource
 
 SELECTION = (
-    Parameter("workflow", ref("Name"), "Of this workflow only.", "greet"),
-    Parameter("status", one_of(*RunStatus), "In this status only.", "completed"),
-    moment("after", "later"),
-    moment("before", "earlier"),
-    limit(limits.RUNS_LISTED_MAX, limits.RUNS_LISTED_DEFAULT),
+    Parameter("workflow", described(params.RUNS["workflow"]), "Of this workflow only.", "greet"),
+    Parameter("status", described(params.RUNS["status"]), "In this status only.", "completed"),
+    Parameter("after", described(params.RUNS["after"]), "Created at this time or later.", INSTANT),
+    Parameter("before", described(params.RUNS["before"]), "Created at this time or earlier.", INSTANT),
+    limit(params.RUNS, limits.RUNS_LISTED_DEFAULT),
     Parameter(
-        "cursor", {"type": "string"}, "Continues an earlier list; out of its Link.", f"1795226395215318.{RUN_ID}"
+        "cursor",
+        described(params.RUNS["cursor"]),
+        "Continues an earlier list; out of its Link.",
+        f"1795226395215318.{RUN_ID}",
     ),
-    Parameter("prefix", {"type": "string", "pattern": "^[0-9a-f]{8,32}$"}, "With an id that begins so.", RUN_ID[:12]),
+    Parameter("prefix", described(params.RUNS["prefix"]), "With an id that begins so.", RUN_ID[:12]),
 )
 APPROVALS = (
-    Parameter("workflow", ref("Name"), "Of this workflow only.", "greet"),
-    limit(limits.APPROVALS_LISTED_MAX, limits.APPROVALS_LISTED_MAX),
-    Parameter("cursor", {"type": "string"}, "Continues an earlier list; out of its Link.", f"{RUN_ID}.review"),
+    Parameter("workflow", described(params.APPROVALS["workflow"]), "Of this workflow only.", "greet"),
+    limit(params.APPROVALS, limits.APPROVALS_LISTED_MAX),
+    Parameter(
+        "cursor",
+        described(params.APPROVALS["cursor"]),
+        "Continues an earlier list; out of its Link.",
+        f"{RUN_ID}.review",
+    ),
 )
-AFTER = Parameter("after", whole(0, SEQ_MAX, default=0), "Only events with a greater sequence.", "0")
+AFTER = number("after", params.SEQ, "Only events with a greater sequence.", "0")
 RESUMED = Parameter(
-    "Last-Event-ID", whole(0, SEQ_MAX), "As after, and before it: where a stream goes on.", "25", place="header"
+    "Last-Event-ID", described(params.SEQ), "As after, and before it: where a stream goes on.", "25", place="header"
 )
-WAIT = Parameter(
-    "wait_ms", whole(0, limits.WAIT_MS_MAX, default=0), "How long the answer may wait for the end of the run.", "100"
-)
-ACTION = Parameter("action", one_of(*ACTIONS), "The decision.", "approve", required=True)
+WAIT = number("wait_ms", params.WAIT_MS, "How long the answer may wait for the end of the run.", "100")
+ACTION = Parameter("action", one_of(*params.ACTIONS), "The decision.", "approve", required=True)
 
 RUNS_OPERATIONS: tuple[Operation, ...] = (
     Operation(
