@@ -33,6 +33,14 @@ RUNS_LISTED_DEFAULT: Final = 1000  # Protocol: HTTP answers, GET /runs
 WAIT_MS_MAX: Final = 60_000  # GET /runs/{id}?wait_ms=, as long as a poll for tasks
 RUNS_LISTED_MAX: Final = 10_000  # Protocol: HTTP answers, GET /runs
 
+# Expressions: docs/adr/0020-expressions.md has the measurements
+EXPRESSION_BYTES_MAX: Final = 4 * KIB  # text of one expression
+EXPRESSION_ITERATIONS_MAX: Final = 10_000  # elements that the macros of one evaluation go through
+# Units of work of one evaluation, about 1.5 ns each: so it ends within half a second wherever it runs
+EXPRESSION_WORK_MAX: Final = 256 * MIB
+PATTERN_STATES_MAX: Final = 10_000  # of a regular expression: counted repetitions multiply them
+EXPRESSION_RESULT_BYTES_MAX: Final = 1 * MIB  # as JSON; of a template: all of it
+
 # Time in a run
 SCHEDULE_AHEAD_MIN_S: Final = 1.0  # Spec: Limits, Scheduling threshold
 SCHEDULE_AHEAD_S_MAX: Final = 100 * 365 * DAY_S  # the broker's clock ends in 2262, and what is due later fires at once

@@ -15,6 +15,11 @@ class Invalid(PenstockError):
         self.problems = problems
 
 
+class ExpressionFailed(PenstockError):
+    """An expression that was registered gives no value for these values; the text has the expression and the reason.
+    Evaluating it again gives the same."""
+
+
 class NotFound(PenstockError):
     """The object that the caller named does not exist."""
 

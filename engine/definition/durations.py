@@ -44,7 +44,7 @@ def parse(value: str | int) -> float:
     Raises ValueError, with a sentence for the user, for text without units and for an empty, negative or longer
     duration.
     """
-    ns = value if isinstance(value, int) else _text_ns(value)
+    ns = value if isinstance(value, int) else nanoseconds(value)
     shown = quoted(value) if isinstance(value, str) else f"{value} ns"
     if ns < 0:
         raise ValueError(f"{shown} is negative")
@@ -57,8 +57,12 @@ def text(seconds: float) -> str:
     """The normal form of `seconds`, which are not negative: whole numbers, largest unit first (`1m30s`, `1s500ms`,
     `0s`)."""
     # repr is the shortest text that names this float, so no binary noise comes through as nanoseconds.
-    ns = round(Decimal(repr(seconds)) * SECOND_NS)
-    assert ns >= 0, seconds
+    return text_ns(round(Decimal(repr(seconds)) * SECOND_NS))
+
+
+def text_ns(ns: int) -> str:
+    """The normal form of so many nanoseconds, which are not negative."""
+    assert ns >= 0, ns
     return "".join(_parts(ns)) or "0s"
 
 
@@ -67,7 +71,9 @@ def seconds(value: str | None) -> float | None:
     return None if value is None else parse(value)
 
 
-def _text_ns(value: str) -> int:
+def nanoseconds(value: str) -> int:
+    """The nanoseconds of duration text, of any length, negative if it begins with `-`; raises ValueError with a
+    sentence for the user."""
     bare = value.removeprefix("-")
     if len(bare) > _LENGTH_MAX or not _WHOLE.fullmatch(bare):
         raise ValueError(f"{quoted(value)} is not a duration (write for example 500ms, 30s, 5m, 1h30m)")

@@ -1,0 +1,190 @@
+"""Makes functions of a tree: each node becomes one that takes the evaluation and returns the node's value.
+
+Evaluation is ours, and parsing is the library's: docs/adr/0020-expressions.md says why.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, TypeAlias
+
+from penstock.engine.expressions.evaluation.comparing import MAPS, BuiltList, BuiltMap, TypeName, kind_of, shown_key
+from penstock.engine.expressions.evaluation.functions import FUNCTIONS, METHODS, Function
+from penstock.engine.expressions.evaluation.macros import MacroParts, plan_macro
+from penstock.engine.expressions.evaluation.operators import BINARY, UNARY, Operator
+from penstock.engine.expressions.evaluation.state import Evaluation, EvaluationError
+from penstock.engine.expressions.syntax.names import TYPE_NAMES, StepRead, step_read
+from penstock.engine.expressions.syntax.tree import (
+    Call,
+    Const,
+    ListOf,
+    Macro,
+    MapOf,
+    MessageOf,
+    NameRead,
+    Node,
+    Select,
+    children,
+)
+
+Planned: TypeAlias = Callable[[Evaluation], Any]
+Variables: TypeAlias = Mapping[str, int]
+"""From the variables of the macros around a node to their places among those of the evaluation."""
+
+
+def plan(node: Node, variables: Variables) -> Planned:
+    """The function of a tree whose names have been checked."""
+    match node:
+        case Const(_, value):
+            return lambda run: value
+        case NameRead(_, name):
+            return _name(name, variables)
+        case Select():
+            return _select(node, variables)
+        case Call():
+            return _call(node, variables)
+        case ListOf(_, items):
+            planned = [plan(each, variables) for each in items]
+            return lambda run: BuiltList([each(run) for each in planned])
+        case MapOf(_, entries):
+            return _map([(plan(key, variables), plan(value, variables)) for key, value in entries])
+        case Macro():
+            return _macro(node, variables)
+        case MessageOf():
+            raise AssertionError("the check of names lets no message pass")
+
+
+def nodes(node: Node) -> int:
+    """How many nodes a tree has."""
+    return 1 + sum(nodes(child) for child in children(node))
+
+
+def _name(name: str, variables: Variables) -> Planned:
+    if name in variables:
+        place = variables[name]
+        return lambda run: run.variables[place]
+    if name in TYPE_NAMES:
+        found = TypeName(name)
+        return lambda run: found
+    return lambda run: run.values.read(name)
+
+
+def _select(node: Select, variables: Variables) -> Planned:
+    if "steps" not in variables and (read := step_read(node)):
+        return _step(read, node.test)
+    operand, field = plan(node.operand, variables), node.field
+    return _has(operand, field) if node.test else _field(operand, field)
+
+
+def _step(read: StepRead, test: bool) -> Planned:
+    _, step_id, part = read
+    if test:
+        return lambda run: True
+    return lambda run: run.values.read_step(step_id, part)
+
+
+def _field(operand: Planned, field: str) -> Planned:
+    def select(run: Evaluation) -> Any:
+        value = operand(run)
+        if type(value) in MAPS:
+            if field in value:
+                return value[field]
+            raise EvaluationError(f"there is no key {shown_key(field)}")
+        raise EvaluationError(f"{kind_of(value)} has no {shown_key(field)}")
+
+    return select
+
+
+def _has(operand: Planned, field: str) -> Planned:
+    def has(run: Evaluation) -> bool:
+        value = operand(run)
+        if type(value) in MAPS:
+            return field in value
+        raise EvaluationError(f"has(): {kind_of(value)} has no fields")
+
+    return has
+
+
+def _map(entries: list[tuple[Planned, Planned]]) -> Planned:
+    def make(run: Evaluation) -> BuiltMap:
+        made = BuiltMap()
+        for key_of, value_of in entries:
+            key = key_of(run)
+            if type(key) is not str and type(key) is not int:
+                raise EvaluationError(f"a key of a map is a string or an integer, not {kind_of(key)}")
+            if key in made:
+                raise EvaluationError(f"the key {shown_key(key)} stands twice in a map")
+            made[key] = value_of(run)
+        return made
+
+    return make
+
+
+def _call(node: Call, variables: Variables) -> Planned:
+    parts = [plan(each, variables) for each in children(node)]
+    match node.function:
+        case "_&&_":
+            return _decides(parts[0], parts[1], False, "&&")
+        case "_||_":
+            return _decides(parts[0], parts[1], True, "||")
+        case "_?_:_":
+            return _choice(*parts)
+        case name if name in BINARY:
+            return _binary(BINARY[name], parts[0], parts[1])
+        case name if name in UNARY:
+            return _unary(UNARY[name], parts[0])
+        case name:
+            return _function((FUNCTIONS if node.target is None else METHODS)[name], parts)
+
+
+def _binary(operator: Operator, left: Planned, right: Planned) -> Planned:
+    return lambda run: operator(run, left(run), right(run))
+
+
+def _unary(operator: Callable[[Any], Any], operand: Planned) -> Planned:
+    return lambda run: operator(operand(run))
+
+
+def _function(function: Function, parts: list[Planned]) -> Planned:
+    return lambda run: function(run, *[part(run) for part in parts])
+
+
+def _decides(left: Planned, right: Planned, deciding: bool, operator: str) -> Planned:
+    """`&&` and `||`: a side that decides is the value, whatever the other one is, and even if that one fails."""
+
+    def decide(run: Evaluation) -> bool:
+        failure: EvaluationError | None = None
+        try:
+            if _bool(left(run), operator) is deciding:
+                return deciding
+        except EvaluationError as error:
+            failure = error
+        if _bool(right(run), operator) is deciding:
+            return deciding
+        if failure is not None:
+            raise failure
+        return not deciding
+
+    return decide
+
+
+def _choice(condition: Planned, yes: Planned, no: Planned) -> Planned:
+    def choose(run: Evaluation) -> Any:
+        return yes(run) if _bool(condition(run), "? :") else no(run)
+
+    return choose
+
+
+def _bool(value: Any, operator: str) -> bool:
+    if value is True or value is False:
+        return bool(value)
+    raise EvaluationError(f'"{operator}" needs true or false, not {kind_of(value)}')
+
+
+def _macro(node: Macro, variables: Variables) -> Planned:
+    place = max(variables.values(), default=-1) + 1
+    inner = {**variables, node.variable: place}
+    parts = [node.condition, node.body]
+    condition, body = (None if part is None else plan(part, inner) for part in parts)
+    work = sum(nodes(part) for part in parts if part is not None)
+    return plan_macro(node.kind, MacroParts(plan(node.over, variables), place, condition, body, work))

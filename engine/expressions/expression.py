@@ -1,0 +1,167 @@
+"""One expression: compiled once, evaluated as often as its values come."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Literal, TypeVar
+
+from penstock.config.limits import EXPRESSION_BYTES_MAX
+from penstock.engine.definition.identifiers import quoted
+from penstock.engine.errors import ExpressionFailed, Invalid
+from penstock.engine.expressions.evaluation.comparing import kind_of
+from penstock.engine.expressions.evaluation.functions import ARITIES
+from penstock.engine.expressions.evaluation.load import Load
+from penstock.engine.expressions.evaluation.patterns import problem_with_pattern
+from penstock.engine.expressions.evaluation.plan import Planned, plan
+from penstock.engine.expressions.evaluation.results import json_of, plain, text_of
+from penstock.engine.expressions.evaluation.state import BoundExceeded, Evaluation, EvaluationError, Values
+from penstock.engine.expressions.scope import References, Scope
+from penstock.engine.expressions.syntax.library import Environment, SyntaxProblem, environment
+from penstock.engine.expressions.syntax.names import MACROS_NESTED_MAX, Finding, NameCheck, StepRead, step_read
+from penstock.engine.expressions.syntax.tree import Call, Const, NameRead, Node, children
+
+Wanted = Literal["any", "bool"]
+Result = TypeVar("Result")
+
+
+class Expression:
+    """Never changes; whoever keeps the definition keeps it, for as long. May be evaluated in any thread."""
+
+    __slots__ = ("_load", "_plan", "_whole", "references", "text")
+
+    def __init__(self, text: str, node: Node, references: References) -> None:
+        self.text, self.references = text, references
+        self._plan: Planned = plan(node, {})
+        self._load = Load.of(node)
+        self._whole = _whole(node)
+
+    def evaluate(self, values: Values | Mapping[str, Any]) -> Any:
+        """The value as JSON has it, in Python. Raises ExpressionFailed, with the expression and the reason."""
+        return self._finish(values, plain)
+
+    def holds(self, values: Values | Mapping[str, Any]) -> bool:
+        """Whether it is true; raises ExpressionFailed also for what is neither true nor false."""
+        return self._finish(values, _truth)
+
+    def json(self, values: Values | Mapping[str, Any]) -> bytes:
+        """The value as compact JSON, at most 1 MiB. Raises ExpressionFailed."""
+        return self._finish(values, json_of)
+
+    def interpolated(self, values: Values | Mapping[str, Any]) -> str:
+        """The value as it stands in a longer text. Raises ExpressionFailed."""
+        return self._finish(values, text_of)
+
+    def reads(self, values: Values) -> Any:
+        """The value as it was given, perhaps Raw, if all that the expression does is to name it; else None."""
+        match self._whole:
+            case None:
+                return None
+            case StepRead(_, step_id, part):
+                return values.raw_step(step_id, part)
+            case NameRead(_, name):
+                return values.raw(name)
+
+    def is_heavy(self, size: int) -> bool:
+        """Whether it may take more than about 10 ms when what it reads has so many bytes as JSON: then not in an event
+        loop."""
+        return self._load.is_heavy(size)
+
+    def _finish(self, values: Values | Mapping[str, Any], finish: Callable[[Any], Result]) -> Result:
+        run = Evaluation(values if isinstance(values, Values) else Values(values), MACROS_NESTED_MAX)
+        try:
+            return finish(self._plan(run))
+        except (EvaluationError, BoundExceeded) as error:
+            raise ExpressionFailed(f"expression {quoted(self.text)}: {error}") from error
+        except RecursionError as error:
+            raise ExpressionFailed(f"expression {quoted(self.text)}: a value is nested too deep") from error
+
+
+def compile_expression(text: str, scope: Scope, wanted: Wanted = "any", *, at: int = 0) -> Expression:
+    """The expression that may stand in a place with this scope.
+
+    Raises Invalid with every problem, each beginning with its column (`column 7: …`). `wanted` is what it must give:
+    for `bool`, an expression that can never be true or false is a problem. `at` is how many characters stand before it
+    on its first line.
+    """
+    tree, references, problems = _checked(text, scope, wanted)
+    if tree is None or problems:
+        raise Invalid(*(_sentence(problem, at) for problem in problems))
+    return Expression(text, tree, references)
+
+
+def _checked(text: str, scope: Scope, wanted: Wanted) -> tuple[Node | None, References, list[SyntaxProblem]]:
+    """The tree and what it reads, or problems: those of the text, else those of its names, else those of its types."""
+    if problem := _unreadable(text):
+        return None, References(), [SyntaxProblem(1, 1, problem)]
+    library = environment(scope.declared())
+    tree, problems = library.parse(text)
+    if tree is None:
+        return None, References(), problems
+    check = NameCheck(scope, ARITIES)
+    check.look(tree)
+    problems = [_placed(text, finding) for finding in (*check.findings, *_pattern_findings(tree))]
+    return tree, check.references(), problems or _type_problems(library, text, wanted)
+
+
+def _unreadable(text: str) -> str | None:
+    if not text.strip():
+        return "the expression is empty"
+    try:
+        size = len(text.encode())
+    except UnicodeEncodeError:
+        return "the expression has half of a surrogate pair in it"
+    return (
+        f"the expression has {size} bytes, {EXPRESSION_BYTES_MAX} is the most" if size > EXPRESSION_BYTES_MAX else None
+    )
+
+
+def _type_problems(library: Environment, text: str, wanted: Wanted) -> list[SyntaxProblem]:
+    given, problems = library.check(text)
+    if not problems and wanted == "bool" and given not in ("BOOL", "DYN"):
+        return [SyntaxProblem(1, 1, f"the expression gives {_GIVEN.get(given, given.lower())}, not true or false")]
+    return problems
+
+
+_GIVEN = {
+    "INT": "a number",
+    "UINT": "a number",
+    "DOUBLE": "a number",
+    "STRING": "a string",
+    "BYTES": "bytes",
+    "NULL": "null",
+    "NULL_TYPE": "null",
+    "TIMESTAMP": "a timestamp",
+    "DURATION": "a duration",
+}
+
+
+def _whole(node: Node) -> NameRead | StepRead | None:
+    if isinstance(node, NameRead):
+        return node
+    return None if getattr(node, "test", False) else step_read(node)
+
+
+def _truth(value: Any) -> bool:
+    if value is True or value is False:
+        return bool(value)
+    raise EvaluationError(f"it gives {kind_of(value)}, not true or false")
+
+
+def _pattern_findings(node: Node) -> Iterable[Finding]:
+    match node:
+        case Call(at, "matches", _, (*_, Const(_, str(pattern)))):
+            if problem := problem_with_pattern(pattern):
+                yield Finding(at, problem)
+    for child in children(node):
+        yield from _pattern_findings(child)
+
+
+def _placed(text: str, finding: Finding) -> SyntaxProblem:
+    """The finding with line and column of its character."""
+    before = text[: finding.at]
+    return SyntaxProblem(before.count("\n") + 1, finding.at - before.rfind("\n"), finding.sentence)
+
+
+def _sentence(problem: SyntaxProblem, at: int) -> str:
+    line, column, sentence = problem
+    return f"column {column + at}: {sentence}" if line == 1 else f"line {line}, column {column}: {sentence}"
