@@ -1,13 +1,13 @@
-"""The front end: an ASGI application that appends events, reads runs, and holds no state of its own.
+"""The front end: an ASGI application that appends events, reads runs, and has no state of its own.
 
-Rooms: resources/ has a responder for each path of the control plane; intake/ takes in events and webhooks; bridge/ is
-the HTTP interface of workers; system/ is /health, /ready, /metrics; middleware/ is what every request passes; messages/
-is what requests may hold and what answers look like, with errors.py, where every error becomes a status; openapi/ is
-the document of all of it. backend.py is the connection to the store, catalog.py the cache of definitions.
+Rooms: resources/ has a responder for each path of the control plane; intake/ receives events and webhooks; bridge/ is
+the HTTP interface of workers; system/ has /health, /ready and /metrics; middleware/ handles every request; messages/
+has the contents of requests and responses, with errors.py, which maps every error to a status; openapi/ is the document
+of all of it. backend.py is the connection to the store, catalog.py the cache of definitions.
 
-Not here: what an event means (engine/run), how runs are kept (actors/, broker/). Never an __init__.py in this folder:
-with one, whatever starts in the checkout finds it in place of the standard library's http. Start reading at
-`create_app`, then resources/runs.py.
+Not here: what an event means (engine/run), how runs are stored (actors/, broker/). This folder must never have an
+__init__.py: with one, programs that are started in the checkout would import it instead of the standard library's http.
+Start reading at `create_app`, then resources/runs.py.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ Application: TypeAlias = App[Request, Response]
 
 
 def create_app(settings: Settings) -> Application:
-    """An application that connects to the broker in its lifespan, as soon as there is one; until then it answers
+    """An application that connects to the broker in its lifespan, as soon as the broker is up; until then it answers
     503."""
     backend = Backend(settings.broker, secret_values(settings))
     app: Application = HeadingApp(request_type=WatchableRequest)
@@ -132,7 +132,7 @@ def create_app(settings: Settings) -> Application:
 
 
 def __getattr__(name: str) -> Application:
-    """`application`, for a server that imports it; settings are read no earlier."""
+    """`application`, for a server that imports it; settings are read only then."""
     if name == "application":
         return create_app(load().settings)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

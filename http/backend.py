@@ -1,4 +1,4 @@
-"""What responders work with: the store, the definitions at hand, the run index; and the connection that brings them."""
+"""What responders use: the store, the definition cache and the run index; and the connection that opens them."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ log = get_logger()
 
 
 class Backend:
-    """Owned by the application, from its startup to its shutdown; it connects whenever the broker is there."""
+    """Owned by the application, from its startup to its shutdown; it connects when the broker is up."""
 
     def __init__(self, settings: BrokerSettings, secrets: frozenset[str] = frozenset()) -> None:
-        """`secrets` must never stand in telemetry."""
+        """`secrets` are values that telemetry must never contain."""
         self.settings = settings
         self.meters = Meters()
         self.numbers = Numbers(process_name(), self.meters)
@@ -52,7 +52,7 @@ class Backend:
 
     @property
     def store(self) -> Store:
-        """Raises Unavailable at once while the broker is away."""
+        """The open store. Raises Unavailable at once while the broker is not connected."""
         if self._store is None:
             raise Unavailable(
                 f"the broker is not connected: {self._problem}" if self._problem else "the broker is not connected"
@@ -69,7 +69,7 @@ class Backend:
         return self._catalog
 
     async def process_startup(self, scope: Mapping[str, Any], event: Mapping[str, Any]) -> None:
-        """Return when the store is open, or after a while without: requests are answered 503 until it is."""
+        """Return when the store is open, or after a time limit: requests are answered 503 until it is."""
         scope.get("state", {})[ON_STOP] = self.waiters.stop
         connected = asyncio.Event()
         self._task = start(again_and_again(lambda: self._stay_connected(connected), name="backend"), name="backend")
@@ -84,7 +84,7 @@ class Backend:
         self.index.close()
 
     async def _stay_connected(self, connected: asyncio.Event) -> None:
-        """An open connection heals itself; this one loop is for the time before there is one."""
+        """Connect for the first time: later the connection reconnects by itself."""
         while True:
             try:
                 async with (
@@ -105,7 +105,8 @@ class Backend:
                 await asyncio.sleep(REFUSED_RETRY_S if isinstance(error, Denied) else RETRY_S)
 
     async def _follow_in_need(self, store: Store) -> NoReturn:
-        """Keep the run index up in this very process while no process of its own does: so under plain gunicorn."""
+        """Keep the run index up to date in this process while no other process does: for example under plain
+        gunicorn."""
         while True:
             await asyncio.sleep(FOLLOW_AFTER_S)
             if not self.index.alive():

@@ -1,4 +1,4 @@
-"""The definitions at hand, so that starting a run costs no read: latest of each name, its digest, its compiled
+"""The definition cache, so that starting a run needs no read: the latest of each name, its digest, its compiled
 schema."""
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ NAMES_MAX = 1000
 
 
 class Known(Struct, frozen=True):
-    """`digest` names the very version; `schema` is that of its input, if it declares one."""
+    """`digest` identifies the version; `schema` is that of its input, if it declares one."""
 
     definition: WorkflowDef
     digest: str
@@ -32,7 +32,7 @@ class Catalog:
         self._changes = 0
 
     async def watch(self) -> None:
-        """From now on, receive notifications of definitions that others register."""
+        """Subscribe to notifications of definitions that other processes register."""
         await self._definitions.on_change(self._changed)
 
     async def forget_all(self) -> None:
@@ -45,7 +45,7 @@ class Catalog:
         await self._changed(definition.name)
 
     async def wanted(self, name: str) -> Known:
-        """The definition that a request names; raises Invalid when there is none, for that is the request's fault."""
+        """The definition that a request names. Raises Invalid when there is none, because the request is wrong."""
         known = self._known.get(name)
         if known is not None and await self._definitions.is_latest(name, known.digest):
             return known

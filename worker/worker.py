@@ -222,7 +222,7 @@ def _not_ready(error: BaseException) -> bool:
 
 def _log_wait(state: RetryCallState) -> None:
     error = state.outcome.exception() if state.outcome else None
-    log.warning("worker_waits_for_the_service", error=str(error))
+    log.warning("worker_waits_for_service", error=str(error))
 
 
 _STARTING = AsyncRetrying(

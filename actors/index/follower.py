@@ -59,7 +59,7 @@ async def follow(store: Store, path: Path, fold: Fold) -> NoReturn:
             except Unavailable:
                 pass  # the connection logs when the broker goes and comes back
             except PenstockError as error:
-                log.warning("run_index_waits", reason=str(error))
+                log.warning("run_index_waits_for_broker", reason=str(error))
             except Unfit as error:
                 log.warning("run_index_rebuilt", reason=str(error))
                 remove(path)

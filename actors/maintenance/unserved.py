@@ -78,7 +78,7 @@ class UnservedTasks:
         waits = step.status in STEP_OUT and not run.ended
         bound = waits and workflow.sticky == "hard" and step.sticky == worker_id
         if bound:
-            log.warning("worker_takes_no_such_task", run_id=run.run_id, step_id=step_id, worker_id=worker_id, task=task)
+            log.warning("task_type_not_served", run_id=run.run_id, step_id=step_id, worker_id=worker_id, task=task)
             await self._store.history.append(_failure(run, step_id, step, _error(task, worker_id)))
         elif waits:  # of a softly sticky run: it does not wait for long
             return False

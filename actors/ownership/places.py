@@ -61,7 +61,7 @@ def _first(folder: Path) -> int | None:
             if handle is not None:
                 return handle
     except OSError as error:
-        log.warning("no_place_in_data_dir", folder=str(folder), error=str(error))
+        log.warning("data_dir_not_writable", folder=str(folder), error=str(error))
     return None
 
 

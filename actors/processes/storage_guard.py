@@ -112,13 +112,13 @@ class StorageGuard:
         """Log a problem once until it is over; show its latest text in /health."""
         if self._since is None:
             self._since = time.monotonic()
-            log.error("storage_takes_nothing", problem=problem, data_dir=str(self._broker.data.path))
+            log.error("storage_not_writable", problem=problem, data_dir=str(self._broker.data.path))
         if problem != self._shown:
             self._shown = problem
             self._notice.say(problem)
 
     def _report_end(self) -> None:
         if self._since is not None:
-            log.info("storage_works_again", after_s=round(time.monotonic() - self._since, 1))
+            log.info("storage_writable_again", after_s=round(time.monotonic() - self._since, 1))
             self._since, self._room_since, self._shown = None, None, ""
             self._notice.say("")

@@ -78,7 +78,7 @@ class TriggerRunner:
                 self.followed.set()
             except Exception as error:
                 if isinstance(error, PenstockError):
-                    log.warning("triggers_wait", error=str(error))
+                    log.warning("triggers_wait_for_broker", error=str(error))
                 else:
                     report("triggers", error)
                 await asyncio.sleep(RETRY_S)

@@ -101,7 +101,7 @@ async def provision(broker: Broker, settings: BrokerSettings) -> None:
             f"replicas = {settings.replicas} needs a cluster: the broker at {address(settings)} is a server alone"
         )
     if broker.max_payload < limits.BODY_BYTES_MAX:
-        log.warning("broker_takes_small_messages_only", max_payload=broker.max_payload, wanted=limits.BODY_BYTES_MAX)
+        log.warning("broker_max_payload_too_small", max_payload=broker.max_payload, wanted=limits.BODY_BYTES_MAX)
     wanted = streams(settings)
     problems = [problem for found in await all_of(_create(broker, one) for one in wanted) for problem in found]
     if problems:

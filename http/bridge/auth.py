@@ -19,8 +19,8 @@ log = get_logger()
 class BridgeAuth:
     """Checks every request of the bridge. Spec: Authentication; Protocol: HTTP answers.
 
-    Before it is routed, so that who has no token learns nothing of what there is; and once more when the router has
-    found a resource of the bridge, by whatever spelling of its path.
+    It checks before routing, so that a client without a token cannot find out which paths exist; and again when the
+    router has found a resource of the bridge, by any spelling of its path.
     """
 
     def __init__(self, token: str | None) -> None:

@@ -9,10 +9,10 @@ from penstock.config.limits import TASKS_BYTES_MAX
 
 
 class ByteBudget:
-    """Owned by the bridge. A delivery counts from when it comes until it is handed out or given back.
+    """Owned by the bridge. A delivery counts from its arrival until it is assigned or given back.
 
-    `on_room` is called when the total falls below TASKS_BYTES_MAX again. An answer that a client reads slowly does not
-    count: a few clients that read nothing would otherwise stop everybody's tasks.
+    `on_room` is called when the total falls below TASKS_BYTES_MAX again. A response that a client reads slowly does not
+    count: a few clients that read nothing would otherwise block everyone's tasks.
     """
 
     def __init__(self, on_room: Callable[[], None]) -> None:
@@ -21,7 +21,7 @@ class ByteBudget:
 
     @property
     def full(self) -> bool:
-        """Whether to ask for nothing more. What was asked for before may still come."""
+        """Whether no more should be requested. What was already requested may still come."""
         return self._bytes >= TASKS_BYTES_MAX
 
     def take(self, delivery: Delivery) -> None:

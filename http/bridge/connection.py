@@ -30,11 +30,10 @@ async def heartbeat_stream(
     heartbeat_s: float = BRIDGE_HEARTBEAT_S,
     comment_s: float = BRIDGE_COMMENT_S,
 ) -> AsyncGenerator[bytes]:
-    """Server-sent events until this is over: a heartbeat now and then, with the registration renewed, and comments
-    between.
+    """Server-sent events until `over`: regular heartbeats, each with the registration renewed, and comments between.
 
     `revision` is that of the registration; at the end it is removed, unless another connection of the worker has
-    written it again. It is renewed at the next comment, too, when it is `stale`.
+    written it again. It is also renewed at the next comment when it is `stale`.
     """
     last: int | None = revision
     beat_at = asyncio.get_running_loop().time() + heartbeat_s

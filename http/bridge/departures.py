@@ -1,9 +1,9 @@
 """Workers whose connect stream ended while they held tasks: their tasks are given to others after a while.
 
 The process that had the stream notifies all front-end processes when it ends, and each checks the tasks that it has
-handed out itself. A worker is back if it is registered: its registration exists as long as some process has a
-stream of it. If that process died, too, the registration ends with its time to live: so each process also checks
-regularly which of its workers are no longer registered.
+assigned itself. A worker is back if it is registered: its registration exists as long as some process has a stream of
+it. If that process died as well, the registration expires: so each process also checks regularly which of its workers
+are no longer registered.
 """
 
 from __future__ import annotations
@@ -43,7 +43,8 @@ class Departures:
 
     @asynccontextmanager
     async def stream(self, entry: WorkerRegistration) -> AsyncIterator[asyncio.Event]:
-        """For the time of a worker's connect stream. The event is set when its registration must be written again."""
+        """Track a worker's connect stream for the time of the block. The event is set when its registration must be
+        written again."""
         stale = asyncio.Event()
         streams = self._streams.setdefault(entry.worker_id, set())
         streams.add(stale)
@@ -64,8 +65,7 @@ class Departures:
         self._decide_later(departure, time.time() + SAME_MOMENT_S, self._away_s)
 
     async def renew_all(self) -> None:
-        """Write the registrations of all streams again: those of a broker that was away may have ended. After a
-        reconnect."""
+        """Write the registrations of all streams again after a reconnect: they may have expired meanwhile."""
         for streams in self._streams.values():
             for stale in streams:
                 stale.set()

@@ -1,4 +1,4 @@
-"""Answers and the next poll in one request. Each answer is carried out by itself; a refused one does not affect the
+"""Reports and the next poll in one request. Each report is carried out separately; a refused one does not affect the
 others."""
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ WORKER: fields.Fields = {"worker_id": values.name}
 
 
 class UnreadExchange(Struct, frozen=True, forbid_unknown_fields=True):
-    """ExchangeTasks with its answers and its poll as raw JSON: one answer that cannot be read does not refuse the
+    """ExchangeTasks with its reports and its poll as raw JSON, so that one malformed report does not affect the
     others."""
 
     resolve: list[Raw]
@@ -39,7 +39,7 @@ class UnreadExchange(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ExchangeRequest(NamedTuple):
-    """A request: the answers, unread but for their tasks, and the poll."""
+    """A request: the reports, decoded only as far as their task ids, and the poll."""
 
     answers: Sequence[tuple[str, Raw]]
     poll: PollTasks | None
@@ -50,15 +50,15 @@ class _Task(Struct, frozen=True):
 
 
 async def read(req: Request) -> ExchangeRequest:
-    """Raises Invalid for what is wrong with the request or its poll, and for answers that do not name their task."""
+    """Decode a request. Raises Invalid for problems of the request or its poll, and for reports without a task id."""
     form = bodies.decode(await bodies.read(req), UnreadExchange)
     fields.check_fields(form, ANSWERS)
     return ExchangeRequest([(_task_id(at, body), body) for at, body in enumerate(form.resolve)], _poll(form))
 
 
 async def resolve_all(resolver: Resolver, answers: Sequence[tuple[str, Raw]]) -> list[ResolvedTask]:
-    """What became of each, in their order. Those of one task are carried out one after the other, all others at
-    once."""
+    """The result of each report, in their order. Reports on one task are carried out one after the other, all others
+    concurrently."""
     tasks: dict[str, list[int]] = {}
     for at, (task_id, _) in enumerate(answers):
         tasks.setdefault(task_id, []).append(at)
@@ -82,7 +82,7 @@ async def _resolved(resolver: Resolver, task_id: str, body: Raw) -> ResolvedTask
 
 
 def _alone(answer: TaskAnswer) -> bytes:
-    """The body of the request that would give this answer alone."""
+    """The body of the request that would make only this report."""
     return msgspec.json.encode(ResolveTask(**{name: getattr(answer, name) for name in ResolveTask.__struct_fields__}))
 
 
@@ -94,7 +94,7 @@ def _task_id(at: int, body: Raw) -> str:
 
 
 def _poll(form: UnreadExchange) -> PollTasks | None:
-    """Nothing of an exchange is done when its poll is wrong. Raises Invalid."""
+    """The poll of the request. If it is invalid, no report is carried out. Raises Invalid."""
     if isinstance(form.poll, UnsetType) or bytes(form.poll) == b"null":
         fields.check_fields(form, WORKER)
         return None

@@ -1,4 +1,4 @@
-"""Hand out tasks: from the deliveries that a poll has taken to the leased tasks of its answer."""
+"""Assigns tasks: from the deliveries that a poll has taken to the leased tasks in its response."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from penstock.http.messages import bodies
 
 
 class _Ready(NamedTuple):
-    """A task that a worker can carry out, and the step's last checkpoint."""
+    """A task for a worker, and the step's last checkpoint."""
 
     taken: TakenDelivery
     task: TaskPayload
@@ -42,20 +42,20 @@ class TaskHandout:
         taken       it came for this poll
         ready       its task is read and its checkpoint loaded
         leased      its lease is on its way to the broker; this process keeps the task alive
-        handed out  the start of its step is about to be reported, and the poll is answered with it
+        assigned    the start of its step is about to be reported, and the poll is answered with it
         refused     nobody can carry it out: its step has failed, and it is acknowledged
         returned    it is given back to the broker, for another poll
 
-    taken → ready → leased → handed out; taken → refused; taken, ready or handed out → returned.
+    taken → ready → leased → assigned; taken → refused; taken, ready or assigned → returned.
     """
 
     def __init__(self, store: Store, held: HeldLeases, starts: Starts) -> None:
         self._store, self._held, self._starts = store, held, starts
 
     async def hand_out(self, taken: Sequence[TakenDelivery], worker_id: str | None) -> list[PolledTask]:
-        """Lease the tasks, have their starts reported, and return them without those that were refused.
+        """Lease the tasks, schedule the reports of their starts, and return the tasks without those that were refused.
 
-        What cannot be leased is returned to the broker. Raises Unavailable when that is so for all.
+        Tasks that cannot be leased are returned to the broker. Raises Unavailable when that is so for all.
         """
         ready, others = _split(taken)
         try:
@@ -71,7 +71,7 @@ class TaskHandout:
         return [_polled(one) for one in ready]
 
     async def take_back(self, tasks: Sequence[PolledTask]) -> None:
-        """Return handed out tasks whose client has gone: their starts are not reported."""
+        """Return assigned tasks whose client has disconnected: their starts are not reported."""
         for task in tasks:
             self._starts.discard(task.task_id)
             kept = await self._held.get(task.task_id)
@@ -84,7 +84,7 @@ class TaskHandout:
         return await all_of(self._prepare(one, worker_id) for one in taken) if taken else []
 
     async def _prepare(self, taken: TakenDelivery, worker_id: str | None) -> _Prepared:
-        """Ready; None: refused; an error: returned because of it."""
+        """The task when it is ready; None when it was refused; an error for which it is returned."""
         try:
             return await self._ready(taken, worker_id)
         except BaseException as error:
@@ -128,13 +128,13 @@ class TaskHandout:
             await return_unworked(self._store, taken.delivery)
 
     async def _checkpoint(self, task: TaskPayload) -> bytes | None:
-        """JSON only: others write there too."""
+        """The step's checkpoint, if it is JSON: other programs may write other bytes."""
         entry = await self._store.checkpoints.get(names.step_key(task.run_id, task.step_id))
         return entry.value if entry is not None and bodies.is_json(entry.value) else None
 
 
 def _split(taken: Sequence[TakenDelivery]) -> tuple[list[_Ready], list[TakenDelivery]]:
-    """Those that are ready as they are, and those that must be prepared."""
+    """Deliveries that are ready at once, and those that must be prepared."""
     ready, others = [], []
     for one in taken:
         if first := _first(one):

@@ -1,4 +1,4 @@
-"""The leases that this process has handed out, and what it does so that their tasks stay with their workers."""
+"""The leases of tasks that this process has assigned, and how it keeps those tasks with their workers."""
 
 from __future__ import annotations
 
@@ -35,17 +35,17 @@ class HeldLeases:
         self.holder = uuid4().hex
         self._leases: Leases = store.leases
         self._held: dict[str, StoredLease] = {}
-        self._coming: dict[str, asyncio.Future[bytes]] = {}  # handed out, and not known to be stored
+        self._coming: dict[str, asyncio.Future[bytes]] = {}  # assigned, and not known to be stored
         self._newest = 0
         self._ack_wait_s = ACK_WAIT_S
         self._sooner = asyncio.Event()
 
     async def begin(self, leases: Iterable[Lease]) -> None:
-        """Store the leases of tasks that are being handed out, and keep the tasks from now on. Raises Unavailable: then
-        for none.
+        """Store the leases of tasks that are being assigned, and keep the tasks alive from now on. Raises Unavailable:
+        then for none.
 
-        Returns when they are on their way: the client's next request is later at the broker, and a crash here does not
-        stop them.
+        Returns when they are on their way: the client's next request reaches the broker later, and a crash here does
+        not stop them.
         """
         sent = [self._begin(lease) for lease in leases]
         try:
@@ -62,7 +62,7 @@ class HeldLeases:
 
     def _stored(self, lease: Lease, sent: asyncio.Future[bytes]) -> None:
         if self._coming.get(lease.task_id) is not sent:
-            return  # handed out again meanwhile
+            return  # assigned again meanwhile
         del self._coming[lease.task_id]
         if not sent.cancelled():
             if error := sent.exception():
@@ -75,26 +75,26 @@ class HeldLeases:
         self._newest = max(self._newest, kept.revision)
 
     async def get(self, task_id: str) -> StoredLease | None:
-        """The lease as this process knows it; another may know better."""
+        """The lease as this process knows it; another process may have changed it."""
         if coming := self._coming.get(task_id):
             await asyncio.wait((coming,), timeout=STORED_S_MAX)
         return self._held.get(task_id)
 
     def changed(self, before: StoredLease, after: StoredLease) -> None:
-        """This process has changed a lease."""
+        """Record a lease that this process has changed."""
         self._newest = max(self._newest, after.revision)
         if self._is_held(before.lease):
             self._held[after.lease.task_id] = after
 
     def let_go(self, kept: StoredLease) -> bool:
-        """Stop keeping the task alive; whether it was held."""
+        """Stop keeping the task alive. Returns whether it was held."""
         held = self._is_held(kept.lease)
         if held:
             del self._held[kept.lease.task_id]
         return held
 
     def answer_within(self, ack_wait_s: float) -> None:
-        """Some of the tasks that come are delivered again after this time without a sign of life."""
+        """Record an ack wait: some of the tasks are delivered again after this many seconds without an extension."""
         if ack_wait_s < self._ack_wait_s:
             self._ack_wait_s = max(ack_wait_s, ACK_WAIT_S_MIN)
             self._sooner.set()
@@ -113,12 +113,12 @@ class HeldLeases:
                     log.warning("leases_not_extended", held=len(self._held), error=str(error))
 
     def workers(self) -> list[str]:
-        """Who holds tasks that were handed out here, of those who gave their name."""
+        """The workers with tasks that were assigned here, of those that gave an id."""
         return list({kept.lease.worker_id for kept in self._held.values() if kept.lease.worker_id})
 
     async def give_up(self, worker_id: str, silent_since: float) -> None:
-        """Let others have the tasks of a worker that has gone, but for those of which it gave a sign of life later than
-        this moment (s since the epoch). Raises Unavailable."""
+        """Let other workers have the tasks of a worker that has left, except those for which it sent a request after
+        this time (s since the epoch). Raises Unavailable."""
         await self._check([kept for kept in self._held.values() if kept.lease.worker_id == worker_id], silent_since)
 
     async def extend_all(self) -> None:
@@ -127,7 +127,7 @@ class HeldLeases:
             await self._leases.delivery(kept.lease).in_progress()
 
     async def restore(self) -> None:
-        """Put the leases back that the broker has lost in a restart. Called whenever the connection is new."""
+        """Store the leases again that the broker has lost in a restart. Called after each reconnect."""
         try:
             await restore_leases(self._store.broker, self._settings)
             if self._held and await self._leases.last_revision() < self._newest:
@@ -141,11 +141,11 @@ class HeldLeases:
         try:
             self.changed(kept, await self._leases.replace(StoredLease(kept.lease, 0), kept.lease))
         except Conflict:
-            self.let_go(kept)  # handed out again meanwhile
+            self.let_go(kept)  # assigned again meanwhile
 
     async def _check(self, before: Sequence[StoredLease], silent_since: float) -> None:
-        """What others did to the leases counts: a resolved task, above all a paused one, must not be touched any
-        more."""
+        """Apply what other processes did to the leases: the deadline of a resolved or paused task must not be extended
+        any more."""
         found = await self._leases.many([kept.lease.task_id for kept in before])
         for kept in before:
             if self._held.get(kept.lease.task_id) is kept:
@@ -171,12 +171,12 @@ class HeldLeases:
 
 
 def seen(lease: Lease) -> Lease:
-    """With a sign of life now."""
+    """The lease with the current time as that of the worker's last request."""
     return msgspec.structs.replace(lease, seen_at=time.time())
 
 
 def claimed(lease: Lease) -> Lease:
-    """While its answer is being carried out; that the worker gives one is a sign of life, too."""
+    """The lease while a report of its worker is carried out; a report also counts as a request of the worker."""
     now = time.time()
     return msgspec.structs.replace(lease, seen_at=now, claimed_at=now)
 

@@ -1,10 +1,10 @@
-"""One task queue that is polled in this process: it takes deliveries from the broker for the polls that wait.
+"""One task queue that is polled in this process: it takes deliveries from the broker for the waiting polls.
 
-Each waiting poll stands for one requested delivery, and asks for more only when the broker says that there are more. So
-few deliveries come without a poll to take them: those that were requested for a poll which got its task from another
-queue, or whose client went away. Such a request is not cancelled, for a task that is on its way at that moment would be
-delivered again only after its ack wait. It serves the next poll, or expires after EXPIRES_S. A delivery without a
-poll is spare: it stays here for SPARE_S, as long as a worker takes to poll again, and is then given back.
+Each waiting poll stands for one requested delivery, and requests more only when the broker has more. So few deliveries
+come without a poll to take them: those that were requested for a poll which got its task from another queue, or whose
+client disconnected. Such a request is not cancelled, because a task in flight at that moment would be delivered again
+only after its ack wait. It serves the next poll, or expires after EXPIRES_S. A delivery without a poll is spare: it
+stays here for SPARE_S, as long as a worker takes to poll again, and is then given back.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ log = get_logger()
 
 
 class QueueName(NamedTuple):
-    """All workers' tasks of a type, a group's, or those that are for one worker alone."""
+    """The tasks of a type for all workers, those of a group, or those for one worker."""
 
     task: str
     group: str | None = None
@@ -49,7 +49,7 @@ class TakenDelivery(NamedTuple):
 
 
 class Poller:
-    """One poll. Owned by its request. It wants no more once its answer is large."""
+    """One poll. Owned by its request. It takes no more once its response is large."""
 
     def __init__(self, wanted: int) -> None:
         self.wanted = wanted
@@ -69,7 +69,7 @@ class Poller:
             self.finish()
 
     def expect(self, more: int) -> None:
-        """So many deliveries are on their way: wait for them, MORE_S at most."""
+        """Wait MORE_S at most for this many deliveries, which are on their way."""
         self._coming = more
         self._loop.call_later(MORE_S, self.finish)
 
@@ -113,7 +113,7 @@ class PolledQueue:
         self.last_used = self._loop.time()
 
     async def open(self) -> None:
-        """Raises Conflict for a consumer that serves other tasks, Unavailable."""
+        """Open the consumer. Raises Conflict for a consumer that serves other tasks, Unavailable."""
         async with self._stack:
             self._pull = await self._stack.enter_async_context(self._consuming())
             if self.name.worker is None:
@@ -121,7 +121,7 @@ class PolledQueue:
             self._stack = self._stack.pop_all()
 
     async def close(self) -> None:
-        """Ask for nothing more, cancel all requests, and give spare deliveries back."""
+        """Request nothing more, cancel all requests, and give spare deliveries back."""
         self._closed = True
         if self._timer is not None:
             self._timer.cancel()
@@ -188,7 +188,7 @@ class PolledQueue:
             self._settle_later()
 
     def _first_waiting(self) -> Poller | None:
-        """Without those that have a task of another queue meanwhile."""
+        """The first waiting poll that has not got a task from another queue."""
         return next((one for one in self._waiting if not one.taken), None)
 
     def _give_to_waiting(self, poller: Poller, delivery: Delivery) -> None:
@@ -222,7 +222,7 @@ class PolledQueue:
 
     @property
     def _surplus(self) -> int:
-        """How many requests are out beyond the polls that wait."""
+        """The number of requests beyond the waiting polls."""
         return 0 if self._pull is None else self._pull.left - len(self._waiting)
 
     def _begin_settling(self) -> None:

@@ -30,8 +30,8 @@ class PolledQueues:
         self._closed = False
 
     async def poll(self, names: Sequence[QueueName], poller: Poller, worker_id: str | None, timeout_s: float) -> None:
-        """Wait until the poller has tasks, is finished, or `timeout_s` is over. The caller hands out or gives back
-        what it took. Raises Unavailable."""
+        """Wait until the poller has tasks, is finished, or `timeout_s` is over. The caller assigns or gives back what
+        it took. Raises Unavailable."""
         queues = [await self._queue(name) for name in names]
         if self._closed:
             raise Unavailable("the service is stopping")
@@ -47,7 +47,7 @@ class PolledQueues:
             self._forget(worker_id, poller)
 
     def leave(self, poller: Poller) -> None:
-        """Take the poller out of its queues: it gets nothing more."""
+        """Remove the poller from its queues: it gets nothing more."""
         queues, poller.queues = poller.queues, []
         for queue in queues:
             queue.leave(poller)
@@ -58,14 +58,14 @@ class PolledQueues:
             poller.finish()
 
     async def give_back(self, taken: Sequence[TakenDelivery]) -> None:
-        """Give deliveries back to the broker that were not handed out."""
+        """Give deliveries back to the broker that were not assigned."""
         self.let_go(taken)
         with suppress(Unavailable):  # then they are delivered again after their ack wait
             for one in taken:
                 await return_unworked(self._store, one.delivery)
 
     def let_go(self, taken: Sequence[TakenDelivery]) -> None:
-        """These no longer count as bytes in this process: they were handed out or given back."""
+        """Remove these from the byte count of this process: they were assigned or given back."""
         self._budget.let_go(one.delivery for one in taken)
 
     async def tidy(self) -> None:
@@ -102,7 +102,7 @@ class PolledQueues:
                 await queue.ask()
 
     def _ask_again(self) -> None:
-        """Ask the broker again: nothing was asked for while the process held too many bytes."""
+        """Request again: nothing was requested while the process held too many bytes."""
         for task in self._open.values():
             if _is_open(task) and task.result().polled:
                 task.result().ask_soon()

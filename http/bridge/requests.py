@@ -1,4 +1,4 @@
-"""What requests of the worker bridge may hold. Every reader raises Invalid that names all offenders, or TooLarge."""
+"""What requests of the worker bridge may contain. Every reader raises Invalid that names all offenders, or TooLarge."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ async def poll(req: Request) -> PollTasks:
 
 
 def action_in(body: bytes) -> Action:
-    """What a worker wants to be done with its task."""
+    """The action that a worker requests for its task."""
     return action_of(bodies.decode(body, ResolveTask))
 
 
@@ -179,7 +179,7 @@ _ACTIONS = {
 
 
 def _json(name: str, value: Raw | UnsetType) -> bytes | None:
-    """A payload; null is as good as none. Raises TooLarge."""
+    """A payload; null means absent. Raises TooLarge."""
     if isinstance(value, UnsetType):
         return None
     bodies.check_payload(name, value)

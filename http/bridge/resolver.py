@@ -1,4 +1,4 @@
-"""Carry out what a worker answers about a polled task: in any process, and a final answer exactly once."""
+"""Carries out a worker's report on a polled task: in any process, and a final report exactly once."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Resolver:
 
     A lease is in one of these states:
 
-        held      handed out and not answered; its holder keeps the task alive
+        held      assigned and not resolved; its holder keeps the task alive
         claimed   someone carries out a final answer since `claimed_at`
         removed   the task was answered or paused
 
@@ -62,14 +62,17 @@ class Resolver:
         self._store, self._leases, self._held, self._starts = store, store.leases, held, starts
 
     async def resolve(self, task_id: str, action: Action, body: bytes) -> None:
-        """Return once all that the action asks for is stored; `body` is the request that it came in. Raises NotFound
-        when nobody holds the task, Unavailable when the outcome is unknown: then the same answer may be given again."""
+        """Return when all that the action requests is stored; `body` is the request with the action.
+
+        Raises NotFound when no worker holds the task, Unavailable when the outcome is unknown: then the same report may
+        be sent again.
+        """
         if await self._held.get(task_id) is None and await self._done_by_holder(task_id, action, body):
             return
         await self._carry_out(task_id, action)
 
     async def carry_out_forwarded(self, task_id: str, body: bytes) -> bytes:
-        """As `resolve`, for another process; what it raises is in what this returns."""
+        """As `resolve`, for another process; the result has the error instead of raising it."""
         try:
             await self._carry_out(task_id, action_in(body))
         except PenstockError as error:
@@ -77,7 +80,7 @@ class Resolver:
         return b""
 
     async def _done_by_holder(self, task_id: str, action: Action, body: bytes) -> bool:
-        """Whether another process, which holds the lease, has carried it out. False: it is for this one to do."""
+        """Whether another process, which holds the lease, has carried it out. False: this process must do it."""
         kept = await self._found(task_id)
         if kept.lease.holder == self._held.holder:
             return False
@@ -98,8 +101,8 @@ class Resolver:
         return True
 
     async def _take_over(self, kept: StoredLease, action: Action) -> None:
-        """In place of a holder that is gone: report the start of the step unless it is reported, and keep the task
-        alive from here on if it stays with its worker.
+        """Replace a holder that is gone: report the start of the step unless it is reported, and keep the task alive
+        from now on if it stays with its worker.
 
         After a crash between the two, the next process finds the start in the history and does not report it again.
         """
@@ -230,7 +233,7 @@ class Resolver:
             kept = await self._found(task_id)
 
     async def _found(self, task_id: str) -> StoredLease:
-        """The lease in the bucket, also of a task that another process has handed out just now. Raises NotFound."""
+        """The stored lease, also of a task that another process has just assigned. Raises NotFound."""
         if kept := await self._leases.get(task_id):
             return kept
         await asyncio.sleep(
@@ -261,7 +264,7 @@ class Resolver:
             self._held.keep(kept)
 
     def _unclaim(self, kept: StoredLease, was_held: bool) -> None:
-        """Take the claim back without waiting for the broker. Without one, the claim ends after BRIDGE_CLAIM_S."""
+        """Remove the claim without waiting for the broker. If that fails, the claim ends after BRIDGE_CLAIM_S."""
         lease = unclaimed(kept.lease)
         self._leases.restore(kept, lease)
         if was_held:
@@ -273,7 +276,7 @@ def _is_conflict(removal: asyncio.Future[bytes]) -> bool:
 
 
 def _check_stored(removal: asyncio.Future[bytes], event: asyncio.Future[bytes]) -> None:
-    """Raises Unavailable when one of both has no answer, and what the event's answer raises."""
+    """Raises Unavailable when one of both has no answer, and the error of the event's answer."""
     if removal.cancelled() or event.cancelled():
         raise Unavailable("the broker gave no answer in time; whether the answer was stored is unknown")
     event.result()

@@ -71,7 +71,7 @@ class PollResource:
         self._backend, self._here = backend, here
 
     async def on_post(self, req: Request, resp: Response) -> None:
-        """Tasks of some types, as soon as there are any; an empty array when none came in time."""
+        """Tasks of some types, as soon as there are any; an empty array when there were none in time."""
         request, bridge = await requests.poll(req), self._here.bridge
         if request.max_tasks == 0 and request.worker_id is not None:
             await bridge.release(request.worker_id)
@@ -85,7 +85,7 @@ class ResolveResource:
         self._here = here
 
     async def on_post(self, req: Request, resp: Response, task_id: str) -> None:
-        """Answer a polled task, or say that its answer will come."""
+        """Report the result of a polled task, or that it is still in progress."""
         found, body = params.task_id(task_id), await bodies.read(req)
         await self._here.bridge.resolver.resolve(found, requests.action_in(body), body)
         responses.ok(resp, Resolved())
@@ -96,7 +96,7 @@ class ExchangeResource:
         self._backend, self._here = backend, here
 
     async def on_post(self, req: Request, resp: Response) -> None:
-        """Answer polled tasks and get the next ones, in one request; each answer stands for itself."""
+        """Report results and poll for the next tasks, in one request; each report is carried out separately."""
         request, bridge = await exchange.read(req), self._here.bridge
         async with self._backend.waiters.presence(req) as client:
             resolved = await exchange.resolve_all(bridge.resolver, request.answers)
@@ -109,7 +109,7 @@ class RunSignalResource:
         self._backend = backend
 
     async def on_get(self, req: Request, resp: Response, run_id: str, name: str) -> None:
-        """The payload of a run's signal, byte for byte, once it is there; 204 when none came in time."""
+        """The payload of a run's signal, byte for byte, as soon as it exists; 204 when there was none in time."""
         store, found, signal = self._backend.store, params.run_id(run_id), params.signal_name(name)
         timeout_s = params.timeout_s(req)
         async with self._backend.waiters.presence(req) as client:
@@ -132,7 +132,8 @@ class RunSignalResource:
 
 
 async def _next(bridge: Bridge, poll: PollTasks | None, client: Presence, *, answered: bool) -> list[PolledTask]:
-    """None without a poll, or with one that finds no service: what became of the answers is more than that."""
+    """The tasks of the next poll; none without a poll. After `answered` reports, a failed poll also gives none, so that
+    their results are returned."""
     try:
         return [] if poll is None else await bridge.poll(poll, client)
     except Unavailable:
@@ -142,7 +143,7 @@ async def _next(bridge: Bridge, poll: PollTasks | None, client: Presence, *, ans
 
 
 async def _within(seconds: float, wait: Coroutine[None, None, bytes], over: asyncio.Event) -> bytes | None:
-    """What is waited for, unless the time is over, or there is no reason to wait any longer."""
+    """The result of an awaitable; None when the time is over, or the client has disconnected."""
     waiting, leaving = start(wait, name="signal_wait", expected=PenstockError), start(over.wait(), name="signal_wait")
     try:
         await asyncio.wait((waiting, leaving), timeout=seconds, return_when=asyncio.FIRST_COMPLETED)

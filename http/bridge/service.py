@@ -1,5 +1,4 @@
-"""The bridge of one front-end process: its polls, the leases that it has handed out, and the answers to polled
-tasks."""
+"""The bridge of one front-end process: its polls, the leases of assigned tasks, and the reports on polled tasks."""
 
 from __future__ import annotations
 
@@ -40,8 +39,8 @@ class Bridge:
         self.release, self.resolver = store.leases.release, Resolver(store, self._held, self._starts)
 
     async def poll(self, request: PollTasks, client: Presence) -> list[PolledTask]:
-        """Tasks as soon as there are any, none when the time is over. The tasks of a client that went away are given
-        back."""
+        """Tasks as soon as there are any, none when the time is over. The tasks of a client that has disconnected are
+        given back."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + request.timeout_ms / 1000
         while True:
@@ -59,8 +58,8 @@ class Bridge:
                 return tasks
 
     async def _waited(self, request: PollTasks, client: Presence, timeout_s: float) -> Poller:
-        """A poller with what it took; with nothing when its client has gone. Raises Unavailable while the process
-        stops."""
+        """A poller with the tasks that it took; empty when its client has disconnected. Raises Unavailable while the
+        process stops."""
         if client.over.is_set() and not client.gone:
             raise Unavailable("the service is stopping")
         poller = Poller(request.max_tasks)
@@ -85,7 +84,7 @@ class Bridge:
 
 
 class OpenBridge:
-    """The bridge of this process, while there is a store. Owned by the application."""
+    """The bridge of this process while the store is open. Owned by the application."""
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
@@ -94,7 +93,7 @@ class OpenBridge:
 
     @property
     def bridge(self) -> Bridge:
-        """Raises Unavailable as `Backend.store` does."""
+        """The bridge. Raises Unavailable as `Backend.store` does."""
         assert self._backend.store
         assert self._bridge
         return self._bridge
@@ -134,8 +133,8 @@ async def open_bridge(store: Store, settings: BrokerSettings) -> AsyncIterator[B
 
 
 async def _mend(store: Store, held: HeldLeases) -> None:
-    """Restore leases that the broker lost in a restart while nobody was connected. Where nothing has been made yet,
-    provisioning will."""
+    """Restore leases that the broker lost in a restart while no process was connected. If nothing was created yet,
+    provisioning does it later."""
     with suppress(PenstockError):
         await store.history.last_seq()
         await held.restore()
@@ -148,7 +147,7 @@ async def _tidy(queues: PolledQueues) -> None:
 
 
 def _queues(request: PollTasks) -> list[QueueName]:
-    """Each type's queue, and the worker's own ones when the poll says which worker it is."""
+    """The queue of each type, and the worker's own ones when the poll has a worker id."""
     types = dict.fromkeys(request.task_types)
     own = [] if request.worker_id is None else [QueueName(task, worker=request.worker_id) for task in types]
     return [*own, *(QueueName(task, group=request.worker_group) for task in types)]

@@ -1,4 +1,5 @@
-"""Report step.started of polled tasks a moment after the hand-out, so that a quick answer is sent together with it.
+"""Reports step.started of polled tasks shortly after they were assigned, so that a quick result is sent together with
+it.
 
 The engine then handles both events in one turn, as it does for workers on the broker. If a process dies before it
 reports a start, the start is reported when the task is delivered again, or by the process that gets the next request
@@ -46,14 +47,16 @@ class Starts:
             reached("bridge.begun")
 
     def discard(self, task_id: str) -> None:
-        """Do not report it: the task was not handed out after all."""
+        """Do not report it: the task was not assigned after all."""
         if waiting := self._waiting.pop(task_id, None):
             waiting[1].cancel()
 
     async def report_for_former_holder(self, lease: Lease) -> None:
-        """Report the start for a process that handed the task out and died before it did. Raises Unavailable.
+        """Report the start for a process that assigned the task and died before it reported the start. Raises
+        Unavailable.
 
-        The lease's `seen_at` is the time of the hand-out then: later heartbeats would have been sent after the report.
+        The lease's `seen_at` is then the time of the assignment: later heartbeats would have been sent after the
+        report.
         """
         if not await self._is_reported(lease):
             await self._history.append(
@@ -74,7 +77,7 @@ class Starts:
 
 
 def _begun(body: bytes) -> tuple[str, int, int, int] | None:
-    """Step, attempt, iteration and delivery of which a stored event says that it was begun."""
+    """Step, attempt, iteration and delivery that a stored step.started is about."""
     with suppress(Malformed, NeedsUpgrade):
         if b"step.started" in body and isinstance(event := decode(body), StepStarted):
             return event.step_id, event.attempt_number or 1, event.iteration or 0, event.delivery

@@ -1,4 +1,4 @@
-"""/events/{name}: what a program says has happened, for event triggers and steps that wait for it."""
+"""/events/{name}: events from programs, for event triggers and steps that wait for them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class EventIntakeResource:
         self._backend = backend
 
     async def on_post(self, req: Request, resp: Response, name: str) -> None:
-        """Send an event; it is stored when the answer comes."""
+        """Send an event; it is stored before the response."""
         event, key = params.event_name(name), params.idempotency_key(req)
         body = await bodies.read(req, PAYLOAD_BYTES_MAX)
         bodies.parse(body)

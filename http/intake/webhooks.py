@@ -1,6 +1,6 @@
 """/v1/webhooks/{name}: signed requests become events, and an event of a trigger's name starts a run.
 
-What is asked in which order decides what a stranger learns: whether there is such a webhook, and nothing else.
+The order of the checks limits what an unauthenticated client learns: whether the webhook exists, and nothing else.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Accepted(Struct, frozen=True):
 
 
 class Challenge(Struct, frozen=True):
-    """What Slack wants to hear back before it sends events."""
+    """The value that Slack expects in the response before it sends events."""
 
     challenge: str
 
@@ -39,7 +39,7 @@ class WebhookResource:
         self._backend, self._default_secret = backend, default_secret
 
     async def on_post(self, req: Request, resp: Response, name: str) -> None:
-        """Take in a signed webhook; it is stored when the answer comes."""
+        """Receive a signed webhook; it is stored before the response."""
         trigger = await self._wanted(name)
         body = await bodies.read(req, WEBHOOK_BYTES_MAX)
         signed = self._authenticate(req, trigger, body)
@@ -64,7 +64,8 @@ class WebhookResource:
         return kept.trigger
 
     def _authenticate(self, req: Request, trigger: Trigger, body: bytes) -> Signed:
-        """The trigger's own secret goes before the default. Spec: Authentication, webhook secret."""
+        """Check the signature by the trigger's own secret, or by the default one without it. Spec: Authentication,
+        webhook secret."""
         secret = trigger.secret or self._default_secret
         signed = None if secret is None else signed_by(secret, req.get_header, body, time.time())
         if signed is None:

@@ -40,7 +40,7 @@ T = TypeVar("T", bound=Struct)
 
 
 async def read(req: Request, bytes_max: int = BODY_BYTES_MAX) -> bytes:
-    """The whole body. Raises TooLarge, at once if the request says its length; Invalid for a body that is cut short or
+    """The whole body. Raises TooLarge, at once if Content-Length is too large; Invalid for a body that is incomplete or
     too slow."""
     length = req.content_length
     if length is not None and length > bytes_max:
@@ -62,7 +62,7 @@ async def read(req: Request, bytes_max: int = BODY_BYTES_MAX) -> bytes:
 
 
 def parse(body: bytes) -> object:
-    """The JSON value in a body. Raises Invalid for what is no JSON, or nested deeper than the service can keep."""
+    """The JSON value in a body. Raises Invalid for other bytes, and for JSON that is nested too deeply to be stored."""
     if not body:
         raise Invalid("the body is empty, JSON is needed")
     try:
@@ -99,7 +99,7 @@ def decode(body: bytes, kind: type[T]) -> T:
 
 
 def decode_part(part: Raw, kind: type[T], name: str) -> T:
-    """As `decode`, of a value in a body that has been parsed as a whole; `name` is what to call it."""
+    """As `decode`, for a value in a body that was parsed as a whole; `name` is its name in errors."""
     decoder: msgspec.json.Decoder[T] = _decoder(kind)
     try:
         return decoder.decode(part)
@@ -145,7 +145,7 @@ def _field_problems(name: str, field: FieldInfo, value: object) -> Iterator[str]
 
 
 def _item_problems(name: str, value: object) -> Iterator[str]:
-    """Of an array or an object of strings."""
+    """Problems of the items of an array or an object of strings."""
     items = [(f"{name} {quoted(key)}", item) for key, item in value.items()] if isinstance(value, dict) else []
     items += [(f"{name}[{at}]", item) for at, item in enumerate(value)] if isinstance(value, list) else []
     for place, item in items:

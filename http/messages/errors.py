@@ -1,5 +1,5 @@
-"""Which HTTP status an error is: here and nowhere else. The answer is plain text, one problem a line, or what RFC 9457
-says."""
+"""Maps each error to its HTTP status; no other module does. The response is plain text, one problem a line, or RFC 9457
+JSON."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from penstock.engine.errors import (
 
 
 class ProblemKind(Struct, frozen=True):
-    """`name` says for ever which kind of error a problem is; `title` says it to people, whatever went wrong."""
+    """`name` is the permanent name of this kind of error, for programs; `title` describes it for people."""
 
     status: HTTPStatus
     name: str
@@ -54,7 +54,7 @@ KINDS: Mapping[type[PenstockError], ProblemKind] = {
     PublishFailed: ProblemKind(
         HTTPStatus.INTERNAL_SERVER_ERROR,
         "not-written",
-        "It could not be written, or nobody knows; it may be sent again",
+        "It was not stored, or the outcome is unknown; it may be sent again",
     ),
 }
 NO_SUCH_PATH = ProblemKind(HTTPStatus.NOT_FOUND, "no-such-path", "The path does not exist")
@@ -77,8 +77,8 @@ log = get_logger()
 
 @contextmanager
 def publishing() -> Iterator[None]:
-    """Where the specification wants 500 when the broker does not take what is written. Spec: Runs, cancel and
-    signal."""
+    """Raise PublishFailed, which is 500, where the specification requires it when the broker does not store a message.
+    Spec: Runs, cancel and signal."""
     try:
         yield
     except Unavailable as error:
@@ -102,13 +102,13 @@ class Problem(Struct, frozen=True):
 
 
 def status_of(error: PenstockError) -> int:
-    """The status with which a request ends that raises this."""
+    """The status of the response to a request that raises this."""
     return (_kind(error) or INTERNAL).status.value
 
 
 def register(app: App[Request, Response]) -> None:
-    """Have every exception of the application answered here; HTTPError is named because the framework has a handler of
-    its own."""
+    """Handle every exception of the application here; HTTPError is named because the framework has a handler of its
+    own."""
     app.add_error_handler((Exception, HTTPError), _answer)
 
 
@@ -130,7 +130,8 @@ async def _answer(
 
 
 def _asks_for_problem(accept: str) -> bool:
-    """Whether a client names this form, and likes plain text no better. Who takes anything gets plain text."""
+    """Whether a client names this format and does not prefer plain text. A client that accepts anything gets plain
+    text."""
     if PROBLEM not in accept:
         return False
     try:

@@ -1,4 +1,4 @@
-"""What fields of requests may hold beyond their types: one table reads a request, and describes it in the OpenAPI
+"""Rules for fields of requests beyond their types: one table reads a request, and describes it in the OpenAPI
 document."""
 
 from __future__ import annotations

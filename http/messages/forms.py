@@ -1,6 +1,6 @@
-"""Turns the forms that senders of webhooks post into JSON.
+"""Converts forms that senders of webhooks post into JSON.
 
-GitHub, if it is set so, and Slack's buttons send one field `payload` that holds JSON; Slack's commands send several
+GitHub (as an option) and Slack's buttons send one field `payload` that contains JSON; Slack's commands send several
 fields.
 """
 

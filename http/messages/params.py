@@ -1,4 +1,4 @@
-"""Reads paths, query strings and headers. Errors name what is wrong and say what would be right."""
+"""Reads paths, query strings and headers. Errors say what is wrong and what is allowed."""
 
 from __future__ import annotations
 
@@ -103,14 +103,14 @@ class ApprovalFilter(Struct, frozen=True):
 
 
 class Asked(Struct, frozen=True):
-    """A decision on an approval."""
+    """A decision on an approval, from the query string."""
 
     granted: bool
     token: str
 
 
 def run_id(text: str) -> str:
-    """A run id out of a path. Raises Invalid when it is missing, NotFound for what cannot be one."""
+    """A run id in a path. Raises Invalid when it is missing, NotFound when it is not a run id."""
     if not text:
         raise Invalid("the run id is missing")
     if not is_run_id(text):
@@ -119,7 +119,7 @@ def run_id(text: str) -> str:
 
 
 def task_id(text: str) -> str:
-    """A polled task's id out of a path: a run id, a dot and a step id. Raises as `run_id`."""
+    """A polled task's id in a path: a run id, a dot and a step id. Raises as `run_id`."""
     if not text:
         raise Invalid("the task id is missing")
     run_id, _, step_id = text.partition(".")
@@ -144,7 +144,7 @@ def step_id(text: str) -> str:
 
 
 def decision(req: Request) -> Asked:
-    """What a person decided, and the token that lets them, out of the query string."""
+    """A person's decision, and the token that authorizes it, from the query string."""
     report = Report()
     query = _query(req, report, "action", "token")
     action, token = query.get("action"), query.get("token")
@@ -180,7 +180,8 @@ def run_filter(req: Request) -> Filter:
 
 
 def after_seq(req: Request) -> int:
-    """After which sequence events are wanted: the header of a resumed stream, else the query parameter, else all."""
+    """The sequence after which events are requested: the header of a resumed stream, else the query parameter, else
+    0."""
     report = Report()
     query = _read(req, {"after": SEQ}, report)
     resumed = req.get_header("Last-Event-ID")
@@ -192,19 +193,19 @@ def after_seq(req: Request) -> int:
 
 
 def wait_s(req: Request) -> float:
-    """How long the answer may be held back until the run has ended, in s; 0: not at all."""
+    """How long the response may wait for the end of the run, in s; 0: not at all."""
     query = _query_values(req, {"wait_ms": WAIT_MS})
     return float(query.get("wait_ms", 0) / 1000)
 
 
 def timeout_s(req: Request) -> float:
-    """How long the answer may be held back for what is not there yet, in s; 0: not at all."""
+    """How long the response may wait for a value that does not exist yet, in s; 0: not at all."""
     query = _query_values(req, {"timeout_ms": TIMEOUT_MS})
     return float(query.get("timeout_ms", 0) / 1000)
 
 
 def idempotency_key(req: Request) -> str | None:
-    """The key that makes a repeated start the same one, if the request has one."""
+    """The key under which a repeated request has no second effect, if the request has one."""
     key = req.get_header("Idempotency-Key")
     if key is not None and not (0 < len(key) <= KEY_CHARS_MAX and key.isascii() and key.isprintable()):
         raise Invalid(f"Idempotency-Key must be 1 to {KEY_CHARS_MAX} printable ASCII characters")
@@ -237,7 +238,7 @@ def dead_letter_seq(text: str) -> int:
 
 
 def event_name(text: str) -> str:
-    """An event's name out of a path, none of those that only the service itself sends."""
+    """An event's name in a path, except names that only the service itself sends."""
     _name_in_path(text, "event name", "the event's name")
     if found := re.match(RESERVED_EVENTS, text):
         whose = "signed webhooks" if found[1] == "webhook" else "cron triggers"

@@ -1,4 +1,4 @@
-"""Ends waiting in requests: when the client has closed the connection, and when the process is about to stop."""
+"""Ends waiting requests: when the client has closed the connection, and when the process is about to stop."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ Receive = Callable[[], Awaitable[Mapping[str, Any]]]
 
 
 class Incoming:
-    """The events of a request's body, as the server has them. `cut_short` is true when the connection ended before the
-    body did."""
+    """The events of a request's body, from the server. `cut_short` is true when the connection ended before the body
+    did."""
 
     def __init__(self, receive: Receive) -> None:
         self._receive, self.cut_short = receive, False
@@ -62,7 +62,7 @@ class Presence:
 
 
 class Waiters:
-    """All requests that wait in this process. Owned by the backend."""
+    """All waiting requests of this process. Owned by the backend."""
 
     def __init__(self) -> None:
         self.stopped = False
@@ -70,7 +70,7 @@ class Waiters:
 
     def stop(self) -> None:
         """End all waiting, now and from now on, because the process is about to stop. Requests are answered with what
-        there is."""
+        is available."""
         self.stopped = True
         for end in list(self._ends):
             end()

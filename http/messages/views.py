@@ -1,4 +1,5 @@
-"""A run as users see it: the fields of SPEC, Run snapshot and PROTOCOL, Status; none that only the engine needs."""
+"""A run as users see it: the fields of SPEC, Run snapshot and PROTOCOL, Status, without those that only the engine
+needs."""
 
 from __future__ import annotations
 
@@ -11,8 +12,8 @@ from penstock.engine.run.state import Run, StepState
 
 
 def view(run: Run, outputs: Mapping[int, Raw]) -> RunView:
-    """A view of the run, all its steps included; payloads are not copied. `outputs` are those that were read back, by
-    sequence."""
+    """A view of the run with all its steps; payloads are not copied. `outputs` are those that were read from the
+    history, by sequence."""
     kept = run.input_at
     value = run.input if kept is None else outputs.get(kept.seq, UNSET)
     return RunView(

@@ -1,5 +1,5 @@
-"""What every request passes, whatever its path: authentication, protection from strangers and foreign web pages,
-counting, odd methods and paths.
+"""What handles every request, whatever its path: authentication, protection from other machines and foreign web pages,
+counting, unusual methods and paths.
 
 Not here: what one path needs (resources/). Start reading at auth.py.
 """

@@ -1,4 +1,4 @@
-"""The bearer token of the control plane, if there is one in the settings; protection.py has what holds without."""
+"""The bearer token of the control plane, if the settings have one; protection.py applies when they have none."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def is_control_plane(path: str) -> bool:
 
 
 def bears(req: Request, expected: bytes) -> bool:
-    """Whether the request has this very bearer token; the time that this takes does not depend on the token."""
+    """Whether the request has this bearer token. Takes constant time."""
     scheme, _, token = (req.get_header("Authorization") or "").partition(" ")
     # The header's bytes as they came: they are latin-1 to the framework.
     return scheme.lower() == "bearer" and compare_digest(token.strip().encode("latin-1"), expected)

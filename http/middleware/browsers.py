@@ -1,6 +1,6 @@
-"""What web pages of other origins may do: nothing but read what browsers let them, unless `cors_origins` has them.
+"""Limits web pages of other origins: they may not change anything, nor read responses, unless `cors_origins` has them.
 
-The framework's own CORS part leaves `Vary` out, and asks a preflight, which carries no token, for one.
+The framework's own CORS middleware omits `Vary`, and requires a token of a preflight, which has none.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ PREFLIGHT_S = "7200"  # as long as browsers keep it at most
 
 
 class ForeignPages:
-    """Refuses changes that a page of another origin sends: a browser sends them along with all that lets its user in.
+    """Refuses changes that a page of another origin sends, because the browser adds the user's credentials to them.
 
-    Protocol: HTTP answers, foreign page. Only browsers send these headers, and no page can leave them out.
+    Protocol: HTTP answers, foreign page. Only browsers send these headers, and no page can omit them.
     """
 
     def __init__(self, origins: tuple[str, ...]) -> None:
@@ -34,20 +34,19 @@ class ForeignPages:
         if (origin is None and site is None) or origin in self._allowed or not is_control_plane(req.path):
             return
         if origin is not None and not _is_own(origin, req.get_header("Host")):
-            raise Forbidden(f"a page of {quoted(origin)} may change nothing here: SERVICE_CORS_ORIGINS can allow it")
+            raise Forbidden(f"a page of {quoted(origin)} may not change anything: SERVICE_CORS_ORIGINS can allow it")
         if site is not None and site not in OWN_SITES:
-            raise Forbidden("a page of another site may change nothing here: SERVICE_CORS_ORIGINS can allow it")
+            raise Forbidden("a page of another site may not change anything: SERVICE_CORS_ORIGINS can allow it")
 
 
 class Cors:
-    """Lets pages of these origins use the API, each with a token of its own if one is needed; there are no
-    cookies."""
+    """Lets pages of these origins use the API, each with its own token if one is required; there are no cookies."""
 
     def __init__(self, origins: tuple[str, ...]) -> None:
         self._allowed = frozenset(origins)
 
     async def process_request(self, req: Request, resp: Response) -> None:
-        """Answer a preflight, whatever its path: it is the browser's own, shows nothing and changes nothing."""
+        """Answer a preflight for any path: it comes from the browser itself, shows nothing and changes nothing."""
         if (
             req.method != "OPTIONS"
             or not req.get_header("Access-Control-Request-Method")
@@ -70,6 +69,6 @@ class Cors:
 
 
 def _is_own(origin: str, host: str | None) -> bool:
-    """Whether an origin is the one that the request was sent to. The scheme is not known here: TLS ends before the
+    """Whether an origin is the one that the request was sent to. The scheme is unknown here: TLS ends before the
     service."""
     return host is not None and origin.partition("://")[2].lower() == host.lower()

@@ -1,4 +1,4 @@
-"""Counting of requests and of the time that they take, by route: for /metrics."""
+"""Counts requests and their duration by route, for /metrics."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ NO_ROUTE = "none"  # the path does not exist, or the request was refused before 
 
 
 class Counting:
-    """The outermost part of every application."""
+    """The outermost middleware of every application."""
 
     def __init__(self, meters: Meters) -> None:
         self._meters = meters

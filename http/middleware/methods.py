@@ -1,5 +1,5 @@
-"""HEAD wherever there is GET, and 405 for methods that HTTP does not know; for those that it knows, the framework
-answers so by itself."""
+"""HEAD wherever there is GET, and 405 for methods that HTTP does not define; the framework answers so for the
+others."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Methods:
 
 
 class HeadingApp(App[Request, Response]):
-    """Its routes answer HEAD as they answer GET: all the same is done, and the framework sends the headers alone."""
+    """Its routes answer HEAD like GET: the responder runs, and the framework sends only the headers."""
 
     def add_route(self, uri_template: str, resource: object, **more: Any) -> None:
         if hasattr(resource, ON_GET) and not hasattr(resource, ON_HEAD):

@@ -1,6 +1,6 @@
-"""404 for paths that do not begin with one slash. The router overlooks further ones, and one that is missing.
+"""404 for paths that do not begin with exactly one slash. The router ignores additional or missing slashes.
 
-A rule of a proxy, or a check here, that reads the path before the router does would take `//metrics` for another path.
+A rule of a proxy, or a check here, that reads the path before the router does would treat `//metrics` as another path.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What keeps strangers off the control plane while it has no token: protected mode. Protocol: HTTP answers.
+"""Protected mode: protects the control plane while it has no token. Protocol: HTTP answers.
 
-Whoever reaches the port could start runs. So peers on other machines are refused, and names that a stranger could make
-mean this machine: to a browser, a page of such a name is no foreign page (DNS rebinding).
+Anyone who reaches the port could start runs. So clients on other machines are refused, and also host names that an
+attacker could let resolve to this machine: for a browser, a page of such a name has the same origin (DNS rebinding).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ OWN_DOMAINS = frozenset({"localhost", "local", "internal"})
 WAY_OUT = (
     "set SERVICE_API_TOKEN to a token of your choice, or SERVICE_INSECURE=true to let everybody in (docs/security.md)"
 )
-ELSEWHERE = f"protected mode: without a token, the control plane answers this machine alone: {WAY_OUT}"
+ELSEWHERE = f"protected mode: without a token, the control plane answers only this machine: {WAY_OUT}"
 
 
 class Protection:
@@ -41,10 +41,10 @@ class Protection:
 
 
 def is_local(scope: Mapping[str, Any]) -> bool:
-    """Whether the peer of the connection itself is on this machine; headers that name another one are ignored.
+    """Whether the peer of the connection is on this machine; headers that name another one are ignored.
 
-    A TCP peer has no address when it has left before it was let in, and what it sent is read all the same: only on a
-    Unix socket is a peer without an address at home.
+    A TCP peer has no address if it disconnected before it was accepted, but its request is still read: so a peer
+    without an address is local only on a Unix socket.
     """
     client = scope.get("client")
     if client is not None:
@@ -66,7 +66,7 @@ def is_loopback(host: str) -> bool:
 
 @lru_cache(256)
 def is_own_name(host: str) -> bool:
-    """Whether a Host header has an address, or a name that nobody else can register."""
+    """Whether a Host header has an address, or a name that no one else can register."""
     name = host.partition("]")[0].lstrip("[") if host.startswith("[") else host.partition(":")[0].rstrip(".")
     _, dot, domain = name.lower().rpartition(".")
     return not dot or domain in OWN_DOMAINS or _is_address(name)

@@ -1,7 +1,7 @@
-"""400 for query parameters where the control plane knows none, so that no misspelt option passes in silence. Protocol:
-HTTP answers.
+"""400 for query parameters where the control plane has none, so that a misspelt option is not ignored.
 
-Responders that know some name the others themselves (messages/params.py), along with all else that is wrong.
+Protocol: HTTP answers. Responders with parameters report unknown ones themselves (messages/params.py), with all other
+problems.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ class Queries:
     """Part of every application; checks a request that has a query before its responder is called."""
 
     def __init__(self, without: Collection[tuple[str, str]]) -> None:
-        """`without` are the methods and path templates that know no query parameter."""
+        """`without` are the methods and path templates that have no query parameter."""
         self._without = without
 
     async def process_resource(self, req: Request, resp: Response, resource: object, params: dict[str, Any]) -> None:
         if req.query_string and (req.method, req.uri_template) in self._without:
             raise Invalid(
-                *[f"unknown query parameter {quoted(name)}" for name in req.params] or ["no query is known here"]
+                *[f"unknown query parameter {quoted(name)}" for name in req.params] or ["this path has no parameters"]
             )

@@ -1,4 +1,4 @@
-"""How each operation is called in a shell, as the page for people shows it."""
+"""The curl command of each operation, for the page."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ BEARER = '-H "Authorization: Bearer $TOKEN"'
 
 
 def command(path: str, method: str, operation: Operation) -> str:
-    """A command with the operation's examples. What is secret is in $TOKEN and $SECRET."""
+    """A command with the operation's examples. Secrets are in $TOKEN and $SECRET."""
     secrets = {name for way in operation["security"][:1] for name in way}
     body = operation.get("requestBody")
     example = _example(body) if body else None
@@ -30,7 +30,7 @@ def command(path: str, method: str, operation: Operation) -> str:
 
 
 def _method(method: str, *, has_body: bool) -> list[str]:
-    """Nothing where curl would take this method by itself."""
+    """The method option; empty where curl would use this method by itself."""
     return [] if method == ("post" if has_body else "get") else ["-X", method.upper()]
 
 

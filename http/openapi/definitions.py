@@ -1,7 +1,7 @@
-"""Schemas of workflow definitions and triggers, made of the forms that read them.
+"""Schemas of workflow definitions and triggers, made from the forms that read them.
 
-Where a rule is more than a schema can say (steps that exist, cycles, durations that are too long), its description says
-it.
+Where a rule is more than a schema can express (steps that exist, cycles, durations that are too long), its description
+says it.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def described(rule: Rule) -> Schema:
 
 
 def components(*parts: Form | Rule) -> dict[str, Schema]:
-    """The schemas of these and of all that they are made of, by the names of their components."""
+    """The schemas of these and of everything that they contain, by the names of their components."""
     found: dict[str, Schema] = {}
     for part in parts:
         _described(part, found)
@@ -64,7 +64,7 @@ def components(*parts: Form | Rule) -> dict[str, Schema]:
 
 
 def _described(part: object, found: dict[str, Schema]) -> Any:
-    """What stands for this part of a schema: a reference, if it is a component, which `found` then has."""
+    """The schema for this part: a reference, if it is a component, which is then added to `found`."""
     match part:
         case Rule(component=None):
             return {**_described(part.schema, found), **part.keywords}
@@ -84,7 +84,7 @@ def _described(part: object, found: dict[str, Schema]) -> Any:
 
 
 def _object(form: Form, found: dict[str, Schema]) -> Schema:
-    """Null counts as absent: it may stand in every field that is not required."""
+    """Null counts as absent: every field that is not required may be null."""
     never_null = {*form.required, *form.nullable}
     fields = {name: _described(rule, found) for name, rule in form.fields.items()}
     return {

@@ -1,7 +1,7 @@
-"""The OpenAPI 3.1 document of the HTTP API, out of the table of its operations and the structs that they use.
+"""The OpenAPI 3.1 document of the HTTP API, from the table of its operations and the structs that they use.
 
-table.py has a row for each operation, schemas.py turns structs into schemas, definitions.py describes what hand-written
-forms check, page.py renders it all for people; reference.py answers with the results.
+table.py has a row for each operation, schemas.py converts structs to schemas, definitions.py describes what
+hand-written forms check, page.py renders it all for people; reference.py serves the results.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ TAGS: Mapping[str, str] = {
     "Bulk": "Many runs in one request.",
     "Triggers": "What starts runs without a request of its own.",
     "Dead letters": "What failed for good.",
-    "Workers": "Who is there to work.",
+    "Workers": "Workers, and the queues of their tasks.",
     "Worker bridge": "Workers over HTTP: connect, poll, resolve.",
     "Service": "Health, numbers, and this document.",
 }
@@ -120,7 +120,7 @@ REFUSALS: Mapping[int, DocumentedError] = {
         "The body, or a payload in it, is over its limit; nothing was stored."
     ),
     HTTPStatus.INTERNAL_SERVER_ERROR: DocumentedError(
-        "It could not be written, or nobody knows; it may be sent again."
+        "It was not stored, or the outcome is unknown; it may be sent again."
     ),
     HTTPStatus.SERVICE_UNAVAILABLE: DocumentedError(
         "The broker is away, or does not take it. The outcome of a write is unknown.", "Retry-After"
@@ -158,8 +158,8 @@ SUCCESS: Mapping[int, str] = {
     HTTPStatus.OK: "Done.",
     HTTPStatus.CREATED: "Made.",
     HTTPStatus.ACCEPTED: "Stored, and it will be dealt with.",
-    HTTPStatus.NO_CONTENT: "There is nothing to say.",
-    HTTPStatus.NOT_MODIFIED: "What the client has is still right.",
+    HTTPStatus.NO_CONTENT: "No content.",
+    HTTPStatus.NOT_MODIFIED: "The client's copy is still valid.",
 }
 MEDIA: Mapping[str, Schema] = {
     JSON: {},
@@ -176,7 +176,7 @@ MEDIA: Mapping[str, Schema] = {
 
 @cache
 def document() -> Document:
-    """The whole document. It is shared: nobody may change it."""
+    """The whole document. It is shared: do not change it."""
     components = Components(_structs_asked(), _structs_answered())
     assert not components.schemas.keys() & DOCUMENTS.keys()
     paths: Document = {}
@@ -198,7 +198,7 @@ def document() -> Document:
 
 
 def to_json() -> bytes:
-    """The document as it is answered."""
+    """The document as JSON, as it is served."""
     return orjson.dumps(document(), option=orjson.OPT_NON_STR_KEYS)
 
 
@@ -272,8 +272,8 @@ def _parameter(parameter: Parameter) -> Document:
 
 
 def _body(body: Body, components: Components) -> Document:
-    """Of bytes of any kind only one form is shown: a generated client would have to guess which of two a caller
-    means."""
+    """The request body. For bytes of any kind only one media type is shown: a generated client could not choose between
+    two."""
     if body.shape is None:
         content: Document = {BYTES: {"schema": MEDIA[BYTES], "example": orjson.dumps(body.example).decode()}}
     else:

@@ -1,7 +1,6 @@
-"""The document of the API as one page of HTML, made by reference.html.
+"""The document of the API as one HTML page, made from reference.html. Jinja escapes all text of the document.
 
-Jinja escapes whatever is text in the document. The page has no scripts and loads nothing: see
-docs/adr/0018-reference-page.md.
+The page has no scripts and loads nothing: see docs/adr/0018-reference-page.md.
 """
 
 from __future__ import annotations
@@ -55,7 +54,7 @@ def _environment() -> Environment:
 
 
 def _prose(text: str) -> Markup:
-    """Text in which `these` are code."""
+    """Text in which `these` are shown as code."""
     parts = _CODE.split(text)
     return Markup("").join(
         Markup("<code>{}</code>").format(part) if number % 2 else escape(part) for number, part in enumerate(parts)

@@ -1,5 +1,5 @@
-"""/openapi.json and /docs: what the API is, for programs and for people. Both are the same whatever the service is
-doing."""
+"""/openapi.json and /docs: the description of the API, for programs and for people. Both work in any state of the
+service."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ POLICY = "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancesto
 
 
 class CachedText:
-    """Text that is made when it is wanted first, by `write`. Its content security policy is `policy`."""
+    """Text that `write` makes at the first request. Its content security policy is `policy`."""
 
     def __init__(self, write: Callable[[], bytes], media: str, policy: str = POLICY) -> None:
         self._write, self._media, self._policy = write, media, policy
@@ -27,7 +27,7 @@ class CachedText:
         return data, sha256(data).hexdigest()[:32]
 
     def show(self, req: Request, resp: Response) -> None:
-        """Answer it, or that the client has it already."""
+        """Send it, or 304 if the client has it already."""
         data, tag = self._content
         resp.etag, resp.cache_control = tag, ("no-cache",)  # kept by clients, and asked for whether it still holds
         resp.set_headers(
@@ -54,7 +54,7 @@ class Document:
 
 class Reference:
     def __init__(self, write: Callable[[], bytes], style: str) -> None:
-        """`style` is the style sheet in the page, the only one that a browser shall obey."""
+        """`style` is the style sheet in the page, the only one that the policy allows."""
         allowed = base64.b64encode(sha256(style.encode()).digest()).decode()
         self._page = CachedText(write, "text/html; charset=utf-8", f"{POLICY}; style-src 'sha256-{allowed}'")
 

@@ -1,4 +1,4 @@
-"""From the structs that responders decode and answer with to schemas, with what their readers check besides."""
+"""Schemas of the structs that responders decode and encode, with the additional checks of their readers."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ class Components:
 
 
 def _structs(kinds: Iterable[Any]) -> dict[type[Struct], None]:
-    """All structs, and those that they are made of, in a fixed order."""
+    """All structs, and those that they contain, in a fixed order."""
     found: dict[type[Struct], None] = {}
     for kind in kinds:
         found |= dict.fromkeys(_within(inspect.type_info(kind)))
@@ -196,7 +196,7 @@ def _finished(kind: type[Struct], schema: dict[str, Any], *, answer: bool) -> di
 
 
 def _without_default(schema: dict[str, Any]) -> dict[str, Any]:
-    """In words instead: generators of clients take a field with a `default` for one that is always there, and ask for
+    """Describe a default in words: generators of clients treat a field with a `default` as always present, and require
     it."""
     rest = {key: value for key, value in schema.items() if key != "default"}
     default = schema.get("default")
@@ -236,7 +236,7 @@ def _answered(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def _ruled(schema: dict[str, Any], rule: Schema) -> dict[str, Any]:
-    """The schema with the rule; null stays what it was. A reference says all there is to say."""
+    """The schema with the rule; null stays allowed. A reference replaces the whole schema."""
     options = schema.get("anyOf")
     if options is None:
         kept = (

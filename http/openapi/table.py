@@ -1,7 +1,5 @@
-"""All operations of the HTTP API: what the document of the API is made of, beside the structs themselves.
-
-A route without a row, or a row without its route, fails a test.
-"""
+"""All operations of the HTTP API, from which its document is made. A route without a row, or a row without its route,
+fails a test."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What each operation does, for who reads the document of the API: one text an operation, by its name."""
+"""What each operation does, for readers of the API's document: one text for each operation, by its name."""
 
 from __future__ import annotations
 

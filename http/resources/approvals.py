@@ -1,7 +1,7 @@
-"""/runs/{run_id}/approval/{step_id}: a person's decision; the one-time token is all the authentication it needs.
+"""/runs/{run_id}/approval/{step_id}: a person's decision, authenticated by the one-time token.
 
-/approvals: what waits for a decision, and the decision of an operator, who needs no token but has the control plane's
-right.
+/approvals: the steps that wait for a decision, and the decision of an operator, who needs no token but access to the
+control plane.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class ApprovalsResource:
         self._backend = backend
 
     async def on_get(self, req: Request, resp: Response) -> None:
-        """Steps that wait for a decision, those of the oldest run first; a Link leads to the next page."""
+        """Steps that wait for a decision, of the oldest run first; a Link leads to the next page."""
         wanted = params.approval_filter(req)
         page = await approvals.waiting(self._backend.store, wanted.workflow, wanted.limit, wanted.cursor)
         responses.ok(resp, [ApprovalView(**structs.asdict(one)) for one in page.waiting])

@@ -45,8 +45,8 @@ class StartRuns(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class CancelRuns(Struct, frozen=True, forbid_unknown_fields=True):
-    """`after` and `before` bound the time of creation. With `limit`, the newest so many are taken, and `cursor` goes on
-    from there."""
+    """`after` and `before` bound the time of creation. With `limit`, the newest so many are taken, and `cursor`
+    continues after them."""
 
     workflow_id: str
     status: str = "all"
@@ -112,7 +112,7 @@ class BulkRetryResource:
         self._backend = backend
 
     async def on_post(self, req: Request, resp: Response) -> None:
-        """Start up to 1,000 failed runs of one workflow again, or have them go on at what failed."""
+        """Rerun or resume up to 1,000 failed runs of one workflow."""
         request = bodies.decode(await bodies.read(req), RetryRuns)
         wanted = _wanted(request)
         key = None if request.dry_run else params.idempotency_key(req)
@@ -149,7 +149,7 @@ class BulkRetryResource:
 
 
 def _wanted(request: CancelRuns | RetryRuns) -> Wanted:
-    """Which runs a request selects. Raises Invalid with every problem beyond its form."""
+    """The filter of a request. Raises Invalid with every problem beyond the types of its fields."""
     report = Report()
     read = fields.read_fields(request, CANCEL if isinstance(request, CancelRuns) else RETRY, report)
     if request.cursor is not None and request.limit is None:

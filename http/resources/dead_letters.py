@@ -51,7 +51,7 @@ class DeadLetterReplayResource:
         self._backend = backend
 
     async def on_post(self, req: Request, resp: Response, seq: str) -> None:
-        """Have the failed run of a dead letter go on at what failed."""
+        """Resume the failed run of a dead letter at the step that failed."""
         responses.ok(
             resp, Replayed(await run_operations.replay_dead_letter(self._backend.store, params.dead_letter_seq(seq)))
         )
@@ -76,7 +76,7 @@ def _view(letter: dead_letters.DeadLetter, body: bytes | None = None) -> DeadLet
 
 
 def _payload(body: bytes) -> tuple[Raw | UnsetType, str | None]:
-    """As JSON, or else as base64."""
+    """The payload as JSON, or else as base64."""
     try:
         orjson.loads(body)
         return Raw(body), None

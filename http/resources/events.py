@@ -37,7 +37,7 @@ log = get_logger()
 
 
 class EventsPage(NamedTuple):
-    """Events as JSON, each with its sequence; `next` is the last of them when there may be more."""
+    """Events as JSON, each with its sequence; `next` is the last sequence when there may be more."""
 
     events: list[bytes]
     next: int | None
@@ -71,8 +71,8 @@ class EventsResource:
 
 
 async def _nothing() -> AsyncGenerator[bytes]:
-    """A stream that nobody begins to read: with one, the framework says of an answer to HEAD that its length is
-    unknown."""
+    """An empty stream, which is never read: with it, the framework does not give a Content-Length in the response to
+    HEAD."""
     return
     yield b""
 
@@ -94,7 +94,7 @@ async def _page(store: Store, run_id: str, after: int) -> EventsPage:
 
 
 async def _beginning(watched: Watched, events: AsyncGenerator[Stored | None]) -> list[Stored]:
-    """The events up to the one that makes it a run. Raises NotFound for a run that nobody started."""
+    """The events up to the first that applies. Raises NotFound for a run that was never started."""
     read: list[Stored] = []
     async for stored in events:
         if stored is None:
@@ -108,7 +108,7 @@ async def _beginning(watched: Watched, events: AsyncGenerator[Stored | None]) ->
 async def _stream(
     run_id: str, after: int, read: list[Stored], coming: AsyncGenerator[Stored | None]
 ) -> AsyncGenerator[SSEvent]:
-    """Ends when the run has; also when the process stops, or the broker goes away: the client comes again, and then
+    """Ends with the run; also when the process stops, or the broker is unavailable: the client reconnects, and then
     gets an error."""
     yield COMMENT  # the headers leave with it
     for stored in read:
@@ -133,8 +133,7 @@ def _message(stored: Stored) -> SSEvent:
 
 
 def _shown(stored: Stored, event: Event) -> bytes:
-    """The event's JSON as it was sent, but with the instant in UTC that its run shows, and without fields that are
-    null."""
+    """The stored JSON of the event, with its time in UTC, and without fields that are null."""
     at = utc(event.timestamp, stored.at)
     if at is event.timestamp and b"null" not in stored.data:
         return stored.data
@@ -145,7 +144,7 @@ def _shown(stored: Stored, event: Event) -> bytes:
 
 
 def _event(stored: Stored) -> Event | None:
-    """None for what is in the history and is no event: the engine has put it aside."""
+    """None for a malformed message in the history: the engine has dead-lettered it."""
     try:
         stored.data.decode()
         return decode(stored.data)

@@ -1,4 +1,4 @@
-"""One page of runs: ids out of the index, the runs themselves out of the store."""
+"""One page of runs: ids from the index, the runs themselves from the store."""
 
 from __future__ import annotations
 
@@ -20,17 +20,15 @@ PAGE_BYTES_MAX = 32 * MIB
 
 
 class RunsPage(Struct, frozen=True):
-    """`next` is the cursor of what follows, None at the end."""
+    """`next` is the cursor of the next page, None at the end."""
 
     runs: list[Run]
     next: str | None
 
 
 async def page(store: Store, index: RunIndex, wanted: Filter) -> RunsPage:
-    """Up to `limit` runs of those that the index has now, fewer when they are large.
-
-    Raises Invalid for a cursor that is none, Unavailable without an index.
-    """
+    """Up to `limit` runs from the index, fewer when they are large. Raises Invalid for an unknown cursor, Unavailable
+    without an index."""
     statuses = frozenset({wanted.status}) if wanted.status else None
     runs: list[Run] = []
     cursor, size = wanted.cursor, 0
@@ -45,12 +43,12 @@ async def page(store: Store, index: RunIndex, wanted: Filter) -> RunsPage:
 
 
 def link(req: Request, cursor: str) -> str:
-    """The Link header's value: this very list, continued."""
+    """The Link header's value: the next page of this list."""
     query = urlencode({**req.params, "cursor": cursor})
     return f'<{req.path}?{query}>; rel="next"'
 
 
 def _size(run: Run) -> int:
-    """Bytes of its input and outputs, wherever they are."""
+    """Total size of its input and outputs in bytes, wherever they are stored."""
     outputs = (memoryview(step.output).nbytes for step in run.steps.values() if step.output)
     return memoryview(run.input).nbytes + sum(outputs) + sum(kept.size for kept in left_behind(run))

@@ -15,6 +15,6 @@ class StepOutputResource:
         self._backend = backend
 
     async def on_get(self, req: Request, resp: Response, run_id: str, step_id: str) -> None:
-        """What a step gave back, as it is, also where the run itself only says how large it is."""
+        """The output of a step, byte for byte, also where the run itself shows only its size."""
         store, found, step = self._backend.store, params.run_id(run_id), params.step_id(step_id)
         responses.ok_body(resp, await output_of(store, await run_operations.get(store, found), step))

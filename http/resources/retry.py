@@ -1,4 +1,4 @@
-"""/runs/{run_id}/retry: one failed run goes on at what failed, or is started anew. Many at once: bulk.py."""
+"""/runs/{run_id}/retry: one failed run is resumed at the step that failed, or started anew. Many at once: bulk.py."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class RunRetryResource:
         self._backend = backend
 
     async def on_post(self, req: Request, resp: Response, run_id: str) -> None:
-        """Have a failed run go on at what failed, or start a new one with its input."""
+        """Resume a failed run, or start a new one with its input."""
         found = params.run_id(run_id)
         body = await bodies.read(req, PAYLOAD_BYTES_MAX)
         request = bodies.decode(body, RetryRun) if body else RetryRun()
@@ -43,7 +43,7 @@ class RunRetryResource:
             responses.ok(resp, RetriedRun(found))
 
     async def _rerun(self, run_id: str, once: bool) -> str:
-        """The new run's id. Raises NotFound, Conflict with what keeps the run from being started again, Unavailable."""
+        """The new run's id. Raises NotFound, Conflict with the reason why it is not started, Unavailable."""
         store, index = self._backend.store, self._backend.index
         run = await run_operations.get(store, run_id)
         known = await self._backend.catalog.wanted(run.workflow_id)

@@ -54,7 +54,7 @@ class RunsResource:
             resp.set_header("Link", listing.link(req, page.next))
 
     async def on_post(self, req: Request, resp: Response) -> None:
-        """Start a run, at once or at a time."""
+        """Start a run, now or at a given time."""
         key = params.idempotency_key(req)
         request = bodies.decode(await bodies.read(req), StartRun)
         known = await self._backend.catalog.wanted(request.workflow)
@@ -82,7 +82,7 @@ class RunResource:
         self._backend = backend
 
     async def on_get(self, req: Request, resp: Response, run_id: str) -> None:
-        """One run, as fresh as the log; with `wait_ms`, once it has ended or that time is over."""
+        """One run, as fresh as the log; with `wait_ms`, when it has ended or that time is over."""
         store, found, wait_s = self._backend.store, params.run_id(run_id), params.wait_s(req)
         run = (
             await wait_for_end(store, found, self._backend.waiters.limit(wait_s))
@@ -97,7 +97,7 @@ class CancellationResource:
         self._backend = backend
 
     async def on_post(self, req: Request, resp: Response, run_id: str) -> None:
-        """Cancel a run; the body may hold a reason."""
+        """Cancel a run; the body may contain a reason."""
         found = params.run_id(run_id)
         body = await bodies.read(req, PAYLOAD_BYTES_MAX)
         request = bodies.decode(body, CancelRun) if body else CancelRun()
@@ -111,7 +111,7 @@ class SignalResource:
         self._backend = backend
 
     async def on_post(self, req: Request, resp: Response, run_id: str, name: str) -> None:
-        """Send a signal to a run; its payload is the body, whatever that is."""
+        """Send a signal to a run; its payload is the body, of any kind."""
         signal, found = params.signal_name(name), params.run_id(run_id)
         payload = await bodies.read(req, SIGNAL_BYTES_MAX)
         with publishing():

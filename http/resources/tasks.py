@@ -1,4 +1,4 @@
-"""/tasks: what waits for workers, type by type, and how many workers there are for it. For people; nothing depends on
+"""/tasks: the tasks that wait for workers, by type, and the number of workers for each. For people; nothing depends on
 it."""
 
 from __future__ import annotations

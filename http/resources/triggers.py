@@ -1,4 +1,4 @@
-"""/triggers: what starts runs without a request of its own. The secret of a webhook is in no answer."""
+"""/triggers: what starts runs without a request for each. No response contains the secret of a webhook."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class TriggersResource:
         responses.ok(resp, [_view(kept) for kept in await triggers.get_all(self._backend.store)])
 
     async def on_post(self, req: Request, resp: Response) -> None:
-        """Make a trigger, or replace the one of that name."""
+        """Create a trigger, or replace the one of that name."""
         document = bodies.parse(await bodies.read(req))
         responses.created(resp, _view(await triggers.put(self._backend.store, document)))
 
@@ -38,12 +38,12 @@ class TriggerResource:
         responses.ok(resp, _view(await triggers.get(self._backend.store, params.trigger_name(name))))
 
     async def on_put(self, req: Request, resp: Response, name: str) -> None:
-        """Replace a trigger, or make it; the document may be one that GET answered."""
+        """Replace a trigger, or create it; the document may be one that GET returned."""
         document = _named(params.trigger_name(name), bodies.parse(await bodies.read(req)))
         responses.ok(resp, _view(await triggers.put(self._backend.store, document)))
 
     async def on_delete(self, req: Request, resp: Response, name: str) -> None:
-        """Remove a trigger; what came and has not started a run yet never will."""
+        """Remove a trigger; its events that have not started a run yet never will."""
         await triggers.delete(self._backend.store, params.trigger_name(name))
         responses.ok(resp, Deleted(name))
 
@@ -53,7 +53,7 @@ class TriggerFireResource:
         self._backend = backend
 
     async def on_post(self, req: Request, resp: Response, name: str) -> None:
-        """Start a run of a trigger by hand; the body, if there is one, is its input."""
+        """Start a run of a trigger manually; the body, if there is one, is its input."""
         payload = await _payload(req)
         responses.created(resp, FiredRun(await triggers.fire(self._backend.store, params.trigger_name(name), payload)))
 
@@ -63,7 +63,7 @@ class TriggerTrialResource:
         self._backend = backend
 
     async def on_post(self, req: Request, resp: Response, name: str) -> None:
-        """What the trigger would do if the body came to it now; nothing is started."""
+        """What the trigger would do with the body as its event; nothing is started."""
         payload = await _payload(req)
         trial = await triggers.try_out(self._backend.store, params.trigger_name(name), payload)
         responses.ok(resp, TrialView(**structs.asdict(trial)))

@@ -1,4 +1,4 @@
-"""/workers: who has registered as a worker. For people; the engine does not read it."""
+"""/workers: the registered workers. For people; the engine does not read it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from penstock.http.messages import responses
 
 
 class _Served(Struct, frozen=True):
-    """What a registration says that its worker takes."""
+    """The task types and group in a registration."""
 
     task_types: list[str]
     worker_group: str | None = None
@@ -26,13 +26,13 @@ class WorkersResource:
         self._backend = backend
 
     async def on_get(self, req: Request, resp: Response) -> None:
-        """The registrations that are alive."""
+        """The current registrations."""
         entries = await self._backend.store.workers.all()
         responses.ok_raw(resp, [entry.value for entry in entries if _is_object(entry.value)])
 
 
 def _is_object(value: bytes) -> bool:
-    """Whether a registration is a JSON object; workers of any make write there, and other values are left out."""
+    """Whether a registration is a JSON object; workers of any origin write there, and other values are left out."""
     try:
         return isinstance(orjson.loads(value), dict)
     except orjson.JSONDecodeError:

@@ -1,4 +1,4 @@
-"""What operators and monitors ask for: /health, /ready, /metrics.
+"""Endpoints for operators and monitors: /health, /ready, /metrics.
 
-Not here: runs (resources/), how a number is counted (telemetry/). Start reading at health.py.
+Not here: runs (resources/), how metrics are counted (telemetry/). Start reading at health.py.
 """

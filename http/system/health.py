@@ -1,7 +1,5 @@
-"""/health: is the broker there, and does its storage work? /ready: has every part of the service started?
-
-/health/telemetry: how much telemetry is stored.
-"""
+"""/health: whether the broker is connected and its storage works. /ready: whether every part of the service has
+started. /health/telemetry: how much telemetry is stored."""
 
 from __future__ import annotations
 
@@ -30,7 +28,7 @@ T = TypeVar("T")
 
 
 class Leaf(Struct, frozen=True):
-    """The links to the hubs. One that is down is no reason to restart anything: everything here goes on without it."""
+    """The links to the hubs. A link that is down needs no restart: everything here continues without it."""
 
     connected: bool
     links: tuple[Link, ...]
@@ -55,7 +53,7 @@ class TelemetryHealth:
         self._backend = backend
 
     async def on_get(self, req: Request, resp: Response) -> None:
-        """How full the stream of telemetry is; healthy always, for nothing depends on it."""
+        """How full the stream of telemetry is; always healthy, because nothing depends on it."""
         try:
             state = await self._backend.store.telemetry.state()
         except Unavailable:
@@ -76,13 +74,13 @@ class Health:
 
 
 class Owned(Struct, frozen=True):
-    """What a shard answers, and any shard of any version; anybody else at the broker may answer, too."""
+    """The answer of a shard, of any version; any client of the broker may answer, too."""
 
     partitions: frozenset[int]
 
 
 class Running(Struct, frozen=True):
-    """What answers for the triggers: an object, of which nothing is read."""
+    """The answer of a process that runs triggers: an object, of which nothing is read."""
 
 
 class Ready:
@@ -131,7 +129,7 @@ def _without(answers: list[bytes]) -> set[int]:
 
 
 def _read(answers: list[bytes], kind: type[T]) -> list[T]:
-    """Those that are what they should be: what is none is nobody's answer."""
+    """The well-formed answers; others are ignored."""
     found = []
     for answer in answers:
         with suppress(msgspec.MsgspecError):
@@ -140,7 +138,7 @@ def _read(answers: list[bytes], kind: type[T]) -> list[T]:
 
 
 def _ranges(numbers: set[int]) -> str:
-    """`0-3, 7`."""
+    """Numbers as ranges: `0-3, 7`."""
     starts = sorted(number for number in numbers if number - 1 not in numbers)
     ends = sorted(number for number in numbers if number + 1 not in numbers)
     return ", ".join(str(start) if start == end else f"{start}-{end}" for start, end in zip(starts, ends, strict=True))

@@ -1,7 +1,7 @@
-"""/metrics: the numbers of every process of the service, and those of the broker, as Prometheus reads them.
+"""/metrics: the metrics of every process of the service, and of the broker, in the format of Prometheus.
 
-Any front end answers for all: it asks every process over the broker and waits a moment for the answers. What could not
-be had is left out; an answer there is always, also without a broker.
+Any front end serves all of them: it asks every process over the broker and waits a moment for the answers. Missing
+answers are left out; there is always a response, also without a broker.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Metrics:
         self._backend = backend
 
     async def on_get(self, req: Request, resp: Response) -> None:
-        """The numbers of the whole service in Prometheus' text format, or as OpenMetrics if that is asked for."""
+        """The metrics of the whole service in Prometheus' text format, or as OpenMetrics if that is requested."""
         (reports, about), samples = await both(_answers(self._backend), _samples(self._backend))
         write, resp.content_type = _format(req.get_header("Accept") or "")
         resp.set_header("Vary", "Accept")
@@ -46,13 +46,13 @@ class Metrics:
 
 
 def _format(accept: str) -> tuple[Callable[[Collector], bytes], str]:
-    """Who asks for nothing in particular gets what every scraper reads."""
+    """The format that the client accepts; the text format by default, which every scraper reads."""
     write, content_type = choose_encoder(accept)
     return (write, content_type) if "openmetrics" in content_type else (generate_latest, CONTENT_TYPE_PLAIN_0_0_4)
 
 
 async def _answers(backend: Backend) -> tuple[list[ProcessReport], list[Sample]]:
-    """Every process that answers in time, this one in any case; and what the answers say together."""
+    """The reports of every process that answers in time, and of this one; and metrics of the service made from them."""
     own = backend.numbers.reports()
     try:
         others = await backend.store.telemetry.ask(ANSWERS_S_MAX)
@@ -63,7 +63,7 @@ async def _answers(backend: Backend) -> tuple[list[ProcessReport], list[Sample]]
 
 
 async def _samples(backend: Backend) -> list[Sample]:
-    """Samples of the service as a whole, without those that the broker does not answer in time."""
+    """Metrics of the service as a whole, without those for which the broker does not answer in time."""
     found = _runs(backend)
     try:
         store = backend.store
@@ -138,7 +138,8 @@ def _about(reports: Collection[ProcessReport]) -> list[Sample]:
 def exposition(
     reports: Iterable[ProcessReport], samples: Iterable[Sample], write: Callable[[Collector], bytes] = generate_latest
 ) -> bytes:
-    """The page: each process's numbers under its name and host, and those of the service. Equal labels are added up."""
+    """The page: each process's metrics with its name and host, and those of the service. Samples with equal labels are
+    added."""
     sums: dict[str, dict[tuple[str, ...], Sample]] = {name: {} for name in METRICS}
     for sample in samples:
         _add(sums, sample, ())
@@ -149,7 +150,7 @@ def exposition(
 
 
 def _add(sums: dict[str, dict[tuple[str, ...], Sample]], sample: Sample, owner: tuple[str, ...]) -> None:
-    """What does not fit the table is of another version, and left out."""
+    """Add a sample, unless it does not match the table: then another version has sent it."""
     metric = METRICS.get(sample.name)
     if (
         metric is None
@@ -173,7 +174,7 @@ def _sum(one: Sample, other: Sample) -> Sample:
 
 
 class _Page(Collector):
-    """What the Prometheus library writes."""
+    """Formats samples with the Prometheus library."""
 
     def __init__(self, sums: dict[str, dict[tuple[str, ...], Sample]]) -> None:
         self._sums = sums

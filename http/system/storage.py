@@ -1,6 +1,6 @@
-"""Whether what is published is stored, for /health and /ready, and how much is stored, for /metrics.
+"""Whether published messages are stored, for /health and /ready, and how much is stored, for /metrics.
 
-/health is asked often and by many: what is found holds for a moment, for all who ask.
+/health is requested often and by many clients: a result is cached for a moment, for all of them.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ PUBLISHING = frozenset(
 
 
 class Changes:
-    """Refuses whatever would change something, at once, while the supervisor knows that nothing is stored; one can
-    still read."""
+    """Refuses requests that change something, at once, while the supervisor reports that nothing is stored; reads still
+    work."""
 
     def __init__(self, notice: NoticeReader) -> None:
         self._notice = notice
@@ -42,7 +42,7 @@ class Changes:
 
 
 class StorageHealth:
-    """Owned by the application. It tries to store something when it is asked, at most every KNOWN_S."""
+    """Owned by the application. It makes a test write on request, at most every KNOWN_S."""
 
     def __init__(self, backend: Backend, notice: NoticeReader) -> None:
         self._backend, self._notice = backend, notice
@@ -50,7 +50,7 @@ class StorageHealth:
         self._found, self._known_until = "", 0.0
 
     async def problem(self) -> str:
-        """Why nothing is stored, empty when all is well. Raises Unavailable while the broker is away."""
+        """Why nothing is stored, empty when storage works. Raises Unavailable while the broker is not connected."""
         if reported := self._notice.text():
             return reported
         store = self._backend.store
@@ -79,7 +79,7 @@ async def _problem(store: Store, settings: BrokerSettings) -> str:
 
 
 async def storage(store: Store, settings: BrokerSettings) -> tuple[int, int | None]:
-    """Bytes that are stored, and how many may be. Raises Unavailable, ApiError."""
+    """Stored bytes, and their limit. Raises Unavailable, ApiError."""
     return _used(await store.broker.api("INFO", timeout_s=API_S_MAX), settings)
 
 
@@ -88,7 +88,7 @@ def _used(info: dict[str, Any], settings: BrokerSettings) -> tuple[int, int | No
 
 
 def _limit(account: int, settings: BrokerSettings) -> int | None:
-    """Bytes that may be stored. The embedded broker's limit is the server's, of which its account knows nothing."""
+    """The limit of stored bytes. The embedded broker's limit is the server's, which its account does not show."""
     if account > 0:
         return account
     return settings.max_store_bytes if settings.embedded else None

@@ -111,6 +111,6 @@ class Full(io.StringIO):
 
 def test_a_disk_that_takes_no_bytes_fails_nobody_who_logs(capsys: pytest.CaptureFixture[str]) -> None:
     configure(LogSettings(format="json"), "shard-0", Full())
-    structlog.get_logger().error("storage_takes_nothing")
+    structlog.get_logger().error("storage_not_writable")
     logging.getLogger("gunicorn.error").error("told by a library")
     assert capsys.readouterr().err == ""  # nor is a traceback put in place of the line

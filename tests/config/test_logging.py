@@ -85,5 +85,5 @@ asyncio.run(main())
 """
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
 
-    assert "APP penstock WARNING worker_waits_for_the_service error=" in ran.stderr
+    assert "APP penstock WARNING worker_waits_for_service error=" in ran.stderr
     assert "" == ran.stdout

@@ -96,8 +96,8 @@ async def test_a_broker_that_could_not_write_is_started_again_with_all_that_was_
     assert service.await_restart("broker", broker) != broker
     assert seconds_until(asked.start) < FIRST_START_S_MAX
     assert all(asked.has(run_id) for run_id in runs if run_id)
-    await until_true(lambda: told(service, "storage_works_again") == 1)
-    assert [1, 0] == [told(service, event) for event in ("storage_takes_nothing", "process_died")]
+    await until_true(lambda: told(service, "storage_writable_again") == 1)
+    assert [1, 0] == [told(service, event) for event in ("storage_not_writable", "process_died")]
 
 
 async def test_while_there_is_no_room_changes_are_refused_and_runs_are_shown_and_then_all_goes_on(
@@ -109,7 +109,7 @@ async def test_while_there_is_no_room_changes_are_refused_and_runs_are_shown_and
     ):  # a broker that is started by the supervisor has the limit, too
         while run_id := asked.start(INPUT):
             acknowledged.append(run_id)
-        await until_true(lambda: told(service, "storage_takes_nothing") == 1)
+        await until_true(lambda: told(service, "storage_not_writable") == 1)
         health, ready = await reason(asked)
         assert "file too large" in health
         assert health.strip() in ready
@@ -120,7 +120,7 @@ async def test_while_there_is_no_room_changes_are_refused_and_runs_are_shown_and
         assert asked.has(acknowledged[-1] or "")
     assert seconds_until(asked.start) < FIRST_START_S_MAX
     assert all(asked.has(run_id) for run_id in acknowledged if run_id)
-    assert [1, 0] == [told(service, event) for event in ("storage_takes_nothing", "process_died")]
+    assert [1, 0] == [told(service, event) for event in ("storage_not_writable", "process_died")]
     service.await_ready()
 
 
@@ -137,7 +137,7 @@ async def test_a_removed_data_directory_is_reported_as_an_error_and_the_service_
     for name, pid in former.items():
         service.await_restart(name, pid)
     service.await_ready()
-    assert [1, 1] == [told(service, event) for event in ("storage_takes_nothing", "data_lost")]
+    assert [1, 1] == [told(service, event) for event in ("storage_not_writable", "data_lost")]
     assert not asked.has(lost)
     assert asked.http.post("/workflows", content=DEFINITION).status_code == 201
     assert asked.has(asked.start() or "")
@@ -152,7 +152,7 @@ async def test_a_data_directory_that_is_put_back_at_once_loses_nothing(
     await reason(asked)
     shutil.rmtree(data, ignore_errors=True)  # whatever was made there meanwhile
     aside.rename(data)
-    await until_true(lambda: told(service, "storage_works_again") == 1)
+    await until_true(lambda: told(service, "storage_writable_again") == 1)
     assert asked.has(kept)
     assert asked.start()
     assert former == service.pids()

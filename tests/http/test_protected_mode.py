@@ -1,4 +1,4 @@
-"""While no token is set, the control plane answers this machine alone, unless that is wanted otherwise."""
+"""While no token is set, the control plane answers only this machine, unless that is wanted otherwise."""
 
 from __future__ import annotations
 

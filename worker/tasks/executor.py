@@ -42,7 +42,7 @@ class TaskExecutor:
             if task is not None:
                 await held.answer(await self._call(function, task, held))
         except PenstockError as error:
-            log.error("task_not_answered", task=function.name, deliveries=held.deliveries, error=str(error))
+            log.error("task_not_reported", task=function.name, deliveries=held.deliveries, error=str(error))
             await held.give_back(REFUSED_DELAY_S)
         except asyncio.CancelledError:
             await held.give_back()

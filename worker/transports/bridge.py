@@ -52,7 +52,7 @@ class BridgeTask:
         try:
             await self._answer(_resolution(outcome))
         except NotFound:
-            log.info("answer_too_late", task_id=self._task.task_id, attempt=self._task.attempt)
+            log.info("report_too_late", task_id=self._task.task_id, attempt=self._task.attempt)
         except (Invalid, TooLarge) as error:  # it would be no better the next time
             await self._leave_with(_resolution(non_retriable(f"the service refused the answer: {error}")))
 

@@ -1,4 +1,4 @@
-"""One operation of the HTTP API as a row: what its document says of it, beside the structs themselves.
+"""One operation of the HTTP API as a row: what the document says about it, besides the structs themselves.
 
 What follows from a row is not in it: 400 for a request that can be wrong, 401 by its access, 413 for a body, 503
 wherever the broker is needed.
@@ -25,7 +25,7 @@ JSON, TEXT, STREAM, BYTES, HTML = (
 
 
 class Access(StrEnum):
-    """What a request must show. The words are the names of the document's security schemes."""
+    """The authentication of a request. The values are the names of the document's security schemes."""
 
     OPEN = "open"
     API = "apiToken"
@@ -35,7 +35,7 @@ class Access(StrEnum):
 
 
 class Parameter(Struct, frozen=True):
-    """Of the query, or a header. `example` is a value as it is written in a request."""
+    """A query parameter or a header. `example` is a value as in a request."""
 
     name: str
     schema: Schema
@@ -55,8 +55,8 @@ class Body(Struct, frozen=True):
 
 
 class Answer(Struct, frozen=True):
-    """Of success. `shape` is a struct, an array of one, a schema, or None for what is no JSON. `paged`: a Link may lead
-    on. `headers` are always there."""
+    """A response of success. `shape` is a struct, an array of one, a schema, or None for other bytes than JSON.
+    `paged`: it may have a Link to the next page. `headers` are always present."""
 
     shape: Any = None
     media: tuple[str, ...] = (JSON,)
@@ -65,8 +65,8 @@ class Answer(Struct, frozen=True):
 
 
 class Operation(Struct, frozen=True):
-    """`refusals` are the statuses that do not follow from the rest; `leads` says which operations take what an answer
-    holds."""
+    """`refusals` are the statuses that do not follow from the other fields; `leads` names the operations that use a
+    value of the response."""
 
     name: str
     path: str
