@@ -1,4 +1,4 @@
-"""Where the service is, and how it is connected to: the options that both kinds of connection share."""
+"""The address of the service, and how to connect to it: the options that both kinds of connection share."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ class Options(TypedDict):
 
 
 def options(base_url: str, token: str | None, timeout_s: float) -> Options:
-    """Raises Invalid when `base_url` is no http:// or https:// address, or the token cannot be sent."""
+    """The options of a connection. Raises Invalid when `base_url` is not an http:// or https:// address, or the token
+    cannot be sent."""
     url = checked(base_url)
     if token and not (token.isascii() and token.isprintable()):
         raise errors.Invalid("the token may hold printable ASCII characters only")
@@ -38,12 +39,12 @@ def options(base_url: str, token: str | None, timeout_s: float) -> Options:
 
 
 def stream_timeout(timeout_s: float) -> httpx2.Timeout:
-    """`timeout_s` for all but reading: a stream may be silent for longer."""
+    """`timeout_s` for everything except reading: a stream may be silent for longer."""
     return httpx2.Timeout(timeout_s, read=STREAM_SILENCE_S_MAX)
 
 
 def checked(text: str) -> httpx2.URL:
-    """The address of a service. Raises Invalid when it is no http:// or https:// address."""
+    """The address of a service. Raises Invalid when it is not an http:// or https:// address."""
     try:
         url = httpx2.URL(text)
     except httpx2.InvalidURL as error:

@@ -1,4 +1,4 @@
-"""A request of the API as a value: what is sent, and how its response is read."""
+"""A request of the API as a value: what is sent, and how its response is decoded."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 class ApiRequest(Struct, Generic[T], frozen=True):
-    """One request; `read` makes its result of a response that is a success."""
+    """One request; `read` decodes the response of a success."""
 
     method: str
     url: str | httpx2.URL
@@ -25,7 +25,7 @@ class ApiRequest(Struct, Generic[T], frozen=True):
 
 
 class PagedRequest(Struct, Generic[T], frozen=True):
-    """A list that comes in pages: at most `limit` items of `kind` in all; None means as many as there are."""
+    """A list that comes in pages: at most `limit` items of `kind` in total; None means all."""
 
     url: httpx2.URL
     kind: type[T]
@@ -46,10 +46,10 @@ def with_query(path: str, query: Mapping[str, str | None]) -> httpx2.URL:
 
 
 def keyed(idempotency_key: str | None) -> dict[str, str]:
-    """The headers of a request that may be sent again under this key."""
+    """The headers of a request that can be repeated safely with this key."""
     return {} if idempotency_key is None else {"Idempotency-Key": idempotency_key}
 
 
 def page_limit(limit: int | None, most: int) -> str:
-    """How many items to ask for in one page: as many as are wanted, at most `most`."""
+    """How many items to request for one page: as many as are wanted, at most `most`."""
     return str(min(limit or most, most))

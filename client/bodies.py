@@ -1,4 +1,4 @@
-"""The JSON bodies of requests, and which runs a request for many selects."""
+"""The JSON bodies of requests, and the filter of requests for many runs."""
 
 from __future__ import annotations
 
@@ -43,10 +43,10 @@ class RetryOptions(Struct, frozen=True, omit_defaults=True):
 
 
 class RunSelection(Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """Which runs of a workflow: `after` and `before` (RFC 3339) bound their creation.
+    """A filter for the runs of a workflow: `after` and `before` (RFC 3339) bound their creation.
 
     Without `limit`, at most 1,000 may match; with it, the newest so many beyond `cursor` are taken, which is `next` of
-    the previous response. With `dry_run`, the response says what would be done, and nothing is.
+    the previous response. With `dry_run`, the response says what would be done, and nothing is done.
     """
 
     workflow_id: str

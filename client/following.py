@@ -19,7 +19,7 @@ class Reconnects:
         self._failures = 0
 
     def failed(self, error: Unavailable) -> None:
-        """Count a connection that was not made. Raises `error` when that was one too many."""
+        """Count a failed connection. Raises `error` when it was one too many."""
         self._failures += 1
         if self._failures > RECONNECTS_MAX:
             raise error

@@ -1,4 +1,4 @@
-"""Methods of the clients out of the functions that make their requests: same name, parameters and docstring."""
+"""Makes methods of the clients from the functions that make their requests: same name, parameters and docstring."""
 
 from __future__ import annotations
 

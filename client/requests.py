@@ -144,10 +144,8 @@ def cancel_all(matching: ToCancel) -> ApiRequest[BulkCancelled]:
 
 
 def retry(run_id: str, mode: str = "replay", *, once: bool = False) -> ApiRequest[RetriedRun]:
-    """Have a failed run go on at what failed (replay), or start a new one with its input (rerun).
-
-    Raises NotFound, Conflict when it has not failed, or with `once` when it was rerun already.
-    """
+    """Resume a failed run at the steps that failed (replay), or start a new one with its input (rerun). Raises
+    NotFound, Conflict when it has not failed, or with `once` when it was rerun already."""
     return post(f"/runs/{segment(run_id)}/retry", RetriedRun, msgspec.json.encode(RetryOptions(mode, once)))
 
 
@@ -213,7 +211,7 @@ def dead_letter(seq: int) -> ApiRequest[DeadLetterView]:
 
 
 def replay_dead_letter(seq: int) -> ApiRequest[Replayed]:
-    """Have the failed run of a dead letter go on at what failed. Raises NotFound, Conflict when it cannot."""
+    """Resume the failed run of a dead letter. Raises NotFound, Conflict when that is not possible."""
     return post(f"/dead-letters/{seq}/replay", Replayed)
 
 
@@ -254,12 +252,12 @@ def delete_trigger(name: str) -> ApiRequest[None]:
 
 
 def fire_trigger(name: str, payload: bytes | None = None) -> ApiRequest[FiredRun]:
-    """Start a run of a trigger by hand; `payload` is JSON, its input. Raises NotFound, Invalid."""
+    """Start a run of a trigger manually; `payload` is JSON, its input. Raises NotFound, Invalid."""
     return post(f"/triggers/{segment(name)}/fire", FiredRun, payload or b"")
 
 
 def test_trigger(name: str, payload: bytes | None = None) -> ApiRequest[TrialView]:  # noqa: PT028 - is no test
-    """What the trigger would do if this JSON came to it; nothing is started. Raises NotFound."""
+    """What the trigger would do with this JSON as its event; nothing is started. Raises NotFound."""
     return post(f"/triggers/{segment(name)}/test", TrialView, payload or b"")
 
 
@@ -293,7 +291,7 @@ def ready() -> ApiRequest[None]:
 
 
 def _nothing(response: httpx2.Response) -> None:
-    """A response that says no more than its status."""
+    """A response without a result except its status."""
 
 
 def _workers(response: httpx2.Response) -> list[WorkerView]:

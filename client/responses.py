@@ -30,7 +30,7 @@ T = TypeVar("T")
 
 
 class Unreachable(errors.Unavailable):
-    """There is nobody at that address: nothing was done."""
+    """No service listens at that address: the request was not sent."""
 
 
 class LostError(Exception):

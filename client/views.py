@@ -1,4 +1,4 @@
-"""What the HTTP API answers: http/ makes its responses of these structs, and the client reads them.
+"""The bodies of the HTTP API's responses: http/ encodes these structs, and the client decodes them.
 
 Times are RFC 3339 in UTC. Fields that are absent in a response are None or UNSET here; unknown fields are ignored.
 """
@@ -13,8 +13,8 @@ from penstock.engine.trigger.trigger import CronSource, EventSource, SubjectSour
 
 
 class StepView(Struct, frozen=True, omit_defaults=True):
-    """`attempts` are those that were begun. `output_bytes` stands in for an output that is left out because it is
-    large: it has a place of its own."""
+    """`attempts` counts those that were begun. `output_bytes` replaces an output that is too large for this
+    response."""
 
     status: str
     attempts: int
@@ -29,8 +29,8 @@ class StepView(Struct, frozen=True, omit_defaults=True):
 
 
 class RunView(Struct, frozen=True, omit_defaults=True):
-    """Defaults are left out of the answer. The input is null when the run has none; where `input_bytes` stands in for
-    it, it is left out because it is large."""
+    """Fields with default values are left out of the response. The input is null when the run has none; `input_bytes`
+    replaces one that is too large."""
 
     run_id: str
     workflow_id: str
@@ -55,7 +55,7 @@ class RunView(Struct, frozen=True, omit_defaults=True):
 
 
 class EventView(Struct, frozen=True, kw_only=True):
-    """One event of a run's history; `seq` is its stream sequence. `delivery` is there from a task's second delivery
+    """One event of a run's history; `seq` is its stream sequence. `delivery` is present from a task's second delivery
     on."""
 
     seq: int
@@ -88,11 +88,8 @@ class WorkerView(Struct, frozen=True, kw_only=True):
 
 
 class TaskQueueView(Struct, frozen=True, omit_defaults=True):
-    """`waiting` tasks no worker has, `in_hand` ones are with a worker; `oldest_at` is when the oldest of both was
-    queued.
-
-    `workers` are those registered for the type and group: with none, what waits goes on waiting.
-    """
+    """`waiting` tasks are with no worker, `in_hand` ones are with a worker; `oldest_at` is when the oldest of both was
+    queued. `workers` are registered for the type and group: with none, waiting tasks continue to wait."""
 
     task: str
     waiting: int
@@ -103,7 +100,7 @@ class TaskQueueView(Struct, frozen=True, omit_defaults=True):
 
 
 class ApprovalView(Struct, frozen=True, omit_defaults=True):
-    """A step that waits for its decision, and what its definition says of it."""
+    """A step that waits for its decision, with what its definition says about it."""
 
     run_id: str
     workflow_id: str
@@ -116,13 +113,13 @@ class ApprovalView(Struct, frozen=True, omit_defaults=True):
 
 
 class WebhookView(Struct, frozen=True, omit_defaults=True):
-    """`secret` is true when the trigger has one of its own. Given back so, it keeps it."""
+    """`secret` is true when the trigger has a secret of its own; a document with true keeps it."""
 
     secret: bool = False
 
 
 class TriggerView(Struct, frozen=True, omit_defaults=True):
-    """A trigger as it may be given back to PUT. `next_at` is the next instant of one with cron."""
+    """A trigger, also as a document for PUT. `next_at` is the next instant of a cron trigger."""
 
     name: str
     workflow: str
@@ -137,8 +134,8 @@ class TriggerView(Struct, frozen=True, omit_defaults=True):
 
 
 class TrialView(Struct, frozen=True, omit_defaults=True):
-    """What an occurrence would lead to. `problems` say why it would start nothing; `next` are the next instants of a
-    cron trigger."""
+    """What a trigger event would start. `problems` are the reasons why nothing would start; `next` are the next
+    instants of a cron trigger."""
 
     would_start: bool
     workflow: str
@@ -232,7 +229,7 @@ class BulkCancelled(Struct, frozen=True):
 
 
 class RetriedRun(Struct, frozen=True, omit_defaults=True):
-    """`new_run_id` is there when a new run was started."""
+    """`new_run_id` is present when a new run was started."""
 
     original_run_id: str
     new_run_id: str | None = None
@@ -250,8 +247,7 @@ class BulkRetried(Struct, frozen=True):
 
 
 class DeadLetterView(Struct, frozen=True, omit_defaults=True):
-    """`kind` is task, history or trigger. One that is asked for alone has `payload`, or `payload_base64` when that is
-    no JSON."""
+    """`kind` is task, history or trigger. A single one has `payload`, or `payload_base64` when that is not JSON."""
 
     seq: int
     kind: str

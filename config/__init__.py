@@ -1,11 +1,11 @@
-"""Configuration: every number and every setting, with its default written once.
+"""Configuration: every limit and every setting, with its default written once.
 
 limits.py has the limits of the specification; keys.py is the table of keys from which TOML, environment, flags and the
-documentation come; settings.py the tree of settings and its layers; units.py texts for durations and sizes; logging.py
-what everybody logs through, log_setup.py where that goes; gunicorn.py the front end's server. The room process/ has
-what every process needs: background tasks, ports, crash points for tests.
+documentation come; settings.py has the tree of settings and its layers; units.py has texts for durations and sizes;
+logging.py is the log of all modules, log_setup.py configures it; gunicorn.py configures the front end's server. The
+room process/ has what every process needs: background tasks, ports, crash points for tests.
 
 Not here: anything else of penstock. This folder is a leaf: it imports itself, and telemetry/, whose warnings the log
-keeps. Each part of the service receives its own section (`settings.broker`), never the whole tree, never os.environ.
+stores. Each part of the service receives its own section (`settings.broker`), never the whole tree, never os.environ.
 Start reading at settings.py: `load` merges flag > environment > file > default and converts once.
 """

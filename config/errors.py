@@ -4,4 +4,4 @@ from __future__ import annotations
 
 
 class SettingsError(Exception):
-    """One line, fit to be shown to the operator; never holds a secret."""
+    """One line that may be shown to the operator; never contains a secret."""

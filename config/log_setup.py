@@ -119,7 +119,7 @@ def _escape(logger: WrappedLogger, method: str, event: EventDict) -> EventDict:
 
 
 def _indented_traceback(stream: TextIO, exc_info: ExcInfo) -> None:
-    """What an exception says may have many lines, none of which looks like one of the log."""
+    """Indent the lines of an exception, so that none looks like a line of the log."""
     text = io.StringIO()
     structlog.dev.plain_traceback(text, exc_info)
     stream.writelines(f"\n  {_printable(line)}" for line in text.getvalue().strip().splitlines())

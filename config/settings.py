@@ -111,7 +111,7 @@ class HttpSettings(Struct, frozen=True):
 
     @property
     def mode(self) -> Literal["token", "insecure", "protected"]:
-        """Whom the control plane answers: holders of the token, everybody, or this machine alone."""
+        """Who may use the control plane: holders of the token, everyone, or only this machine."""
         if self.api_token:
             return "token"
         return "insecure" if self.insecure else "protected"
@@ -138,7 +138,7 @@ class Settings(Struct, frozen=True):
 
 
 class Loaded(NamedTuple):
-    """`sources` says of every key where its value came from: flag, environment NAME, file PATH or default."""
+    """`sources` has the origin of every value: flag, environment NAME, file PATH or default."""
 
     settings: Settings
     sources: Mapping[str, str]
@@ -161,7 +161,7 @@ def load(flags: Mapping[str, str] = {}, environ: Mapping[str, str] = os.environ,
 
 
 def to_environ(settings: Settings) -> dict[str, str]:
-    """Every effective value, for a child process: there `load` gives these settings again, whatever files lie about."""
+    """Every effective value, for a child process: there `load` returns these settings again, whatever files exist."""
     return {FILE_VARIABLE: "", **{key.variable: key.text(value_of(settings, key)) for key in KEYS.values()}}
 
 

@@ -1,4 +1,4 @@
-"""Task functions: what a function takes and whether it is async, found out once, when it is registered."""
+"""Task functions: which arguments a function takes and whether it is async, determined once, when it is registered."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def _problems(task: str, function: Callable[..., Any], parameters: list[inspect.
 
 
 def _is_passed(parameter: inspect.Parameter) -> bool:
-    """Whether a call with positional arguments satisfies it."""
+    """Whether a call with positional arguments only is possible with this parameter."""
     return parameter.kind in POSITIONAL or (
         parameter.kind is inspect.Parameter.KEYWORD_ONLY and parameter.default is not inspect.Parameter.empty
     )

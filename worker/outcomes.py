@@ -1,4 +1,4 @@
-"""What may become of a task, as its function returns or raises it, and as a transport reports it."""
+"""The outcomes of a task, as its function returns or raises them, and as a transport reports them."""
 
 from __future__ import annotations
 
@@ -10,17 +10,16 @@ from penstock.engine.run.events import Failure
 
 
 class Continue:
-    """Returned by the function of an agent_loop step: go on with another iteration, whose input is `value`."""
+    """Returned by the function of an agent_loop step: execute another iteration, with the input `value`."""
 
     def __init__(self, value: Any = None) -> None:
         self.value: Any = value
 
 
 class Pause(Exception):
-    """Raised by a task function: take this very task up again `delay_s` from now, at most an hour. It uses up no
-    attempt.
+    """Raised by a task function: deliver this task again in `delay_s`, at most an hour. It uses up no attempt.
 
-    `checkpoint` (JSON; None: the last one stays) is there for `load_checkpoint` then; `name` is a label for people.
+    `load_checkpoint` then returns `checkpoint` (JSON; None: the last one stays); `name` is a label for people.
     """
 
     def __init__(self, delay_s: float, checkpoint: Any = None, name: str | None = None) -> None:

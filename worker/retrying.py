@@ -1,4 +1,4 @@
-"""Repeat a request while the service is unavailable, with exponential waits from 50 ms to 2 s: a task waits, it does
+"""Repeats a request while the service is unavailable, with exponential waits from 50 ms to 2 s: a task waits, it does
 not fail."""
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _AGAIN = AsyncRetrying(
 
 
 async def retry_until_available(ask: Callable[[], Awaitable[T]]) -> T:
-    """The result of `ask`, which is called again after each Unavailable. It must be safe to call twice."""
+    """The result of `ask`, which is called again after each Unavailable. Repeating it must be safe."""
 
     async def again() -> T:  # a plain callable would have its coroutine taken for the answer
         return await ask()

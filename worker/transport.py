@@ -1,4 +1,4 @@
-"""The two ways to the service, as one: directly through the broker (direct.py), and over HTTP (bridge.py)."""
+"""The protocol of both transports: directly through the broker (direct.py), and over HTTP (bridge.py)."""
 
 from __future__ import annotations
 
@@ -12,20 +12,21 @@ from penstock.worker.outcomes import Outcome
 
 
 class HeldTask(Protocol):
-    """One task that this worker holds, until it is answered or given back. Its methods wait for a service that is
-    away."""
+    """One task that this worker holds, until it is reported or given back. Its methods wait while the service is
+    unavailable."""
 
     @property
     def deliveries(self) -> int: ...
 
     async def begin(self) -> TaskPayload | None:
-        """Say that the work begins. None: nobody can carry this out, it was answered already."""
+        """Report that the work begins. None: the task cannot be executed, its step has been failed."""
 
     async def answer(self, outcome: Outcome) -> None:
-        """Return once it is stored what became of the task; it is held no longer."""
+        """Report the outcome; returns when it is stored, and the task is no longer held."""
 
     async def give_back(self, delay_s: float = 0.0) -> None:
-        """Let another worker have it, after a while. Without the service it comes back by itself."""
+        """Let another worker have it, after a while. If the service is unavailable, it is delivered again after its ack
+        wait."""
 
     async def checkpoint(self, body: bytes) -> None: ...
 
@@ -40,10 +41,10 @@ Handle = Callable[[TaskFunction, HeldTask], Awaitable[None]]
 
 
 class TaskIntake(Protocol):
-    """What takes tasks and has them handled, for as long as its context lasts."""
+    """Takes tasks and passes them to the executor, for the time of its context."""
 
     def cancel(self) -> None:
-        """Cancel what runs: the end then waits for nothing else."""
+        """Cancel running tasks: the end of the context then waits for nothing else."""
 
 
 class IntakeLimits(NamedTuple):
@@ -60,10 +61,13 @@ class Transport(Protocol):
     name: str
 
     def registered(self, entry: WorkerRegistration) -> AbstractAsyncContextManager[None]:
-        """In the workers bucket for the time of the block. Raises Unavailable where the service is not there yet."""
+        """Register the worker for the time of the block. Raises Unavailable where the service is not available yet."""
 
     def receiving(
         self, functions: Sequence[TaskFunction], handle: Handle, bounds: IntakeLimits
     ) -> AbstractAsyncContextManager[TaskIntake]:
-        """Tasks of these functions are handled for the time of the block. Its end takes no more, gives back what has
-        not begun, lets the rest finish for `grace_s`, then cancels it and gives it back."""
+        """Handle tasks of these functions for the time of the block.
+
+        Its end takes no more, gives back tasks that have not begun, lets the others finish for `grace_s`, then cancels
+        them and gives them back.
+        """

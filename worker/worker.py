@@ -1,4 +1,4 @@
-"""The worker: task functions, and the life of the process that carries them out."""
+"""The worker: task functions, and the life of the process that executes them."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ class Worker:
             raise SystemExit(f"Error: {error}") from error
 
     async def serve(self) -> None:
-        """Work until `stop`. A service that is not there yet is waited for."""
+        """Work until `stop`. It waits for a service that is not available yet."""
         async with AsyncExitStack() as stack:
             await _STARTING(self._enter, stack)
             await self._stopped.wait()
@@ -132,7 +132,7 @@ class Worker:
         log.info("worker_stopped", worker_id=self.worker_id)
 
     def stop(self) -> None:
-        """Have `serve` stop gracefully; called in the loop."""
+        """Let `serve` stop gracefully; called in the loop."""
         self._stopped.set()
 
     async def _until_signal(self) -> None:
@@ -208,13 +208,13 @@ def _check(worker_id: str, group: str | None, max_tasks: int, metadata: Mapping[
 
 
 def _new_id() -> str:
-    """Host, process and something random: no two workers, also in one process, share it."""
+    """Host, process and a random part: unique for each worker, also within one process."""
     host = re.sub("[^A-Za-z0-9_-]", "-", socket.gethostname())[:HOST_CHARS] or "host"
     return f"{host}-{os.getpid()}-{secrets.token_hex(3)}"
 
 
 def _not_ready(error: BaseException) -> bool:
-    """Whether the service may still be starting: no broker yet, or none of its streams."""
+    """Whether the service may still be starting: no broker yet, or no streams."""
     from penstock.broker.nats.errors import ApiError, Code  # as in `_opened`
 
     return isinstance(error, Unavailable) or (isinstance(error, ApiError) and error.err_code == Code.STREAM_NOT_FOUND)

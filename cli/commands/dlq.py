@@ -48,7 +48,7 @@ def show(session: Session, seq: int) -> None:
 @SEQ
 @click.pass_obj
 def replay(session: Session, seq: int) -> None:
-    """Have the failed run of the dead letter SEQ go on at what failed. Its dead letters are gone then."""
+    """Resume the failed run of the dead letter SEQ. Its dead letters are removed."""
     done = session.client().replay_dead_letter(seq)
     output.show(done, lambda: click.echo(f"{done.run_id} {done.status}"))
 

@@ -1,4 +1,4 @@
-"""`penstock task`: what waits for workers."""
+"""`penstock task`: the tasks that wait for workers."""
 
 from __future__ import annotations
 

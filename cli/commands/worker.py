@@ -1,4 +1,4 @@
-"""`penstock worker`: who is there to do the work, and the built-in worker."""
+"""`penstock worker`: the connected workers, and the built-in worker."""
 
 from __future__ import annotations
 

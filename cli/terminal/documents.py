@@ -1,4 +1,4 @@
-"""What a user hands to a command: JSON or TOML from a file, from stdin (`-`), or in the argument itself."""
+"""Documents that a user gives to a command: JSON or TOML from a file, from stdin (`-`), or in the argument itself."""
 
 from __future__ import annotations
 

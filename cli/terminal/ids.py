@@ -1,4 +1,4 @@
-"""Run ids as people give them: in full, or the beginning of one, when no other run has it."""
+"""Run ids as people give them: in full, or the first characters, when no other run has them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A run for the eye: its steps as a table, its events as lines, both live."""
+"""A run for people: its steps as a table, its events as lines, both live."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One task of a worker: call its function, in a thread if it is not async, and answer with the outcome.
+"""One task of a worker: call its function, in a thread if it is not async, and report the outcome.
 
-Not here: where tasks come from and answers go to (../transports). Start reading at executor.py.
+Not here: where tasks come from and reports go to (../transports). Start reading at executor.py.
 """

@@ -1,4 +1,4 @@
-"""The context of a task function that is not async: the same questions, asked from its thread."""
+"""The context of a task function that is not async: the same methods, called from its thread."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class BlockingContext(TaskFacts):
     """Belongs to one execution of a task function in a thread. Its methods do what Context says, and return when it is
     done.
 
-    `close` ends it: what the function still waits for is cancelled, what it asks for later raises Unavailable.
+    `close` ends it: pending calls are cancelled, later ones raise Unavailable.
     """
 
     def __init__(self, task: TaskPayload, deliveries: int, context: Context) -> None:
@@ -39,7 +39,7 @@ class BlockingContext(TaskFacts):
         self._ask(self._context.send_signal(run_id, name, payload))
 
     def close(self) -> None:
-        """Called in the loop, when nobody waits for the function's result any more."""
+        """Called in the loop, when the function's result is not needed any more."""
         self._closed = True
         for asked in list(self._asked):
             asked.cancel()

@@ -1,4 +1,4 @@
-"""What a task function may know and ask for beyond its input."""
+"""What a task function can read and request beyond its input."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from penstock.worker.transport import HeldTask
 
 
 class TaskFacts:
-    """Which execution of which step this is: `attempt` counts from 1, `iteration` from 0; `deliveries` counts how often
-    the broker has handed out this very attempt; `metadata` is the step's own, `workflow` the workflow's name."""
+    """The execution of the step: `attempt` counts from 1, `iteration` from 0; `deliveries` counts how often the broker
+    has delivered this attempt; `metadata` is the step's own, `workflow` the workflow's name."""
 
     def __init__(self, task: TaskPayload, deliveries: int) -> None:
         self.run_id: str = task.run_id
@@ -32,29 +32,29 @@ class TaskFacts:
 
 
 class Context(TaskFacts):
-    """Belongs to one execution of an async task function. While the service is away, its methods wait."""
+    """Belongs to one execution of an async task function. While the service is unavailable, its methods wait."""
 
     def __init__(self, task: TaskPayload, held: HeldTask) -> None:
         super().__init__(task, held.deliveries)
         self._held = held
 
     async def checkpoint(self, value: Any) -> None:
-        """Keep `value` (JSON, at most 1 MiB) for later attempts and iterations of this step, until the run ends. Raises
-        TooLarge, and TypeError for what is no JSON."""
+        """Store `value` (JSON, at most 1 MiB) for later attempts and iterations of this step, until the run ends.
+        Raises TooLarge, and TypeError for a value that is not JSON."""
         body = as_json(value)
         if len(body) > PAYLOAD_BYTES_MAX:
             raise TooLarge(f"the checkpoint has {len(body)} bytes, {PAYLOAD_BYTES_MAX} is the most")
         await self._held.checkpoint(body)
 
     async def load_checkpoint(self) -> Any:
-        """The latest checkpoint of this step, None without one; bytes if it is no JSON."""
+        """The latest checkpoint of this step, None without one; bytes if it is not JSON."""
         body = await self._held.load_checkpoint()
         return None if body is None else _decoded(body)
 
     async def wait_signal(self, name: str, timeout_s: float | None = None) -> Any:
-        """The payload of the run's signal `name`: JSON decoded, or bytes if it is no JSON.
+        """The payload of the run's signal `name`: decoded JSON, or bytes if it is not JSON.
 
-        A signal stays: one that came before counts, and waiting for it again gives it again. Raises TimeoutError,
+        A signal is stored: an earlier one counts, and waiting for it again returns it again. Raises TimeoutError,
         Invalid.
         """
         check_target(self.run_id, name)

@@ -1,4 +1,4 @@
-"""One task, from the moment that it is held to its answer."""
+"""Executes one task, from its delivery to the report of its outcome."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ log = get_logger()
 
 
 class TaskExecutor:
-    """Owned by a running worker; it keeps no state between two tasks."""
+    """Owned by a running worker; it has no state between two tasks."""
 
     def __init__(self, threads: Threads) -> None:
         self._threads = threads
 
     async def handle(self, function: TaskFunction, held: HeldTask) -> None:
-        """Answer the task; when that cannot be done, or this is cancelled, give it back."""
+        """Execute the task and report its outcome; if that fails, or this is cancelled, give it back."""
         try:
             task = await held.begin()
             if task is not None:
@@ -49,7 +49,8 @@ class TaskExecutor:
             raise
 
     async def _call(self, function: TaskFunction, task: TaskPayload, held: HeldTask) -> Outcome:
-        """What became of it. Cancellation passes through; one that the function made itself is a failure."""
+        """The outcome of the function. Cancellation passes through; a CancelledError that the function itself raised is
+        a failure."""
         try:
             return _outcome(function, await self._output(function, task, held))
         except Pause as pause:
@@ -112,7 +113,7 @@ def _input(task: TaskPayload) -> Any:
 
 
 def _json(what: str, value: Any) -> bytes | None:
-    """A value as it is stored. Raises NonRetriable: another attempt would give the same."""
+    """A value as stored JSON. Raises NonRetriable: another attempt would give the same."""
     if value is None:
         return None
     try:
@@ -125,6 +126,6 @@ def _json(what: str, value: Any) -> bytes | None:
 
 
 def _is_cancelled() -> bool:
-    """Whether someone cancelled the task that runs this, as against a CancelledError of the function's own making."""
+    """Whether the task that runs this was cancelled, in contrast to a CancelledError raised by the function."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0

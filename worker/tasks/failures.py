@@ -1,4 +1,4 @@
-"""How a task function says that it failed, and how that is reported to the engine."""
+"""The errors by which a task function fails, and how a failure is reported to the engine."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ class NonRetriable(Exception):
 
 
 class RetryAfter(Exception):
-    """Raised by a task function: try again `delay_s` from now instead of when the step's retry policy says. It uses up
-    a retry."""
+    """Raised by a task function: retry in `delay_s`, instead of the delay in the step's retry policy. It uses up a
+    retry."""
 
     def __init__(self, delay_s: float, text: str = "") -> None:
         if not (math.isfinite(delay_s) and delay_s >= 0):
@@ -55,8 +55,8 @@ def failure(error: BaseException) -> Failure:
 
 
 def _traceback(error: BaseException) -> str:
-    """Its last frames, up to 8 KiB, those of the worker itself left out; empty when the function was not even
-    called."""
+    """The last frames of the traceback, up to 8 KiB, without those of the worker itself; empty when the function was
+    not called."""
     frames = error.__traceback__
     while frames is not None and frames.tb_frame.f_code.co_filename.startswith(OURS):
         frames = frames.tb_next
@@ -69,7 +69,7 @@ def _traceback(error: BaseException) -> str:
 
 
 def _text(error: BaseException) -> str:
-    """`TypeName: text`; our own types say nothing by their names."""
+    """`TypeName: text`; only the text for the types of this module."""
     name = type(error).__name__
     try:
         text = str(error)

@@ -1,4 +1,4 @@
-"""From what a task function gives to the JSON that is stored: what JSON can hold as it is, and nothing else."""
+"""Encodes what a task function returns as JSON; values that JSON cannot represent are refused."""
 
 from __future__ import annotations
 
@@ -30,15 +30,14 @@ def as_json(value: Any) -> bytes:
 
 
 def _of_struct(value: Any) -> Any:
-    """A struct as its own encoding has it, names and tags included; bytes are left to be refused, as they are
-    everywhere else."""
+    """A struct in its own encoding, with its names and tags; bytes in it are refused, as everywhere else."""
     if isinstance(value, msgspec.Struct):
         return msgspec.to_builtins(value, builtin_types=(bytes, bytearray, memoryview))
     raise TypeError(f"Type is not JSON serializable: {type(value).__name__}")
 
 
 def _strange_number(value: Any) -> float | None:
-    """The first number in it that is not finite."""
+    """The first number in the value that is not finite."""
     waiting = [value]
     while waiting:
         one = waiting.pop()

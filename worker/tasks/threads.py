@@ -1,5 +1,4 @@
-"""Threads for functions that are not async. They end with the process, whatever a function is doing: a stop never waits
-for them."""
+"""Threads for functions that are not async. They end with the process in any state: a stop never waits for them."""
 
 from __future__ import annotations
 
@@ -23,7 +22,7 @@ class _Job(NamedTuple):
 
 
 class Threads:
-    """Owned by a running worker. Threads are made as they are needed, never more than `most`."""
+    """Owned by a running worker. Threads are created on demand, at most `most`."""
 
     def __init__(self, most: int) -> None:
         self._most, self._made, self._busy = most, 0, 0
@@ -31,8 +30,8 @@ class Threads:
         self._loop = asyncio.get_running_loop()
 
     async def run(self, call: Callable[..., Any], *arguments: Any) -> Any:
-        """What `call` returns or raises. Cancelling this before a thread has begun keeps it from being called at all;
-        later, it leaves the thread to itself, which is counted as busy until it ends."""
+        """The result of `call`. If this is cancelled before a thread has begun, it is not called at all; later, the
+        thread continues and counts as busy until it ends."""
         job = _Job(self._loop.create_future(), call, arguments)
         self._busy += 1
         if self._busy > self._made < self._most:
@@ -45,7 +44,7 @@ class Threads:
         return outcome.value
 
     def close(self) -> None:
-        """Let idle threads end, and the others when they are done."""
+        """End idle threads now, and the others when they are done."""
         for _ in range(self._made):
             self._jobs.put(None)
 

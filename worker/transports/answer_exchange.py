@@ -1,6 +1,6 @@
-"""Send answers together with the next poll while a worker of the bridge is full: one request in place of two.
+"""Sends reports together with the next poll while a worker of the bridge is full: one request instead of two.
 
-A worker with room has a poll at the service already; its answers are sent at once, each in a request of its own.
+A worker that is not full has a pending poll already; its reports are sent at once, each in its own request.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class _Leaving(NamedTuple):
 
 
 class AnswerExchange:
-    """Owned by the worker's polling, whose loop says when it is about to poll (`open`)."""
+    """Owned by the worker's polling loop, which sets `open` when it is about to poll."""
 
     def __init__(self, client: BridgeClient) -> None:
         self._client = client
@@ -40,7 +40,7 @@ class AnswerExchange:
         self._known = True  # the service has exchanges
 
     async def resolve(self, task_id: str, resolution: ResolveTask) -> None:
-        """As the client's, at once or with the next poll."""
+        """As the client's method, at once or with the next poll."""
         if not self.open or not self._known:
             await self._client.resolve(task_id, resolution)
             return
@@ -55,7 +55,7 @@ class AnswerExchange:
             self.leaving -= 1
 
     async def poll(self, request: PollTasks) -> list[PolledTask]:
-        """As the client's, with the answers that wait here."""
+        """As the client's method, with the reports that wait here."""
         taken, self._waiting = self._waiting, []
         if not taken:
             return await self._client.poll(request)
@@ -72,7 +72,7 @@ class AnswerExchange:
             self._fail(taken, None)
 
     def close(self) -> None:
-        """No poll comes any more: what waits here leaves alone."""
+        """No further poll comes: send each waiting report in its own request."""
         self.open = False
         taken, self._waiting = self._waiting, []
         self._fail(taken, None)
@@ -89,7 +89,7 @@ class AnswerExchange:
         return found.tasks
 
     def _fail(self, taken: list[_Leaving], error: PenstockError | None) -> None:
-        """Those that have no answer yet are to be sent again: whether they arrived is unknown."""
+        """Fail pending reports, so that they are sent again: it is unknown whether they arrived."""
         for one in taken:
             _end(one, Unavailable(str(error) if error else "the exchange was given up"))
 

@@ -1,4 +1,4 @@
-"""The bridge transport: tasks, answers and all else over HTTP, for workers that cannot reach the broker."""
+"""The bridge transport: tasks, reports and everything else over HTTP, for workers that cannot reach the broker."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class BridgeTask:
     """One polled task. Owned by its execution."""
 
     def __init__(self, client: BridgeClient, task: PolledTask, resolve: Resolve) -> None:
-        """`resolve` is how answers leave."""
+        """`resolve` sends reports."""
         self._client, self._task, self._leave = client, task, resolve
         self._checkpoint = None if isinstance(task.checkpoint, UnsetType) else bytes(task.checkpoint)
 
@@ -45,7 +45,7 @@ class BridgeTask:
         return self._task.deliveries or 1
 
     async def begin(self) -> TaskPayload | None:
-        """The service has reported the start when it handed the task out."""
+        """The service has reported the start when it assigned the task."""
         return task_payload(self._task)
 
     async def answer(self, outcome: Outcome) -> None:
@@ -107,7 +107,7 @@ class BridgeTransport:
 
     @asynccontextmanager
     async def registered(self, entry: WorkerRegistration) -> AsyncIterator[None]:
-        """As long as the service sees the connection; a lost one is made again. Raises Denied too."""
+        """Registered as long as the connect stream is open; a lost one is opened again. Also raises Denied."""
         first: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         async with background(self._stay_connected(entry, first), name="worker_connection"):
             await first
@@ -140,15 +140,14 @@ class BridgeTransport:
 
 @asynccontextmanager
 async def open_bridge(url: str, token: str | None, worker_id: str) -> AsyncIterator[BridgeTransport]:
-    """Connections to the service for the time of the block, made as they are needed. Raises Invalid for a bad
-    address."""
+    """Connections to the service for the time of the block, opened on demand. Raises Invalid for a bad address."""
     async with open_client(url, token) as client:
         yield BridgeTransport(client, worker_id)
 
 
 async def retry_until_admitted(ask: Callable[[], Awaitable[T]]) -> T:
-    """As `retry_until_available`, also while the service refuses our token: a worker that runs already waits for it
-    to be put right."""
+    """As `retry_until_available`, also while the service refuses the token: a running worker waits until it is
+    accepted."""
 
     async def admitted() -> T:
         try:

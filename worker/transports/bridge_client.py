@@ -67,7 +67,8 @@ class BridgeClient:
         await self._ask("POST", f"/v1/tasks/{task_id}/resolve", content=msgspec.json.encode(resolution))
 
     async def exchange(self, request: ExchangeTasks) -> Exchanged:
-        """Answers, and the next poll. Raises NotFound by a service of an older version, which does not have it."""
+        """Send reports, and poll. Raises NotFound from a service of an older version, which does not have this
+        request."""
         timeout_s = (request.poll.timeout_ms if request.poll else 0) / 1000 + ANSWER_S_MAX
         answer = await self._ask("POST", "/v1/tasks/exchange", content=msgspec.json.encode(request), timeout=timeout_s)
         try:
@@ -76,7 +77,7 @@ class BridgeClient:
             raise errors.Unavailable(f"the service answered an exchange with what is none: {error}") from error
 
     async def signal(self, run_id: str, name: str, timeout_ms: int) -> bytes | None:
-        """The payload of a run's signal; None when there was none for that long."""
+        """The payload of a run's signal; None when there was none in time."""
         timeout_s = timeout_ms / 1000 + ANSWER_S_MAX
         answer = await self._ask("GET", f"/v1/runs/{run_id}/signals/{name}?timeout_ms={timeout_ms}", timeout=timeout_s)
         return None if answer.status_code == NO_CONTENT else bytes(answer.content)
@@ -86,8 +87,8 @@ class BridgeClient:
 
     @asynccontextmanager
     async def connected(self, entry: WorkerRegistration) -> AsyncIterator[AsyncIterator[bytes]]:
-        """Registered for the time of the block; what it gives is a sign of life every few seconds. Raises as all else,
-        also there."""
+        """Registered for the time of the block; yields a value every few seconds while the stream is alive. Raises the
+        errors of the other methods, also while it iterates."""
         timeout = httpx2.Timeout(ANSWER_S_MAX, read=SILENCE_S_MAX)
         body = msgspec.json.encode(_announced(entry))
         try:
@@ -120,7 +121,7 @@ async def open_client(url: str, token: str | None) -> AsyncIterator[BridgeClient
 
 
 def refusal_of(resolved: ResolvedTask) -> errors.PenstockError | None:
-    """What `BridgeClient.resolve` would have raised."""
+    """The error that `BridgeClient.resolve` would have raised."""
     if isinstance(resolved.code, UnsetType):
         return None
     return ERRORS.get(resolved.code, errors.Unavailable)(resolved.error or "")

@@ -1,5 +1,5 @@
-"""The tasks that a worker of the bridge holds, never more than its `max_tasks`: polled, begun, kept alive, given back
-when it stops."""
+"""The tasks that a worker of the bridge holds, at most its `max_tasks`: polled, begun, kept alive, given back when it
+stops."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ log = get_logger()
 
 class PolledHeldTask(HeldTask, Protocol):
     async def keep_alive(self) -> None:
-        """Say that the answer will come."""
+        """Report that the task is still in progress."""
 
 
 class BridgeIntake:
@@ -61,7 +61,7 @@ class BridgeIntake:
             task.cancel()
 
     async def stop(self) -> None:
-        """As Transport.receiving says of the end."""
+        """Stop as Transport.receiving says."""
         self._stopping = True
         self._freed.set()
         if self._polling is not None:
@@ -76,7 +76,7 @@ class BridgeIntake:
             await polled.give_back()
 
     async def poll(self) -> None:
-        """Ask for tasks, as long as the worker runs and whenever it has room."""
+        """Request tasks whenever there is room, as long as the worker runs."""
         self._polling = asyncio.current_task()
         try:
             while not self._stopping:
@@ -89,8 +89,8 @@ class BridgeIntake:
             self._exchanging.close()
 
     async def _until_freed(self) -> None:
-        """A task has ended, or only its answer is still to leave: with the next poll, unless room is wanting in
-        bytes."""
+        """Wait until a task has ended, or only its report is left to be sent, which leaves with the next poll, unless
+        the bytes of tasks are the limit."""
         self._freed.clear()
         self._exchanging.open = self._bytes < TASKS_BYTES_MAX
         await self._freed.wait()
@@ -112,7 +112,7 @@ class BridgeIntake:
 
     @property
     def _room(self) -> int:
-        """Tasks to ask for: none while the inputs of those that run are large."""
+        """The number of tasks to request: none while the inputs of running tasks are large."""
         return (
             self._bounds.max_tasks - len(self._running) + self._exchanging.leaving
             if self._bytes < TASKS_BYTES_MAX
@@ -120,7 +120,7 @@ class BridgeIntake:
         )
 
     async def _end(self, poll: asyncio.Task[Any]) -> None:
-        """The last poll is ended by the service: were it cut off, what is on its way would be missed only minutes
+        """Have the service end the last poll: if it was cut off, tasks in flight would be delivered again only minutes
         later."""
         with suppress(PenstockError, TimeoutError):
             async with asyncio.timeout(RELEASE_S_MAX):
@@ -170,7 +170,7 @@ async def open_bridge_intake(
     bounds: IntakeLimits,
     worker_id: str,
 ) -> AsyncIterator[BridgeIntake]:
-    """Tasks are taken for the time of the block; its end is as `BridgeIntake.stop` says."""
+    """Take tasks for the time of the block; its end is as `BridgeIntake.stop` says."""
     polling = BridgeIntake(client, functions, held, handle, bounds, worker_id)
     async with (
         background(polling.keep_alive(), name="worker_keep_alive"),

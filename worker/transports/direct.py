@@ -1,4 +1,4 @@
-"""The direct transport: tasks, answers and all else straight through the broker."""
+"""The direct transport: tasks, reports and everything else through the broker."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class DirectTask:
         reached("worker.acknowledged")
 
     async def give_back(self, delay_s: float = 0.0) -> None:
-        """With a delay it could not be answered, which counts; without, it is only for want of time."""
+        """A delay means that it could not be reported, and the delivery counts; without one the worker only stops."""
         task = getattr(self, "_task", None)  # None: it could not be read
         with suppress(Unavailable):  # then its ack wait brings it back
             if task is None or delay_s:
@@ -133,7 +133,7 @@ class DirectTransport:
 
     @asynccontextmanager
     async def registered(self, entry: WorkerRegistration) -> AsyncIterator[None]:
-        """From the block's first line on, and renewed every 30 s."""
+        """Registered at the start of the block, and renewed every 30 s."""
         bucket = self._store.workers
         await bucket.get(entry.worker_id)
         await retry_until_available(lambda: register(bucket, entry))

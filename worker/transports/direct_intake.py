@@ -1,12 +1,11 @@
-"""The tasks that a worker holds, never more than its `max_tasks`: pulled, begun, kept alive, and given back when it
-stops.
+"""The tasks that a worker holds, at most its `max_tasks`: pulled, begun, kept alive, and given back when it stops.
 
-When their messages are large it asks for fewer: with TASKS_BYTES_MAX of them, for no more.
+When their messages are large it requests fewer: none while they have TASKS_BYTES_MAX. With several task types, each
+always has one request pending, so that none starves; all other free slots belong to the types that have work. Requests
+of a type that are not needed, and those of others from before the worker was full, are cancelled.
 
-With several task types, each always has one request out, so that none starves; all other free slots belong to the
-types that have work. What a type asked for and does not need, and what others asked for before the worker was full, is
-called back. Tasks of runs that are bound to this very worker come beside all that, and first: nobody else can take
-them. While some wait, it asks for one task of everyone's at a time.
+Tasks of runs that are bound to this worker come in addition, and first, because no other worker can take them. While
+some wait, it requests one shared task at a time.
 """
 
 from __future__ import annotations
@@ -34,8 +33,8 @@ log = get_logger()
 
 
 class _Source:
-    """One task type. `busy`: something came since the last balance; `closed`: nothing may be asked for now. `pending`:
-    how many more wait for this very worker, as the last of them said."""
+    """One task type. `busy`: something came since the last balance; `closed`: nothing may be requested now. `pending`:
+    how many more wait for this worker, according to the last of them."""
 
     __slots__ = ("busy", "closed", "function", "pending", "pull", "recalling")
 
@@ -74,14 +73,14 @@ class DirectIntake:
         return self.held >= self._max or self._bytes >= TASKS_BYTES_MAX
 
     async def begin(self) -> None:
-        """Ask for the first tasks."""
+        """Request the first tasks."""
         for source in [*self._sources, *self._sticky]:
             source.closed = False
         await self._ask()
 
     async def stop(self, grace_s: float) -> None:
-        """Pull no more, give back what has not begun, let the rest finish for `grace_s`, then cancel it and give it
-        back."""
+        """Pull no more, give back tasks that have not begun, let the others finish for `grace_s`, then cancel them and
+        give them back."""
         self._stopping = True
         await all_of(map(self._recall, [*self._sources, *self._sticky]))
         await self._return(list(self._waiting))
@@ -91,7 +90,7 @@ class DirectIntake:
         await self._cancel_all()
 
     def cancel(self) -> None:
-        """Cancel what runs: `stop` waits for nothing else."""
+        """Cancel running tasks: `stop` waits for nothing else."""
         for task in self._running.values():
             task.cancel()
 
@@ -125,7 +124,7 @@ class DirectIntake:
             self._freed.set()
 
     def _room(self, source: _Source) -> int:
-        """How many of this type may be on their way now; at least one while there is room at all."""
+        """How many tasks of this type may be requested now; at least one while there is room at all."""
         if self._stopping or source.closed or self._full:
             return 0
         if any(own.pending for own in self._sticky):
@@ -136,16 +135,19 @@ class DirectIntake:
         return max(self._max - self.held - others, 1) if source.busy else 1
 
     def _sticky_room(self, source: _Source) -> int:
-        """Each type's share of the room is that of what waits for this worker, so that none waits longer than another.
-        What was asked for before the worker was full is not called back: it waits for the next slot, or is given back
-        soon."""
+        """Each type's share of the room is its share of the tasks that wait for this worker, so that none waits longer
+        than another.
+
+        Requests from before the worker was full are not cancelled: their tasks wait for the next slot, or are given
+        back soon.
+        """
         if self._stopping or source.closed or self._full:
             return 0
         pending = sum(own.pending for own in self._sticky)
         return max((self._max - self.held) * source.pending // pending, 1) if pending else 1
 
     async def _refill(self) -> None:
-        """Once for all tasks that ended in the same turn of the loop: begin what waits, ask for more."""
+        """Called once for all tasks that ended in the same turn of the loop: begin waiting tasks, request more."""
         while True:
             await self._freed.wait()
             self._freed.clear()
@@ -179,7 +181,8 @@ class DirectIntake:
             await self._return(stale)  # another worker may have room
 
     async def _call_back(self) -> None:
-        """Requests that stand in the way: of a full worker, and of the other types when their own has gone quiet."""
+        """Cancel requests that are in the way: those of a full worker, and of the other types when their own type has
+        no work."""
         full = self._full
         for source in self._sources:
             if source.asked > (0 if full else 1) and (full or not source.busy):
@@ -233,7 +236,7 @@ class DirectIntake:
 async def open_direct_intake(
     store: Store, functions: Sequence[TaskFunction], handle: Handle, bounds: IntakeLimits, worker_id: str
 ) -> AsyncIterator[DirectIntake]:
-    """Tasks are taken for the time of the block; its end is as `DirectIntake.stop` says."""
+    """Take tasks for the time of the block; its end is as `DirectIntake.stop` says."""
     intake, group = DirectIntake(store, bounds.max_tasks, handle), bounds.group
     async with AsyncExitStack() as stack:
         await intake._open(stack, functions, group)
