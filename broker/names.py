@@ -295,6 +295,16 @@ def definition_key(name: str, digest: str) -> str:
     return f"{name}/{digest}"
 
 
+def definition_keys(name: str) -> str:
+    """A filter that all keys of a workflow's definitions match, among others."""
+    return ".".join([*name.split(".")[:-1], "*"])
+
+
+def versions_key(name: str) -> str:
+    """Beside a workflow's latest definition: the list of its versions. No digest is this word."""
+    return f"{name}/versions"
+
+
 def step_key(run_id: str, step_id: str) -> str:
     return f"{run_id}.{step_id}"
 

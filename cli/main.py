@@ -24,7 +24,7 @@ COMMANDS: Mapping[str, Lazy] = {
     "engine": Lazy("penstock.cli.commands.serve:engine", "Run engine shards against an external broker."),
     "api": Lazy("penstock.cli.commands.serve:api", "Run the HTTP front end against an external broker."),
     "drain": Lazy("penstock.cli.commands.drain:drain", "Hand over the runs of an engine's host before it goes away."),
-    "workflow": Lazy("penstock.cli.commands.workflow:workflow", "Register, list, show and check workflows."),
+    "workflow": Lazy("penstock.cli.commands.workflow:workflow", "Register, list, show, check and delete workflows."),
     "run": Lazy("penstock.cli.commands.run:run", "Start, follow, list, cancel and retry runs."),
     "approval": Lazy(
         "penstock.cli.commands.approval:approval", "List the steps that wait for an approval; approve or reject them."

@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator, Callable, Coroutine
 from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
-from penstock.client import requests
+from penstock.client import requests, workflow_requests
 from penstock.client.address import TIMEOUT_S
 from penstock.client.api_request import ApiRequest, PagedRequest
 from penstock.client.async_connection import AsyncConnection
@@ -63,9 +63,11 @@ class AsyncClient:
         """Close its connections."""
         await self._service.close()
 
-    register = _sent(requests.register)
-    workflows = _sent(requests.workflows)
-    workflow = _sent(requests.workflow)
+    register = _sent(workflow_requests.register)
+    workflows = _sent(workflow_requests.workflows)
+    workflow = _sent(workflow_requests.workflow)
+    versions = _sent(workflow_requests.versions)
+    delete_workflow = _sent(workflow_requests.delete_workflow)
     start = _sent(requests.start)
     bulk = _sent(requests.bulk)
     run = _sent(requests.run)

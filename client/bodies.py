@@ -11,11 +11,13 @@ class RunStart(Struct, frozen=True):
     workflow: str
     input: Raw | UnsetType = UNSET
     run_at: str | UnsetType = UNSET
+    version: str | UnsetType = UNSET
 
 
 class BulkStart(Struct, frozen=True):
     workflow_id: str
     inputs: Sequence[Raw]
+    version: str | UnsetType = UNSET
 
 
 class CancelReason(Struct, frozen=True):

@@ -1,4 +1,5 @@
-"""The blocking client of the HTTP API: one method for every request of requests.py, which also documents it."""
+"""The blocking client of the HTTP API: one method for every request of requests.py and
+workflow_requests.py, which also document it."""
 
 from __future__ import annotations
 
@@ -7,7 +8,7 @@ from collections.abc import Callable, Iterator
 from types import TracebackType
 from typing import Concatenate, ParamSpec, Self, TypeVar
 
-from penstock.client import requests
+from penstock.client import requests, workflow_requests
 from penstock.client.address import TIMEOUT_S
 from penstock.client.api_request import ApiRequest, PagedRequest
 from penstock.client.connection import BlockingConnection
@@ -63,9 +64,11 @@ class Client:
         """Close its connections."""
         self._service.close()
 
-    register = _sent(requests.register)
-    workflows = _sent(requests.workflows)
-    workflow = _sent(requests.workflow)
+    register = _sent(workflow_requests.register)
+    workflows = _sent(workflow_requests.workflows)
+    workflow = _sent(workflow_requests.workflow)
+    versions = _sent(workflow_requests.versions)
+    delete_workflow = _sent(workflow_requests.delete_workflow)
     start = _sent(requests.start)
     bulk = _sent(requests.bulk)
     run = _sent(requests.run)

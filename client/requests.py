@@ -38,7 +38,6 @@ from penstock.client.views import (
     Discarded,
     EventView,
     FiredRun,
-    Registered,
     Replayed,
     RetriedRun,
     RunView,
@@ -53,25 +52,6 @@ from penstock.client.views import (
     WorkerView,
 )
 from penstock.config.limits import DEAD_LETTERS_LISTED_MAX, RUNS_LISTED_DEFAULT
-from penstock.engine.definition.definitions import WorkflowDef, from_json
-
-
-def register(definition: bytes) -> ApiRequest[Registered]:
-    """Register a workflow, or replace the one of its name; `definition` is its JSON.
-
-    Raises Invalid that names every problem of the definition.
-    """
-    return post("/workflows", Registered, definition)
-
-
-def workflows() -> ApiRequest[list[WorkflowDef]]:
-    """The latest definition of every name."""
-    return ApiRequest("GET", "/workflows", lambda got: [from_json(bytes(body)) for body in decode(got, list[Raw])])
-
-
-def workflow(name: str) -> ApiRequest[WorkflowDef]:
-    """The latest definition of a name. Raises NotFound."""
-    return get(f"/workflows/{segment(name)}", WorkflowDef)
 
 
 def start(
@@ -79,23 +59,31 @@ def start(
     input: bytes | None = None,  # noqa: A002
     *,
     run_at: str | None = None,
+    version: str | None = None,
     idempotency_key: str | None = None,
 ) -> ApiRequest[StartedRun]:
-    """Start a run, now or at an RFC 3339 time; `input` is JSON, at most 1 MiB.
+    """Start a run, now or at an RFC 3339 time, of the latest definition or of a `version`; `input` is JSON, at most
+    1 MiB.
 
     Raises NotFound for an unknown workflow, Invalid for an input that does not fit its schema. After Unavailable, only
     the same `idempotency_key` makes a second try safe.
     """
-    body = RunStart(workflow, UNSET if input is None else Raw(input), UNSET if run_at is None else run_at)
+    body = RunStart(
+        workflow,
+        UNSET if input is None else Raw(input),
+        UNSET if run_at is None else run_at,
+        UNSET if version is None else version,
+    )
     return post("/runs", StartedRun, msgspec.json.encode(body), keyed(idempotency_key))
 
 
-def bulk(workflow: str, inputs: Sequence[bytes]) -> ApiRequest[BulkStarted]:
+def bulk(workflow: str, inputs: Sequence[bytes], *, version: str | None = None) -> ApiRequest[BulkStarted]:
     """Start one run per input (JSON), all or none, at most 1,000; the run ids stand in the order of `inputs`.
 
     Raises NotFound for an unknown workflow, Invalid that names every input that does not fit.
     """
-    return post("/runs/bulk", BulkStarted, msgspec.json.encode(BulkStart(workflow, [Raw(one) for one in inputs])))
+    body = BulkStart(workflow, [Raw(one) for one in inputs], UNSET if version is None else version)
+    return post("/runs/bulk", BulkStarted, msgspec.json.encode(body))
 
 
 def run(run_id: str) -> ApiRequest[RunView]:

@@ -157,8 +157,19 @@ class Deleted(Struct, frozen=True):
 
 
 class Registered(Struct, frozen=True):
+    """`warnings` are about what may be as it should be: the definition is registered."""
+
     name: str
     status: str = "registered"
+    warnings: list[str] | UnsetType = UNSET
+
+
+class VersionView(Struct, frozen=True):
+    """`digest` names the definition; `registered_at` is when it last became the latest one."""
+
+    version: str
+    digest: str
+    registered_at: str
 
 
 class DecidedApproval(Struct, frozen=True):

@@ -13,6 +13,7 @@ DAY_S: Final = 24 * 60 * 60
 # Names, definitions, payloads, requests
 NAME_CHARS_MAX: Final = 128  # Protocol: Names and limits
 STEPS_MAX: Final = 1000  # Protocol: Names and limits
+VERSIONS_LISTED_MAX: Final = 1000  # of one workflow; older definitions stay for the runs that have them
 PAYLOAD_BYTES_MAX: Final = 1 * MIB  # Protocol: Names and limits (run input, step output, checkpoint)
 ERROR_BYTES_MAX: Final = 8 * KIB  # Protocol: History events (errors and tracebacks)
 # A larger output is read from the history: a snapshot of 1,000 steps stays one message

@@ -59,7 +59,7 @@ from penstock.http.resources.triggers import (
     TriggerTrialResource,
 )
 from penstock.http.resources.workers import WorkersResource
-from penstock.http.resources.workflows import WorkflowResource, WorkflowsResource
+from penstock.http.resources.workflows import WorkflowResource, WorkflowsResource, WorkflowVersionsResource
 from penstock.http.system.health import Health, Ready, TelemetryHealth
 from penstock.http.system.metrics import Metrics
 from penstock.http.system.storage import Changes, StorageHealth
@@ -90,6 +90,7 @@ def create_app(settings: Settings) -> Application:
     errors.register(app)
     app.add_route("/workflows", WorkflowsResource(backend))
     app.add_route("/workflows/{name}", WorkflowResource(backend))
+    app.add_route("/workflows/{name}/versions", WorkflowVersionsResource(backend))
     app.add_route("/runs", RunsResource(backend))
     app.add_route("/runs/bulk", BulkRunsResource(backend))
     app.add_route("/runs/cancel", BulkCancelResource(backend))

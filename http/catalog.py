@@ -12,6 +12,7 @@ from penstock.engine.definition.schema import Schema
 from penstock.engine.errors import Invalid, NotFound
 
 NAMES_MAX = 1000
+VERSIONS_MAX = 100  # that requests have named, with their schemas
 
 
 class Known(Struct, frozen=True):
@@ -29,6 +30,7 @@ class Catalog:
     def __init__(self, definitions: Definitions) -> None:
         self._definitions = definitions
         self._known: dict[str, Known] = {}
+        self._versions: dict[str, Known] = {}
         self._changes = 0
 
     async def watch(self) -> None:
@@ -44,8 +46,13 @@ class Catalog:
         await self._definitions.register(definition)
         await self._changed(definition.name)
 
-    async def wanted(self, name: str) -> Known:
-        """The definition that a request names. Raises Invalid when there is none, because the request is wrong."""
+    async def wanted(self, name: str, version: str | None = None) -> Known:
+        """The definition that a request names, the latest one without a version. Raises Invalid for a workflow that is
+        not registered, because the request is wrong; NotFound for a version that it does not have."""
+        known = await self._latest(name)
+        return known if version is None else await self._version(name, version)
+
+    async def _latest(self, name: str) -> Known:
         known = self._known.get(name)
         if known is not None and await self._definitions.is_latest(name, known.digest):
             return known
@@ -56,11 +63,23 @@ class Catalog:
         except NotFound as error:
             raise Invalid(str(error)) from error
 
+    async def _version(self, name: str, version: str) -> Known:
+        definition, digest = await self._definitions.version(name, version)
+        known = self._versions.get(digest) or _known(definition, digest)
+        if len(self._versions) >= VERSIONS_MAX:
+            self._versions.clear()
+        self._versions[digest] = known
+        return known
+
+    async def delete(self, name: str) -> None:
+        """Forget the workflow. Nothing starts a run of it through this catalog afterwards. Raises NotFound."""
+        await self._definitions.delete(name)
+        await self._changed(name)
+
     async def _read(self, name: str) -> Known:
         changes = self._changes
         definition, digest = await self._definitions.latest(name)
-        schema = None if definition.input_schema is UNSET else Schema(definition.input_schema)
-        known = Known(definition, digest, schema)
+        known = _known(definition, digest)
         if changes == self._changes:  # else what was read may be old already
             self._keep(name, known)
         return known
@@ -73,3 +92,8 @@ class Catalog:
     async def _changed(self, name: str) -> None:
         self._known.pop(name, None)
         self._changes += 1
+
+
+def _known(definition: WorkflowDef, digest: str) -> Known:
+    schema = None if definition.input_schema is UNSET else Schema(definition.input_schema)
+    return Known(definition, digest, schema)

@@ -56,9 +56,9 @@ class RunIndex:
         self._file = None
 
     async def there(self, timeout_s: float) -> None:
-        """Return when the file exists, or after `timeout_s`."""
+        """Return once there is a file that can be read, or after `timeout_s`."""
         deadline = time.monotonic() + timeout_s
-        while not identity(self._path):
+        while not self._is_readable():
             if time.monotonic() >= deadline:
                 return
             await asyncio.sleep(POLL_S)
@@ -157,6 +157,18 @@ class RunIndex:
                 return abs(time.time() - file.progress().beat) < ALIVE_S
         except Unavailable:
             return False
+
+    def _is_readable(self) -> bool:
+        """Whether the file has been read before, or can be read now: a new file has no tables for a moment."""
+        there = identity(self._path)
+        if there and self._file is not None and self._file.identity == there:
+            return True
+        try:
+            with self._reading() as file:
+                file.progress()
+        except Unavailable:
+            return False
+        return True
 
     def _progress(self) -> int:
         """The sequence of the log that the index has, read once per POLL_S / 2 for all callers that wait."""

@@ -22,11 +22,12 @@ KEYS_PAGE = 100_000
 
 
 class Entry(Struct, frozen=True):
-    """`revision` is the one that a later `put` may expect."""
+    """`revision` is the one that a later `put` may expect; `at` is the broker's time of the write, in s."""
 
     key: str
     value: bytes
     revision: int
+    at: float = 0.0
 
 
 class Bucket:
@@ -45,7 +46,7 @@ class Bucket:
     async def get(self, key: str) -> Entry | None:
         """The key's value, or None. Raises Unavailable without an answer."""
         found = await self._reader.one(self._stream, self._prefix + key)
-        return None if found is None or found.removed else Entry(key, found.data, found.seq)
+        return None if found is None or found.removed else Entry(key, found.data, found.seq, found.at)
 
     async def find(self, key: str) -> tuple[Entry | None, int]:
         """The value, or None, and the revision that a write to this state must expect: a deleted key also has a
@@ -53,7 +54,7 @@ class Bucket:
         found = await self._reader.one(self._stream, self._prefix + key)
         if found is None or found.removed:
             return None, found.seq if found else 0
-        return Entry(key, found.data, found.seq), found.seq
+        return Entry(key, found.data, found.seq, found.at), found.seq
 
     async def has_copies(self) -> bool:
         """Whether a new value may reach some copies of the stream a moment later; `get` and `all` return it in any
@@ -64,14 +65,16 @@ class Bucket:
         """The values of those keys that exist; in a cluster, they may be slightly out of date."""
         cut = len(self._prefix)
         found = await self._reader.last(self._stream, [self._prefix + key for key in keys])
-        return {one.subject[cut:]: Entry(one.subject[cut:], one.data, one.seq) for one in found if not one.removed}
+        return {
+            one.subject[cut:]: Entry(one.subject[cut:], one.data, one.seq, one.at) for one in found if not one.removed
+        }
 
     async def all(self, under: str = ">") -> list[Entry]:
         """Every entry whose key matches `under` (a subject filter); best effort while keys change."""
         cut = len(self._prefix)
         found = await self._reader.subject(self._stream, self._prefix + under)
         latest = {one.subject: one for one in found}
-        return [Entry(one.subject[cut:], one.data, one.seq) for one in latest.values() if not one.removed]
+        return [Entry(one.subject[cut:], one.data, one.seq, one.at) for one in latest.values() if not one.removed]
 
     async def since(self, revision: int) -> tuple[dict[str, Entry | None], int]:
         """Changes after this revision, by key (None: removed), and the newest revision. Purges and expired entries are
@@ -79,7 +82,8 @@ class Bucket:
         cut = len(self._prefix)
         found = await self._reader.subject(self._stream, self._prefix + ">", revision + 1)
         changed = {
-            one.subject[cut:]: None if one.removed else Entry(one.subject[cut:], one.data, one.seq) for one in found
+            one.subject[cut:]: None if one.removed else Entry(one.subject[cut:], one.data, one.seq, one.at)
+            for one in found
         }
         return changed, found[-1].seq if found else revision
 

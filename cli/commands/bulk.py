@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 RUN_IDS = click.argument("run_ids", metavar="[ID]...", nargs=-1, type=RunId())
+VERSION = click.option("--version", metavar="V", help="Of this version of the workflow.  [default: the latest]")
 AFTER = click.option(
     "--after",
     metavar="TIME",
@@ -107,8 +108,9 @@ def retry(
 @click.command(cls=JsonCommand)
 @click.argument("workflow")
 @click.argument("file", type=click.File("rb"))
+@VERSION
 @click.pass_obj
-def bulk(session: Session, workflow: str, file: BinaryIO) -> None:
+def bulk(session: Session, workflow: str, file: BinaryIO, version: str | None) -> None:
     """Start one run of WORKFLOW per input in FILE (a JSON array, or JSON lines; - for stdin) and print the run ids.
 
     Each request starts up to 1000 runs, all of them or none; after an error, the ids printed are of those that started.
@@ -118,7 +120,7 @@ def bulk(session: Session, workflow: str, file: BinaryIO) -> None:
     try:
         with output.progress("starting", len(inputs)) as advance:
             for part in documents.requests(inputs):
-                run_ids += client.bulk(workflow, part).run_ids
+                run_ids += client.bulk(workflow, part, version=version).run_ids
                 advance(len(part), len(inputs))
     finally:
         output.show({"run_ids": run_ids, "total": len(run_ids)}, lambda: _lines(run_ids))

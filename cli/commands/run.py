@@ -40,17 +40,24 @@ for command in (bulk.cancel, bulk.retry, bulk.bulk):
     type=Future(),
     help="When: 2027-01-31T12:00:00Z, or +30s from now.  [default: now]",
 )
+@bulk.VERSION
 @click.option("--idempotency-key", metavar="KEY", help="The same key gives the same run, however often it is sent.")
 @WAIT
 @click.pass_obj
 def start(
-    session: Session, workflow: str, given: str | None, run_at: str | None, idempotency_key: str | None, wait: bool
+    session: Session,
+    workflow: str,
+    given: str | None,
+    run_at: str | None,
+    version: str | None,
+    idempotency_key: str | None,
+    wait: bool,
 ) -> None:
     """Start a run of WORKFLOW and print its id. With --wait, the id goes to stderr at once, and the run is shown until
     it ends."""
     client = session.client()
     body = None if given is None else documents.run_input(given)
-    started = client.start(workflow, body, run_at=run_at, idempotency_key=idempotency_key)
+    started = client.start(workflow, body, run_at=run_at, version=version, idempotency_key=idempotency_key)
     if wait:
         click.echo(started.run_id, err=True)
         _finish(client, started.run_id)

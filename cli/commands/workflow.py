@@ -1,4 +1,4 @@
-"""`penstock workflow`: register, list, show, validate."""
+"""`penstock workflow`: register, list, versions, delete, show, validate."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from typing import BinaryIO
 
 import click
 import orjson
-from msgspec import Raw
+from msgspec import Raw, UnsetType
 
-from penstock.cli.terminal import documents, output
-from penstock.cli.terminal.session import Group, Session
+from penstock.cli.terminal import documents, output, times
+from penstock.cli.terminal.session import Group, Session, as_json
 from penstock.engine.definition.definitions import WorkflowDef, to_json
 
 FILE = click.argument("file", type=click.File("rb"))
@@ -17,7 +17,7 @@ FILE = click.argument("file", type=click.File("rb"))
 
 @click.group(cls=Group)
 def workflow() -> None:
-    """Register, list, show and check workflows."""
+    """Register, list, show, check and delete workflows."""
 
 
 @workflow.command()
@@ -27,6 +27,9 @@ def register(session: Session, file: BinaryIO) -> None:
     """Register the workflow in FILE (JSON or TOML, - for stdin), or replace the one of that name."""
     answer = session.client().register(documents.definition(file))
     output.show(answer, lambda: click.echo(f"{answer.status} {answer.name}"))
+    if not as_json() and not isinstance(answer.warnings, UnsetType):
+        for text in answer.warnings:
+            click.echo(f"Warning: {output.printable(text)}", err=True)
 
 
 @workflow.command("list")
@@ -38,6 +41,27 @@ def list_workflows(session: Session) -> None:
     output.show(
         [_raw(item) for item in found], lambda: output.table(("WORKFLOW", "VERSION", "STEPS", "DESCRIPTION"), rows)
     )
+
+
+@workflow.command()
+@click.argument("name")
+@click.pass_obj
+def versions(session: Session, name: str) -> None:
+    """List the versions of the workflow NAME, newest first."""
+    found = session.client().versions(name)
+    rows = [(one.version, times.age(one.registered_at), one.digest) for one in found]
+    output.show(found, lambda: output.table(("VERSION", "REGISTERED", "DIGEST"), rows))
+
+
+@workflow.command()
+@click.argument("name")
+@click.option("--force", is_flag=True, help="Also while triggers or runs need it.")
+@click.pass_obj
+def delete(session: Session, name: str, force: bool) -> None:
+    """Delete the workflow NAME with all its versions. Its runs keep their definitions; with --force, what comes to its
+    triggers becomes dead letters."""
+    done = session.client().delete_workflow(name, force=force)
+    output.show(done, lambda: click.echo(f"{done.status} {done.name}"))
 
 
 @workflow.command()

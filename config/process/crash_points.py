@@ -60,6 +60,8 @@ Point: TypeAlias = Literal[
     "signal.reported",
     "approval.decided",
     "definition.stored",
+    "definition.listed",
+    "definition.unlisted",
     "webhook.stored",
     "event.claimed",
     "event.stored",

@@ -51,6 +51,8 @@ def prefix(path: str, value: object, report: Report) -> object:
 
 
 SEQ = digits(0, SEQ_MAX)
+VERSION = values.version
+FORCE = values.one_of("true", "false")
 WAIT_MS = digits(0, WAIT_MS_MAX)
 TIMEOUT_MS = digits(0, POLL_MS_MAX)
 # The query strings of lists.
@@ -131,6 +133,17 @@ def task_id(text: str) -> str:
 def workflow_name(text: str) -> str:
     """A workflow name out of a path."""
     return _name_in_path(text, "workflow name")
+
+
+def version(req: Request) -> str | None:
+    """Which version of a workflow is asked for, None for the latest."""
+    found: str | None = _query_values(req, {"version": VERSION}).get("version")
+    return found
+
+
+def force(req: Request) -> bool:
+    """Whether something shall be done though something else needs it not to be."""
+    return bool(_query_values(req, {"force": FORCE}).get("force") == "true")
 
 
 def trigger_name(text: str) -> str:

@@ -29,7 +29,7 @@ from penstock.http.openapi.definitions import Schema, array, described, one_of, 
 from penstock.http.resources import bulk
 from penstock.http.resources.approvals import Choice
 from penstock.http.resources.retry import RETRY_RUN, RetryRun
-from penstock.http.resources.runs import StartRun
+from penstock.http.resources.runs import START, StartRun
 
 PREFIX = ref("")["$ref"]
 SELECTION: Mapping[str, Schema] = {
@@ -47,6 +47,7 @@ RESOLUTION: Mapping[str, Schema] = {
 
 # The rules by which requests are read.
 READ: Mapping[type[Struct], Fields] = {
+    StartRun: START,
     bulk.StartRuns: bulk.START,
     bulk.CancelRuns: bulk.CANCEL,
     bulk.RetryRuns: bulk.RETRY,

@@ -8,9 +8,19 @@ TEXTS: Mapping[str, str] = {
     "listWorkflows": "Each name once, with the definition that new runs get.",
     "registerWorkflow": (
         "A definition is checked as a whole, and every problem is named, one a line. Runs that have started keep "
-        "the definition that they started with; registering the same one again changes nothing."
+        "the definition that they started with; registering the same one again changes nothing. `warnings` tell what "
+        "may be as it should be, such as a task that no worker serves now."
     ),
-    "getWorkflow": "The definition as it was registered, durations as text.",
+    "getWorkflow": "The definition as it was registered, durations as text; with `version`, the newest one with that label.",
+    "deleteWorkflow": (
+        "Nothing starts a run of it any more, and its versions are forgotten. While triggers start it, or runs of it "
+        "have not ended, it is refused, and they are named; with `force` it is deleted all the same: the runs go on "
+        "with the definitions that they have, and what comes to the triggers becomes dead letters."
+    ),
+    "listVersions": (
+        "The first one is what new runs get. A definition that is registered again becomes the first one. At most the "
+        "1,000 newest are listed, and can be started by their `version`: of several with one label, the newest."
+    ),
     "listRuns": (
         "Out of the run index. It answers at all times and says in Penstock-Index-Lag how far it is behind the "
         "log; a run that was answered with 201 is in it."

@@ -16,7 +16,7 @@ from penstock.config.limits import BULK_RUNS_MAX, MATCHING_RUNS_MAX, PAYLOAD_BYT
 from penstock.engine.definition import values
 from penstock.engine.definition.report import Report
 from penstock.engine.definition.schema import Schema
-from penstock.engine.errors import Conflict
+from penstock.engine.errors import Conflict, Invalid, Unavailable
 from penstock.engine.run.state import RunStatus
 from penstock.http.backend import Backend
 from penstock.http.messages import bodies, fields, params, responses
@@ -27,7 +27,10 @@ CANCELLABLE: Mapping[str, frozenset[str]] = {"running": RUNNING, "pending": PEND
 FAILED = frozenset[str]({RunStatus.FAILED})
 
 MODE = values.one_of("rerun", "replay")
-START: fields.Fields = {"inputs": fields.entries(BULK_RUNS_MAX, least=1)}
+START: fields.Fields = {
+    "inputs": fields.entries(BULK_RUNS_MAX, least=1),
+    "version": values.version.annotated(description="An older one; else the latest."),
+}
 SELECT: fields.Fields = {
     "after": fields.moment.annotated(description="Created at this time or later."),
     "before": fields.moment.annotated(description="Created at this time or earlier."),
@@ -42,6 +45,7 @@ RETRY: fields.Fields = {"mode": MODE, **SELECT}
 class StartRuns(Struct, frozen=True, forbid_unknown_fields=True):
     workflow_id: str
     inputs: list[Raw]
+    version: str | None = None
 
 
 class CancelRuns(Struct, frozen=True, forbid_unknown_fields=True):
@@ -81,7 +85,7 @@ class BulkRunsResource:
         request = bodies.decode(body, StartRuns)
         fields.check_fields(request, START)
         _check_sizes(body, request.inputs)
-        known = await self._backend.catalog.wanted(request.workflow_id)
+        known = await self._backend.catalog.wanted(request.workflow_id, request.version)
         _check_inputs(request.inputs, known.schema)
         begun = await run_operations.begin_all(self._backend.store, known.definition, known.digest, request.inputs, key)
         responses.set_seq(resp, begun.seq)
@@ -96,7 +100,7 @@ class BulkCancelResource:
         """Cancel up to 1,000 runs of one workflow that match."""
         request = bodies.decode(await bodies.read(req), CancelRuns)
         wanted = _wanted(request)
-        await self._backend.catalog.wanted(request.workflow_id)
+        await _check_known(self._backend, request.workflow_id)
         store, index = self._backend.store, self._backend.index
         responses.set_lag(resp, await freshened(store, index, params.min_seq(req)))
         found = bulk.matching(index, wanted)
@@ -146,6 +150,19 @@ class BulkRetryResource:
         if key is not None and found.wanted != asked:
             raise Conflict("this Idempotency-Key was used for another after, before or once, or another part")
         return found
+
+
+async def _check_known(backend: Backend, workflow: str) -> None:
+    """Raises Invalid for a workflow that is not registered and has no runs: one that was deleted may have some."""
+    try:
+        await backend.catalog.wanted(workflow)
+    except Invalid as unknown:
+        try:
+            runs = backend.index.count(workflow)
+        except Unavailable:
+            raise unknown from None
+        if not runs:
+            raise
 
 
 def _wanted(request: CancelRuns | RetryRuns) -> Wanted:

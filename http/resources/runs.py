@@ -14,7 +14,7 @@ from penstock.actors.index.freshness import freshened
 from penstock.actors.runs.outputs import shown
 from penstock.client.views import CancelledRun, Sent, StartedRun
 from penstock.config.limits import PAYLOAD_BYTES_MAX, SCHEDULE_AHEAD_MIN_S, SCHEDULE_AHEAD_S_MAX, SIGNAL_BYTES_MAX
-from penstock.engine.definition import durations
+from penstock.engine.definition import durations, values
 from penstock.engine.definition.identifiers import quoted
 from penstock.engine.definition.report import Report
 from penstock.engine.run.events import NULL
@@ -26,11 +26,14 @@ from penstock.http.messages.errors import publishing
 from penstock.http.messages.views import view
 from penstock.http.resources import listing
 
+START: fields.Fields = {"version": values.version.annotated(description="An older one; else the latest.")}
+
 
 class StartRun(Struct, frozen=True, forbid_unknown_fields=True):
     workflow: str
     input: Raw = field(default_factory=lambda: NULL)
     run_at: str | None = None
+    version: str | None = None
 
 
 class CancelRun(Struct, frozen=True, forbid_unknown_fields=True):
@@ -57,7 +60,9 @@ class RunsResource:
         """Start a run, now or at a given time."""
         key = params.idempotency_key(req)
         request = bodies.decode(await bodies.read(req), StartRun)
-        known = await self._backend.catalog.wanted(request.workflow)
+        if request.version is not None:
+            fields.check_fields(request, START)
+        known = await self._backend.catalog.wanted(request.workflow, request.version)
         run_at = await self._run_at(request, known)
         store, given = self._backend.store, (known.definition, known.digest, request.input)
         if run_at is None:

@@ -1,14 +1,19 @@
-"""/workflows: register definitions and read them back."""
+"""/workflows: register definitions, read them and their versions back, delete them."""
 
 from __future__ import annotations
 
 from falcon.asgi import Request, Response
+from msgspec import UNSET
 
-from penstock.client.views import Registered
+from penstock.actors.control import workflows
+from penstock.actors.index.freshness import freshened
+from penstock.client.views import Deleted, Registered, VersionView
 from penstock.engine import validation
 from penstock.engine.definition.definitions import to_json
+from penstock.engine.warnings import Facts, warnings
 from penstock.http.backend import Backend
 from penstock.http.messages import bodies, params, responses
+from penstock.http.resources.workers import serving
 
 
 class WorkflowsResource:
@@ -23,8 +28,9 @@ class WorkflowsResource:
     async def on_post(self, req: Request, resp: Response) -> None:
         """Register a definition, or replace the one of that name."""
         definition = validation.parse(bodies.parse(await bodies.read(req)))
+        facts = Facts(await serving(self._backend.store))
         await self._backend.catalog.register(definition)
-        responses.created(resp, Registered(definition.name))
+        responses.created(resp, Registered(definition.name, warnings=warnings(definition, facts) or UNSET))
 
 
 class WorkflowResource:
@@ -32,6 +38,28 @@ class WorkflowResource:
         self._backend = backend
 
     async def on_get(self, req: Request, resp: Response, name: str) -> None:
-        """The latest definition of a name."""
-        definition, _ = await self._backend.store.definitions.latest(params.workflow_name(name))
-        resp.data = to_json(definition)
+        """The latest definition of a name, or that of a version."""
+        found, version = params.workflow_name(name), params.version(req)
+        definitions = self._backend.store.definitions
+        latest = definitions.latest(found) if version is None else definitions.version(found, version)
+        resp.data = to_json((await latest)[0])
+
+    async def on_delete(self, req: Request, resp: Response, name: str) -> None:
+        """Delete a workflow with all its versions; runs keep their definitions."""
+        found, force = params.workflow_name(name), params.force(req)
+        store, index = self._backend.store, self._backend.index
+        if not force:
+            await freshened(store, index, params.min_seq(req))
+            await workflows.check_unneeded(store, index, found)
+        await self._backend.catalog.delete(found)
+        responses.ok(resp, Deleted(found))
+
+
+class WorkflowVersionsResource:
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+
+    async def on_get(self, req: Request, resp: Response, name: str) -> None:
+        """The versions of a workflow, newest first."""
+        found = await self._backend.store.definitions.versions(params.workflow_name(name))
+        responses.ok(resp, [VersionView(one.version, one.digest, one.registered_at) for one in found])

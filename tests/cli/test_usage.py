@@ -213,6 +213,43 @@ def test_workflow_commands_show_what_the_service_has(penstock: Penstock, service
     assert ["a", "t", "normal"] == penstock("workflow", "show", "w").out.splitlines()[-1].split()
 
 
+def test_register_tells_warnings_beside_its_answer(penstock: Penstock, service: Service, tmp_path: Path) -> None:
+    (tmp_path / "w.toml").write_text('name = "w"')
+    service.on("POST /workflows", {"status": "registered", "name": "w", "warnings": ["no\x1b worker", "two"]})
+    assert (0, "registered w\n", "Warning: no\\x1b worker\nWarning: two\n") == penstock(
+        "workflow", "register", "w.toml"
+    )
+    code, out, err = penstock("workflow", "register", "w.toml", "--json")
+    assert (0, ["no\x1b worker", "two"], "") == (code, json.loads(out)["warnings"], err)
+
+
+def test_versions_are_listed_and_a_workflow_is_deleted(penstock: Penstock, service: Service) -> None:
+    found = [
+        {"version": version, "digest": version * 32, "registered_at": "2026-01-01T00:00:00.5Z"} for version in "21"
+    ]
+    service.on("GET /workflows/w/versions", found)
+    service.on("DELETE /workflows/w", Answer(b"one\ntwo\n", 409))
+    service.on("DELETE /workflows/w?force=true", {"name": "w", "status": "deleted"})
+    assert [
+        "VERSION  REGISTERED            DIGEST",
+        f"2        2026-01-01T00:00:00Z  {'2' * 32}",
+        f"1        2026-01-01T00:00:00Z  {'1' * 32}",
+    ] == penstock("workflow", "versions", "w").out.splitlines()
+    assert found == json.loads(penstock("workflow", "versions", "w", "--json").out)
+    assert (1, "", "Error: one\ntwo\n") == penstock("workflow", "delete", "w")
+    assert (0, "deleted w\n", "") == penstock("workflow", "delete", "w", "--force")
+
+
+def test_a_version_is_started_alone_and_in_bulk(penstock: Penstock, service: Service, tmp_path: Path) -> None:
+    (tmp_path / "inputs.json").write_text("[1]")
+    service.on("POST /runs", {"run_id": "r"})
+    service.on("POST /runs/bulk", {"run_ids": ["r"], "total": 1})
+    penstock("run", "start", "w", "--version", "2")
+    penstock("run", "bulk", "w", "inputs.json", "--version", "2")
+    assert [{"workflow": "w", "version": "2"}] == service.bodies("POST /runs")
+    assert [{"workflow_id": "w", "inputs": [1], "version": "2"}] == service.bodies("POST /runs/bulk")
+
+
 def test_validate_needs_no_service_and_names_every_problem(
     penstock: Penstock, service: Service, tmp_path: Path
 ) -> None:

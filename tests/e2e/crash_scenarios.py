@@ -183,6 +183,18 @@ async def unscheduled(world: World, name: str) -> object:
     return await schedules(world.store, run_id)
 
 
+async def deleted(world: World, name: str) -> object:
+    """A run waits while its workflow is deleted, and goes on with the definition that it has."""
+    run_id = await begun(world, name, step("crash.signalled"))
+    await world.ask("DELETE", f"/workflows/{name}", 404, params={"force": "true"})
+    await world.ask("POST", f"/runs/{run_id}/signal/go", content=b"5")
+    await ended(world.store, run_id, ENDED_S_MAX)
+    return [
+        (await world.ask("GET", path, 404)).status_code
+        for path in (f"/workflows/{name}", f"/workflows/{name}/versions")
+    ]
+
+
 async def signal(world: World, name: str) -> None:
     run_id = await begun(world, name, step("crash.signalled"))
     await world.ask("POST", f"/runs/{run_id}/signal/go", content=b"5")

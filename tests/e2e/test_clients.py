@@ -14,6 +14,7 @@ from typing import Any
 
 import orjson
 import pytest
+from msgspec import UNSET
 
 from penstock.client import AsyncClient, Client, ToCancel, ToRetry
 from penstock.engine.errors import Conflict, Invalid, NotFound
@@ -89,6 +90,25 @@ def test_many_runs_are_started_listed_and_cancelled(client: Any) -> None:
         client.cancel_all(ToCancel(workflow_id="echo", status="done"))
 
 
+def test_versions_are_listed_started_and_deleted(client: Any) -> None:
+    for version in ("1", "2"):
+        registered = client.register(orjson.dumps({**ASKING, "name": "versioned", "version": version}))
+        assert ("versioned", UNSET) == (registered.name, registered.warnings)
+    assert ["2", "1"] == [one.version for one in client.versions("versioned")]
+    assert ("2", "1") == tuple(client.workflow("versioned", version).version for version in (None, "1"))
+    run_id = client.start("versioned", version="1").run_id
+    assert "1" == client.run(run_id).version
+    assert 2 == client.bulk("versioned", [b"1", b"2"], version="1").total
+    with pytest.raises(NotFound, match='no version "3"'):
+        client.start("versioned", version="3")
+    with pytest.raises(Conflict, match="3 runs that have not ended"):
+        client.delete_workflow("versioned")
+    assert "deleted" == client.delete_workflow("versioned", force=True).status
+    with pytest.raises(NotFound):
+        client.versions("versioned")
+    assert 3 == client.cancel_all(ToCancel(workflow_id="versioned")).total
+
+
 def test_triggers_are_made_changed_fired_and_removed(client: Any) -> None:
     client.register(orjson.dumps(ECHO))
     made = client.put_trigger(orjson.dumps({"name": "t", "workflow": "echo", "webhook": {"secret": "s"}}))
@@ -97,6 +117,8 @@ def test_triggers_are_made_changed_fired_and_removed(client: Any) -> None:
     assert [made] == client.triggers()
     assert client.test_trigger("t", b"{}").would_start
     assert "running" == client.run(client.fire_trigger("t", b"{}").run_id).status
+    with pytest.raises(Conflict, match='1 trigger: "t"'):
+        client.delete_workflow("echo")
     sent = client.send_event("order.paid", b'{"n": 1}', idempotency_key="k")
     assert sent == client.send_event("order.paid", b"2", idempotency_key="k")
     assert sent.seq < client.send_event("order.paid").seq

@@ -84,6 +84,8 @@ CASES = (
     Case("signal.reported", scenarios.signal),
     Case("approval.decided", approval()),
     Case("definition.stored", scenarios.chain),
+    Case("definition.listed", scenarios.chain),
+    Case("definition.unlisted", scenarios.deleted),
     Case("webhook.stored", crash_triggers.webhook),
     Case("event.claimed", crash_triggers.sent_event),
     Case("event.stored", crash_triggers.sent_event),

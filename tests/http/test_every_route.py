@@ -219,6 +219,9 @@ class Story:
         await self.ask("PUT", "/triggers/{name}", trigger, name="told")
         await self.ask("DELETE", "/triggers/{name}", name="told")
         await self.ask("POST", "/events/{name}", {"n": 1}, name="told")
+        await self.ask("GET", "/workflows/{name}/versions", name="told")
+        await self.ask("POST", "/workflows", {"name": "told.once", "steps": [{"id": "a", "task": "t"}]})
+        await self.ask("DELETE", "/workflows/{name}", name="told.once")
 
     async def of_dead_letters(self) -> None:
         await self._store.publisher.send(names.dead_history_subject(PLACES["run_id"]), b"no event")

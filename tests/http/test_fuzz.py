@@ -46,6 +46,7 @@ LEAVES_S = 0.05  # after which a client goes away
 ANSWER_S_MAX = 30.0
 LETTERS = 40
 TASKS = 20
+SPARE = 20
 SECRET = "shared"
 TOKENS = {Access.API: "s3cret", Access.BRIDGE: "br1dge"}
 FLOW = {"name": "flow", "steps": [{"id": "s", "task": "fuzzed"}]}
@@ -100,7 +101,7 @@ SOURCES = (
 # Further valid bodies, beside the examples of the table.
 BODIES: Mapping[str, Sequence[object]] = {
     "registerWorkflow": (LARGE, LARGE, LARGE),
-    "startRun": (LATER, {"workflow": "one"}),
+    "startRun": (LATER, {"workflow": "one"}, {"workflow": "one", "version": "1"}),
     "cancelRuns": (
         {"workflow_id": "one", "status": "all"},
         {"workflow_id": "typed", "after": "2026-01-01T00:00:00+01:00"},
@@ -160,6 +161,7 @@ class Reach(Struct):
     answered: list[str]
     task_ids: list[str]
     letters: list[str]
+    spare: list[str]
 
 
 @pytest.fixture
@@ -207,6 +209,7 @@ def _valid(random: Random, operation: Operation, reach: Reach) -> Request:
         **({"step_id": "a"} if operation.path.endswith("/output") else {}),
         "seq": random.choice(reach.letters),
         "task_id": random.choice(reach.task_ids),
+        **({"name": random.choice(reach.spare)} if operation.name == "deleteWorkflow" else {}),
     }
     path = operation.path
     for parameter in path_parameters(operation):
@@ -224,7 +227,8 @@ def _valid(random: Random, operation: Operation, reach: Reach) -> Request:
 
 
 async def _reach(app: ASGIConductor, store: Store) -> Reach:
-    """Runs, scheduled ones and some with an output, tasks that are handed out, and dead letters."""
+    """Runs, scheduled ones and some with an output, tasks that are handed out, dead letters, and workflows that nothing
+    needs."""
     bearer = {"Authorization": f"Bearer {TOKENS[Access.API]}"}
     inputs = {"workflow_id": "one", "inputs": list(range(20))}
     run_ids = (await app.simulate_post("/runs/bulk", json=inputs, headers=bearer)).json["run_ids"]
@@ -239,7 +243,10 @@ async def _reach(app: ASGIConductor, store: Store) -> Reach:
         body = b"\xff" if number % 2 else b"{}"
         await store.dead_letters.store_trigger_event("push", "event.x", body, new_run_id(), "no\nsuch thing")
     letters = (await app.simulate_get("/dead-letters", headers=bearer)).json
-    return Reach(run_ids, scheduled, answered, await _polled(app), [str(dead_letter["seq"]) for dead_letter in letters])
+    spare = [f"spare-{number}" for number in range(SPARE)]
+    for name in spare:
+        await store.definitions.register(parse({**ONE_STEP, "name": name}))
+    return Reach(run_ids, scheduled, answered, await _polled(app), [str(one["seq"]) for one in letters], spare)
 
 
 async def _polled(app: ASGIConductor) -> list[str]:

@@ -5,9 +5,6 @@ from __future__ import annotations
 import asyncio
 import re
 import shutil
-import subprocess
-import sys
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -22,10 +19,10 @@ from penstock.broker.store import Store
 from penstock.config.limits import PAYLOAD_BYTES_MAX
 from penstock.config.settings import BrokerSettings
 from tests.http.test_bad_input import BROKEN
+from tests.support.pages import carry_out
 from tests.support.trigger_events import engine, inputs, make, nothing_left, until_started
 from tests.support.world import chain, register
 
-PAGE = Path(__file__).parents[2] / "docs" / "triggers.md"
 PAID = {"order": 17, "state": "paid"}
 
 
@@ -180,17 +177,9 @@ async def test_a_wrong_key_is_400_and_names_the_rule(http: ASGIConductor, store:
 @pytest.mark.skipif(shutil.which("curl") is None, reason="no curl here")
 async def test_what_the_page_shows_is_so(served: str, definitions: None, store: Store) -> None:
     """But for the sequences, whose differences are as shown."""
-    blocks = re.findall(r"^```\n(\$ .*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL)
-    (block,) = [block for block in blocks if "/events/" in block]
-    lines = block.splitlines()
-    script = "".join(f"{line[2:]}\necho\n" for line in lines if line.startswith("$ "))
-    script = script.replace("localhost:8080", served.removeprefix("http://"))
-    environ = {"PATH": f"{Path(sys.executable).parent}:/usr/bin:/bin", "SERVICE_URL": served, "no_proxy": "*"}
-    command = ["bash", "-euo", "pipefail", "-c", script]
-    ran = await asyncio.to_thread(subprocess.run, command, env=environ, capture_output=True, text=True, check=True)
-    found, expected = (
-        [line for line in text if line and not line.startswith("$ ")] for text in (ran.stdout.splitlines(), lines)
-    )
-    first = int(re.findall(r"[0-9]+", found[0])[0]) - int(re.findall(r"[0-9]+", expected[0])[0])
-    assert [re.sub(r"\b2[0-9]{2}\b", lambda seq: str(int(seq[0]) + first), line) for line in expected] == found
+    page, printed = await carry_out("triggers.md", "/events/", served)
+    first = [int(re.findall(r"[0-9]+", lines[0])[0]) for lines in (page, printed)]
+    assert [
+        re.sub(r"\b2[0-9]{2}\b", lambda seq: str(int(seq[0]) - first[0] + first[1]), line) for line in page
+    ] == printed
     assert 3 == len(await stored(store, "order.paid"))

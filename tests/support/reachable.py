@@ -139,6 +139,13 @@ def _trigger(world: World, _: Operation) -> Found:
     return Found({"name": name})
 
 
+def _unneeded(world: World, _: Operation) -> Found:
+    """A workflow that has neither runs nor triggers."""
+    name = f"w{uuid4().hex}"
+    world.ask("POST", "/workflows", {**GREET, "name": name})
+    return Found({"name": name})
+
+
 def _dead(world: World, _: Operation) -> Found:
     (dead_letter,) = world.ask("GET", "/dead-letters", run=world.failed())
     return Found({"seq": str(dead_letter["seq"])})
@@ -169,6 +176,7 @@ FINDERS: Mapping[str, Callable[[World, Operation], Found]] = {
     "retryRun": _failed,
     **dict.fromkeys(("getTrigger", "putTrigger", "deleteTrigger", "fireTrigger", "testTrigger"), _trigger),
     **dict.fromkeys(("getDeadLetter", "discardDeadLetter", "replayDeadLetter"), _dead),
+    "deleteWorkflow": _unneeded,
     "resolveTask": _polled,
     "getStepOutput": _answered,
     "awaitSignal": _signal,

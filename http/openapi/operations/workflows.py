@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from penstock.client import views
-from penstock.http.openapi.definitions import array, ref
-from penstock.http.openapi.operations.operation import Answer, Body, Operation
+from penstock.http.messages import params
+from penstock.http.openapi.definitions import array, described, ref
+from penstock.http.openapi.operations.operation import Answer, Body, Operation, Parameter
+from penstock.http.openapi.operations.parameters import MIN_SEQ
 from penstock.http.resources import workflows
 
 GREET = {"name": "greet", "steps": [{"id": "hello", "task": "hello", "timeout": "30s", "retries": 3}]}
@@ -32,6 +34,27 @@ WORKFLOWS_OPERATIONS: tuple[Operation, ...] = (
         workflows.WorkflowResource.on_get,
         "Workflows",
         {200: Answer(ref("WorkflowDef"))},
+        refusals=(404,),
+        parameters=(Parameter("version", described(params.VERSION), "This version of it; else the latest.", "1"),),
+    ),
+    Operation(
+        "deleteWorkflow",
+        "/workflows/{name}",
+        workflows.WorkflowResource.on_delete,
+        "Workflows",
+        {200: Answer(views.Deleted)},
+        refusals=(404, 409),
+        parameters=(
+            Parameter("force", described(params.FORCE), "Also while triggers or runs need it.", "false"),
+            MIN_SEQ,
+        ),
+    ),
+    Operation(
+        "listVersions",
+        "/workflows/{name}/versions",
+        workflows.WorkflowVersionsResource.on_get,
+        "Workflows",
+        {200: Answer(list[views.VersionView])},
         refusals=(404,),
     ),
 )

@@ -1,0 +1,57 @@
+"""What a valid definition is warned of when it is registered: what is so just now and may be as it should be.
+
+Each row of CHECKS looks at the definition and at what is known of the service at that moment. Pure: who registers
+gathers the facts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator
+from typing import TypeAlias
+
+from msgspec import Struct
+
+from penstock.engine.definition.definitions import WorkflowDef
+from penstock.engine.definition.identifiers import quoted
+
+WITHOUT_WORKER = frozenset({"approval"})  # kinds that take a task and give it to nobody
+STEPS_NAMED_MAX = 3
+WARNINGS_MAX = 100
+
+
+class Facts(Struct, frozen=True):
+    """What is known of the service. `served` are the task types that workers serve now, each with the worker group
+    (None: without one)."""
+
+    served: Collection[tuple[str, str | None]]
+
+
+Check: TypeAlias = Callable[[WorkflowDef, Facts], Iterator[str]]
+
+
+def warnings(definition: WorkflowDef, facts: Facts) -> list[str]:
+    """One sentence for each thing that the definition is warned of, at most 100 and one that counts the rest."""
+    found = [text for check in CHECKS for text in check(definition, facts)]
+    rest = len(found) - WARNINGS_MAX
+    return [*found[:WARNINGS_MAX], *([f"{rest} more warnings"] if rest > 0 else [])]
+
+
+def _unserved_tasks(definition: WorkflowDef, facts: Facts) -> Iterator[str]:
+    steps: dict[tuple[str, str | None], list[str]] = {}
+    for step in definition.steps:
+        if step.task and step.type not in WITHOUT_WORKER:
+            steps.setdefault((step.task, step.worker_group), []).append(step.id)
+    for (task, group), step_ids in steps.items():
+        if (task, group) not in facts.served:
+            of_group = f" of worker group {quoted(group)}" if group else ""
+            yield f"{_shown(step_ids)}: no worker{of_group} serves task {quoted(task)} now; it waits for one"
+
+
+def _shown(step_ids: list[str]) -> str:
+    """`step "a"`, or `steps "a", "b" and 3 more`."""
+    named = ", ".join(map(quoted, step_ids[:STEPS_NAMED_MAX]))
+    more = len(step_ids) - STEPS_NAMED_MAX
+    return f"step{'s' if len(step_ids) > 1 else ''} {named}" + (f" and {more} more" if more > 0 else "")
+
+
+CHECKS: tuple[Check, ...] = (_unserved_tasks,)
