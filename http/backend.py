@@ -25,7 +25,7 @@ from penstock.http.messages.presence import Waiters
 from penstock.telemetry.meters import Meters
 
 STARTUP_S_MAX = 2.0
-PATIENCE_S = 10.0
+CONNECT_S = 10.0
 RETRY_S = 0.2
 REFUSED_RETRY_S = 2.0
 FOLLOW_AFTER_S = 2.0
@@ -88,7 +88,7 @@ class Backend:
         while True:
             try:
                 async with (
-                    open_store(self.settings, "http", PATIENCE_S, self.meters) as store,
+                    open_store(self.settings, "http", CONNECT_S, self.meters) as store,
                     reporting(store, self.numbers, self._secrets),
                     AsyncExitStack() as stack,
                     restarting(partial(self._follow_in_need, store), name="run_index", again_s=FOLLOW_AFTER_S),

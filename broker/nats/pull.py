@@ -113,7 +113,7 @@ class Pull:
         self._subscription: Subscription | None = None
         self._inbox = ""
         self._left = 0
-        self._heard = time.monotonic()
+        self._last_message_at = time.monotonic()
         self._broken = self._closed = False
         self._renewing = asyncio.Lock()
 
@@ -163,7 +163,7 @@ class Pull:
             if self._closed:
                 await self._stop()
                 return
-            self._heard, self._broken = time.monotonic(), False
+            self._last_message_at, self._broken = time.monotonic(), False
             await self.top_up()
 
     async def _stop(self) -> None:
@@ -185,7 +185,7 @@ class Pull:
         await self._broker.publish(self._subject, orjson.dumps(request), reply=self._inbox)
 
     async def _receive(self, subject: bytes, reply: bytes, data: bytes, headers: bytes) -> None:
-        self._heard = time.monotonic()
+        self._last_message_at = time.monotonic()
         if reply:
             self._left -= 1
             self._take(Delivery(self._broker, subject.decode(), reply.decode(), data, headers))
@@ -199,7 +199,7 @@ class Pull:
         lacks."""
         status = headers[9:12]
         if status == b"503":
-            self._heard = 0.0  # the consumer is unavailable: the watch requests again
+            self._last_message_at = 0.0  # the consumer is unavailable: the watch requests again
         elif status != b"100":
             found, unused = PENDING.search(headers), UNUSED.search(headers)
             self._left = max(0, self._left - int(found[1])) if found else 0
@@ -211,10 +211,10 @@ class Pull:
             await asyncio.sleep(HEARTBEAT_S)
             now = time.monotonic()
             if now - begin > 2 * HEARTBEAT_S:  # this process was paused: what came meanwhile is not read yet
-                self._heard = now
+                self._last_message_at = now
             if not self._broker.connected:
                 continue
-            if self._broken or (self._left and now - self._heard > QUIET_S):
+            if self._broken or (self._left and now - self._last_message_at > QUIET_S):
                 log_rate_limited(log, "pull_quiet", stream=self._stream, consumer=self._consumer)
                 await self._safely_renew()
             elif not self._left:

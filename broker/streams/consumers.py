@@ -50,7 +50,7 @@ class Consumers:
             start_seq=start,
         )
         try:
-            await self._heard(consumer, create_consumer(self._broker, config, timeout_s=LEADER_S))
+            await self._observed(consumer, create_consumer(self._broker, config, timeout_s=LEADER_S))
         except ApiError as error:
             if error.err_code != Code.CONSUMER_EXISTS:
                 raise
@@ -112,9 +112,9 @@ class Consumers:
 
     async def _api(self, verb: str, consumer: str, timeout_s: float = LEADER_S) -> dict[str, Any]:
         call = self._broker.api(f"CONSUMER.{verb}.{names.HISTORY}.{consumer}", timeout_s=timeout_s)
-        return await self._heard(consumer, call)
+        return await self._observed(consumer, call)
 
-    async def _heard(self, consumer: str, call: Awaitable[T]) -> T:
+    async def _observed(self, consumer: str, call: Awaitable[T]) -> T:
         """The answer to a call of the broker's API about this consumer; records whether one came."""
         try:
             answer = await call

@@ -240,7 +240,7 @@ class History:
         """A reader of everything after a sequence, stored and new, for the time of the block; `unwanted` as in
         `open_tail`.
 
-        Timers are also in the stream, under subjects of their own, so the sequence of the last delivery tells how far
+        Timers are also in the stream, under subjects of their own, so the sequence of the last delivery shows how far
         the reader is.
         """
         return open_tail(self._broker, names.HISTORY, after, unwanted=unwanted)

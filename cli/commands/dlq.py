@@ -19,7 +19,7 @@ SEQ = click.argument("seq", type=click.IntRange(min=1))
 
 @click.group(cls=Group)
 def dlq() -> None:
-    """Look at dead letters; replay or discard them."""
+    """List, show, replay and discard dead letters."""
 
 
 @dlq.command("list")

@@ -39,9 +39,9 @@ def run_input(trigger: Trigger, body: bytes) -> Raw:
     return value
 
 
-def run_id(trigger: str, occurrence: str) -> str:
+def run_id(trigger: str, event_name: str) -> str:
     """The id of the one run that this trigger event starts; the same each time."""
-    return sha256(f"trigger\n{trigger}\n{occurrence}".encode()).hexdigest()[:32]
+    return sha256(f"trigger\n{trigger}\n{event_name}".encode()).hexdigest()[:32]
 
 
 def _json(body: bytes) -> Raw:

@@ -61,7 +61,7 @@ class ConnectResource:
     ) -> AsyncGenerator[bytes]:
         async with self._backend.waiters.presence(req) as client, departures.stream(entry) as stale:
             signs = heartbeat_stream(self._backend.store.workers, entry, revision, client.over, stale)
-            async with aclosing(signs):  # first the registration ends: who hears of the departure reads it
+            async with aclosing(signs):  # the registration ends first: receivers of the departure read it
                 async for line in signs:
                     yield line
 

@@ -191,7 +191,7 @@ def _finished(kind: type[Struct], schema: dict[str, Any], *, answer: bool) -> di
     else:
         schema["required"] = [name for name, field in fields.items() if _always_there(kind, field)]
         for name, field in fields.items():
-            properties[name] = _answered(properties[name]) | _told(kind, field)
+            properties[name] = _answered(properties[name]) | _derived(kind, field)
     del schema["title"]
     return {**schema, "properties": properties}
 
@@ -213,7 +213,7 @@ def _always_there(kind: type[Struct], field: structs.FieldInfo) -> bool:
     return True
 
 
-def _told(kind: type[Struct], field: structs.FieldInfo) -> dict[str, Any]:
+def _derived(kind: type[Struct], field: structs.FieldInfo) -> dict[str, Any]:
     """What follows from names and defaults of an answer: times, and words that are always the same."""
     if field.encode_name in MOMENTS or field.encode_name.endswith("_at"):
         return {"format": "date-time"}

@@ -19,12 +19,12 @@ from tests.support.jwt_operator import Key, Operator
 from tests.support.server import Server, server
 from tests.support.waiting import until_true
 
-PATIENCE_S = 5.0
+CONNECT_S = 5.0
 
 
 async def let_in(one: Server, settings: BrokerSettings) -> bool:
     await until_true(lambda: one.listens)
-    async with connect(settings, "test", PATIENCE_S) as opened:
+    async with connect(settings, "test", CONNECT_S) as opened:
         return opened.connected
 
 
@@ -193,7 +193,7 @@ async def test_where_tls_is_required_a_broker_without_it_gets_no_credentials(
 
 
 async def let_in_nowhere(settings: BrokerSettings) -> None:
-    async with connect(settings, "test", PATIENCE_S):
+    async with connect(settings, "test", CONNECT_S):
         raise AssertionError("connected to nobody")
 
 

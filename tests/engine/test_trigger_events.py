@@ -64,8 +64,8 @@ def test_without_a_field_everything_matches_and_with_one_what_is_no_json_does_no
     assert not matches(event(field="a", value="x"), b'{"a":' + b"[" * 300 + b"]" * 300 + b"}")
 
 
-def test_a_run_id_is_one_for_each_trigger_and_occurrence() -> None:
-    ids = {run_id(trigger, occurrence) for trigger in "ab" for occurrence in ("message g 1", "message g 2", "at g")}
+def test_a_run_id_is_one_for_each_trigger_and_event() -> None:
+    ids = {run_id(trigger, event) for trigger in "ab" for event in ("message g 1", "message g 2", "at g")}
     assert len(ids) == 6
     assert all(map(is_run_id, ids))
     assert run_id("a", "message g 1") in ids
