@@ -1,6 +1,6 @@
-"""What textstats counts, as plain functions: the worker beside this file runs them step by step, `compute` all at once.
+"""The functions of the workflow textstats: the worker beside this file runs one in each step, `compute` runs all.
 
-Print the numbers of a folder without any service: python -m penstock.demo.textstats FOLDER
+To print the numbers of a folder without the service: python -m penstock.demo.textstats FOLDER
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ URL = re.compile(r"https?://[^\s<>\"'`)\]}]+")
 
 
 class Text(NamedTuple):
-    """A piece of a document: whole paragraphs of it."""
+    """A part of a document that consists of whole paragraphs."""
 
     path: str
     text: str
@@ -40,7 +40,10 @@ class Text(NamedTuple):
 
 
 def documents(source: str | list[str]) -> list[str]:
-    """A folder's documents (nothing hidden), in order, or the files named, each once. Raises FileNotFoundError."""
+    """Return the documents of a folder in order, without hidden files, or the named files, each once.
+
+    Raises FileNotFoundError.
+    """
     paths = [source] if isinstance(source, str) else source
     found = list(dict.fromkeys(path for name in paths for path in _files(Path(name))))
     if not found:
@@ -49,8 +52,7 @@ def documents(source: str | list[str]) -> list[str]:
 
 
 def split(paths: Iterable[str]) -> list[dict[str, Any]]:
-    """Ranges of bytes, each a number of whole paragraphs: small enough to pass on, where the texts themselves are
-    not."""
+    """Return ranges of bytes of whole paragraphs. Ranges are small enough for an output; the texts are not."""
     sizes = {path: os.path.getsize(path) for path in paths}
     wanted = max(CHUNK_BYTES, sum(sizes.values()) // CHUNKS_MAX)
     return [
@@ -61,7 +63,7 @@ def split(paths: Iterable[str]) -> list[dict[str, Any]]:
 
 
 def read(chunks: Iterable[dict[str, Any]]) -> Iterator[Text]:
-    """The texts of chunks, one at a time."""
+    """Yield the text of each chunk."""
     for chunk in chunks:
         with open(chunk["path"], "rb") as file:
             file.seek(chunk["start"])
@@ -69,14 +71,14 @@ def read(chunks: Iterable[dict[str, Any]]) -> Iterator[Text]:
 
 
 def count_words(texts: Iterable[Text]) -> dict[str, Any]:
-    """How many words, how many different ones, and the most frequent."""
+    """Return the number of words, the number of different words, and the most frequent words."""
     words = Counter(word for text in texts for word in WORD.findall(text.text.lower()))
     top = sorted(words.items(), key=lambda item: (-item[1], item[0]))[:TOP]
     return {"words": words.total(), "unique": len(words), "top": [list(item) for item in top]}
 
 
 def count_lines(texts: Iterable[Text]) -> dict[str, Any]:
-    """How many documents, lines and characters."""
+    """Return the number of documents, lines and characters."""
     paths, lines, characters = set(), 0, 0
     for text in texts:
         paths.add(text.path)
@@ -85,7 +87,7 @@ def count_lines(texts: Iterable[Text]) -> dict[str, Any]:
 
 
 def count_links(texts: Iterable[Text]) -> dict[str, Any]:
-    """How many headings (in Markdown) and addresses, and how many different addresses."""
+    """Return the number of Markdown headings, of addresses, and of different addresses."""
     headings, urls = 0, Counter[str]()
     for text in texts:
         headings += text.headings
@@ -94,7 +96,7 @@ def count_links(texts: Iterable[Text]) -> dict[str, Any]:
 
 
 def report(numbers: dict[str, Any]) -> dict[str, Any]:
-    """The numbers, and the same for people to read."""
+    """Return all numbers, and a text with them for people."""
     top = ", ".join(f"{word} {count}" for word, count in numbers["top"][:5])
     text = (
         f"{numbers['documents']} documents, {numbers['lines']} lines, {numbers['characters']} characters\n"
@@ -105,7 +107,7 @@ def report(numbers: dict[str, Any]) -> dict[str, Any]:
 
 
 def compute(source: str | list[str]) -> dict[str, Any]:
-    """The output of a whole run, straight from the documents: nothing is split."""
+    """Return the output of a whole run, computed from the documents without chunks."""
     texts = [Text(path, _text(Path(path).read_bytes())) for path in documents(source)]
     return report({**count_words(texts), **count_lines(texts), **count_links(texts)})
 

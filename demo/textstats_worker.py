@@ -1,4 +1,4 @@
-"""The worker of the demo workflow (textstats.json): it reads a folder's documents, and counts what is in them.
+"""The worker of the demo workflow (textstats.json): it reads the documents of a folder and counts their contents.
 
 `penstock demo` starts it. By hand: python -m penstock.demo.textstats_worker, then
 penstock run start textstats --input '{"path": "docs"}', from the folder in which the worker was started.

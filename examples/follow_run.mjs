@@ -1,6 +1,6 @@
 // The same as follow_run.py in JavaScript: npm install @nats-io/transport-node @nats-io/jetstream
-//   node follow_run.mjs RUN_ID           from the beginning, with a consumer on the log
-//   node follow_run.mjs --live RUN_ID    from now on, copies without a consumer
+//   node follow_run.mjs RUN_ID           from the beginning, with a consumer on the history
+//   node follow_run.mjs --live RUN_ID    from now on, without a consumer
 import { jetstream } from "@nats-io/jetstream";
 import { connect } from "@nats-io/transport-node";
 

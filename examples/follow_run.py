@@ -1,8 +1,7 @@
-"""A run's history with nothing but a NATS client: replayed from its first event, then live until the run has ended.
+"""Print a run's history with only a NATS client: from its first event, then live until the run has ended.
 
-python follow_run.py RUN_ID           from the beginning, with a consumer on the log; needs JetStream
-python follow_run.py --live RUN_ID    from now on, copies without a consumer: cheap, but one that gets lost is not sent
-again
+python follow_run.py RUN_ID           from the beginning, with a consumer on the history; needs JetStream
+python follow_run.py --live RUN_ID    from now on, without a consumer: cheaper, but a lost message is not sent again
 """
 
 import asyncio

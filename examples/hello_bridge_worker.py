@@ -1,5 +1,4 @@
-"""The worker of hello_worker.py over HTTP: SERVICE_URL and SERVICE_BRIDGE_TOKEN are all that it needs, and no way to
-the broker."""
+"""The worker of hello_worker.py over HTTP: it needs SERVICE_URL and SERVICE_BRIDGE_TOKEN, but no broker."""
 
 from penstock.worker import Worker
 

@@ -1,5 +1,4 @@
-"""A worker in ten lines. Its task type is `hello`: register examples/hello.json, start a run of it, watch this
-answer."""
+"""A worker in ten lines. Its task type is `hello`: register examples/hello.json and start a run of it."""
 
 from penstock.worker import Worker
 

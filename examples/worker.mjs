@@ -17,7 +17,7 @@ async function greet({ input }) {
   return { greeting: `Hello, ${input}!` };
 }
 
-// An answer is sent until the service has it; 404 says that it had it, or that the task is someone else's by now.
+// Sends an answer until the service has it. 404 means that the service has it already, or that another worker has the task now.
 async function carryOut(task) {
   const path = `tasks/${task.task_id}/resolve`, failed = (error) => ({ action: 'fail', error: String(error) });
   const alive = setInterval(() => call(path, { action: 'heartbeat' }), 10_000); // more than 30 s apart, a restart may lose the task

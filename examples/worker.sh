@@ -21,7 +21,7 @@ trap 'exit 0' INT TERM
 while true; do
   poll='{"task_types": ["'"$task"'"], "max_tasks": 1, "timeout_ms": 5000, "worker_id": "'"$id"'"}'
   polled=$("${post[@]}" "$api/tasks/poll" -d "$poll") || { sleep 1; continue; }
-  # One task at a time, whose input is a string: that much JSON can be read with a pattern.
+  # Takes one task at a time, whose input is a string: a pattern is enough to read this JSON.
   [[ $polled =~ \"task_id\":\"([^\"]*)\" ]] || continue
   task_id=${BASH_REMATCH[1]}
   if [[ $polled =~ \"input\":\"(([^\"\\]|\\.)*)\" ]]; then
@@ -29,6 +29,6 @@ while true; do
   else
     answer='{"action": "fail", "error": "the input is no name", "failure_type": "non_retriable"}'
   fi
-  # Again while the service is away; 404 says that it had the answer already, or that the task is someone else's by now.
+  # Repeats while the service is down. 404 means that the service has the answer already, or that another worker has the task now.
   "${post[@]}" "$api/tasks/$task_id/resolve" -d "$answer" --retry 1000 --retry-delay 1 --retry-connrefused >/dev/null || true
 done

@@ -1,7 +1,7 @@
-"""The package `penstock` itself: its version. What it consists of stands in the folders beside this one.
+"""The package `penstock` itself: its version. The folders beside this one contain its parts.
 
 Here: `__version__`, of the installed distribution.
-Not here: anything that imports another folder: `import penstock` costs nothing, and whoever needs a part imports that.
+Not here: anything that imports another folder: `import penstock` is fast, and users import the part that they need.
 Start reading at worker/__init__.py for what a worker imports, at README.md for everything else.
 """
 
@@ -13,7 +13,7 @@ __version__: str
 
 
 def __getattr__(name: str) -> str:
-    """`__version__` is read when it is asked for: looking it up takes 10 ms."""
+    """Reads `__version__` at its first use, since reading it takes 10 ms."""
     if name == "__version__":
         from importlib.metadata import version
 
