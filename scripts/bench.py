@@ -8,8 +8,8 @@ out.
     scripts/bench.py --quick                    everything once and small: whether it works, not how fast
 
 Everything runs on this machine: broker, engine, front end, worker and load. The load is started over HTTP. That bulks
-have ended is told by the number of messages in the log, which disturbs nobody; when, by the broker's own times in it,
-read afterwards. CPU and memory are taken from /proc. The columns of noise say how quiet the machine was.
+have ended is known from the number of messages in the log, which disturbs nothing; when, from the broker's times in
+it, read afterwards. CPU and memory are taken from /proc. The columns of noise say how quiet the machine was.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from pathlib import Path
 import click
 import msgspec
 import uvloop
-from load.stage import QUICK, Setup, Sizes, setup
+from load.environment import QUICK, Setup, Sizes, setup
 from load.table import Results, show
 from load.workloads import WORKLOADS, Sample, Workload
 from msgspec.structs import replace
@@ -32,7 +32,7 @@ from msgspec.structs import replace
 @click.option(
     "--only", multiple=True, type=click.Choice(list(WORKLOADS)), help="These workloads; more than one is fine."
 )
-@click.option("--repeat", type=click.IntRange(1, 100), default=5, help="How often each is played; the median counts.")
+@click.option("--repeat", type=click.IntRange(1, 100), default=5, help="How often each is run; the median counts.")
 @click.option("--shards", type=click.IntRange(1, 32), help="Shards of the service; its own default if not given.")
 @click.option(
     "--idle-wait", type=click.FloatRange(0), default=Sizes().idle_wait_s, help="parked: seconds before memory is taken."
@@ -69,7 +69,7 @@ def main(
 def _played(given: Setup, name: str, workload: Workload, repeat: int) -> list[Sample]:
     samples: list[Sample] = []
     for number in range(1 if workload.once else repeat):
-        samples.append(uvloop.run(workload.play(given)))
+        samples.append(uvloop.run(workload.run(given)))
         figures = ", ".join(f"{row} {value:,.4g}" for row, value in samples[-1].rows.items())
         print(f"{name} {number + 1}: {figures}", file=sys.stderr, flush=True)
     return samples

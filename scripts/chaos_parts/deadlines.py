@@ -1,4 +1,4 @@
-"""When each timer of a run may fire at the earliest, told from its history and its definition."""
+"""When each timer of a run may fire at the earliest, computed from its history and its definition."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ class Faults:
         self.missed = 0
         self._frozen: set[int] = set()
 
-    async def play(self, faults: Sequence[Fault]) -> None:
+    async def run(self, faults: Sequence[Fault]) -> None:
         """Return when everything has been done, and nothing is frozen or full any more."""
         begin = time.monotonic()
         async with asyncio.TaskGroup() as group:

@@ -87,7 +87,7 @@ class Installation:
         return Place(name, arguments, _environ({**given, "SERVICE_LOG_LEVEL": "error"}), directory / f"{name}.log")
 
     def _named(self) -> Mapping[str, int]:
-        """The last process id of each child, as the supervisor told its log."""
+        """The last process id of each child, from the supervisor's log."""
         with self._log.open("rb") as log:
             log.seek(self._read_to)
             for line in log:

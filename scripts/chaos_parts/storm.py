@@ -51,17 +51,17 @@ class BadStart(Exception):
     """The service did not even get ready, and nothing had been done to it; the text says why."""
 
 
-async def storm(wanted: Wanted, tell: Callable[[str], None]) -> Report:
+async def storm(wanted: Wanted, progress: Callable[[str], None]) -> Report:
     """Play it through and say what was found; nothing of it is left running. Raises BadStart."""
     places = Places()
     with _directory(wanted.keep) as directory:
         try:
-            return await _storm(wanted, directory, places, tell)
+            return await _storm(wanted, directory, places, progress)
         finally:
             places.end()
 
 
-async def _storm(wanted: Wanted, directory: Path, places: Places, tell: Callable[[str], None]) -> Report:
+async def _storm(wanted: Wanted, directory: Path, places: Places, progress: Callable[[str], None]) -> Report:
     installation = Installation(directory, places, WORKERS, wanted.seed)
     keeping = asyncio.create_task(places.keep())
     api, ledger = Api(installation.url), Ledger()
@@ -69,27 +69,27 @@ async def _storm(wanted: Wanted, directory: Path, places: Places, tell: Callable
         await _ready(api, installation)
         async with open_store(BrokerSettings(url=installation.broker_url), "chaos") as store:
             await _prepare(api, store, ledger)
-            return await _weather(wanted, installation, api, store, ledger, tell)
+            return await _weather(wanted, installation, api, store, ledger, progress)
     finally:
         keeping.cancel()
         api.close()
 
 
 async def _weather(
-    wanted: Wanted, installation: Installation, api: Api, store: Store, ledger: Ledger, tell: Callable[[str], None]
+    wanted: Wanted, installation: Installation, api: Api, store: Store, ledger: Ledger, progress: Callable[[str], None]
 ) -> Report:
     gathering, faults = Gathering(store), Faults(installation)
     users = Users(api, ledger, wanted.seed, wanted.fewer)
     begin = time.time()
-    load = asyncio.create_task(users.play())
+    load = asyncio.create_task(users.run())
     async with _reading(gathering):
-        await faults.play(wanted.faults)
+        await faults.run(wanted.faults)
         await asyncio.sleep(max(0.0, begin + wanted.seconds - time.time()))
         end = time.time()
         users.stop()
-        tell(f"calm: {faults.missed} faults found nothing to hit; waiting for what is open")
+        progress(f"calm: {faults.missed} faults found nothing to hit; waiting for what is open")
         calm = await _calm(installation, api, ledger, gathering, users, load, int(end))
-    tell("reading the evidence")
+    progress("reading the evidence")
     evidence = await gathering.evidence(ledger, api, installation)
     return reported(wanted.seed, wanted.faults, begin, end, calm, faults, api, gathering, evidence, check(evidence))
 

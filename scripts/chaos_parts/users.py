@@ -43,7 +43,7 @@ class Users:
     def stop(self) -> None:
         self._stopped.set()
 
-    async def play(self) -> None:
+    async def run(self) -> None:
         """Ask and ask until `stop`, then see to the end of what has begun."""
         kinds: list[tuple[float, Callable[[int], Awaitable[None]]]] = [
             (KEYED_EVERY_S, self._single),

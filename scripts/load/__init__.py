@@ -1,7 +1,7 @@
 """What the load scripts share: a client that costs little, load in three modes, figures about it, and processes to look
 at.
 
-Here: the wire (framing.py, connection.py), the service's verbs over it (client.py), the workflow and its workers
+Here: the wire (framing.py, connection.py), the service's operations over it (client.py), the workflow and its workers
 (chain.py, worker.py), seeing runs end (watching.py), the three modes (modes.py, bulk.py), figures (figures.py), and
 what people see of them (progress.py, report.py). For the benchmarks: a service of one's own (service.py, processes.py,
 log.py), the workloads (workloads.py, steady.py, storage.py), the targets (targets.py) and the table (table.py). Not

@@ -1,7 +1,7 @@
 """Many runs at once: requests of 1,000, several on their way; then look, as seldom as will do, until none is left.
 
 While runs are open, only one of them is asked for at a time: runs end about in the order in which they were started, so
-a search between the last that is known to have ended and the newest tells how many have. That all have ended is said by
+a search between the last that is known to have ended and the newest shows how many have. That all have ended is said by
 the service's own lists: none is pending, none is running.
 """
 

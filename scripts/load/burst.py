@@ -1,4 +1,4 @@
-"""A burst, and people who look at it while it drains: thousands of long sticky runs at once, and a list asked for every
+"""A burst, and people who list runs while it drains: thousands of long sticky runs at once, and a list asked for every
 second."""
 
 from __future__ import annotations

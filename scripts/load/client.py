@@ -1,4 +1,4 @@
-"""The service as the load sees it: the verbs that it needs, typed, over a Pool."""
+"""The client of the load: the operations that it needs, typed, over a Pool."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The broker's log, as the benchmarks look at it: beside the service, over a connection of their own.
+"""Reads the broker's log for the benchmarks, over a connection of their own.
 
-Nothing is sent to anyone while a bulk of runs is under way: the number of stored messages tells when it is over (asked
-for every LOOK_S), and the log itself, read afterwards, tells when each run had ended. Only what measures single runs
+Nothing is sent to anyone while a bulk of runs is under way: the number of stored messages shows when it is over (asked
+for every LOOK_S), and the log itself, read afterwards, shows when each run had ended. Only what measures single runs
 follows it live.
 """
 
@@ -54,7 +54,7 @@ class StalledError(Exception):
 
 
 class Log:
-    """Owned by a stage, as long as its store is open."""
+    """Owned by a environment, as long as its store is open."""
 
     def __init__(self, store: Store) -> None:
         self._store = store

@@ -126,7 +126,7 @@ def _last_words(log: Path) -> str:
 
 
 def _named(log: Path) -> Iterator[tuple[str, int]]:
-    """Name and process id of each process that the supervisor has started, as it told its log."""
+    """Name and process id of each process that the supervisor has started, from its log."""
     for line in log.read_bytes().splitlines():
         if b'"process_started"' in line:
             entry = orjson.loads(line)

@@ -1,8 +1,8 @@
 """Seeing a run end through the API: by a question that is answered at the end, by following its events, by asking again
 and again.
 
-Waiting is one request a run and the cheapest for the service, so it is what the loads do if not told otherwise.
-Following tells the moment just as exactly, and costs a stream per run.
+Waiting is one request a run and the cheapest for the service, so it is the default of the loads.
+Following gives the moment just as exactly, and costs a stream per run.
 Asking costs the service two reads a time, and the Poller asks about twice a run: it learns how long runs take.
 """
 

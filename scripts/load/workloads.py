@@ -1,5 +1,5 @@
-"""The workloads: each function plays one once, on a stage of its own, and tells its rows. Sizes are in stage.py,
-targets in targets.py.
+"""The workloads: each function runs one once, in an environment of its own, and returns its rows. Sizes are in
+environment.py, targets in targets.py.
 
 Ratios are of two runs that directly follow each other, so that a machine that gets slower hits both.
 """
@@ -21,11 +21,11 @@ from .burst import NAME as BURST
 from .burst import OK, looks, register
 from .chain import NAME, inputs
 from .counts import Counts
+from .environment import EVENTS_PER_RUN, Cost, Environment, Setup, environment, environment_in
 from .figures import percentile
 from .log import Live, Seen
 from .modes import Plan, closed_loop
 from .service import service
-from .stage import EVENTS_PER_RUN, Cost, Setup, Stage, stage, stage_in
 from .watching import Watch, watch
 
 WARM_CLOSED = 10  # one in so many runs, before it counts
@@ -33,7 +33,7 @@ CLOSED_S_MAX = 300.0
 CLOSED_WATCH = "wait"
 USERS = (16, 64)
 SENDERS = 64
-LAG_S_MIN = 0.001  # what the header can tell
+LAG_S_MIN = 0.001  # the resolution of the header
 SCHEDULED_PER_S = 500  # what any machine accepts
 
 
@@ -51,24 +51,24 @@ class Sample(NamedTuple):
 class Workload(NamedTuple):
     """`once`: it is not repeated."""
 
-    play: Callable[[Setup], Coroutine[Any, Any, Sample]]
+    run: Callable[[Setup], Coroutine[Any, Any, Sample]]
     once: bool = False
 
 
 async def bulk(setup: Setup) -> Sample:
-    async with stage(setup) as on:
+    async with environment(setup) as on:
         return await _bulk(on, "bulk", setup.sizes.bulk)
 
 
 async def fsync_always(setup: Setup) -> Sample:
-    async with stage(setup, fsync="always") as on:
+    async with environment(setup, fsync="always") as on:
         return await _bulk(on, "fsync-always", setup.sizes.fsync)
 
 
 async def two_shards(setup: Setup) -> Sample:
-    async with stage(setup, shards=1) as on:
+    async with environment(setup, shards=1) as on:
         one = await _bulk(on, "one shard", setup.sizes.bulk)
-    async with stage(setup, shards=2) as on:
+    async with environment(setup, shards=2) as on:
         two = await _bulk(on, "two shards", setup.sizes.bulk)
     return Sample({"two-shards": two.rows["two shards"] / one.rows["one shard"]}, {**one.costs, **two.costs})
 
@@ -76,9 +76,9 @@ async def two_shards(setup: Setup) -> Sample:
 async def bulk_on_full(setup: Setup) -> Sample:
     """The full store is made once; every repeat gets a copy of it."""
     full = await _full_store(setup)
-    async with stage(setup) as on:
+    async with environment(setup) as on:
         empty = await _bulk(on, "empty", setup.sizes.bulk)
-    async with stage(setup, data=full) as on:
+    async with environment(setup, data=full) as on:
         found = await _bulk(on, "bulk-on-50k", setup.sizes.bulk)
     return Sample({"bulk-on-50k": found.rows["bulk-on-50k"] / empty.rows["empty"]}, found.costs)
 
@@ -86,7 +86,7 @@ async def bulk_on_full(setup: Setup) -> Sample:
 async def accept(setup: Setup) -> Sample:
     """From the first request to the last answer; afterwards every start must be in the log."""
     runs = setup.sizes.accept
-    async with stage(setup, worker_count=0) as on:
+    async with environment(setup, worker_count=0) as on:
         with on.measured("bulk-accept", runs) as costs:
             _, counts = await on.start_all(runs)
         await on.log.until(runs)
@@ -96,7 +96,7 @@ async def accept(setup: Setup) -> Sample:
 async def latency(setup: Setup) -> Sample:
     """One run at a time; its end is seen by following the log, its steps are timed by the broker's own clock."""
     runs = setup.sizes.latency
-    async with stage(setup) as on, on.log.followed() as live:
+    async with environment(setup) as on, on.log.followed() as live:
         await _one_by_one(on, live, runs // WARM_CLOSED)
         live.events.clear()
         with on.measured("latency", runs) as costs:
@@ -112,8 +112,8 @@ async def latency(setup: Setup) -> Sample:
 
 
 async def closed(setup: Setup) -> Sample:
-    """All over HTTP; and once more with ends seen in the log, which tells what seeing them over HTTP costs."""
-    async with stage(setup) as on:
+    """All over HTTP; and once more with ends seen in the log, which shows what the wait over HTTP costs."""
+    async with environment(setup) as on:
         samples = [
             await _loop(on, f"closed-{users}", setup.sizes.closed, users, watch(CLOSED_WATCH, on.client))
             for users in USERS
@@ -129,7 +129,7 @@ async def bridge(setup: Setup) -> Sample:
     """Latency and a closed loop, with a worker that polls and resolves over HTTP; the loop also with ends seen in the
     log."""
     runs = setup.sizes.bridge
-    async with stage(setup, bridge=True) as on:
+    async with environment(setup, bridge=True) as on:
         async with on.log.followed() as live:
             await _one_by_one(on, live, runs // WARM_CLOSED)
             with on.measured("bridge-p50", runs // 2) as costs:
@@ -151,7 +151,7 @@ async def parked_twice_as_many(setup: Setup) -> Sample:
 async def parked_and_bound(setup: Setup) -> Sample:
     """Each run has what a worker leaves behind that took a step of it and has not come back."""
     runs = setup.sizes.parked // 5
-    async with stage(setup, worker_count=0) as on:
+    async with environment(setup, worker_count=0) as on:
         run_ids, _ = await on.start_all(runs)
         await on.log.until(runs, names.TASKS)
         for run_id in run_ids:
@@ -165,7 +165,7 @@ async def parked_and_bound(setup: Setup) -> Sample:
 async def burst(setup: Setup) -> Sample:
     """A service that does not say how far its index is behind has no row of that."""
     runs = setup.sizes.burst
-    async with stage(setup) as on:
+    async with environment(setup) as on:
         await register(on.client, "soft")
         with on.measured("burst", runs) as costs:
             begin = time.monotonic()
@@ -188,7 +188,7 @@ async def sticky(setup: Setup) -> Sample:
     one takes."""
     runs, took_s, costs = setup.sizes.burst, {}, {}
     for name, kind in (("anybody", None), ("sticky", "soft")):
-        async with stage(setup) as on:
+        async with environment(setup) as on:
             await register(on.client, kind)
             with on.measured(name, runs) as cost:
                 begin = time.time()
@@ -203,7 +203,7 @@ async def killed(setup: Setup) -> Sample:
     """The worker lives on. Nothing is lost: in the end all runs must have completed."""
     runs = setup.sizes.killed
     with tempfile.TemporaryDirectory(dir=setup.directory) as name:
-        async with stage_in(Path(name), setup, worker_count=1) as on:
+        async with environment_in(Path(name), setup, worker_count=1) as on:
             before = await on.log.messages()
             run_ids, _ = await on.start_all(runs)
             killed_at = time.time()
@@ -217,14 +217,14 @@ async def killed(setup: Setup) -> Sample:
 
 
 async def start(setup: Setup) -> Sample:
-    async with stage(setup, worker_count=0) as on:
+    async with environment(setup, worker_count=0) as on:
         return Sample({"start": on.service.ready_s}, memory_mb=on.memory_mb())
 
 
 async def scheduled(setup: Setup) -> Sample:
     """Lateness is from the instant to the broker's time of storing the start; afterwards all must complete."""
     runs = setup.sizes.scheduled
-    async with stage(setup) as on:
+    async with environment(setup) as on:
         before, instant = await on.log.messages(), datetime.now(UTC) + timedelta(seconds=3 + runs / SCHEDULED_PER_S)
         with on.measured("scheduled-p99", runs) as costs:
             begin = time.perf_counter()
@@ -260,7 +260,7 @@ WORKLOADS: Mapping[str, Workload] = {
 }
 
 
-async def _bulk(on: Stage, row: str, runs: int) -> Sample:
+async def _bulk(on: Environment, row: str, runs: int) -> Sample:
     with on.measured(row, runs) as costs:
         run_ids, begin = await on.drain(runs)
     return Sample({row: runs / (await on.log.completed_at(run_ids) - begin)}, costs)
@@ -269,7 +269,7 @@ async def _bulk(on: Stage, row: str, runs: int) -> Sample:
 async def _parked(setup: Setup, size: str, runs: int) -> Sample:
     """Memory and idle CPU after every task is queued and the actors have had the time to leave."""
     row = f"parked-{size}"
-    async with stage(setup, worker_count=0) as on:
+    async with environment(setup, worker_count=0) as on:
         with on.measured(row, runs) as costs:
             await on.start_all(runs)
             await on.log.until(runs, names.TASKS)
@@ -279,7 +279,7 @@ async def _parked(setup: Setup, size: str, runs: int) -> Sample:
     return Sample({row: sum(memory_mb.values()), **idle.rows}, {**costs, **idle.costs}, memory_mb)
 
 
-async def _idle(on: Stage, row: str, idle_s: float) -> Sample:
+async def _idle(on: Environment, row: str, idle_s: float) -> Sample:
     """CPU of all processes of the service in a stretch of time in which nobody asks for anything; its cost is µs per
     second."""
     with on.measured(row, idle_s) as costs:
@@ -288,7 +288,7 @@ async def _idle(on: Stage, row: str, idle_s: float) -> Sample:
     return Sample({row: used_us / 1e6 * 100}, costs)
 
 
-async def _schedule(on: Stage, runs: int, instant: datetime) -> list[str]:
+async def _schedule(on: Environment, runs: int, instant: datetime) -> list[str]:
     """Schedule the runs by one request each."""
     values, run_ids = iter(inputs(runs)), list[str]()
 
@@ -305,20 +305,20 @@ async def _full_store(setup: Setup) -> Path:
     kept = setup.directory / "full"
     if not kept.exists():
         kept.mkdir()
-        async with stage_in(kept, setup) as on:
+        async with environment_in(kept, setup) as on:
             run_ids, _ = await on.drain(setup.sizes.full)
             await on.log.completed_at(run_ids)
     return kept / "data"
 
 
-async def _loop(on: Stage, row: str, runs: int, concurrency: int, seen: Watch) -> Sample:
+async def _loop(on: Environment, row: str, runs: int, concurrency: int, seen: Watch) -> Sample:
     await _users(on, runs // WARM_CLOSED, concurrency, seen)
     with on.measured(row, runs) as costs:
         counts = await _users(on, runs, concurrency, seen)
     return Sample({row: runs / (counts.last - counts.begin)}, costs)
 
 
-async def _users(on: Stage, runs: int, concurrency: int, seen: Watch) -> Counts:
+async def _users(on: Environment, runs: int, concurrency: int, seen: Watch) -> Counts:
     plan = Plan(mode="closed", runs=runs, rate=0, concurrency=concurrency, duration_s=CLOSED_S_MAX)
     counts = Counts(runs)
     await closed_loop(on.client, plan, counts, seen)
@@ -327,7 +327,7 @@ async def _users(on: Stage, runs: int, concurrency: int, seen: Watch) -> Counts:
     return counts
 
 
-async def _one_by_one(on: Stage, live: Live, runs: int) -> tuple[list[float], list[float]]:
+async def _one_by_one(on: Environment, live: Live, runs: int) -> tuple[list[float], list[float]]:
     """Seconds to the answers and to the ends, each in ascending order."""
     posts, ends = [], []
     for number in range(runs):

@@ -1,4 +1,4 @@
-"""Where a workload is played: a fresh service, its workers, a client, a look into the log; and what it all cost."""
+"""The environment of a workload: a new service, its workers, a client, a reader of the log; and the measured cost."""
 
 from __future__ import annotations
 
@@ -83,8 +83,8 @@ class Cost(NamedTuple):
     noise: Mapping[str, float]
 
 
-class Stage:
-    """Owned by `stage`, for one repeat of one workload."""
+class Environment:
+    """Owned by `environment`, for one repeat of one workload."""
 
     def __init__(self, ours: Service, worker_pids: list[int], client: Client, log: Log, store: Store) -> None:
         self.service, self.client, self.log, self.store = ours, client, log, store
@@ -128,7 +128,7 @@ class Stage:
 
 
 @asynccontextmanager
-async def stage(
+async def environment(
     setup: Setup,
     *,
     shards: int | None = None,
@@ -136,20 +136,20 @@ async def stage(
     worker_count: int = 1,
     data: Path | None = None,
     bridge: bool = False,
-) -> AsyncIterator[Stage]:
-    """A stage for the time of the block, with nothing left of it. `data` is a data directory to begin with; it is
+) -> AsyncIterator[Environment]:
+    """An environment for the time of the block, with nothing left of it. `data` is a data directory to begin with; it is
     copied."""
     with tempfile.TemporaryDirectory(dir=setup.directory) as directory:
         if data is not None:
             shutil.copytree(data, Path(directory, "data"))
-        async with stage_in(
+        async with environment_in(
             Path(directory), setup, shards=shards, fsync=fsync, worker_count=worker_count, bridge=bridge
         ) as on:
             yield on
 
 
 @asynccontextmanager
-async def stage_in(
+async def environment_in(
     directory: Path,
     setup: Setup,
     *,
@@ -157,8 +157,8 @@ async def stage_in(
     fsync: str | None = None,
     worker_count: int = 1,
     bridge: bool = False,
-) -> AsyncIterator[Stage]:
-    """A stage whose data stay in `directory`. When it has workers, everything has been used once before the block
+) -> AsyncIterator[Environment]:
+    """An environment whose data stay in `directory`. When it has workers, everything has been used once before the block
     begins; `bridge` says that they come over HTTP."""
     async with service(directory, shards or setup.shards, fsync, BRIDGE_TOKEN if bridge else None) as ours:
         with (
@@ -168,22 +168,22 @@ async def stage_in(
         ):
             async with open_store(BrokerSettings(url=ours.broker_url), "bench") as store:
                 client = Client(ours.url)
-                yield await _prepared(Stage(ours, pids, client, Log(store), store))
+                yield await _prepared(Environment(ours, pids, client, Log(store), store))
                 client.close()
 
 
 @contextmanager
 def setup(sizes: Sizes, shards: int | None) -> Iterator[Setup]:
-    """A place for all stages; it is gone at the end of the block."""
+    """A directory for all environments; it is removed at the end of the block."""
     with tempfile.TemporaryDirectory(prefix="penstock-bench-") as directory:
         yield Setup(sizes, shards, Path(directory))
 
 
-async def _prepared(stage: Stage) -> Stage:
-    await stage.client.register(definition(STEPS))
-    if stage.roles["worker"]:
-        await stage.drain(WARM_RUNS)
-    return stage
+async def _prepared(environment: Environment) -> Environment:
+    await environment.client.register(definition(STEPS))
+    if environment.roles["worker"]:
+        await environment.drain(WARM_RUNS)
+    return environment
 
 
 def _shares(before: Busy, after: Busy, ours_s: float, available_s: float) -> dict[str, float]:
