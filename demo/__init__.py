@@ -2,5 +2,6 @@
 
 Here: the workflow (textstats.json), the functions of its steps (textstats.py), and its worker
 (textstats_worker.py), which is a separate process, like every worker.
-Not here: the command that uses them (cli/commands/demo.py), and examples that are not installed (examples/). Start reading at textstats_worker.py.
+Not here: the command that uses them (cli/commands/demo.py), and examples that are not installed (examples/).
+Start reading at textstats_worker.py.
 """

@@ -1,4 +1,4 @@
-"""The product is written in the field's words: no private vocabulary in names, docstrings, comments or strings.
+"""The product and its pages are written in the field's words: no private vocabulary in names, comments or sentences.
 
 docs/glossary.md has the words to use. A word stands here once nothing in the product needs it any more.
 """
@@ -86,6 +86,22 @@ def _used() -> dict[str, set[str]]:
 
 
 USED = _used()
+IN_PAGES = INSTEAD | {
+    "letter": "dead letter",
+    "letters": "dead letters",
+    "told": "answered, reported or notified",
+}
+PAGES = [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")]
+CODE = re.compile(r"^```(?s:.*?)^```$|^ {4}.*$|`[^`]*`|\]\([^)]*\)|^\[.*\]: .*$", re.MULTILINE)
+
+
+def _words_of_a_page(text: str) -> set[str]:
+    """Every word of the sentences and tables of a page, in lower case, without code and addresses."""
+    prose = re.sub(r"dead[\s-]letter", "", CODE.sub(" ", text), flags=re.IGNORECASE)
+    return {word.lower() for word in re.findall(r"[A-Za-z]+", prose)}
+
+
+WRITTEN = {path.relative_to(ROOT).as_posix(): _words_of_a_page(path.read_text()) for path in PAGES}
 
 
 @pytest.mark.parametrize("word", sorted(INSTEAD))
@@ -99,6 +115,20 @@ def test_no_word_of_a_private_vocabulary_stands_in_the_product(word: str) -> Non
 )
 def test_a_word_is_found_wherever_it_stands(line: str) -> None:
     assert "waif" in set(_words(line))
+
+
+@pytest.mark.parametrize("word", sorted(IN_PAGES))
+def test_no_word_of_a_private_vocabulary_stands_in_a_page(word: str) -> None:
+    assert [page for page, words in WRITTEN.items() if word in words] == [], f"write {IN_PAGES[word]!r} instead"
+
+
+def test_a_word_is_found_in_a_page_but_not_in_its_code() -> None:
+    page = "A waif, *Lanes*.\n\n| a mail |\n\n```\nbury\n```\n\n    desk\n\n`stray` [x](tally.md) Dead letters, letters"
+
+    words = _words_of_a_page(page)
+
+    assert words & set(IN_PAGES) == {"waif", "lanes", "mail", "letters"}
+    assert _words_of_a_page("A dead letter and dead\nletters.") & set(IN_PAGES) == set()
 
 
 TERMS = [term for term, _ in ENTRY.findall(GLOSSARY)]

@@ -8,7 +8,7 @@ TEXTS: Mapping[str, str] = {
     "listWorkflows": "Each name once, with the definition that new runs get.",
     "registerWorkflow": (
         "A definition is checked as a whole, and every problem is named, one a line. Runs that have started keep "
-        "the definition that they started with; registering the same one again changes nothing. `warnings` tell what "
+        "the definition that they started with; registering the same one again changes nothing. `warnings` says what "
         "may be as it should be, such as a task that no worker serves now."
     ),
     "getWorkflow": "The definition as it was registered, durations as text; with `version`, the newest one with that label.",
