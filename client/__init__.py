@@ -6,11 +6,12 @@
             print(event.type)
 
 Here: `Client` (client.py), which blocks, and `AsyncClient` (async_client.py), for asyncio, with the same methods. Both
-send the values that requests.py and workflow_requests.py make (api_request.py, bodies.py) over a connection (connection.py,
-async_connection.py; address.py has the options of both), and get structs of views.py or errors (responses.py).
-methods.py makes methods of the requests; following.py says when a lost stream is connected again. Not here: anything of
-the service but engine/ and config/. The service imports views.py, too: what it answers is defined there, once. Start
-reading at requests.py.
+send the values that requests.py and workflow_requests.py make (api_request.py, bodies.py) over a connection
+(connection.py, async_connection.py; address.py has the options of both), and get structs of views.py or errors
+(responses.py). methods.py makes methods of the requests; following.py says when a lost stream is connected again.
+
+Not here: anything of the service but engine/ and config/. The service imports views.py, too: what it answers is defined
+there, once. Start reading at requests.py.
 """
 
 from __future__ import annotations

@@ -11,7 +11,9 @@ TEXTS: Mapping[str, str] = {
         "the definition that they started with; registering the same one again changes nothing. `warnings` says what "
         "may be as it should be, such as a task that no worker serves now."
     ),
-    "getWorkflow": "The definition as it was registered, durations as text; with `version`, the newest one with that label.",
+    "getWorkflow": (
+        "The definition as it was registered, durations as text; with `version`, the newest one with that label."
+    ),
     "deleteWorkflow": (
         "Nothing starts a run of it any more, and its versions are forgotten. While triggers start it, or runs of it "
         "have not ended, it is refused, and they are named; with `force` it is deleted all the same: the runs go on "

@@ -137,8 +137,8 @@ async def environment(
     data: Path | None = None,
     bridge: bool = False,
 ) -> AsyncIterator[Environment]:
-    """An environment for the time of the block, with nothing left of it. `data` is a data directory to begin with; it is
-    copied."""
+    """An environment for the time of the block, with nothing left of it. `data` is a data directory to begin with; it
+    is copied."""
     with tempfile.TemporaryDirectory(dir=setup.directory) as directory:
         if data is not None:
             shutil.copytree(data, Path(directory, "data"))
@@ -158,8 +158,8 @@ async def environment_in(
     worker_count: int = 1,
     bridge: bool = False,
 ) -> AsyncIterator[Environment]:
-    """An environment whose data stay in `directory`. When it has workers, everything has been used once before the block
-    begins; `bridge` says that they come over HTTP."""
+    """An environment whose data stay in `directory`. When it has workers, everything has been used once before the
+    block begins; `bridge` says that they come over HTTP."""
     async with service(directory, shards or setup.shards, fsync, BRIDGE_TOKEN if bridge else None) as ours:
         with (
             bridge_workers(worker_count, ours.url, BRIDGE_TOKEN)

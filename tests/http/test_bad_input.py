@@ -196,7 +196,7 @@ async def test_an_unknown_path_is_not_found(http: ASGIConductor, path: str) -> N
 
 ALLOWED = {
     "/workflows": "GET, HEAD, POST",
-    "/workflows/a": "GET, HEAD",
+    "/workflows/a": "DELETE, GET, HEAD",
     "/runs": "GET, HEAD, POST",
     "/runs/x": "GET, HEAD",
     "/runs/x/cancel": "POST",
