@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from typing import BinaryIO
 
 import click
@@ -12,6 +13,7 @@ from penstock.cli.terminal import documents, output, times
 from penstock.cli.terminal.session import Group, Session, as_json
 from penstock.engine.definition.definitions import WorkflowDef, to_json
 
+COLUMNS = 120  # of a graph that goes to no terminal
 FILE = click.argument("file", type=click.File("rb"))
 
 
@@ -65,31 +67,59 @@ def delete(session: Session, name: str, force: bool) -> None:
 
 
 @workflow.command()
-@click.argument("name")
+@click.argument("name", required=False)
+@click.option("-f", "--file", type=click.File("rb"), help="The one in this file (JSON or TOML, - for stdin).")
+@click.option("--version", metavar="V", help="This version of it.  [default: the latest]")
+@click.option("--mermaid", "language", flag_value="mermaid", help="Print the graph in Mermaid's language.")
+@click.option("--dot", "language", flag_value="dot", help="Print the graph in Graphviz's language.")
 @click.pass_obj
-def show(session: Session, name: str) -> None:
-    """Show the workflow NAME with its steps."""
-    found = session.client().workflow(name)
-    output.show(_raw(found), lambda: _describe(found))
+def show(session: Session, name: str | None, file: BinaryIO | None, version: str | None, language: str | None) -> None:
+    """Show the workflow NAME, or the one in a file, with the graph of its steps."""
+    found = _from_file(file) if file is not None else None
+    if (name is None) == (file is None) or (file is not None and version is not None):
+        raise click.UsageError("either NAME, perhaps with --version, or --file is needed")
+    if found is None:
+        assert name is not None
+        found = session.client().workflow(name, version)
+    output.show(_raw(found), lambda: _draw(found, language))
 
 
 @workflow.command()
 @FILE
 def validate(file: BinaryIO) -> None:
     """Check the workflow in FILE (JSON or TOML, - for stdin), without a service."""
-    from penstock.engine.validation import parse
-
-    found = parse(orjson.loads(documents.definition(file)))
+    found = _from_file(file)
     steps = "1 step" if len(found.steps) == 1 else f"{len(found.steps)} steps"
     text = f"valid: {found.name}, version {found.version}, {steps}"
     output.show({"valid": True, "name": found.name, "version": found.version}, lambda: click.echo(text))
+
+
+def _from_file(file: BinaryIO) -> WorkflowDef:
+    """Raises Invalid with every problem."""
+    from penstock.engine.validation import parse
+
+    return parse(orjson.loads(documents.definition(file)))
 
 
 def _raw(definition: WorkflowDef) -> Raw:
     return Raw(to_json(definition))
 
 
-def _describe(definition: WorkflowDef) -> None:
+def _draw(definition: WorkflowDef, language: str | None) -> None:
+    from penstock.cli.graph import drawing, exports
+    from penstock.cli.graph.nodes import GraphNode, label
+
+    nodes = [
+        GraphNode(step.id, output.printable(label(step.id, step.type)), step.depends_on) for step in definition.steps
+    ]
+    if language is None:
+        _describe(definition, drawing.draw(nodes, shutil.get_terminal_size((COLUMNS, 0)).columns))
+    else:
+        lines = exports.mermaid(nodes) if language == "mermaid" else exports.dot(nodes, definition.name)
+        click.echo("\n".join(lines))
+
+
+def _describe(definition: WorkflowDef, picture: list[str]) -> None:
     output.fields(
         [
             ("workflow", definition.name),
@@ -98,7 +128,7 @@ def _describe(definition: WorkflowDef) -> None:
             ("description", definition.description or ""),
         ]
     )
-    click.echo()
+    click.echo("\n".join(["", *picture, ""]))
     rows = [
         (step.id, step.task, str(step.type), ", ".join(step.depends_on), step.timeout or "")
         for step in definition.steps

@@ -213,6 +213,61 @@ def test_workflow_commands_show_what_the_service_has(penstock: Penstock, service
     assert ["a", "t", "normal"] == penstock("workflow", "show", "w").out.splitlines()[-1].split()
 
 
+def test_show_draws_the_graph_of_the_service_or_of_a_file(penstock: Penstock, service: Service, tmp_path: Path) -> None:
+    steps = [{"id": "a", "task": "t"}, {"id": "ask", "type": "approval", "depends_on": ["a"]}]
+    definition = {"name": "w", "version": "2", "steps": steps}
+    (tmp_path / "w.json").write_text(json.dumps(definition))
+    service.on("GET /workflows/w", definition)
+    service.on("GET /workflows/w?version=1", {**definition, "version": "1"})
+    picture = [
+        "workflow  w",
+        "version   2",
+        "",
+        "       ┌───┐",
+        "       │ a │",
+        "       └─┬─┘",
+        "         ▼",
+        "┌────────────────┐",
+        "│ ask · approval │",
+        "└────────────────┘",
+        "",
+        "STEP  TASK  TYPE      DEPENDS ON  TIMEOUT",
+        "a     t     normal",
+        "ask         approval  a",
+    ]
+    assert picture == penstock("workflow", "show", "w").out.splitlines()
+    assert "version   1" == penstock("workflow", "show", "w", "--version", "1").out.splitlines()[1]
+    asked = len(service.requests)
+    assert picture == penstock("workflow", "show", "-f", "w.json").out.splitlines()
+    assert ["flowchart TD", '    n0["a"]'] == penstock(
+        "workflow", "show", "-f", "w.json", "--mermaid"
+    ).out.splitlines()[:2]
+    assert 'digraph "w" {' == penstock("workflow", "show", "-f", "w.json", "--dot").out.splitlines()[0]
+    assert (
+        definition["steps"][0]["id"]
+        == json.loads(penstock("workflow", "show", "-f", "w.json", "--json").out)["steps"][0]["id"]
+    )
+    assert asked == len(service.requests)
+
+
+@pytest.mark.parametrize(
+    "args", [(), ("w", "-f", "w.json"), ("-f", "w.json", "--version", "1"), ("-f", "no-such-file")]
+)
+def test_show_wants_a_name_or_a_file(
+    penstock: Penstock, service: Service, tmp_path: Path, args: tuple[str, ...]
+) -> None:
+    (tmp_path / "w.json").write_text(json.dumps(WORKFLOW))
+    assert 2 == penstock("workflow", "show", *args).code
+    assert [] == service.requests
+
+
+def test_show_names_every_problem_of_a_file(penstock: Penstock, service: Service, tmp_path: Path) -> None:
+    (tmp_path / "w.json").write_text('{"name": "w", "steps": [{"id": "a"}]}')
+    code, out, err = penstock("workflow", "show", "-f", "w.json")
+    assert (1, "") == (code, out)
+    assert 'step "a"' in err
+
+
 def test_register_tells_warnings_beside_its_answer(penstock: Penstock, service: Service, tmp_path: Path) -> None:
     (tmp_path / "w.toml").write_text('name = "w"')
     service.on("POST /workflows", {"status": "registered", "name": "w", "warnings": ["no\x1b worker", "two"]})

@@ -210,6 +210,7 @@ def _valid(random: Random, operation: Operation, reach: Reach) -> Request:
         "seq": random.choice(reach.letters),
         "task_id": random.choice(reach.task_ids),
         **({"name": random.choice(reach.spare)} if operation.name == "deleteWorkflow" else {}),
+        **({"name": random.choice(("nightly", "push"))} if operation.name in ("fireTrigger", "testTrigger") else {}),
     }
     path = operation.path
     for parameter in path_parameters(operation):
