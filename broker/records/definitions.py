@@ -89,7 +89,8 @@ class Definitions:
         state = await self._read(name)
         if state.latest is None:
             raise _not_registered(name)
-        return state.versions.versions
+        # A deletion that was interrupted has emptied the list, and left the workflow as it is.
+        return state.versions.versions or (_version(state.latest, digest(state.latest.value)),)
 
     async def version(self, name: str, version: str) -> tuple[WorkflowDef, str]:
         """The definition that was registered last under this label, and its digest. Raises NotFound, NeedsUpgrade."""

@@ -45,7 +45,7 @@ def dependents(nodes: Nodes) -> Mapping[str, tuple[str, ...]]:
 
 
 def shortened(text: str, most: int) -> str:
-    """`text` with at most so many characters: what is too much is left out of its middle, because ends differ more often."""
+    """`text` with at most so many characters. The middle is left out, because names differ at their ends more often."""
     if len(text) <= most:
         return text
     end = (most - 1) // 2

@@ -111,6 +111,7 @@ async def test_a_deletion_that_broke_off_is_completed_by_the_next_one(
 ) -> None:
     await store.definitions.register(definition(name))
     await died(monkeypatch, "definition.unlisted", lambda: store.definitions.delete(name))
+    assert (["1"], "1") == (await labels(store, name), (await store.definitions.version(name, "1"))[0].version)
     await store.definitions.delete(name)
     with pytest.raises(NotFound):
         await store.definitions.latest(name)

@@ -238,6 +238,8 @@ async def _reach(app: ASGIConductor, store: Store) -> Reach:
     for run_id in answered:
         await store.history.append(StepCompleted(run_id=run_id, step_id="a", payload=Raw(b"[1]")))
     await app.simulate_put("/triggers/push", json={"workflow": "one", "webhook": {}}, headers=bearer)
+    needing = {"workflow": "greet", "cron": {"expression": "0 0 1 1 *"}}  # so that no request deletes it
+    await app.simulate_put("/triggers/needing", json=needing, headers=bearer)
     for _ in range(TASKS):
         await dispatch(store, "fuzzed")
     for number in range(LETTERS):

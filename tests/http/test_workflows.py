@@ -252,6 +252,17 @@ async def test_a_wrong_parameter_of_a_deletion_is_named(
     assert 200 == (await http.simulate_get(f"/workflows/{several}")).status_code
 
 
+async def test_a_workflow_that_another_process_deletes_is_not_started_for_long(
+    http: ASGIConductor, store: Store, name: str
+) -> None:
+    await register(http, name)
+    assert 201 == (await start(http, name)).status_code
+    await store.definitions.delete(name)
+    while (answer := await start(http, name)).status_code == 201:
+        pass
+    assert (400, f'workflow "{name}" is not registered\n') == (answer.status_code, answer.text)
+
+
 async def test_registering_warns_of_what_no_worker_serves(http: ASGIConductor, store: Store, name: str) -> None:
     told = f'step "a": no worker serves task "{name}" now; it waits for one'
     assert {"name": name, "status": "registered", "warnings": [told]} == await register(http, name, task=name)
