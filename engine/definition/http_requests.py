@@ -18,6 +18,7 @@ EXPECT_DEFAULT = ("2xx",)
 EXPECT_PATTERN = r"^[1-5]xx$"
 STATUS_MIN, STATUS_MAX = 100, 599
 HEADER_CHARS_MAX = 128
+HEADER_PATTERN = r"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
 
 # Who frames the message sets them, or they speak of one connection only.
 _FRAMING = frozenset(
@@ -37,7 +38,7 @@ _FRAMING = frozenset(
         "upgrade",
     }
 )
-_TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_TOKEN = re.compile(HEADER_PATTERN)
 _SECRET_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
 _CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 

@@ -64,7 +64,7 @@ BAD: Mapping[str, tuple[str, ...]] = {
     "cors_origins": ("*", "console.example.org", "https://console.example.org/", "https://a b", "https://u@h", "null"),
     "builtin_workers": ("https", "http,other", "HTTP"),
     "http_allow": ("10.0.0.1/8", "*.internal", "host:0", "http://host", "127.1", "a b", "10.0.0.0/8,x/y"),
-    "http_slots": ("0", "10001", ""),
+    "http_slots": ("0", "1001", ""),
     "telemetry_sample_ratio": ("-0.1", "1.01", "1%", "nan", "1e-2", ""),
     "log_level": ("loud",),
     "log_format": ("xml",),

@@ -26,6 +26,18 @@ def test_child_that_dies_again_and_again_is_replaced_each_time(start_service: St
     service.await_ready()
 
 
+async def test_a_builtin_worker_is_a_child_like_the_others(start_service: StartService) -> None:
+    service = start_service(shards=1, builtin_workers="http", http_slots=7)
+    with service.client() as client:
+        await until_true(lambda: len(client.workers()) == 1)
+        (first,) = client.workers()
+        assert (("penstock.http",), 7) == (tuple(first.task_types), first.max_tasks)
+        service.await_restart("http-worker", service.kill("http-worker"))
+        await until_true(lambda: any(one.worker_id != first.worker_id for one in client.workers()))
+    assert service.stop() == 0
+    assert "http-worker" not in {line["name"] for line in service.log_lines() if line["event"] == "process_killed"}
+
+
 def test_siblings_of_a_child_that_died_go_on_unharmed(start_service: StartService) -> None:
     service = start_service(shards=2)
     before = service.pids()

@@ -143,9 +143,12 @@ async def test_credentials_and_secrets_go_to_no_other_place(
         assert (name in second.headers) is kept
 
 
-async def test_a_redirect_that_is_expected_is_the_answer(server: WebServer, attempts: HttpAttempts) -> None:
+@pytest.mark.parametrize("expect", [302, "3xx"])
+async def test_a_redirect_that_is_expected_is_the_answer(
+    server: WebServer, attempts: HttpAttempts, expect: int | str
+) -> None:
     server.script = to((302, "/1"))
 
-    output = await attempts.make({"url": server.url(), "expect": [302]}, "t")
+    output = await attempts.make({"url": server.url(), "expect": [expect]}, "t")
 
     assert (302, "/1") == (output["status"], output["headers"]["location"])

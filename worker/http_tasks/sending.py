@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from functools import cache
 from importlib.metadata import version
 from typing import Self
 from urllib.parse import urljoin
@@ -11,6 +12,7 @@ from urllib.parse import urljoin
 import httpcore2
 import httpx2
 
+from penstock.engine.definition.http_requests import is_expected
 from penstock.engine.definition.identifiers import quoted, shown
 from penstock.worker.http_tasks.addresses import AddressRules
 from penstock.worker.http_tasks.connecting import CheckedNetwork, Resolve, UnresolvedName, reason_of
@@ -101,8 +103,8 @@ def _is_same_place(one: httpx2.URL, other: httpx2.URL) -> bool:
 
 
 def _location(request: HttpRequest, response: httpcore2.Response) -> str | None:
-    """Where the answer redirects to. A redirect that is expected, by its number, is an answer."""
-    if response.status not in _REDIRECTS or response.status in request.expect:
+    """Where the answer redirects to. A redirect that is expected is an answer."""
+    if response.status not in _REDIRECTS or is_expected(response.status, request.expect):
         return None
     found = [value for name, value in response.headers if name.lower() == b"location"]
     return found[0].decode(errors="replace") if found else None
@@ -111,7 +113,7 @@ def _location(request: HttpRequest, response: httpcore2.Response) -> str | None:
 def _wire_headers(request: HttpRequest) -> list[tuple[bytes, bytes]]:
     headers: Mapping[str, bytes] = {
         "host": request.url.netloc,
-        "user-agent": f"penstock/{version('penstock')}".encode(),
+        "user-agent": _user_agent(),
         "accept": b"*/*",
         "accept-encoding": b"gzip, deflate",
         **request.headers,
@@ -119,6 +121,11 @@ def _wire_headers(request: HttpRequest) -> list[tuple[bytes, bytes]]:
     length = str(len(request.body)).encode()
     framed = {"content-length": length} if request.body or request.method in ("POST", "PUT", "PATCH") else {}
     return [(name.encode(), value) for name, value in {**headers, **framed}.items()]
+
+
+@cache
+def _user_agent() -> bytes:
+    return f"penstock/{version('penstock')}".encode()
 
 
 BROKEN = (httpcore2.NetworkError, httpcore2.TimeoutException, httpcore2.RemoteProtocolError, OSError)
