@@ -12,6 +12,7 @@ RULES: Sequence[Callable[[Evidence], Iterator[Violation]]] = (
     promises.one_run_a_key,
     promises.bulk_all_or_none,
     promises.one_run_a_delivery,
+    promises.one_run_an_event,
     promises.one_run_a_tick,
     promises.no_start_too_early,
     promises.unscheduled_never_start,

@@ -38,11 +38,12 @@ class Ticks(Struct):
 
 class Ledger(Struct):
     """Owned by the load. Cancellations, replays and so on are by run id, and only those that were answered with
-    success."""
+    success. `events` have the sequences with which each key was answered."""
 
     starts: dict[str, Start] = field(default_factory=dict)
     batches: dict[str, Batch] = field(default_factory=dict)
     deliveries: dict[str, bool] = field(default_factory=dict)
+    events: dict[str, list[int]] = field(default_factory=dict)
     ticks: Ticks | None = None
     signals: dict[str, str] = field(default_factory=dict)
     verdicts: dict[str, list[Verdict]] = field(default_factory=dict)

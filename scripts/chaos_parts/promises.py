@@ -8,7 +8,7 @@ from datetime import datetime
 
 from .evidence import Evidence, History, Violation
 from .executions import digest
-from .workflows import CRON, HOOK
+from .workflows import CRON, HOOK, SENT
 
 EARLY_S = 0.005
 
@@ -58,6 +58,19 @@ def one_run_a_delivery(evidence: Evidence) -> Iterator[Violation]:
             )
 
 
+def one_run_an_event(evidence: Evidence) -> Iterator[Violation]:
+    """An event that was sent with a key is one event, however often it was sent, and starts one run."""
+    runs = _by_input(evidence, "event")
+    for name, seqs in evidence.ledger.events.items():
+        found = len(runs[name])
+        if len(set(seqs)) > 1:
+            yield Violation("one run an event", f"the event {name} was answered with several sequences: {seqs}")
+        if found > 1 or (seqs and found == 0):
+            yield Violation(
+                "one run an event", f"the event {name} was answered with {seqs}, and has started {found} runs"
+            )
+
+
 def one_run_a_tick(evidence: Evidence) -> Iterator[Violation]:
     """The cron trigger starts one run for each second, also for those in which nothing ran."""
     ticks = evidence.ledger.ticks
@@ -97,15 +110,16 @@ def unscheduled_never_start(evidence: Evidence) -> Iterator[Violation]:
 
 
 def nobody_starts_by_itself(evidence: Evidence) -> Iterator[Violation]:
-    """Every run in the log was asked for: by a key, in a bulk, by a webhook or by the clock."""
+    """Every run in the log was asked for: by a key, in a bulk, by a webhook, an event or the clock."""
     ledger = evidence.ledger
     known = {"key": set(ledger.starts), "batch": set(ledger.batches), "delivery": set(ledger.deliveries)}
+    known["event"] = set(ledger.events)
     for run_id, history in evidence.histories.items():
         value = history.account.input
         asked = isinstance(value, dict) and any(value.get(name) in found for name, found in known.items())
         if not asked and _trigger(history) != CRON:
             yield Violation("asked for", f"nobody has asked for a run with the input {value}", run_id)
-        if _trigger(history) not in (None, CRON, HOOK):
+        if _trigger(history) not in (None, CRON, HOOK, SENT):
             yield Violation("asked for", f"there is no trigger {_trigger(history)}", run_id)
 
 

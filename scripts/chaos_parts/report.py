@@ -131,6 +131,7 @@ def _acknowledged(evidence: Evidence) -> dict[str, int]:
     starts = Counter(ledger.acknowledged.values())
     others = {
         "webhooks": sum(ledger.deliveries.values()),
+        "events": sum(map(bool, ledger.events.values())),
         "ticks": ledger.ticks.last - ledger.ticks.first + 1 if ledger.ticks else 0,
         "signals": len(ledger.signals),
         "decisions": sum(verdict.status == 200 for verdicts in ledger.verdicts.values() for verdict in verdicts),

@@ -19,9 +19,10 @@ from .api import Api
 from .following import Following
 from .installation import WEBHOOK_SECRET
 from .ledger import Batch, Ledger, Start
-from .workflows import AGENT, BRIEF, CHAIN, CONSENT, DIAMOND, DOOMED, HOOK, PARKED, SIGNALLED, STICKY, TIMED
+from .workflows import AGENT, BRIEF, CHAIN, CONSENT, DIAMOND, DOOMED, HOOK, PARKED, SENT, SIGNALLED, STICKY, TIMED
 
 KEYED_EVERY_S, SCHEDULED_EVERY_S, BULK_EVERY_S, HOOK_EVERY_S, MANY_EVERY_S = 0.3, 1.0, 4.0, 1.0, 13.0
+EVENT_EVERY_S = 1.0
 AT_ONCE_MAX = 150
 BULK_SIZE = (5, 40)
 AHEAD_S = (1.2, 5.0)
@@ -50,6 +51,7 @@ class Users:
             (SCHEDULED_EVERY_S, self._scheduled),
             (BULK_EVERY_S, self._bulk),
             (HOOK_EVERY_S, self._hook),
+            (EVENT_EVERY_S, self._event),
             (MANY_EVERY_S, self._many),
         ]
         async with asyncio.TaskGroup() as group:
@@ -141,6 +143,17 @@ class Users:
         self._ledger.deliveries[name] = True
         if self._dice.random() < SECOND_TIME:
             await self._api.insist("POST", f"/v1/webhooks/{HOOK}", body, headers)
+
+    async def _event(self, number: int) -> None:
+        name = f"event-{number}"
+        seqs = self._ledger.events[name] = []
+        body, header = orjson.dumps({"event": name}), f"Idempotency-Key: {name}\r\n".encode()
+        for _ in range(2 if self._dice.random() < SECOND_TIME else 1):
+            heard = await self._api.insist("POST", f"/events/{SENT}", body, header)
+            if heard.status != 202:
+                self._ledger.wonder(None, f"the event {name} was answered {heard.text}")
+                return
+            seqs.append(heard.json()["seq"])
 
     async def _many(self, number: int) -> None:
         """All parked runs are cancelled, all doomed ones replayed, in one request each."""

@@ -7,7 +7,7 @@ from typing import Any
 WORK, LOOP, WAIT, SLOW, DOOM, NOBODY = (f"chaos.{word}" for word in ("work", "loop", "wait", "slow", "doom", "nobody"))
 TASKS = (WORK, LOOP, WAIT, SLOW, DOOM)  # nobody does NOBODY
 
-HOOK, CRON = "chaos-hook", "chaos-cron"
+HOOK, CRON, SENT = "chaos-hook", "chaos-cron", "chaos-sent"
 SIGNAL = "go"
 PATIENT: dict[str, Any] = {"max_attempts": 12, "strategy": "exponential", "initial_delay": "100ms", "max_delay": "1s"}
 
@@ -85,5 +85,6 @@ DEFINITIONS: list[dict[str, Any]] = [
 
 TRIGGERS: list[dict[str, Any]] = [
     {"name": HOOK, "workflow": BRIEF, "enabled": True, "webhook": {}},
+    {"name": SENT, "workflow": BRIEF, "enabled": True, "event": {"subject": f"event.{SENT}"}},
     {"name": CRON, "workflow": BRIEF, "enabled": True, "cron": {"expression": "* * * * * *"}},
 ]

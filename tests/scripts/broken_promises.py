@@ -110,6 +110,20 @@ def webhook_twice() -> Evidence:
     return Evidence(Ledger(deliveries={"d": True}), {RUN: history, OTHER: history})
 
 
+def lost_event() -> Evidence:
+    return Evidence(Ledger(events={"e": [7]}), {})
+
+
+def event_twice() -> Evidence:
+    history = History(WORKFLOWS[BRIEF], told(started(event="e"), *step("a"), COMPLETED))
+    return Evidence(Ledger(events={"e": [7]}), {RUN: history, OTHER: history})
+
+
+def event_with_two_sequences() -> Evidence:
+    history = History(WORKFLOWS[BRIEF], told(started(event="e"), *step("a"), COMPLETED))
+    return Evidence(Ledger(events={"e": [7, 8]}), {RUN: history})
+
+
 def missed_tick() -> Evidence:
     second = int(BEGIN)
     return evidence(
@@ -320,6 +334,9 @@ BROKEN: Mapping[Callable[[], Evidence], str] = {
     batch_with_other_ids: "bulk all or none",
     lost_webhook: "one run a webhook",
     webhook_twice: "one run a webhook",
+    lost_event: "one run an event",
+    event_twice: "one run an event",
+    event_with_two_sequences: "one run an event",
     missed_tick: "one run a tick",
     tick_twice: "one run a tick",
     too_early: "scheduled start",
