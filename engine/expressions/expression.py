@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Literal, TypeVar
+
+from msgspec import Raw
 
 from penstock.config.limits import EXPRESSION_BYTES_MAX
 from penstock.engine.definition.identifiers import quoted
 from penstock.engine.errors import ExpressionFailed, Invalid
 from penstock.engine.expressions.evaluation.comparing import kind_of
 from penstock.engine.expressions.evaluation.functions import ARITIES
+from penstock.engine.expressions.evaluation.instants import read_time_span, read_timestamp
 from penstock.engine.expressions.evaluation.load import Load
 from penstock.engine.expressions.evaluation.patterns import problem_with_pattern
-from penstock.engine.expressions.evaluation.plan import Planned, plan
+from penstock.engine.expressions.evaluation.plan import Planned, plan, value_path
 from penstock.engine.expressions.evaluation.results import json_of, plain, text_of
-from penstock.engine.expressions.evaluation.state import BoundExceeded, Evaluation, EvaluationError, Values
+from penstock.engine.expressions.evaluation.state import BoundExceeded, Evaluation, EvaluationError
+from penstock.engine.expressions.evaluation.values import Values
 from penstock.engine.expressions.scope import References, Scope
 from penstock.engine.expressions.syntax.library import Environment, SyntaxProblem, environment
-from penstock.engine.expressions.syntax.names import MACROS_NESTED_MAX, Finding, NameCheck, StepRead, step_read
-from penstock.engine.expressions.syntax.tree import Call, Const, NameRead, Node, children
+from penstock.engine.expressions.syntax.names import MACROS_NESTED_MAX, Finding, NameCheck
+from penstock.engine.expressions.syntax.tree import Call, Const, Node, children
 
 Wanted = Literal["any", "bool"]
 Result = TypeVar("Result")
@@ -33,7 +37,8 @@ class Expression:
         self.text, self.references = text, references
         self._plan: Planned = plan(node, {})
         self._load = Load.of(node)
-        self._whole = _whole(node)
+        root, path = value_path(node, ())
+        self._whole = None if path or getattr(node, "test", False) else root
 
     def evaluate(self, values: Values | Mapping[str, Any]) -> Any:
         """The value as JSON has it, in Python. Raises ExpressionFailed, with the expression and the reason."""
@@ -51,20 +56,14 @@ class Expression:
         """The value as it stands in a longer text. Raises ExpressionFailed."""
         return self._finish(values, text_of)
 
-    def reads(self, values: Values) -> Any:
-        """The value as it was given, perhaps Raw, if all that the expression does is to name it; else None."""
-        match self._whole:
-            case None:
-                return None
-            case StepRead(_, step_id, part):
-                return values.raw_step(step_id, part)
-            case NameRead(_, name):
-                return values.raw(name)
+    def passed_on(self, values: Values) -> Raw | None:
+        """The JSON of a value, as it was given, if all that the expression does is to name it; else None."""
+        given = None if self._whole is None else values.given(self._whole)
+        return given if isinstance(given, Raw) else None
 
-    def is_heavy(self, size: int) -> bool:
-        """Whether it may take more than about 10 ms when what it reads has so many bytes as JSON: then not in an event
-        loop."""
-        return self._load.is_heavy(size)
+    def is_heavy(self, values: Values) -> bool:
+        """Whether it may take more than about 10 ms over these values: then not in an event loop."""
+        return self._load.is_heavy(values)
 
     def _finish(self, values: Values | Mapping[str, Any], finish: Callable[[Any], Result]) -> Result:
         run = Evaluation(values if isinstance(values, Values) else Values(values), MACROS_NESTED_MAX)
@@ -99,7 +98,7 @@ def _checked(text: str, scope: Scope, wanted: Wanted) -> tuple[Node | None, Refe
         return None, References(), problems
     check = NameCheck(scope, ARITIES)
     check.look(tree)
-    problems = [_placed(text, finding) for finding in (*check.findings, *_pattern_findings(tree))]
+    problems = [_placed(text, finding) for finding in (*check.findings, *_written_findings(tree))]
     return tree, check.references(), problems or _type_problems(library, text, wanted)
 
 
@@ -135,25 +134,28 @@ _GIVEN = {
 }
 
 
-def _whole(node: Node) -> NameRead | StepRead | None:
-    if isinstance(node, NameRead):
-        return node
-    return None if getattr(node, "test", False) else step_read(node)
-
-
 def _truth(value: Any) -> bool:
     if value is True or value is False:
         return bool(value)
     raise EvaluationError(f"it gives {kind_of(value)}, not true or false")
 
 
-def _pattern_findings(node: Node) -> Iterable[Finding]:
+def _written_findings(node: Node) -> Iterator[Finding]:
+    """Regular expressions, timestamps and durations that stand in the text and are none."""
     match node:
         case Call(at, "matches", _, (*_, Const(_, str(pattern)))):
             if problem := problem_with_pattern(pattern):
                 yield Finding(at, problem)
+        case Call(at, "timestamp" | "duration" as name, None, (Const(_, str(text)),)):
+            try:
+                _READ[name](text)
+            except EvaluationError as error:
+                yield Finding(at, str(error))
     for child in children(node):
-        yield from _pattern_findings(child)
+        yield from _written_findings(child)
+
+
+_READ: dict[str, Callable[[str], object]] = {"timestamp": read_timestamp, "duration": read_time_span}
 
 
 def _placed(text: str, finding: Finding) -> SyntaxProblem:

@@ -7,11 +7,10 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import msgspec
-from msgspec import Raw
 
 from penstock.config.limits import EXPRESSION_RESULT_BYTES_MAX
 from penstock.engine.errors import ExpressionFailed, Invalid
-from penstock.engine.expressions.evaluation.state import Values
+from penstock.engine.expressions.evaluation.values import Values
 from penstock.engine.expressions.expression import Expression, compile_expression
 from penstock.engine.expressions.scope import References, Scope, all_references
 from penstock.engine.expressions.template_text import Placeholder, has_placeholder, split
@@ -70,9 +69,9 @@ class Template:
         """The value as JSON has it, in Python. Raises ExpressionFailed."""
         return msgspec.json.decode(self.json(values))
 
-    def is_heavy(self, size: int) -> bool:
-        """Whether it may take more than about 10 ms when what it reads has so many bytes as JSON."""
-        return any(each.is_heavy(size) for each in self._expressions())
+    def is_heavy(self, values: Values) -> bool:
+        """Whether it may take more than about 10 ms over these values: then not in an event loop."""
+        return any(each.is_heavy(values) for each in self._expressions())
 
     def _expressions(self) -> Iterator[Expression]:
         for piece in self._pieces:
@@ -89,7 +88,10 @@ def compile_template(value: Any, scope: Scope, path: str) -> Template:
     string: `with.user.name: column 7: …`.
     """
     builder = _Builder(scope)
-    builder.add(value, path)
+    try:
+        builder.add(value, path)
+    except (TypeError, ValueError, RecursionError) as error:  # half a surrogate pair, a depth that JSON does not have
+        raise Invalid(f"{path} cannot be written as JSON: {error}") from error
     if builder.problems:
         raise Invalid(*builder.problems)
     return Template(builder.pieces)
@@ -172,8 +174,8 @@ def _merged(pieces: list[Piece]) -> Iterator[Piece]:
 def _written(piece: WholeValue | LongerText, values: Values) -> bytes:
     try:
         if isinstance(piece, WholeValue):
-            given = piece.expression.reads(values)
-            return bytes(given) if type(given) is Raw else piece.expression.json(values)
+            given = piece.expression.passed_on(values)
+            return piece.expression.json(values) if given is None else bytes(given)
         parts = (part if isinstance(part, str) else part.interpolated(values) for part in piece.parts)
         return _encode("".join(parts))
     except ExpressionFailed as error:

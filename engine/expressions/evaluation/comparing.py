@@ -29,6 +29,7 @@ class TypeName(Struct, frozen=True):
     name: str
 
 
+PAIR_WORK = 8  # values that take as long as the comparison of two lists or maps by itself
 NUMBERS = frozenset({int, float})
 LISTS = frozenset({list, BuiltList})
 MAPS = frozenset({dict, BuiltMap})
@@ -77,14 +78,14 @@ def equal(run: Evaluation, left: Any, right: Any) -> bool:
 def _equal_lists(run: Evaluation, left: list[Any], right: list[Any]) -> bool:
     if len(left) != len(right):
         return False
-    run.spend(VALUE_WORK * len(left))
+    run.spend(VALUE_WORK * (len(left) + PAIR_WORK))
     return all(equal(run, mine, yours) for mine, yours in zip(left, right, strict=True))
 
 
 def _equal_maps(run: Evaluation, left: dict[Any, Any], right: dict[Any, Any]) -> bool:
     if len(left) != len(right):
         return False
-    run.spend(VALUE_WORK * len(left))
+    run.spend(VALUE_WORK * (2 * len(left) + PAIR_WORK))
     return all(key in right and equal(run, value, right[key]) for key, value in left.items())
 
 

@@ -19,7 +19,7 @@ _OFFSET = re.compile(r"([+-]?)(\d\d):(\d\d)", re.ASCII)
 _ZONE = re.compile(r"[A-Za-z0-9_+-]+(?:/[A-Za-z0-9_+-]+)*")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _FIRST_S, _LAST_S = -62_135_596_800, 253_402_300_799  # the years 1 to 9999
-_SPAN_NS_MAX = 1 << 63
+_SPAN_NS_MAX = 315_576_000_000 * SECOND_NS  # as CEL has it: 10,000 years
 
 
 class Timestamp(Struct, frozen=True, order=True):
@@ -28,10 +28,13 @@ class Timestamp(Struct, frozen=True, order=True):
     ns: int
 
     def text(self) -> str:
-        """RFC 3339 with `Z`, and as many digits of a second as it takes."""
+        """RFC 3339 with `Z`, and none, three, six or nine digits after the second, as many as it takes."""
         seconds, rest = divmod(self.ns, SECOND_NS)
         whole = (_EPOCH + timedelta(seconds=seconds)).isoformat()[: -len("+00:00")]
-        return f"{whole}.{rest:09}".rstrip("0") + "Z" if rest else f"{whole}Z"
+        digits = f"{rest:09}"
+        while digits.endswith("000"):
+            digits = digits[:-3]
+        return f"{whole}.{digits}Z" if digits else f"{whole}Z"
 
 
 class TimeSpan(Struct, frozen=True, order=True):
@@ -51,8 +54,8 @@ def timestamp(ns: int) -> Timestamp:
 
 
 def time_span(ns: int) -> TimeSpan:
-    if abs(ns) >= _SPAN_NS_MAX:
-        raise EvaluationError("the duration is too long: 292 years is the most")
+    if abs(ns) > _SPAN_NS_MAX:
+        raise EvaluationError("the duration is too long: 10,000 years is the most")
     return TimeSpan(ns)
 
 

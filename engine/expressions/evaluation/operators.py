@@ -104,7 +104,7 @@ def remainder(_run: Evaluation, left: Any, right: Any) -> int:
     """Of integers; it has the sign of the dividend."""
     if type(left) is not int or type(right) is not int:
         raise mismatch("%", left, right)
-    return whole(left - right * _quotient(left, right))
+    return whole(left - right * whole(_quotient(left, right)))
 
 
 def _quotient(left: int, right: int) -> int:

@@ -12,6 +12,8 @@ from penstock.config.limits import EXPRESSION_BYTES_MAX, PATTERN_STATES_MAX
 from penstock.engine.expressions.evaluation.state import PATTERN_WORK, VALUE_WORK, Evaluation, EvaluationError
 from penstock.engine.expressions.syntax.library import found_in
 
+_ANY_STATES = 8  # any character, as UTF-8
+_UNICODE_STATES = 400
 _TOKEN = re.compile(
     r"\\Q.*?(?:\\E|$)|\\[pP](?:\{[^}]*\}|.)|\\x\{[0-9A-Fa-f]*\}|\\."  # escapes
     r"|\[\^?\]?(?:\[:\^?[a-z]{1,10}:\]|\\.|[^\]\\])*(?:\]|$)"  # a class; one that does not end is not valid anyway
@@ -47,7 +49,7 @@ def _checked_states(pattern: str) -> int:
         raise EvaluationError(
             f"the regular expression has {len(pattern)} characters, {EXPRESSION_BYTES_MAX} is the most"
         )
-    states = _states(pattern)
+    states = states_of(pattern)
     if states > PATTERN_STATES_MAX:
         raise EvaluationError(
             f"the regular expression has {states} states with its repetitions, {PATTERN_STATES_MAX} is the most"
@@ -56,7 +58,7 @@ def _checked_states(pattern: str) -> int:
 
 
 @lru_cache(maxsize=1024)
-def _states(pattern: str) -> int:
+def states_of(pattern: str) -> int:
     """At least as many states as RE2 makes of the pattern, about: groups times their counted repetitions."""
     sizes: list[list[int]] = [[0, 0]]  # of each open group: all of it, and its last part
     for token in _TOKEN.finditer(pattern):
@@ -85,7 +87,10 @@ def _part(group: list[int], size: int) -> None:
 def _size(part: str) -> int:
     """States of one character or class. A class of Unicode is a small machine of its own over the bytes of UTF-8."""
     if part == ".":
-        return 8
-    is_class = part.startswith("[")
-    unicode_classes = len(re.findall(r"\\[pP]", part)) if is_class else part.startswith(("\\p", "\\P"))
-    return 8 * is_class + 400 * unicode_classes + len(part.encode("utf-8", "surrogatepass"))
+        return _ANY_STATES
+    unicode_classes = len(re.findall(r"\\[pP]", part)) if part[0] == "[" else part.startswith(("\\p", "\\P"))
+    if unicode_classes:
+        return _UNICODE_STATES * unicode_classes
+    if part[0] != "[":
+        return len(part.removeprefix("\\").encode("utf-8", "surrogatepass"))
+    return len(part) // 2 if part.isascii() and part[1:2] != "^" else _ANY_STATES + 3 * len(part)

@@ -5,15 +5,17 @@ Evaluation is ours, and parsing is the library's: docs/adr/0020-expressions.md s
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, TypeAlias
 
 from penstock.engine.expressions.evaluation.comparing import MAPS, BuiltList, BuiltMap, TypeName, kind_of, shown_key
 from penstock.engine.expressions.evaluation.functions import FUNCTIONS, METHODS, Function
+from penstock.engine.expressions.evaluation.instants import read_time_span, read_timestamp
 from penstock.engine.expressions.evaluation.macros import MacroParts, plan_macro
 from penstock.engine.expressions.evaluation.operators import BINARY, UNARY, Operator
-from penstock.engine.expressions.evaluation.state import Evaluation, EvaluationError
-from penstock.engine.expressions.syntax.names import TYPE_NAMES, StepRead, step_read
+from penstock.engine.expressions.evaluation.state import CALL_WORK, Evaluation, EvaluationError
+from penstock.engine.expressions.evaluation.values import MISSING, Path, Root
+from penstock.engine.expressions.syntax.names import TYPE_NAMES, step_read
 from penstock.engine.expressions.syntax.tree import (
     Call,
     Const,
@@ -33,7 +35,7 @@ Variables: TypeAlias = Mapping[str, int]
 
 
 def plan(node: Node, variables: Variables) -> Planned:
-    """The function of a tree whose names have been checked."""
+    """The function of a tree whose names, and timestamps and durations that it writes out, have been checked."""
     match node:
         case Const(_, value):
             return lambda run: value
@@ -41,6 +43,9 @@ def plan(node: Node, variables: Variables) -> Planned:
             return _name(name, variables)
         case Select():
             return _select(node, variables)
+        case Call(_, "timestamp" | "duration" as name, None, (Const(_, str(text)),)):
+            found = read_timestamp(text) if name == "timestamp" else read_time_span(text)
+            return lambda run: found
         case Call():
             return _call(node, variables)
         case ListOf(_, items):
@@ -70,17 +75,52 @@ def _name(name: str, variables: Variables) -> Planned:
 
 
 def _select(node: Select, variables: Variables) -> Planned:
-    if "steps" not in variables and (read := step_read(node)):
-        return _step(read, node.test)
+    root, path = value_path(node, variables)
+    if root is not None and not path:
+        return _step(root, node.test)
     operand, field = plan(node.operand, variables), node.field
-    return _has(operand, field) if node.test else _field(operand, field)
+    if node.test:
+        return _has(operand, field) if root is None else _has_path(root, path, _has(operand, field))
+    return _field(operand, field) if root is None else _along(root, path, _field(operand, field))
 
 
-def _step(read: StepRead, test: bool) -> Planned:
-    _, step_id, part = read
-    if test:
-        return lambda run: True
-    return lambda run: run.values.read_step(step_id, part)
+def value_path(node: Node, variables: Collection[str]) -> tuple[Root | None, Path]:
+    """The value that the node reads, and the keys that lead to it from there; None for a node that does anything
+    else."""
+    if isinstance(node, NameRead):
+        is_value = node.name not in variables and node.name not in TYPE_NAMES
+        return (node.name, ()) if is_value else (None, ())
+    if "steps" not in variables and (read := step_read(node)):
+        return (read.step_id, read.part), ()
+    match node:
+        case Select(_, operand, key, _) | Call(_, "_[_]", None, (operand, Const(_, str(key)))):
+            root, path = value_path(operand, variables)
+            return root, (*path, key) if root is not None else ()
+        case _:
+            return None, ()
+
+
+def _step(root: Root, test: bool) -> Planned:
+    return (lambda run: True) if test else (lambda run: run.values.read(root))
+
+
+def _along(root: Root, path: Path, whole: Planned) -> Planned:
+    """Reads what stands at the path of a large value; `whole` does the same with all of the value, and knows why there
+    is nothing."""
+
+    def read(run: Evaluation) -> Any:
+        found = run.values.read_path(root, path)
+        return whole(run) if found is MISSING else found
+
+    return read
+
+
+def _has_path(root: Root, path: Path, whole: Planned) -> Planned:
+    def has(run: Evaluation) -> bool:
+        found = run.values.has_path(root, path)
+        return bool(whole(run)) if found is None else found
+
+    return has
 
 
 def _field(operand: Planned, field: str) -> Planned:
@@ -129,12 +169,14 @@ def _call(node: Call, variables: Variables) -> Planned:
             return _decides(parts[0], parts[1], True, "||")
         case "_?_:_":
             return _choice(*parts)
+        case "_[_]" if (path := value_path(node, variables))[0] is not None:
+            return _along(path[0], path[1], _binary(BINARY["_[_]"], parts[0], parts[1]))
         case name if name in BINARY:
             return _binary(BINARY[name], parts[0], parts[1])
         case name if name in UNARY:
             return _unary(UNARY[name], parts[0])
         case name:
-            return _function((FUNCTIONS if node.target is None else METHODS)[name], parts)
+            return _function(name, (FUNCTIONS if node.target is None else METHODS)[name], parts)
 
 
 def _binary(operator: Operator, left: Planned, right: Planned) -> Planned:
@@ -145,8 +187,18 @@ def _unary(operator: Callable[[Any], Any], operand: Planned) -> Planned:
     return lambda run: operator(operand(run))
 
 
-def _function(function: Function, parts: list[Planned]) -> Planned:
+def _function(name: str, function: Function, parts: list[Planned]) -> Planned:
+    if name in CALL_WORK:
+        return _long_function(CALL_WORK[name], function, parts)
     return lambda run: function(run, *[part(run) for part in parts])
+
+
+def _long_function(work: int, function: Function, parts: list[Planned]) -> Planned:
+    def call(run: Evaluation) -> Any:
+        run.spend(work)
+        return function(run, *[part(run) for part in parts])
+
+    return call
 
 
 def _decides(left: Planned, right: Planned, deciding: bool, operator: str) -> Planned:

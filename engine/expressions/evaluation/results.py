@@ -16,11 +16,9 @@ _encode = msgspec.json.Encoder().encode
 
 
 def plain(value: Any) -> Any:
-    """The value as JSON has it, in Python: timestamps and durations are text."""
-    kind = type(value)
-    if kind in (BuiltList, BuiltMap, float) or kind in _TEXTS or kind in _NO_JSON:
-        return msgspec.json.decode(json_of(value))
-    return value
+    """The value as JSON has it, in Python: timestamps and durations are text. Bounded like `json_of` is, but for a list
+    or map that was given and is passed on."""
+    return value if type(value) in _AS_THEY_ARE else msgspec.json.decode(json_of(value))
 
 
 def json_of(value: Any, most: int = EXPRESSION_RESULT_BYTES_MAX) -> bytes:
@@ -95,5 +93,6 @@ def _told(value: Any) -> str:
     return "NaN (what comes of 0.0 / 0.0)" if math.isnan(value) else "infinity (what comes of 1.0 / 0.0)"
 
 
+_AS_THEY_ARE = frozenset({dict, list, bool, int, type(None)})
 _TEXTS = frozenset({Timestamp, TimeSpan})
 _NO_JSON = frozenset({bytes, TypeName})

@@ -1,22 +1,42 @@
-"""What one evaluation has: the values it reads, the variables of macros, and how much it may still do.
+"""What one evaluation has: the values it reads, the variables of its macros, and how much it may still do.
 
 All bounds are counts, so an evaluation ends in the same way on every machine.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
-import msgspec
-from msgspec import Raw
+from typing import TYPE_CHECKING, Any
 
 from penstock.config.limits import EXPRESSION_ITERATIONS_MAX, EXPRESSION_WORK_MAX
+
+if TYPE_CHECKING:
+    from penstock.engine.expressions.evaluation.values import Values
 
 # What counts how much against EXPRESSION_WORK_MAX, in characters that are looked at: about 1.5 ns each.
 VALUE_WORK = 64  # a value that is computed, compared or copied
 COPY_WORK = 8  # a character that is copied
 PATTERN_WORK = 5  # a character, for each state of the regular expression that reads it
+CALL_WORK = {
+    "matches": 8_000,
+    "duration": 16_000,
+    "timestamp": 3_000,
+    **dict.fromkeys(
+        (
+            "getFullYear",
+            "getMonth",
+            "getDate",
+            "getDayOfMonth",
+            "getDayOfWeek",
+            "getDayOfYear",
+            "getHours",
+            "getMinutes",
+            "getSeconds",
+            "getMilliseconds",
+        ),
+        3_000,
+    ),
+}
+"""Of functions that take long by themselves."""
 
 
 class EvaluationError(Exception):
@@ -25,45 +45,6 @@ class EvaluationError(Exception):
 
 class BoundExceeded(Exception):
     """The evaluation did as much as one may; the text names the bound. Nothing absorbs it."""
-
-
-class Values:
-    """The values that expressions of one step read; each is decoded from its JSON at most once, when it is read.
-
-    `run`, `input` and whatever else is in scope stand under their names; `steps` is a mapping from step id to a mapping
-    with `output` and `status`. A value is plain Python, or Raw with its JSON.
-    """
-
-    __slots__ = ("_decoded", "_names")
-
-    def __init__(self, names: Mapping[str, Any]) -> None:
-        self._names = names
-        self._decoded: dict[str | tuple[str, str], Any] = {}
-
-    def read(self, name: str) -> Any:
-        value = self._names[name]
-        return self._plain(name, value) if type(value) is Raw else value
-
-    def read_step(self, step_id: str, part: str) -> Any:
-        value = self._names["steps"][step_id][part]
-        return self._plain((step_id, part), value) if type(value) is Raw else value
-
-    def raw(self, name: str) -> Any:
-        """The value as it was given: Raw, or plain Python."""
-        return self._names[name]
-
-    def raw_step(self, step_id: str, part: str) -> Any:
-        return self._names["steps"][step_id][part]
-
-    def _plain(self, key: str | tuple[str, str], value: Raw) -> Any:
-        if key in self._decoded:
-            return self._decoded[key]
-        try:
-            decoded = self._decoded[key] = msgspec.json.decode(value)
-        except (msgspec.MsgspecError, RecursionError) as error:
-            name = key if isinstance(key, str) else f"steps.{key[0]}.{key[1]}"
-            raise EvaluationError(f"{name} cannot be read: {error}") from error
-        return decoded
 
 
 class Evaluation:

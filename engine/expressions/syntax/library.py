@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 from functools import lru_cache
 from typing import Any, NamedTuple
 
+from penstock.engine.definition.identifiers import shown
 from penstock.engine.expressions.syntax.tree import Node, read_tree
 
 # Each is one error: where it stands, and the library's own words up to the excerpt of the text.
@@ -18,7 +19,9 @@ _ERROR = re.compile(r"ERROR: <input>:(-?\d+):(-?\d+): (.*?)(?=\n \||\nERROR:| \[
 _OVERLOAD = re.compile(r"found no matching overload for '(.+?)' applied to '\((.*)\)'")
 _NUMBER_TYPE = re.compile(r"\b(?:int|uint|double)\b")
 _TOO_DEEP = "recursion"
+_CONSEQUENCE = "*error*"
 DEPTH_MAX = 32
+WORDS_MAX = 100  # of the text are shown in a problem
 _MIXED = {"_+_", "_-_", "_*_", "_/_", "_<_", "_<=_", "_>_", "_>=_", "_==_", "_!=_"}
 _SHOWN_OPERATOR = re.compile(r"_(.+)_|@(in)|(.+?)_")
 _SYNTAX = (
@@ -28,7 +31,6 @@ _SYNTAX = (
     (re.compile(r"Syntax error: (?:mismatched|extraneous) input (.*?) expecting.*", re.DOTALL), "{} is not expected"),
     (re.compile(r"Syntax error: missing (.*?) at .*", re.DOTALL), "{} is missing"),
 )
-_END = "the expression ends too early"
 
 
 class SyntaxProblem(NamedTuple):
@@ -62,7 +64,7 @@ class Environment:
             return str(self._compile(text).return_type().name()), []
         except (RuntimeError, ValueError) as error:
             problems = [SyntaxProblem(line, column, told) for line, column, told in _errors(str(error))]
-            return "DYN", [_typed(problem) for problem in problems if not _calculates_as_numbers(problem.sentence)]
+            return "DYN", [_typed(problem) for problem in problems if not _is_allowed(problem.sentence)]
 
 
 def library() -> Any:
@@ -72,7 +74,7 @@ def library() -> Any:
     return cel
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=32)
 def environment(names: frozenset[str]) -> Environment:
     return Environment(names)
 
@@ -110,13 +112,15 @@ def _errors(told: str) -> list[tuple[int, int, str]]:
 def _in_our_words(words: str) -> str:
     for pattern, sentence in _SYNTAX:
         if found := pattern.fullmatch(words):
-            return sentence.format(*found.groups())
-    return words.removeprefix("Syntax error: ")
+            return sentence.format(*(shown(part, WORDS_MAX) for part in found.groups()))
+    return shown(words.removeprefix("Syntax error: "), WORDS_MAX)
 
 
-def _calculates_as_numbers(words: str) -> bool:
+def _is_allowed(words: str) -> bool:
     """Whether an operator that the checker refuses is one of numbers of several types, or chooses between values of
-    any: both are fine where all values are JSON."""
+    any: both are fine where all values are JSON. Nor does the consequence of another error count."""
+    if _CONSEQUENCE in words:
+        return True
     found = _OVERLOAD.match(words)
     if found is None:
         return False
