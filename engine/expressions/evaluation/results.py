@@ -58,7 +58,7 @@ class _Writer:
         elif kind in _TEXTS:
             self._put(_encode(value.text()))
         elif kind in _NO_JSON or (kind is float and not math.isfinite(value)):
-            raise EvaluationError(f"the result has {_told(value)}, which JSON cannot say")
+            raise EvaluationError(f"the result has {_shown(value)}, which JSON cannot say")
         else:
             self._put(_encode(value))
 
@@ -87,7 +87,7 @@ class _Writer:
         self.parts.append(part)
 
 
-def _told(value: Any) -> str:
+def _shown(value: Any) -> str:
     if type(value) is not float:
         return kind_of(value)
     return "NaN (what comes of 0.0 / 0.0)" if math.isnan(value) else "infinity (what comes of 1.0 / 0.0)"

@@ -46,14 +46,14 @@ class Values:
 
     def read_path(self, root: Root, path: Path) -> Any:
         """What stands at the end of the path of keys, with nothing else decoded; MISSING where that saves nothing, and
-        where there is no such key: then `read` tells what is there."""
+        where there is no such key: then `read` knows what is there."""
         if (root, path) in self._decoded:
             return self._decoded[root, path]
         part = self._part(root, path)
         return MISSING if part is None else self._decode(root, path, part)
 
     def has_path(self, root: Root, path: Path) -> bool | None:
-        """Whether the last key of the path is there, with nothing decoded; None where `read` must tell."""
+        """Whether the last key of the path is there, with nothing decoded; None where only `read` knows."""
         keys = self._keys_at(root, path[:-1])
         return None if keys is None else path[-1] in keys
 

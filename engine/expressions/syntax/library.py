@@ -63,7 +63,7 @@ class Environment:
         try:
             return str(self._compile(text).return_type().name()), []
         except (RuntimeError, ValueError) as error:
-            problems = [SyntaxProblem(line, column, told) for line, column, told in _errors(str(error))]
+            problems = [SyntaxProblem(line, column, message) for line, column, message in _errors(str(error))]
             return "DYN", [_typed(problem) for problem in problems if not _is_allowed(problem.sentence)]
 
 
@@ -96,17 +96,17 @@ def _matcher() -> Any:
     return cel.NewEnv(variables=declared).compile("string(text).matches(string(pattern))")
 
 
-def _syntax_problems(told: str) -> list[SyntaxProblem]:
-    errors = _errors(told)
-    deep = _TOO_DEEP in told or any(line < 1 or column < 1 for line, column, _ in errors)
+def _syntax_problems(message: str) -> list[SyntaxProblem]:
+    errors = _errors(message)
+    deep = _TOO_DEEP in message or any(line < 1 or column < 1 for line, column, _ in errors)
     if deep or not errors:
         return [SyntaxProblem(1, 1, f"the expression is nested or chained more than {DEPTH_MAX} deep")]
     line, column, words = errors[0]
     return [SyntaxProblem(line, column, _in_our_words(words))]
 
 
-def _errors(told: str) -> list[tuple[int, int, str]]:
-    return [(int(line), int(column), words.strip()) for line, column, words in _ERROR.findall(told)]
+def _errors(message: str) -> list[tuple[int, int, str]]:
+    return [(int(line), int(column), words.strip()) for line, column, words in _ERROR.findall(message)]
 
 
 def _in_our_words(words: str) -> str:
