@@ -119,7 +119,8 @@ class BulkRetryResource:
         """Rerun or resume up to 1,000 failed runs of one workflow."""
         request = bodies.decode(await bodies.read(req), RetryRuns)
         wanted = _wanted(request)
-        key = None if request.dry_run else params.idempotency_key(req)
+        given = params.idempotency_key(req)
+        key = None if request.dry_run else given
         known = await self._backend.catalog.wanted(request.workflow_id)
         store, index = self._backend.store, self._backend.index
         responses.set_lag(resp, await freshened(store, index, params.min_seq(req)))

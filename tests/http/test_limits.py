@@ -225,7 +225,7 @@ async def test_a_full_store_takes_no_more_and_again_when_there_is_room(tmp_path:
                 "/runs": start,
                 "/runs/bulk": bulk,
                 "/runs#later": later,
-                "/workflows": orjson.dumps(definition()),
+                "/workflows": orjson.dumps({**definition(), "version": "2"}),
             }.items():
                 refused = await http.simulate_post(path.partition("#")[0], body=body)
                 assert (503, "1", f"{FULL}\n") == (refused.status_code, refused.headers["retry-after"], refused.text)

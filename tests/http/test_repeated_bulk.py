@@ -175,6 +175,16 @@ class TestRerun:
         run_ids += await _failed(http, store, workflow, 1)
         assert sorted(run_ids) == _originals(await _retry(http, workflow, key))
 
+    async def test_a_wrong_key_of_a_dry_run_is_refused_as_of_any_other(
+        self, http: ASGIConductor, workflow: str
+    ) -> None:
+        for dry_run in (True, False):
+            answer = await _retry(http, workflow, "k" * 256, dry_run=dry_run)
+            assert (400, "Idempotency-Key must be 1 to 255 printable ASCII characters\n") == (
+                answer.status_code,
+                answer.text,
+            )
+
 
 async def _start(http: ASGIConductor, workflow: str, inputs: list[Any], key: str) -> Result:
     body = orjson.dumps({"workflow_id": workflow, "inputs": inputs})

@@ -23,7 +23,7 @@ BULK_OPERATIONS: tuple[Operation, ...] = (
         bulk.BulkRunsResource.on_post,
         "Bulk",
         {201: Answer(views.BulkStarted, headers=STARTS)},
-        refusals=(409,),
+        refusals=(404, 409),
         parameters=(KEY_OF_MANY,),
         body=Body(bulk.StartRuns, {"workflow_id": "greet", "inputs": ["Ada", "Grace"]}),
         leads={"getRun": {"run_id": "$response.body#/run_ids/0"}},

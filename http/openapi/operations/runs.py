@@ -77,6 +77,7 @@ RUNS_OPERATIONS: tuple[Operation, ...] = (
         runs.RunsResource.on_post,
         "Runs",
         {201: Answer(views.StartedRun, headers=STARTS)},
+        refusals=(404,),
         parameters=(KEY,),
         body=Body(runs.StartRun, {"workflow": "greet", "input": "Ada"}),
         leads={
