@@ -41,6 +41,7 @@ EXPRESSION_ITERATIONS_MAX: Final = 10_000  # elements that the macros of one eva
 EXPRESSION_WORK_MAX: Final = 256 * MIB
 PATTERN_STATES_MAX: Final = 10_000  # of a regular expression: counted repetitions multiply them
 EXPRESSION_RESULT_BYTES_MAX: Final = 1 * MIB  # as JSON; of a template: all of it
+EVALUATION_S_MAX: Final = 30.0  # of a process that evaluates: far beyond what one takes, so it hangs
 
 # Time in a run
 SCHEDULE_AHEAD_MIN_S: Final = 1.0  # Spec: Limits, Scheduling threshold

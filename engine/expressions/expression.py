@@ -31,10 +31,10 @@ Result = TypeVar("Result")
 class Expression:
     """Never changes; whoever keeps the definition keeps it, for as long. May be evaluated in any thread."""
 
-    __slots__ = ("_load", "_plan", "_whole", "references", "text")
+    __slots__ = ("_load", "_plan", "_whole", "references", "scope", "text")
 
-    def __init__(self, text: str, node: Node, references: References) -> None:
-        self.text, self.references = text, references
+    def __init__(self, text: str, scope: Scope, node: Node, references: References) -> None:
+        self.text, self.scope, self.references = text, scope, references
         self._plan: Planned = plan(node, {})
         self._load = Load.of(node)
         root, path = value_path(node, ())
@@ -46,7 +46,13 @@ class Expression:
 
     def holds(self, values: Values | Mapping[str, Any]) -> bool:
         """Whether it is true; raises ExpressionFailed also for what is neither true nor false."""
-        return self._finish(values, _truth)
+        return self.truth(self._finish(values, _same))
+
+    def truth(self, value: Any) -> bool:
+        """The value that it gave, if it is true or false; raises ExpressionFailed for any other."""
+        if value is True or value is False:
+            return bool(value)
+        raise ExpressionFailed(f"expression {quoted(self.text)}: it gives {kind_of(value)}, not true or false")
 
     def json(self, values: Values | Mapping[str, Any]) -> bytes:
         """The value as compact JSON, at most 1 MiB. Raises ExpressionFailed."""
@@ -85,7 +91,7 @@ def compile_expression(text: str, scope: Scope, wanted: Wanted = "any", *, at: i
     tree, references, problems = _checked(text, scope, wanted)
     if tree is None or problems:
         raise Invalid(*(_sentence(problem, at) for problem in problems))
-    return Expression(text, tree, references)
+    return Expression(text, scope, tree, references)
 
 
 def _checked(text: str, scope: Scope, wanted: Wanted) -> tuple[Node | None, References, list[SyntaxProblem]]:
@@ -134,10 +140,8 @@ _GIVEN = {
 }
 
 
-def _truth(value: Any) -> bool:
-    if value is True or value is False:
-        return bool(value)
-    raise EvaluationError(f"it gives {kind_of(value)}, not true or false")
+def _same(value: Any) -> Any:
+    return value
 
 
 def _written_findings(node: Node) -> Iterator[Finding]:

@@ -38,9 +38,10 @@ Piece = bytes | WholeValue | LongerText
 class Template:
     """Never changes; whoever keeps the definition keeps it, for as long. May be evaluated in any thread."""
 
-    __slots__ = ("_pieces", "references")
+    __slots__ = ("_pieces", "path", "references", "scope", "source")
 
-    def __init__(self, pieces: list[Piece]) -> None:
+    def __init__(self, source: Any, scope: Scope, path: str, pieces: list[Piece]) -> None:
+        self.source, self.scope, self.path = source, scope, path
         self._pieces = tuple(_merged(pieces))
         self.references: References = all_references(each.references for each in self._expressions())
 
@@ -94,7 +95,7 @@ def compile_template(value: Any, scope: Scope, path: str) -> Template:
         raise Invalid(f"{path} cannot be written as JSON: {error}") from error
     if builder.problems:
         raise Invalid(*builder.problems)
-    return Template(builder.pieces)
+    return Template(value, scope, path, builder.pieces)
 
 
 class _Builder:
