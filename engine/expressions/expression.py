@@ -31,12 +31,13 @@ Result = TypeVar("Result")
 class Expression:
     """Never changes; whoever keeps the definition keeps it, for as long. May be evaluated in any thread."""
 
-    __slots__ = ("_load", "_plan", "_whole", "references", "scope", "text")
+    __slots__ = ("_light_bytes", "_load", "_plan", "_roots", "_whole", "references", "scope", "text")
 
     def __init__(self, text: str, scope: Scope, node: Node, references: References) -> None:
         self.text, self.scope, self.references = text, scope, references
         self._plan: Planned = plan(node, {})
         self._load = Load.of(node)
+        self._roots, self._light_bytes = self._load.roots, self._load.light_bytes()
         root, path = value_path(node, ())
         self._whole = None if path or getattr(node, "test", False) else root
 
@@ -69,7 +70,8 @@ class Expression:
 
     def is_heavy(self, values: Values) -> bool:
         """Whether it may take more than about 10 ms over these values: then not in an event loop."""
-        return self._load.is_heavy(values)
+        size = sum(map(values.size, self._roots))
+        return size > self._light_bytes and self._load.is_heavy(values)
 
     def _finish(self, values: Values | Mapping[str, Any], finish: Callable[[Any], Result]) -> Result:
         run = Evaluation(values if isinstance(values, Values) else Values(values), MACROS_NESTED_MAX)

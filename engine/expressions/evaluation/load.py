@@ -29,6 +29,10 @@ class Load(Struct, frozen=True):
     work: int
     reads: frozenset[tuple[Root, Path]]
 
+    @property
+    def roots(self) -> frozenset[Root]:
+        return frozenset(root for root, _ in self.reads)
+
     @classmethod
     def of(cls, node: Node, variables: frozenset[str] = frozenset()) -> Load:
         root, path = value_path(node, variables)
@@ -45,9 +49,16 @@ class Load(Struct, frozen=True):
             frozenset().union(*(each.reads for each in below)),
         )
 
+    def light_bytes(self) -> int:
+        """Up to so many bytes of all that it reads, it is not heavy."""
+        most = 1 << 24
+        while most and self.microseconds(most) > HEAVY_US:
+            most >>= 1
+        return most if self.microseconds(0) <= HEAVY_US else -1
+
     def is_heavy(self, values: Values) -> bool:
         """Whether an evaluation over these values may take more than about 10 ms."""
-        return self.microseconds(sum(values.size(root, path) for root, path in self.reads)) > HEAVY_US
+        return self.microseconds(sum(values.size_at(root, path) for root, path in self.reads)) > HEAVY_US
 
     def microseconds(self, size: int) -> float:
         """What it takes at most when `size` bytes of JSON are read."""

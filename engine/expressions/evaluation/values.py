@@ -11,7 +11,7 @@ from msgspec import Raw
 from penstock.engine.expressions.evaluation.state import EvaluationError
 
 Root: TypeAlias = str | tuple[str, str]
-"""A name (`input`), or the id of a step and `output` or `status`."""
+"""A name (`input`), or the id of a step with `output` or `status`."""
 Path: TypeAlias = tuple[str, ...]
 
 MISSING: Final = object()
@@ -28,11 +28,12 @@ class Values:
     with `output` and `status`. A value is plain Python, or Raw with its JSON.
     """
 
-    __slots__ = ("_decoded", "_levels", "_names")
+    __slots__ = ("_decoded", "_levels", "_names", "_parts")
 
     def __init__(self, names: Mapping[str, Any]) -> None:
         self._names = names
-        self._decoded: dict[tuple[Root, Path], Any] = {}
+        self._decoded: dict[Root, Any] = {}
+        self._parts: dict[tuple[Root, Path], Any] = {}
         self._levels: dict[tuple[Root, Path], dict[str, Raw] | None] = {}
 
     def given(self, root: Root) -> Any:
@@ -41,55 +42,63 @@ class Values:
 
     def read(self, root: Root) -> Any:
         """All of the value. Raises EvaluationError if it cannot be decoded."""
+        if root in self._decoded:
+            return self._decoded[root]
         value = self.given(root)
-        return self._decode(root, (), value) if type(value) is Raw else value
+        decoded = self._decoded[root] = _decoded(root, value) if type(value) is Raw else value
+        return decoded
 
     def read_path(self, root: Root, path: Path) -> Any:
         """What stands at the end of the path of keys, with nothing else decoded; MISSING where that saves nothing, and
         where there is no such key: then `read` knows what is there."""
-        if (root, path) in self._decoded:
-            return self._decoded[root, path]
+        if root in self._decoded:
+            return MISSING
+        if (root, path) in self._parts:
+            return self._parts[root, path]
         part = self._part(root, path)
-        return MISSING if part is None else self._decode(root, path, part)
+        if part is None:
+            return MISSING
+        decoded = self._parts[root, path] = _decoded(root, part)
+        return decoded
 
     def has_path(self, root: Root, path: Path) -> bool | None:
         """Whether the last key of the path is there, with nothing decoded; None where only `read` knows."""
         keys = self._keys_at(root, path[:-1])
         return None if keys is None else path[-1] in keys
 
-    def size(self, root: Root, path: Path) -> int:
-        """The bytes of JSON that are decoded to read the path."""
+    def size(self, root: Root) -> int:
+        """The bytes of the value's JSON; 0 for one that needs no decoding."""
         value = self.given(root)
-        if type(value) is not Raw:
-            return 0
+        return memoryview(value).nbytes if type(value) is Raw else 0
+
+    def size_at(self, root: Root, path: Path) -> int:
+        """The bytes of JSON that are decoded to read the path."""
         part = self._part(root, path) if path else None
-        return memoryview(value if part is None else part).nbytes
+        return self.size(root) if part is None else memoryview(part).nbytes
 
     def _part(self, root: Root, path: Path) -> Raw | None:
         keys = self._keys_at(root, path[:-1])
         return None if keys is None else keys.get(path[-1])
 
     def _keys_at(self, root: Root, path: Path) -> dict[str, Raw] | None:
-        """The keys of the object at the path, with their JSON; None if there is no object, or it is small."""
+        """The keys of the object at the path, with their JSON; None if there is no object, or the value is small."""
         if (root, path) not in self._levels:
-            self._levels[root, path] = self._decoded_keys(root, path)
+            is_large = bool(path) or self.size(root) >= BY_PATH_BYTES_MIN
+            value = (self._part(root, path) if path else self.given(root)) if is_large else None
+            self._levels[root, path] = None if value is None else _keys_of(value)
         return self._levels[root, path]
 
-    def _decoded_keys(self, root: Root, path: Path) -> dict[str, Raw] | None:
-        value = self._part(root, path) if path else self.given(root)
-        if type(value) is not Raw or (not path and memoryview(value).nbytes < BY_PATH_BYTES_MIN):
-            return None
-        try:
-            return _keys(value)
-        except (msgspec.MsgspecError, RecursionError):
-            return None
 
-    def _decode(self, root: Root, path: Path, value: Raw) -> Any:
-        if (root, path) in self._decoded:
-            return self._decoded[root, path]
-        try:
-            decoded = self._decoded[root, path] = msgspec.json.decode(value)
-        except (msgspec.MsgspecError, RecursionError) as error:
-            name = root if type(root) is str else f"steps.{root[0]}.{root[1]}"
-            raise EvaluationError(f"{name} cannot be read: {error}") from error
-        return decoded
+def _keys_of(value: Raw) -> dict[str, Raw] | None:
+    try:
+        return _keys(value)
+    except (msgspec.MsgspecError, RecursionError):
+        return None
+
+
+def _decoded(root: Root, value: Raw) -> Any:
+    try:
+        return msgspec.json.decode(value)
+    except (msgspec.MsgspecError, RecursionError) as error:
+        name = root if type(root) is str else f"steps.{root[0]}.{root[1]}"
+        raise EvaluationError(f"{name} cannot be read: {error}") from error

@@ -297,7 +297,7 @@ def test_of_a_large_value_only_what_is_read_is_decoded() -> None:
     values = Values({"input": Raw(broken)})
 
     assert compile_expression("input.a.b", SCOPE).evaluate(values) == 1
-    assert values.size("input", ("a", "b")) == 1
+    assert values.size_at("input", ("a", "b")) == 1
     with pytest.raises(ExpressionFailed, match=r"input cannot be read: Integer value out of range"):
         compile_expression("size(input)", SCOPE).evaluate(values)
 
