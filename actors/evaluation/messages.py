@@ -16,11 +16,13 @@ LENGTH_BYTES = 8
 
 
 class EvaluationRequest(Struct, frozen=True, omit_defaults=True):
-    """An expression, or a template with its `path`, as JSON, and the JSON of each value that it reads."""
+    """An expression, or a template with its `path`, as JSON, and the JSON of each value that it reads. `secrets` as
+    `compile_template` takes it."""
 
     source: bytes
     scope: Scope
     path: str | None
+    secrets: bool
     names: dict[str, bytes]
     outputs: dict[str, bytes]
     statuses: dict[str, bytes]
@@ -36,11 +38,12 @@ class EvaluationReply(Struct, frozen=True, omit_defaults=True):
 def request_for(what: Expression | Template, values: Values) -> EvaluationRequest:
     """Everything that the process needs to evaluate it."""
     reads = what.references
-    source, path = (what.source, what.path) if isinstance(what, Template) else (what.text, None)
+    template = what if isinstance(what, Template) else None
     return EvaluationRequest(
-        msgspec.json.encode(source),
+        msgspec.json.encode(what.text if isinstance(what, Expression) else what.source),
         what.scope,
-        path,
+        None if template is None else template.path,
+        template is not None and template.secrets,
         {name: _json(values.given(name)) for name in reads.names},
         {step_id: _json(values.given((step_id, "output"))) for step_id in reads.outputs},
         {step_id: _json(values.given((step_id, "status"))) for step_id in reads.statuses},

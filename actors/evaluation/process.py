@@ -37,16 +37,18 @@ def _serve(requests: BinaryIO, replies: BinaryIO) -> None:
 
 def _reply(request: EvaluationRequest) -> EvaluationReply:
     try:
-        return EvaluationReply(_compiled(request.source, request.scope, request.path).json(values_of(request)))
+        return EvaluationReply(
+            _compiled(request.source, request.scope, request.path, request.secrets).json(values_of(request))
+        )
     except ExpressionFailed as error:
         return EvaluationReply(failed=str(error))
 
 
 @lru_cache(maxsize=COMPILED_MAX)
-def _compiled(source: bytes, scope: Scope, path: str | None) -> Expression | Template:
+def _compiled(source: bytes, scope: Scope, path: str | None, secrets: bool) -> Expression | Template:
     """It was compiled from the same text before, in the shard: so it can be."""
     text = msgspec.json.decode(source)
-    return compile_expression(text, scope) if path is None else compile_template(text, scope, path)
+    return compile_expression(text, scope) if path is None else compile_template(text, scope, path, secrets=secrets)
 
 
 if __name__ == "__main__":

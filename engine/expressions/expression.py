@@ -7,7 +7,7 @@ from typing import Any, Literal, TypeVar
 
 from msgspec import Raw
 
-from penstock.config.limits import EXPRESSION_BYTES_MAX
+from penstock.config.limits import EXPRESSION_BYTES_MAX, EXPRESSION_ITERATIONS_MAX, PATTERN_STATES_MAX
 from penstock.engine.definition.identifiers import quoted
 from penstock.engine.errors import ExpressionFailed, Invalid
 from penstock.engine.expressions.evaluation.comparing import kind_of
@@ -22,19 +22,22 @@ from penstock.engine.expressions.evaluation.values import Values
 from penstock.engine.expressions.scope import References, Scope
 from penstock.engine.expressions.syntax.library import Environment, SyntaxProblem, environment
 from penstock.engine.expressions.syntax.names import MACROS_NESTED_MAX, Finding, NameCheck
-from penstock.engine.expressions.syntax.tree import Call, Const, Node, children
+from penstock.engine.expressions.syntax.tree import Call, Const, Macro, Node, children
 
 Wanted = Literal["any", "bool"]
 Result = TypeVar("Result")
 
 
 class Expression:
-    """Never changes; whoever keeps the definition keeps it, for as long. May be evaluated in any thread."""
+    """Never changes; whoever keeps the definition keeps it, for as long. May be evaluated in any thread.
 
-    __slots__ = ("_light_bytes", "_load", "_plan", "_roots", "_whole", "references", "scope", "text")
+    `references` are what it reads. `warnings` are sentences, each with its column, on what may go over a bound.
+    """
 
-    def __init__(self, text: str, scope: Scope, node: Node, references: References) -> None:
-        self.text, self.scope, self.references = text, scope, references
+    __slots__ = ("_light_bytes", "_load", "_plan", "_roots", "_whole", "references", "scope", "text", "warnings")
+
+    def __init__(self, text: str, scope: Scope, node: Node, references: References, warnings: tuple[str, ...]) -> None:
+        self.text, self.scope, self.references, self.warnings = text, scope, references, warnings
         self._plan: Planned = plan(node, {})
         self._load = Load.of(node)
         self._roots, self._light_bytes = self._load.roots, self._load.light_bytes()
@@ -93,7 +96,8 @@ def compile_expression(text: str, scope: Scope, wanted: Wanted = "any", *, at: i
     tree, references, problems = _checked(text, scope, wanted)
     if tree is None or problems:
         raise Invalid(*(_sentence(problem, at) for problem in problems))
-    return Expression(text, scope, tree, references)
+    warnings = tuple(_sentence(_placed(text, finding), at) for finding in _risks(tree))
+    return Expression(text, scope, tree, references, warnings)
 
 
 def _checked(text: str, scope: Scope, wanted: Wanted) -> tuple[Node | None, References, list[SyntaxProblem]]:
@@ -159,6 +163,20 @@ def _written_findings(node: Node) -> Iterator[Finding]:
                 yield Finding(at, str(error))
     for child in children(node):
         yield from _written_findings(child)
+
+
+def _risks(node: Node, inside: bool = False) -> Iterator[Finding]:
+    """What is allowed, and goes over a bound where what it reads is large, or hostile."""
+    match node:
+        case Macro() if inside:
+            elements = f"{EXPRESSION_ITERATIONS_MAX:,} elements in all"
+            yield Finding(node.at, f"a macro inside a macro fails when they go through more than {elements}")
+        case Call(at, "matches", _, (*_, pattern)) if not isinstance(pattern, Const):
+            most = f"{PATTERN_STATES_MAX:,} states"
+            yield Finding(at, f"a regular expression that is a value fails if it is not valid, or has more than {most}")
+    for child in children(node):
+        within = isinstance(node, Macro) and child is not node.over
+        yield from _risks(child, inside or within)
 
 
 _READ: dict[str, Callable[[str], object]] = {"timestamp": read_timestamp, "duration": read_time_span}

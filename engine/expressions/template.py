@@ -4,11 +4,13 @@ longer string its text. Keys are no templates, and results are never evaluated a
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from itertools import groupby
 from typing import Any
 
 import msgspec
 
 from penstock.config.limits import EXPRESSION_RESULT_BYTES_MAX
+from penstock.engine.definition.http_requests import is_secret_name
 from penstock.engine.errors import ExpressionFailed, Invalid
 from penstock.engine.expressions.evaluation.values import Values
 from penstock.engine.expressions.expression import Expression, compile_expression
@@ -38,10 +40,10 @@ Piece = bytes | WholeValue | LongerText
 class Template:
     """Never changes; whoever keeps the definition keeps it, for as long. May be evaluated in any thread."""
 
-    __slots__ = ("_pieces", "path", "references", "scope", "source")
+    __slots__ = ("_pieces", "path", "references", "scope", "secrets", "source")
 
-    def __init__(self, source: Any, scope: Scope, path: str, pieces: list[Piece]) -> None:
-        self.source, self.scope, self.path = source, scope, path
+    def __init__(self, source: Any, scope: Scope, path: str, secrets: bool, pieces: list[Piece]) -> None:
+        self.source, self.scope, self.path, self.secrets = source, scope, path, secrets
         self._pieces = tuple(_merged(pieces))
         self.references: References = all_references(each.references for each in self._expressions())
 
@@ -49,6 +51,17 @@ class Template:
     def is_constant(self) -> bool:
         """Whether it reads nothing and has no expression: `json` gives it with any values."""
         return not any(True for _ in self._expressions())
+
+    @property
+    def warnings(self) -> list[str]:
+        """Sentences on what may go over a bound, each with path and column."""
+        return [
+            f"{piece.path}: {warning}"
+            for piece in self._pieces
+            if not isinstance(piece, bytes)
+            for expression in _expressions(piece)
+            for warning in expression.warnings
+        ]
 
     def json(self, values: Values | Mapping[str, Any]) -> bytes:
         """The value as JSON, at most 1 MiB, compact but for payloads that are passed on as they came.
@@ -76,33 +89,32 @@ class Template:
 
     def _expressions(self) -> Iterator[Expression]:
         for piece in self._pieces:
-            if isinstance(piece, WholeValue):
-                yield piece.expression
-            elif isinstance(piece, LongerText):
-                yield from (part for part in piece.parts if isinstance(part, Expression))
+            if not isinstance(piece, bytes):
+                yield from _expressions(piece)
 
 
-def compile_template(value: Any, scope: Scope, path: str) -> Template:
+def compile_template(value: Any, scope: Scope, path: str, *, secrets: bool = False) -> Template:
     """The template that `value`, decoded JSON, is.
 
     Raises Invalid with every problem, each beginning with the path of its string below `path` and the column in that
-    string: `with.user.name: column 7: …`.
+    string: `with.user.name: column 7: …`. With `secrets`, a string with `${{ secret.NAME }}` in it becomes an array of
+    its texts and `{"secret": NAME}`, for whoever knows the secret.
     """
-    builder = _Builder(scope)
+    builder = _Builder(scope, secrets)
     try:
         builder.add(value, path)
     except (TypeError, ValueError, RecursionError) as error:  # half a surrogate pair, a depth that JSON does not have
         raise Invalid(f"{path} cannot be written as JSON: {error}") from error
     if builder.problems:
         raise Invalid(*builder.problems)
-    return Template(value, scope, path, builder.pieces)
+    return Template(value, scope, path, secrets, builder.pieces)
 
 
 class _Builder:
     """Compiles one template; `pieces` are complete, unless there are `problems`, when `add` has returned."""
 
-    def __init__(self, scope: Scope) -> None:
-        self._scope = scope
+    def __init__(self, scope: Scope, secrets: bool) -> None:
+        self._scope, self._secrets = scope, secrets
         self.pieces: list[Piece] = []
         self.problems: list[str] = []
 
@@ -137,6 +149,25 @@ class _Builder:
         except Invalid as error:
             self.problems += [f"{path}: {problem}" for problem in error.problems]
             return
+        if self._secrets and any(map(_secret, parts)):
+            self._text_with_secrets(parts, path)
+        else:
+            self._parts(parts, path)
+
+    def _text_with_secrets(self, parts: list[str | Placeholder], path: str) -> None:
+        """An array: of what stands between two secrets, and of the secrets."""
+        self.pieces.append(b"[")
+        for place, (name, group) in enumerate(groupby(parts, _secret)):
+            if place:
+                self.pieces.append(b",")
+            if name:
+                self.pieces.append(b",".join(_encode({"secret": name}) for _ in group))
+            else:
+                self._parts([*group, ""], path)
+        self.pieces.append(b"]")
+
+    def _parts(self, parts: list[str | Placeholder], path: str) -> None:
+        """One string: the value of its only expression, or a text."""
         compiled = [part if isinstance(part, str) else self._expression(part, path) for part in parts]
         known = tuple(part for part in compiled if part is not None)
         match known:
@@ -157,6 +188,14 @@ class _Builder:
             return None
 
 
+def _secret(part: str | Placeholder) -> str | None:
+    """The name of the secret that the part is; None for any other part."""
+    if isinstance(part, str):
+        return None
+    head, _, name = part.expression.strip().partition(".")
+    return name if head == "secret" and is_secret_name(name) else None
+
+
 def _merged(pieces: list[Piece]) -> Iterator[Piece]:
     """The same with neighbouring constant pieces in one."""
     constant = b""
@@ -170,6 +209,12 @@ def _merged(pieces: list[Piece]) -> Iterator[Piece]:
         yield piece
     if constant:
         yield constant
+
+
+def _expressions(piece: WholeValue | LongerText) -> list[Expression]:
+    if isinstance(piece, WholeValue):
+        return [piece.expression]
+    return [part for part in piece.parts if isinstance(part, Expression)]
 
 
 def _written(piece: WholeValue | LongerText, values: Values) -> bytes:

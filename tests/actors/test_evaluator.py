@@ -65,6 +65,12 @@ async def test_what_takes_long_gives_the_same_in_its_process(evaluator: Evaluato
     assert await evaluator.json(template, values(numbers, {"a": 1})) == template.json(values(numbers, {"a": 1}))
 
 
+async def test_secrets_stay_in_its_process_too(evaluator: Evaluator) -> None:
+    template = compile_template(f"${{{{ {LONG} }}}} ${{{{ secret.A }}}}", SCOPE, "with", secrets=True)
+
+    assert await evaluator.json(template, values(list(range(90)))) == b'["true ",{"secret":"A"}]'
+
+
 async def test_failures_are_the_same_in_its_process(evaluator: Evaluator) -> None:
     text = "input.map(x, input.filter(y, y == x)[0] + 'a')"
     over = compile_expression(LONG, SCOPE)

@@ -7,6 +7,7 @@ import pytest
 from penstock.engine.errors import Invalid
 from penstock.engine.expressions.expression import compile_expression
 from penstock.engine.expressions.scope import Scope
+from penstock.engine.expressions.template import compile_template
 from tests.engine.expressions.values import SCOPE, problems
 
 FORM = 'write steps.name.output, or steps["my-step"].output for an id that is no name; or .status'
@@ -153,3 +154,26 @@ def test_a_consequence_of_another_error_is_not_told() -> None:
     assert problems("[1].map(x, x.a.b.c)") == [
         "column 13: expression of type 'int' cannot be the operand of a select operation"
     ]
+
+
+NESTED = "a macro inside a macro fails when they go through more than 10,000 elements in all"
+PATTERN = "a regular expression that is a value fails if it is not valid, or has more than 10,000 states"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("input.all(a, a.all(b, b))", (f"column 19: {NESTED}",)),
+        ("input.filter(a, a).map(b, b)", ()),
+        ("input.a.matches(input.b)", (f"column 16: {PATTERN}",)),
+        ("input.a.matches('a+') && matches('b', input.a)", (f"column 33: {PATTERN}",)),
+    ],
+)
+def test_what_may_go_over_a_bound_is_a_warning(text: str, expected: tuple[str, ...]) -> None:
+    assert compile_expression(text, SCOPE).warnings == expected
+
+
+def test_a_warning_of_a_template_names_its_path() -> None:
+    found = compile_template({"a": ["x ${{ input.all(a, a.all(b, b)) }}", "${{ input }}", 1]}, SCOPE, "with")
+
+    assert found.warnings == [f"with.a[0]: column 25: {NESTED}"]

@@ -11,10 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Raw
 
-from penstock.engine.errors import ExpressionFailed
+from penstock.engine.errors import ExpressionFailed, Invalid
 from penstock.engine.expressions.evaluation.values import Values
 from penstock.engine.expressions.scope import References
-from tests.engine.expressions.values import RUN, rendered, template, template_problems
+from penstock.engine.expressions.template import compile_template
+from tests.engine.expressions.values import RUN, SCOPE, rendered, template, template_problems
 
 JSON_VALUES = st.recursive(
     st.none()
@@ -187,3 +188,35 @@ def test_a_result_is_at_most_one_mib_in_all() -> None:
         rendered(["${{ input }}", "${{ input }}"], half)
     with pytest.raises(ExpressionFailed, match="the result has more than 1048576 bytes"):
         rendered("x${{ [input, input, input] }}", half)
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        ("Bearer ${{ secret.TOKEN }}", ["Bearer ", {"secret": "TOKEN"}]),
+        ("${{secret.A}}", [{"secret": "A"}]),
+        ("${{ secret.A }}:${{ secret.A }}${{ secret.B }}", [{"secret": "A"}, ":", {"secret": "A"}, {"secret": "B"}]),
+        ("${{ secret.A }}${{ secret.A }}", [{"secret": "A"}, {"secret": "A"}]),
+        ("${{ input }}${{ secret.A }}${{ 1 }} x", ["${{ secret.B }}", {"secret": "A"}, "1 x"]),
+        ("${{ input }}", "${{ secret.B }}"),
+        ("$${{ secret.A }}", "${{ secret.A }}"),
+        ({"a": ["x ${{ secret.A }}"]}, {"a": [["x ", {"secret": "A"}]]}),
+    ],
+)
+def test_a_secret_is_left_to_whoever_knows_it(value: Any, expected: Any) -> None:
+    """What the input has in it is text, and never names a secret."""
+    found = compile_template(value, SCOPE, "headers", secrets=True)
+
+    assert json.loads(found.json({"input": "${{ secret.B }}"})) == expected
+
+
+@pytest.mark.parametrize("value", ["${{ secret.A + 'x' }}", "${{ secret }}", "${{ secret.a-b }}", "${{ secret['A'] }}"])
+def test_a_secret_is_named_alone(value: str) -> None:
+    with pytest.raises(Invalid, match='"secret" is no name that can be read here'):
+        compile_template(value, SCOPE, "headers", secrets=True)
+
+
+def test_elsewhere_there_are_no_secrets() -> None:
+    assert template_problems("${{ secret.A }}") == [
+        'with: column 5: "secret" is no name that can be read here; these are: input, run, steps'
+    ]
