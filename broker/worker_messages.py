@@ -21,7 +21,8 @@ NON_RETRIABLE = "non_retriable"
 class TaskPayload(Struct, frozen=True, omit_defaults=True):
     """What a worker receives. `attempt` counts from 1, `iteration` from 0; `metadata` is the step's own.
 
-    `step_type` is agent_loop for a step that may go on with another iteration.
+    `step_type` is agent_loop for a step that may go on with another iteration. `item` is the number of a map's element,
+    from 0.
     """
 
     task_id: str
@@ -33,6 +34,7 @@ class TaskPayload(Struct, frozen=True, omit_defaults=True):
     workflow_name: str = ""
     metadata: dict[str, str] = {}
     step_type: str = "normal"
+    item: int | None = None
 
 
 class WorkerRegistration(Struct, frozen=True, kw_only=True):

@@ -12,9 +12,20 @@ from penstock.engine.run.state import RUN_ENDED, RunStatus
 from penstock.engine.trigger.trigger import CronSource, EventSource, SubjectSource
 
 
+class ItemCounts(Struct, frozen=True):
+    """How many elements a map has, and how far they are. What waits for `max_concurrency` is queued."""
+
+    total: int
+    queued: int
+    running: int
+    completed: int
+    failed: int
+    cancelled: int
+
+
 class StepView(Struct, frozen=True, omit_defaults=True):
-    """`attempts` counts those that were begun. `output_bytes` replaces an output that is too large for this
-    response."""
+    """`attempts` counts those that were begun. `output_bytes` replaces an output that is too large for this response.
+    `wake_at` is when a sleep ends, `items` counts the elements of a map."""
 
     status: str
     attempts: int
@@ -26,6 +37,8 @@ class StepView(Struct, frozen=True, omit_defaults=True):
     worker_id: str | None = None
     output_bytes: int | UnsetType = UNSET
     traceback: str | None = None
+    wake_at: str | None = None
+    items: ItemCounts | UnsetType = UNSET
 
 
 class RunView(Struct, frozen=True, omit_defaults=True):

@@ -31,5 +31,15 @@ def utc(text: str, at: float) -> str:
     return rfc3339(at)
 
 
+def instant(text: str) -> float:
+    """The s since the epoch of an RFC 3339 time. Raises ValueError for anything else."""
+    if not _is_rfc3339(text):
+        raise ValueError(f"{text[:64]!r} is not an RFC 3339 time")
+    try:
+        return datetime.fromisoformat(text.upper()).timestamp()
+    except OverflowError as error:
+        raise ValueError(str(error)) from error
+
+
 def _text(instant: datetime) -> str:
     return instant.isoformat(timespec="microseconds").replace("+00:00", "Z")

@@ -22,6 +22,10 @@ from penstock.engine.definition.identifiers import json_type, quoted
 from penstock.engine.definition.report import Report
 from penstock.engine.definition.step_fields import RETRY, dependencies
 from penstock.engine.errors import Invalid
+from penstock.engine.expressions.expression import compile_expression
+from penstock.engine.expressions.places import Place, ancestors, scope_of, written
+from penstock.engine.expressions.scope import Scope
+from penstock.engine.expressions.template import compile_template
 from penstock.engine.run.kinds.table import KINDS
 from penstock.engine.run.workflow import StepKind
 
@@ -49,6 +53,8 @@ def _read(document: object) -> tuple[Document, Report]:
     steps = workflow.get("steps", [])
     assert isinstance(steps, list), "_steps makes one of whatever stands there"
     _check_graph(steps, report)
+    report.add(*_id_problems(steps))
+    _check_expressions(steps, report)
     return workflow, report
 
 
@@ -106,6 +112,39 @@ def _check_graph(steps: list[Document], report: Report) -> None:
     report.add(
         *circle_problems({step_id: dependencies(step) for step in steps if isinstance(step_id := step.get("id"), str)})
     )
+
+
+def _id_problems(steps: list[Document]) -> Iterator[str]:
+    """Ids that executions within other steps have."""
+    maps = {str(step.get("id")) for step in steps if step.get("type") == "map"}
+    for index, step in enumerate(steps):
+        map_id, _, number = str(step.get("id")).rpartition(".")
+        if map_id in maps and number.isdecimal() and number == str(int(number)):
+            yield f"{_label(index, step)} has the id of an element of the map {quoted(map_id)}"
+
+
+def _check_expressions(steps: list[Document], report: Report) -> None:
+    """Compile what stands in the steps: what it may name depends on the graph."""
+    dependencies_of = {
+        step_id: tuple(dependencies(step)) for step in steps if isinstance(step_id := step.get("id"), str)
+    }
+    known = frozenset(dependencies_of)
+    for index, step in enumerate(steps):
+        found = list(written(step, _kind(step).places))
+        before = ancestors(str(step.get("id")), dependencies_of) if found else frozenset()
+        for place, value in found:
+            report.add(*_place_problems(_label(index, step), place, value, scope_of(place, known, before)))
+
+
+def _place_problems(label: str, place: Place, value: object, scope: Scope) -> Iterator[str]:
+    path = place.path.replace(".", ": ", 1)
+    try:
+        if place.template:
+            compile_template(value, scope, f"{label}: {path}")
+        elif isinstance(value, str):
+            compile_expression(value, scope, "bool" if place.condition else "any")
+    except Invalid as invalid:
+        yield from (problem if place.template else f"{label}: {path}: {problem}" for problem in invalid.problems)
 
 
 def _dependency_problems(label: str, step: Document, known: Collection[str]) -> Iterator[str]:

@@ -87,12 +87,12 @@ class FormerNameMover:
     async def _belongs(self, stream: str, stored: Stored, task: TaskPayload, run: Run) -> _Misnamed | None:
         """The task with its subject of today; None if it has that already."""
         try:
-            plan = (await self._store.definitions.load(run.workflow_id, run.digest)).steps.get(task.step_id)
+            plan = (await self._store.definitions.load(run.workflow_id, run.digest)).plan_of(task.step_id)
         except NotFound:
             return None
         if plan is None:
             return None
-        step = run.steps[task.step_id]
+        step = run.step(task.step_id)
         wanted = step.status in STEP_OUT and (step.attempts, step.iteration) == (task.attempt, task.iteration)
         if stream == names.TASKS:
             subject = names.task_subject(plan.task, run.run_id, plan.group)

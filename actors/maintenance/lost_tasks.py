@@ -56,9 +56,11 @@ async def return_lost_tasks(store: Store, throttle: Throttle = unthrottled) -> i
 async def _may_have_begun(store: Store, run_ids: Sequence[str]) -> list[str]:
     """The runs with a step that a bound worker has begun, by their snapshots, and the runs without a snapshot."""
     found = await snapshots(store, run_ids)
-    return [
-        run_id for run_id in run_ids if (run := found.get(run_id)) is None or any(map(_is_begun, run.steps.values()))
-    ]
+    return [run_id for run_id in run_ids if (run := found.get(run_id)) is None or _has_begun(run)]
+
+
+def _has_begun(run: Run) -> bool:
+    return any(_is_begun(step) for _, step in run.steps_and_items())
 
 
 def _is_begun(step: StepState) -> bool:
@@ -76,12 +78,12 @@ async def _begun(store: Store, run: Run) -> list[tuple[tuple[str, str], Executio
         return []
     return [
         (
-            (workflow.steps[step_id].task, step.sticky),
+            (plan.task, step.sticky),
             (run.run_id, step_id, step.attempts, step.iteration),
             lost_timer(step_id, step),
         )
-        for step_id, step in run.steps.items()
-        if step.sticky is not None and _is_begun(step)
+        for step_id, step in run.steps_and_items()
+        if step.sticky is not None and _is_begun(step) and (plan := workflow.plan_of(step_id)) is not None
     ]
 
 

@@ -67,14 +67,17 @@ class UnservedTasks:
         failed = 0
         for run in await load_many(self._store, sorted(run_ids)[:RUNS_MAX]):
             workflow = await self._workflow(run)
-            for step_id, step in list(run.steps.items()):
-                if workflow is not None and workflow.steps[step_id].task == task:
+            for step_id, step in list(run.steps_and_items()):
+                plan = None if workflow is None else workflow.plan_of(step_id)
+                if workflow is not None and plan is not None and plan.task == task:
                     failed += await self._fail_step(run, workflow, step_id, step, worker_id)
         return failed
 
     async def _fail_step(self, run: Run, workflow: Workflow, step_id: str, step: StepState, worker_id: str) -> bool:
         """Fail the step if it is bound to this worker; remove its task then, and where it does not wait any more."""
-        task = workflow.steps[step_id].task
+        plan = workflow.plan_of(step_id)
+        assert plan is not None, "it was found by its task"
+        task = plan.task
         waits = step.status in STEP_OUT and not run.ended
         bound = waits and workflow.sticky == "hard" and step.sticky == worker_id
         if bound:

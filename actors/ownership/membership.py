@@ -17,7 +17,7 @@ from uuid import uuid4
 from msgspec import Struct
 from msgspec.structs import replace
 
-from penstock.actors.runs.lease import ShardLease, now
+from penstock.actors.runs.shared.lease import ShardLease, now
 from penstock.broker.records.owners import Member, Owners, View
 from penstock.config.limits import LEASE_RENEW_S, SILENCE_S
 from penstock.config.logging import get_logger

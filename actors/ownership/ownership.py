@@ -15,8 +15,8 @@ import orjson
 
 from penstock.actors.ownership.membership import Membership
 from penstock.actors.ownership.moves import Mine, Moves, plan, willing_places
-from penstock.actors.runs.lease import ShardLease, now
 from penstock.actors.runs.shard import Shard
+from penstock.actors.runs.shared.lease import ShardLease, now
 from penstock.broker import names
 from penstock.broker.records.owners import Claim, Claimed, Member, View
 from penstock.broker.store import Store

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import TypeAlias
 
-from penstock.actors.runs.mailbox import PartitionQueue, PendingEvent
-from penstock.actors.runs.run_metrics import RunMetrics
+from penstock.actors.runs.shared.mailbox import PartitionQueue, PendingEvent
+from penstock.actors.runs.shared.run_metrics import RunMetrics
 from penstock.broker.store import Store
 from penstock.config.logging import get_logger
 from penstock.config.process.crash_points import reached

@@ -5,23 +5,25 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Sequence
-from typing import assert_never
+from typing import assert_never, cast
 
 from msgspec import Raw
 from msgspec.structs import replace
 
 from penstock.actors.runs.approval_requests import approval_request, open_approval
-from penstock.actors.runs.lease import ShardLease
-from penstock.actors.runs.mailbox import PendingEvent
+from penstock.actors.runs.item_cache import ItemCache
 from penstock.actors.runs.outputs import Outputs
+from penstock.actors.runs.shared.lease import ShardLease
+from penstock.actors.runs.shared.mailbox import PendingEvent
 from penstock.actors.runs.timers import Timers
 from penstock.broker.store import Store
-from penstock.config.limits import KIB
+from penstock.config.limits import KIB, MIB
 from penstock.config.logging import get_logger
 from penstock.config.process.crash_points import reached
-from penstock.engine.errors import Conflict, Invalid, NotFound, PenstockError, TooLarge, Unavailable
+from penstock.engine.errors import Conflict, ExpressionFailed, Invalid, NotFound, PenstockError, TooLarge, Unavailable
 from penstock.engine.run.commands import (
     AppendEvent,
+    BeginStep,
     BindWorker,
     Command,
     CompleteRun,
@@ -36,11 +38,15 @@ from penstock.engine.run.commands import (
     WithdrawTimer,
 )
 from penstock.engine.run.events import NULL, RunFailure, WorkflowCompleted, WorkflowFailed
+from penstock.engine.run.execution.beginning import begin_step, given_input, needed
+from penstock.engine.run.kinds.map import items_of, map_of
 from penstock.engine.run.payloads import Value
 from penstock.engine.run.state import Run
+from penstock.engine.run.workflow import StepPlan, Workflow
 from penstock.engine.times import rfc3339
 
 LIGHT_BYTES_MAX = 64 * KIB
+VALUE_BYTES_MAX = 64 * MIB  # of what an expression reads: an array of a map's outputs may be larger than a message
 HEAVY_AT_ONCE = 4  # messages with large payloads that are read, joined and not stored yet
 
 log = get_logger()
@@ -52,9 +58,10 @@ class Effects:
     def __init__(self, store: Store, lease: ShardLease, timers: Timers) -> None:
         self._store, self._lease, self._timers = store, lease, timers
         self.heavy = asyncio.Semaphore(HEAVY_AT_ONCE)
+        self._item_cache = ItemCache()
 
     async def perform(
-        self, run: Run, commands: list[Command], since: float, events: Sequence[PendingEvent] = ()
+        self, workflow: Workflow, run: Run, commands: list[Command], since: float, events: Sequence[PendingEvent] = ()
     ) -> None:
         """Carry out the commands that `events` caused. Return when the broker has stored everything.
 
@@ -67,7 +74,7 @@ class Effects:
         try:
             for command in commands:
                 if isinstance(command, DeadLetterTask):  # readable before the event that fails the run
-                    await self._dead_letter(run, command, outputs)
+                    await self._dead_letter(workflow, run, command, outputs)
                     reached("dead_letter.stored")
             answers: list[asyncio.Future[bytes] | None] = []
             for command in commands:
@@ -77,7 +84,7 @@ class Effects:
                 if isinstance(command, WithdrawTask | WithdrawSticky):
                     await _stored(answers)  # it removes stored tasks, and an earlier command may have sent one
                     self._lease.check()
-                answers.append(await self._send(run, command, since, outputs))
+                answers.append(await self._send(workflow, run, command, since, outputs))
                 reached("shard.command_sent")
             await _stored(answers)
         except (Unavailable, Conflict):
@@ -90,7 +97,9 @@ class Effects:
         except PenstockError as error:  # the removal of a message, for example: the fault is the broker's
             raise Unavailable(f"the broker refuses what the run needs: {error}") from error
 
-    async def _send(self, run: Run, command: Command, since: float, outputs: Outputs) -> asyncio.Future[bytes] | None:
+    async def _send(
+        self, workflow: Workflow, run: Run, command: Command, since: float, outputs: Outputs
+    ) -> asyncio.Future[bytes] | None:
         """Send one command. Returns a future for an answer that is still to come."""
         match command:
             case DispatchTask():
@@ -99,6 +108,8 @@ class Effects:
                 if _is_light(command.input):
                     return self._store.tasks.send(run.run_id, run.workflow_id, command)
                 await self._dispatch(run, command, outputs)
+            case BeginStep():
+                return await self._begin(workflow, run, command, since, outputs)
             case CompleteRun():
                 await self._complete(run, command, outputs)
             case AppendEvent(event=WorkflowCompleted() | WorkflowFailed() as event):
@@ -111,7 +122,7 @@ class Effects:
                 await self._timers.withdraw(run.run_id, command.timer)
             case WithdrawTask():
                 await self._store.tasks.withdraw(
-                    run.run_id, command.task, command.group, command.worker, self._lease.check
+                    run.run_id, command.task, command.group, command.worker, self._lease.check, command.items_of
                 )
             case WithdrawSticky():
                 await self._store.tasks.withdraw_sticky(run.run_id, command, self._lease.check)
@@ -128,6 +139,46 @@ class Effects:
             case _:
                 assert_never(command)
         return None
+
+    async def _begin(
+        self, workflow: Workflow, run: Run, command: BeginStep, since: float, outputs: Outputs
+    ) -> asyncio.Future[bytes] | None:
+        """Evaluate the step's expressions, and carry out what follows. A step begins with one command."""
+        answer = None
+        for following in await self._following(workflow, run, command, outputs):
+            answer = await self._send(workflow, run, following, since, outputs)
+        return answer
+
+    async def _following(self, workflow: Workflow, run: Run, command: BeginStep, outputs: Outputs) -> Sequence[Command]:
+        plan = workflow.plan_of(command.step_id)
+        assert plan is not None, "the step is there"
+        payloads = await self._payloads(run, plan, outputs)
+        if plan.item is not None:
+            items = await self._items(workflow, run, map_of(workflow, plan), outputs)
+            payloads["item"] = items[plan.item]
+        return begin_step(workflow, run, command, payloads)
+
+    async def _payloads(self, run: Run, plan: StepPlan, outputs: Outputs) -> dict[str, Raw]:
+        """What beginning the step reads, as JSON."""
+        wanted = needed(run, plan)
+        if all(map(_is_light, wanted.values())):
+            return cast(dict[str, Raw], wanted)
+        async with self.heavy:
+            try:
+                payloads = {name: await outputs.whole(value, VALUE_BYTES_MAX) for name, value in wanted.items()}
+            except (NotFound, TooLarge) as error:
+                raise type(error)(f'step "{plan.id}" cannot be given its input: {error}') from error
+            self._lease.check()
+            return payloads
+
+    async def _items(self, workflow: Workflow, run: Run, whole: StepPlan, outputs: Outputs) -> list[Raw]:
+        """The elements of a map, which are worked out once for many."""
+        key = (run.run_id, whole.id, run.step(whole.id).attempts)
+        found = self._item_cache.get(key)
+        if found is None:
+            found = items_of(run, whole, await self._payloads(run, whole, outputs))
+            self._item_cache.put(key, found)
+        return found
 
     async def _is_taken(self, command: DispatchTask) -> bool:
         """Whether the task's worker accepts tasks of this type. It may have to ask the broker."""
@@ -160,9 +211,25 @@ class Effects:
         history = self._store.history
         return history.send_end(event, run.seq) if event.payload.resumes == run.resumes else history.send(event)
 
-    async def _dead_letter(self, run: Run, command: DeadLetterTask, outputs: Outputs) -> None:
+    async def _with_input(
+        self, workflow: Workflow, run: Run, command: DeadLetterTask, outputs: Outputs
+    ) -> DeadLetterTask:
+        """The dead letter with the input that the task was given."""
+        plan = workflow.plan_of(command.step_id)
+        assert plan is not None, "the step is there"
+        try:
+            payloads = await self._payloads(run, plan, outputs)
+            if plan.item is not None:
+                payloads["item"] = (await self._items(workflow, run, map_of(workflow, plan), outputs))[plan.item]
+            return replace(command, input=given_input(workflow, run, plan, payloads))
+        except (ExpressionFailed, NotFound, TooLarge) as error:
+            return replace(command, error=f"{command.error} (its input is not kept here: {error})")
+
+    async def _dead_letter(self, workflow: Workflow, run: Run, command: DeadLetterTask, outputs: Outputs) -> None:
         """Keep the task as a dead letter, without its input if that cannot be read: its own error matters more."""
         dead_letters = self._store.dead_letters
+        if command.evaluate:
+            command = await self._with_input(workflow, run, command, outputs)
         if _is_light(command.input):
             await dead_letters.send_task(run.run_id, run.workflow_id, command)
             return

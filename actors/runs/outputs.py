@@ -7,14 +7,24 @@ from collections.abc import Iterator, Sequence
 
 from msgspec import Raw, UnsetType
 
-from penstock.actors.runs.mailbox import PendingEvent
+from penstock.actors.runs.shared.mailbox import PendingEvent
 from penstock.broker.store import Store
 from penstock.config.limits import OUTPUTS_SHOWN_BYTES_MAX
 from penstock.config.process.background import all_of
 from penstock.engine.errors import NotFound, TooLarge
 from penstock.engine.run.events import Malformed, decode
-from penstock.engine.run.payloads import PayloadRef, Value, joined, payload_of, size_of
-from penstock.engine.run.state import Run
+from penstock.engine.run.execution.inputs import output_of as step_output
+from penstock.engine.run.payloads import (
+    Gathered,
+    Payload,
+    PayloadRef,
+    Value,
+    element_result,
+    joined,
+    payload_of,
+    size_of,
+)
+from penstock.engine.run.state import Run, StepStatus
 
 READS_AT_ONCE = 16
 
@@ -32,12 +42,19 @@ class Outputs:
         Unavailable."""
         size = size_of(value)
         if size > most:
-            raise TooLarge(f"{size} bytes are more than the broker accepts in a message ({most})")
-        if isinstance(value, Raw):
-            return value
-        if isinstance(value, PayloadRef):
-            return await self._kept(value)
-        return joined({key: part if isinstance(part, Raw) else await self._kept(part) for key, part in value.items()})
+            raise TooLarge(f"{size} bytes are more than the broker takes in a message ({most})")
+        if isinstance(value, Raw | PayloadRef | Gathered):
+            return await self._part(value)
+        return joined({key: await self._part(part) for key, part in value.items()})
+
+    async def _part(self, part: Payload) -> Raw:
+        match part:
+            case PayloadRef():
+                return await self._kept(part)
+            case Gathered():
+                return await collect(self._store, self._run_id, part)
+            case _:
+                return part
 
     async def _kept(self, kept: PayloadRef) -> Raw:
         if self._last is None or self._last[0] != kept.seq:
@@ -47,6 +64,21 @@ class Outputs:
                 await read_back(self._store, self._run_id, kept) if body is None else _payload(body, kept),
             )
         return self._last[1]
+
+
+async def collect(store: Store, run_id: str, array: Gathered) -> Raw:
+    """The array of a map's outputs, from the events of its elements. Raises NotFound when one is gone, Unavailable."""
+    wanted = {element.begun + element.ended: number for number, element in array.items.numbered()}
+    found: dict[int, bytes] = {}
+    async for page in store.history.pages(run_id, min(wanted, default=1) - 1):
+        found |= {
+            wanted[one.seq]: bytes(element_result(decode(one.data), array.items.wraps))
+            for one in page
+            if one.seq in wanted
+        }
+        if len(found) == len(wanted):
+            return Raw(b"[%b]" % b",".join(found[number] for number in range(array.items.total)))
+    raise NotFound(f"{len(wanted) - len(found)} of the {len(wanted)} outputs of a map are not there any more")
 
 
 async def read_back(store: Store, run_id: str, kept: PayloadRef) -> Raw:
@@ -69,6 +101,8 @@ async def output_of(store: Store, run: Run, step_id: str) -> Raw:
         raise NotFound(f'run {run.run_id} has no step "{step_id}"')
     if step.output_at is not None:
         return await read_back(store, run.run_id, step.output_at)
+    if step.status is StepStatus.COMPLETED and isinstance(found := step_output(step), Gathered):
+        return await collect(store, run.run_id, found)
     if isinstance(step.output, UnsetType):
         raise NotFound(f'step "{step_id}" of run {run.run_id} has no output: it is {step.status}')
     return step.output

@@ -15,14 +15,14 @@ from enum import Enum
 
 from msgspec import Struct
 
-from penstock.actors.runs.broker_clock import BrokerClock
 from penstock.actors.runs.dead_letters import EventDeadLetters
 from penstock.actors.runs.effects import Effects
-from penstock.actors.runs.lease import LeaseLost, ShardLease
 from penstock.actors.runs.loading import FAILED, LoadedRun, advance_safely, is_young, load, waited_for_its_time
-from penstock.actors.runs.mailbox import Backlog, PartitionQueue, PendingEvent, observe
-from penstock.actors.runs.run_metrics import RunMetrics
-from penstock.actors.runs.snapshot_queue import SnapshotQueue
+from penstock.actors.runs.shared.broker_clock import BrokerClock
+from penstock.actors.runs.shared.lease import LeaseLost, ShardLease
+from penstock.actors.runs.shared.mailbox import Backlog, PartitionQueue, PendingEvent, observe
+from penstock.actors.runs.shared.run_metrics import RunMetrics
+from penstock.actors.runs.shared.snapshot_queue import SnapshotQueue
 from penstock.actors.runs.timers import Timers
 from penstock.broker.nats.publisher import ack_seq
 from penstock.broker.store import Store
@@ -171,7 +171,8 @@ class RunActor:
         reached("shard.advanced")
         if commands:
             assert self.run is not None
-            await deps.effects.perform(self.run, commands, events[0].received, events)
+            assert self._workflow is not None
+            await deps.effects.perform(self._workflow, self.run, commands, events[0].received, events)
         reached("shard.published")
         observe(deps.metrics.handling, events)
         del self._pending[: len(events)]
@@ -328,10 +329,10 @@ class RunActor:
             self._state = SAVED
         elif self._state is not RELOAD_DUE:
             self._state = UNSAVED
-        if self.run is None:
+        if self.run is None or self._workflow is None:
             return
         due = [*loaded.due, *live_timers(self.run)] if repeat else list(loaded.due)
-        await self._deps.effects.perform(self.run, due, since)
+        await self._deps.effects.perform(self._workflow, self.run, due, since)
 
     def _give_up(self, why: str) -> None:
         """Store the events of this turn as dead letters, so that they do not block the whole partition. Later events

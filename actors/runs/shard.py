@@ -12,14 +12,14 @@ import time
 from contextlib import AbstractAsyncContextManager, suppress
 from typing import Any
 
-from penstock.actors.runs.broker_clock import BrokerClock
 from penstock.actors.runs.dead_letters import EventDeadLetters
 from penstock.actors.runs.effects import Effects
-from penstock.actors.runs.lease import LeaseLost, ShardLease
-from penstock.actors.runs.mailbox import Backlog, PartitionQueue, PendingEvent
 from penstock.actors.runs.run_actor import RunActor, RunDeps
-from penstock.actors.runs.run_metrics import RunMetrics
-from penstock.actors.runs.snapshot_queue import SnapshotQueue
+from penstock.actors.runs.shared.broker_clock import BrokerClock
+from penstock.actors.runs.shared.lease import LeaseLost, ShardLease
+from penstock.actors.runs.shared.mailbox import Backlog, PartitionQueue, PendingEvent
+from penstock.actors.runs.shared.run_metrics import RunMetrics
+from penstock.actors.runs.shared.snapshot_queue import SnapshotQueue
 from penstock.actors.runs.timers import Timers
 from penstock.broker.nats.pull import Delivery, Pull
 from penstock.broker.store import Store

@@ -15,8 +15,8 @@ from contextlib import suppress
 
 from msgspec import Struct
 
-from penstock.actors.runs.broker_clock import BrokerClock
-from penstock.actors.runs.lease import LeaseLost, ShardLease
+from penstock.actors.runs.shared.broker_clock import BrokerClock
+from penstock.actors.runs.shared.lease import LeaseLost, ShardLease
 from penstock.broker import message_ids, names
 from penstock.broker.nats.headers import EXPECT_SEQ, MSG_ID, SCHEDULE, SCHEDULE_TARGET
 from penstock.broker.nats.publisher import ack_seq

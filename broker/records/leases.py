@@ -47,6 +47,7 @@ class Lease(Struct, frozen=True, omit_defaults=True):
     seen_at: float
     claimed_at: float = 0.0
     holder: str = ""
+    item: int | None = None
 
     @property
     def task_id(self) -> str:

@@ -38,6 +38,8 @@ def payload(run_id: str, workflow: str, command: DispatchTask) -> bytes:
     }
     if command.metadata:
         document["metadata"] = command.metadata
+    if command.item is not None:
+        document["item"] = command.item
     if command.step_type != "normal":
         document["step_type"] = command.step_type
     return _ENCODER.encode(document)
@@ -61,19 +63,29 @@ class Tasks:
         return self._publisher.send(subject, payload(run_id, workflow, command), {MSG_ID: message_id})
 
     async def withdraw(
-        self, run_id: str, task: str, group: str | None, worker: str | None, check: Callable[[], None]
+        self,
+        run_id: str,
+        task: str,
+        group: str | None,
+        worker: str | None,
+        check: Callable[[], None],
+        items_of: str | None = None,
     ) -> None:
-        """Remove the run's tasks of this type from the queue (or its worker's), also those that are delivered: none
-        comes again.
+        """Remove the run's tasks of this type from the queue (or its worker's), also those that are held: none comes
+        again. `items_of`: only those of this map's elements.
 
         `check` raises when the run has another owner by now. A task that is queued after the list was read stays,
         however late the removal arrives.
         """
+
+        def wanted(stored: Stored) -> bool:
+            return items_of is None or decode(stored.data).step_id.startswith(f"{items_of}.")
+
         stream = names.TASKS if worker is None else names.STICKY
         for subject in (
             names.task_subjects(task, run_id, group) if worker is None else names.sticky_subjects(task, worker, run_id)
         ):
-            await self._remove(stream, subject, lambda _: True, check)
+            await self._remove(stream, subject, wanted, check)
 
     async def withdraw_sticky(self, run_id: str, command: WithdrawSticky, check: Callable[[], None]) -> None:
         """Remove this execution from the tasks of its worker, if it is there. `check` as above."""

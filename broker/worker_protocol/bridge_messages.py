@@ -52,6 +52,7 @@ class PolledTask(Struct, frozen=True):
     step_type: str | UnsetType = UNSET
     deliveries: int | UnsetType = UNSET
     checkpoint: Raw | UnsetType = UNSET
+    item: int | UnsetType = UNSET
 
 
 class ResolveTask(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -124,6 +125,7 @@ def polled_task(task: TaskPayload, task_type: str, *, deliveries: int, checkpoin
         UNSET if task.step_type == "normal" else task.step_type,
         UNSET if deliveries == 1 else deliveries,
         UNSET if checkpoint is None else Raw(checkpoint),
+        UNSET if task.item is None else task.item,
     )
 
 
@@ -139,4 +141,5 @@ def task_payload(polled: PolledTask) -> TaskPayload:
         polled.workflow_name,
         polled.metadata or {},
         polled.step_type or "normal",
+        None if polled.item is UNSET else polled.item,
     )

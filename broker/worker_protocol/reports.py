@@ -35,6 +35,7 @@ def started(task: Execution, worker_id: str | None, at: str | None = None, *, de
         worker_id=worker_id,
         attempt_number=task.attempt,
         iteration=task.iteration or None,
+        item=task.item,
         delivery=delivery,
     )
 
@@ -48,6 +49,7 @@ def paused(task: Execution, worker_id: str | None, delay_s: float, name: str | N
         worker_id=worker_id,
         attempt_number=task.attempt,
         iteration=task.iteration or None,
+        item=task.item,
         delivery=delivery,
         payload=PauseRef(round(delay_s * 1000), name),
     )
@@ -62,6 +64,7 @@ def completed(task: Execution, worker_id: str | None, output: bytes | None) -> S
         worker_id=worker_id,
         attempt_number=task.attempt,
         iteration=task.iteration or None,
+        item=task.item,
         payload=_payload(output),
     )
 
@@ -75,6 +78,7 @@ def continued(task: Execution, worker_id: str | None, value: bytes | None) -> St
         worker_id=worker_id,
         attempt_number=task.attempt,
         iteration=task.iteration or None,
+        item=task.item,
         payload=_payload(value),
     )
 
@@ -87,6 +91,7 @@ def failed(task: Execution, worker_id: str | None, failure: Failure) -> StepFail
         worker_id=worker_id,
         attempt_number=task.attempt,
         iteration=task.iteration or None,
+        item=task.item,
         payload=failure,
     )
 

@@ -37,7 +37,8 @@ class SkipIf(Struct, frozen=True):
 
 class Step(Struct, frozen=True, omit_defaults=True):
     """`task` is empty for a step that no worker carries out. `type` names a kind of step (engine/run/kinds), and
-    `config` has the fields of this kind only, normalised by its validation."""
+    `config` is what only this kind knows, in the normal form that its validation gives. `when` is an expression, and
+    `input` (on the wire `with`) is any JSON with templates in its strings. `name` and `description` are for people."""
 
     id: str
     task: str = ""
@@ -50,6 +51,10 @@ class Step(Struct, frozen=True, omit_defaults=True):
     metadata: dict[str, str] = {}
     worker_group: str | None = None
     config: dict[str, Any] | None = None
+    when: str | None = None
+    input: Raw | UnsetType = msgspec.field(default=UNSET, name="with")
+    name: str | None = None
+    description: str | None = None
 
 
 class WorkflowDef(Struct, frozen=True, omit_defaults=True):
@@ -74,7 +79,24 @@ def to_json(definition: WorkflowDef) -> bytes:
         step.setdefault("type", source.type)
         if source.skip_if is not None:
             step["skip_if"]["value"] = orjson.Fragment(bytes(source.skip_if.value))
+        if not isinstance(source.input, UnsetType):
+            step["with"] = orjson.Fragment(bytes(source.input))
+    if any(map(_is_new, definition.steps)):
+        document["v"] = 2
     return orjson.dumps(document, option=orjson.OPT_SORT_KEYS)
+
+
+def _is_new(step: Step) -> bool:
+    """Whether a reader of format 1 would misread the step: it would leave its fields out."""
+    return step.when is not None or not isinstance(step.input, UnsetType)
+
+
+def as_document(step: Step) -> dict[str, Any]:
+    """The fields of a step that hold expressions, as they are in a definition's JSON."""
+    document: dict[str, Any] = {"when": step.when, "config": step.config}
+    if not isinstance(step.input, UnsetType):
+        document["with"] = orjson.loads(bytes(step.input))
+    return document
 
 
 def from_json(body: bytes) -> WorkflowDef:

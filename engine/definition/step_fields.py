@@ -68,22 +68,46 @@ SKIP_IF = Form(
     nullable=frozenset({"value"}),
 )
 
+# What a step of every kind may have.
+COMMON = {
+    "when": values.expression.annotated(description="A condition. Where it is false, the step is skipped."),
+    "with": values.anything.annotated(
+        description="The step's input in place of its default: any JSON, with `${{ expression }}` in its strings."
+    ),
+    "name": values.text.annotated(description="Shown to people in place of the id."),
+    "description": values.text.annotated(description="Shown to people."),
+}
+
+_DEPENDS_ON = Rule(
+    _depends_on,
+    {
+        "type": "array",
+        "items": {"type": "string"},
+        "uniqueItems": True,
+        "maxItems": STEPS_MAX,
+        "description": "Ids of steps that come before it.",
+    },
+)
+
+# What only makes sense of a step that a worker carries out: of any other one it would mislead.
+FOR_WORKERS_ONLY = frozenset({"task", "timeout", "retry", "retries", "worker_group", "with", "loop"})
+
+# The fields of a step that no worker takes part in.
+WITHOUT_WORKER = {
+    "id": values.name,
+    "depends_on": _DEPENDS_ON,
+    "skip_if": nested(SKIP_IF),
+    "metadata": values.strings,
+    **{key: field for key, field in COMMON.items() if key != "with"},
+}
+
 STEP = Form(
     component="NormalStep",
     fields={
         "id": values.name,
         "task": values.task_type,
         "type": step_type("normal"),
-        "depends_on": Rule(
-            _depends_on,
-            {
-                "type": "array",
-                "items": {"type": "string"},
-                "uniqueItems": True,
-                "maxItems": STEPS_MAX,
-                "description": "Ids of steps that come before it.",
-            },
-        ),
+        "depends_on": _DEPENDS_ON,
         "timeout": values.timeout,
         "retry": nested(RETRY),
         "retries": values.whole_number(RETRIES_MAX).annotated(
@@ -92,6 +116,7 @@ STEP = Form(
         "skip_if": nested(SKIP_IF),
         "metadata": values.strings,
         "worker_group": values.name,
+        **COMMON,
     },
     required=("id", "task"),
     elsewhere=frozenset({"config", "loop"}),

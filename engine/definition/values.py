@@ -11,6 +11,7 @@ import sys
 import orjson
 
 from penstock.config.limits import APPROVAL_TIMEOUT_S_MAX, NAME_CHARS_MAX
+from penstock.engine import times
 from penstock.engine.definition import durations
 from penstock.engine.definition.forms import Rule, rule
 from penstock.engine.definition.identifiers import NAME_PATTERN, json_type, problem_with, problem_with_task, quoted
@@ -93,8 +94,47 @@ def dot_path(path: str, value: object, report: Report) -> object:
     return value
 
 
+@rule(
+    {"type": "string", "minLength": 1, "description": "An expression in the Common Expression Language."},
+    component="Expression",
+)
+def expression(path: str, value: object, report: Report) -> object:
+    """The text of an expression. What it says is checked later, when the whole graph is known."""
+    if not isinstance(value, str):
+        report.add(f"{path} must be the text of an expression, not {json_type(value)}")
+    return value
+
+
 @rule({})
 def anything(path: str, value: object, report: Report) -> object:
+    return value
+
+
+def is_template(value: object) -> bool:
+    """Whether the value is text with an expression in it."""
+    return isinstance(value, str) and "${{" in value
+
+
+def template(of: Rule) -> Rule:
+    """Reads what `of` reads, or text with `${{ expression }}` that gives it when the step begins."""
+
+    @rule({"anyOf": [of, {"type": "string", "pattern": r"\$\{\{"}]})
+    def read(path: str, value: object, report: Report) -> object:
+        return value if is_template(value) else of.read(path, value, report)
+
+    return read
+
+
+@rule({"type": "string", "format": "date-time"}, component="Instant")
+def instant(path: str, value: object, report: Report) -> object:
+    """An RFC 3339 time."""
+    try:
+        if isinstance(value, str):
+            times.instant(value)
+            return value
+    except ValueError:
+        pass
+    report.add(f"{path} must be an RFC 3339 time such as 2030-01-31T08:00:00Z, not {described(value)}")
     return value
 
 

@@ -15,8 +15,10 @@ from msgspec import UnsetType
 from msgspec.structs import replace
 
 from penstock.engine.definition.durations import text
+from penstock.engine.expressions.places import WHEN
 from penstock.engine.run.commands import (
     AppendEvent,
+    BeginStep,
     BindWorker,
     Command,
     CompleteRun,
@@ -53,9 +55,8 @@ from penstock.engine.run.events import (
     WorkflowScheduled,
     WorkflowStarted,
 )
-from penstock.engine.run.payloads import inline_or_ref, payload_of
-from penstock.engine.run.state import STEP_DONE, STEP_ENDED, STEP_OUT, Run, RunStatus, StepState, StepStatus
-from penstock.engine.run.steps import (
+from penstock.engine.run.execution.beginning import is_due
+from penstock.engine.run.execution.steps import (
     all_done,
     complete_run,
     enter,
@@ -63,8 +64,10 @@ from penstock.engine.run.steps import (
     is_ready,
     skipped,
 )
-from penstock.engine.run.timers import WORKFLOW_TIMER, fired_timer, live_timers, retimed, workflow_timer
-from penstock.engine.run.workflow import Advance, StepEvent, Workflow
+from penstock.engine.run.payloads import inline_or_ref, payload_of
+from penstock.engine.run.state import STEP_DONE, STEP_ENDED, STEP_OUT, Run, RunStatus, StepState, StepStatus
+from penstock.engine.run.timers import WORKFLOW_TIMER, fired_timer, item_timers, live_timers, retimed, workflow_timer
+from penstock.engine.run.workflow import Advance, StepEvent, StepPlan, Workflow
 from penstock.engine.texts import shortened
 from penstock.engine.times import utc
 
@@ -131,7 +134,7 @@ def still_due(run: Run, command: Command) -> bool:
         case WithdrawTask():  # else it would withdraw what a resumed run has ordered since
             return run.ended or run.failing
         case DeadLetterTask():
-            step = run.steps[command.step_id]
+            step = run.step(command.step_id)
             return (step.status, step.attempts, step.iteration) == (
                 StepStatus.FAILED,
                 command.attempt,
@@ -143,11 +146,13 @@ def still_due(run: Run, command: Command) -> bool:
             return False
         case DispatchTask():
             return _is_wanted(run, command)
+        case BeginStep():
+            return is_due(run, run.step(command.step_id), command)
         case RequestApproval():
-            step = run.steps[command.step_id]
+            step = run.step(command.step_id)
             return (step.status, step.attempts) == (StepStatus.QUEUED, command.attempt) and not run.failing
         case OpenApproval():
-            step = run.steps[command.step_id]
+            step = run.step(command.step_id)
             return (step.status, step.attempts) == (StepStatus.RUNNING, command.attempt)
         case SetTimer():
             return command in live_timers(run)
@@ -164,7 +169,7 @@ def still_due(run: Run, command: Command) -> bool:
 def _is_wanted(run: Run, task: DispatchTask) -> bool:
     """Whether no worker has begun the task. A task for any worker may also replace one that the bound worker began:
     that one's own copy was withdrawn when the wait for it ended."""
-    step = run.steps[task.step_id]
+    step = run.step(task.step_id)
     if run.failing or (step.attempts, step.iteration, step.sticky) != (
         task.attempt,
         task.iteration,
@@ -272,19 +277,27 @@ def _reset(step: StepState) -> StepState:
         carried=step.carried,
         carried_at=step.carried_at,
         unbegun=unbegun,
+        items=None if step.items is None else step.items.afresh(),
     )
 
 
 def _step_event(workflow: Workflow, run: Run, record: Record, event: StepEvent) -> Advance:
-    step, plan = run.steps.get(event.step_id), workflow.steps.get(event.step_id)
+    step, plan = run.find(event.step_id), workflow.plan_of(event.step_id)
     if step is None or plan is None:
         return run, []
     match event:
         case StepSkipped():
-            applies = step.status is StepStatus.PENDING and is_ready(run, plan)
-            return skipped(workflow, run, record, plan) if applies else (run, [])
+            return skipped(workflow, run, record, plan) if _may_be_skipped(run, step, plan, event) else (run, [])
         case _:
             return plan.kind.take_event(workflow, run, record, event, plan)
+
+
+def _may_be_skipped(run: Run, step: StepState, plan: StepPlan, event: StepSkipped) -> bool:
+    """A step whose `skip_if` holds has not been ordered; one with `when` has, to be evaluated."""
+    if step.status is StepStatus.PENDING:
+        return is_ready(run, plan)
+    evaluated = step.status is StepStatus.QUEUED and WHEN.path in plan.expressions
+    return evaluated and event.attempt_number in (None, step.attempts)
 
 
 def _timer_fired(workflow: Workflow, run: Run, record: Record, event: TimerFired) -> Advance:
@@ -293,7 +306,7 @@ def _timer_fired(workflow: Workflow, run: Run, record: Record, event: TimerFired
         return run, []
     if fired.timer == WORKFLOW_TIMER:
         return _out_of_time(workflow, run, record) if (fired.attempt or 0) == run.resumes else (run, [])
-    step, plan = run.steps.get(fired.step_id or ""), workflow.steps.get(fired.step_id or "")
+    step, plan = run.find(fired.step_id or ""), workflow.plan_of(fired.step_id or "")
     if step is None or plan is None:
         return run, []
     timer = fired_timer(run, plan.id, step, fired)
@@ -325,13 +338,25 @@ def _end(workflow: Workflow, run: Run, record: Record, status: RunStatus, error:
 
 
 def _cancelled(step: StepState) -> StepState:
-    return replace(step, status=StepStatus.CANCELLED, due=None, left=None, until=None, fallback=None)
+    items = None if step.items is None else step.items.cancelled()
+    return replace(
+        step,
+        status=StepStatus.CANCELLED,
+        items=items,
+        item_states={},
+        due=None,
+        left=None,
+        until=None,
+        fallback=None,
+        wake_at=None,
+    )
 
 
 def _withdraw_all(workflow: Workflow, run: Run) -> Iterable[Command]:
     """Withdraw every timer, and the tasks once for each type (and group), however many steps share it."""
     out = [(workflow.steps[step_id], step) for step_id, step in run.steps.items() if step.status in STEP_OUT]
     timers = [command for plan, step in out for command in retimed(run, plan.id, step, _cancelled(step))]
+    timers += [WithdrawTimer(timer.timer, timer.due) for plan, step in out for timer in item_timers(run, plan.id, step)]
     return [
         *timers,
         *dict.fromkeys(command for plan, step in out for command in plan.kind.withdraw(workflow, plan, step)),

@@ -27,15 +27,29 @@ class DispatchTask(Struct, frozen=True, tag=True):
     worker: str | None = None
     step_type: str = "normal"
     or_anyone: bool = False
+    item: int | None = None
+
+
+class BeginStep(Struct, frozen=True, tag=True):
+    """Evaluate the expressions of a step, then do what begins this execution of it (beginning.py says what).
+
+    `at` is when it was ordered (s since the epoch, broker time), for what counts from then.
+    """
+
+    step_id: str
+    attempt: int
+    iteration: int
+    at: float
 
 
 class WithdrawTask(Struct, frozen=True, tag=True):
     """The run has ended: withdraw its queued tasks of this type (and group). A task that a worker holds ends with the
-    worker's late report."""
+    worker's late report. `items_of`: the run goes on, and only the tasks of this map's elements are withdrawn."""
 
     task: str
     group: str | None = None
     worker: str | None = None
+    items_of: str | None = None
 
 
 class WithdrawSticky(Struct, frozen=True, tag=True):
@@ -103,6 +117,7 @@ class DeadLetterTask(Struct, frozen=True, tag=True):
     metadata: dict[str, str]
     error: str
     group: str | None = None
+    evaluate: bool = False
 
 
 class RemoveDeadLetters(Struct, frozen=True, tag=True):
@@ -129,6 +144,7 @@ class CompleteRun(Struct, frozen=True, tag=True):
 
 Command: TypeAlias = (
     DispatchTask
+    | BeginStep
     | WithdrawTask
     | WithdrawSticky
     | BindWorker

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+
 import msgspec
 
 from penstock.config.limits import RETRY_DELAY_DEFAULT_S
-from penstock.engine.definition.definitions import Retry, Step, WorkflowDef
+from penstock.engine.definition.definitions import Retry, Step, WorkflowDef, as_document
 from penstock.engine.definition.durations import parse, seconds
 from penstock.engine.errors import NeedsUpgrade
+from penstock.engine.expressions.expression import Expression, compile_expression
+from penstock.engine.expressions.places import Place, ancestors, scope_of, written
+from penstock.engine.expressions.template import Template, compile_template
 from penstock.engine.run.kinds.table import KINDS
 from penstock.engine.run.state import StepState
 from penstock.engine.run.workflow import NO_RETRY, RetryPolicy, StepKind, StepPlan, Workflow
 
 NO_METADATA: dict[str, str] = {}
+NO_EXPRESSIONS: dict[str, Expression | Template] = {}
 
 
 def compile_workflow(definition: WorkflowDef, digest: str) -> Workflow:
@@ -39,6 +45,7 @@ def compile_workflow(definition: WorkflowDef, digest: str) -> Workflow:
 
 def _plan(step: Step, definition: WorkflowDef, dependents: tuple[str, ...]) -> StepPlan:
     skip_if = step.skip_if and msgspec.structs.replace(step.skip_if, value=step.skip_if.value.copy())
+    kind = _kind(step)
     plan = StepPlan(
         id=step.id,
         task=step.task,
@@ -49,9 +56,31 @@ def _plan(step: Step, definition: WorkflowDef, dependents: tuple[str, ...]) -> S
         skip_if=skip_if,
         metadata=step.metadata or NO_METADATA,
         group=step.worker_group,
-        kind=_kind(step),
+        kind=kind,
+        expressions=_expressions(step, kind, definition, later=False),
+        later=_expressions(step, kind, definition, later=True),
     )
     return plan.kind.compile(step, plan)
+
+
+def _expressions(
+    step: Step, kind: StepKind, definition: WorkflowDef, *, later: bool
+) -> Mapping[str, Expression | Template]:
+    """What must be evaluated when the step begins, or later, compiled."""
+    given = [(place, value) for place, value in written(as_document(step), kind.places) if place.later is later]
+    if not given:
+        return NO_EXPRESSIONS
+    before = ancestors(step.id, {other.id: other.depends_on for other in definition.steps})
+    return dict(_compiled(given, before))
+
+
+def _compiled(given: list[tuple[Place, object]], before: frozenset[str]) -> Iterator[tuple[str, Expression | Template]]:
+    for place, value in given:
+        scope = scope_of(place, before, before)
+        if not place.template:
+            yield place.path, compile_expression(str(value), scope, "bool" if place.condition else "any")
+        else:
+            yield place.path, compile_template(value, scope, place.path)
 
 
 def _kind(step: Step) -> StepKind:

@@ -89,6 +89,16 @@ class TimerRef(Struct, frozen=True, omit_defaults=True):
     attempt: int | None = None
 
 
+class StepFacts(Struct, frozen=True, omit_defaults=True):
+    """What the engine has worked out for a step that no worker begins.
+
+    `wake_at` (RFC 3339): when a sleep ends. `items`: how many elements a map has.
+    """
+
+    wake_at: str | None = None
+    items: int | None = None
+
+
 class PauseRef(Struct, frozen=True, omit_defaults=True):
     """How long the worker asked the broker to hold the task back, and a label: both are only shown to people. The pause
     ends with the `step.started` of the next delivery."""
@@ -140,12 +150,16 @@ class _Event(Struct, frozen=True, omit_defaults=True, kw_only=True, tag_field="t
 
 
 class _StepEvent(_Event, frozen=True, omit_defaults=True, kw_only=True):
-    """`attempt_number` None means the current attempt; `iteration` None means the current iteration."""
+    """`attempt_number` None means the current attempt; `iteration` None means the current iteration.
+
+    `item` is the number of a map's element, whose `step_id` is `<map>.<item>`.
+    """
 
     step_id: str
     worker_id: str | None = None
     attempt_number: int | None = None
     iteration: int | None = None
+    item: int | None = None
 
 
 class WorkflowScheduled(_Event, frozen=True, omit_defaults=True, kw_only=True, tag="workflow.scheduled"):
@@ -179,7 +193,9 @@ class _DeliveryEvent(_StepEvent, frozen=True, omit_defaults=True, kw_only=True):
 
 
 class StepStarted(_DeliveryEvent, frozen=True, omit_defaults=True, kw_only=True, tag="step.started"):
-    """No payload."""
+    """A payload only from the engine, for a step without a worker."""
+
+    payload: StepFacts | None = None
 
 
 class StepPaused(_DeliveryEvent, frozen=True, omit_defaults=True, kw_only=True, tag="step.paused"):

@@ -22,9 +22,13 @@ from penstock.engine.run.events import (
     Event,
     StepCompleted,
     StepContinue,
+    StepFailed,
     WorkflowScheduled,
     WorkflowStarted,
+    event_type,
 )
+from penstock.engine.run.items import Items
+from penstock.engine.texts import shortened
 
 
 class PayloadRef(Struct, frozen=True):
@@ -34,7 +38,14 @@ class PayloadRef(Struct, frozen=True):
     size: int
 
 
-Payload: TypeAlias = Raw | PayloadRef
+class Gathered(Struct, frozen=True):
+    """The array of a map's outputs, of `size` bytes, which only the events of its elements hold."""
+
+    items: Items
+    size: int
+
+
+Payload: TypeAlias = Raw | PayloadRef | Gathered
 Value: TypeAlias = Payload | Mapping[str, Payload]
 """What a step receives or a run returns: one payload, or the parts of an object from step id to payload."""
 
@@ -73,9 +84,33 @@ def size_of(value: Value) -> int:
     """Size of the value in bytes, as one JSON text."""
     if isinstance(value, Raw):
         return memoryview(value).nbytes
-    if isinstance(value, PayloadRef):
+    if isinstance(value, PayloadRef | Gathered):
         return value.size
     return 1 + sum(len(key) + len('"":,') + size_of(part) for key, part in value.items())
+
+
+def succeeded(output: Raw) -> Raw:
+    """What stands for an element that completed, in the array of a map that goes on after failures."""
+    return Raw(b'{"ok":true,"output":%b}' % bytes(output))
+
+
+def failed_with(error: str) -> Raw:
+    """What stands there for an element that failed for good."""
+    return Raw(orjson.dumps({"ok": False, "error": error}))
+
+
+def element_result(event: Event, wraps: bool) -> Raw:
+    """What the event that ended an element of a map adds to the array."""
+    match event:
+        case StepFailed():
+            return failed_with(shortened(event.payload.error))
+        case StepCompleted():
+            output = NULL if isinstance(event.payload, UnsetType) else event.payload
+            if problem := too_large("the output", output):
+                return failed_with(problem)
+            return succeeded(output) if wraps else output
+        case _:
+            return failed_with(f"ended by {event_type(event)}")
 
 
 def joined(parts: Mapping[str, Raw]) -> Raw:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from enum import StrEnum
 from typing import ClassVar
 
@@ -11,6 +11,7 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 
 from penstock.engine import formats
 from penstock.engine.run.events import NULL, TriggerRef
+from penstock.engine.run.items import Element, Items, ItemStatus
 from penstock.engine.run.payloads import PayloadRef
 
 # `v` of snapshots (formats.py): raised when older versions would misread a snapshot
@@ -48,7 +49,14 @@ RUN_MOVES: Mapping[RunStatus, frozenset[RunStatus]] = {
 STEP_MOVES: Mapping[StepStatus, frozenset[StepStatus]] = {
     StepStatus.PENDING: frozenset({StepStatus.QUEUED, StepStatus.SKIPPED, StepStatus.CANCELLED}),
     StepStatus.QUEUED: frozenset(
-        {StepStatus.RUNNING, StepStatus.QUEUED, StepStatus.COMPLETED, StepStatus.FAILED, StepStatus.CANCELLED}
+        {
+            StepStatus.RUNNING,
+            StepStatus.QUEUED,
+            StepStatus.COMPLETED,
+            StepStatus.FAILED,
+            StepStatus.SKIPPED,
+            StepStatus.CANCELLED,
+        }
     ),
     StepStatus.RUNNING: frozenset({StepStatus.QUEUED, StepStatus.COMPLETED, StepStatus.FAILED, StepStatus.CANCELLED}),
     StepStatus.COMPLETED: frozenset(),
@@ -56,6 +64,18 @@ STEP_MOVES: Mapping[StepStatus, frozenset[StepStatus]] = {
     StepStatus.SKIPPED: frozenset(),
     StepStatus.CANCELLED: frozenset({StepStatus.PENDING, StepStatus.QUEUED}),
 }
+
+# What the status of an element is as that of a step.
+ITEM_STEP = {
+    ItemStatus.WAITING: StepStatus.PENDING,
+    ItemStatus.QUEUED: StepStatus.QUEUED,
+    ItemStatus.RUNNING: StepStatus.RUNNING,
+    ItemStatus.COMPLETED: StepStatus.COMPLETED,
+    ItemStatus.FAILED: StepStatus.FAILED,
+    ItemStatus.CANCELLED: StepStatus.CANCELLED,
+}
+STEP_ITEM = {status: item for item, status in ITEM_STEP.items()}
+ITEM_DIGITS_MAX = 5
 
 RUN_ENDED = frozenset({RunStatus.COMPLETED, RunStatus.FAILED, RunStatus.CANCELLED})
 STEP_OUT = frozenset({StepStatus.QUEUED, StepStatus.RUNNING})
@@ -78,8 +98,15 @@ class StepState(Struct, frozen=True, omit_defaults=True):
     did. `delivery` is the delivery of its task that was begun last; 0 when none was begun yet of a task that replaces
     another.
 
-    An output that is too large for the state has a reference in `output_at`, and `carried` in `carried_at`; `skips` are
-    then the dependents that such an output has skipped.
+    `left` are the s of its timeout that remain to a step whose worker has put its task aside, and `pauses` counts how
+    often that was so. `delivery` is the one of its task that was begun last; 0: none yet, of a task that takes the
+    place of another.
+
+    `wake_at` is when a step that sleeps goes on. `items` are the elements of a map, and
+    `item_states` those of them that have more to remember than an Element can.
+
+    An output that is too large for a state has its place in `output_at`, and so has `carried` in `carried_at`; `skips`
+    are then the dependents that such an output has skipped.
     """
 
     status: StepStatus = StepStatus.PENDING
@@ -105,6 +132,9 @@ class StepState(Struct, frozen=True, omit_defaults=True):
     left: float | None = None
     pauses: int = 0
     delivery: int = 1
+    wake_at: float | None = None
+    items: Items | None = None
+    item_states: dict[int, StepState] = {}
 
     WAITING: ClassVar[StepState]
 
@@ -161,11 +191,56 @@ class Run(Struct, frozen=True, omit_defaults=True):
     def ended(self) -> bool:
         return self.status in RUN_ENDED
 
+    def step(self, step_id: str) -> StepState:
+        """The state of a step, or of an element of a map (`m.7`). Raises KeyError."""
+        found = self.find(step_id)
+        if found is None:
+            raise KeyError(step_id)
+        return found
+
+    def find(self, step_id: str) -> StepState | None:
+        """As `step`; None where there is no such step or element."""
+        found = self.steps.get(step_id)
+        if found is not None:
+            return found
+        place = self.element(step_id)
+        return None if place is None else _view(self.steps[place[0]], place[1])
+
+    def element(self, step_id: str) -> tuple[str, int] | None:
+        """The map and the number that the id of an element names (`m.7`: m and 7); None for any other id."""
+        map_id, _, digits = step_id.rpartition(".")
+        if not digits.isdecimal() or (digits[0] == "0" and digits != "0") or len(digits) > ITEM_DIGITS_MAX:
+            return None
+        step, number = self.steps.get(map_id), int(digits)
+        return (map_id, number) if step is not None and step.items is not None and number < step.items.total else None
+
+    def steps_and_items(self) -> Iterator[tuple[str, StepState]]:
+        """Every step, and the elements of maps that have more to remember than an Element can: those that are bound to
+        a worker, above all."""
+        for step_id, step in self.steps.items():
+            yield step_id, step
+            yield from ((f"{step_id}.{number}", state) for number, state in step.item_states.items())
+
     @property
     def failing(self) -> bool:
         """Whether the run is going to fail: `workflow.failed` is ordered but not yet folded in, and no step begins any
         more."""
         return self.error is not None and self.status is RunStatus.RUNNING
+
+
+def _view(step: StepState, number: int) -> StepState:
+    """An element as if it were a step."""
+    assert step.items is not None
+    return step.item_states.get(number) or _of_element(step.items.get(number))
+
+
+def _of_element(element: Element) -> StepState:
+    return StepState(
+        status=ITEM_STEP[element.status],
+        attempts=element.attempts,
+        base=element.base,
+        due=element.due / 1000 if element.due else None,
+    )
 
 
 class RunHead(Struct, frozen=True):

@@ -1,8 +1,8 @@
 """The timers of a state, and how they change with it.
 
-A step has up to three: its deadline or the time of its retry (`due`), the deadline of its loop (`until`), and the end
-of the wait for the worker that it is bound to (`fallback`). The name of a timer has its kind, the iteration and the
-number of pauses, so that each is unique.
+A step has up to three: its deadline or the time of its retry (`due`), the last moment of its loop (`until`), and the
+end of the wait for the worker it is bound to (`fallback`); one that sleeps has the end of its sleep (`wake_at`). A
+timer's name says which, for which iteration, and after how many pauses, so that no two are mixed up.
 """
 
 from __future__ import annotations
@@ -19,9 +19,10 @@ WORKFLOW_TIMER = "workflow"
 class TimerKind(StrEnum):
     """The purpose of a step's timer, as its stored name begins.
 
-    TIMEOUT: the deadline of an execution. RETRY: the next execution is to be ordered. LOOP: the loop's deadline.
-    APPROVAL: its expiry. STICKY: the bound worker has not begun the task. LOST: the bound worker does not hold the task
-    any more; the engine never sets it.
+    TIMEOUT: the deadline of an execution. RETRY: the next execution is to be ordered. LOOP: the loop's last moment.
+    APPROVAL: its expiry. STICKY: the bound worker has not begun the task. SLEEP: the end of
+    a sleep. LOST: the bound worker does not hold the task
+    any more; this one is never set.
     """
 
     TIMEOUT = "timeout"
@@ -29,6 +30,7 @@ class TimerKind(StrEnum):
     LOOP = "loop"
     APPROVAL = "approval"
     STICKY = "sticky"
+    SLEEP = "sleep"
     LOST = "lost"
 
 
@@ -43,7 +45,20 @@ def live_timers(run: Run) -> list[SetTimer]:
     timers = [] if run.due is None else [workflow_timer(run, run.due)]
     for step_id, step in run.steps.items():
         timers += step_timers(run, step_id, step)
+        if step.items is not None:
+            timers += item_timers(run, step_id, step)
     return timers
+
+
+def item_timers(run: Run, map_id: str, step: StepState) -> list[SetTimer]:
+    """The timers of the elements of a map."""
+    if step.items is None:
+        return []
+    timed = (number for number, element in step.items.numbered() if element.due or number in step.item_states)
+    found: list[SetTimer] = []
+    for item in (f"{map_id}.{number}" for number in timed):
+        found += step_timers(run, item, run.step(item))
+    return found
 
 
 def workflow_timer(run: Run, due: float) -> SetTimer:
@@ -98,7 +113,7 @@ def retimed(run: Run, step_id: str, before: StepState, after: StepState) -> list
 
 
 def _timed(step: StepState) -> bool:
-    return step.due is not None or step.until is not None or step.fallback is not None
+    return step.due is not None or step.until is not None or step.fallback is not None or step.wake_at is not None
 
 
 def _armed(step: StepState) -> list[tuple[TimerKind, float]]:
@@ -110,6 +125,8 @@ def _armed(step: StepState) -> list[tuple[TimerKind, float]]:
         armed.append((TimerKind.LOOP, step.until))
     if step.fallback is not None:
         armed.append((TimerKind.STICKY, step.fallback))
+    if step.wake_at is not None:
+        armed.append((TimerKind.SLEEP, step.wake_at))
     return armed
 
 

@@ -6,12 +6,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Protocol, TypeAlias
 
-from msgspec import Struct
+from msgspec import Raw, Struct, UnsetType
+from msgspec.structs import replace
 
 from penstock.config.limits import RETRY_MULTIPLIER_DEFAULT
 from penstock.engine.definition.definitions import SkipIf, Step
 from penstock.engine.definition.forms import Document, Form
 from penstock.engine.definition.report import Report
+from penstock.engine.expressions.expression import Expression
+from penstock.engine.expressions.places import Place
+from penstock.engine.expressions.template import Template
 from penstock.engine.run.commands import Command
 from penstock.engine.run.events import (
     ApprovalExpired,
@@ -45,6 +49,11 @@ StepEvent: TypeAlias = (
 )
 
 
+Evaluated: TypeAlias = Mapping[str, Raw]
+"""Values of a step's expressions as JSON, by their place in the step (`with`, `config.url`); and `default`, the input
+of a step whose kind reads it, and `item`, an element of a map."""
+
+
 class RetryPolicy(Struct, frozen=True):
     """`retries` after the first execution; delays in seconds."""
 
@@ -60,7 +69,11 @@ NO_RETRY = RetryPolicy(retries=0)
 
 class StepPlan(Struct, frozen=True):
     """One step with the ids of its neighbours; `timeout_s` None means no bound. `config` is the compiled config of its
-    kind."""
+    kind. `expressions` are those to evaluate when the step begins, by their place: `when`, `with`,
+    `config.url`; `later` are those that its kind evaluates itself.
+
+    `each` is the plan of a map's elements, `item` the number of such an element.
+    """
 
     id: str
     task: str
@@ -73,6 +86,15 @@ class StepPlan(Struct, frozen=True):
     group: str | None
     kind: StepKind
     config: Struct | None = None
+    expressions: Mapping[str, Expression | Template] = {}
+    later: Mapping[str, Expression | Template] = {}
+    each: StepPlan | None = None
+    item: int | None = None
+
+    @property
+    def evaluates(self) -> bool:
+        """Whether something must be evaluated before the step begins."""
+        return bool(self.expressions) or self.item is not None
 
 
 class Workflow(Struct, frozen=True):
@@ -88,15 +110,29 @@ class Workflow(Struct, frozen=True):
     timeout_s: float | None = None
     sticky: str | None = None
 
+    def plan_of(self, step_id: str) -> StepPlan | None:
+        """The plan of a step, or of an element of a map (`m.7`); None: there is no such step."""
+        found = self.steps.get(step_id)
+        if found is not None:
+            return found
+        map_id, _, digits = step_id.rpartition(".")
+        whole = self.steps.get(map_id)
+        if whole is None or whole.each is None or not digits.isdecimal():
+            return None
+        return replace(whole.each, id=step_id, item=int(digits))
+
 
 class StepKind(Protocol):
     """The protocol of a kind of step: run/kinds has one class for each.
 
-    `name` is the `type` of its steps. `form` reads their fields, and describes them in the OpenAPI document.
+    `name` is the `type` of the steps. `form` reads their fields, and describes them in the OpenAPI document. `places`
+    are the fields that hold expressions. `reads_default`: `begin` gets the step's default input, too, as `default`.
     """
 
     name: str
     form: Form
+    places: tuple[Place, ...]
+    reads_default: bool
 
     def check(self, label: str, step: Document, report: Report) -> Document:
         """Report problems between fields, after each field was read. Returns the step as it is stored."""
@@ -105,7 +141,18 @@ class StepKind(Protocol):
         """The plan of a valid step, made from that of a normal step."""
 
     def order(self, workflow: Workflow, run: Run, record: Record, plan: StepPlan, step: StepState) -> Ordered:
-        """Order the execution that `step` (queued, without `due`) describes. Returns the step with what was ordered."""
+        """Order the execution that `step` (queued, without `due`) describes. Returns the step with what was ordered.
+        A step with expressions is ordered by BeginStep."""
+
+    def begin(self, workflow: Workflow, run: Run, plan: StepPlan, at: float, values: Evaluated) -> Sequence[Command]:
+        """What begins the execution that BeginStep has ordered at `at`, with the values of its expressions. It may be
+        asked again, and answers the same."""
+
+    def done(self, workflow: Workflow, run: Run, record: Record, plan: StepPlan, output: Raw | UnsetType) -> Advance:
+        """What follows from a step that has completed or was skipped. The run has its new state already."""
+
+    def gave_up(self, workflow: Workflow, run: Run, record: Record, plan: StepPlan, error: str) -> Advance:
+        """What follows from a step that has failed for good. The run has its new state already."""
 
     def withdraw(self, workflow: Workflow, plan: StepPlan, step: StepState) -> Sequence[Command]:
         """Withdraw what was ordered for a step (queued or running) whose run has ended, except timers."""

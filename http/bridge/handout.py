@@ -111,7 +111,14 @@ class TaskHandout:
     def _lease(self, ready: _Ready, worker_id: str | None) -> Lease:
         task = ready.task
         execution = (task.run_id, task.step_id, task.attempt, task.iteration)
-        return Lease(*execution, ready.taken.delivery.reply, worker_id or "", time.time(), holder=self._held.holder)
+        return Lease(
+            *execution,
+            ready.taken.delivery.reply,
+            worker_id or "",
+            time.time(),
+            holder=self._held.holder,
+            item=task.item,
+        )
 
     def _report_starts(self, ready: Sequence[_Ready], worker_id: str | None) -> None:
         for one in ready:

@@ -7,8 +7,12 @@ from collections.abc import Mapping
 
 from msgspec import UNSET, Raw
 
-from penstock.client.views import RunView, StepView
-from penstock.engine.run.state import Run, StepState
+from penstock.client.views import ItemCounts, RunView, StepView
+from penstock.engine.run.execution.inputs import output_of
+from penstock.engine.run.items import Items
+from penstock.engine.run.payloads import size_of
+from penstock.engine.run.state import Run, StepState, StepStatus
+from penstock.engine.times import rfc3339
 
 
 def view(run: Run, outputs: Mapping[int, Raw]) -> RunView:
@@ -38,6 +42,9 @@ def view(run: Run, outputs: Mapping[int, Raw]) -> RunView:
 def _step(step: StepState, outputs: Mapping[int, Raw]) -> StepView:
     kept = step.output_at
     output = step.output if kept is None else outputs.get(kept.seq, UNSET)
+    size = UNSET if kept is None or output is not UNSET else kept.size
+    if kept is None and output is UNSET and step.items is not None and step.status is StepStatus.COMPLETED:
+        size = size_of(output_of(step))
     return StepView(
         step.status,
         step.begun,
@@ -47,6 +54,14 @@ def _step(step: StepState, outputs: Mapping[int, Raw]) -> StepView:
         step.started_at,
         step.finished_at,
         step.worker_id,
-        UNSET if kept is None or output is not UNSET else kept.size,
+        size,
         step.traceback,
+        None if step.wake_at is None else rfc3339(step.wake_at),
+        UNSET if step.items is None else _counts(step.items),
     )
+
+
+def _counts(items: Items) -> ItemCounts:
+    waiting, *counts = items.counts
+    queued, *others = counts
+    return ItemCounts(items.total, waiting + queued, *others)

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 
 from penstock.config.limits import STICKY_FALLBACK_S
 from penstock.engine.run.events import Failure
+from penstock.engine.run.execution.retry import delay_s, retry_after_s
 from penstock.engine.run.kinds.agent_loop import loop_of
 from penstock.engine.run.kinds.approval import approval_of
-from penstock.engine.run.retry import delay_s, retry_after_s
 from penstock.engine.run.workflow import Workflow
 
 from .account import Account, Seen

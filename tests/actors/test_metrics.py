@@ -14,8 +14,8 @@ from penstock.actors.control import run_operations
 from penstock.actors.ownership.membership import new_member
 from penstock.actors.ownership.ownership import open_shard
 from penstock.actors.runs.run_actor import RunActor
-from penstock.actors.runs.run_metrics import seconds
 from penstock.actors.runs.shard import Shard
+from penstock.actors.runs.shared.run_metrics import seconds
 from penstock.actors.triggers.starting import Starter
 from penstock.broker import names
 from penstock.broker.store import Store, open_store

@@ -19,10 +19,10 @@ from penstock.actors.control.drain import drain
 from penstock.actors.ownership.membership import Membership, new_member
 from penstock.actors.ownership.ownership import open_shard
 from penstock.actors.ownership.places import free_places, occupied
-from penstock.actors.runs.broker_clock import BrokerClock
-from penstock.actors.runs.lease import LeaseLost, ShardLease, now
 from penstock.actors.runs.loading import load
 from penstock.actors.runs.shard import Shard
+from penstock.actors.runs.shared.broker_clock import BrokerClock
+from penstock.actors.runs.shared.lease import LeaseLost, ShardLease, now
 from penstock.actors.runs.timers import Timers
 from penstock.broker import names
 from penstock.broker.nats.headers import SCHEDULE, SCHEDULE_TARGET

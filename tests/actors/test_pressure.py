@@ -14,8 +14,8 @@ from penstock.actors.ownership.ownership import open_shard
 from penstock.actors.runs import effects, mailbox, run_actor
 from penstock.actors.runs import shard as shards
 from penstock.actors.runs.loading import LoadedRun
-from penstock.actors.runs.mailbox import PartitionQueue
 from penstock.actors.runs.shard import Shard
+from penstock.actors.runs.shared.mailbox import PartitionQueue
 from penstock.broker import names
 from penstock.broker.nats import publisher
 from penstock.broker.nats.pull import Delivery

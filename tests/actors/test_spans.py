@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.actors.runs.spans import is_sampled, spans
+from penstock.actors.runs.shared.spans import is_sampled, spans
 from penstock.broker.streams.telemetry import Span
 from penstock.engine.definition.definitions import digest, to_json
 from penstock.engine.run.advance import advance

@@ -13,7 +13,7 @@ import pytest
 from penstock.actors.ownership.membership import new_member
 from penstock.actors.ownership.ownership import open_shard
 from penstock.actors.runs import timers
-from penstock.actors.runs.broker_clock import BrokerClock
+from penstock.actors.runs.shared.broker_clock import BrokerClock
 from penstock.actors.runs.timers import Timers
 from penstock.broker import names
 from penstock.broker.nats.direct import Stored

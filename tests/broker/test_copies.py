@@ -14,9 +14,9 @@ import pytest
 from msgspec import Raw
 
 from penstock.actors.control import run_operations
-from penstock.actors.runs.broker_clock import BrokerClock
-from penstock.actors.runs.lease import ShardLease
-from penstock.actors.runs.lease import now as lease_now
+from penstock.actors.runs.shared.broker_clock import BrokerClock
+from penstock.actors.runs.shared.lease import ShardLease
+from penstock.actors.runs.shared.lease import now as lease_now
 from penstock.actors.runs.timers import Timers
 from penstock.broker import names
 from penstock.broker.store import Store, open_store

@@ -6,14 +6,14 @@ sequences.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import orjson
 from msgspec import UNSET, Raw, UnsetType
 
 from penstock.engine.run.advance import advance
-from penstock.engine.run.commands import AppendEvent, Command, DispatchTask
+from penstock.engine.run.commands import AppendEvent, BeginStep, Command, DispatchTask
 from penstock.engine.run.compiling import compile_workflow
 from penstock.engine.run.events import (
     ApprovalExpired,
@@ -24,6 +24,7 @@ from penstock.engine.run.events import (
     Decision,
     Event,
     Failure,
+    PauseRef,
     Reason,
     Record,
     Resumed,
@@ -33,6 +34,7 @@ from penstock.engine.run.events import (
     StepCompleted,
     StepContinue,
     StepFailed,
+    StepPaused,
     StepStarted,
     TimerFired,
     TimerRef,
@@ -43,8 +45,11 @@ from penstock.engine.run.events import (
     WorkflowStarted,
     event_type,
 )
+from penstock.engine.run.execution.beginning import begin_step, needed
+from penstock.engine.run.kinds.map import items_of, map_of
+from penstock.engine.run.payloads import Gathered, PayloadRef, Value, element_result, joined, payload_of
 from penstock.engine.run.state import Run, StepState
-from penstock.engine.run.workflow import Workflow
+from penstock.engine.run.workflow import StepPlan, Workflow
 from penstock.engine.times import rfc3339
 from penstock.engine.validation import parse
 
@@ -124,7 +129,7 @@ class Play:
         return self._run
 
     def step(self, step_id: str) -> StepState:
-        return self.run.steps[step_id]
+        return self.run.step(step_id)
 
     def statuses(self) -> dict[str, str]:
         return {step_id: step.status.value for step_id, step in self.run.steps.items()}
@@ -136,6 +141,49 @@ class Play:
         self._run, commands = advance(self.workflow, self._run, record)
         self._due += [command.event for command in only(AppendEvent, commands)]
         return commands
+
+    def carry_out(self, commands: Iterable[Command]) -> list[Command]:
+        """Evaluate what begins steps, and append the events that follow, until nothing is left of it; returns every
+        other command."""
+        left: list[Command] = []
+        ahead = list(commands)
+        while ahead:
+            match ahead.pop(0):
+                case BeginStep() as command:
+                    ahead = [*self._begun(command), *ahead]
+                case AppendEvent(event=event):
+                    ahead = [*self.tell(event), *ahead]
+                case command:
+                    left.append(command)
+        return left
+
+    def _begun(self, command: BeginStep) -> Sequence[Command]:
+        plan = self.workflow.plan_of(command.step_id)
+        assert plan is not None
+        payloads = self._payloads(plan)
+        if plan.item is not None:
+            whole = map_of(self.workflow, plan)
+            payloads["item"] = items_of(self.run, whole, self._payloads(whole))[plan.item]
+        return begin_step(self.workflow, self.run, command, payloads)
+
+    def _payloads(self, plan: StepPlan) -> dict[str, Raw]:
+        return {name: self.whole(found) for name, found in needed(self.run, plan).items()}
+
+    def whole(self, found: Value) -> Raw:
+        """The payload, from the log where the state does not have it."""
+        match found:
+            case Raw():
+                return found
+            case PayloadRef(seq=seq):
+                payload = payload_of(self.log[seq - 1].event)
+                assert not isinstance(payload, UnsetType)
+                return payload
+            case Gathered(items=items):
+                places = [element.begun + element.ended for _, element in items.numbered()]
+                parts = [bytes(element_result(self.log[seq - 1].event, items.wraps)) for seq in places]
+                return Raw(b"[%b]" % b",".join(parts))
+            case _:
+                return joined({key: self.whole(part) for key, part in found.items()})
 
     def settle(self) -> list[Command]:
         """Append what the engine ordered to be appended, until nothing is left of it."""
@@ -175,10 +223,17 @@ class Play:
         *,
         iteration: int | None = None,
         worker: str | None = "one",
+        delivery: int = 1,
         after: float = 0.0,
     ) -> list[Command]:
         """A worker says `step.started`."""
-        return self.tell(StepStarted(**self._answer(step_id, attempt, iteration, after), worker_id=worker), after=after)
+        answer = self._answer(step_id, attempt, iteration, after)
+        return self.tell(StepStarted(**answer, worker_id=worker, delivery=delivery), after=after)
+
+    def pause(self, step_id: str, attempt: int | None = 1, *, after: float = 0.0) -> list[Command]:
+        """A worker says `step.paused`, of the first delivery."""
+        answer = self._answer(step_id, attempt, None, after)
+        return self.tell(StepPaused(**answer, payload=PauseRef(4000)), after=after)
 
     def complete(
         self,

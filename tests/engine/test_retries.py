@@ -16,7 +16,7 @@ from penstock.engine.run.commands import (
     WithdrawTimer,
 )
 from penstock.engine.run.events import Failure, WorkflowFailed
-from penstock.engine.run.retry import DELAY_S_MAX, delay_s, retry_after_s
+from penstock.engine.run.execution.retry import DELAY_S_MAX, delay_s, retry_after_s
 from penstock.engine.run.state import RunStatus
 from penstock.engine.run.workflow import RetryPolicy
 from tests.engine.build import EPOCH, RUN_ID, Play, appended, dispatched, only, started, step, value, workflow

@@ -18,9 +18,10 @@ from penstock.engine.errors import NeedsUpgrade
 from penstock.engine.run.commands import Command, SetTimer, WithdrawTask, WithdrawTimer
 from penstock.engine.run.compiling import compile_workflow
 from penstock.engine.run.events import Record, StepCompleted
+from penstock.engine.run.execution.steps import completed
+from penstock.engine.run.kinds.base import BaseKind
 from penstock.engine.run.kinds.table import KINDS
 from penstock.engine.run.state import Run, RunStatus, StepState, StepStatus
-from penstock.engine.run.steps import completed
 from penstock.engine.run.timers import TimerKind, step_timers
 from penstock.engine.run.workflow import Advance, Ordered, StepEvent, StepPlan, Workflow
 from penstock.engine.validation import parse, problems
@@ -36,7 +37,7 @@ class Waiting(Struct, frozen=True):
     duration_s: float
 
 
-class Wait:
+class Wait(BaseKind):
     """It waits for its duration, and ends earlier by a `step.completed`."""
 
     name = "wait"
@@ -116,9 +117,9 @@ def test_a_fault_in_it_is_named(fields: dict[str, object], problem: str) -> None
 
 
 def test_an_unknown_type_is_answered_with_all_that_there_are() -> None:
-    [problem] = problems({"name": "w", "steps": [step("a", type="sleep")]})
+    [problem] = problems({"name": "w", "steps": [step("a", type="nap")]})
 
-    assert problem == 'step "a": type must be one of normal agent_loop approval wait, not "sleep"'
+    assert problem == 'step "a": type must be one of normal agent_loop approval sleep map wait, not "nap"'
 
 
 def test_it_is_described_for_the_openapi_document() -> None:

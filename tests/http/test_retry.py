@@ -134,8 +134,8 @@ async def test_removing_dead_letters_twice_leaves_that_of_a_later_failure(
     run = await ended(store, run_id)
     again = RemoveDeadLetters("s1", world.task, up_to)
     assert still_due(run, again)
-    await shard.effects.perform(run, [again], 0.0)
-    assert [2] == [dead_letter["attempts"] for dead_letter in await _letters(http, [run_id])]
+    await shard.effects.perform(workflow, run, [again], 0.0)
+    assert [2] == [letter["attempts"] for letter in await _letters(http, [run_id])]
 
 
 async def test_of_many_that_replay_one_run_exactly_one_resumes_it(

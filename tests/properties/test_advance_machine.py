@@ -16,7 +16,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from msgspec import Raw
 
 from penstock.engine.run.advance import fold
-from penstock.engine.run.commands import DispatchTask, WithdrawSticky
+from penstock.engine.run.commands import DeadLetterTask, DispatchTask, WithdrawSticky
 from penstock.engine.run.events import (
     ApprovalGranted,
     ApprovalRejected,
@@ -31,9 +31,9 @@ from penstock.engine.run.events import (
     WorkflowScheduled,
     WorkflowStarted,
 )
+from penstock.engine.run.execution.steps import is_ready
 from penstock.engine.run.kinds.approval import approval_of, token_hash
 from penstock.engine.run.state import STEP_OUT, RunStatus, StepState, StepStatus, from_snapshot, to_snapshot
-from penstock.engine.run.steps import is_ready
 from penstock.engine.run.timers import live_timers
 from tests.properties.laws import Execution, compiled, definitions, ends, executions
 from tests.properties.shell import Shell
@@ -78,6 +78,7 @@ class World(Shell, RuleBasedStateMachine):
         super().__init__()
         self.decided: list[str] = []
         self.endless = True
+        self.late_letters = False
 
     @initialize(definition=definitions(), later=st.booleans(), lands=st.booleans(), endless=st.booleans())
     def begin(self, definition: dict[str, object], later: bool, lands: bool, endless: bool) -> None:
@@ -178,9 +179,11 @@ class World(Shell, RuleBasedStateMachine):
     def resume(self) -> None:
         """What was in the dead letters is tried again; it has no business there any more."""
         before, letters = self.known(), self.broker.last_letter
+        # a takeover repeats what may not have been done: a dead letter that comes after the resumption stays
+        self.late_letters |= any(isinstance(order, DeadLetterTask) for order in self.orders)
         self.tell(WorkflowResumed(run_id=RUN_ID, timestamp=self.stamp(), payload=Resumed(dead_letters=letters)))
         assert self.known().resumes == before.resumes + 1
-        if self.performs and not self.refused:  # else its removal may not have been carried out
+        if self.performs and not self.refused and not self.late_letters:  # else they may still be there
             assert all(seq > letters for seq in self.broker.letters)
 
     def repeat(self, at: int) -> None:

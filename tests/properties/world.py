@@ -100,8 +100,10 @@ class Broker:
                 if command.timer in self.timers:
                     self.ghosts.append(self.timers.pop(command.timer))
             case DeadLetterTask():
-                self.last_letter += 1
-                self.letters[self.last_letter] = command
+                name = message_ids.of_task(RUN_ID, command.step_id, command.iteration, command.attempt)
+                if self.takes("dead", name, TASK_WINDOW_S):
+                    self.last_letter += 1
+                    self.letters[self.last_letter] = command
             case RemoveDeadLetters():
                 gone = [
                     seq

@@ -14,7 +14,7 @@ from chaos_parts.ledger import Ledger, Verdict
 from chaos_parts.workflows import AGENT, BRIEF, CHAIN, CONSENT, DIAMOND, DOOMED, HOOK, STICKY, TIMED
 
 from penstock.engine.run.compiling import compile_workflow
-from penstock.engine.run.retry import delay_s
+from penstock.engine.run.execution.retry import delay_s
 from penstock.engine.validation import parse
 from tests.properties.recorded import histories, read
 from tests.scripts.broken_promises import (

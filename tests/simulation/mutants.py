@@ -12,13 +12,13 @@ from msgspec.structs import replace
 
 from penstock.actors.ownership.ownership import Ownership
 from penstock.actors.runs import run_actor, timers
-from penstock.actors.runs.broker_clock import BrokerClock
 from penstock.actors.runs.effects import Effects
-from penstock.actors.runs.lease import ShardLease
 from penstock.actors.runs.loading import LoadedRun, load
-from penstock.actors.runs.mailbox import PartitionQueue, PendingEvent
 from penstock.actors.runs.run_actor import RunActor
 from penstock.actors.runs.shard import Shard
+from penstock.actors.runs.shared.broker_clock import BrokerClock
+from penstock.actors.runs.shared.lease import ShardLease
+from penstock.actors.runs.shared.mailbox import PartitionQueue, PendingEvent
 from penstock.actors.runs.timers import Timers
 from penstock.broker import names
 from penstock.broker.nats.batch import Batches, Message

@@ -18,7 +18,8 @@ from penstock.worker.transport import HeldTask
 
 class TaskFacts:
     """The execution of the step: `attempt` counts from 1, `iteration` from 0; `deliveries` counts how often the broker
-    has delivered this attempt; `metadata` is the step's own, `workflow` the workflow's name."""
+    has delivered this attempt; `metadata` is the step's own, `workflow` the workflow's name. `item` is the number of a
+    map's element, from 0; None of any other step."""
 
     def __init__(self, task: TaskPayload, deliveries: int) -> None:
         self.run_id: str = task.run_id
@@ -26,6 +27,7 @@ class TaskFacts:
         self.task_id: str = task.task_id
         self.attempt: int = task.attempt
         self.iteration: int = task.iteration
+        self.item: int | None = task.item
         self.deliveries: int = deliveries
         self.workflow: str = task.workflow_name
         self.metadata: Mapping[str, str] = task.metadata

@@ -3,6 +3,8 @@
 table.py lists the kinds by the `type` of a step. Each is a `StepKind` (engine/run/workflow.py): it validates and
 describes its config, compiles it, orders an execution, handles events and timers, and withdraws what was ordered.
 
-Not here: what every step shares (steps.py, dispatch.py, timers.py). Start reading at normal.py; agent_loop.py extends
-it, approval.py shares nothing with it.
+base.py has what most of them share. normal.py is a task for a worker, agent_loop.py extends it, map.py has one for each
+element of an array. approval.py and sleep.py have no worker.
+
+Not here: what happens to every execution of a step (engine/run/execution). Start reading at normal.py.
 """

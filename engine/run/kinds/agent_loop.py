@@ -12,12 +12,13 @@ from penstock.engine.definition.durations import seconds, text
 from penstock.engine.definition.forms import Document, Form, at_least_one, exactly_one, nested, read_object
 from penstock.engine.definition.report import Report
 from penstock.engine.definition.step_fields import STEP, step_type
-from penstock.engine.run.dispatch import order_task, withdrawn_tasks
 from penstock.engine.run.events import Record, StepContinue
+from penstock.engine.run.execution.dispatch import order_task, withdrawn_tasks
+from penstock.engine.run.execution.elements import with_step
+from penstock.engine.run.execution.steps import fail_for_good
 from penstock.engine.run.kinds.normal import Normal
 from penstock.engine.run.payloads import inline_or_ref, payload_of, too_large
 from penstock.engine.run.state import Run, StepState, StepStatus
-from penstock.engine.run.steps import fail_for_good, put
 from penstock.engine.run.timers import TimerKind, retimed
 from penstock.engine.run.workflow import Advance, StepPlan, Workflow
 
@@ -106,11 +107,11 @@ class AgentLoop(Normal):
 
     def continued(self, workflow: Workflow, run: Run, record: Record, event: StepContinue, plan: StepPlan) -> Advance:
         """Begin the next iteration, at once or after the loop's delay, with new retries."""
-        before, bounds = run.steps[plan.id], _bounds(plan)
+        before, bounds = run.step(plan.id), _bounds(plan)
         if run.failing:
             return run, []
         if problem := _problem(before, bounds, record, event):
-            return fail_for_good(run, record, plan, problem)
+            return fail_for_good(workflow, run, record, plan, problem)
         carried, carried_at = inline_or_ref(payload_of(event), record.seq)
         step = StepState(
             status=StepStatus.QUEUED,
@@ -127,7 +128,7 @@ class AgentLoop(Normal):
         if step.due is None:
             step, ordered = order_task(workflow, run, record, plan, step)
             commands += ordered
-        return put(run, record, plan.id, step), commands
+        return with_step(run, record, plan.id, step), commands
 
 
 def _problem(step: StepState, bounds: Loop, record: Record, event: StepContinue) -> str | None:
@@ -144,8 +145,10 @@ def _out_of_time(workflow: Workflow, run: Run, record: Record, plan: StepPlan) -
 
     The loop's timer has fired, so it is not withdrawn.
     """
-    before = structs.replace(run.steps[plan.id], until=None)
-    run, commands = fail_for_good(put(run, record, plan.id, before), record, plan, _too_long(_bounds(plan)))
+    before = structs.replace(run.step(plan.id), until=None)
+    run, commands = fail_for_good(
+        workflow, with_step(run, record, plan.id, before), record, plan, _too_long(_bounds(plan))
+    )
     return run, [*commands, *withdrawn_tasks(workflow, plan, before)]
 
 

@@ -16,9 +16,10 @@ from penstock.config.limits import APPROVAL_TIMEOUT_DEFAULT_S
 from penstock.engine.definition import values
 from penstock.engine.definition.definitions import Step
 from penstock.engine.definition.durations import seconds, text
-from penstock.engine.definition.forms import Document, Form, nested, read_object
+from penstock.engine.definition.forms import Form, nested, read_object
 from penstock.engine.definition.report import Report
 from penstock.engine.definition.step_fields import STEP, step_type
+from penstock.engine.expressions.places import WHEN, Place
 from penstock.engine.run.commands import AppendEvent, Command, OpenApproval, RequestApproval
 from penstock.engine.run.events import (
     ApprovalExpired,
@@ -27,18 +28,22 @@ from penstock.engine.run.events import (
     ApprovalRequested,
     Decision,
     Record,
+    StepFailed,
     TimerRef,
 )
+from penstock.engine.run.execution.dispatch import begin_step
+from penstock.engine.run.execution.elements import with_step
+from penstock.engine.run.execution.steps import completed, fail_for_good, failed
+from penstock.engine.run.kinds.base import BaseKind
 from penstock.engine.run.payloads import payload_of
 from penstock.engine.run.state import Run, StepState, StepStatus
-from penstock.engine.run.steps import completed, fail_for_good, put
 from penstock.engine.run.timers import TimerKind, retimed, timer_name
-from penstock.engine.run.workflow import Advance, Ordered, StepEvent, StepPlan, Workflow
+from penstock.engine.run.workflow import Advance, Evaluated, Ordered, StepEvent, StepPlan, Workflow
 
 EXPIRED = "approval expired after"
 
 # No worker executes an approval, so fields for workers are refused.
-FOR_WORKERS = frozenset({"retry", "retries", "worker_group"})
+FOR_WORKERS = frozenset({"retry", "retries", "worker_group", "with"})
 
 CONFIG = Form(
     component="ApprovalConfig",
@@ -83,10 +88,11 @@ def _read_config(path: str, value: object, report: Report) -> object:
 _CONFIG = structs.replace(nested(CONFIG), read=_read_config)
 
 
-class ApprovalStep:
+class ApprovalStep(BaseKind):
     """A step that waits for `approval.granted` or `approval.rejected`. It has no task."""
 
     name = "approval"
+    places: tuple[Place, ...] = (WHEN,)
     form = Form(
         component="ApprovalStep",
         fields={
@@ -100,9 +106,6 @@ class ApprovalStep:
         schema={"description": "A person's decision; no worker takes part."},
     )
 
-    def check(self, label: str, step: Document, report: Report) -> Document:
-        return step
-
     def compile(self, step: Step, plan: StepPlan) -> StepPlan:
         config = step.config or {}
         timeout_s = seconds(config.get("timeout") or step.timeout) or APPROVAL_TIMEOUT_DEFAULT_S
@@ -110,18 +113,14 @@ class ApprovalStep:
         return replace(plan, task=self.name, timeout_s=None, config=asked)
 
     def order(self, workflow: Workflow, run: Run, record: Record, plan: StepPlan, step: StepState) -> Ordered:
-        asked = _asked(plan)
-        expires = record.at + asked.timeout_s
-        return step, [
-            RequestApproval(plan.id, step.attempts, expires, asked.subject, asked.description, asked.metadata)
-        ]
+        return step, [begin_step(record, plan, step) if plan.evaluates else _request(plan, step, record.at)]
 
-    def withdraw(self, workflow: Workflow, plan: StepPlan, step: StepState) -> Sequence[Command]:
-        return ()
+    def begin(self, workflow: Workflow, run: Run, plan: StepPlan, at: float, values: Evaluated) -> Sequence[Command]:
+        return [_request(plan, run.step(plan.id), at)]
 
     def take_event(self, workflow: Workflow, run: Run, record: Record, event: StepEvent, plan: StepPlan) -> Advance:
         """Only the first decision of the current request applies."""
-        step = run.steps[plan.id]
+        step = run.step(plan.id)
         if run.failing or event.attempt_number not in (None, step.attempts):
             return run, []
         match event:
@@ -130,9 +129,11 @@ class ApprovalStep:
             case ApprovalGranted() if step.status is StepStatus.RUNNING:
                 return completed(workflow, run, record, plan, payload_of(event))
             case ApprovalRejected() if step.status is StepStatus.RUNNING:
-                return fail_for_good(run, record, plan, _rejection(event.payload))
+                return fail_for_good(workflow, run, record, plan, _rejection(event.payload))
+            case StepFailed() if step.status is StepStatus.QUEUED and plan.evaluates:
+                return failed(workflow, run, record, event, plan)
             case ApprovalExpired() if step.status is StepStatus.RUNNING:
-                return fail_for_good(run, record, plan, f"{EXPIRED} {text(_asked(plan).timeout_s)}")
+                return fail_for_good(workflow, run, record, plan, f"{EXPIRED} {text(_asked(plan).timeout_s)}")
             case _:
                 return run, []
 
@@ -140,10 +141,16 @@ class ApprovalStep:
         return _expire(run, record, plan) if timer is TimerKind.APPROVAL else (run, [])
 
 
+def _request(plan: StepPlan, step: StepState, at: float) -> RequestApproval:
+    asked = _asked(plan)
+    expires = at + asked.timeout_s
+    return RequestApproval(plan.id, step.attempts, expires, asked.subject, asked.description, asked.metadata)
+
+
 def _expire(run: Run, record: Record, plan: StepPlan) -> Advance:
     """The time for a decision is over: append `approval.expired`. A decision that is stored before that event still
     applies."""
-    step = run.steps[plan.id]
+    step = run.step(plan.id)
     timer = timer_name(TimerKind.APPROVAL, plan.id, step)
     expired = ApprovalExpired(
         run_id=run.run_id,
@@ -152,11 +159,11 @@ def _expire(run: Run, record: Record, plan: StepPlan) -> Advance:
         attempt_number=step.attempts,
         payload=TimerRef(timer=timer, step_id=plan.id, attempt=step.attempts),
     )
-    return put(run, record, plan.id, replace(step, due=None)), [AppendEvent(expired)]
+    return with_step(run, record, plan.id, replace(step, due=None)), [AppendEvent(expired)]
 
 
 def _requested(run: Run, record: Record, event: ApprovalRequested, plan: StepPlan) -> Advance:
-    before = run.steps[plan.id]
+    before = run.step(plan.id)
     step = replace(
         before,
         status=StepStatus.RUNNING,
@@ -165,7 +172,7 @@ def _requested(run: Run, record: Record, event: ApprovalRequested, plan: StepPla
         due=record.at + _asked(plan).timeout_s,
     )
     opened = OpenApproval(plan.id, step.attempts, event.payload)
-    return put(run, record, plan.id, step), [*retimed(run, plan.id, before, step), opened]
+    return with_step(run, record, plan.id, step), [*retimed(run, plan.id, before, step), opened]
 
 
 def _rejection(decision: Decision) -> str:

@@ -7,13 +7,11 @@ from typing import assert_never
 
 from msgspec.structs import replace
 
-from penstock.engine.definition.definitions import Step
 from penstock.engine.definition.durations import text
-from penstock.engine.definition.forms import Document, Form
-from penstock.engine.definition.report import Report
+from penstock.engine.definition.forms import Form
 from penstock.engine.definition.step_fields import STEP
+from penstock.engine.expressions.places import INPUT, WHEN, Place
 from penstock.engine.run.commands import AppendEvent, Command
-from penstock.engine.run.dispatch import fall_back, order_task, withdrawn_tasks
 from penstock.engine.run.events import (
     ApprovalExpired,
     ApprovalGranted,
@@ -28,36 +26,37 @@ from penstock.engine.run.events import (
     StepSkipped,
     StepStarted,
 )
-from penstock.engine.run.pauses import begun_again, paused
-from penstock.engine.run.state import STEP_OUT, Run, StepState, StepStatus
-from penstock.engine.run.steps import completed, fail_for_good, failed, put, started
+from penstock.engine.run.execution.dispatch import fall_back, order_task, task_with, withdrawn_tasks
+from penstock.engine.run.execution.elements import with_step
+from penstock.engine.run.execution.pauses import begun_again, paused
+from penstock.engine.run.execution.steps import completed, fail_for_good, failed, is_current, started
+from penstock.engine.run.kinds.base import BaseKind
+from penstock.engine.run.state import Run, StepState, StepStatus
 from penstock.engine.run.timers import TimerKind
-from penstock.engine.run.workflow import Advance, Ordered, StepEvent, StepPlan, Workflow
+from penstock.engine.run.workflow import Advance, Evaluated, Ordered, StepEvent, StepPlan, Workflow
 
 NO_LOOP = "its worker asked for another iteration, which only a step of type agent_loop has"
 
 
-class Normal:
+class Normal(BaseKind):
     """A step that a worker executes once, and the behaviour that every step with a task shares."""
 
     name = "normal"
     form: Form = STEP
-
-    def check(self, label: str, step: Document, report: Report) -> Document:
-        return step
-
-    def compile(self, step: Step, plan: StepPlan) -> StepPlan:
-        return plan
+    places: tuple[Place, ...] = (WHEN, INPUT)
 
     def order(self, workflow: Workflow, run: Run, record: Record, plan: StepPlan, step: StepState) -> Ordered:
         return order_task(workflow, run, record, plan, step)
+
+    def begin(self, workflow: Workflow, run: Run, plan: StepPlan, at: float, values: Evaluated) -> Sequence[Command]:
+        return [task_with(run, plan, run.step(plan.id), values.get(INPUT.path))]
 
     def withdraw(self, workflow: Workflow, plan: StepPlan, step: StepState) -> Sequence[Command]:
         return withdrawn_tasks(workflow, plan, step)
 
     def take_event(self, workflow: Workflow, run: Run, record: Record, event: StepEvent, plan: StepPlan) -> Advance:
-        step = run.steps[plan.id]
-        if not _is_current(step, event):
+        step = run.step(plan.id)
+        if not is_current(step, event):
             return run, []
         match event:
             case StepStarted() if step.status is StepStatus.QUEUED:
@@ -78,19 +77,19 @@ class Normal:
                 assert_never(event)
 
     def take_timer(self, workflow: Workflow, run: Run, record: Record, plan: StepPlan, timer: TimerKind) -> Advance:
-        step = run.steps[plan.id]
+        step = run.step(plan.id)
         match timer:
             case TimerKind.RETRY:
                 step, commands = order_task(workflow, run, record, plan, replace(step, due=None))
             case TimerKind.TIMEOUT:
                 step, commands = replace(step, due=None), [_timed_out(run, record, plan, step)]
             case TimerKind.STICKY:
-                step, commands = fall_back(run, plan, step)
+                step, commands = fall_back(run, record, plan, step)
             case TimerKind.LOST if workflow.sticky == "soft":
-                step, commands = fall_back(run, plan, step)
+                step, commands = fall_back(run, record, plan, step)
             case _:
                 return run, []
-        return put(run, record, plan.id, step), commands
+        return with_step(run, record, plan.id, step), commands
 
     def last_moment(self, record: Record, step: StepState, plan: StepPlan) -> float | None:
         """The deadline for further iterations: a normal step has none."""
@@ -99,22 +98,8 @@ class Normal:
     def continued(self, workflow: Workflow, run: Run, record: Record, event: StepContinue, plan: StepPlan) -> Advance:
         """Fail the step: it has no further iteration, and its run would otherwise wait for ever. `step.continue` is
         ignored unless the execution is current."""
-        is_answer = event.attempt_number is not None or run.steps[plan.id].status is StepStatus.RUNNING
-        return fail_for_good(run, record, plan, NO_LOOP) if is_answer else (run, [])
-
-
-def _is_current(step: StepState, event: StepEvent) -> bool:
-    """Whether the event is about the current execution; an event without numbers is.
-
-    While a step waits for its retry, no execution is current, and events of the last one are late. An attempt without
-    an iteration means the first iteration, because writers omit a zero.
-    """
-    waits = step.status is StepStatus.QUEUED and step.due is not None
-    if step.status not in STEP_OUT or waits:
-        return False
-    if event.attempt_number is None:
-        return event.iteration in (None, step.iteration)
-    return (event.attempt_number, event.iteration or 0) == (step.attempts, step.iteration)
+        is_answer = event.attempt_number is not None or run.step(plan.id).status is StepStatus.RUNNING
+        return fail_for_good(workflow, run, record, plan, NO_LOOP) if is_answer else (run, [])
 
 
 def _timed_out(run: Run, record: Record, plan: StepPlan, step: StepState) -> AppendEvent:
@@ -124,6 +109,7 @@ def _timed_out(run: Run, record: Record, plan: StepPlan, step: StepState) -> App
         timestamp=record.event.timestamp,
         attempt_number=step.attempts,
         iteration=step.iteration or None,
+        item=plan.item,
         payload=Failure(error=f"step timeout exceeded ({text(plan.timeout_s or 0)})"),
     )
     return AppendEvent(late)

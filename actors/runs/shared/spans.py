@@ -76,7 +76,8 @@ def _run(run: Run, record: Record) -> Span:
 
 
 def _step(workflow: Workflow, before: Run, step_id: str, record: Record, parent: _Parent, status: str) -> Span:
-    step, plan = before.steps[step_id], workflow.steps[step_id]
+    step, plan = before.step(step_id), workflow.plan_of(step_id)
+    assert plan is not None, "its event has changed the run"
     start, end = _between(step.started_at, record)
     span_id = _span_id(f"{before.run_id}.{step_id}.{step.attempts}.{step.iteration}")
     return Span(

@@ -15,6 +15,7 @@ from penstock.config.limits import PAYLOAD_BYTES_MAX
 from penstock.engine.definition.identifiers import problem_with
 from penstock.engine.run.commands import AppendEvent, BindWorker, Command, CompleteRun, DeadLetterTask
 from penstock.engine.run.events import (
+    NULL,
     Completed,
     Failure,
     Record,
@@ -25,12 +26,13 @@ from penstock.engine.run.events import (
     WorkflowCompleted,
     WorkflowFailed,
 )
-from penstock.engine.run.inputs import run_output, skipped_by, skips, step_input
+from penstock.engine.run.execution.elements import with_step
+from penstock.engine.run.execution.inputs import run_output, skipped_by, skips, step_input
+from penstock.engine.run.execution.retry import delay_s, retry_after_s
 from penstock.engine.run.payloads import inline_or_ref, size_of, too_large
-from penstock.engine.run.retry import delay_s, retry_after_s
-from penstock.engine.run.state import STEP_DONE, Run, StepState, StepStatus
+from penstock.engine.run.state import STEP_DONE, STEP_OUT, Run, StepState, StepStatus
 from penstock.engine.run.timers import retimed
-from penstock.engine.run.workflow import Advance, StepPlan, Workflow
+from penstock.engine.run.workflow import Advance, StepEvent, StepPlan, Workflow
 from penstock.engine.texts import last_part, shortened
 
 
@@ -52,6 +54,7 @@ def enter(workflow: Workflow, run: Run, step_ids: Iterable[str], record: Record)
             carried=before.carried,
             carried_at=before.carried_at,
             unbegun=before.unbegun,
+            items=before.items,
         )
         steps[step_id], ordered = plan.kind.order(workflow, run, record, plan, queued)
         commands += ordered
@@ -67,9 +70,23 @@ def _skip(run: Run, record: Record, step_id: str) -> AppendEvent:
     )
 
 
+def is_current(step: StepState, event: StepEvent) -> bool:
+    """Whether the event is about the execution that is out now; without any number it means that one.
+
+    While a step waits for its retry none is out: whatever comes then is late. An attempt without an iteration means the
+    first iteration, for writers leave out a zero.
+    """
+    waits = step.status is StepStatus.QUEUED and step.due is not None
+    if step.status not in STEP_OUT or waits:
+        return False
+    if event.attempt_number is None:
+        return event.iteration in (None, step.iteration)
+    return (event.attempt_number, event.iteration or 0) == (step.attempts, step.iteration)
+
+
 def started(run: Run, record: Record, event: StepStarted, plan: StepPlan, until: float | None) -> Advance:
     """A worker has begun the queued task; `until` is the deadline of a loop."""
-    before = run.steps[plan.id]
+    before = run.step(plan.id)
     step = replace(
         before,
         status=StepStatus.RUNNING,
@@ -80,20 +97,20 @@ def started(run: Run, record: Record, event: StepStarted, plan: StepPlan, until:
         until=until,
         fallback=None,
     )
-    return put(run, record, plan.id, step), retimed(run, plan.id, before, step)
+    return with_step(run, record, plan.id, step), retimed(run, plan.id, before, step)
 
 
 def skipped(workflow: Workflow, run: Run, record: Record, plan: StepPlan) -> Advance:
     step = StepState(status=StepStatus.SKIPPED, finished_at=record.event.timestamp)
-    return go_on(workflow, put(run, record, plan.id, step), record, plan.id)
+    return go_on(workflow, with_step(run, record, plan.id, step), record, plan.id)
 
 
 def completed(
     workflow: Workflow, run: Run, record: Record, plan: StepPlan, output: Raw | UnsetType, worker_id: str | None = None
 ) -> Advance:
-    before = run.steps[plan.id]
+    before = run.step(plan.id)
     if problem := too_large("the output", output):
-        return fail_for_good(run, record, plan, problem)
+        return fail_for_good(workflow, run, record, plan, problem)
     kept, output_at = inline_or_ref(output, record.seq)
     step = replace(
         before,
@@ -109,23 +126,24 @@ def completed(
         due=None,
         until=None,
         fallback=None,
+        wake_at=None,
     )
     commands = retimed(run, plan.id, before, step)
-    run = put(run, record, plan.id, step)
+    run = with_step(run, record, plan.id, step)
     if workflow.sticky and run.bound is None and problem_with("worker id", worker_id) is None:
         assert worker_id is not None
         run = replace(run, bound=worker_id, bound_group=plan.group)
         commands.append(BindWorker(worker_id))
-    run, following = go_on(workflow, run, record, plan.id)
+    run, following = plan.kind.done(workflow, run, record, plan, output)
     return run, commands + following
 
 
 def failed(workflow: Workflow, run: Run, record: Record, event: StepFailed, plan: StepPlan) -> Advance:
     """Retry the step if its policy allows it, else fail it for good."""
-    before, failure = run.steps[plan.id], event.payload
+    before, failure = run.step(plan.id), event.payload
     tries = before.attempts - before.base
     if failure.failure_type == "non_retriable" or tries > plan.retry.retries or run.failing:
-        return fail_for_good(run, record, plan, failure.error, failure.traceback)
+        return fail_for_good(workflow, run, record, plan, failure.error, failure.traceback)
     wait_s = _wait_s(run, plan, failure, tries)
     step = replace(
         before,
@@ -144,12 +162,21 @@ def failed(workflow: Workflow, run: Run, record: Record, event: StepFailed, plan
     if step.due is None:
         step, ordered = plan.kind.order(workflow, run, record, plan, step)
         commands += ordered
-    return put(run, record, plan.id, step), commands
+    return with_step(run, record, plan.id, step), commands
 
 
-def fail_for_good(run: Run, record: Record, plan: StepPlan, error: str, traceback: str = "") -> Advance:
-    """The step has failed, and its run with it. The dead letter is ordered before the event that fails the run."""
-    before, error = run.steps[plan.id], shortened(error)
+def fail_for_good(
+    workflow: Workflow,
+    run: Run,
+    record: Record,
+    plan: StepPlan,
+    error: str,
+    traceback: str = "",
+    *,
+    dead_letter: bool = True,
+) -> Advance:
+    """The step has failed for good. The dead letter is ordered before the event that fails the run."""
+    before, error = run.step(plan.id), shortened(error)
     step = replace(
         before,
         status=StepStatus.FAILED,
@@ -160,17 +187,37 @@ def fail_for_good(run: Run, record: Record, plan: StepPlan, error: str, tracebac
         due=None,
         until=None,
         fallback=None,
+        wake_at=None,
     )
     commands = retimed(run, plan.id, before, step)
-    value = step_input(run, plan, before)
-    commands.append(
-        DeadLetterTask(plan.id, plan.task, before.attempts, before.iteration, value, plan.metadata, error, plan.group)
-    )
-    after = put(run, record, plan.id, step)
+    if dead_letter:
+        commands.append(_dead_letter(run, plan, before, error))
+    after = with_step(run, record, plan.id, step)
     if run.failing:
         return after, commands
-    text = shortened(f'step "{plan.id}" failed: {error}')
-    return replace(after, error=text), [*commands, fail_run(run, record, text, plan.id)]
+    after, following = plan.kind.gave_up(workflow, after, record, plan, error)
+    return after, [*commands, *following]
+
+
+def _dead_letter(run: Run, plan: StepPlan, step: StepState, error: str) -> DeadLetterTask:
+    value = NULL if plan.evaluates else step_input(run, plan, step)
+    return DeadLetterTask(
+        plan.id,
+        plan.task,
+        step.attempts,
+        step.iteration,
+        value,
+        plan.metadata,
+        error,
+        plan.group,
+        evaluate=plan.evaluates,
+    )
+
+
+def fail_with(run: Run, record: Record, step_id: str, error: str) -> Advance:
+    """The run fails because a step of it has failed for good."""
+    text = shortened(f'step "{step_id}" failed: {error}')
+    return replace(run, error=text), [fail_run(run, record, text, step_id)]
 
 
 def fail_run(run: Run, record: Record, error: str, step_id: str | None = None) -> AppendEvent:
@@ -222,16 +269,6 @@ def all_done(workflow: Workflow, run: Run) -> bool:
         if run.steps[step_id].status not in STEP_DONE:
             return False
     return True
-
-
-def put(run: Run, record: Record, step_id: str, step: StepState) -> Run:
-    """The run with this state of the step.
-
-    The steps are copied: this takes 2 us for 1,000 steps, the most that a definition has, and 35 us for 10,000. A
-    persistent map would avoid the copy, but needs a conversion for each snapshot (3 to 4 ms for 10,000 steps now) and
-    is slower to read.
-    """
-    return replace(run, steps={**run.steps, step_id: step}, seq=record.seq)
 
 
 def _wait_s(run: Run, plan: StepPlan, failure: Failure, tries: int) -> float:

@@ -11,7 +11,7 @@ from msgspec import Raw, UnsetType
 
 from penstock.engine.definition.definitions import SkipIf
 from penstock.engine.run.events import NULL
-from penstock.engine.run.payloads import Payload, Value, joined
+from penstock.engine.run.payloads import Gathered, Payload, Value, joined
 from penstock.engine.run.state import Run, StepState
 from penstock.engine.run.workflow import StepPlan, Workflow
 
@@ -40,6 +40,15 @@ def step_input(run: Run, plan: StepPlan, step: StepState) -> Value:
     if not plan.depends_on:
         return run.input if run.input_at is None else run.input_at
     return _outputs(run, plan.depends_on)
+
+
+def output_of(step: StepState) -> Payload:
+    """The output of a step that is done: null without one."""
+    if step.output_at is not None:
+        return step.output_at
+    if step.items is not None and isinstance(step.output, UnsetType):
+        return Gathered(step.items, step.items.output_bytes + 1)
+    return NULL if isinstance(step.output, UnsetType) else step.output
 
 
 def run_output(workflow: Workflow, run: Run) -> Value:
@@ -95,14 +104,8 @@ def _kind(value: Any) -> type:
 
 def _outputs(run: Run, step_ids: tuple[str, ...]) -> Value:
     if len(step_ids) == 1:
-        return _output(run.steps[step_ids[0]])
-    parts = {step_id: _output(run.steps[step_id]) for step_id in step_ids}
+        return output_of(run.steps[step_ids[0]])
+    parts = {step_id: output_of(run.steps[step_id]) for step_id in step_ids}
     small = {step_id: part for step_id, part in parts.items() if isinstance(part, Raw)}
     # Many parts make many bytes: the shell joins them one object at a time, not for all tasks of one event at once.
     return joined(small) if len(small) == len(parts) <= JOINED_PARTS_MAX else parts
-
-
-def _output(step: StepState) -> Payload:
-    if step.output_at is not None:
-        return step.output_at
-    return NULL if isinstance(step.output, UnsetType) else step.output

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import datetime
 
-from penstock.actors.runs.spans import is_sampled, spans
+from penstock.actors.runs.shared.spans import is_sampled, spans
 from penstock.broker.store import Store
 from penstock.engine.run.events import (
     ApprovalExpired,
@@ -90,17 +90,18 @@ class RunMetrics:
         kind = type(event)
         if kind in STEP_EVENTS:
             step_id: str = event.step_id  # type: ignore[union-attr]
-            task = workflow.steps[step_id].task or APPROVAL
+            plan = workflow.plan_of(step_id)
+            task = APPROVAL if plan is None else plan.task or APPROVAL
             self._steps.add(task, STEP_EVENTS[kind])
-            if kind is StepFailed and run.steps[step_id].status is StepStatus.QUEUED:
+            if kind is StepFailed and run.step(step_id).status is StepStatus.QUEUED:
                 self._steps.add(task, "retried")
             if before is not None:
                 if kind is StepStarted:
                     self._observe_wait(workflow, before, step_id, task, event.timestamp)
                 elif (
                     kind in ANSWERS
-                    and (begun := before.steps[step_id].started_at)
-                    and before.steps[step_id].status is StepStatus.RUNNING
+                    and (begun := before.step(step_id).started_at)
+                    and before.step(step_id).status is StepStatus.RUNNING
                 ):
                     self._step_durations.observe(seconds(begun, event.timestamp), task)
         elif kind in RUN_EVENTS:
@@ -112,9 +113,12 @@ class RunMetrics:
 
     def _observe_wait(self, workflow: Workflow, before: Run, step_id: str, task: str, begun: str) -> None:
         """Observe the wait of a step's first execution: the times of later dispatches are not stored."""
-        step = before.steps[step_id]
+        step = before.step(step_id)
         if step.attempts == 1 and not step.iteration:
-            dependencies = workflow.steps[step_id].depends_on
+            plan = workflow.plan_of(step_id)
+            if plan is None or plan.item is not None:  # an element may have waited for others of its map
+                return
+            dependencies = plan.depends_on
             since = before.started_at if not dependencies else _last_done(before, dependencies)
             if since:
                 self._queue_waits.observe(seconds(since, begun), task)

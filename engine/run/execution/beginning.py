@@ -1,0 +1,133 @@
+"""What begins a step that has expressions: they are evaluated with the run's payloads, and its kind does the rest.
+
+It happens where the commands are carried out, because a payload may be only in the history. It is pure: whoever
+evaluates again, after a crash for example, gets the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from msgspec import Raw
+
+from penstock.engine.errors import ExpressionFailed
+from penstock.engine.expressions.evaluation.values import Values
+from penstock.engine.expressions.expression import Expression
+from penstock.engine.expressions.places import WHEN
+from penstock.engine.expressions.scope import References
+from penstock.engine.run.commands import AppendEvent, BeginStep, Command, DispatchTask
+from penstock.engine.run.events import NULL, Failure, StepFailed, StepSkipped
+from penstock.engine.run.execution.inputs import output_of, step_input
+from penstock.engine.run.payloads import Value
+from penstock.engine.run.state import Run, StepState, StepStatus
+from penstock.engine.run.workflow import Evaluated, StepPlan, Workflow
+from penstock.engine.times import rfc3339
+
+INPUT, DEFAULT, ITEM = "input", "default", "item"
+
+
+def begin_step(workflow: Workflow, run: Run, command: BeginStep, payloads: Mapping[str, Raw]) -> Sequence[Command]:
+    """The commands that begin the execution, or that say why it is skipped or has failed; none where it is not wanted
+    any more. `payloads` are those that `needed` has named."""
+    step = run.step(command.step_id)
+    if not is_due(run, step, command):
+        return []
+    plan = workflow.plan_of(command.step_id)
+    assert plan is not None, "the step is there"
+    try:
+        if not _applies(plan, run, payloads):
+            return [AppendEvent(_skipped(run, command))]
+        return plan.kind.begin(workflow, run, plan, command.at, evaluated(plan, run, payloads))
+    except ExpressionFailed as error:
+        return [AppendEvent(_failed(run, plan, command, str(error)))]
+
+
+def is_due(run: Run, step: StepState, command: BeginStep) -> bool:
+    """Whether the execution that was ordered is still to begin."""
+    ordered = (command.attempt, command.iteration)
+    waits = step.status is StepStatus.QUEUED and (step.attempts, step.iteration) == ordered
+    return waits and step.due is None and not run.failing and not run.ended
+
+
+def needed(run: Run, plan: StepPlan) -> dict[str, Value]:
+    """The payloads that beginning the step reads: `input`, `default` (the step's default input), or `steps.<id>`, the
+    output of a step. An element of a map reads its `item`, too (kinds/map.py)."""
+    found: dict[str, Value] = {}
+    names = {name for references in _references(plan) for name in references.names}
+    if INPUT in names:
+        found[INPUT] = run.input if run.input_at is None else run.input_at
+    if plan.item is None and (DEFAULT in names or plan.kind.reads_default):
+        found[DEFAULT] = step_input(run, plan, run.step(plan.id))
+    for references in _references(plan):
+        found |= {f"steps.{other}": output_of(run.steps[other]) for other in references.outputs}
+    return found
+
+
+def given_input(workflow: Workflow, run: Run, plan: StepPlan, payloads: Mapping[str, Raw]) -> Value:
+    """The input of the step's task. Raises ExpressionFailed."""
+    begun = plan.kind.begin(workflow, run, plan, 0.0, evaluated(plan, run, payloads))
+    return next((command.input for command in begun if isinstance(command, DispatchTask)), NULL)
+
+
+def _references(plan: StepPlan) -> Iterator[References]:
+    return (expression.references for expression in plan.expressions.values())
+
+
+def _applies(plan: StepPlan, run: Run, payloads: Mapping[str, Raw]) -> bool:
+    condition = plan.expressions.get(WHEN.path)
+    assert condition is None or isinstance(condition, Expression)
+    return condition is None or condition.holds(names_of(run, plan, condition.references, payloads))
+
+
+def evaluated(plan: StepPlan, run: Run, payloads: Mapping[str, Raw]) -> Evaluated:
+    """The values of the step's expressions, but for its condition. Raises ExpressionFailed."""
+    values = {name: payloads[name] for name in (DEFAULT, ITEM) if name in payloads}
+    for path, expression in plan.expressions.items():
+        if path != WHEN.path:
+            values[path] = Raw(expression.json(names_of(run, plan, expression.references, payloads)))
+    return values
+
+
+def names_of(run: Run, plan: StepPlan, references: References, payloads: Mapping[str, Raw]) -> Values:
+    """What the names of an expression stand for: only those that it reads."""
+    given = payloads if plan.item is None else {**payloads, DEFAULT: payloads[ITEM], "index": plan.item}
+    values: dict[str, Any] = {name: given[name] for name in references.names & given.keys()}
+    if "run" in references.names:
+        values["run"] = _about(run)
+    steps: dict[str, dict[str, Any]] = {}
+    for step_id in references.outputs:
+        steps.setdefault(step_id, {})["output"] = payloads[f"steps.{step_id}"]
+    for step_id in references.statuses:
+        steps.setdefault(step_id, {})["status"] = run.steps[step_id].status.value
+    if steps:
+        values["steps"] = steps
+    return Values(values)
+
+
+def _about(run: Run) -> dict[str, Any]:
+    return {
+        "id": run.run_id,
+        "workflow": run.workflow_id,
+        "version": run.version,
+        "labels": {},
+        "created_at": run.created_at,
+    }
+
+
+def _skipped(run: Run, command: BeginStep) -> StepSkipped:
+    return StepSkipped(
+        run_id=run.run_id, step_id=command.step_id, timestamp=rfc3339(command.at), attempt_number=command.attempt
+    )
+
+
+def _failed(run: Run, plan: StepPlan, command: BeginStep, error: str) -> StepFailed:
+    return StepFailed(
+        run_id=run.run_id,
+        step_id=command.step_id,
+        timestamp=rfc3339(command.at),
+        attempt_number=command.attempt,
+        iteration=command.iteration or None,
+        item=plan.item,
+        payload=Failure(error=error, failure_type="non_retriable"),
+    )

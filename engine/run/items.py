@@ -1,0 +1,168 @@
+"""The elements of a map, in few bytes each: a map of 10,000 is one step of one run, and its snapshot is written often.
+
+What an element has brought (its output, its error, who carried it out) stays in the history, in the events whose
+sequences are kept here.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from enum import IntEnum
+from itertools import islice
+
+from msgspec import Raw, Struct
+from msgspec.structs import replace
+
+from penstock.config.limits import OUTPUT_INLINE_BYTES_MAX
+
+CHUNK = 128  # one chunk is copied for each event, and the tuple of chunks
+
+
+class ItemStatus(IntEnum):
+    """As it stands in a snapshot. WAITING: not ordered yet, because `max_concurrency` others are out."""
+
+    WAITING = 0
+    QUEUED = 1
+    RUNNING = 2
+    COMPLETED = 3
+    FAILED = 4
+    CANCELLED = 5
+
+
+class Element(Struct, frozen=True, array_like=True):
+    """`begun` is the sequence of its last `step.started` (0: none), `ended` that of the event that ended it, counted
+    from `begun`. `due` is its deadline or the time of its retry, in ms since the epoch (0: none). `base` are the
+    attempts from before the run was resumed."""
+
+    status: ItemStatus = ItemStatus.WAITING
+    attempts: int = 0
+    begun: int = 0
+    ended: int = 0
+    due: int = 0
+    base: int = 0
+
+
+WAITING_ELEMENT = Element()
+CANCELLED = ItemStatus.CANCELLED
+ENDED = frozenset({ItemStatus.COMPLETED, ItemStatus.FAILED, ItemStatus.CANCELLED})
+
+
+class Items(Struct, frozen=True, omit_defaults=True):
+    """All elements of a map, `counts` of them by ItemStatus; `next` is the first that was never ordered.
+
+    `outputs` are the outputs of those that completed, as long as all of them together are small; None: they are in the
+    history only. `output_bytes` are those of all outputs. `failed` is the element with which the map failed. `wraps`:
+    the outputs stand in objects that say whether the element completed.
+    """
+
+    total: int
+    chunks: tuple[tuple[Element, ...], ...]
+    counts: tuple[int, ...]
+    next: int = 0
+    outputs: dict[int, Raw] | None = None
+    output_bytes: int = 0
+    failed: int | None = None
+    wraps: bool = False
+
+    def get(self, number: int) -> Element:
+        return self.chunks[number // CHUNK][number % CHUNK]
+
+    def put(self, number: int, element: Element) -> Items:
+        """The items with this element in place of the one that is there."""
+        at, within = divmod(number, CHUNK)
+        chunk = self.chunks[at]
+        before = chunk[within].status
+        chunk = (*chunk[:within], element, *chunk[within + 1 :])
+        counts = list(self.counts)
+        counts[before] -= 1
+        counts[element.status] += 1
+        chunks = (*self.chunks[:at], chunk, *self.chunks[at + 1 :])
+        return replace(self, chunks=chunks, counts=(*counts,))
+
+    def kept(self, number: int, output: Raw | None, size: int) -> Items:
+        """The items with this output of an element beside the others, as long as they are small together."""
+        outputs = self.outputs
+        if outputs is not None:
+            small = output is not None and self.output_bytes + size <= OUTPUT_INLINE_BYTES_MAX
+            outputs = {**outputs, number: output} if small and output is not None else None
+        return replace(self, outputs=outputs, output_bytes=self.output_bytes + size)
+
+    def ordered(self, most: int) -> tuple[Items, list[int]]:
+        """Queue the next execution of up to `most` elements that wait; returns their numbers."""
+        numbers = list(islice(self._waiting(), most))
+        if not numbers:
+            return self, []
+        items = self._queued(numbers) if len(numbers) < CHUNK else self._queued_at_once(numbers)
+        return replace(items, next=numbers[-1] + 1), numbers
+
+    def _queued(self, numbers: list[int]) -> Items:
+        items = self
+        for number in numbers:
+            items = items.put(number, _queued(items.get(number)))
+        return items
+
+    def _queued_at_once(self, numbers: list[int]) -> Items:
+        chunks = [list(chunk) for chunk in self.chunks]
+        for number in numbers:
+            at, within = divmod(number, CHUNK)
+            chunks[at][within] = _queued(chunks[at][within])
+        return self._with(tuple(map(tuple, chunks)))
+
+    def _waiting(self) -> Iterator[int]:
+        numbers = range(self.next, self.total)
+        return (number for number in numbers if self.get(number).status == ItemStatus.WAITING)
+
+    def cancelled(self) -> Items:
+        """The items of a map that is over: what has not ended never will."""
+        return self._each(lambda element: element if element.status in ENDED else replace(element, status=CANCELLED))
+
+    def afresh(self) -> Items:
+        """The items of a map that begins again: what has not completed waits, with its attempts counted."""
+        waits = self._each(_afresh)
+        outputs = (
+            None
+            if self.outputs is None
+            else {
+                number: output
+                for number, output in self.outputs.items()
+                if self.get(number).status == ItemStatus.COMPLETED
+            }
+        )
+        return replace(waits, next=0, failed=None, outputs=outputs)
+
+    def _each(self, change: Callable[[Element], Element]) -> Items:
+        return self._with(tuple(tuple(map(change, chunk)) for chunk in self.chunks))
+
+    def _with(self, chunks: tuple[tuple[Element, ...], ...]) -> Items:
+        found = Counter(element.status for chunk in chunks for element in chunk)
+        return replace(self, chunks=chunks, counts=tuple(found[status] for status in ItemStatus))
+
+    def count(self, *statuses: ItemStatus) -> int:
+        return sum(self.counts[status] for status in statuses)
+
+    @property
+    def out(self) -> int:
+        """How many are queued or running."""
+        return self.counts[ItemStatus.QUEUED] + self.counts[ItemStatus.RUNNING]
+
+    def numbered(self) -> Iterator[tuple[int, Element]]:
+        for at, chunk in enumerate(self.chunks):
+            yield from enumerate(chunk, at * CHUNK)
+
+
+def _queued(before: Element) -> Element:
+    return Element(ItemStatus.QUEUED, before.attempts + 1, base=before.attempts)
+
+
+def _afresh(element: Element) -> Element:
+    if element.status == ItemStatus.COMPLETED:
+        return element
+    return Element(attempts=element.attempts, base=element.attempts)
+
+
+def new_items(total: int, wraps: bool = False) -> Items:
+    """As many elements, none of them ordered."""
+    full, rest = divmod(total, CHUNK)
+    chunks = ((WAITING_ELEMENT,) * CHUNK,) * full + (((WAITING_ELEMENT,) * rest,) if rest else ())
+    return Items(total=total, chunks=chunks, counts=(total, 0, 0, 0, 0, 0), outputs={}, wraps=wraps)

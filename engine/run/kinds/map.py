@@ -1,0 +1,238 @@
+"""Maps: a step that is carried out once for each element of an array.
+
+Each element has an execution of its own, `<map>.<number>`, with attempts, retries and a timeout, as a normal step has.
+The map completes when all of them have, with the array of their outputs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import msgspec
+import orjson
+from msgspec import UNSET, Raw, Struct, UnsetType, structs
+from msgspec.structs import replace
+
+from penstock.config.limits import MAP_ITEMS_DEFAULT, MAP_ITEMS_MAX
+from penstock.engine.definition import values
+from penstock.engine.definition.definitions import Step
+from penstock.engine.definition.forms import Form, nested
+from penstock.engine.definition.identifiers import json_type
+from penstock.engine.definition.step_fields import STEP, step_type
+from penstock.engine.errors import ExpressionFailed
+from penstock.engine.expressions.places import INPUT, WHEN, Place
+from penstock.engine.run.commands import AppendEvent, Command, WithdrawTask, WithdrawTimer
+from penstock.engine.run.events import NULL, Record, StepFacts, StepStarted
+from penstock.engine.run.execution.beginning import evaluated
+from penstock.engine.run.execution.dispatch import begin_step, order_task, task_with, withdrawn_tasks
+from penstock.engine.run.execution.elements import with_item
+from penstock.engine.run.execution.steps import completed, fail_for_good
+from penstock.engine.run.items import Items, ItemStatus, new_items
+from penstock.engine.run.kinds.base import BaseKind
+from penstock.engine.run.kinds.normal import Normal
+from penstock.engine.run.payloads import failed_with, succeeded
+from penstock.engine.run.state import Run, StepState, StepStatus
+from penstock.engine.run.timers import item_timers
+from penstock.engine.run.workflow import NO_RETRY, Advance, Evaluated, StepPlan, Workflow
+from penstock.engine.times import rfc3339
+
+ITEMS = "config.items"
+
+CONFIG = Form(
+    component="MapConfig",
+    fields={
+        "items": values.anything.annotated(
+            description="The array, or a template that gives it. Without it: the step's default input."
+        ),
+        "max_items": values.whole_number(MAP_ITEMS_MAX, 1).annotated(
+            description=f"A longer array fails the step. {MAP_ITEMS_DEFAULT} without it."
+        ),
+        "max_concurrency": values.whole_number(MAP_ITEMS_MAX, 1).annotated(
+            description="How many elements may be out at a time; all without it."
+        ),
+        "on_item_failure": values.one_of("fail", "continue").annotated(
+            description="What the failure of an element for good means for the map. fail without it."
+        ),
+    },
+)
+
+
+class Mapped(Struct, frozen=True):
+    """The bounds of a map. `concurrency`: how many elements may be queued or running at a time."""
+
+    items_max: int
+    concurrency: int
+    continues: bool
+
+
+class Map(BaseKind):
+    """A step whose elements are tasks for workers."""
+
+    name = "map"
+    reads_default = True
+    places: tuple[Place, ...] = (WHEN, Place(ITEMS), Place(INPUT.path, names=("default", "item", "index"), later=True))
+    form = structs.replace(
+        STEP,
+        component="MapStep",
+        fields={**STEP.fields, "type": step_type("map"), "config": nested(CONFIG)},
+        required=("id", "task", "type"),
+        elsewhere=frozenset({"loop"}),
+        schema={"description": "A task for each element of an array. Retries and timeout are those of an element."},
+    )
+
+    def compile(self, step: Step, plan: StepPlan) -> StepPlan:
+        config = step.config or {}
+        mapped = Mapped(
+            config.get("max_items", MAP_ITEMS_DEFAULT),
+            config.get("max_concurrency", MAP_ITEMS_MAX),
+            config.get("on_item_failure") == "continue",
+        )
+        each = replace(plan, kind=ITEM, expressions=plan.later, later={}, dependents=())
+        return replace(plan, timeout_s=None, retry=NO_RETRY, config=mapped, each=each)
+
+    def begin(self, workflow: Workflow, run: Run, plan: StepPlan, at: float, values: Evaluated) -> Sequence[Command]:
+        """Write down how many elements there are."""
+        event = StepStarted(
+            run_id=run.run_id,
+            step_id=plan.id,
+            timestamp=rfc3339(at),
+            attempt_number=run.step(plan.id).attempts,
+            payload=StepFacts(items=len(elements(plan, values))),
+        )
+        return [AppendEvent(event)]
+
+    def begun(self, workflow: Workflow, run: Run, record: Record, plan: StepPlan, begun: StepFacts) -> Advance:
+        step, total = run.step(plan.id), begun.items or 0
+        items = step.items
+        if items is None or items.total != total:
+            items = new_items(total, _mapped(plan).continues)
+        running = replace(step, status=StepStatus.RUNNING, started_at=record.event.timestamp, items=items)
+        return _go_on(workflow, _with_map(run, record, plan.id, running), record, plan)
+
+    def withdraw(self, workflow: Workflow, plan: StepPlan, step: StepState) -> Sequence[Command]:
+        if step.items is None or not step.items.out:
+            return ()
+        states = [StepState(), *step.item_states.values()]
+        return [*dict.fromkeys(command for state in states for command in withdrawn_tasks(workflow, plan, state))]
+
+
+class MapItem(Normal):
+    """One element of a map: a task like a normal step's."""
+
+    def begin(self, workflow: Workflow, run: Run, plan: StepPlan, at: float, values: Evaluated) -> Sequence[Command]:
+        return [task_with(run, plan, run.step(plan.id), values.get(INPUT.path, values["item"]))]
+
+    def done(self, workflow: Workflow, run: Run, record: Record, plan: StepPlan, output: Raw | UnsetType) -> Advance:
+        given = NULL if isinstance(output, UnsetType) else output
+        return _ended(workflow, run, record, plan, succeeded(given), given)
+
+    def gave_up(self, workflow: Workflow, run: Run, record: Record, plan: StepPlan, error: str) -> Advance:
+        whole = map_of(workflow, plan)
+        if _mapped(whole).continues:
+            return _ended(workflow, run, record, plan, failed_with(error), NULL)
+        return _fail(workflow, run, record, whole, plan, error)
+
+
+ITEM = MapItem()
+
+
+def elements(plan: StepPlan, values: Evaluated) -> list[Raw]:
+    """The elements of the array that a map is given. Raises ExpressionFailed for what is none, or has too many."""
+    array = values.get(ITEMS, values.get("default", NULL))
+    try:
+        found = msgspec.json.decode(array, type=list[Raw])
+    except msgspec.ValidationError:
+        given = json_type(orjson.loads(bytes(array)))
+        raise ExpressionFailed(f"a map needs an array of items, and was given {given}") from None
+    if len(found) > _mapped(plan).items_max:
+        raise ExpressionFailed(f"the array has {len(found)} elements, max_items is {_mapped(plan).items_max}")
+    return found
+
+
+def items_of(run: Run, plan: StepPlan, payloads: Mapping[str, Raw]) -> list[Raw]:
+    """The elements of a map, out of the payloads that beginning it reads. Raises ExpressionFailed."""
+    return elements(plan, evaluated(plan, run, payloads))
+
+
+def map_of(workflow: Workflow, plan: StepPlan) -> StepPlan:
+    """The plan of the map that this element is of."""
+    return workflow.steps[plan.id.rpartition(".")[0]]
+
+
+def _mapped(plan: StepPlan) -> Mapped:
+    assert isinstance(plan.config, Mapped)
+    return plan.config
+
+
+def _items(run: Run, map_id: str) -> Items:
+    items = run.steps[map_id].items
+    assert items is not None
+    return items
+
+
+def _with_map(run: Run, record: Record, map_id: str, step: StepState) -> Run:
+    return replace(run, steps={**run.steps, map_id: step}, seq=record.seq)
+
+
+def _with_items(run: Run, record: Record, map_id: str, items: Items) -> Run:
+    return _with_map(run, record, map_id, replace(run.steps[map_id], items=items))
+
+
+def _ended(workflow: Workflow, run: Run, record: Record, plan: StepPlan, result: Raw, output: Raw) -> Advance:
+    """An element has ended, and the map goes on; `result` is what stands in its array where failures do, too."""
+    whole = map_of(workflow, plan)
+    assert plan.item is not None
+    value = result if _mapped(whole).continues else output.copy()
+    items = _items(run, whole.id).kept(plan.item, value, memoryview(value).nbytes + 1)
+    return _go_on(workflow, _with_items(run, record, whole.id, items), record, whole)
+
+
+def _go_on(workflow: Workflow, run: Run, record: Record, whole: StepPlan) -> Advance:
+    """Order elements that wait, as many as may be out; or complete the map."""
+    if run.failing:
+        return run, []
+    items = _items(run, whole.id)
+    if items.count(ItemStatus.COMPLETED, ItemStatus.FAILED) == items.total:
+        return _complete(workflow, run, record, whole, items)
+    items, numbers = items.ordered(_mapped(whole).concurrency - items.out)
+    run, commands = _with_items(run, record, whole.id, items) if numbers else run, list[Command]()
+    for number in numbers:
+        run, ordered = _order(workflow, run, record, whole, number)
+        commands += ordered
+    return run, commands
+
+
+def _order(workflow: Workflow, run: Run, record: Record, whole: StepPlan, number: int) -> Advance:
+    assert whole.each is not None
+    plan = replace(whole.each, id=f"{whole.id}.{number}", item=number)
+    before = run.step(plan.id)
+    if run.bound is None:  # nothing changes about it: of 10,000 elements each would copy the map's state
+        return run, [begin_step(record, plan, before)]
+    step, commands = order_task(workflow, run, record, plan, before)
+    return _with_map(run, record, whole.id, with_item(run.steps[whole.id], number, step, record)), commands
+
+
+def _complete(workflow: Workflow, run: Run, record: Record, whole: StepPlan, items: Items) -> Advance:
+    if items.outputs is None:  # whoever needs the array puts it together from the history
+        return completed(workflow, run, record, whole, UNSET)
+    array = b"[%b]" % b",".join(bytes(items.outputs[number]) for number in range(items.total))
+    run = _with_items(run, record, whole.id, replace(items, outputs=None))
+    return completed(workflow, run, record, whole, Raw(array))
+
+
+def _fail(workflow: Workflow, run: Run, record: Record, whole: StepPlan, plan: StepPlan, error: str) -> Advance:
+    """An element has failed for good, and the map with it: what is out is taken back, what waits never begins."""
+    step = run.steps[whole.id]
+    commands: list[Command] = [WithdrawTimer(timer.timer, timer.due) for timer in item_timers(run, whole.id, step)]
+    commands += [replace(command, items_of=whole.id) for command in _withdrawn(workflow, whole, step)]
+    items = replace(_items(run, whole.id).cancelled(), failed=plan.item)
+    run = _with_map(run, record, whole.id, replace(step, items=items, item_states={}))
+    run, following = fail_for_good(
+        workflow, run, record, whole, f"element {plan.item} failed: {error}", dead_letter=False
+    )
+    return run, commands + following
+
+
+def _withdrawn(workflow: Workflow, whole: StepPlan, step: StepState) -> list[WithdrawTask]:
+    found = whole.kind.withdraw(workflow, whole, step)
+    return [command for command in found if isinstance(command, WithdrawTask)]
