@@ -22,6 +22,7 @@ from penstock.engine.definition.identifiers import json_type, quoted
 from penstock.engine.definition.report import Report
 from penstock.engine.definition.step_fields import RETRY, dependencies
 from penstock.engine.errors import Invalid
+from penstock.engine.expressions.explaining import ExplainedExpression, explain
 from penstock.engine.expressions.expression import compile_expression
 from penstock.engine.expressions.places import Place, ancestors, scope_of, written
 from penstock.engine.expressions.scope import Scope
@@ -42,6 +43,14 @@ def parse(document: object) -> WorkflowDef:
 def problems(document: object) -> list[str]:
     """One sentence per problem, at most 100, then the number of the others; empty for a valid definition."""
     return _read(document)[1].problems()
+
+
+def explained(document: object) -> list[ExplainedExpression]:
+    """Every expression of a definition, also of one that is not valid, in the order of its steps."""
+    steps = _read(document)[0].get("steps", [])
+    assert isinstance(steps, list), "as in _read"
+    found = _expressions(steps)
+    return [one for step, place, value, scope in found for one in explain(str(step.get("id")), place, value, scope)]
 
 
 def _read(document: object) -> tuple[Document, Report]:
@@ -123,17 +132,23 @@ def _id_problems(steps: list[Document]) -> Iterator[str]:
             yield f"{_label(index, step)} has the id of an element of the map {quoted(map_id)}"
 
 
-def _check_expressions(steps: list[Document], report: Report) -> None:
-    """Compile what stands in the steps: what it may name depends on the graph."""
+def _expressions(steps: list[Document]) -> Iterator[tuple[Document, Place, object, Scope]]:
+    """What stands in the steps where expressions may be, with what each may name: that depends on the graph."""
     dependencies_of = {
         step_id: tuple(dependencies(step)) for step in steps if isinstance(step_id := step.get("id"), str)
     }
     known = frozenset(dependencies_of)
-    for index, step in enumerate(steps):
+    for step in steps:
         found = list(written(step, _kind(step).places))
         before = ancestors(str(step.get("id")), dependencies_of) if found else frozenset()
         for place, value in found:
-            report.add(*_place_problems(_label(index, step), place, value, scope_of(place, known, before)))
+            yield step, place, value, scope_of(place, known, before)
+
+
+def _check_expressions(steps: list[Document], report: Report) -> None:
+    labels = {id(step): _label(index, step) for index, step in enumerate(steps)}
+    for step, place, value, scope in _expressions(steps):
+        report.add(*_place_problems(labels[id(step)], place, value, scope))
 
 
 def _place_problems(label: str, place: Place, value: object, scope: Scope) -> Iterator[str]:

@@ -13,6 +13,8 @@ from msgspec import Struct
 
 from penstock.engine.definition.definitions import WorkflowDef
 from penstock.engine.definition.identifiers import quoted
+from penstock.engine.expressions.template import Template
+from penstock.engine.run.compiling import compiled_expressions
 
 WITHOUT_WORKER = frozenset({"approval"})  # kinds that take a task and give it to nobody
 STEPS_NAMED_MAX = 3
@@ -47,6 +49,14 @@ def _unserved_tasks(definition: WorkflowDef, facts: Facts) -> Iterator[str]:
             yield f"{_shown(step_ids)}: no worker{of_group} serves task {quoted(task)} now; it waits for one"
 
 
+def _risky_expressions(definition: WorkflowDef, facts: Facts) -> Iterator[str]:
+    """Expressions that may go over a bound with large inputs."""
+    for step in definition.steps:
+        for place, compiled in compiled_expressions(step, definition).items():
+            before = "" if isinstance(compiled, Template) else f"{place}: "
+            yield from (f"step {quoted(step.id)}: {before}{warning}" for warning in compiled.warnings)
+
+
 def _shown(step_ids: list[str]) -> str:
     """`step "a"`, or `steps "a", "b" and 3 more`."""
     named = ", ".join(map(quoted, step_ids[:STEPS_NAMED_MAX]))
@@ -54,4 +64,4 @@ def _shown(step_ids: list[str]) -> str:
     return f"step{'s' if len(step_ids) > 1 else ''} {named}" + (f" and {more} more" if more > 0 else "")
 
 
-CHECKS: tuple[Check, ...] = (_unserved_tasks,)
+CHECKS: tuple[Check, ...] = (_unserved_tasks, _risky_expressions)

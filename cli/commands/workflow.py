@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from typing import BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
 import click
 import orjson
@@ -12,6 +12,9 @@ from msgspec import Raw, UnsetType
 from penstock.cli.terminal import documents, output, times
 from penstock.cli.terminal.session import Group, Session, as_json
 from penstock.engine.definition.definitions import WorkflowDef, to_json
+
+if TYPE_CHECKING:
+    from penstock.engine.expressions.explaining import ExplainedExpression
 
 COLUMNS = 120  # of a graph that goes to no terminal
 FILE = click.argument("file", type=click.File("rb"))
@@ -87,11 +90,25 @@ def show(session: Session, name: str | None, file: BinaryIO | None, version: str
 @workflow.command()
 @FILE
 def validate(file: BinaryIO) -> None:
-    """Check the workflow in FILE (JSON or TOML, - for stdin), without a service."""
-    found = _from_file(file)
+    """Check the workflow in FILE (JSON or TOML, - for stdin), without a service, and explain its expressions: where each
+    stands, what it reads, and what is wrong with it."""
+    from penstock.engine.validation import explained, parse
+
+    document = orjson.loads(documents.definition(file))
+    expressions = explained(document)
+    if expressions and not as_json():
+        output.table(("STEP", "FIELD", "EXPRESSION", "READS", "PROBLEM"), map(_explained_row, expressions))
+        click.echo()
+    found = parse(document)
     steps = "1 step" if len(found.steps) == 1 else f"{len(found.steps)} steps"
     text = f"valid: {found.name}, version {found.version}, {steps}"
-    output.show({"valid": True, "name": found.name, "version": found.version}, lambda: click.echo(text))
+    more = {"expressions": expressions} if expressions else {}
+    output.show({"valid": True, "name": found.name, "version": found.version, **more}, lambda: click.echo(text))
+
+
+def _explained_row(found: ExplainedExpression) -> tuple[str, ...]:
+    notes = "; ".join([*found.problems, *(f"warning: {warning}" for warning in found.warnings)])
+    return found.step, found.field, found.expression, ", ".join(found.reads), notes
 
 
 def _from_file(file: BinaryIO) -> WorkflowDef:

@@ -43,6 +43,12 @@ def compile_workflow(definition: WorkflowDef, digest: str) -> Workflow:
     )
 
 
+def compiled_expressions(step: Step, definition: WorkflowDef) -> Mapping[str, Expression | Template]:
+    """The expressions of a step of a validated definition, by their place."""
+    kind = _kind(step)
+    return {**_expressions(step, kind, definition, later=False), **_expressions(step, kind, definition, later=True)}
+
+
 def _plan(step: Step, definition: WorkflowDef, dependents: tuple[str, ...]) -> StepPlan:
     skip_if = step.skip_if and msgspec.structs.replace(step.skip_if, value=step.skip_if.value.copy())
     kind = _kind(step)

@@ -319,6 +319,42 @@ def test_validate_needs_no_service_and_names_every_problem(
     assert [] == service.requests
 
 
+def test_validate_explains_expressions_of_what_is_valid_or_not(
+    penstock: Penstock, service: Service, tmp_path: Path
+) -> None:
+    steps = [
+        {"id": "a", "task": "t", "when": "input.n > 1"},
+        {
+            "id": "b",
+            "task": "t",
+            "depends_on": ["a"],
+            "with": {"of": "${{ steps.a.output }}", "id": "for ${{ run.id }}"},
+        },
+    ]
+    (tmp_path / "w.json").write_text(json.dumps({"name": "w", "steps": steps}))
+    assert (
+        0,
+        "STEP  FIELD    EXPRESSION      READS           PROBLEM\n"
+        "a     when     input.n > 1     input\n"
+        "b     with.of  steps.a.output  steps.a.output\n"
+        "b     with.id  run.id          run\n"
+        "\n"
+        "valid: w, version 1, 2 steps\n",
+        "",
+    ) == penstock("workflow", "validate", "w.json")
+    found = json.loads(penstock("workflow", "validate", "w.json", "--json").out)
+    assert {"step": "a", "field": "when", "expression": "input.n > 1", "reads": ["input"]} == found["expressions"][0]
+    (tmp_path / "w.json").write_text(json.dumps({"name": "w", "steps": [{**steps[0], "when": "nobody > 1"}]}))
+    code, out, err = penstock("workflow", "validate", "w.json")
+    row = out.splitlines()[1]
+    assert (1, True, True) == (code, row.startswith("a     when   nobody > 1"), "nobody" in err)
+    problem = row.partition("column ")[2]
+    assert problem
+    assert problem in err
+    assert "valid" not in out
+    assert [] == service.requests
+
+
 def test_worker_list_shows_optional_fields_as_empty(penstock: Penstock, service: Service) -> None:
     service.on("GET /workers", [{"worker_id": "w1", "task_types": ["a", "b"], "hostname": "h", "pid": 7}])
     assert ["w1", "a,", "b", "1", "h", "7"] == penstock("worker", "list").out.splitlines()[1].split()

@@ -42,6 +42,14 @@ def test_a_step_without_a_task_needs_no_worker() -> None:
         assert [] == told({"id": "ask", "type": "approval", **more}, served=set())
 
 
+def test_an_expression_that_may_go_over_a_bound_is_named_with_its_place() -> None:
+    nested = "input.a.all(x, input.b.exists(y, x == y))"
+    found = told(step(0, when=nested), step(1, **{"with": {"deep": f"${{{{ {nested} }}}}"}}), served={("t", None)})
+    assert ['step "s0": when: column ', 'step "s1": with.deep: column '] == [
+        text[: text.index("column ") + 7] for text in found
+    ]
+
+
 def test_warnings_are_bounded_and_the_rest_is_counted() -> None:
     found = told(*(step(number, f"t{number}") for number in range(WARNINGS_MAX + 7)), served=set())
     assert WARNINGS_MAX + 1 == len(found)
