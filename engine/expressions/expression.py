@@ -40,7 +40,8 @@ class Expression:
         self.text, self.scope, self.references, self.warnings = text, scope, references, warnings
         self._plan: Planned = plan(node, {})
         self._load = Load.of(node)
-        self._roots, self._light_bytes = self._load.roots, self._load.light_bytes()
+        self._roots = self._load.roots
+        self._light_bytes: int | None = None  # known when it is first asked for
         root, path = value_path(node, ())
         self._whole = None if path or getattr(node, "test", False) else root
 
@@ -73,8 +74,9 @@ class Expression:
 
     def is_heavy(self, values: Values) -> bool:
         """Whether it may take more than about 10 ms over these values: then not in an event loop."""
-        size = sum(map(values.size, self._roots))
-        return size > self._light_bytes and self._load.is_heavy(values)
+        if self._light_bytes is None:
+            self._light_bytes = self._load.light_bytes()
+        return sum(map(values.size, self._roots)) > self._light_bytes and self._load.is_heavy(values)
 
     def _finish(self, values: Values | Mapping[str, Any], finish: Callable[[Any], Result]) -> Result:
         run = Evaluation(values if isinstance(values, Values) else Values(values), MACROS_NESTED_MAX)

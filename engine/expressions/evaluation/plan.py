@@ -93,6 +93,8 @@ def value_path(node: Node, variables: Collection[str]) -> tuple[Root | None, Pat
     if "steps" not in variables and (read := step_read(node)):
         return (read.step_id, read.part), ()
     match node:
+        case Select(_, Select(test=True)):
+            return None, ()
         case Select(_, operand, key, _) | Call(_, "_[_]", None, (operand, Const(_, str(key)))):
             root, path = value_path(operand, variables)
             return root, (*path, key) if root is not None else ()
