@@ -155,7 +155,7 @@ def _place_problems(label: str, place: Place, value: object, scope: Scope) -> It
     path = place.path.replace(".", ": ", 1)
     try:
         if place.template:
-            compile_template(value, scope, f"{label}: {path}")
+            compile_template(value, scope, f"{label}: {path}", secrets=place.secrets)
         elif isinstance(value, str):
             compile_expression(value, scope, "bool" if place.condition else "any")
     except Invalid as invalid:

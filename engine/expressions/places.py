@@ -19,7 +19,7 @@ class Place(Struct, frozen=True):
 
     `template`: the value is any JSON, with `${{ }}` in its strings. Else it is the text of one expression. `condition`:
     the expression's value is true or false. `names` are in scope beside `input`, `run` and `steps`. `later`: the
-    kind evaluates it itself, not when the step begins.
+    kind evaluates it itself, not when the step begins. `secrets`: as `compile_template` takes it.
     """
 
     path: str
@@ -27,6 +27,7 @@ class Place(Struct, frozen=True):
     condition: bool = False
     names: tuple[str, ...] = ()
     later: bool = False
+    secrets: bool = False
 
 
 IN_SCOPE = frozenset({"input", "run"})

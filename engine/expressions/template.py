@@ -188,6 +188,11 @@ class _Builder:
             return None
 
 
+def has_secret(text: str) -> bool:
+    """Whether `${{ secret.NAME }}` stands in the text of a valid template."""
+    return has_placeholder(text) and any(map(_secret, split(text)))
+
+
 def _secret(part: str | Placeholder) -> str | None:
     """The name of the secret that the part is; None for any other part."""
     if isinstance(part, str):

@@ -86,7 +86,7 @@ def _compiled(given: list[tuple[Place, object]], before: frozenset[str]) -> Iter
         if not place.template:
             yield place.path, compile_expression(str(value), scope, "bool" if place.condition else "any")
         else:
-            yield place.path, compile_template(value, scope, place.path)
+            yield place.path, compile_template(value, scope, place.path, secrets=place.secrets)
 
 
 def _kind(step: Step) -> StepKind:

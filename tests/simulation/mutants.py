@@ -33,7 +33,7 @@ from penstock.engine.errors import PenstockError
 from penstock.engine.run import steps
 from penstock.engine.run.commands import Command, DeadLetterTask, SetTimer
 from penstock.engine.run.events import Event
-from penstock.engine.run.kinds import normal
+from penstock.engine.run.kinds import http, normal
 from penstock.engine.times import rfc3339
 from tests.simulation.clock import TIME
 
@@ -55,6 +55,10 @@ def _takes_every_worker_for_one_that_takes_all_types() -> Patch:
         return True
 
     return Effects, "_is_taken", taken
+
+
+def _takes_a_secret_for_text() -> Patch:
+    return http, "has_secret", lambda text: False
 
 
 def _forgets_what_was_ordered() -> Patch:
@@ -236,6 +240,7 @@ MUTANTS: dict[str, Callable[[], Patch]] = {
     for mutant in (
         _acknowledges_what_is_not_written,
         _forgets_what_was_ordered,
+        _takes_a_secret_for_text,
         _takes_every_worker_for_one_that_takes_all_types,
         _forgets_the_timers_of_a_former_owner,
         _lets_go_of_timers_too_early,

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from penstock.actors.control import approvals
 from penstock.broker import message_ids, names
 from penstock.broker.nats.headers import MSG_ID
-from penstock.broker.worker_messages import TaskPayload, decode
+from penstock.broker.worker_messages import TaskPayload, decode, decode_input
 from penstock.engine.errors import Conflict, Denied, NotFound, Unavailable
 from penstock.engine.run.commands import DispatchTask
 from penstock.engine.run.events import ApprovalRequested, Decision, Event, encode
@@ -66,6 +66,11 @@ RARE_FROM, RARE_SHARES = 98, 6
 FAIR = Character(((FAIR_S, OUTPUT),))
 
 
+def _request_of(task: TaskPayload) -> object:
+    """What the step's definition says (`plan.REQUEST`), with a secret by its name only."""
+    return {"url": f"https://x.example/{task.workflow_name}", "headers": {"A": [{"secret": "KEY"}, " 1"]}}
+
+
 def _character(chance: int) -> Character:
     number, share = chance % 100, chance // 100 % RARE_SHARES
     if number >= RARE_FROM and share < len(RARE):
@@ -89,6 +94,8 @@ class Workers:
         task = decode(message.data)
         if message.stream == names.STICKY and delivery == 1:
             self._check_taken(message, task)
+        if task.step_type == "http" and decode_input(task) != _request_of(task):
+            self._world.watch.fail(Broken("a request is not that of its definition", task.run_id))
         self._waiting[message.stream, message.seq] = task
         chance = crc32(
             f"{self._world.label(task.run_id)}.{task.step_id}.{task.iteration}.{task.attempt}.{delivery}".encode()

@@ -20,6 +20,8 @@ from penstock.engine.validation import parse
 CHAOS_S = 15.0  # how long things go wrong
 POOL = 256  # workflows that there are
 STEPS_MAX = 5
+REQUESTS = 2  # one of eight workflows has HTTP requests: those whose number gives this remainder
+REQUEST = {"url": "https://x.example/${{ run.workflow }}", "headers": {"A": "${{ secret.KEY }} ${{ run.version }}"}}
 KINDS = (
     "event",
     "event",
@@ -135,7 +137,10 @@ def _moves(chance: Random, weights: dict[str, int], count: int) -> list[Move]:
 @lru_cache(POOL)
 def known(number: int) -> Known:
     """The workflow of this number."""
-    definition = parse(_definition(Random(f"workflow {number}"), f"w{number}"))
+    document = _definition(Random(f"workflow {number}"), f"w{number}")
+    if number % 8 == REQUESTS:
+        document["steps"] = [_as_request(step) for step in document["steps"]]
+    definition = parse(document)
     body = to_json(definition)
     named = digest(body)
     return Known(definition, body, named, compile_workflow(from_json(body), named))
@@ -178,6 +183,13 @@ def _fields(chance: Random) -> dict[str, Any]:
     if chance.random() < 0.3:
         fields["retry"] = _retry(chance)
     return fields
+
+
+def _as_request(step: dict[str, Any]) -> dict[str, Any]:
+    """Every normal step of the second task type as an HTTP request, with something to evaluate and something not to."""
+    if step["type"] != "normal" or step["task"] != "u":
+        return step
+    return {**{key: value for key, value in step.items() if key != "task"}, "type": "http", "config": REQUEST}
 
 
 def _retry(chance: Random) -> dict[str, Any]:

@@ -30,6 +30,7 @@ class WebServer:
         self.script, self.asked = script, list[Asked]()
         self.connections = 0
         self.port = 0
+        self.writers: set[asyncio.StreamWriter] = set()
         self._arrived = asyncio.Event()
 
     def url(self, path: str = "/", host: str = "127.0.0.1") -> str:
@@ -41,6 +42,7 @@ class WebServer:
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.connections += 1
+        self.writers.add(writer)
         try:
             while asked := await _request(reader):
                 self.asked.append(asked)
@@ -59,6 +61,7 @@ class WebServer:
             pass
         finally:
             writer.close()
+            self.writers.discard(writer)
 
 
 def answer(status: int = 200, body: bytes = b"", **headers: str) -> bytes:
@@ -80,6 +83,8 @@ async def web_server(
         yield server
     finally:
         listening.close()
+        for writer in list(server.writers):
+            writer.close()
 
 
 async def _request(reader: asyncio.StreamReader) -> Asked | None:

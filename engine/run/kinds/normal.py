@@ -80,7 +80,7 @@ class Normal(BaseKind):
         step = run.step(plan.id)
         match timer:
             case TimerKind.RETRY:
-                step, commands = order_task(workflow, run, record, plan, replace(step, due=None))
+                step, commands = self.order(workflow, run, record, plan, replace(step, due=None))
             case TimerKind.TIMEOUT:
                 step, commands = replace(step, due=None), [_timed_out(run, record, plan, step)]
             case TimerKind.STICKY:

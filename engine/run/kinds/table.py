@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from penstock.engine.run.kinds.agent_loop import AgentLoop
 from penstock.engine.run.kinds.approval import ApprovalStep
+from penstock.engine.run.kinds.http import Http
 from penstock.engine.run.kinds.map import Map
 from penstock.engine.run.kinds.normal import Normal
 from penstock.engine.run.kinds.sleep import Sleep
 from penstock.engine.run.workflow import StepKind
 
-KINDS: dict[str, StepKind] = {kind.name: kind for kind in (Normal(), AgentLoop(), ApprovalStep(), Sleep(), Map())}
+ALL: tuple[StepKind, ...] = (Normal(), AgentLoop(), ApprovalStep(), Sleep(), Map(), Http())
+KINDS: dict[str, StepKind] = {kind.name: kind for kind in ALL}
