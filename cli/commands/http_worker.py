@@ -16,7 +16,7 @@ from penstock.worker.worker import GRACE_S, TRANSPORTS
 
 
 @click.command()
-@click.option("--worker-id", metavar="ID", help="Default: host, process and something random.")
+@click.option("--worker-id", metavar="NAME", help="Default: host, process and something random.")
 @click.option("--group", metavar="GROUP", help="Take only http steps with this worker_group.")
 @click.option(
     "--transport",

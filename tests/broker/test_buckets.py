@@ -34,14 +34,31 @@ async def put_many(bucket: Bucket, key: str, count: int) -> list[str]:
     return keys
 
 
+async def read(bucket: Bucket, key: str) -> tuple[str, bytes, int] | None:
+    entry = await bucket.get(key)
+    return None if entry is None else (entry.key, entry.value, entry.revision)
+
+
 async def test_a_key_that_was_put_is_got_with_its_revision(bucket: Bucket, key: str) -> None:
     revision = await bucket.put(key, b"value")
-    assert Entry(key, b"value", revision) == await bucket.get(key)
+    assert (key, b"value", revision) == await read(bucket, key)
 
 
 async def test_an_empty_value_is_a_value(bucket: Bucket, key: str) -> None:
     revision = await bucket.put(key, b"")
-    assert Entry(key, b"", revision) == await bucket.get(key)
+    assert (key, b"", revision) == await read(bucket, key)
+
+
+async def test_an_entry_has_the_brokers_time_of_its_write(bucket: Bucket, key: str) -> None:
+    """In every read alike, and a later write a later one."""
+    times = []
+    for _ in range(2):
+        await bucket.put(key, b"value")
+        entries = [await bucket.get(key), (await bucket.find(key))[0], *(await bucket.all(key))]
+        entries += (await bucket.get_many([key])).values()
+        times.append({entry.at for entry in entries if entry is not None})
+    assert [1, 1] == [len(each) for each in times]
+    assert 1e9 < min(times[0]) < min(times[1])
 
 
 async def test_a_key_that_was_never_put_is_none(bucket: Bucket, key: str) -> None:
@@ -51,7 +68,7 @@ async def test_a_key_that_was_never_put_is_none(bucket: Bucket, key: str) -> Non
 async def test_the_last_value_wins(bucket: Bucket, key: str) -> None:
     first, second = await bucket.put(key, b"1"), await bucket.put(key, b"2")
     assert first < second
-    assert Entry(key, b"2", second) == await bucket.get(key)
+    assert (key, b"2", second) == await read(bucket, key)
 
 
 async def test_only_one_of_many_makers_of_a_key_succeeds(bucket: Bucket, key: str) -> None:
@@ -66,7 +83,7 @@ async def test_a_stale_revision_is_a_conflict_and_a_current_one_is_not(bucket: B
     second = await bucket.put(key, b"2", expect=first)
     with pytest.raises(Conflict):
         await bucket.put(key, b"3", expect=first)
-    assert Entry(key, b"2", second) == await bucket.get(key)
+    assert (key, b"2", second) == await read(bucket, key)
 
 
 async def test_a_deleted_key_is_gone_from_every_read(bucket: Bucket, key: str) -> None:
@@ -81,7 +98,7 @@ async def test_a_deleted_key_is_gone_from_every_read(bucket: Bucket, key: str) -
 async def test_a_deleted_key_can_be_put_again(bucket: Bucket, key: str) -> None:
     await bucket.put(key, b"1")
     await bucket.delete(key)
-    assert Entry(key, b"2", await bucket.put(key, b"2")) == await bucket.get(key)
+    assert (key, b"2", await bucket.put(key, b"2")) == await read(bucket, key)
 
 
 async def test_get_many_gives_those_that_exist_however_many(bucket: Bucket, key: str) -> None:
