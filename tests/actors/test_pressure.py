@@ -11,10 +11,11 @@ from msgspec import Raw
 from penstock.actors.control import run_operations
 from penstock.actors.ownership.membership import new_member
 from penstock.actors.ownership.ownership import open_shard
-from penstock.actors.runs import effects, mailbox, run_actor
+from penstock.actors.runs import effects, run_actor
 from penstock.actors.runs import shard as shards
 from penstock.actors.runs.loading import LoadedRun
 from penstock.actors.runs.shard import Shard
+from penstock.actors.runs.shared import mailbox
 from penstock.actors.runs.shared.mailbox import PartitionQueue
 from penstock.broker import names
 from penstock.broker.nats import publisher

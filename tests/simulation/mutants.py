@@ -8,6 +8,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from typing import Any, TypeAlias
 from unittest.mock import patch
 
+import orjson
 from msgspec.structs import replace
 
 from penstock.actors.ownership.ownership import Ownership
@@ -30,9 +31,9 @@ from penstock.broker.records.owners import Claimed
 from penstock.broker.store import Store
 from penstock.broker.streams.history import History
 from penstock.engine.errors import PenstockError
-from penstock.engine.run import steps
 from penstock.engine.run.commands import Command, DeadLetterTask, SetTimer
 from penstock.engine.run.events import Event
+from penstock.engine.run.execution import steps
 from penstock.engine.run.kinds import http, normal
 from penstock.engine.times import rfc3339
 from tests.simulation.clock import TIME
@@ -58,7 +59,10 @@ def _takes_every_worker_for_one_that_takes_all_types() -> Patch:
 
 
 def _takes_a_secret_for_text() -> Patch:
-    return http, "has_secret", lambda text: False
+    def sent(plan: Any, values: Any) -> dict[str, str]:
+        return {name: http.as_text(value) for name, value in orjson.loads(bytes(values[http.HEADERS])).items()}
+
+    return http, "_sent_headers", sent
 
 
 def _forgets_what_was_ordered() -> Patch:

@@ -13,8 +13,8 @@ from types import ModuleType
 from msgspec import Struct
 
 from penstock.actors.ownership import membership, ownership
-from penstock.actors.runs import lease
 from penstock.actors.runs import shard as shard_module
+from penstock.actors.runs.shared import lease
 from penstock.broker import names
 from penstock.config import limits
 from penstock.engine.errors import PenstockError
