@@ -12,11 +12,13 @@ from typing import TypeAlias
 from msgspec import Struct
 
 from penstock.engine.definition.definitions import WorkflowDef
+from penstock.engine.definition.http_requests import TASK as HTTP_TASK
 from penstock.engine.definition.identifiers import quoted
 from penstock.engine.expressions.template import Template
 from penstock.engine.run.compiling import compiled_expressions
+from penstock.engine.run.kinds.table import task_type
 
-WITHOUT_WORKER = frozenset({"approval"})  # kinds that take a task and give it to nobody
+HTTP_WORKER = "`penstock worker http`, or builtin_workers of `penstock serve`"
 STEPS_NAMED_MAX = 3
 WARNINGS_MAX = 100
 
@@ -41,12 +43,13 @@ def warnings(definition: WorkflowDef, facts: Facts) -> list[str]:
 def _unserved_tasks(definition: WorkflowDef, facts: Facts) -> Iterator[str]:
     steps: dict[tuple[str, str | None], list[str]] = {}
     for step in definition.steps:
-        if step.task and step.type not in WITHOUT_WORKER:
-            steps.setdefault((step.task, step.worker_group), []).append(step.id)
+        if task := task_type(step):
+            steps.setdefault((task, step.worker_group), []).append(step.id)
     for (task, group), step_ids in steps.items():
         if (task, group) not in facts.served:
             of_group = f" of worker group {quoted(group)}" if group else ""
-            yield f"{_shown(step_ids)}: no worker{of_group} serves task {quoted(task)} now; it waits for one"
+            found = f"no worker{of_group} serves task {quoted(task)} now; it waits for one"
+            yield f"{_shown(step_ids)}: {found}{f' ({HTTP_WORKER})' if task == HTTP_TASK else ''}"
 
 
 def _risky_expressions(definition: WorkflowDef, facts: Facts) -> Iterator[str]:

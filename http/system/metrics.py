@@ -24,6 +24,7 @@ from penstock.broker.streams.telemetry import ProcessReport
 from penstock.config.limits import PARTITIONS
 from penstock.config.process.background import both, each_of
 from penstock.engine.errors import PenstockError, Unavailable
+from penstock.engine.run.kinds.table import task_type
 from penstock.http.backend import Backend
 from penstock.http.system.storage import storage
 from penstock.telemetry.meters import Sample
@@ -113,9 +114,8 @@ async def _streams(backend: Backend, store: Store) -> list[Sample]:
 
 async def _queues(store: Store) -> list[Sample]:
     async def types() -> set[tuple[str, str | None]]:
-        return {
-            (step.task, step.worker_group) for one in await store.definitions.all() for step in one.steps if step.task
-        }
+        steps = [step for one in await store.definitions.all() for step in one.steps]
+        return {(task, step.worker_group) for step in steps if (task := task_type(step))}
 
     found = await stats.queues(store.broker, store.reader, types)
     samples = [

@@ -37,6 +37,13 @@ def test_a_worker_of_another_group_does_not_serve_a_step_of_a_group(served: set[
     )
 
 
+def test_a_request_needs_the_worker_of_requests() -> None:
+    request = {"id": "call", "type": "http", "config": {"url": "https://api.example.com/"}}
+    (warning,) = told(request, served={("t", None)})
+    assert warning.startswith('step "call": no worker serves task "penstock.http" now; it waits for one (`penstock wor')
+    assert [] == told(request, served={("penstock.http", None)})
+
+
 def test_a_step_without_a_task_needs_no_worker() -> None:
     for more in ({}, {"task": "ask"}):
         assert [] == told({"id": "ask", "type": "approval", **more}, served=set())

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from penstock.engine.definition.definitions import Step
+from penstock.engine.definition.http_requests import TASK
 from penstock.engine.run.kinds.agent_loop import AgentLoop
 from penstock.engine.run.kinds.approval import ApprovalStep
 from penstock.engine.run.kinds.http import Http
@@ -12,3 +14,10 @@ from penstock.engine.run.workflow import StepKind
 
 ALL: tuple[StepKind, ...] = (Normal(), AgentLoop(), ApprovalStep(), Sleep(), Map(), Http())
 KINDS: dict[str, StepKind] = {kind.name: kind for kind in ALL}
+
+
+def task_type(step: Step) -> str:
+    """The type of the step's tasks, empty for a step that no worker executes."""
+    if step.type == Http.name:
+        return TASK
+    return "" if step.type == ApprovalStep.name else step.task
