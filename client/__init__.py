@@ -6,7 +6,7 @@
             print(event.type)
 
 Here: `Client` (client.py), which blocks, and `AsyncClient` (async_client.py), for asyncio, with the same methods. Both
-send the values that requests.py and workflow_requests.py make (api_request.py, bodies.py) over a connection
+send the values that requests.py, workflow_requests.py and calls.py make (api_request.py, bodies.py) over a connection
 (connection.py, async_connection.py; address.py has the options of both), and get structs of views.py or errors
 (responses.py). methods.py makes methods of the requests; following.py says when a lost stream is connected again.
 

@@ -9,19 +9,22 @@ from typing import Generic, TypeVar
 import httpx2
 from msgspec import Struct
 
-from penstock.client.responses import decode
+from penstock.client.responses import check, decode
 
 T = TypeVar("T")
 
 
 class ApiRequest(Struct, Generic[T], frozen=True):
-    """One request; `read` decodes the response of a success."""
+    """One request; `read` decodes the response of a success, which `check` lets through. The response may come `wait_s`
+    seconds later than any other."""
 
     method: str
     url: str | httpx2.URL
     read: Callable[[httpx2.Response], T]
     content: bytes = b""
     headers: Mapping[str, str] = {}
+    check: Callable[[httpx2.Response], None] = check
+    wait_s: float = 0.0
 
 
 class PagedRequest(Struct, Generic[T], frozen=True):

@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator, Callable, Coroutine
 from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
-from penstock.client import requests, workflow_requests
+from penstock.client import calls, requests, workflow_requests
 from penstock.client.address import TIMEOUT_S
 from penstock.client.api_request import ApiRequest, PagedRequest
 from penstock.client.async_connection import AsyncConnection
@@ -68,6 +68,7 @@ class AsyncClient:
     workflow = _sent(workflow_requests.workflow)
     versions = _sent(workflow_requests.versions)
     delete_workflow = _sent(workflow_requests.delete_workflow)
+    call = _sent(calls.call)
     start = _sent(requests.start)
     bulk = _sent(requests.bulk)
     run = _sent(requests.run)

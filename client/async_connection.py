@@ -32,9 +32,13 @@ class AsyncConnection:
         """The result of a request. Raises the error that its response stands for."""
         with responses.translated():
             response = await self._http.request(
-                request.method, request.url, content=request.content, headers=request.headers
+                request.method,
+                request.url,
+                content=request.content,
+                headers=request.headers,
+                timeout=self._timeout_s + request.wait_s,
             )
-        responses.check(response)
+        request.check(response)
         return request.read(response)
 
     async def items(self, request: PagedRequest[T]) -> AsyncGenerator[T]:

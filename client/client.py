@@ -1,5 +1,5 @@
-"""The blocking client of the HTTP API: one method for every request of requests.py and
-workflow_requests.py, which also document it."""
+"""The blocking client of the HTTP API: one method for every request of requests.py,
+workflow_requests.py and calls.py, which also document it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from types import TracebackType
 from typing import Concatenate, ParamSpec, Self, TypeVar
 
-from penstock.client import requests, workflow_requests
+from penstock.client import calls, requests, workflow_requests
 from penstock.client.address import TIMEOUT_S
 from penstock.client.api_request import ApiRequest, PagedRequest
 from penstock.client.connection import BlockingConnection
@@ -69,6 +69,7 @@ class Client:
     workflow = _sent(workflow_requests.workflow)
     versions = _sent(workflow_requests.versions)
     delete_workflow = _sent(workflow_requests.delete_workflow)
+    call = _sent(calls.call)
     start = _sent(requests.start)
     bulk = _sent(requests.bulk)
     run = _sent(requests.run)

@@ -32,8 +32,14 @@ class BlockingConnection:
     def send(self, request: ApiRequest[T]) -> T:
         """The result of a request. Raises the error that its response stands for."""
         with responses.translated():
-            response = self._http.request(request.method, request.url, content=request.content, headers=request.headers)
-        responses.check(response)
+            response = self._http.request(
+                request.method,
+                request.url,
+                content=request.content,
+                headers=request.headers,
+                timeout=self._timeout_s + request.wait_s,
+            )
+        request.check(response)
         return request.read(response)
 
     def items(self, request: PagedRequest[T]) -> Iterator[T]:

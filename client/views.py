@@ -204,6 +204,15 @@ class FiredRun(Struct, frozen=True):
     run_id: str
 
 
+OUTCOME = "Penstock-Outcome"  # the header that says where the answer to a call comes from
+
+
+class CalledRun(Struct, frozen=True):
+    """A run that gave no answer within the time; it goes on."""
+
+    run_id: str
+
+
 class BulkStarted(Struct, frozen=True):
     """`run_ids` stand in the order of the inputs."""
 

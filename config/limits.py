@@ -32,6 +32,8 @@ DEAD_LETTERS_LISTED_DEFAULT: Final = 100  # GET /dead-letters
 DEAD_LETTERS_LISTED_MAX: Final = 1000  # GET /dead-letters
 RUNS_LISTED_DEFAULT: Final = 1000  # Protocol: HTTP answers, GET /runs
 WAIT_MS_MAX: Final = 60_000  # GET /runs/{id}?wait_ms=, as long as a poll for tasks
+CALL_MS_DEFAULT: Final = 30_000  # POST /workflows/{name}/call?timeout_ms=
+CALL_MS_MAX: Final = 300_000  # POST /workflows/{name}/call?timeout_ms=
 RUNS_LISTED_MAX: Final = 10_000  # Protocol: HTTP answers, GET /runs
 
 # Expressions: docs/adr/0020-expressions.md has the measurements

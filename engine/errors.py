@@ -54,5 +54,14 @@ class Full(Unavailable):
     """The broker's storage is full: nothing was stored. The request may be sent again when there is room."""
 
 
+class CallFailed(PenstockError):
+    """The run that was called has no output for its caller: it failed, it was cancelled, or its output is too large.
+    `status` is that of the run."""
+
+    def __init__(self, text: str, status: str) -> None:
+        super().__init__(text)
+        self.status = status
+
+
 class PublishFailed(PenstockError):
     """A cancellation or a signal was not written, or the outcome is unknown. Both may be sent again."""

@@ -29,6 +29,7 @@ from penstock.http.bridge.routes import (
     RunSignalResource,
 )
 from penstock.http.bridge.service import OpenBridge
+from penstock.http.intake.calls import CallResource
 from penstock.http.intake.events import EventIntakeResource
 from penstock.http.intake.webhooks import WebhookResource
 from penstock.http.messages import errors
@@ -91,6 +92,7 @@ def create_app(settings: Settings) -> Application:
     app.add_route("/workflows", WorkflowsResource(backend))
     app.add_route("/workflows/{name}", WorkflowResource(backend))
     app.add_route("/workflows/{name}/versions", WorkflowVersionsResource(backend))
+    app.add_route("/workflows/{name}/call", CallResource(backend))
     app.add_route("/runs", RunsResource(backend))
     app.add_route("/runs/bulk", BulkRunsResource(backend))
     app.add_route("/runs/cancel", BulkCancelResource(backend))

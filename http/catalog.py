@@ -49,19 +49,21 @@ class Catalog:
     async def wanted(self, name: str, version: str | None = None) -> Known:
         """The definition that a request names, the latest one without a version. Raises Invalid for a workflow that is
         not registered, because the request is wrong; NotFound for a version that it does not have."""
-        known = await self._latest(name)
+        try:
+            known = await self.latest(name)
+        except NotFound as error:
+            raise Invalid(str(error)) from error
         return known if version is None else await self._version(name, version)
 
-    async def _latest(self, name: str) -> Known:
+    async def latest(self, name: str) -> Known:
+        """The latest definition of a name. Raises Invalid for what is no name, NotFound for a workflow that is not
+        registered."""
         known = self._known.get(name)
         if known is not None and await self._definitions.is_latest(name, known.digest):
             return known
         if problem := problem_with("workflow", name):
             raise Invalid(problem)
-        try:
-            return await self._read(name)
-        except NotFound as error:
-            raise Invalid(str(error)) from error
+        return await self._read(name)
 
     async def _version(self, name: str, version: str) -> Known:
         definition, digest = await self._definitions.version(name, version)

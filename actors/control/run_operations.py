@@ -65,14 +65,24 @@ def keyed_run_id(workflow: str, key: str) -> str:
     return sha256(f"{workflow}\n{key}".encode()).hexdigest()[:32]
 
 
+def id_of_run(workflow: str, key: str | None) -> str:
+    """The id that a run gets which is started now: with a key, always the same."""
+    return new_run_id() if key is None else keyed_run_id(workflow, key)
+
+
 async def start(store: Store, definition: WorkflowDef, digest: str, value: Raw, key: str | None = None) -> str:
     """As `begin`; returns the id only."""
     return (await begin(store, definition, digest, value, key)).run_id
 
 
-async def begin(store: Store, definition: WorkflowDef, digest: str, value: Raw, key: str | None = None) -> Begun:
-    """Start one run. With a key, a second call returns the first run. Raises Unavailable (outcome unknown)."""
-    run_id = new_run_id() if key is None else keyed_run_id(definition.name, key)
+async def begin(
+    store: Store, definition: WorkflowDef, digest: str, value: Raw, key: str | None = None, run_id: str | None = None
+) -> Begun:
+    """Start one run. With a key, a second call returns the first run. `run_id` is one that was made for it before.
+
+    Raises Unavailable (outcome unknown).
+    """
+    run_id = run_id or id_of_run(definition.name, key)
     event = started(run_id, definition, digest, value, now())
     if key is None:
         return Begun(run_id, seq=await store.history.append(event))
@@ -117,7 +127,7 @@ async def schedule(
 
     Raises Unavailable (outcome unknown).
     """
-    run_id = new_run_id() if key is None else keyed_run_id(definition.name, key)
+    run_id = id_of_run(definition.name, key)
     at = rfc3339(run_at.timestamp())
     payload = Scheduled(workflow=definition.name, version=definition.version, digest=digest, input=value, run_at=at)
     event = WorkflowScheduled(run_id=run_id, timestamp=now(), payload=payload)

@@ -17,11 +17,11 @@ from penstock.engine.run.workflow import Workflow
 
 class Watched:
     """A run that is folded event by event, independently of its shard. Owned by one watcher; `run` is as fresh as the
-    last event."""
+    last event, `workflow` its definition."""
 
     def __init__(self, store: Store, run_id: str) -> None:
         self._store, self._run_id = store, run_id
-        self._workflow: Workflow | None = None
+        self.workflow: Workflow | None = None
         self.run: Run | None = None
 
     async def events(self) -> AsyncGenerator[Stored | None, None]:
@@ -46,12 +46,23 @@ class Watched:
     async def end(self) -> None:
         """Return once the run has ended. Raises as `events`."""
         past = True
-        async with aclosing(self._store.history.batches(self._run_id, _may_end)) as coming:
+        async with aclosing(self._store.history.batches(self._run_id, may_end)) as coming:
             async for batch in coming:
                 await self._fold(batch)
                 past = past and len(batch) > 0
                 if not past and self._known().ended:
                     return
+
+    async def first_end(self, coming: AsyncGenerator[Sequence[Stored]]) -> None:
+        """Return with the run as it was when it ended for the first time, whatever came later. `coming` are its events
+        from the first one. Raises as `events`."""
+        async for batch in coming:
+            for stored in batch:
+                await self._fold([stored])
+                if self.run is not None and self.run.ended:
+                    return
+            if not batch:
+                self._known()
 
     def _known(self) -> Run:
         if not self._store.broker.connected:
@@ -63,11 +74,11 @@ class Watched:
     async def _fold(self, stored: Sequence[Stored]) -> None:
         """Fold messages into `run`. Malformed ones change nothing."""
         found = records(stored)
-        if self._workflow is None:
-            self._workflow = await workflow_of(self._store, None, found)
-        if self._workflow is not None:
+        if self.workflow is None:
+            self.workflow = await workflow_of(self._store, None, found)
+        if self.workflow is not None:
             for record in found:
-                self.run, _ = advance_safely(self._workflow, self.run, record)
+                self.run, _ = advance_safely(self.workflow, self.run, record)
 
 
 async def wait_for_end(store: Store, run_id: str, limit: AbstractAsyncContextManager[object]) -> Run:
@@ -82,5 +93,6 @@ async def wait_for_end(store: Store, run_id: str, limit: AbstractAsyncContextMan
     return watched.run
 
 
-def _may_end(body: bytes) -> bool:
+def may_end(body: bytes) -> bool:
+    """Whether an event of this body may end its run."""
     return not body.startswith(IN_BETWEEN)

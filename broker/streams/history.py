@@ -18,7 +18,7 @@ from penstock.broker.nats.headers import EXPECT_SEQ, MSG_ID, SCHEDULE, SCHEDULE_
 from penstock.broker.nats.publisher import Publisher, ack_seq
 from penstock.broker.nats.pull import Delivery, Pull, open_pull
 from penstock.broker.nats.tail import Tail, open_tail
-from penstock.broker.streams.watch import Wakes, batches, watch
+from penstock.broker.streams.watch import Begin, Wakes, batches, watch
 from penstock.engine.errors import Conflict
 from penstock.engine.run.events import (
     Event,
@@ -252,13 +252,13 @@ class History:
         """
         return watch(self._broker, self._reader, run_id, after)
 
-    def batches(self, run_id: str, wakes: Wakes) -> AsyncGenerator[Sequence[Stored], None]:
+    def batches(self, run_id: str, wakes: Wakes, begin: Begin | None = None) -> AsyncGenerator[Sequence[Stored], None]:
         """As `follow` from the beginning, in batches; an empty batch when there is nothing more for now.
 
         New events come when `wakes` is true of one of them, or after the quiet time: a caller that waits for the end is
-        not woken for each event.
+        not woken for each event. `begin` starts the run: the first batch is empty then, and comes when it is started.
         """
-        return batches(self._broker, self._reader, run_id, 0, wakes)
+        return batches(self._broker, self._reader, run_id, 0, wakes, begin)
 
 
 def _is_among(mark: str, stored: Sequence[Stored]) -> bool:

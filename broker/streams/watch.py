@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import aclosing, asynccontextmanager, suppress
 
 from penstock.broker import names
@@ -36,6 +36,11 @@ class _Copy:
 
 Wakes = Callable[[bytes], bool]
 """Whether an event of this body is worth waking the watcher for; others are handed over with the next that is."""
+
+
+Begin = Callable[[], Awaitable[bool]]
+"""Starts the run once its copies are subscribed to, so that none is missed; true of a run that was not there before,
+whose stored events need not be read."""
 
 
 class _Copies:
@@ -87,15 +92,24 @@ async def watch(broker: Broker, reader: DirectReader, run_id: str, after: int) -
 
 
 async def batches(
-    broker: Broker, reader: DirectReader, run_id: str, after: int, wakes: Wakes | None = None
+    broker: Broker,
+    reader: DirectReader,
+    run_id: str,
+    after: int,
+    wakes: Wakes | None = None,
+    begin: Begin | None = None,
 ) -> AsyncGenerator[Sequence[Stored], None]:
     """As `watch`, all available events at once; an empty batch when there is nothing more for now.
 
-    With `wakes`, new events come when it is true of one of them, or after the quiet time.
+    With `wakes`, new events come when it is true of one of them, or after the quiet time. With `begin`, the first batch
+    is empty and comes when `begin` has returned.
     """
     subject = names.stored_subject(run_id)
     async with _copies(broker, run_id, wakes) as copies:
         read_now = quiet = True
+        if begin is not None:
+            read_now = quiet = not await begin()
+            yield ()
         while True:
             if read_now:
                 async for page in _read(reader, subject, after):

@@ -1,4 +1,4 @@
-"""`penstock workflow`: register, list, versions, delete, show, validate."""
+"""`penstock workflow`: register, call, list, versions, delete, show, validate."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ import orjson
 from msgspec import Raw, UnsetType
 
 from penstock.cli.terminal import documents, output, times
-from penstock.cli.terminal.session import Group, Session, as_json
+from penstock.cli.terminal.session import RUN_NOT_COMPLETED, Group, Session, as_json
+from penstock.config.limits import CALL_MS_DEFAULT, CALL_MS_MAX
 from penstock.engine.definition.definitions import WorkflowDef, to_json
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ FILE = click.argument("file", type=click.File("rb"))
 
 @click.group(cls=Group)
 def workflow() -> None:
-    """Register, list, show, check and delete workflows."""
+    """Register, call, list, show, check and delete workflows."""
 
 
 @workflow.command()
@@ -35,6 +36,31 @@ def register(session: Session, file: BinaryIO) -> None:
     if not as_json() and not isinstance(answer.warnings, UnsetType):
         for text in answer.warnings:
             click.echo(f"Warning: {output.printable(text)}", err=True)
+
+
+@workflow.command()
+@click.argument("name")
+@documents.given_option("The run's input:")
+@click.option(
+    "--timeout-ms",
+    type=click.IntRange(0, CALL_MS_MAX),
+    default=CALL_MS_DEFAULT,
+    show_default=True,
+    help="How long to wait for the answer.",
+)
+@click.option("--idempotency-key", metavar="KEY", help="The same key gives the same run and the same answer.")
+@click.pass_obj
+def call(session: Session, name: str, given: str | None, timeout_ms: int, idempotency_key: str | None) -> None:
+    """Start a run of the workflow NAME and print what it answers; exit code 4 when it fails, is cancelled or has not
+    answered in time."""
+    body = b"null" if given is None else documents.run_input(given)
+    answer = session.client().call(name, body, timeout_ms=timeout_ms, idempotency_key=idempotency_key)
+    if answer.outcome in ("completed", "responded"):
+        click.echo(answer.body)
+        return
+    told = "it has not answered in time and goes on" if answer.outcome == "running" else answer.body.decode().strip()
+    click.echo(f"run {answer.run_id} {answer.outcome}: {output.printable(told)}", err=True)
+    click.get_current_context().exit(RUN_NOT_COMPLETED)
 
 
 @workflow.command("list")

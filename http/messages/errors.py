@@ -17,6 +17,7 @@ from msgspec import Struct
 from penstock.config.logging import get_logger
 from penstock.engine.definition.identifiers import quoted
 from penstock.engine.errors import (
+    CallFailed,
     Conflict,
     Denied,
     Forbidden,
@@ -51,6 +52,7 @@ KINDS: Mapping[type[PenstockError], ProblemKind] = {
         HTTPStatus.SERVICE_UNAVAILABLE, "needs-upgrade", "Stored by a newer version of the service"
     ),
     Unavailable: ProblemKind(HTTPStatus.SERVICE_UNAVAILABLE, "unavailable", "The service cannot do it now"),
+    CallFailed: ProblemKind(HTTPStatus.BAD_GATEWAY, "call-failed", "The run that was called failed, or was cancelled"),
     PublishFailed: ProblemKind(
         HTTPStatus.INTERNAL_SERVER_ERROR,
         "not-written",

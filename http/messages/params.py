@@ -11,6 +11,8 @@ from msgspec import Struct
 
 from penstock.config.limits import (
     APPROVALS_LISTED_MAX,
+    CALL_MS_DEFAULT,
+    CALL_MS_MAX,
     DEAD_LETTERS_LISTED_DEFAULT,
     DEAD_LETTERS_LISTED_MAX,
     POLL_MS_MAX,
@@ -54,6 +56,7 @@ SEQ = digits(0, SEQ_MAX)
 VERSION = values.version
 FORCE = values.one_of("true", "false")
 WAIT_MS = digits(0, WAIT_MS_MAX)
+CALL_MS = digits(0, CALL_MS_MAX)
 TIMEOUT_MS = digits(0, POLL_MS_MAX)
 # The query strings of lists.
 RUNS: Fields = {
@@ -209,6 +212,12 @@ def wait_s(req: Request) -> float:
     """How long the response may wait for the end of the run, in s; 0: not at all."""
     query = _query_values(req, {"wait_ms": WAIT_MS})
     return float(query.get("wait_ms", 0) / 1000)
+
+
+def call_s(req: Request) -> float:
+    """How long a caller waits for the answer of a run, in s."""
+    query = _query_values(req, {"timeout_ms": CALL_MS})
+    return float(query.get("timeout_ms", CALL_MS_DEFAULT) / 1000)
 
 
 def timeout_s(req: Request) -> float:

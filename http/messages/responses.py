@@ -10,11 +10,13 @@ from falcon.asgi import Response
 from msgspec import Raw, Struct
 
 from penstock.actors.index.freshness import Lag
+from penstock.client.views import OUTCOME
 from penstock.engine.times import rfc3339
 
 INDEX_LAG = "Penstock-Index-Lag"
 INDEX_AS_OF = "Penstock-Index-As-Of"
 SEQ = "Penstock-Seq"
+LOCATION = "Location"
 
 _ENCODER = msgspec.json.Encoder()
 
@@ -32,6 +34,16 @@ def set_lag(resp: Response, lag: Lag) -> None:
 def set_seq(resp: Response, seq: int) -> None:
     """Set the header with the sequence in the log of what was started, for `params.min_seq` of a later request."""
     resp.set_header(SEQ, str(seq))
+
+
+def set_run(resp: Response, run_id: str) -> None:
+    """Set the header that leads to the run that a response is about."""
+    resp.set_header(LOCATION, f"/runs/{run_id}")
+
+
+def set_outcome(resp: Response, outcome: str) -> None:
+    """Set the header that says where the answer to a call comes from: the status of its run."""
+    resp.set_header(OUTCOME, outcome)
 
 
 def created(resp: Response, value: Struct) -> None:

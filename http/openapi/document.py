@@ -16,11 +16,12 @@ from typing import Any, TypeAlias
 import orjson
 from msgspec import Struct
 
+from penstock.client.views import OUTCOME
 from penstock.engine.trigger.signatures import HEX_HEADERS, SLACK_SIGNATURE, SLACK_TIME, STRIPE_SIGNATURE
 from penstock.http.messages import responses
 from penstock.http.messages.errors import KINDS, OF_THE_FRAMEWORK, PROBLEM, TYPE
 from penstock.http.messages.params import SEQ_MAX
-from penstock.http.openapi.definitions import DOCUMENTS, Schema, ref, whole
+from penstock.http.openapi.definitions import DOCUMENTS, Schema, one_of, ref, whole
 from penstock.http.openapi.operations.operation import (
     BYTES,
     HTML,
@@ -122,6 +123,7 @@ REFUSALS: Mapping[int, DocumentedError] = {
     HTTPStatus.INTERNAL_SERVER_ERROR: DocumentedError(
         "It was not stored, or the outcome is unknown; it may be sent again."
     ),
+    HTTPStatus.BAD_GATEWAY: DocumentedError("The run failed, with this error, or was cancelled."),
     HTTPStatus.SERVICE_UNAVAILABLE: DocumentedError(
         "The broker is away, or does not take it. The outcome of a write is unknown.", "Retry-After"
     ),
@@ -146,6 +148,14 @@ HEADERS: Mapping[str, Schema] = {
     responses.INDEX_LAG: {
         "schema": {"type": "string", "pattern": r"^[0-9]+;[0-9]+\.[0-9]{3}$"},
         "description": "How far that index is behind the log: messages, then seconds.",
+    },
+    responses.LOCATION: {"schema": {"type": "string"}, "description": "The path of the run."},
+    OUTCOME: {
+        "schema": one_of("responded", "completed", "failed", "cancelled", "running"),
+        "description": (
+            "Where the answer comes from: a step that responds, or a run that has completed, failed, was cancelled, or "
+            "has not ended."
+        ),
     },
     responses.SEQ: {
         "schema": whole(0, SEQ_MAX),

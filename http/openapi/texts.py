@@ -23,6 +23,12 @@ TEXTS: Mapping[str, str] = {
         "The first one is what new runs get. A definition that is registered again becomes the first one. At most the "
         "1,000 newest are listed, and can be started by their `version`: of several with one label, the newest."
     ),
+    "callWorkflow": (
+        "A run is started as by startRun, and the answer is its output. A run that fails or is cancelled is answered "
+        "with 502 and its error. After `timeout_ms` the answer is 202 with its `run_id`, and the run goes on, as it "
+        "does when the client leaves. With an Idempotency-Key the same request may be sent again: it gets the answer "
+        "of the same run. Location leads to the run; Penstock-Outcome says where the answer comes from."
+    ),
     "listRuns": (
         "Out of the run index. It answers at all times and says in Penstock-Index-Lag how far it is behind the "
         "log; a run that was answered with 201 is in it."

@@ -380,3 +380,29 @@ def test_config_shows_values_and_origins_but_no_secret(
     assert {"value": "nats://***@h:4222", "source": "environment SERVICE_BROKER_URL"} == values["broker_url"]
     assert {"value": "8222", "source": "file penstock.toml"} == values["monitor_port"]
     assert "hush" not in out
+
+
+def called(outcome: str, body: bytes, status: int = 200) -> Answer:
+    return Answer(body, status, {"Location": f"/runs/{'a' * 32}", "Penstock-Outcome": outcome})
+
+
+def test_a_call_prints_what_the_run_answers(penstock: Penstock, service: Service) -> None:
+    service.on("POST /workflows/one/call?timeout_ms=30000", called("completed", b'{"n":1}'))
+    assert (0, '{"n":1}\n', "") == penstock("workflow", "call", "one", "--input", "[1]", "--idempotency-key", "k")
+    assert (b"[1]", "k") == (service.requests[0].body, service.requests[0].headers["idempotency-key"])
+
+
+def test_a_call_that_has_no_output_is_exit_code_4(penstock: Penstock, service: Service) -> None:
+    line = "POST /workflows/one/call?timeout_ms=5"
+    run = "run " + "a" * 32
+    service.on(line, called("failed", b"no luck\n", 502), called("running", b'{"run_id":"x"}', 202))
+    told = penstock("workflow", "call", "one", "--timeout-ms", "5")
+    assert (4, "", f"{run} failed: no luck\n") == told
+    assert (4, "", f"{run} running: it has not answered in time and goes on\n") == penstock(
+        "workflow", "call", "one", "--timeout-ms", "5"
+    )
+
+
+def test_a_call_of_an_unknown_workflow_is_told(penstock: Penstock, service: Service) -> None:
+    service.on("POST /workflows/one/call?timeout_ms=30000", Answer(b"no workflow\n", 404))
+    assert (1, "", "Error: no workflow\n") == penstock("workflow", "call", "one")

@@ -70,6 +70,25 @@ def test_a_run_from_its_definition_to_its_output(service: Service, client: Any) 
         client.output(run_id, "b")
 
 
+def test_a_call_is_answered_with_the_output_of_the_run(service: Service, client: Any) -> None:
+    client.register(orjson.dumps(ECHO))
+    with working(service):
+        answer = client.call("echo", b'{"n":1}', timeout_ms=20_000, idempotency_key="called")
+    assert ("completed", 200, "application/json", b'{"n":1}') == (
+        answer.outcome,
+        answer.status,
+        answer.content_type,
+        answer.body,
+    )
+    assert answer == client.call("echo", b"2", idempotency_key="called")
+    assert "completed" == client.run(answer.run_id).status
+    late = client.call("echo", timeout_ms=0)
+    assert ("running", 202) == (late.outcome, late.status)
+    client.cancel(late.run_id)
+    with pytest.raises(NotFound):
+        client.call("unknown")
+
+
 def test_many_runs_are_started_listed_and_cancelled(client: Any) -> None:
     client.register(orjson.dumps(ECHO))
     started = client.bulk("echo", [b"1", b"2", b"3"])

@@ -106,6 +106,7 @@ LIMITS = [
     Limit("runs of a list", 10_000, "/runs?limit={}", str, 200, 400, "GET"),
     Limit("dead letters of a list", 1000, "/dead-letters?limit={}", str, 200, 400, "GET"),
     Limit("wait for a run in ms", 60_000, "/runs/{run}?wait_ms={}", str, 200, 400, "GET"),
+    Limit("wait for the answer to a call in ms", 300_000, "/workflows/limits.over/call?timeout_ms={}", str, 404, 400),
     Limit("wait for a signal in ms", 60_000, "/v1/runs/{run}/signals/told?timeout_ms={}", str, 200, 400, "GET"),
     Limit("poll in ms", 60_000, "/v1/tasks/poll", lambda n: poll(timeout_ms=n), 200, 400),
     Limit("tasks of a poll", 1000, "/v1/tasks/poll", lambda n: poll(max_tasks=n, task_types=["limits.none"],

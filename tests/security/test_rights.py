@@ -35,6 +35,7 @@ RIGHTS: Mapping[str, Access] = {
     "GET /workflows/{name}": API,
     "DELETE /workflows/{name}": API,
     "GET /workflows/{name}/versions": API,
+    "POST /workflows/{name}/call": API,
     "GET /runs": API,
     "POST /runs": API,
     "POST /runs/bulk": API,

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from msgspec import structs
 
+from penstock.client.views import OUTCOME
 from penstock.config import limits
 from penstock.engine.definition.forms import Rule
 from penstock.http.messages import params, responses
@@ -69,5 +70,6 @@ MIN_SEQ = Parameter(
 )
 LAG = (responses.INDEX_AS_OF, responses.INDEX_LAG)
 STARTS = (responses.SEQ,)
+CALLS = (responses.LOCATION, OUTCOME, responses.SEQ)
 SIGNAL_BODY = Body(None, {"amount": 12}, required=False, bytes_max=limits.SIGNAL_BYTES_MAX)
 PAYLOAD_BODY = Body({}, "Ada", required=False, bytes_max=limits.PAYLOAD_BYTES_MAX)

@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 from penstock.client import views
+from penstock.config import limits
+from penstock.http.intake.calls import CallResource
 from penstock.http.messages import params
 from penstock.http.openapi.definitions import array, described, ref
 from penstock.http.openapi.operations.operation import Answer, Body, Operation, Parameter
-from penstock.http.openapi.operations.parameters import MIN_SEQ
+from penstock.http.openapi.operations.parameters import CALLS, KEY, MIN_SEQ
 from penstock.http.resources import workflows
 
+CALL_TIMEOUT = Parameter(
+    "timeout_ms",
+    {**described(params.CALL_MS), "default": limits.CALL_MS_DEFAULT},
+    "How long the answer may wait for the run.",
+    "100",
+)
 GREET = {"name": "greet", "steps": [{"id": "hello", "task": "hello", "timeout": "30s", "retries": 3}]}
 
 WORKFLOWS_OPERATIONS: tuple[Operation, ...] = (
@@ -56,5 +64,15 @@ WORKFLOWS_OPERATIONS: tuple[Operation, ...] = (
         "Workflows",
         {200: Answer(list[views.VersionView])},
         refusals=(404,),
+    ),
+    Operation(
+        "callWorkflow",
+        "/workflows/{name}/call",
+        CallResource.on_post,
+        "Workflows",
+        {200: Answer({}, headers=CALLS), 202: Answer(views.CalledRun, headers=CALLS)},
+        refusals=(404, 502),
+        parameters=(CALL_TIMEOUT, KEY),
+        body=Body({}, "Ada", required=False, bytes_max=limits.PAYLOAD_BYTES_MAX),
     ),
 )

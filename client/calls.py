@@ -1,0 +1,56 @@
+"""Calling a workflow: the request, and what its answer says."""
+
+from __future__ import annotations
+
+import httpx2
+from msgspec import Struct
+
+from penstock.client.address import segment
+from penstock.client.api_request import ApiRequest, keyed, with_query
+from penstock.client.responses import check
+from penstock.client.views import OUTCOME
+from penstock.config.limits import CALL_MS_DEFAULT
+
+
+class CallResult(Struct, frozen=True):
+    """The answer to a call, with the id of its run.
+
+    `outcome` is completed (`body` is the run's output as JSON), responded (a step answered with this `status`,
+    `content_type` and `body`), failed or cancelled (`body` is the error as text), or running: it did not answer in time
+    and goes on.
+    """
+
+    run_id: str
+    outcome: str
+    status: int
+    content_type: str
+    body: bytes
+
+
+def call(
+    workflow: str,
+    input: bytes = b"null",  # noqa: A002
+    *,
+    timeout_ms: int = CALL_MS_DEFAULT,
+    idempotency_key: str | None = None,
+) -> ApiRequest[CallResult]:
+    """Start a run and wait for its answer, `timeout_ms` at most (300,000 is the most); `input` is JSON, at most 1 MiB.
+
+    Raises NotFound for an unknown workflow, Invalid for an input that does not fit its schema; a run that fails raises
+    nothing. With an `idempotency_key` it is safe to repeat.
+    """
+    url = with_query(f"/workflows/{segment(workflow)}/call", {"timeout_ms": str(timeout_ms)})
+    return ApiRequest("POST", url, _result, input, keyed(idempotency_key), check_call, timeout_ms / 1000)
+
+
+def check_call(response: httpx2.Response) -> None:
+    """Raise the error that a response stands for, unless it is the answer of a run."""
+    if OUTCOME not in response.headers:
+        check(response)
+
+
+def _result(response: httpx2.Response) -> CallResult:
+    headers = response.headers
+    run_id = headers.get("Location", "").rpartition("/")[2]
+    body = response.content
+    return CallResult(run_id, headers.get(OUTCOME, ""), response.status_code, headers.get("Content-Type", ""), body)
