@@ -12,6 +12,7 @@ from penstock.engine.errors import Invalid
 from penstock.engine.expressions.expression import Wanted, compile_expression
 from penstock.engine.expressions.places import Place
 from penstock.engine.expressions.scope import References, Scope
+from penstock.engine.expressions.template import secret_in
 from penstock.engine.expressions.template_text import has_placeholder, split
 
 _CEL_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -33,7 +34,7 @@ class ExplainedExpression(Struct, frozen=True, omit_defaults=True):
 def explain(step_id: str, place: Place, value: object, scope: Scope) -> Iterator[ExplainedExpression]:
     """The expressions at a place of a step, each for itself."""
     if place.template:
-        yield from _in_template(step_id, place.path, value, scope)
+        yield from _in_template(step_id, place.path, value, scope, place.secrets)
     elif isinstance(value, str):
         yield _explained(step_id, place.path, value, scope, "bool" if place.condition else "any", 0)
 
@@ -48,26 +49,30 @@ def _explained(step_id: str, field: str, text: str, scope: Scope, wanted: Wanted
     )
 
 
-def _in_template(step_id: str, field: str, value: object, scope: Scope) -> Iterator[ExplainedExpression]:
+def _in_template(step_id: str, field: str, value: object, scope: Scope, secrets: bool) -> Iterator[ExplainedExpression]:
     match value:
         case str() if has_placeholder(value):
-            yield from _in_text(step_id, field, value, scope)
+            yield from _in_text(step_id, field, value, scope, secrets)
         case dict():
             for key, each in value.items():
-                yield from _in_template(step_id, f"{field}.{key}", each, scope)
+                yield from _in_template(step_id, f"{field}.{key}", each, scope, secrets)
         case list():
             for place, each in enumerate(value):
-                yield from _in_template(step_id, f"{field}[{place}]", each, scope)
+                yield from _in_template(step_id, f"{field}[{place}]", each, scope, secrets)
 
 
-def _in_text(step_id: str, field: str, text: str, scope: Scope) -> Iterator[ExplainedExpression]:
+def _in_text(step_id: str, field: str, text: str, scope: Scope, secrets: bool) -> Iterator[ExplainedExpression]:
     try:
         parts = split(text)
     except Invalid as error:
         yield ExplainedExpression(step_id, field, text, problems=error.problems)
         return
     for part in parts:
-        if not isinstance(part, str):
+        if isinstance(part, str):
+            continue
+        if secrets and (name := secret_in(part)):
+            yield ExplainedExpression(step_id, field, part.expression.strip(), (f"secret.{name}",))
+        else:
             stripped = part.expression.lstrip()
             at = part.at + len(part.expression) - len(stripped)
             yield _explained(step_id, field, stripped.rstrip(), scope, "any", at)

@@ -149,7 +149,7 @@ class _Builder:
         except Invalid as error:
             self.problems += [f"{path}: {problem}" for problem in error.problems]
             return
-        if self._secrets and any(map(_secret, parts)):
+        if self._secrets and any(map(secret_in, parts)):
             self._text_with_secrets(parts, path)
         else:
             self._parts(parts, path)
@@ -157,7 +157,7 @@ class _Builder:
     def _text_with_secrets(self, parts: list[str | Placeholder], path: str) -> None:
         """An array: of what stands between two secrets, and of the secrets."""
         self.pieces.append(b"[")
-        for place, (name, group) in enumerate(groupby(parts, _secret)):
+        for place, (name, group) in enumerate(groupby(parts, secret_in)):
             if place:
                 self.pieces.append(b",")
             if name:
@@ -190,10 +190,10 @@ class _Builder:
 
 def has_secret(text: str) -> bool:
     """Whether `${{ secret.NAME }}` stands in the text of a valid template."""
-    return has_placeholder(text) and any(map(_secret, split(text)))
+    return has_placeholder(text) and any(map(secret_in, split(text)))
 
 
-def _secret(part: str | Placeholder) -> str | None:
+def secret_in(part: str | Placeholder) -> str | None:
     """The name of the secret that the part is; None for any other part."""
     if isinstance(part, str):
         return None

@@ -40,6 +40,16 @@ def test_fields_of_a_kind_and_its_names_are_explained() -> None:
     }
 
 
+def test_a_secret_is_read_where_it_may_stand_and_a_problem_elsewhere() -> None:
+    config = {"url": "https://example.com/${{ secret.KEY }}", "headers": {"authorization": "Bearer ${{ secret.KEY }}"}}
+    found = {one.field: one for one in explained(definition(type="http", task=None, config=config))}
+    assert (("secret.KEY",), ()) == (
+        found["config.headers.authorization"].reads,
+        found["config.headers.authorization"].problems,
+    )
+    assert found["config.url"].problems
+
+
 def test_problems_stand_beside_their_expression_and_the_others_are_explained() -> None:
     value = {
         "bad": "is ${{ input. }}",
