@@ -11,13 +11,14 @@ from penstock.config.limits import EXPRESSION_BYTES_MAX, EXPRESSION_ITERATIONS_M
 from penstock.engine.definition.identifiers import quoted
 from penstock.engine.errors import ExpressionFailed, Invalid
 from penstock.engine.expressions.evaluation.comparing import kind_of
+from penstock.engine.expressions.evaluation.failures import BoundExceeded, EvaluationError
 from penstock.engine.expressions.evaluation.functions import ARITIES
 from penstock.engine.expressions.evaluation.instants import read_time_span, read_timestamp
 from penstock.engine.expressions.evaluation.load import Load
 from penstock.engine.expressions.evaluation.patterns import problem_with_pattern
 from penstock.engine.expressions.evaluation.plan import Planned, plan, value_path
 from penstock.engine.expressions.evaluation.results import json_of, plain, text_of
-from penstock.engine.expressions.evaluation.state import BoundExceeded, Evaluation, EvaluationError
+from penstock.engine.expressions.evaluation.state import Evaluation
 from penstock.engine.expressions.evaluation.values import Values
 from penstock.engine.expressions.scope import References, Scope
 from penstock.engine.expressions.syntax.library import Environment, SyntaxProblem, environment

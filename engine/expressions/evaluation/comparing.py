@@ -11,8 +11,9 @@ from typing import Any
 from msgspec import Struct
 
 from penstock.engine.definition.identifiers import json_type
+from penstock.engine.expressions.evaluation.failures import EvaluationError
 from penstock.engine.expressions.evaluation.instants import TimeSpan, Timestamp
-from penstock.engine.expressions.evaluation.state import VALUE_WORK, Evaluation, EvaluationError
+from penstock.engine.expressions.evaluation.state import VALUE_WORK, Evaluation
 
 
 class BuiltList(list[Any]):

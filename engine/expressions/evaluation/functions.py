@@ -10,6 +10,7 @@ from typing import Any
 
 from penstock.engine.definition.identifiers import quoted
 from penstock.engine.expressions.evaluation.comparing import LISTS, MAPS, NUMBERS, kind_of, type_of
+from penstock.engine.expressions.evaluation.failures import EvaluationError
 from penstock.engine.expressions.evaluation.instants import (
     SECOND_NS,
     TIMESTAMP_PARTS,
@@ -23,7 +24,7 @@ from penstock.engine.expressions.evaluation.instants import (
 )
 from penstock.engine.expressions.evaluation.operators import INT_MAX, INT_MIN
 from penstock.engine.expressions.evaluation.patterns import matches
-from penstock.engine.expressions.evaluation.state import COPY_WORK, Evaluation, EvaluationError
+from penstock.engine.expressions.evaluation.state import COPY_WORK, Evaluation
 
 UINT_MAX = (1 << 64) - 1
 _INTEGER = re.compile(r"[+-]?[0-9]{1,20}", re.ASCII)
@@ -200,6 +201,8 @@ def _cannot(name: str, value: object) -> EvaluationError:
 
 _OF_SPANS = frozenset({"getHours", "getMinutes", "getSeconds", "getMilliseconds"})
 _PARTS = (*TIMESTAMP_PARTS, "getMilliseconds")
+CALL_WORK = {"matches": 8_000, "duration": 16_000, "timestamp": 3_000, **dict.fromkeys(_PARTS, 3_000)}
+"""Of functions that take long by themselves, in the units of state.py."""
 FUNCTIONS: dict[str, Function] = {
     "size": size,
     "matches": matches_pattern,

@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from penstock.engine.definition import durations
 from penstock.engine.definition.identifiers import quoted
-from penstock.engine.expressions.evaluation.state import EvaluationError
+from penstock.engine.expressions.evaluation.failures import EvaluationError
 
 SECOND_NS = 1_000_000_000
 _RFC3339 = re.compile(r"(\d{4}-\d\d-\d\d)[Tt](\d\d:\d\d:\d\d)(?:\.(\d{1,9})\d*)?([Zz]|[+-]\d\d:\d\d)", re.ASCII)

@@ -5,9 +5,10 @@ from __future__ import annotations
 from msgspec import Struct
 
 from penstock.config.limits import EXPRESSION_ITERATIONS_MAX, EXPRESSION_WORK_MAX, PATTERN_STATES_MAX
+from penstock.engine.expressions.evaluation.functions import CALL_WORK
 from penstock.engine.expressions.evaluation.patterns import states_of
 from penstock.engine.expressions.evaluation.plan import value_path
-from penstock.engine.expressions.evaluation.state import CALL_WORK, COPY_WORK, PATTERN_WORK, VALUE_WORK
+from penstock.engine.expressions.evaluation.state import COPY_WORK, PATTERN_WORK, VALUE_WORK
 from penstock.engine.expressions.evaluation.values import Path, Root, Values
 from penstock.engine.expressions.syntax.tree import Call, Const, ListOf, Macro, Node, children
 

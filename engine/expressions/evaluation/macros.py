@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from penstock.engine.expressions.evaluation.comparing import LISTS, MAPS, BuiltList, kind_of
-from penstock.engine.expressions.evaluation.state import VALUE_WORK, Evaluation, EvaluationError
+from penstock.engine.expressions.evaluation.failures import EvaluationError
+from penstock.engine.expressions.evaluation.state import VALUE_WORK, Evaluation
 
 
 class MacroParts(NamedTuple):

@@ -19,8 +19,9 @@ from penstock.engine.expressions.evaluation.comparing import (
     shown_key,
     usable_as_key,
 )
+from penstock.engine.expressions.evaluation.failures import EvaluationError
 from penstock.engine.expressions.evaluation.instants import TimeSpan, Timestamp, time_span, timestamp
-from penstock.engine.expressions.evaluation.state import COPY_WORK, VALUE_WORK, Evaluation, EvaluationError
+from penstock.engine.expressions.evaluation.state import COPY_WORK, VALUE_WORK, Evaluation
 
 INT_MIN, INT_MAX = -(1 << 63), (1 << 63) - 1
 

@@ -9,7 +9,8 @@ import re
 from functools import lru_cache
 
 from penstock.config.limits import EXPRESSION_BYTES_MAX, PATTERN_STATES_MAX
-from penstock.engine.expressions.evaluation.state import PATTERN_WORK, VALUE_WORK, Evaluation, EvaluationError
+from penstock.engine.expressions.evaluation.failures import EvaluationError
+from penstock.engine.expressions.evaluation.state import PATTERN_WORK, VALUE_WORK, Evaluation
 from penstock.engine.expressions.syntax.library import found_in
 
 _ANY_STATES = 8  # any character, as UTF-8

@@ -9,11 +9,12 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any, TypeAlias
 
 from penstock.engine.expressions.evaluation.comparing import MAPS, BuiltList, BuiltMap, TypeName, kind_of, shown_key
-from penstock.engine.expressions.evaluation.functions import FUNCTIONS, METHODS, Function
+from penstock.engine.expressions.evaluation.failures import EvaluationError
+from penstock.engine.expressions.evaluation.functions import CALL_WORK, FUNCTIONS, METHODS, Function
 from penstock.engine.expressions.evaluation.instants import read_time_span, read_timestamp
 from penstock.engine.expressions.evaluation.macros import MacroParts, plan_macro
 from penstock.engine.expressions.evaluation.operators import BINARY, UNARY, Operator
-from penstock.engine.expressions.evaluation.state import CALL_WORK, Evaluation, EvaluationError
+from penstock.engine.expressions.evaluation.state import Evaluation
 from penstock.engine.expressions.evaluation.values import MISSING, Path, Root
 from penstock.engine.expressions.syntax.names import TYPE_NAMES, step_read
 from penstock.engine.expressions.syntax.tree import (

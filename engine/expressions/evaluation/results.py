@@ -9,8 +9,8 @@ import msgspec
 
 from penstock.config.limits import EXPRESSION_RESULT_BYTES_MAX
 from penstock.engine.expressions.evaluation.comparing import BuiltList, BuiltMap, TypeName, kind_of, shown_key
+from penstock.engine.expressions.evaluation.failures import BoundExceeded, EvaluationError
 from penstock.engine.expressions.evaluation.instants import TimeSpan, Timestamp
-from penstock.engine.expressions.evaluation.state import BoundExceeded, EvaluationError
 
 _encode = msgspec.json.Encoder().encode
 

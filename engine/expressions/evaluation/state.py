@@ -5,46 +5,16 @@ All bounds are counts, so an evaluation ends in the same way on every machine.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from penstock.config.limits import EXPRESSION_ITERATIONS_MAX, EXPRESSION_WORK_MAX
-
-if TYPE_CHECKING:
-    from penstock.engine.expressions.evaluation.values import Values
+from penstock.engine.expressions.evaluation.failures import BoundExceeded
+from penstock.engine.expressions.evaluation.values import Values
 
 # What counts how much against EXPRESSION_WORK_MAX, in characters that are looked at: about 1.5 ns each.
 VALUE_WORK = 64  # a value that is computed, compared or copied
 COPY_WORK = 8  # a character that is copied
 PATTERN_WORK = 5  # a character, for each state of the regular expression that reads it
-CALL_WORK = {
-    "matches": 8_000,
-    "duration": 16_000,
-    "timestamp": 3_000,
-    **dict.fromkeys(
-        (
-            "getFullYear",
-            "getMonth",
-            "getDate",
-            "getDayOfMonth",
-            "getDayOfWeek",
-            "getDayOfYear",
-            "getHours",
-            "getMinutes",
-            "getSeconds",
-            "getMilliseconds",
-        ),
-        3_000,
-    ),
-}
-"""Of functions that take long by themselves."""
-
-
-class EvaluationError(Exception):
-    """The evaluation gives no value; the text says why. Absorbed by `||` and `&&` whose other side decides."""
-
-
-class BoundExceeded(Exception):
-    """The evaluation did as much as one may; the text names the bound. Nothing absorbs it."""
 
 
 class Evaluation:

@@ -8,7 +8,7 @@ from typing import Any, Final, TypeAlias
 import msgspec
 from msgspec import Raw
 
-from penstock.engine.expressions.evaluation.state import EvaluationError
+from penstock.engine.expressions.evaluation.failures import EvaluationError
 
 Root: TypeAlias = str | tuple[str, str]
 """A name (`input`), or the id of a step with `output` or `status`."""
