@@ -6,7 +6,6 @@ import asyncio
 import json
 import os
 import signal
-import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -112,23 +111,22 @@ async def test_a_process_that_dies_over_a_request_gets_it_again(evaluator: Evalu
 
 async def test_many_wait_for_one_another_and_the_loop_goes_on(evaluator: Evaluator) -> None:
     expression = compile_expression("input.all(x, !(-1 in input))", SCOPE)
-    longest = 0.0
+    turns = 0
 
-    async def beat() -> None:
-        nonlocal longest
-        last = time.perf_counter()
+    async def count_turns() -> None:
+        nonlocal turns
         while not asked.done():
-            await asyncio.sleep(0.001)
-            longest, last = max(longest, time.perf_counter() - last), time.perf_counter()
+            await asyncio.sleep(0)
+            turns += 1
 
     async with asyncio.TaskGroup() as group:
         asked = group.create_task(evaluator.holds(expression, values(list(range(1700)))))
         others = [group.create_task(evaluator.json(expression, values([n] * 300))) for n in range(20)]
-        group.create_task(beat())
+        group.create_task(count_turns())
 
     assert asked.result() is True
     assert [other.result() for other in others] == [b"true"] * 20
-    assert longest < 0.25
+    assert turns > 100, "in the loop itself it would be none"
 
 
 async def test_a_caller_that_leaves_takes_nobodys_answer_away(evaluator: Evaluator) -> None:
