@@ -11,6 +11,7 @@ from penstock.engine.run.events import (
     ApprovalGranted,
     ApprovalRejected,
     ApprovalRequested,
+    ChildEnded,
     Event,
     StepCompleted,
     StepContinue,
@@ -47,6 +48,8 @@ def of_event(event: Event) -> str:
     kind = event_type(event)
     if isinstance(event, WorkflowFailed | WorkflowCompleted):
         return f"{event.run_id}.{kind}.{event.payload.resumes}" if event.payload.resumes else f"{event.run_id}.{kind}"
+    if isinstance(event, ChildEnded):
+        return f"{event.run_id}.{event.step_id}.{kind}.{event.payload.run_id}"
     if not isinstance(event, _STEP_EVENTS):
         return f"{event.run_id}.{kind}"
     parts = f"{event.run_id}.{event.step_id}.{kind}"
@@ -66,6 +69,11 @@ def of_task(run_id: str, step_id: str, iteration: int, attempt: int) -> str:
 def of_cancellation(run_id: str, resumes: int) -> str:
     """A resumed run may be cancelled even if an earlier cancellation came too late."""
     return f"{run_id}.workflow.cancelled.{resumes}" if resumes else f"{run_id}.workflow.cancelled"
+
+
+def of_parents_cancellation(child_run_id: str) -> str:
+    """The cancellation of a child by its parent."""
+    return f"{child_run_id}.workflow.cancelled.parent"
 
 
 def of_signal(run_id: str, name: str, revision: int) -> str:

@@ -23,9 +23,17 @@ class ItemCounts(Struct, frozen=True):
     cancelled: int
 
 
+class ParentView(Struct, frozen=True):
+    """The run that has started this one as its child, and the step of it."""
+
+    run_id: str
+    step_id: str
+
+
 class StepView(Struct, frozen=True, omit_defaults=True):
     """`attempts` counts those that were begun. `output_bytes` replaces an output that is too large for this response.
-    `wake_at` is when a sleep ends, `items` counts the elements of a map."""
+    `wake_at` is when a sleep ends, `items` counts the elements of a map, `child_run_id` is the run that a sub_workflow
+    has started last."""
 
     status: str
     attempts: int
@@ -39,6 +47,7 @@ class StepView(Struct, frozen=True, omit_defaults=True):
     traceback: str | None = None
     wake_at: str | None = None
     items: ItemCounts | UnsetType = UNSET
+    child_run_id: str | None = None
 
 
 class RunView(Struct, frozen=True, omit_defaults=True):
@@ -56,7 +65,7 @@ class RunView(Struct, frozen=True, omit_defaults=True):
     started_at: str | None = None
     finished_at: str | None = None
     run_at: str | None = None
-    parent: str | None = None
+    parent: ParentView | str | None = None
     rerun_of: str | None = None
     trigger: TriggerRef | None = None
     input_bytes: int | UnsetType = UNSET

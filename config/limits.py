@@ -57,6 +57,7 @@ APPROVAL_TIMEOUT_DEFAULT_S: Final = 1 * DAY_S  # Protocol: WorkflowDef, approval
 SLEEP_S_MAX: Final = 365 * DAY_S
 MAP_ITEMS_MAX: Final = 10_000
 MAP_ITEMS_DEFAULT: Final = 1000
+RUNS_IN_CHAIN_MAX: Final = 16  # a run, its child, and so on
 APPROVAL_TIMEOUT_S_MAX: Final = 7 * DAY_S  # Protocol: WorkflowDef, approval
 APPROVAL_TOKEN_BYTES: Final = 32  # Protocol: HTTP answers, approval token
 STICKY_FALLBACK_S: Final = 5.0  # Protocol: Tasks, sticky soft

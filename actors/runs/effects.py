@@ -11,6 +11,7 @@ from msgspec import Raw
 from msgspec.structs import replace
 
 from penstock.actors.runs.approval_requests import approval_request, open_approval
+from penstock.actors.runs.children import Children
 from penstock.actors.runs.item_cache import ItemCache
 from penstock.actors.runs.outputs import Outputs
 from penstock.actors.runs.shared.lease import ShardLease
@@ -19,12 +20,14 @@ from penstock.actors.runs.timers import Timers
 from penstock.broker.store import Store
 from penstock.config.limits import KIB, MIB
 from penstock.config.logging import get_logger
+from penstock.config.process.background import start
 from penstock.config.process.crash_points import reached
 from penstock.engine.errors import Conflict, ExpressionFailed, Invalid, NotFound, PenstockError, TooLarge, Unavailable
 from penstock.engine.run.commands import (
     AppendEvent,
     BeginStep,
     BindWorker,
+    CancelChild,
     Command,
     CompleteRun,
     DeadLetterTask,
@@ -33,6 +36,7 @@ from penstock.engine.run.commands import (
     RemoveDeadLetters,
     RequestApproval,
     SetTimer,
+    StartChild,
     WithdrawSticky,
     WithdrawTask,
     WithdrawTimer,
@@ -59,6 +63,7 @@ class Effects:
         self._store, self._lease, self._timers = store, lease, timers
         self.heavy = asyncio.Semaphore(HEAVY_AT_ONCE)
         self._item_cache = ItemCache()
+        self._children = Children(store, lease)
 
     async def perform(
         self, workflow: Workflow, run: Run, commands: list[Command], since: float, events: Sequence[PendingEvent] = ()
@@ -110,6 +115,13 @@ class Effects:
                 await self._dispatch(run, command, outputs)
             case BeginStep():
                 return await self._begin(workflow, run, command, since, outputs)
+            case StartChild():
+                if _is_light(command.input):
+                    return start(self._children.start(run, command), name="child", expected=PenstockError)
+                async with self.heavy:
+                    await self._children.start(run, command)
+            case CancelChild():
+                return self._children.cancel(run, command)
             case CompleteRun():
                 await self._complete(run, command, outputs)
             case AppendEvent(event=WorkflowCompleted() | WorkflowFailed() as event):

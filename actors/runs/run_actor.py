@@ -33,7 +33,7 @@ from penstock.config.process.crash_points import reached
 from penstock.config.process.rate_limited_log import log_rate_limited
 from penstock.engine.errors import Conflict, NeedsUpgrade, NotFound, TooLarge, Unavailable
 from penstock.engine.run.commands import Command, SetTimer
-from penstock.engine.run.events import Malformed, Record, WorkflowScheduled, WorkflowStarted, decode
+from penstock.engine.run.events import Malformed, Record, WorkflowCancelled, WorkflowScheduled, WorkflowStarted, decode
 from penstock.engine.run.state import Run, to_snapshot
 from penstock.engine.run.timers import live_timers
 from penstock.engine.run.workflow import Workflow
@@ -338,7 +338,8 @@ class RunActor:
         """Store the events of this turn as dead letters, so that they do not block the whole partition. Later events
         have their own turn."""
         for event in self._pending[: self._in_turn]:
-            self._dead_letter(event, why)
+            if not _is_cancellation(event):  # of a child that now never starts
+                self._dead_letter(event, why)
         self._discard(self._in_turn)
 
     def _wait_for_upgrade(self, error: NeedsUpgrade) -> None:
@@ -378,3 +379,10 @@ class RunActor:
             self._give_up(f"{type(error).__name__}: {error}")
             return
         await asyncio.sleep(AGAIN_S)
+
+
+def _is_cancellation(event: PendingEvent) -> bool:
+    try:
+        return isinstance(decode(event.delivery.data), WorkflowCancelled)
+    except Malformed:
+        return False

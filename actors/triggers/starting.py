@@ -5,27 +5,25 @@ from __future__ import annotations
 import time
 from contextlib import suppress
 
-from msgspec import UNSET, Raw
+from msgspec import Raw
 
 from penstock.broker.store import Store
 from penstock.config.limits import PAYLOAD_BYTES_MAX
 from penstock.engine.definition.definitions import WorkflowDef
-from penstock.engine.definition.schema import Schema
+from penstock.engine.definition.schema import Schemas
 from penstock.engine.errors import Conflict, Invalid, NotFound, TooLarge
 from penstock.engine.run.events import Started, TriggerRef, WorkflowStarted
 from penstock.engine.times import rfc3339
 from penstock.engine.trigger.trigger import Trigger
 
-SCHEMAS_MAX = 100
-
 
 class Starter:
-    """Starts runs for triggers. Keeps compiled schemas by digest."""
+    """Starts runs for triggers."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
         self._fires = store.meters.counter("penstock_trigger_fires_total")
-        self._schemas: dict[str, Schema] = {}
+        self._schemas = Schemas()
 
     async def start(
         self, trigger: Trigger, run_id: str, value: Raw, at: str, headers: dict[str, str] | None = None
@@ -56,7 +54,7 @@ class Starter:
         if size > PAYLOAD_BYTES_MAX:
             raise TooLarge(f"the input has {size} bytes, {PAYLOAD_BYTES_MAX} is the most")
         definition, digest = await self.definition(trigger)
-        schema = self._schema(definition, digest)
+        schema = self._schemas.of(definition, digest)
         if schema is not None and (problems := schema.check(bytes(value), "input")):
             raise Invalid(*problems)
         return definition, digest
@@ -67,12 +65,3 @@ class Starter:
             return await self._store.definitions.latest(trigger.workflow)
         except NotFound as error:
             raise Invalid(str(error)) from error
-
-    def _schema(self, definition: WorkflowDef, digest: str) -> Schema | None:
-        if definition.input_schema is UNSET:
-            return None
-        if digest not in self._schemas:
-            if len(self._schemas) >= SCHEMAS_MAX:
-                self._schemas.clear()
-            self._schemas[digest] = Schema(definition.input_schema)
-        return self._schemas[digest]

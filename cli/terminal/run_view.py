@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 import msgspec
-from msgspec import UnsetType
+from msgspec import Struct, UnsetType
 
 from penstock.cli.terminal import output, times
 from penstock.cli.terminal.session import as_json
@@ -126,7 +126,7 @@ def _drawn(run: RunView, width: int) -> Group:
 
 
 def _fields(run: RunView) -> list[tuple[str, str]]:
-    optional = output.optional
+    optional, parent = output.optional, run.parent
     return [
         ("run", run.run_id),
         ("workflow", f"{run.workflow_id} {optional(run.version)}".rstrip()),
@@ -136,7 +136,7 @@ def _fields(run: RunView) -> list[tuple[str, str]]:
         ("took", _took(run)),
         ("input", optional(run.input) or _size(run.input_bytes)),
         ("error", optional(run.error)),
-        ("parent", optional(run.parent)),
+        ("parent", f"{parent.run_id} {parent.step_id}" if isinstance(parent, Struct) else optional(parent)),
         ("rerun of", optional(run.rerun_of)),
     ]
 

@@ -24,6 +24,7 @@ Point: TypeAlias = Literal[
     "shard.command_sent",
     "shard.command_stored",
     "shard.published",
+    "child.started",
     "shard.snapshot_written",
     "shard.left",
     "shard.acknowledging",

@@ -30,8 +30,13 @@ def without_nulls(document: bytes | Raw, kind: type[Struct]) -> bytes:
         field = fields.get(name)
         if field is None or field.any or field.required or bytes(value) != b"null":
             inner = None if field is None else field.kind
-            kept[name] = value if inner is None or bytes(value) == b"null" else Raw(without_nulls(value, inner))
+            kept[name] = value if inner is None or _is_plain(value) else Raw(without_nulls(value, inner))
     return msgspec.json.encode(kept)
+
+
+def _is_plain(value: Raw) -> bool:
+    """Whether it is null, or text where an object may stand, too: the decoder refuses it where it may not."""
+    return bytes(memoryview(value)[:1]) in (b"n", b'"')
 
 
 @cache

@@ -9,13 +9,15 @@ import re
 
 import orjson
 from jsonschema_rs import Draft202012Validator, FancyRegexOptions, ValidationError
-from msgspec import Raw
+from msgspec import Raw, UnsetType
 
+from penstock.engine.definition.definitions import WorkflowDef
 from penstock.engine.definition.identifiers import quoted, shown
 from penstock.engine.errors import Invalid
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 PROBLEMS_MAX = 10
+SCHEMAS_MAX = 100
 MESSAGE_MAX = 300
 SCHEMA_BYTES_MAX = 256 * 1024
 # The validator builds all errors before it shows the first (13 µs each): a large value gets its first one only.
@@ -42,6 +44,23 @@ class Schema:
             return _problems(self._validator, value, len(value_json), name)
         except ValueError as error:  # not JSON, or nested deeper than the validator goes
             return [f"{name}: {shown(str(error), MESSAGE_MAX)}"]
+
+
+class Schemas:
+    """The compiled schemas of definitions that inputs are checked against again and again, by digest."""
+
+    def __init__(self) -> None:
+        self._schemas: dict[str, Schema] = {}
+
+    def of(self, definition: WorkflowDef, digest: str) -> Schema | None:
+        """None: the definition has no `input_schema`."""
+        if isinstance(definition.input_schema, UnsetType):
+            return None
+        if digest not in self._schemas:
+            if len(self._schemas) >= SCHEMAS_MAX:
+                self._schemas.clear()
+            self._schemas[digest] = Schema(definition.input_schema)
+        return self._schemas[digest]
 
 
 def _compiled(schema: bytes) -> Draft202012Validator:

@@ -60,6 +60,13 @@ def task_type(path: str, value: object, report: Report) -> object:
     return value
 
 
+@rule({"type": "boolean"})
+def boolean(path: str, value: object, report: Report) -> object:
+    if not isinstance(value, bool):
+        report.add(f"{path} must be true or false, not {json_type(value)}")
+    return value
+
+
 @rule({"type": "string"})
 def text(path: str, value: object, report: Report) -> object:
     if not isinstance(value, str):

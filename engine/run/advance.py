@@ -20,6 +20,7 @@ from penstock.engine.run.commands import (
     AppendEvent,
     BeginStep,
     BindWorker,
+    CancelChild,
     Command,
     CompleteRun,
     DeadLetterTask,
@@ -28,6 +29,7 @@ from penstock.engine.run.commands import (
     RemoveDeadLetters,
     RequestApproval,
     SetTimer,
+    StartChild,
     WithdrawSticky,
     WithdrawTask,
     WithdrawTimer,
@@ -38,6 +40,8 @@ from penstock.engine.run.events import (
     ApprovalGranted,
     ApprovalRejected,
     ApprovalRequested,
+    ChildEnded,
+    ParentRef,
     Record,
     SignalReceived,
     Started,
@@ -56,6 +60,7 @@ from penstock.engine.run.events import (
     WorkflowStarted,
 )
 from penstock.engine.run.execution.beginning import is_due
+from penstock.engine.run.execution.children import child_ended
 from penstock.engine.run.execution.steps import (
     all_done,
     complete_run,
@@ -103,7 +108,7 @@ def advance(workflow: Workflow, run: Run | None, record: Record) -> tuple[Run | 
             return run, []
         case (
             StepStarted() | StepPaused() | StepCompleted() | StepFailed() | StepContinue() | StepSkipped()
-            | ApprovalRequested() | ApprovalGranted() | ApprovalRejected() | ApprovalExpired()
+            | ApprovalRequested() | ApprovalGranted() | ApprovalRejected() | ApprovalExpired() | ChildEnded()
         ):  # fmt: skip
             return _step_event(workflow, run, record, event)
         case TimerFired():
@@ -140,7 +145,9 @@ def still_due(run: Run, command: Command) -> bool:
                 command.attempt,
                 command.iteration,
             )
-        case WithdrawTimer() | WithdrawSticky() | RemoveDeadLetters():
+        case WithdrawTimer() | WithdrawSticky() | RemoveDeadLetters() | CancelChild():
+            return True
+        case AppendEvent(event=ChildEnded()):  # to another run
             return True
         case _ if run.ended:
             return False
@@ -148,7 +155,7 @@ def still_due(run: Run, command: Command) -> bool:
             return _is_wanted(run, command)
         case BeginStep():
             return is_due(run, run.step(command.step_id), command)
-        case RequestApproval():
+        case RequestApproval() | StartChild():
             step = run.step(command.step_id)
             return (step.status, step.attempts) == (StepStatus.QUEUED, command.attempt) and not run.failing
         case OpenApproval():
@@ -326,6 +333,8 @@ def _end(workflow: Workflow, run: Run, record: Record, status: RunStatus, error:
     steps, commands = run.steps, list[Command]()
     if run.due is not None:
         commands.append(WithdrawTimer(WORKFLOW_TIMER, run.due))
+    if isinstance(run.parent, ParentRef) and not run.parent.detached:
+        commands.append(AppendEvent(child_ended(run, run.parent, record, status, error)))
     if status is not RunStatus.COMPLETED:
         commands += _withdraw_all(workflow, run)
         steps = {

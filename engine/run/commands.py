@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TypeAlias
 
-from msgspec import Struct
+from msgspec import Raw, Struct
 
 from penstock.engine.run.events import ApprovalRequest, Event, WorkflowCompleted
 from penstock.engine.run.payloads import Value
@@ -40,6 +40,28 @@ class BeginStep(Struct, frozen=True, tag=True):
     attempt: int
     iteration: int
     at: float
+
+
+class StartChild(Struct, frozen=True, tag=True):
+    """Start a run of `workflow` (its newest version without one) for this attempt of the step, and append
+    `step.started` with its id; or `step.failed`, if it cannot start. `at` as in BeginStep."""
+
+    step_id: str
+    attempt: int
+    workflow: str
+    version: str | None
+    input: Raw
+    at: float
+    detached: bool = False
+    item: int | None = None
+
+
+class CancelChild(Struct, frozen=True, tag=True):
+    """Cancel the run that this attempt of the step has started. If it has not, it never will."""
+
+    step_id: str
+    attempt: int
+    reason: str
 
 
 class WithdrawTask(Struct, frozen=True, tag=True):
@@ -145,6 +167,8 @@ class CompleteRun(Struct, frozen=True, tag=True):
 Command: TypeAlias = (
     DispatchTask
     | BeginStep
+    | StartChild
+    | CancelChild
     | WithdrawTask
     | WithdrawSticky
     | BindWorker

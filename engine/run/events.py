@@ -32,8 +32,25 @@ class TriggerRef(Struct, frozen=True, omit_defaults=True):
     headers: dict[str, str] = {}
 
 
+class ParentRef(Struct, frozen=True, omit_defaults=True):
+    """The step that started the run as its child, and the attempt of it; `item` is the number of a map's element.
+
+    `depth` counts the runs in the chain from the first one to the parent. A detached child's end is not reported.
+    """
+
+    run_id: str
+    step_id: str
+    attempt: int = 1
+    item: int | None = None
+    depth: int = 1
+    detached: bool = False
+
+
 class Started(Struct, frozen=True, omit_defaults=True):
-    """`digest` identifies the definition that the run uses until its end; an absent input is null."""
+    """`digest` identifies the definition that the run uses until its end; an absent input is null.
+
+    `parent` is text in events that other tools wrote.
+    """
 
     workflow: str
     version: str
@@ -41,7 +58,7 @@ class Started(Struct, frozen=True, omit_defaults=True):
     input: Raw = NULL
     trigger: TriggerRef | None = None
     rerun_of: str | None = None
-    parent: str | None = None
+    parent: ParentRef | str | None = None
 
 
 class Scheduled(Struct, frozen=True, omit_defaults=True):
@@ -92,11 +109,24 @@ class TimerRef(Struct, frozen=True, omit_defaults=True):
 class StepFacts(Struct, frozen=True, omit_defaults=True):
     """What the engine has worked out for a step that no worker begins.
 
-    `wake_at` (RFC 3339): when a sleep ends. `items`: how many elements a map has.
+    `wake_at` (RFC 3339): when a sleep ends. `items`: how many elements a map has. `child_run_id`: the run that this
+    attempt has started.
     """
 
     wake_at: str | None = None
     items: int | None = None
+    child_run_id: str | None = None
+
+
+class ChildEnd(Struct, frozen=True, omit_defaults=True):
+    """How the child `run_id` has ended: `status` is that of the run. `output_bytes` replaces an output that is too
+    large for an event."""
+
+    run_id: str
+    status: str
+    output: Raw | UnsetType = UNSET
+    output_bytes: int = 0
+    error: str | None = None
 
 
 class PauseRef(Struct, frozen=True, omit_defaults=True):
@@ -236,6 +266,12 @@ class ApprovalExpired(_StepEvent, frozen=True, omit_defaults=True, kw_only=True,
     payload: TimerRef | None = None
 
 
+class ChildEnded(_StepEvent, frozen=True, omit_defaults=True, kw_only=True, tag="child.ended"):
+    """A child run of the step has ended, and with it this attempt: no `step.completed` follows."""
+
+    payload: ChildEnd
+
+
 class TimerFired(_Event, frozen=True, omit_defaults=True, kw_only=True, tag="timer.fired"):
     payload: TimerRef
 
@@ -261,6 +297,7 @@ Event: TypeAlias = (
     | ApprovalGranted
     | ApprovalRejected
     | ApprovalExpired
+    | ChildEnded
     | TimerFired
     | SignalReceived
 )
@@ -280,7 +317,7 @@ class Malformed(Exception):
 
 
 # First bytes of events that neither begin nor end a run, as this service writes them.
-IN_BETWEEN = tuple(b'{"type":"%b.' % family for family in (b"step", b"signal", b"timer", b"approval"))
+IN_BETWEEN = tuple(b'{"type":"%b.' % family for family in (b"step", b"signal", b"timer", b"approval", b"child"))
 
 _DECODER: msgspec.json.Decoder[Event] = msgspec.json.Decoder(Event)
 _ENCODER = msgspec.json.Encoder()

@@ -19,10 +19,14 @@ from penstock.config.limits import OUTPUT_INLINE_BYTES_MAX, PAYLOAD_BYTES_MAX
 from penstock.engine.run.events import (
     NULL,
     ApprovalGranted,
+    ChildEnd,
+    ChildEnded,
     Event,
     StepCompleted,
     StepContinue,
+    StepFacts,
     StepFailed,
+    StepStarted,
     WorkflowScheduled,
     WorkflowStarted,
     event_type,
@@ -58,6 +62,8 @@ def payload_of(event: Event) -> Raw | UnsetType:
             return event.payload.input
         case StepCompleted():
             return event.payload
+        case ChildEnded():
+            return event.payload.output
         case StepContinue():
             return NULL if isinstance(event.payload, UnsetType) else event.payload
         case ApprovalGranted():
@@ -109,8 +115,34 @@ def element_result(event: Event, wraps: bool) -> Raw:
             if problem := too_large("the output", output):
                 return failed_with(problem)
             return succeeded(output) if wraps else output
+        case ChildEnded():
+            if problem := child_problem(event.payload):
+                return failed_with(shortened(problem))
+            output = NULL if isinstance(event.payload.output, UnsetType) else event.payload.output
+            return succeeded(output) if wraps else output
+        case StepStarted(payload=StepFacts(child_run_id=str(child))):  # a detached one
+            return succeeded(detached(child)) if wraps else detached(child)
         case _:
             return failed_with(f"ended by {event_type(event)}")
+
+
+def detached(child_run_id: str) -> Raw:
+    """The output of a step that does not wait for its child."""
+    return Raw(orjson.dumps({"run_id": child_run_id}))
+
+
+def child_problem(ended: ChildEnd) -> str | None:
+    """Why the step has no output of its child, naming the child; None if it has."""
+    child = f"child run {ended.run_id}"
+    match ended.status:
+        case "completed" if ended.output_bytes:
+            return f"the output of {child} has {ended.output_bytes} bytes, {PAYLOAD_BYTES_MAX} is the most"
+        case "completed":
+            return too_large(f"the output of {child}", ended.output)
+        case "cancelled":
+            return f"{child} was cancelled" + (f": {ended.error}" if ended.error else "")
+        case _:
+            return f"{child} failed: {ended.error or ended.status}"
 
 
 def joined(parts: Mapping[str, Raw]) -> Raw:

@@ -10,7 +10,7 @@ import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
 from penstock.engine import formats
-from penstock.engine.run.events import NULL, TriggerRef
+from penstock.engine.run.events import NULL, ParentRef, TriggerRef
 from penstock.engine.run.items import Element, Items, ItemStatus
 from penstock.engine.run.payloads import PayloadRef
 
@@ -102,7 +102,8 @@ class StepState(Struct, frozen=True, omit_defaults=True):
     often that was so. `delivery` is the one of its task that was begun last; 0: none yet, of a task that takes the
     place of another.
 
-    `wake_at` is when a step that sleeps goes on. `items` are the elements of a map, and
+    `wake_at` is when a step that sleeps goes on. `child_run_id` is the run that the last attempt of a sub_workflow has
+    started. `items` are the elements of a map, and
     `item_states` those of them that have more to remember than an Element can.
 
     An output that is too large for a state has its place in `output_at`, and so has `carried` in `carried_at`; `skips`
@@ -135,6 +136,7 @@ class StepState(Struct, frozen=True, omit_defaults=True):
     wake_at: float | None = None
     items: Items | None = None
     item_states: dict[int, StepState] = {}
+    child_run_id: str | None = None
 
     WAITING: ClassVar[StepState]
 
@@ -177,7 +179,7 @@ class Run(Struct, frozen=True, omit_defaults=True):
     started_at: str | None = None
     finished_at: str | None = None
     run_at: str | None = None
-    parent: str | None = None
+    parent: ParentRef | str | None = None
     rerun_of: str | None = None
     trigger: TriggerRef | None = None
     due: float | None = None

@@ -22,6 +22,7 @@ from penstock.engine.run.events import (
     ApprovalGranted,
     ApprovalRejected,
     ApprovalRequested,
+    ChildEnded,
     Record,
     StepCompleted,
     StepContinue,
@@ -46,6 +47,7 @@ StepEvent: TypeAlias = (
     | ApprovalGranted
     | ApprovalRejected
     | ApprovalExpired
+    | ChildEnded
 )
 
 

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 
 from msgspec import UNSET, Raw
 
-from penstock.client.views import ItemCounts, RunView, StepView
+from penstock.client.views import ItemCounts, ParentView, RunView, StepView
+from penstock.engine.run.events import ParentRef
 from penstock.engine.run.execution.inputs import output_of
 from penstock.engine.run.items import Items
 from penstock.engine.run.payloads import size_of
@@ -32,7 +33,7 @@ def view(run: Run, outputs: Mapping[int, Raw]) -> RunView:
         run.started_at,
         run.finished_at,
         run.run_at,
-        run.parent,
+        ParentView(run.parent.run_id, run.parent.step_id) if isinstance(run.parent, ParentRef) else run.parent,
         run.rerun_of,
         run.trigger,
         UNSET if kept is None or value is not UNSET else kept.size,
@@ -58,6 +59,7 @@ def _step(step: StepState, outputs: Mapping[int, Raw]) -> StepView:
         step.traceback,
         None if step.wake_at is None else rfc3339(step.wake_at),
         UNSET if step.items is None else _counts(step.items),
+        step.child_run_id,
     )
 
 

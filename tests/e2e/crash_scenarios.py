@@ -63,6 +63,16 @@ async def chain(world: World, name: str) -> None:
     await ended(world.store, run_id, ENDED_S_MAX)
 
 
+async def child(world: World, name: str) -> None:
+    """A step starts a child, which fails, and another one, which goes through."""
+    await registered(world, f"{name}.child", step("crash.flaky"), step("crash.echo", 1))
+    retry = {"max_attempts": 2, "strategy": "fixed", "initial_delay": "20ms"}
+    config = {"workflow": f"{name}.child"}
+    parent = {"id": "s0", "type": "sub_workflow", "config": config, "retry": retry}
+    run_id = await begun(world, name, parent, step("crash.echo", 1))
+    await ended(world.store, run_id, ENDED_S_MAX)
+
+
 def timeout(meanwhile: Meanwhile | None = None) -> Scenario:
     """A step begins, `meanwhile` something happens, and its time is over; its second attempt succeeds."""
 

@@ -55,6 +55,8 @@ CASES = (
     Case("shard.loaded", approval(scenarios.shards_are_killed), peaceful=approval()),
     Case("shard.resumed", approval(scenarios.shards_are_killed), peaceful=approval()),
     Case("shard.dead_lettering", scenarios.malformed),
+    Case("child.started", scenarios.child),
+    Case("shard.published", scenarios.child, 5),
     Case("dead_letter.stored", scenarios.failure),
     Case("timer.due", timeout()),
     Case("timer.fired", timeout()),

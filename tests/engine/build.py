@@ -13,7 +13,7 @@ import orjson
 from msgspec import UNSET, Raw, UnsetType
 
 from penstock.engine.run.advance import advance
-from penstock.engine.run.commands import AppendEvent, BeginStep, Command, DispatchTask
+from penstock.engine.run.commands import AppendEvent, BeginStep, Command, DispatchTask, StartChild
 from penstock.engine.run.compiling import compile_workflow
 from penstock.engine.run.events import (
     ApprovalExpired,
@@ -24,6 +24,7 @@ from penstock.engine.run.events import (
     Decision,
     Event,
     Failure,
+    ParentRef,
     PauseRef,
     Reason,
     Record,
@@ -46,6 +47,7 @@ from penstock.engine.run.events import (
     event_type,
 )
 from penstock.engine.run.execution.beginning import begin_step, needed
+from penstock.engine.run.execution.children import child_started
 from penstock.engine.run.kinds.map import items_of, map_of
 from penstock.engine.run.payloads import Gathered, PayloadRef, Value, element_result, joined, payload_of
 from penstock.engine.run.state import Run, StepState
@@ -119,6 +121,7 @@ class Play:
     def __init__(self, workflow: Workflow, *, run_id: str = RUN_ID) -> None:
         self.workflow, self.run_id = workflow, run_id
         self.now = EPOCH
+        self.parent: ParentRef | None = None
         self.log: list[Record] = []
         self._run: Run | None = None
         self._due: list[Event] = []
@@ -151,8 +154,11 @@ class Play:
             match ahead.pop(0):
                 case BeginStep() as command:
                     ahead = [*self._begun(command), *ahead]
-                case AppendEvent(event=event):
+                case AppendEvent(event=event) if event.run_id == self.run_id:
                     ahead = [*self.tell(event), *ahead]
+                case StartChild() as command:
+                    left.append(command)
+                    ahead = [*self.tell(child_started(self.run, command)), *ahead]
                 case command:
                     left.append(command)
         return left
@@ -197,7 +203,7 @@ class Play:
         return self.tell(WorkflowScheduled(run_id=self.run_id, timestamp=self._stamp(), payload=payload))
 
     def start(self, given: object = None, *, after: float = 0.0) -> list[Command]:
-        payload = Started(*self._definition(), input=raw(given))
+        payload = Started(*self._definition(), input=raw(given), parent=self.parent)
         return self.tell(
             WorkflowStarted(run_id=self.run_id, timestamp=self._stamp(after), payload=payload), after=after
         )

@@ -41,6 +41,7 @@ WIRE: list[dict[str, object]] = [
     {"type": "approval.granted", "step_id": "a", "payload": {"comment": "ok", "approved_by": "me"}},
     {"type": "approval.rejected", "step_id": "a", "payload": {"comment": "no", "approved_by": "me"}},
     {"type": "approval.expired", "step_id": "a", "payload": {"timer": "approval.a", "step_id": "a", "attempt": 1}},
+    {"type": "child.ended", "step_id": "m.7", "item": 7, "payload": {"run_id": "c", "status": "failed", "error": "no"}},
     {"type": "timer.fired", "payload": {"timer": "timeout.a", "step_id": "a", "attempt": 1}},
     {"type": "signal.received", "payload": {"name": "go", "size": 12}},
     {"type": "workflow.cancelled", "payload": {"reason": "enough"}},

@@ -15,6 +15,8 @@ from penstock.engine.run.events import (
     ApprovalRejected,
     ApprovalRequest,
     ApprovalRequested,
+    ChildEnd,
+    ChildEnded,
     Completed,
     Decision,
     Event,
@@ -79,6 +81,7 @@ EVENTS: st.SearchStrategy[Event] = st.one_of(
     st.builds(StepCompleted, step_id=STEP_IDS, payload=OUTPUTS, **REST),
     st.builds(StepFailed, payload=st.builds(Failure, failure_type=WORDS, retry_after_ms=st.integers()), **STEP),
     st.builds(StepSkipped, **STEP),
+    st.builds(ChildEnded, payload=st.builds(ChildEnd, run_id=WORDS, status=WORDS), **STEP),
     st.builds(
         TimerFired, payload=st.builds(TimerRef, timer=TIMERS, step_id=st.none() | STEP_IDS, attempt=NUMBERS), **REST
     ),

@@ -16,7 +16,7 @@ from penstock.engine.expressions.evaluation.values import Values
 from penstock.engine.expressions.expression import Expression
 from penstock.engine.expressions.places import WHEN
 from penstock.engine.expressions.scope import References
-from penstock.engine.run.commands import AppendEvent, BeginStep, Command, DispatchTask
+from penstock.engine.run.commands import AppendEvent, BeginStep, Command, DispatchTask, StartChild
 from penstock.engine.run.events import NULL, Failure, StepFailed, StepSkipped
 from penstock.engine.run.execution.inputs import output_of, step_input
 from penstock.engine.run.payloads import Value
@@ -67,7 +67,7 @@ def needed(run: Run, plan: StepPlan) -> dict[str, Value]:
 def given_input(workflow: Workflow, run: Run, plan: StepPlan, payloads: Mapping[str, Raw]) -> Value:
     """The input of the step's task. Raises ExpressionFailed."""
     begun = plan.kind.begin(workflow, run, plan, 0.0, evaluated(plan, run, payloads))
-    return next((command.input for command in begun if isinstance(command, DispatchTask)), NULL)
+    return next((command.input for command in begun if isinstance(command, DispatchTask | StartChild)), NULL)
 
 
 def _references(plan: StepPlan) -> Iterator[References]:

@@ -54,6 +54,7 @@ _FORGOTTEN = {
     "finished_at": None,
     "worker_id": None,
     "skips": (),
+    "child_run_id": None,  # follows from the attempt
 }
 
 

@@ -12,6 +12,7 @@ from msgspec import Raw, UnsetType
 from msgspec.structs import replace
 
 from penstock.config.limits import PAYLOAD_BYTES_MAX
+from penstock.engine.definition.durations import text
 from penstock.engine.definition.identifiers import problem_with
 from penstock.engine.run.commands import AppendEvent, BindWorker, Command, CompleteRun, DeadLetterTask
 from penstock.engine.run.events import (
@@ -199,6 +200,20 @@ def fail_for_good(
     return after, [*commands, *following]
 
 
+def timed_out(run: Run, record: Record, plan: StepPlan, step: StepState) -> AppendEvent:
+    """Append that the attempt has taken too long."""
+    late = StepFailed(
+        run_id=run.run_id,
+        step_id=plan.id,
+        timestamp=record.event.timestamp,
+        attempt_number=step.attempts,
+        iteration=step.iteration or None,
+        item=plan.item,
+        payload=Failure(error=f"step timeout exceeded ({text(plan.timeout_s or 0)})"),
+    )
+    return AppendEvent(late)
+
+
 def _dead_letter(run: Run, plan: StepPlan, step: StepState, error: str) -> DeadLetterTask:
     value = NULL if plan.evaluates else step_input(run, plan, step)
     return DeadLetterTask(
@@ -216,8 +231,8 @@ def _dead_letter(run: Run, plan: StepPlan, step: StepState, error: str) -> DeadL
 
 def fail_with(run: Run, record: Record, step_id: str, error: str) -> Advance:
     """The run fails because a step of it has failed for good."""
-    text = shortened(f'step "{step_id}" failed: {error}')
-    return replace(run, error=text), [fail_run(run, record, text, step_id)]
+    problem = shortened(f'step "{step_id}" failed: {error}')
+    return replace(run, error=problem), [fail_run(run, record, problem, step_id)]
 
 
 def fail_run(run: Run, record: Record, error: str, step_id: str | None = None) -> AppendEvent:

@@ -7,17 +7,16 @@ from typing import assert_never
 
 from msgspec.structs import replace
 
-from penstock.engine.definition.durations import text
 from penstock.engine.definition.forms import Form
 from penstock.engine.definition.step_fields import STEP
 from penstock.engine.expressions.places import INPUT, WHEN, Place
-from penstock.engine.run.commands import AppendEvent, Command
+from penstock.engine.run.commands import Command
 from penstock.engine.run.events import (
     ApprovalExpired,
     ApprovalGranted,
     ApprovalRejected,
     ApprovalRequested,
-    Failure,
+    ChildEnded,
     Record,
     StepCompleted,
     StepContinue,
@@ -29,7 +28,7 @@ from penstock.engine.run.events import (
 from penstock.engine.run.execution.dispatch import fall_back, order_task, task_with, withdrawn_tasks
 from penstock.engine.run.execution.elements import with_step
 from penstock.engine.run.execution.pauses import begun_again, paused
-from penstock.engine.run.execution.steps import completed, fail_for_good, failed, is_current, started
+from penstock.engine.run.execution.steps import completed, fail_for_good, failed, is_current, started, timed_out
 from penstock.engine.run.kinds.base import BaseKind
 from penstock.engine.run.state import Run, StepState, StepStatus
 from penstock.engine.run.timers import TimerKind
@@ -71,7 +70,10 @@ class Normal(BaseKind):
                 return failed(workflow, run, record, event, plan)
             case StepContinue():
                 return self.continued(workflow, run, record, event, plan)
-            case StepSkipped() | ApprovalRequested() | ApprovalGranted() | ApprovalRejected() | ApprovalExpired():
+            case (
+                StepSkipped() | ChildEnded()
+                | ApprovalRequested() | ApprovalGranted() | ApprovalRejected() | ApprovalExpired()
+            ):  # fmt: skip
                 return run, []
             case _:
                 assert_never(event)
@@ -82,7 +84,7 @@ class Normal(BaseKind):
             case TimerKind.RETRY:
                 step, commands = self.order(workflow, run, record, plan, replace(step, due=None))
             case TimerKind.TIMEOUT:
-                step, commands = replace(step, due=None), [_timed_out(run, record, plan, step)]
+                step, commands = replace(step, due=None), [timed_out(run, record, plan, step)]
             case TimerKind.STICKY:
                 step, commands = fall_back(run, record, plan, step)
             case TimerKind.LOST if workflow.sticky == "soft":
@@ -100,16 +102,3 @@ class Normal(BaseKind):
         ignored unless the execution is current."""
         is_answer = event.attempt_number is not None or run.step(plan.id).status is StepStatus.RUNNING
         return fail_for_good(workflow, run, record, plan, NO_LOOP) if is_answer else (run, [])
-
-
-def _timed_out(run: Run, record: Record, plan: StepPlan, step: StepState) -> AppendEvent:
-    late = StepFailed(
-        run_id=run.run_id,
-        step_id=plan.id,
-        timestamp=record.event.timestamp,
-        attempt_number=step.attempts,
-        iteration=step.iteration or None,
-        item=plan.item,
-        payload=Failure(error=f"step timeout exceeded ({text(plan.timeout_s or 0)})"),
-    )
-    return AppendEvent(late)

@@ -10,9 +10,10 @@ from penstock.engine.run.kinds.http import Http
 from penstock.engine.run.kinds.map import Map
 from penstock.engine.run.kinds.normal import Normal
 from penstock.engine.run.kinds.sleep import Sleep
+from penstock.engine.run.kinds.sub_workflow import SubWorkflow
 from penstock.engine.run.workflow import StepKind
 
-ALL: tuple[StepKind, ...] = (Normal(), AgentLoop(), ApprovalStep(), Sleep(), Map(), Http())
+ALL: tuple[StepKind, ...] = (Normal(), AgentLoop(), ApprovalStep(), Sleep(), Map(), SubWorkflow(), Http())
 KINDS: dict[str, StepKind] = {kind.name: kind for kind in ALL}
 
 

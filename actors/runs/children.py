@@ -1,0 +1,103 @@
+"""Starting and cancelling the children of a run.
+
+A child begins with an event that is stored only if its history is empty. A cancellation that comes first stands there
+in its place. So a child begins once, whoever repeats its start, and never after it was cancelled.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from contextlib import suppress
+
+from penstock.actors.runs.shared.lease import ShardLease
+from penstock.broker import message_ids
+from penstock.broker.store import Store
+from penstock.config.limits import PAYLOAD_BYTES_MAX
+from penstock.config.process.crash_points import reached
+from penstock.engine.definition.definitions import WorkflowDef
+from penstock.engine.definition.schema import Schemas
+from penstock.engine.errors import Conflict, Invalid, NotFound, TooLarge
+from penstock.engine.run.commands import CancelChild, StartChild
+from penstock.engine.run.events import (
+    Reason,
+    Started,
+    StepFailed,
+    StepStarted,
+    WorkflowCancelled,
+    WorkflowStarted,
+)
+from penstock.engine.run.execution.children import child_refused, child_run_id, child_started, parent_ref, too_deep
+from penstock.engine.run.payloads import size_of
+from penstock.engine.run.state import Run
+from penstock.engine.times import rfc3339
+
+STARTS_AT_ONCE = 64
+FORMAT = 2  # of a start with a parent: versions that read format 1 only would take it for malformed
+
+
+class Children:
+    """Owned by a shard."""
+
+    def __init__(self, store: Store, lease: ShardLease) -> None:
+        self._store, self._lease = store, lease
+        self._schemas = Schemas()
+        self._gate = asyncio.Semaphore(STARTS_AT_ONCE)
+
+    async def start(self, run: Run, command: StartChild) -> bytes:
+        """Start the child, and append to the run that it was started, or why it cannot be. Returns the broker's answer.
+
+        Raises Unavailable (outcome unknown: it may be repeated).
+        """
+        async with self._gate:
+            event = await self._begun(run, command)
+            self._lease.check()
+            return await self._store.history.send(event)
+
+    async def _begun(self, run: Run, command: StartChild) -> StepStarted | StepFailed:
+        history, child = self._store.history, child_run_id(run.run_id, command.step_id, command.attempt)
+        try:
+            started = await self._start_of(run, child, command)
+        except (Invalid, NotFound, TooLarge) as error:
+            if not await history.first_seq(child):  # else an earlier try has started it
+                return child_refused(run, command, str(error))
+            return child_started(run, command)
+        self._lease.check()
+        with suppress(Conflict):
+            await history.append(started, expect_seq=0)
+        reached("child.started")
+        return child_started(run, command)
+
+    async def _start_of(self, run: Run, child: str, command: StartChild) -> WorkflowStarted:
+        """Raises Invalid, NotFound or TooLarge for a child that cannot start."""
+        if problem := too_deep(run):
+            raise Invalid(problem)
+        size = size_of(command.input)
+        if size > PAYLOAD_BYTES_MAX:
+            raise TooLarge(f"the input has {size} bytes, {PAYLOAD_BYTES_MAX} is the most")
+        definition, digest = await self._definition(command)
+        value = bytes(command.input)
+        schema = self._schemas.of(definition, digest)
+        if schema is not None and (problems := schema.check(value, "input")):
+            raise Invalid(*problems)
+        payload = Started(
+            workflow=definition.name,
+            version=definition.version,
+            digest=digest,
+            input=command.input,
+            parent=parent_ref(run, command),
+        )
+        return WorkflowStarted(run_id=child, timestamp=rfc3339(time.time()), payload=payload, v=FORMAT)
+
+    async def _definition(self, command: StartChild) -> tuple[WorkflowDef, str]:
+        definitions = self._store.definitions
+        if command.version is None:
+            return await definitions.latest(command.workflow)
+        return await definitions.version(command.workflow, command.version)
+
+    def cancel(self, run: Run, command: CancelChild) -> asyncio.Future[bytes]:
+        """Cancel the child, whether it has started or not. One that has ended ignores it."""
+        child = child_run_id(run.run_id, command.step_id, command.attempt)
+        reason = Reason(reason=f'step "{command.step_id}" of its parent run {run.run_id}: {command.reason}')
+        event = WorkflowCancelled(run_id=child, timestamp=rfc3339(time.time()), payload=reason)
+        return self._store.history.send(event, message_ids.of_parents_cancellation(child))

@@ -1,0 +1,100 @@
+"""Runs that steps start: their ids, the events between parent and child, and what cancels a child.
+
+The id of a child follows from its parent's, the step and the attempt. So whoever starts or cancels it again means the
+same run, and no state has to keep the id.
+"""
+
+from __future__ import annotations
+
+from hashlib import sha256
+
+from msgspec import UNSET
+
+from penstock.config.limits import RUNS_IN_CHAIN_MAX
+from penstock.engine.run.commands import CancelChild, StartChild
+from penstock.engine.run.events import (
+    ChildEnd,
+    ChildEnded,
+    Failure,
+    ParentRef,
+    Record,
+    StepFacts,
+    StepFailed,
+    StepStarted,
+    WorkflowCompleted,
+)
+from penstock.engine.run.state import Run, RunStatus, StepState, StepStatus
+from penstock.engine.times import rfc3339
+
+PREFIX_CHARS = 13  # the time in a run id, and its version: a child of a young run is not looked for in the store
+
+
+def child_run_id(parent_run_id: str, step_id: str, attempt: int) -> str:
+    """The id of the run that this attempt of a step, or of an element of a map (`m.7`), starts."""
+    hashed = sha256(f"{parent_run_id}\n{step_id}\n{attempt}".encode()).hexdigest()
+    return (parent_run_id[:PREFIX_CHARS] + hashed)[:32]
+
+
+def parent_ref(run: Run, command: StartChild) -> ParentRef:
+    """What the child's start says of the run, its parent."""
+    return ParentRef(run.run_id, command.step_id, command.attempt, command.item, depth(run), command.detached)
+
+
+def depth(run: Run) -> int:
+    """How many runs there are in the chain that ends with this one."""
+    return run.parent.depth + 1 if isinstance(run.parent, ParentRef) else 1
+
+
+def too_deep(run: Run) -> str | None:
+    """Why the run may have no child; None if it may."""
+    if depth(run) < RUNS_IN_CHAIN_MAX:
+        return None
+    return f"this run is the last of {depth(run)} in a chain of children, and {RUNS_IN_CHAIN_MAX} is the most"
+
+
+def child_started(run: Run, command: StartChild) -> StepStarted:
+    """The event that says which run the attempt has started."""
+    child = child_run_id(run.run_id, command.step_id, command.attempt)
+    return StepStarted(
+        run_id=run.run_id,
+        step_id=command.step_id,
+        timestamp=rfc3339(command.at),
+        attempt_number=command.attempt,
+        item=command.item,
+        payload=StepFacts(child_run_id=child),
+    )
+
+
+def child_refused(run: Run, command: StartChild, error: str) -> StepFailed:
+    """The event that says why there is no child. Another attempt would be told the same."""
+    return StepFailed(
+        run_id=run.run_id,
+        step_id=command.step_id,
+        timestamp=rfc3339(command.at),
+        attempt_number=command.attempt,
+        item=command.item,
+        payload=Failure(error=f'workflow "{command.workflow}" cannot start: {error}', failure_type="non_retriable"),
+    )
+
+
+def child_ended(run: Run, parent: ParentRef, record: Record, status: RunStatus, error: str | None) -> ChildEnded:
+    """The event by which the parent learns how this run has ended."""
+    ended = ChildEnd(run.run_id, status.value, error=error)
+    match record.event:
+        case WorkflowCompleted(payload=completed):
+            output = UNSET if completed.output_bytes else completed.output
+            ended = ChildEnd(run.run_id, status.value, output, completed.output_bytes)
+    return ChildEnded(
+        run_id=parent.run_id,
+        step_id=parent.step_id,
+        timestamp=record.event.timestamp,
+        attempt_number=parent.attempt,
+        item=parent.item,
+        payload=ended,
+    )
+
+
+def cancelled_child(step_id: str, step: StepState, reason: str) -> list[CancelChild]:
+    """Cancel the child of a step that is queued or running. A step that waits for its retry has none."""
+    waits = step.status is StepStatus.QUEUED and step.due is not None
+    return [] if waits else [CancelChild(step_id, step.attempts, reason)]

@@ -1,0 +1,186 @@
+"""Steps that start a child, in a real service: two runs over one broker."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import orjson
+import pytest
+
+from penstock.actors.control import run_operations
+from penstock.actors.ownership.membership import new_member
+from penstock.actors.ownership.ownership import open_shard
+from penstock.actors.runs.children import Children
+from penstock.actors.runs.loading import load, records
+from penstock.actors.runs.outputs import output_of
+from penstock.actors.runs.shard import Shard
+from penstock.actors.runs.shared.lease import ShardLease, now
+from penstock.broker.store import Store, open_store
+from penstock.broker.streams.dead_letters import DeadLetter
+from penstock.broker.worker_messages import TaskPayload
+from penstock.config.limits import KIB, RUNS_IN_CHAIN_MAX
+from penstock.config.settings import BrokerSettings
+from penstock.engine.run.commands import CancelChild, StartChild
+from penstock.engine.run.events import NULL, ParentRef, SignalReceived, SignalRef, WorkflowCancelled
+from penstock.engine.run.execution.children import child_run_id
+from penstock.engine.run.state import Run, RunStatus
+from tests.support.waiting import until, until_true
+from tests.support.world import Echo, echo, ended, register, start
+
+BIG = "x" * 200 * KIB
+
+
+@pytest.fixture
+async def shard(store: Store, broker_settings: BrokerSettings) -> AsyncIterator[Shard]:
+    async with open_store(broker_settings, "shard") as own, open_shard(own, new_member("shard")) as opened:
+        yield opened
+
+
+def parent(name: str = "parent", **fields: object) -> dict[str, object]:
+    config = {"workflow": "child", **fields.pop("config", {})}  # type: ignore[dict-item]
+    return {"name": name, "steps": [{"id": "a", "type": "sub_workflow", "config": config, **fields}]}
+
+
+CHILD = {"name": "child", "steps": [{"id": "x", "task": "work"}]}
+
+
+async def doubled(worker: Echo, task: TaskPayload) -> None:
+    await worker.complete(task, orjson.dumps(orjson.loads(bytes(task.input)) * 2))
+
+
+async def hanging(worker: Echo, task: TaskPayload) -> None:
+    await worker.started(task)
+
+
+async def failing(worker: Echo, task: TaskPayload) -> None:
+    await worker.fail(task, "boom", "non_retriable")
+
+
+async def child_of(store: Store, run: Run, attempt: int = 1, step_id: str = "a") -> Run:
+    return await ended(store, child_run_id(run.run_id, step_id, attempt))
+
+
+@pytest.mark.parametrize("given", [21, "x" * 10, BIG])
+async def test_a_child_gets_the_input_and_gives_its_output(store: Store, shard: Shard, given: object) -> None:
+    await register(store, CHILD)
+    async with echo(store, "work", doubled):
+        run = await ended(store, await start(store, parent(), orjson.dumps(given)))
+
+    child = await child_of(store, run)
+    assert (run.status, child.status) == (RunStatus.COMPLETED, RunStatus.COMPLETED), run.error
+    assert child.parent == ParentRef(run.run_id, "a")
+    assert run.steps["a"].child_run_id == child.run_id
+    assert orjson.loads(await _output(store, run)) == given * 2  # type: ignore[operator]
+
+
+async def _output(store: Store, run: Run) -> bytes:
+    return bytes(await output_of(store, run, "a"))
+
+
+async def test_a_failed_child_is_tried_again_by_another(store: Store, shard: Shard) -> None:
+    await register(store, CHILD)
+    async with echo(store, "work", failing):
+        run = await ended(store, await start(store, parent(retry={"max_attempts": 1, "initial_delay": "0s"}), b"1"))
+
+    first, second = await child_of(store, run, 1), await child_of(store, run, 2)
+    assert [first.status, second.status, run.status] == [RunStatus.FAILED] * 3
+    assert run.error == f'step "a" failed: child run {second.run_id} failed: step "x" failed: boom'
+
+
+@pytest.mark.parametrize(
+    ("fields", "error"),
+    [
+        ({"config": {"workflow": "nobody"}}, 'workflow "nobody" cannot start: workflow "nobody" is not registered'),
+        ({"config": {"version": "9"}}, 'workflow "child" cannot start: workflow "child" has no version "9"'),
+        ({"with": {"x": 1}}, 'workflow "child" cannot start: input: '),
+    ],
+)
+async def test_a_child_that_cannot_start_fails_the_step_for_good(
+    store: Store, shard: Shard, fields: dict[str, object], error: str
+) -> None:
+    await register(store, {**CHILD, "input_schema": {"type": "string"}})
+    run = await ended(store, await start(store, parent(retries=5, **fields), orjson.dumps(BIG)))
+
+    assert run.status is RunStatus.FAILED
+    assert run.steps["a"].attempts == 1
+    assert error in (run.error or "")
+    assert await store.history.read(child_run_id(run.run_id, "a", 1)) == []
+
+
+async def test_the_end_of_the_parent_cancels_the_child(store: Store, shard: Shard) -> None:
+    await register(store, CHILD)
+    async with echo(store, "work", hanging) as worker:
+        run_id = await start(store, parent())
+        await until_true(lambda: bool(worker.seen))
+        await run_operations.cancel(store, run_id, "enough")
+        run = await ended(store, run_id)
+
+    child = await child_of(store, run)
+    assert (run.status, child.status) == (RunStatus.CANCELLED, RunStatus.CANCELLED)
+    assert child.error == f'step "a" of its parent run {run_id}: it has ended'
+
+
+async def test_a_cancelled_child_fails_the_step(store: Store, shard: Shard) -> None:
+    await register(store, CHILD)
+    async with echo(store, "work", hanging) as worker:
+        run_id = await start(store, parent(retries=5))
+        await until_true(lambda: bool(worker.seen))
+        child = child_run_id(run_id, "a", 1)
+        await run_operations.cancel(store, child, "enough")
+        run = await ended(store, run_id)
+
+    assert run.error == f'step "a" failed: child run {child} was cancelled: enough'
+
+
+async def test_a_timeout_cancels_the_child(store: Store, shard: Shard) -> None:
+    await register(store, CHILD)
+    async with echo(store, "work", hanging):
+        run = await ended(store, await start(store, parent(timeout="200ms")))
+
+    assert run.error == 'step "a" failed: step timeout exceeded (200ms)'
+    assert (await child_of(store, run)).status is RunStatus.CANCELLED
+
+
+async def test_a_workflow_that_starts_itself_ends_at_the_most_runs_in_a_chain(store: Store, shard: Shard) -> None:
+    run = await ended(store, await start(store, parent("child")))
+
+    chain = [run]
+    while chain[-1].steps["a"].child_run_id is not None:
+        chain.append(await child_of(store, chain[-1]))
+    assert len(chain) == RUNS_IN_CHAIN_MAX
+    assert f"is the last of {RUNS_IN_CHAIN_MAX} in a chain" in (run.error or "")
+
+
+async def test_a_detached_child_goes_on_alone(store: Store, shard: Shard) -> None:
+    await register(store, CHILD)
+    run = await ended(store, await start(store, parent(config={"detach": True})))
+    child = child_run_id(run.run_id, "a", 1)
+
+    assert orjson.loads(bytes(run.steps["a"].output)) == {"run_id": child}  # type: ignore[arg-type]
+    async with echo(store, "work"):
+        assert (await ended(store, child)).status is RunStatus.COMPLETED
+
+
+async def test_a_child_that_was_cancelled_first_never_starts(store: Store, shard: Shard) -> None:
+    """What a parent does whose former owner is about to start the child."""
+    await register(store, CHILD)
+    run_id = await start(store, parent())
+    run = (await load(store, run_id)).run
+    assert run is not None
+    child, lease = child_run_id(run_id, "a", 9), ShardLease()
+    lease.renewed(now())
+    children = Children(store, lease)
+
+    before = await store.dead_letters.last_seq()
+    await children.cancel(run, CancelChild("a", 9, "over"))
+    await children.start(run, StartChild("a", 9, "child", None, NULL, 0.0))
+    await store.history.append(SignalReceived(run_id=child, payload=SignalRef("s")))
+
+    stored = records(await store.history.read(child))
+    assert [type(record.event) for record in stored] == [WorkflowCancelled, SignalReceived]
+    _, body = await until(lambda: _dead_letter(store, before + 1))  # of the signal, and none of the cancellation
+    assert "signal.received" in body.decode()
+
+
+async def _dead_letter(store: Store, seq: int) -> tuple[DeadLetter, bytes] | None:
+    return await store.dead_letters.get(seq) if await store.dead_letters.last_seq() >= seq else None
