@@ -33,7 +33,7 @@ class ParentView(Struct, frozen=True):
 class StepView(Struct, frozen=True, omit_defaults=True):
     """`attempts` counts those that were begun. `output_bytes` replaces an output that is too large for this response.
     `wake_at` is when a sleep ends, `items` counts the elements of a map, `child_run_id` is the run that a sub_workflow
-    has started last."""
+    has started last. `handles` is the step from whose failure this one follows."""
 
     status: str
     attempts: int
@@ -48,6 +48,7 @@ class StepView(Struct, frozen=True, omit_defaults=True):
     wake_at: str | None = None
     items: ItemCounts | UnsetType = UNSET
     child_run_id: str | None = None
+    handles: str | None = None
 
 
 class RunView(Struct, frozen=True, omit_defaults=True):

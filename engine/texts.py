@@ -10,6 +10,13 @@ def shortened(text: str) -> str:
     return text.encode("utf-8", "replace")[:ERROR_BYTES_MAX].decode("utf-8", "ignore")
 
 
+def halves(first: str, second: str) -> tuple[str, str]:
+    """Both texts, each shortened so that they fit into one that is stored, with a sentence around them."""
+    most = ERROR_BYTES_MAX // 2 - 256
+    cut = [text.encode("utf-8", "replace")[:most].decode("utf-8", "ignore") for text in (first, second)]
+    return cut[0], cut[1]
+
+
 def last_part(text: str) -> str:
     """The last 8 KiB of `text`, with `?` for what UTF-8 cannot encode: of a traceback, the last frames.
 

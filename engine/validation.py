@@ -24,7 +24,7 @@ from penstock.engine.definition.step_fields import RETRY, dependencies
 from penstock.engine.errors import Invalid
 from penstock.engine.expressions.explaining import ExplainedExpression, explain
 from penstock.engine.expressions.expression import compile_expression
-from penstock.engine.expressions.places import Place, ancestors, scope_of, written
+from penstock.engine.expressions.places import HANDLERS, Place, ancestors, scope_of, written
 from penstock.engine.expressions.scope import Scope
 from penstock.engine.expressions.template import compile_template
 from penstock.engine.run.kinds.table import KINDS
@@ -126,7 +126,11 @@ def _check_graph(steps: list[Document], report: Report) -> None:
 def _id_problems(steps: list[Document]) -> Iterator[str]:
     """Ids that executions within other steps have."""
     maps = {str(step.get("id")) for step in steps if step.get("type") == "map"}
+    given = {f"{step.get('id')}.{field}": step.get("id") for step in steps for field in HANDLERS if field in step}
     for index, step in enumerate(steps):
+        if (step_id := str(step.get("id"))) in given:
+            field = step_id.rpartition(".")[2]
+            yield f"{_label(index, step)} has the id of the {field} of step {quoted(str(given[step_id]))}"
         map_id, _, number = str(step.get("id")).rpartition(".")
         if map_id in maps and number.isdecimal() and number == str(int(number)):
             yield f"{_label(index, step)} has the id of an element of the map {quoted(map_id)}"
@@ -139,7 +143,7 @@ def _expressions(steps: list[Document]) -> Iterator[tuple[Document, Place, objec
     }
     known = frozenset(dependencies_of)
     for step in steps:
-        found = list(written(step, _kind(step).places))
+        found = list(written(step, (*_kind(step).places, *HANDLERS.values())))
         before = ancestors(str(step.get("id")), dependencies_of) if found else frozenset()
         for place, value in found:
             yield step, place, value, scope_of(place, known, before)

@@ -16,7 +16,7 @@ from penstock.engine.definition.http_requests import TASK as HTTP_TASK
 from penstock.engine.definition.identifiers import quoted
 from penstock.engine.expressions.template import Template
 from penstock.engine.run.compiling import compiled_expressions
-from penstock.engine.run.kinds.table import task_type
+from penstock.engine.run.kinds.table import queues
 
 HTTP_WORKER = "`penstock worker http`, or builtin_workers of `penstock serve`"
 STEPS_NAMED_MAX = 3
@@ -43,8 +43,8 @@ def warnings(definition: WorkflowDef, facts: Facts) -> list[str]:
 def _unserved_tasks(definition: WorkflowDef, facts: Facts) -> Iterator[str]:
     steps: dict[tuple[str, str | None], list[str]] = {}
     for step in definition.steps:
-        if task := task_type(step):
-            steps.setdefault((task, step.worker_group), []).append(step.id)
+        for queue in queues(step):
+            steps.setdefault(queue, []).append(step.id)
     for (task, group), step_ids in steps.items():
         if (task, group) not in facts.served:
             of_group = f" of worker group {quoted(group)}" if group else ""

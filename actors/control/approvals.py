@@ -123,7 +123,8 @@ def _check_waits(run: Run, step_id: str, now: float) -> None:
 
 
 def _is_decided(step: StepState) -> bool:
-    return step.status is StepStatus.COMPLETED or (step.status is StepStatus.FAILED and not has_expired(step))
+    failed = step.status in (StepStatus.FAILED, StepStatus.RECOVERED)
+    return step.status is StepStatus.COMPLETED or (failed and not has_expired(step))
 
 
 def _waits(run: Run, step: StepState, now: float) -> bool:

@@ -199,7 +199,8 @@ async def replay(store: Store, run_id: str, snapshot: Entry | None = None) -> No
     assert loaded.workflow is not None
     # The run's engine does it as well, even if this process dies. Here, it is done before the answer.
     for step_id in steps:
-        await store.dead_letters.remove_task(run_id, step_id, loaded.workflow.steps[step_id].task, letters)
+        if (plan := loaded.workflow.plan_of(step_id)) is not None:
+            await store.dead_letters.remove_task(run_id, step_id, plan.task, letters)
 
 
 async def replay_dead_letter(store: Store, seq: int) -> str:

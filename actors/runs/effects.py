@@ -42,7 +42,15 @@ from penstock.engine.run.commands import (
     WithdrawTimer,
 )
 from penstock.engine.run.events import NULL, RunFailure, WorkflowCompleted, WorkflowFailed
-from penstock.engine.run.execution.beginning import begin_step, given_input, needed
+from penstock.engine.run.execution.beginning import (
+    DEFAULT,
+    ITEM,
+    about_failure,
+    begin_step,
+    given_input,
+    needed,
+    received,
+)
 from penstock.engine.run.kinds.map import items_of, map_of
 from penstock.engine.run.payloads import Value
 from penstock.engine.run.state import Run
@@ -164,11 +172,30 @@ class Effects:
     async def _following(self, workflow: Workflow, run: Run, command: BeginStep, outputs: Outputs) -> Sequence[Command]:
         plan = workflow.plan_of(command.step_id)
         assert plan is not None, "the step is there"
+        return begin_step(workflow, run, command, await self._given(workflow, run, plan, outputs))
+
+    async def _given(self, workflow: Workflow, run: Run, plan: StepPlan, outputs: Outputs) -> dict[str, Raw]:
+        """What beginning the execution reads: also the element that it is for, or what became of the step that it
+        handles."""
         payloads = await self._payloads(run, plan, outputs)
         if plan.item is not None:
             items = await self._items(workflow, run, map_of(workflow, plan), outputs)
-            payloads["item"] = items[plan.item]
-        return begin_step(workflow, run, command, payloads)
+            payloads[ITEM] = items[plan.item]
+        if plan.handles is not None:
+            payloads[DEFAULT] = await self._about(workflow, run, plan.handles, outputs)
+        return payloads
+
+    async def _about(self, workflow: Workflow, run: Run, step_id: str, outputs: Outputs) -> Raw:
+        """The default input of what handles that step."""
+        plan = workflow.plan_of(step_id)
+        assert plan is not None, "the step is there"
+        value = received(workflow, run, plan, await self._given(workflow, run, plan, outputs))
+        if isinstance(value, Raw) and _is_light(value):
+            return about_failure(run, step_id, value)
+        async with self.heavy:
+            given = await outputs.whole(value, VALUE_BYTES_MAX)
+            self._lease.check()
+            return about_failure(run, step_id, given)
 
     async def _payloads(self, run: Run, plan: StepPlan, outputs: Outputs) -> dict[str, Raw]:
         """What beginning the step reads, as JSON."""
@@ -230,9 +257,7 @@ class Effects:
         plan = workflow.plan_of(command.step_id)
         assert plan is not None, "the step is there"
         try:
-            payloads = await self._payloads(run, plan, outputs)
-            if plan.item is not None:
-                payloads["item"] = (await self._items(workflow, run, map_of(workflow, plan), outputs))[plan.item]
+            payloads = await self._given(workflow, run, plan, outputs)
             return replace(command, input=given_input(workflow, run, plan, payloads))
         except (ExpressionFailed, NotFound, TooLarge) as error:
             return replace(command, error=f"{command.error} (its input is not kept here: {error})")

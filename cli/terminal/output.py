@@ -31,6 +31,7 @@ STATUS_STYLES = {
     "failed": "bold red",
     "cancelled": "yellow",
     "skipped": "dim",
+    "recovered": "yellow",
     "pending": "dim",
     "scheduled": "blue",
 }

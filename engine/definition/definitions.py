@@ -6,6 +6,7 @@ Durations are normalised text (`1h30m`).
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from hashlib import sha256
 from typing import Any
 
@@ -35,10 +36,22 @@ class SkipIf(Struct, frozen=True):
     value: Raw
 
 
+class HandlerDef(Struct, frozen=True, omit_defaults=True):
+    """A task that follows from what has become of a step. Without a `retry`, `timeout` or `worker_group` of its own it
+    has the workflow's default retry, and the timeout and the group of the step."""
+
+    task: str
+    input: Raw | UnsetType = msgspec.field(default=UNSET, name="with")
+    retry: Retry | None = None
+    timeout: str | None = None
+    worker_group: str | None = None
+
+
 class Step(Struct, frozen=True, omit_defaults=True):
     """`task` is empty for a step that no worker carries out. `type` names a kind of step (engine/run/kinds), and
     `config` is what only this kind knows, in the normal form that its validation gives. `when` is an expression, and
-    `input` (on the wire `with`) is any JSON with templates in its strings. `name` and `description` are for people."""
+    `input` (on the wire `with`) is any JSON with templates in its strings. `on_failure` is carried out when the step
+    has failed for good. `name` and `description` are for people."""
 
     id: str
     task: str = ""
@@ -55,6 +68,12 @@ class Step(Struct, frozen=True, omit_defaults=True):
     input: Raw | UnsetType = msgspec.field(default=UNSET, name="with")
     name: str | None = None
     description: str | None = None
+    on_failure: HandlerDef | None = None
+
+    def handlers(self) -> Iterator[tuple[str, HandlerDef]]:
+        """What follows from the end of the step, by its field."""
+        if self.on_failure is not None:
+            yield "on_failure", self.on_failure
 
 
 class WorkflowDef(Struct, frozen=True, omit_defaults=True):
@@ -81,6 +100,9 @@ def to_json(definition: WorkflowDef) -> bytes:
             step["skip_if"]["value"] = orjson.Fragment(bytes(source.skip_if.value))
         if not isinstance(source.input, UnsetType):
             step["with"] = orjson.Fragment(bytes(source.input))
+        for key, handler in source.handlers():
+            if not isinstance(handler.input, UnsetType):
+                step[key]["with"] = orjson.Fragment(bytes(handler.input))
     if any(map(_is_new, definition.steps)):
         document["v"] = 2
     return orjson.dumps(document, option=orjson.OPT_SORT_KEYS)
@@ -88,7 +110,7 @@ def to_json(definition: WorkflowDef) -> bytes:
 
 def _is_new(step: Step) -> bool:
     """Whether a reader of format 1 would misread the step: it would leave its fields out."""
-    return step.when is not None or not isinstance(step.input, UnsetType)
+    return step.when is not None or not isinstance(step.input, UnsetType) or any(step.handlers())
 
 
 def as_document(step: Step) -> dict[str, Any]:
@@ -96,6 +118,9 @@ def as_document(step: Step) -> dict[str, Any]:
     document: dict[str, Any] = {"when": step.when, "config": step.config}
     if not isinstance(step.input, UnsetType):
         document["with"] = orjson.loads(bytes(step.input))
+    for key, handler in step.handlers():
+        if not isinstance(handler.input, UnsetType):
+            document[key] = {"with": orjson.loads(bytes(handler.input))}
     return document
 
 

@@ -68,6 +68,20 @@ SKIP_IF = Form(
     nullable=frozenset({"value"}),
 )
 
+HANDLER = Form(
+    component="StepHandler",
+    fields={
+        "task": values.task_type,
+        "with": values.anything.annotated(
+            description="Its input in place of the default, which is `default` in templates."
+        ),
+        "retry": nested(RETRY),
+        "timeout": values.timeout.annotated(description="The step's without it."),
+        "worker_group": values.name.annotated(description="The step's without it."),
+    },
+    required=("task",),
+)
+
 # What a step of every kind may have.
 COMMON = {
     "when": values.expression.annotated(description="A condition. Where it is false, the step is skipped."),
@@ -76,6 +90,10 @@ COMMON = {
     ),
     "name": values.text.annotated(description="Shown to people in place of the id."),
     "description": values.text.annotated(description="Shown to people."),
+    "on_failure": nested(HANDLER).annotated(
+        description="A task for when the step has failed for good, with `{step, error, input, attempts}`. Where it "
+        "completes, the step is `recovered`, with its output."
+    ),
 }
 
 _DEPENDS_ON = Rule(

@@ -35,6 +35,9 @@ IN_SCOPE = frozenset({"input", "run"})
 WHEN = Place("when", template=False, condition=True)
 INPUT = Place("with", names=("default",))
 
+# What follows from the end of a step of any kind (engine/run/kinds/handler.py), by the field that says so.
+HANDLERS = {"on_failure": Place("on_failure.with", names=("default",), later=True)}
+
 
 def value_at(document: Mapping[str, Any], path: str) -> object:
     """What stands at that path; None where nothing does."""

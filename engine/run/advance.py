@@ -234,7 +234,8 @@ def _start(workflow: Workflow, run: Run, record: Record) -> Advance:
 
 
 def _resume(workflow: Workflow, run: Run, record: Record, dead_letters: int) -> Advance:
-    """A failed run continues: failed and cancelled steps begin again, with a new timeout of the run and new retries."""
+    """A failed run continues: failed and cancelled steps begin again, with a new timeout of the run and new retries. A
+    step whose handler has not completed begins again itself."""
     removals = _removals(workflow, run, dead_letters)
     steps = {step_id: step if step.status in STEP_DONE else _reset(step) for step_id, step in run.steps.items()}
     run = replace(
@@ -253,7 +254,7 @@ def _resume(workflow: Workflow, run: Run, record: Record, dead_letters: int) -> 
         step_id
         for step_id, step in steps.items()
         if step.status is StepStatus.PENDING and is_ready(run, workflow.steps[step_id])
-    ]
+    ]  # no handler is pending
     run, commands = enter(workflow, run, ready, record)
     return run, removals + timers + commands
 
@@ -263,7 +264,7 @@ def _removals(workflow: Workflow, run: Run, dead_letters: int) -> list[Command]:
     answers, but it may have died before that."""
     failed_ = [step_id for step_id, step in run.steps.items() if step.status is StepStatus.FAILED]
     return (
-        [RemoveDeadLetters(step_id, workflow.steps[step_id].task, dead_letters) for step_id in failed_]
+        [RemoveDeadLetters(plan.id, plan.task, dead_letters) for plan in map(workflow.plan_of, failed_) if plan]
         if dead_letters > 0
         else []
     )
@@ -278,6 +279,9 @@ def _timed(workflow: Workflow, run: Run, record: Record) -> Advance:
 
 def _reset(step: StepState) -> StepState:
     unbegun = step.unbegun + step.ended_in_queue
+    if step.handles is not None:  # it begins anew when its step has failed for good again
+        attempts = step.attempts
+        return StepState(StepStatus.CANCELLED, attempts, base=attempts, unbegun=unbegun, handles=step.handles)
     return StepState(
         attempts=step.attempts,
         iteration=step.iteration,
@@ -363,7 +367,11 @@ def _cancelled(step: StepState) -> StepState:
 
 def _withdraw_all(workflow: Workflow, run: Run) -> Iterable[Command]:
     """Withdraw every timer, and the tasks once for each type (and group), however many steps share it."""
-    out = [(workflow.steps[step_id], step) for step_id, step in run.steps.items() if step.status in STEP_OUT]
+    out = [
+        (plan, step)
+        for step_id, step in run.steps.items()
+        if step.status in STEP_OUT and (plan := workflow.plan_of(step_id)) is not None
+    ]
     timers = [command for plan, step in out for command in retimed(run, plan.id, step, _cancelled(step))]
     timers += [WithdrawTimer(timer.timer, timer.due) for plan, step in out for timer in item_timers(run, plan.id, step)]
     return [

@@ -7,15 +7,15 @@ from collections.abc import Iterator, Mapping
 import msgspec
 
 from penstock.config.limits import RETRY_DELAY_DEFAULT_S
-from penstock.engine.definition.definitions import Retry, Step, WorkflowDef, as_document
+from penstock.engine.definition.definitions import HandlerDef, Retry, Step, WorkflowDef, as_document
 from penstock.engine.definition.durations import parse, seconds
 from penstock.engine.errors import NeedsUpgrade
 from penstock.engine.expressions.expression import Expression, compile_expression
-from penstock.engine.expressions.places import Place, ancestors, scope_of, written
+from penstock.engine.expressions.places import HANDLERS, INPUT, Place, ancestors, scope_of, written
 from penstock.engine.expressions.template import Template, compile_template
-from penstock.engine.run.kinds.table import KINDS
+from penstock.engine.run.kinds.table import HANDLER_KINDS, KINDS
 from penstock.engine.run.state import StepState
-from penstock.engine.run.workflow import NO_RETRY, RetryPolicy, StepKind, StepPlan, Workflow
+from penstock.engine.run.workflow import NO_RETRY, ON_FAILURE, RetryPolicy, StepKind, StepPlan, Workflow
 
 NO_METADATA: dict[str, str] = {}
 NO_EXPRESSIONS: dict[str, Expression | Template] = {}
@@ -46,34 +46,58 @@ def compile_workflow(definition: WorkflowDef, digest: str) -> Workflow:
 def compiled_expressions(step: Step, definition: WorkflowDef) -> Mapping[str, Expression | Template]:
     """The expressions of a step of a validated definition, by their place."""
     kind = _kind(step)
-    return {**_expressions(step, kind, definition, later=False), **_expressions(step, kind, definition, later=True)}
+    places = (*kind.places, *HANDLERS.values())
+    return {**_expressions(step, places, definition, later=False), **_expressions(step, places, definition, later=True)}
 
 
 def _plan(step: Step, definition: WorkflowDef, dependents: tuple[str, ...]) -> StepPlan:
     skip_if = step.skip_if and msgspec.structs.replace(step.skip_if, value=step.skip_if.value.copy())
     kind = _kind(step)
+    timeout_s = seconds(step.timeout)
     plan = StepPlan(
         id=step.id,
         task=step.task,
         depends_on=step.depends_on,
         dependents=dependents,
         retry=_policy(step, definition),
-        timeout_s=seconds(step.timeout),
+        timeout_s=timeout_s,
         skip_if=skip_if,
         metadata=step.metadata or NO_METADATA,
         group=step.worker_group,
         kind=kind,
-        expressions=_expressions(step, kind, definition, later=False),
-        later=_expressions(step, kind, definition, later=True),
+        expressions=_expressions(step, kind.places, definition, later=False),
+        later=_expressions(step, kind.places, definition, later=True),
+        on_failure=None if step.on_failure is None else _handler(step, ON_FAILURE, step.on_failure, definition),
     )
     return plan.kind.compile(step, plan)
 
 
+def _handler(step: Step, field: str, handler: HandlerDef, definition: WorkflowDef) -> StepPlan:
+    """The plan of the execution that follows from the end of the step."""
+    declared = handler.retry or definition.default_retry
+    place = HANDLERS[field]
+    expressions = _expressions(step, (place,), definition, later=True)
+    return StepPlan(
+        id=f"{step.id}.{field}",
+        task=handler.task,
+        depends_on=(),
+        dependents=(),
+        retry=NO_RETRY if declared is None else _resolve(declared),
+        timeout_s=seconds(handler.timeout or step.timeout),
+        skip_if=None,
+        metadata=step.metadata or NO_METADATA,
+        group=handler.worker_group or step.worker_group,
+        kind=HANDLER_KINDS[field],
+        expressions={INPUT.path: expressions[place.path]} if expressions else NO_EXPRESSIONS,
+        handles=step.id,
+    )
+
+
 def _expressions(
-    step: Step, kind: StepKind, definition: WorkflowDef, *, later: bool
+    step: Step, places: tuple[Place, ...], definition: WorkflowDef, *, later: bool
 ) -> Mapping[str, Expression | Template]:
     """What must be evaluated when the step begins, or later, compiled."""
-    given = [(place, value) for place, value in written(as_document(step), kind.places) if place.later is later]
+    given = [(place, value) for place, value in written(as_document(step), places) if place.later is later]
     if not given:
         return NO_EXPRESSIONS
     before = ancestors(step.id, {other.id: other.depends_on for other in definition.steps})

@@ -35,6 +35,7 @@ class StepStatus(StrEnum):
     FAILED = "failed"
     SKIPPED = "skipped"
     CANCELLED = "cancelled"
+    RECOVERED = "recovered"
 
 
 RUN_MOVES: Mapping[RunStatus, frozenset[RunStatus]] = {
@@ -60,9 +61,10 @@ STEP_MOVES: Mapping[StepStatus, frozenset[StepStatus]] = {
     ),
     StepStatus.RUNNING: frozenset({StepStatus.QUEUED, StepStatus.COMPLETED, StepStatus.FAILED, StepStatus.CANCELLED}),
     StepStatus.COMPLETED: frozenset(),
-    StepStatus.FAILED: frozenset({StepStatus.QUEUED}),
+    StepStatus.FAILED: frozenset({StepStatus.QUEUED, StepStatus.RECOVERED, StepStatus.CANCELLED}),
     StepStatus.SKIPPED: frozenset(),
     StepStatus.CANCELLED: frozenset({StepStatus.PENDING, StepStatus.QUEUED}),
+    StepStatus.RECOVERED: frozenset(),
 }
 
 # What the status of an element is as that of a step.
@@ -79,8 +81,8 @@ ITEM_DIGITS_MAX = 5
 
 RUN_ENDED = frozenset({RunStatus.COMPLETED, RunStatus.FAILED, RunStatus.CANCELLED})
 STEP_OUT = frozenset({StepStatus.QUEUED, StepStatus.RUNNING})
-STEP_DONE = frozenset({StepStatus.COMPLETED, StepStatus.SKIPPED})
-STEP_ENDED = frozenset({StepStatus.COMPLETED, StepStatus.SKIPPED, StepStatus.FAILED, StepStatus.CANCELLED})
+STEP_DONE = frozenset({StepStatus.COMPLETED, StepStatus.SKIPPED, StepStatus.RECOVERED})
+STEP_ENDED = STEP_DONE | {StepStatus.FAILED, StepStatus.CANCELLED}
 
 
 class StepState(Struct, frozen=True, omit_defaults=True):
@@ -104,7 +106,8 @@ class StepState(Struct, frozen=True, omit_defaults=True):
 
     `wake_at` is when a step that sleeps goes on. `child_run_id` is the run that the last attempt of a sub_workflow has
     started. `items` are the elements of a map, and
-    `item_states` those of them that have more to remember than an Element can.
+    `item_states` those of them that have more to remember than an Element can. `handles` is the step from whose end
+    this one follows; it is not in the definition's graph.
 
     An output that is too large for a state has its place in `output_at`, and so has `carried` in `carried_at`; `skips`
     are then the dependents that such an output has skipped.
@@ -137,6 +140,7 @@ class StepState(Struct, frozen=True, omit_defaults=True):
     items: Items | None = None
     item_states: dict[int, StepState] = {}
     child_run_id: str | None = None
+    handles: str | None = None
 
     WAITING: ClassVar[StepState]
 

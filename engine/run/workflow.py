@@ -68,13 +68,17 @@ class RetryPolicy(Struct, frozen=True):
 
 NO_RETRY = RetryPolicy(retries=0)
 
+ON_FAILURE = "on_failure"  # what the id of a step's handler ends with
+
 
 class StepPlan(Struct, frozen=True):
     """One step with the ids of its neighbours; `timeout_s` None means no bound. `config` is the compiled config of its
     kind. `expressions` are those to evaluate when the step begins, by their place: `when`, `with`,
     `config.url`; `later` are those that its kind evaluates itself.
 
-    `each` is the plan of a map's elements, `item` the number of such an element.
+    `each` is the plan of a map's elements, `item` the number of such an element. `on_failure` is the plan of what
+    follows from the step's failure for good, `handles` the id of the step that such a plan is for. `tolerated`: whoever
+    the execution is for goes on after its failure.
     """
 
     id: str
@@ -92,11 +96,14 @@ class StepPlan(Struct, frozen=True):
     later: Mapping[str, Expression | Template] = {}
     each: StepPlan | None = None
     item: int | None = None
+    on_failure: StepPlan | None = None
+    handles: str | None = None
+    tolerated: bool = False
 
     @property
     def evaluates(self) -> bool:
         """Whether something must be evaluated before the step begins."""
-        return bool(self.expressions) or self.item is not None
+        return bool(self.expressions) or self.item is not None or self.handles is not None
 
 
 class Workflow(Struct, frozen=True):
@@ -113,12 +120,15 @@ class Workflow(Struct, frozen=True):
     sticky: str | None = None
 
     def plan_of(self, step_id: str) -> StepPlan | None:
-        """The plan of a step, or of an element of a map (`m.7`); None: there is no such step."""
+        """The plan of a step, of an element of a map (`m.7`), or of a handler (`a.on_failure`); None: there is no such
+        step."""
         found = self.steps.get(step_id)
         if found is not None:
             return found
         map_id, _, digits = step_id.rpartition(".")
         whole = self.steps.get(map_id)
+        if whole is not None and digits == ON_FAILURE:
+            return whole.on_failure
         if whole is None or whole.each is None or not digits.isdecimal():
             return None
         return replace(whole.each, id=step_id, item=int(digits))

@@ -60,6 +60,7 @@ def _step(step: StepState, outputs: Mapping[int, Raw]) -> StepView:
         None if step.wake_at is None else rfc3339(step.wake_at),
         UNSET if step.items is None else _counts(step.items),
         step.child_run_id,
+        step.handles,
     )
 
 

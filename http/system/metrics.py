@@ -24,7 +24,7 @@ from penstock.broker.streams.telemetry import ProcessReport
 from penstock.config.limits import PARTITIONS
 from penstock.config.process.background import both, each_of
 from penstock.engine.errors import PenstockError, Unavailable
-from penstock.engine.run.kinds.table import task_type
+from penstock.engine.run.kinds.table import queues
 from penstock.http.backend import Backend
 from penstock.http.system.storage import storage
 from penstock.telemetry.meters import Sample
@@ -114,8 +114,7 @@ async def _streams(backend: Backend, store: Store) -> list[Sample]:
 
 async def _queues(store: Store) -> list[Sample]:
     async def types() -> set[tuple[str, str | None]]:
-        steps = [step for one in await store.definitions.all() for step in one.steps]
-        return {(task, step.worker_group) for step in steps if (task := task_type(step))}
+        return {queue for one in await store.definitions.all() for step in one.steps for queue in queues(step)}
 
     found = await stats.queues(store.broker, store.reader, types)
     samples = [

@@ -46,7 +46,7 @@ from penstock.engine.run.events import (
     WorkflowStarted,
     event_type,
 )
-from penstock.engine.run.execution.beginning import begin_step, needed
+from penstock.engine.run.execution.beginning import about_failure, begin_step, needed, received
 from penstock.engine.run.execution.children import child_started
 from penstock.engine.run.kinds.map import items_of, map_of
 from penstock.engine.run.payloads import Gathered, PayloadRef, Value, element_result, joined, payload_of
@@ -166,11 +166,19 @@ class Play:
     def _begun(self, command: BeginStep) -> Sequence[Command]:
         plan = self.workflow.plan_of(command.step_id)
         assert plan is not None
+        return begin_step(self.workflow, self.run, command, self._given(plan))
+
+    def _given(self, plan: StepPlan) -> dict[str, Raw]:
         payloads = self._payloads(plan)
         if plan.item is not None:
             whole = map_of(self.workflow, plan)
             payloads["item"] = items_of(self.run, whole, self._payloads(whole))[plan.item]
-        return begin_step(self.workflow, self.run, command, payloads)
+        if plan.handles is not None:
+            handled = self.workflow.plan_of(plan.handles)
+            assert handled is not None
+            given = received(self.workflow, self.run, handled, self._given(handled))
+            payloads["default"] = about_failure(self.run, plan.handles, self.whole(given))
+        return payloads
 
     def _payloads(self, plan: StepPlan) -> dict[str, Raw]:
         return {name: self.whole(found) for name, found in needed(self.run, plan).items()}

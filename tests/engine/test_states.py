@@ -40,7 +40,7 @@ def test_completed_and_cancelled_runs_are_final_and_failed_ones_go_on_by_replay_
 
 
 def test_a_step_that_is_done_stays_so() -> None:
-    assert [STEP_MOVES[status] for status in STEP_DONE] == [frozenset(), frozenset()]
+    assert {STEP_MOVES[status] for status in STEP_DONE} == {frozenset()}
 
 
 def test_a_step_is_waiting_out_or_ended() -> None:

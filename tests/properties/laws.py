@@ -8,7 +8,15 @@ from msgspec.structs import replace
 
 from penstock.config.limits import PAYLOAD_BYTES_MAX
 from penstock.engine.run.advance import advance, still_due
-from penstock.engine.run.commands import AppendEvent, Command, DispatchTask, RequestApproval, SetTimer, WithdrawTimer
+from penstock.engine.run.commands import (
+    AppendEvent,
+    BeginStep,
+    Command,
+    DispatchTask,
+    RequestApproval,
+    SetTimer,
+    WithdrawTimer,
+)
 from penstock.engine.run.compiling import compile_workflow
 from penstock.engine.run.events import (
     ApprovalExpired,
@@ -68,10 +76,11 @@ def definitions(draw: st.DrawFn) -> dict[str, object]:
     """Up to seven steps in any acyclic shape, several roots and ends included; few task types, so that steps share
     them."""
     steps: list[dict[str, object]] = []
+    handler = st.none() | st.none() | st.fixed_dictionaries({"task": st.sampled_from(["t", "h"])})
     for number in range(draw(st.integers(1, STEPS_MAX))):
         before = [str(step["id"]) for step in steps]
         depends_on: list[str] = draw(st.lists(st.sampled_from(before), unique=True, max_size=3)) if before else []
-        step = {"id": f"s{number}", "depends_on": depends_on, **draw(FIELDS)}
+        step = {"id": f"s{number}", "depends_on": depends_on, "on_failure": draw(handler), **draw(FIELDS)}
         conditional = draw(st.booleans())
         if conditional and depends_on:
             step["skip_if"] = {"step_id": draw(st.sampled_from(depends_on)), "field": "x", "op": "==", "value": 1}
@@ -119,6 +128,9 @@ def executions(commands: list[Command]) -> list[Execution]:
     tasks = [
         (task.step_id, task.iteration, task.attempt, task.worker) for task in commands if isinstance(task, DispatchTask)
     ]
+    tasks += [
+        (begun.step_id, begun.iteration, begun.attempt, None) for begun in commands if isinstance(begun, BeginStep)
+    ]
     return tasks + [
         (asked.step_id, 0, asked.attempt, PERSON) for asked in commands if isinstance(asked, RequestApproval)
     ]
@@ -135,7 +147,7 @@ def result(before: Run | None, run: Run | None, record: Record) -> Result | None
     event = record.event
     if before is None or run is before or not isinstance(event, RESULTS):
         return None
-    step = before.steps[event.step_id]
+    step = before.step(event.step_id)
     return event.step_id, step.iteration, step.attempts
 
 
@@ -157,16 +169,30 @@ def _resumed(before: Run | None, run: Run) -> bool:
 
 def _check_steps(workflow: Workflow, before: Run | None, run: Run) -> None:
     olds = workflow.waiting if before is None else before.steps
-    assert run.steps.keys() == workflow.steps.keys()
+    assert [step_id for step_id, step in run.steps.items() if step.handles is None] == list(workflow.steps)
     for step_id, step in run.steps.items():
-        old, plan = olds[step_id], workflow.steps[step_id]
+        old, plan = olds.get(step_id, StepState.WAITING), workflow.plan_of(step_id)
+        assert plan is not None
         _check_step(old, step, plan)
         assert old.status not in STEP_DONE or step == old
-        assert old.status not in STEP_ENDED or step == old or _resumed(before, run)
+        handled = step.status is StepStatus.RECOVERED or step.handles is not None
+        assert old.status not in STEP_ENDED or step == old or _resumed(before, run) or handled
+        _check_handler(run, step_id, step)
     if run.ended:
         assert all(step.status in STEP_ENDED for step in run.steps.values())
     if run.status is RunStatus.COMPLETED:
-        assert all(step.status in STEP_DONE for step in run.steps.values())
+        assert all(step.status in STEP_DONE for step in run.steps.values() if step.handles is None)
+
+
+def _check_handler(run: Run, step_id: str, step: StepState) -> None:
+    """A handler is out, or has failed, only while its step has failed; a step recovers only by its handler."""
+    if step.handles is not None:
+        whole = run.steps[step.handles].status
+        assert step.status is not StepStatus.COMPLETED or whole is StepStatus.RECOVERED
+        assert step.status not in (*STEP_OUT, StepStatus.FAILED) or whole is StepStatus.FAILED
+    if step.status is StepStatus.RECOVERED:
+        handler = run.steps[f"{step_id}.on_failure"]
+        assert (handler.status, handler.output is UNSET) == (StepStatus.COMPLETED, handler.output_at is not None)
 
 
 def _check_step(old: StepState, step: StepState, plan: StepPlan) -> None:
@@ -218,7 +244,7 @@ def _check_number(before: Run | None, record: Record) -> None:
     event = record.event
     if before is None or not isinstance(event, StepStarted | StepPaused | StepCompleted | StepFailed | StepContinue):
         return
-    step = before.steps[event.step_id]
+    step = before.step(event.step_id)
     assert event.attempt_number in (None, step.attempts)
     assert event.iteration in (None, step.iteration)
     assert event.attempt_number is None or (event.iteration or 0) == step.iteration
@@ -230,15 +256,16 @@ def _check_commands(workflow: Workflow, run: Run, commands: list[Command]) -> No
         "what is ordered now is wanted now"
     )
     for command in commands:
-        if not isinstance(command, DispatchTask | RequestApproval):
+        if not isinstance(command, DispatchTask | BeginStep | RequestApproval):
             continue
-        plan = workflow.steps[command.step_id]
+        plan = workflow.plan_of(command.step_id)
+        assert plan is not None
         assert (run.status, run.error) == (RunStatus.RUNNING, None), "a run that fails or has ended begins nothing"
         assert all(run.steps[needed].status in STEP_DONE for needed in plan.depends_on)
         assert isinstance(command, RequestApproval) is (approval_of(plan) is not None), (
             "people decide approvals, workers all else"
         )
-        assert isinstance(command, RequestApproval) or command.worker in (None, run.bound)
+        assert not isinstance(command, DispatchTask) or command.worker in (None, run.bound)
 
 
 def _check_timers(before: Run | None, run: Run, record: Record, commands: list[Command]) -> None:

@@ -3,10 +3,15 @@ comes back."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from msgspec import Raw
+
 from penstock.broker import message_ids
 from penstock.engine.run.advance import still_due
-from penstock.engine.run.commands import Command, SetTimer
+from penstock.engine.run.commands import BeginStep, Command, SetTimer
 from penstock.engine.run.events import Event, Record, RunFailure, TimerFired, TimerRef, WorkflowFailed
+from penstock.engine.run.execution.beginning import DEFAULT, begin_step
 from penstock.engine.run.state import Run, from_snapshot, to_snapshot
 from penstock.engine.run.timers import live_timers
 from penstock.engine.run.workflow import Workflow
@@ -73,7 +78,13 @@ class Shell:
     def perform(self, count: int) -> None:
         doing, self.orders = self.orders[:count], self.orders[count:]
         for command in doing:
-            self.broker.do(command)
+            begun = self.begun(command) if isinstance(command, BeginStep) else [command]
+            for following in begun:
+                self.broker.do(following)
+
+    def begun(self, command: BeginStep) -> Sequence[Command]:
+        """What begins a handler, whatever the step was given."""
+        return begin_step(self.workflow, self.known(), command, {DEFAULT: Raw(b'{"x":1}')})
 
     def catch_up(self) -> None:
         self.performs = self.lands = True

@@ -150,7 +150,7 @@ class World(Shell, RuleBasedStateMachine):
         """Two words say nothing without their numbers, and a worker that leaves them out pays for it. A late start is
         taken for that of a task which may not have been sent yet: a crash would then not send it any more. And who asks
         a step that is no loop for another iteration is not heard before it has started."""
-        step = self.known().steps[task.step_id]
+        step = self.known().step(task.step_id)
         late = (task.iteration, task.attempt) != (step.iteration, step.attempts)
         return (answer == "started" and late) or (answer == "continue" and task.step_type != "agent_loop")
 
@@ -230,7 +230,9 @@ class World(Shell, RuleBasedStateMachine):
 
     def is_out(self, step_id: str, step: StepState) -> bool:
         """Whether somebody can answer for the step. A worker that has begun may hold either copy of its task."""
-        if approval_of(self.workflow.steps[step_id]) is None:
+        plan = self.workflow.plan_of(step_id)
+        assert plan is not None
+        if approval_of(plan) is None:
             execution = (step_id, step.iteration, step.attempts)
             tasks = [task for task in self.broker.tasks if (task.step_id, task.iteration, task.attempt) == execution]
             return any(step.status is StepStatus.RUNNING or task.worker == step.sticky for task in tasks)
@@ -260,7 +262,7 @@ class World(Shell, RuleBasedStateMachine):
             assert self.run.ended
         assert fold(self.workflow, None, self.log) == self.run
         for step_id, step in self.run.steps.items():
-            assert step.status is not StepStatus.FAILED or self.is_kept(step_id, step)
+            assert step.status is not StepStatus.FAILED or self.is_kept(step_id, step) or self.is_provided_for(step_id)
         assert self.refused or self.withdrawn().isdisjoint(executions(list(self.broker.tasks)))
 
     def go_on(self) -> bool:
@@ -286,6 +288,13 @@ class World(Shell, RuleBasedStateMachine):
         """Executions that a bound worker was to have and shall not have any more."""
         orders = [command for command in self.all_ordered() if isinstance(command, WithdrawSticky)]
         return {(order.step_id, order.iteration, order.attempt, order.worker) for order in orders}
+
+    def is_provided_for(self, step_id: str) -> bool:
+        """Whether the handler of a failed step was at work when the run ended."""
+        handler = self.known().steps.get(f"{step_id}.on_failure")
+        return handler is not None and (
+            handler.status is StepStatus.CANCELLED or self.is_kept(f"{step_id}.on_failure", handler)
+        )
 
     def is_kept(self, step_id: str, step: StepState) -> bool:
         found = [

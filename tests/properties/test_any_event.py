@@ -49,7 +49,9 @@ from tests.properties.laws import STEPS_MAX, Result, compiled, definitions, ends
 EXAMPLES = int(os.environ.get("PROPERTY_EXAMPLES", "0"))
 
 GO = SignalRef(name="go")
-STEP_IDS = st.sampled_from([f"s{number}" for number in range(STEPS_MAX)] + ["unknown"])
+STEP_IDS = st.sampled_from(
+    [f"s{number}" for number in range(STEPS_MAX)] + ["unknown", "s0.on_failure", "s1.on_failure"]
+)
 NUMBERS = st.sampled_from([None, 1, 2, 3, 0, -1])
 DELIVERIES = st.sampled_from([1, 2, 3, 0, -1])
 OUTPUTS = st.sampled_from([UNSET, Raw(b"null"), Raw(b'{"x":1}'), Raw(b'{"x":1e999}'), Raw(b"[" * 1100 + b"]" * 1100)])

@@ -116,7 +116,8 @@ class RunMetrics:
         step = before.step(step_id)
         if step.attempts == 1 and not step.iteration:
             plan = workflow.plan_of(step_id)
-            if plan is None or plan.item is not None:  # an element may have waited for others of its map
+            # An element may have waited for others of its map, and a handler has waited for its step.
+            if plan is None or plan.item is not None or plan.handles is not None:
                 return
             dependencies = plan.depends_on
             since = before.started_at if not dependencies else _last_done(before, dependencies)

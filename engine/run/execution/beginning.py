@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+import orjson
 from msgspec import Raw
 
 from penstock.engine.errors import ExpressionFailed
@@ -57,7 +58,7 @@ def needed(run: Run, plan: StepPlan) -> dict[str, Value]:
     names = {name for references in _references(plan) for name in references.names}
     if INPUT in names:
         found[INPUT] = run.input if run.input_at is None else run.input_at
-    if plan.item is None and (DEFAULT in names or plan.kind.reads_default):
+    if plan.item is None and plan.handles is None and (DEFAULT in names or plan.kind.reads_default):
         found[DEFAULT] = step_input(run, plan, run.step(plan.id))
     for references in _references(plan):
         found |= {f"steps.{other}": output_of(run.steps[other]) for other in references.outputs}
@@ -68,6 +69,30 @@ def given_input(workflow: Workflow, run: Run, plan: StepPlan, payloads: Mapping[
     """The input of the step's task. Raises ExpressionFailed."""
     begun = plan.kind.begin(workflow, run, plan, 0.0, evaluated(plan, run, payloads))
     return next((command.input for command in begun if isinstance(command, DispatchTask | StartChild)), NULL)
+
+
+def received(workflow: Workflow, run: Run, plan: StepPlan, payloads: Mapping[str, Raw]) -> Value:
+    """What the execution was given: the input of its task, the default input of a step without one. Null where an
+    expression of its own fails."""
+    default = NULL if plan.handles is not None else step_input(run, plan, run.step(plan.id))
+    if not plan.evaluates:
+        return default
+    try:
+        values = evaluated(plan, run, payloads)
+    except ExpressionFailed:
+        return NULL
+    try:
+        begun = plan.kind.begin(workflow, run, plan, 0.0, values)
+    except ExpressionFailed:  # a value that its kind refuses
+        return default
+    return next((command.input for command in begun if isinstance(command, DispatchTask | StartChild)), default)
+
+
+def about_failure(run: Run, step_id: str, given: Raw) -> Raw:
+    """The default input of the handler of a failed step, which was given that input."""
+    step = run.steps[step_id]
+    about = {"step": step_id, "error": step.error, "input": orjson.Fragment(bytes(given)), "attempts": step.attempts}
+    return Raw(orjson.dumps(about))
 
 
 def _references(plan: StepPlan) -> Iterator[References]:

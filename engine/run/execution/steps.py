@@ -191,11 +191,14 @@ def fail_for_good(
         wake_at=None,
     )
     commands = retimed(run, plan.id, before, step)
-    if dead_letter:
-        commands.append(_dead_letter(run, plan, before, error))
+    if dead_letter and not _is_provided_for(workflow, run, plan):
+        commands.append(dead_lettered(run, plan, before, error))
     after = with_step(run, record, plan.id, step)
     if run.failing:
         return after, commands
+    if plan.on_failure is not None:
+        after, ordered = enter_handler(workflow, after, record, plan.on_failure)
+        return after, commands + ordered
     after, following = plan.kind.gave_up(workflow, after, record, plan, error)
     return after, [*commands, *following]
 
@@ -214,7 +217,43 @@ def timed_out(run: Run, record: Record, plan: StepPlan, step: StepState) -> Appe
     return AppendEvent(late)
 
 
-def _dead_letter(run: Run, plan: StepPlan, step: StepState, error: str) -> DeadLetterTask:
+def _is_provided_for(workflow: Workflow, run: Run, plan: StepPlan) -> bool:
+    """Whether the definition says what follows from the failure, so that it leaves no dead letter."""
+    whole = plan if plan.item is None else workflow.steps[plan.id.rpartition(".")[0]]
+    return plan.tolerated or (whole.on_failure is not None and not run.failing)
+
+
+def enter_handler(workflow: Workflow, run: Run, record: Record, plan: StepPlan) -> Advance:
+    """Order what follows from the end of a step. Attempts from before a resumption are still counted."""
+    before = run.steps.get(plan.id, StepState.WAITING)
+    queued = StepState(
+        status=StepStatus.QUEUED,
+        attempts=before.attempts + 1,
+        base=before.attempts,
+        unbegun=before.unbegun,
+        handles=plan.handles,
+    )
+    step, ordered = plan.kind.order(workflow, run, record, plan, queued)
+    return with_step(run, record, plan.id, step), ordered
+
+
+def recovered(workflow: Workflow, run: Run, record: Record, plan: StepPlan, output: Raw | UnsetType) -> Advance:
+    """The handler of a failed step has completed: its output is the step's, and the run goes on."""
+    given = NULL if isinstance(output, UnsetType) else output
+    kept, output_at = inline_or_ref(given, record.seq)
+    step = replace(
+        run.steps[plan.id],
+        status=StepStatus.RECOVERED,
+        output=kept,
+        output_at=output_at,
+        skips=() if output_at is None else skipped_by(workflow, plan, given),
+        finished_at=record.event.timestamp,
+    )
+    return go_on(workflow, with_step(run, record, plan.id, step), record, plan.id)
+
+
+def dead_lettered(run: Run, plan: StepPlan, step: StepState, error: str) -> DeadLetterTask:
+    """Store the execution, which has failed for good, as a dead letter."""
     value = NULL if plan.evaluates else step_input(run, plan, step)
     return DeadLetterTask(
         plan.id,

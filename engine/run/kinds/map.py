@@ -87,7 +87,15 @@ class Map(BaseKind):
             config.get("max_concurrency", MAP_ITEMS_MAX),
             config.get("on_item_failure") == "continue",
         )
-        each = replace(plan, kind=ITEM, expressions=plan.later, later={}, dependents=())
+        each = replace(
+            plan,
+            kind=ITEM,
+            expressions=plan.later,
+            later={},
+            dependents=(),
+            on_failure=None,
+            tolerated=mapped.continues,
+        )
         return replace(plan, timeout_s=None, retry=NO_RETRY, config=mapped, each=each)
 
     def begin(self, workflow: Workflow, run: Run, plan: StepPlan, at: float, values: Evaluated) -> Sequence[Command]:

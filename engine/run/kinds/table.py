@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from penstock.engine.definition.definitions import Step
 from penstock.engine.definition.http_requests import TASK
 from penstock.engine.run.kinds.agent_loop import AgentLoop
 from penstock.engine.run.kinds.approval import ApprovalStep
+from penstock.engine.run.kinds.handler import FailureHandler
 from penstock.engine.run.kinds.http import Http
 from penstock.engine.run.kinds.map import Map
 from penstock.engine.run.kinds.normal import Normal
 from penstock.engine.run.kinds.sleep import Sleep
 from penstock.engine.run.kinds.sub_workflow import SubWorkflow
-from penstock.engine.run.workflow import StepKind
+from penstock.engine.run.workflow import ON_FAILURE, StepKind
 
 ALL: tuple[StepKind, ...] = (Normal(), AgentLoop(), ApprovalStep(), Sleep(), Map(), SubWorkflow(), Http())
 KINDS: dict[str, StepKind] = {kind.name: kind for kind in ALL}
+
+# What follows from the end of a step, by the field that says so. No step has these as its `type`.
+HANDLER_KINDS: dict[str, StepKind] = {ON_FAILURE: FailureHandler()}
 
 
 def task_type(step: Step) -> str:
@@ -22,3 +28,10 @@ def task_type(step: Step) -> str:
     if step.type == Http.name:
         return TASK
     return "" if step.type == ApprovalStep.name else step.task
+
+
+def queues(step: Step) -> Iterator[tuple[str, str | None]]:
+    """The types of the tasks of the step and of its handlers, each with the worker group (None: without one)."""
+    if task := task_type(step):
+        yield task, step.worker_group
+    yield from ((handler.task, handler.worker_group or step.worker_group) for _, handler in step.handlers())
