@@ -14,8 +14,10 @@ from msgspec import Struct
 from penstock.engine.definition.definitions import WorkflowDef
 from penstock.engine.definition.http_requests import TASK as HTTP_TASK
 from penstock.engine.definition.identifiers import quoted
+from penstock.engine.expressions.places import ancestors
 from penstock.engine.expressions.template import Template
 from penstock.engine.run.compiling import compiled_expressions
+from penstock.engine.run.kinds.respond import Respond
 from penstock.engine.run.kinds.table import queues
 
 HTTP_WORKER = "`penstock worker http`, or builtin_workers of `penstock serve`"
@@ -60,6 +62,17 @@ def _risky_expressions(definition: WorkflowDef, facts: Facts) -> Iterator[str]:
             yield from (f"step {quoted(step.id)}: {before}{warning}" for warning in compiled.warnings)
 
 
+def _repeated_responses(definition: WorkflowDef, facts: Facts) -> Iterator[str]:
+    """Steps that respond when another one has responded before."""
+    responding = {step.id for step in definition.steps if step.type == Respond.name}
+    if len(responding) < 2:
+        return
+    graph = {step.id: tuple(step.depends_on) for step in definition.steps}
+    for step in definition.steps:
+        if step.id in responding and (before := sorted(responding & ancestors(step.id, graph))):
+            yield f"step {quoted(step.id)} responds after {_shown(before)}: only the first response of a run counts"
+
+
 def _shown(step_ids: list[str]) -> str:
     """`step "a"`, or `steps "a", "b" and 3 more`."""
     named = ", ".join(map(quoted, step_ids[:STEPS_NAMED_MAX]))
@@ -67,4 +80,4 @@ def _shown(step_ids: list[str]) -> str:
     return f"step{'s' if len(step_ids) > 1 else ''} {named}" + (f" and {more} more" if more > 0 else "")
 
 
-CHECKS: tuple[Check, ...] = (_unserved_tasks, _risky_expressions)
+CHECKS: tuple[Check, ...] = (_unserved_tasks, _risky_expressions, _repeated_responses)

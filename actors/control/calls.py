@@ -12,22 +12,27 @@ from msgspec import Raw, Struct
 
 from penstock.actors.control import run_operations
 from penstock.actors.control.run_operations import Begun
-from penstock.actors.control.watch import Watched, may_end
+from penstock.actors.control.watch import Watched, may_answer
 from penstock.actors.runs.outputs import Outputs
 from penstock.broker.nats.direct import Stored
 from penstock.broker.store import Store
 from penstock.config.limits import OUTPUTS_SHOWN_BYTES_MAX
 from penstock.engine.definition.definitions import WorkflowDef
 from penstock.engine.errors import CallFailed
+from penstock.engine.run.events import Reply
 from penstock.engine.run.execution.inputs import run_output
 from penstock.engine.run.payloads import size_of
 from penstock.engine.run.state import RunStatus
 
+RESPONDED = "responded"
+
 
 class CallAnswer(Struct, frozen=True):
-    """`status` is that of the run when its answer came: completed with its output, or not ended within the time."""
+    """`outcome` is responded, with what a step of the run responds; or the status of the run: completed, with its
+    output, or running when it has not answered in time."""
 
-    status: RunStatus
+    outcome: str
+    reply: Reply | None = None
     output: Raw | None = None
 
 
@@ -46,10 +51,12 @@ class PendingCall:
         """
         try:
             async with limit:
-                await self._watched.first_end(self._coming)
+                reply = await self._watched.first_answer(self._coming)
         except TimeoutError:
             return CallAnswer(RunStatus.RUNNING)
-        return CallAnswer(RunStatus.COMPLETED, await self._output())
+        if reply is not None:
+            return CallAnswer(RESPONDED, reply=reply)
+        return CallAnswer(RunStatus.COMPLETED, output=await self._output())
 
     async def _output(self) -> Raw:
         run, workflow = self._watched.run, self._watched.workflow
@@ -81,6 +88,6 @@ async def called(
         begun.append(await run_operations.begin(store, definition, digest, value, key, run_id))
         return key is None
 
-    async with aclosing(store.history.batches(run_id, may_end, begin)) as coming:
+    async with aclosing(store.history.batches(run_id, may_answer, begin)) as coming:
         await anext(coming)  # it has begun
         yield PendingCall(store, begun[0], coming)

@@ -10,7 +10,8 @@ from penstock.actors.runs.loading import advance_safely, records, workflow_of
 from penstock.broker.nats.direct import Stored
 from penstock.broker.store import Store
 from penstock.engine.errors import NotFound, Unavailable
-from penstock.engine.run.events import IN_BETWEEN
+from penstock.engine.run.events import IN_BETWEEN, STARTED_STEP, Record, Reply
+from penstock.engine.run.kinds.respond import reply_in
 from penstock.engine.run.state import Run
 from penstock.engine.run.workflow import Workflow
 
@@ -53,16 +54,20 @@ class Watched:
                 if not past and self._known().ended:
                     return
 
-    async def first_end(self, coming: AsyncGenerator[Sequence[Stored]]) -> None:
-        """Return with the run as it was when it ended for the first time, whatever came later. `coming` are its events
-        from the first one. Raises as `events`."""
+    async def first_answer(self, coming: AsyncGenerator[Sequence[Stored]]) -> Reply | None:
+        """The first response of the run; None when it has ended without one. Then `run` is as it was at its first end,
+        whatever came later. `coming` are its events from the first one. Raises as `events`."""
         async for batch in coming:
             for stored in batch:
-                await self._fold([stored])
+                before = self.run
+                for record in await self._fold([stored]):
+                    if reply := reply_in(record.event, before, self.run):
+                        return reply
                 if self.run is not None and self.run.ended:
-                    return
+                    return None
             if not batch:
                 self._known()
+        return None
 
     def _known(self) -> Run:
         if not self._store.broker.connected:
@@ -71,14 +76,15 @@ class Watched:
             raise NotFound(f"run {self._run_id} does not exist")
         return self.run
 
-    async def _fold(self, stored: Sequence[Stored]) -> None:
-        """Fold messages into `run`. Malformed ones change nothing."""
+    async def _fold(self, stored: Sequence[Stored]) -> Sequence[Record]:
+        """Fold messages into `run`, and return them. Malformed ones change nothing, and are left out."""
         found = records(stored)
         if self.workflow is None:
             self.workflow = await workflow_of(self._store, None, found)
         if self.workflow is not None:
             for record in found:
                 self.run, _ = advance_safely(self.workflow, self.run, record)
+        return found
 
 
 async def wait_for_end(store: Store, run_id: str, limit: AbstractAsyncContextManager[object]) -> Run:
@@ -96,3 +102,8 @@ async def wait_for_end(store: Store, run_id: str, limit: AbstractAsyncContextMan
 def may_end(body: bytes) -> bool:
     """Whether an event of this body may end its run."""
     return not body.startswith(IN_BETWEEN)
+
+
+def may_answer(body: bytes) -> bool:
+    """Whether an event of this body may end its run, or bring a response."""
+    return may_end(body) or (body.startswith(STARTED_STEP) and b'"reply":' in body)

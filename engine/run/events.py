@@ -106,16 +106,25 @@ class TimerRef(Struct, frozen=True, omit_defaults=True):
     attempt: int | None = None
 
 
+class Reply(Struct, frozen=True, omit_defaults=True):
+    """What a step answers to the caller of its run; an absent body is null."""
+
+    status: int = 200
+    headers: dict[str, str] = {}
+    body: Raw = NULL
+
+
 class StepFacts(Struct, frozen=True, omit_defaults=True):
     """What the engine has worked out for a step that no worker begins.
 
     `wake_at` (RFC 3339): when a sleep ends. `items`: how many elements a map has. `child_run_id`: the run that this
-    attempt has started.
+    attempt has started. `reply`: the response of a step that responds, which completes it.
     """
 
     wake_at: str | None = None
     items: int | None = None
     child_run_id: str | None = None
+    reply: Reply | None = None
 
 
 class ChildEnd(Struct, frozen=True, omit_defaults=True):
@@ -318,6 +327,7 @@ class Malformed(Exception):
 
 # First bytes of events that neither begin nor end a run, as this service writes them.
 IN_BETWEEN = tuple(b'{"type":"%b.' % family for family in (b"step", b"signal", b"timer", b"approval", b"child"))
+STARTED_STEP = b'{"type":"step.started"'
 
 _DECODER: msgspec.json.Decoder[Event] = msgspec.json.Decoder(Event)
 _ENCODER = msgspec.json.Encoder()

@@ -22,6 +22,7 @@ from penstock.engine.run.events import (
     ChildEnd,
     ChildEnded,
     Event,
+    Reply,
     StepCompleted,
     StepContinue,
     StepFacts,
@@ -56,7 +57,7 @@ Value: TypeAlias = Payload | Mapping[str, Payload]
 
 def payload_of(event: Event) -> Raw | UnsetType:
     """The payload that the event brings: the run's input, a step's output, the input of a loop's next iteration, a
-    decision."""
+    decision, a response."""
     match event:
         case WorkflowStarted() | WorkflowScheduled():
             return event.payload.input
@@ -66,6 +67,8 @@ def payload_of(event: Event) -> Raw | UnsetType:
             return event.payload.output
         case StepContinue():
             return NULL if isinstance(event.payload, UnsetType) else event.payload
+        case StepStarted(payload=StepFacts(reply=Reply() as reply)):
+            return reply.body
         case ApprovalGranted():
             return Raw(msgspec.json.encode(event.payload))
         case _:

@@ -46,11 +46,13 @@ async def answer(backend: Backend, resp: Response, known: Known, value: Raw, tim
 
 
 def _show(resp: Response, run_id: str, found: CallAnswer) -> None:
-    responses.set_outcome(resp, found.status)
-    if found.output is None:
-        responses.accepted(resp, CalledRun(run_id))
-    else:
+    responses.set_outcome(resp, found.outcome)
+    if found.reply is not None:
+        responses.replied(resp, found.reply)
+    elif found.output is not None:
         responses.ok_body(resp, found.output)
+    else:
+        responses.accepted(resp, CalledRun(run_id))
 
 
 async def _input(req: Request) -> Raw:

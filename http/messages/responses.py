@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import msgspec
+import orjson
 from falcon import HTTP_201, HTTP_202
 from falcon.asgi import Response
 from msgspec import Raw, Struct
 
 from penstock.actors.index.freshness import Lag
 from penstock.client.views import OUTCOME
+from penstock.engine.run.events import Reply
 from penstock.engine.times import rfc3339
 
 INDEX_LAG = "Penstock-Index-Lag"
@@ -44,6 +46,18 @@ def set_run(resp: Response, run_id: str) -> None:
 def set_outcome(resp: Response, outcome: str) -> None:
     """Set the header that says where the answer to a call comes from: the status of its run."""
     resp.set_header(OUTCOME, outcome)
+
+
+def replied(resp: Response, reply: Reply) -> None:
+    """What a step of a run responds: a string with a content type of its own as it is, anything else as JSON."""
+    resp.status = reply.status
+    body, typed = bytes(reply.body), False
+    for name, value in reply.headers.items():
+        if name.lower() == "content-type":
+            resp.content_type, typed = value, True
+        else:
+            resp.append_header(name, value)
+    resp.data = orjson.loads(body).encode() if typed and body.startswith(b'"') else body
 
 
 def created(resp: Response, value: Struct) -> None:

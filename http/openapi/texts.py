@@ -24,7 +24,8 @@ TEXTS: Mapping[str, str] = {
         "1,000 newest are listed, and can be started by their `version`: of several with one label, the newest."
     ),
     "callWorkflow": (
-        "A run is started as by startRun, and the answer is its output. A run that fails or is cancelled is answered "
+        "A run is started as by startRun, and the answer is its output, or what a step of type "
+        "`respond` answers, with the status and the headers of that step. A run that fails or is cancelled is answered "
         "with 502 and its error. After `timeout_ms` the answer is 202 with its `run_id`, and the run goes on, as it "
         "does when the client leaves. With an Idempotency-Key the same request may be sent again: it gets the answer "
         "of the same run. Location leads to the run; Penstock-Outcome says where the answer comes from."

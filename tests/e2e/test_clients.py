@@ -89,6 +89,28 @@ def test_a_call_is_answered_with_the_output_of_the_run(service: Service, client:
         client.call("unknown")
 
 
+def test_a_call_is_answered_by_the_first_step_that_responds(client: Any) -> None:
+    first = {"status": "${{ input.code }}", "headers": {"Content-Type": "text/csv"}, "body": "n,${{ input.n }}"}
+    steps = [
+        {"id": "first", "type": "respond", "config": first},
+        {"id": "second", "type": "respond", "depends_on": ["first"], "config": {"body": 2}},
+        {"id": "ask", "type": "approval", "task": "ask", "config": {"timeout": "1h"}, "depends_on": ["second"]},
+    ]
+    [warning] = client.register(orjson.dumps({"name": "responding", "steps": steps})).warnings
+    assert 'step "second" responds after step "first": only the first response of a run counts' == warning
+    answer = client.call("responding", b'{"code":202,"n":1}')
+    assert ("responded", 202, "text/csv", b"n,1") == (
+        answer.outcome,
+        answer.status,
+        answer.content_type,
+        answer.body,
+    )
+    assert "running" == client.run(answer.run_id).status
+    failed = client.call("responding", b'{"code":99,"n":1}')
+    assert ("failed", 502, True) == (failed.outcome, failed.status, b"not a status from 200 to 599" in failed.body)
+    client.cancel(answer.run_id)
+
+
 def test_many_runs_are_started_listed_and_cancelled(client: Any) -> None:
     client.register(orjson.dumps(ECHO))
     started = client.bulk("echo", [b"1", b"2", b"3"])

@@ -121,7 +121,7 @@ def test_an_unknown_type_is_answered_with_all_that_there_are() -> None:
 
     assert (
         problem
-        == 'step "a": type must be one of normal agent_loop approval sleep map sub_workflow http wait, not "nap"'
+        == 'step "a": type must be one of normal agent_loop approval sleep map sub_workflow http respond wait, not "nap"'
     )
 
 

@@ -159,11 +159,17 @@ def test_a_diamond_is_no_circle() -> None:
             'step "a": task "penstock.http" is reserved: task types that begin with penstock. are the service\'s own',
         ),
         (workflow(step("a"), step("a")), 'duplicate step id "a", used 2 times'),
-        (only(type="loop"), 'step "a": type must be one of normal agent_loop approval sleep map http, not "loop"'),
-        (only(type=3), 'step "a": type must be one of normal agent_loop approval sleep map http, not 3'),
+        (
+            only(type="loop"),
+            'step "a": type must be one of normal agent_loop approval sleep map sub_workflow http respond, not "loop"',
+        ),
+        (
+            only(type=3),
+            'step "a": type must be one of normal agent_loop approval sleep map sub_workflow http respond, not 3',
+        ),
         (
             only(type=["approval"]),
-            'step "a": type must be one of normal agent_loop approval sleep map http, not an array',
+            'step "a": type must be one of normal agent_loop approval sleep map sub_workflow http respond, not an array',
         ),
         (only(config={"max_iterations": 2}), 'step "a": config is not for a step of this type'),
         (only(config=0), 'step "a": config is not for a step of this type'),

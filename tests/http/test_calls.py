@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from typing import Any
+from uuid import uuid4
 
 import orjson
 import pytest
@@ -16,10 +17,13 @@ from penstock.config.limits import PAYLOAD_BYTES_MAX
 from penstock.engine.run.events import (
     Completed,
     Failure,
+    Reply,
     Resumed,
     RunFailure,
     StepCompleted,
+    StepFacts,
     StepFailed,
+    StepStarted,
     WorkflowCancelled,
     WorkflowCompleted,
     WorkflowFailed,
@@ -189,11 +193,77 @@ async def test_copies_that_are_lost_are_read_from_the_stream(
     assert 200 == (await answer).status_code
 
 
+def responding(status: object = 201, headers: object = None, body: object = "<p>", name: str = "responding") -> bytes:
+    config = {"status": status, "headers": headers or {}, "body": body}
+    steps = [
+        {"id": "say", "type": "respond", "config": config},
+        {"id": "again", "type": "respond", "config": {"body": "later"}, "depends_on": ["say"]},
+        {"id": "a", "task": "work", "depends_on": ["say"]},
+    ]
+    return orjson.dumps({"name": name, "steps": steps})
+
+
+async def respond(store: Store, run_id: str, step_id: str, reply: Reply, attempt: int = 1) -> None:
+    await store.history.append(
+        StepStarted(run_id=run_id, step_id=step_id, attempt_number=attempt, payload=StepFacts(reply=reply)),
+        message_id=uuid4().hex,  # the broker would drop a repeat
+    )
+
+
+@pytest.mark.parametrize(
+    ("reply", "content_type", "body"),
+    [
+        (Reply(201, {"X-A": "1"}, Raw(b'"<p>"')), "application/json", b'"<p>"'),
+        (Reply(201, {"X-A": "1", "content-type": "text/html"}, Raw(b'"<p>\\n"')), "text/html", b"<p>\n"),
+        (Reply(201, {"X-A": "1", "Content-Type": "application/x"}, Raw(b'{"n":1}')), "application/x", b'{"n":1}'),
+        (Reply(201, {"X-A": "1"}), "application/json", b"null"),
+    ],
+)
+async def test_a_response_is_the_answer_while_the_run_goes_on(
+    http: ASGIConductor, store: Store, reply: Reply, content_type: str, body: bytes
+) -> None:
+    await http.simulate_post("/workflows", body=responding())
+    answer, run_id = await calling(http, store, name="responding")
+    await respond(store, run_id, "say", reply)
+    done = await answer
+    assert (201, content_type, body) == (done.status_code, done.headers["content-type"], done.content)
+    assert ("1", "responded", f"/runs/{run_id}") == tuple(
+        done.headers[name] for name in ("x-a", "penstock-outcome", "location")
+    )
+    assert "running" == (await http.simulate_get(f"/runs/{run_id}")).json["status"]
+
+
+@pytest.mark.parametrize("status", [204, 304])
+async def test_a_status_without_a_body_has_none(http: ASGIConductor, store: Store, status: int) -> None:
+    await http.simulate_post("/workflows", body=responding())
+    answer, run_id = await calling(http, store, name="responding")
+    await respond(store, run_id, "say", Reply(status, {"Set-Cookie": "a=b"}, Raw(b'"x"')))
+    done = await answer
+    assert (status, b"", "a=b") == (done.status_code, done.content, done.headers["set-cookie"])
+
+
+async def test_the_first_response_of_the_log_counts(http: ASGIConductor, store: Store) -> None:
+    """What comes late or for a step that is not due gives none, and what comes after the first is only recorded."""
+    key = {"Idempotency-Key": "k-first"}
+    await http.simulate_post("/workflows", body=responding())
+    answer, run_id = await calling(http, store, name="responding", headers=key)
+    await respond(store, run_id, "again", Reply(body=Raw(b'"not due"')))
+    await respond(store, run_id, "say", Reply(body=Raw(b'"other attempt"')), attempt=2)
+    await respond(store, run_id, "say", Reply(body=Raw(b'"first"')))
+    await respond(store, run_id, "again", Reply(body=Raw(b'"second"')))
+    assert b'"first"' == (await answer).content
+    assert b'"first"' == (await call(http, "responding", headers=key)).content
+    await store.history.append(WorkflowCancelled(run_id=run_id))
+    assert (200, b'"first"') == ((last := await call(http, "responding", headers=key)).status_code, last.content)
+    steps = (await http.simulate_get(f"/runs/{run_id}")).json["steps"]
+    assert ("first", "second") == (steps["say"]["output"], steps["again"]["output"])
+
+
 async def test_nothing_of_a_call_stays_behind(store: Store, definitions: None) -> None:
     definition, digest = await store.definitions.latest("one")
     receivers = store.broker.client._receivers
     before = {**receivers}
     async with called(store, definition, digest, Raw(b"1")) as waiting:
         assert 1 == len(receivers.keys() - before.keys())
-        assert "running" == (await waiting.answer(asyncio.timeout(0.01))).status
+        assert "running" == (await waiting.answer(asyncio.timeout(0.01))).outcome
     assert before == receivers

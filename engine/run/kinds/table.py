@@ -12,11 +12,12 @@ from penstock.engine.run.kinds.handler import FailureHandler
 from penstock.engine.run.kinds.http import Http
 from penstock.engine.run.kinds.map import Map
 from penstock.engine.run.kinds.normal import Normal
+from penstock.engine.run.kinds.respond import Respond
 from penstock.engine.run.kinds.sleep import Sleep
 from penstock.engine.run.kinds.sub_workflow import SubWorkflow
 from penstock.engine.run.workflow import ON_FAILURE, StepKind
 
-ALL: tuple[StepKind, ...] = (Normal(), AgentLoop(), ApprovalStep(), Sleep(), Map(), SubWorkflow(), Http())
+ALL: tuple[StepKind, ...] = (Normal(), AgentLoop(), ApprovalStep(), Sleep(), Map(), SubWorkflow(), Http(), Respond())
 KINDS: dict[str, StepKind] = {kind.name: kind for kind in ALL}
 
 # What follows from the end of a step, by the field that says so. No step has these as its `type`.
