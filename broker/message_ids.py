@@ -13,6 +13,7 @@ from penstock.engine.run.events import (
     ApprovalRequested,
     ChildEnded,
     Event,
+    EventReceived,
     StepCompleted,
     StepContinue,
     StepFailed,
@@ -35,6 +36,7 @@ _STEP_EVENTS = (
     ApprovalGranted,
     ApprovalRejected,
     ApprovalExpired,
+    EventReceived,
 )
 
 
@@ -57,6 +59,8 @@ def of_event(event: Event) -> str:
         parts = f"{parts}.{event.attempt_number or 1}.{event.iteration}"
     elif event.attempt_number is not None and event.attempt_number > 1:
         parts = f"{parts}.{event.attempt_number}"
+    if isinstance(event, EventReceived):
+        return f"{parts}~{event.payload.seq}"
     if isinstance(event, StepStarted | StepPaused) and event.delivery != 1:
         return f"{parts}~{event.delivery}"
     return parts

@@ -27,6 +27,7 @@ TRIGGERS = "triggers"
 ENGINES = "engines"
 RERUN_KEYS = "rerun_keys"
 EVENT_KEYS = "event_keys"
+EVENT_WAITS = "event_waits"
 
 # Prefixes of keys in the bucket of engines; a dot and an id follow.
 MEMBER = "member"  # a shard that is alive
@@ -234,6 +235,21 @@ def dead_trigger_subject(name: str) -> str:
 def event_subject(name: str) -> str:
     """Where an event that a program sends is stored."""
     return f"event.{name}"
+
+
+def event_of(subject: str) -> str | None:
+    """The name of the event that is stored under a subject; None for what is no event."""
+    return subject.removeprefix("event.") if subject.startswith("event.") else None
+
+
+def wait_key(run_id: str, step_id: str, attempt: int) -> str:
+    """The key of what an attempt of a step waits for, under the partition of its run."""
+    return f"{partition(run_id)}.{run_id}.{step_id}.{attempt}"
+
+
+def waits_in(number: int) -> str:
+    """A filter for all that is waited for in a partition."""
+    return f"{number}.>"
 
 
 def event_key(name: str, key: str) -> str:

@@ -11,6 +11,7 @@ from penstock.broker.nats.connection import Broker, connect
 from penstock.broker.nats.direct import DirectReader, open_reader
 from penstock.broker.nats.publisher import Publisher, open_publisher
 from penstock.broker.records.definitions import Definitions
+from penstock.broker.records.event_waits import WaitRecords
 from penstock.broker.records.leases import Leases
 from penstock.broker.records.owners import Owners
 from penstock.broker.records.pauses import Pauses
@@ -55,6 +56,7 @@ class Store:
         self.approval_tokens = self.bucket(names.APPROVAL_TOKENS)
         self.schedules = Schedules(publisher, reader)
         self.events = Events(broker, publisher, reader)
+        self.event_waits = WaitRecords(self.bucket(names.EVENT_WAITS), publisher)
         self.triggers = Triggers(self.bucket(names.TRIGGERS))
         self.sources = Sources(broker, self.events, Captures(self.bucket(names.TRIGGERS), broker))
         self.definitions = Definitions(self.bucket(names.DEFINITIONS))

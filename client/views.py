@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from msgspec import UNSET, Raw, Struct, UnsetType
 
-from penstock.engine.run.events import TriggerRef
+from penstock.engine.run.events import Correlation, TriggerRef
 from penstock.engine.run.state import RUN_ENDED, RunStatus
 from penstock.engine.trigger.trigger import CronSource, EventSource, SubjectSource
 
@@ -30,10 +30,18 @@ class ParentView(Struct, frozen=True):
     step_id: str
 
 
+class WaitView(Struct, frozen=True, omit_defaults=True):
+    """The event that a step waits for, and the field and value by which it knows it."""
+
+    event: str
+    correlate: Correlation | UnsetType = UNSET
+
+
 class StepView(Struct, frozen=True, omit_defaults=True):
     """`attempts` counts those that were begun. `output_bytes` replaces an output that is too large for this response.
     `wake_at` is when a sleep ends, `items` counts the elements of a map, `child_run_id` is the run that a sub_workflow
-    has started last. `handles` is the step from whose failure this one follows."""
+    has started last. `handles` is the step from whose failure this one follows, `waits_for` is there while the step
+    waits."""
 
     status: str
     attempts: int
@@ -49,6 +57,7 @@ class StepView(Struct, frozen=True, omit_defaults=True):
     items: ItemCounts | UnsetType = UNSET
     child_run_id: str | None = None
     handles: str | None = None
+    waits_for: WaitView | UnsetType = UNSET
 
 
 class RunView(Struct, frozen=True, omit_defaults=True):

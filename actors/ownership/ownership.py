@@ -274,6 +274,7 @@ async def open_shard(
         await members.join()
         begin(members.keep(), "membership")
         begin(shard.timers.run(), "timers")
+        begin(shard.waits.run(), "event_waits")
         await ownership.start(siblings)
         begin(shard.run(), "shard")
         checking = begin(ownership.run(), "ownership")

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from penstock.actors.runs.approval_requests import approval_request, open_approval
 from penstock.actors.runs.children import Children
+from penstock.actors.runs.event_waits import EventWaits
 from penstock.actors.runs.item_cache import ItemCache
 from penstock.actors.runs.outputs import Outputs
 from penstock.actors.runs.shared.lease import ShardLease
@@ -25,6 +26,7 @@ from penstock.config.process.crash_points import reached
 from penstock.engine.errors import Conflict, ExpressionFailed, Invalid, NotFound, PenstockError, TooLarge, Unavailable
 from penstock.engine.run.commands import (
     AppendEvent,
+    AwaitEvent,
     BeginStep,
     BindWorker,
     CancelChild,
@@ -37,6 +39,7 @@ from penstock.engine.run.commands import (
     RequestApproval,
     SetTimer,
     StartChild,
+    StopWaiting,
     WithdrawSticky,
     WithdrawTask,
     WithdrawTimer,
@@ -67,8 +70,8 @@ log = get_logger()
 class Effects:
     """Owned by a shard. `heavy` is held for each message with a large payload, from reading it until it is stored."""
 
-    def __init__(self, store: Store, lease: ShardLease, timers: Timers) -> None:
-        self._store, self._lease, self._timers = store, lease, timers
+    def __init__(self, store: Store, lease: ShardLease, timers: Timers, waits: EventWaits) -> None:
+        self._store, self._lease, self._timers, self._waits = store, lease, timers, waits
         self.heavy = asyncio.Semaphore(HEAVY_AT_ONCE)
         self._item_cache = ItemCache()
         self._children = Children(store, lease)
@@ -152,6 +155,11 @@ class Effects:
                 return self._store.history.send(approval_request(run, command))
             case OpenApproval():
                 await open_approval(self._store, run, command)
+            case AwaitEvent():
+                plan = workflow.plan_of(command.step_id)
+                return self._waits.begin(run.run_id, command, plan is not None and bool(plan.later))
+            case StopWaiting():
+                return self._waits.end(run.run_id, command)
             case RemoveDeadLetters():
                 await self._store.dead_letters.remove_task(run.run_id, command.step_id, command.task, command.up_to_seq)
             case DeadLetterTask():

@@ -14,6 +14,7 @@ from typing import Any
 
 from penstock.actors.runs.dead_letters import EventDeadLetters
 from penstock.actors.runs.effects import Effects
+from penstock.actors.runs.event_waits import EventWaits
 from penstock.actors.runs.run_actor import RunActor, RunDeps
 from penstock.actors.runs.shared.broker_clock import BrokerClock
 from penstock.actors.runs.shared.lease import LeaseLost, ShardLease
@@ -54,7 +55,8 @@ class Shard:
         self.metrics = RunMetrics(store, sample_ratio)
         self.clock = BrokerClock()
         self.timers = Timers(store, lease, self.clock)
-        self.effects = Effects(store, lease, self.timers)
+        self.waits = EventWaits(store, lease, self.clock)
+        self.effects = Effects(store, lease, self.timers, self.waits)
         self.backlog = Backlog()
         self.snapshots = SnapshotQueue()
         self.actors: dict[str, RunActor] = {}
@@ -116,6 +118,7 @@ class Shard:
         """Take the events of a partition from here on, by this consumer. A `fresh` one is created first: it delivers
         what was stored from the sequence `start` on. Raises Unavailable."""
         queue = self._queues[number] = PartitionQueue(consumer, start)
+        self.waits.own(number)
         try:
             if fresh:
                 await self.store.consumers.open(consumer, number, start)
@@ -206,6 +209,7 @@ class Shard:
             actor.dismiss()
             self._leave(actor)
         self.timers.forget(number)
+        self.waits.forget(number)
 
     async def run(self) -> None:
         """Do what is due by time, until the lease is over."""

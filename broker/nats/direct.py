@@ -21,6 +21,7 @@ from penstock.broker.nats.leader import Leaders
 from penstock.broker.nats.leader import Stored as Stored
 from penstock.config.process.background import both
 from penstock.engine.errors import Unavailable
+from penstock.engine.times import rfc3339
 
 PAGE = 1000
 PAGE_BYTES = 4 << 20
@@ -135,6 +136,16 @@ class DirectReader:
             page, _ = await self._ask(stream, {"multi_last": list(subjects[at : at + KEYS_MAX])})
             found += page
         return found
+
+    async def first_since(self, stream: str, subject: str, at: float) -> int:
+        """A sequence before which nothing is stored under the literal subject at this time (s since the epoch) or
+        later; 0: there is nothing at all."""
+        request = {"start_time": rfc3339(at), "batch": 1, "next_by_subj": subject}
+        found, _ = await self._ask(stream, request)
+        if found:
+            return found[0].seq
+        newest = await self.leaders.last(stream, subject) if await self.leaders.needed(stream) else None
+        return 0 if newest is None or newest.at < at else 1  # of copies, the one that answered did not have it yet
 
     async def count(self, stream: str, subject: str) -> int:
         """The number of messages under a subject (or wildcard), from any copy."""

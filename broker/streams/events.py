@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import AbstractAsyncContextManager
 from datetime import UTC, datetime
 from uuid import uuid4
 
@@ -14,11 +15,12 @@ from msgspec import Struct
 
 from penstock.broker import names
 from penstock.broker.nats.connection import Broker
-from penstock.broker.nats.direct import DirectReader
+from penstock.broker.nats.direct import DirectReader, Stored
 from penstock.broker.nats.errors import Within
 from penstock.broker.nats.headers import EXPECT_SEQ, MSG_ID, SCHEDULE, SCHEDULE_TARGET
 from penstock.broker.nats.publisher import Publisher, ack_seq
 from penstock.broker.nats.pull import Delivery
+from penstock.broker.nats.tail import Tail, open_tail
 from penstock.engine.errors import Conflict
 
 PUBLISH_DEADLINE_S = 5.0
@@ -42,6 +44,15 @@ class Tick(Struct, frozen=True):
 
 _TICKS = msgspec.json.Decoder(Tick)
 _SENDER_HEADERS = msgspec.json.Decoder(dict[str, str])
+
+
+class EventsTip(Struct, frozen=True):
+    """The last sequence of the stream, the time at which it was stored (0: the stream is empty), and the broker's time;
+    both in s since the epoch."""
+
+    seq: int
+    at: float
+    now: float
 
 
 class Events:
@@ -77,8 +88,27 @@ class Events:
 
     async def last_seq(self) -> int:
         """The sequence of the last event until now."""
+        return (await self.tip()).seq
+
+    async def tip(self) -> EventsTip:
+        """The end of the stream now."""
         info = await self._broker.api(f"STREAM.INFO.{names.EVENTS}")
-        return int(info["state"]["last_seq"])
+        state = info["state"]
+        seq = int(state["last_seq"])
+        return EventsTip(seq, _time(state["last_ts"]) if seq else 0.0, _time(info["ts"]))
+
+    def tail(self, after: int) -> AbstractAsyncContextManager[Tail]:
+        """A reader of all that is stored after this sequence, for the time of the block."""
+        return open_tail(self._broker, names.EVENTS, after)
+
+    def stored(self, subject: str, from_seq: int) -> AsyncGenerator[list[Stored]]:
+        """What is stored under a literal subject from a sequence on, a page at a time."""
+        return self._reader.pages(names.EVENTS, subject, from_seq)
+
+    async def first_since(self, subject: str, at: float) -> int:
+        """A sequence before which nothing is stored under the subject at this time (s since the epoch) or later; 0:
+        there is nothing at all. Raises Unavailable."""
+        return await self._reader.first_since(names.EVENTS, subject, at)
 
     async def schedule(self, tick: Tick) -> bool:
         """Schedule the tick at its instant, at once if that is over. False: another tick is already scheduled.
@@ -112,6 +142,10 @@ class Events:
             PUBLISH_DEADLINE_S, "the broker gave no answer in time; whether the event was stored is unknown"
         ):
             return ack_seq(await sent)
+
+
+def _time(text: str) -> float:
+    return datetime.fromisoformat(text[:26].rstrip("Z") + "+00:00").timestamp()
 
 
 def decode_tick(body: bytes) -> Tick | None:

@@ -26,6 +26,7 @@ LASTING = (
     names.APPROVAL_TOKENS,
     names.TRIGGERS,
     names.ENGINES,
+    names.EVENT_WAITS,
 )
 
 # Buckets to which workers of any origin write: the broker refuses larger entries.

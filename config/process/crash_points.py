@@ -27,6 +27,9 @@ Point: TypeAlias = Literal[
     "child.started",
     "shard.snapshot_written",
     "shard.left",
+    # A wait for an event: what ends it
+    "event_wait.found",
+    "event_wait.received",
     "shard.acknowledging",
     "shard.acknowledged",
     "shard.drained",

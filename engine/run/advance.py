@@ -18,6 +18,7 @@ from penstock.engine.definition.durations import text
 from penstock.engine.expressions.places import WHEN
 from penstock.engine.run.commands import (
     AppendEvent,
+    AwaitEvent,
     BeginStep,
     BindWorker,
     CancelChild,
@@ -30,6 +31,7 @@ from penstock.engine.run.commands import (
     RequestApproval,
     SetTimer,
     StartChild,
+    StopWaiting,
     WithdrawSticky,
     WithdrawTask,
     WithdrawTimer,
@@ -41,6 +43,7 @@ from penstock.engine.run.events import (
     ApprovalRejected,
     ApprovalRequested,
     ChildEnded,
+    EventReceived,
     ParentRef,
     Record,
     SignalReceived,
@@ -109,6 +112,7 @@ def advance(workflow: Workflow, run: Run | None, record: Record) -> tuple[Run | 
         case (
             StepStarted() | StepPaused() | StepCompleted() | StepFailed() | StepContinue() | StepSkipped()
             | ApprovalRequested() | ApprovalGranted() | ApprovalRejected() | ApprovalExpired() | ChildEnded()
+            | EventReceived()
         ):  # fmt: skip
             return _step_event(workflow, run, record, event)
         case TimerFired():
@@ -145,7 +149,7 @@ def still_due(run: Run, command: Command) -> bool:
                 command.attempt,
                 command.iteration,
             )
-        case WithdrawTimer() | WithdrawSticky() | RemoveDeadLetters() | CancelChild():
+        case WithdrawTimer() | WithdrawSticky() | RemoveDeadLetters() | CancelChild() | StopWaiting():
             return True
         case AppendEvent(event=ChildEnded()):  # to another run
             return True
@@ -161,6 +165,9 @@ def still_due(run: Run, command: Command) -> bool:
         case OpenApproval():
             step = run.step(command.step_id)
             return (step.status, step.attempts) == (StepStatus.RUNNING, command.attempt)
+        case AwaitEvent():
+            step = run.step(command.step_id)
+            return (step.status, step.attempts) == (StepStatus.RUNNING, command.attempt) and not run.failing
         case SetTimer():
             return command in live_timers(run)
         case BindWorker():
@@ -289,6 +296,7 @@ def _reset(step: StepState) -> StepState:
         carried_at=step.carried_at,
         unbegun=unbegun,
         items=None if step.items is None else step.items.afresh(),
+        waits_for=step.waits_for,
     )
 
 

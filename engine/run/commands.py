@@ -6,7 +6,7 @@ from typing import TypeAlias
 
 from msgspec import Raw, Struct
 
-from penstock.engine.run.events import ApprovalRequest, Event, WorkflowCompleted
+from penstock.engine.run.events import ApprovalRequest, Event, EventWait, WorkflowCompleted
 from penstock.engine.run.payloads import Value
 
 
@@ -111,6 +111,22 @@ class OpenApproval(Struct, frozen=True, tag=True):
     request: ApprovalRequest
 
 
+class AwaitEvent(Struct, frozen=True, tag=True):
+    """Look for the first event that ends the wait, among those that are stored already and those to come, and append
+    `event.received` with it. Without one until its deadline append `timer.fired` with the timer `wait.<step>`."""
+
+    step_id: str
+    attempt: int
+    wait: EventWait
+
+
+class StopWaiting(Struct, frozen=True, tag=True):
+    """The step does not wait any more. If an event is found nevertheless, `advance` ignores it."""
+
+    step_id: str
+    attempt: int
+
+
 class SetTimer(Struct, frozen=True, tag=True):
     """Append `timer.fired` at `due` (s since the epoch, broker time). A second SetTimer of the same name replaces the
     first."""
@@ -178,6 +194,8 @@ Command: TypeAlias = (
     | RemoveDeadLetters
     | RequestApproval
     | OpenApproval
+    | AwaitEvent
+    | StopWaiting
     | AppendEvent
     | CompleteRun
 )

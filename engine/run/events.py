@@ -114,17 +114,40 @@ class Reply(Struct, frozen=True, omit_defaults=True):
     body: Raw = NULL
 
 
+class Correlation(Struct, frozen=True):
+    """`value` is what an event has at the dot path `field` of its body."""
+
+    field: str
+    value: Raw
+
+
+class EventWait(Struct, frozen=True, omit_defaults=True):
+    """What a step waits for: an event of this name, stored from `since` to `until` (s since the epoch, broker time;
+    None: for ever). Those with the sequences `passed` have completed steps before it."""
+
+    event: str
+    since: float
+    until: float | None = None
+    correlate: Correlation | None = None
+    passed: tuple[int, ...] = ()
+
+
 class StepFacts(Struct, frozen=True, omit_defaults=True):
     """What the engine has worked out for a step that no worker begins.
 
     `wake_at` (RFC 3339): when a sleep ends. `items`: how many elements a map has. `child_run_id`: the run that this
-    attempt has started. `reply`: the response of a step that responds, which completes it.
+    attempt has started. `reply`: the response of a step that responds, which completes it. `event`, `correlate`: what a
+    step waits for; events count that are stored from `since` to `until` (RFC 3339; without one, for ever).
     """
 
     wake_at: str | None = None
     items: int | None = None
     child_run_id: str | None = None
     reply: Reply | None = None
+    event: str | None = None
+    correlate: Correlation | None = None
+    since: str | None = None
+    until: str | None = None
 
 
 class ChildEnd(Struct, frozen=True, omit_defaults=True):
@@ -136,6 +159,14 @@ class ChildEnd(Struct, frozen=True, omit_defaults=True):
     output: Raw | UnsetType = UNSET
     output_bytes: int = 0
     error: str | None = None
+
+
+class ReceivedEvent(Struct, frozen=True, omit_defaults=True):
+    """An event that a step has waited for: its name, its sequence in the stream of events, its body."""
+
+    event: str
+    seq: int
+    body: Raw = NULL
 
 
 class PauseRef(Struct, frozen=True, omit_defaults=True):
@@ -281,6 +312,12 @@ class ChildEnded(_StepEvent, frozen=True, omit_defaults=True, kw_only=True, tag=
     payload: ChildEnd
 
 
+class EventReceived(_StepEvent, frozen=True, omit_defaults=True, kw_only=True, tag="event.received"):
+    """From the engine only. It ends the step that waited for the event."""
+
+    payload: ReceivedEvent
+
+
 class TimerFired(_Event, frozen=True, omit_defaults=True, kw_only=True, tag="timer.fired"):
     payload: TimerRef
 
@@ -307,6 +344,7 @@ Event: TypeAlias = (
     | ApprovalRejected
     | ApprovalExpired
     | ChildEnded
+    | EventReceived
     | TimerFired
     | SignalReceived
 )
@@ -326,7 +364,9 @@ class Malformed(Exception):
 
 
 # First bytes of events that neither begin nor end a run, as this service writes them.
-IN_BETWEEN = tuple(b'{"type":"%b.' % family for family in (b"step", b"signal", b"timer", b"approval", b"child"))
+IN_BETWEEN = tuple(
+    b'{"type":"%b.' % family for family in (b"step", b"signal", b"timer", b"approval", b"child", b"event")
+)
 STARTED_STEP = b'{"type":"step.started"'
 
 _DECODER: msgspec.json.Decoder[Event] = msgspec.json.Decoder(Event)

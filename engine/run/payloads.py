@@ -22,6 +22,7 @@ from penstock.engine.run.events import (
     ChildEnd,
     ChildEnded,
     Event,
+    EventReceived,
     Reply,
     StepCompleted,
     StepContinue,
@@ -65,6 +66,8 @@ def payload_of(event: Event) -> Raw | UnsetType:
             return event.payload
         case ChildEnded():
             return event.payload.output
+        case EventReceived():
+            return event.payload.body
         case StepContinue():
             return NULL if isinstance(event.payload, UnsetType) else event.payload
         case StepStarted(payload=StepFacts(reply=Reply() as reply)):

@@ -10,7 +10,7 @@ import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
 from penstock.engine import formats
-from penstock.engine.run.events import NULL, ParentRef, TriggerRef
+from penstock.engine.run.events import NULL, EventWait, ParentRef, TriggerRef
 from penstock.engine.run.items import Element, Items, ItemStatus
 from penstock.engine.run.payloads import PayloadRef
 
@@ -105,7 +105,8 @@ class StepState(Struct, frozen=True, omit_defaults=True):
     place of another.
 
     `wake_at` is when a step that sleeps goes on. `child_run_id` is the run that the last attempt of a sub_workflow has
-    started. `items` are the elements of a map, and
+    started. `waits_for` is the event that a step waits for, or waited for until it failed; `received` is the sequence
+    of the one that completed it. `items` are the elements of a map, and
     `item_states` those of them that have more to remember than an Element can. `handles` is the step from whose end
     this one follows; it is not in the definition's graph.
 
@@ -141,6 +142,8 @@ class StepState(Struct, frozen=True, omit_defaults=True):
     item_states: dict[int, StepState] = {}
     child_run_id: str | None = None
     handles: str | None = None
+    waits_for: EventWait | None = None
+    received: int | None = None
 
     WAITING: ClassVar[StepState]
 

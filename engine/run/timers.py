@@ -21,7 +21,7 @@ class TimerKind(StrEnum):
 
     TIMEOUT: the deadline of an execution. RETRY: the next execution is to be ordered. LOOP: the loop's last moment.
     APPROVAL: its expiry. STICKY: the bound worker has not begun the task. SLEEP: the end of
-    a sleep. LOST: the bound worker does not hold the task
+    a sleep. WAIT: no event came in time. LOST: the bound worker does not hold the task
     any more; this one is never set.
     """
 
@@ -31,6 +31,7 @@ class TimerKind(StrEnum):
     APPROVAL = "approval"
     STICKY = "sticky"
     SLEEP = "sleep"
+    WAIT = "wait"
     LOST = "lost"
 
 
@@ -77,6 +78,9 @@ def fired_timer(run: Run, step_id: str, step: StepState, fired: TimerRef) -> Tim
     if fired.timer == lost_timer(step_id, step):
         waits = step.sticky is not None and step.status is StepStatus.RUNNING and fired.attempt == step.attempts
         return TimerKind.LOST if waits else None
+    if step.waits_for is not None and fired.timer == timer_name(TimerKind.WAIT, step_id, step):
+        waits = step.status is StepStatus.RUNNING and fired.attempt == step.attempts
+        return TimerKind.WAIT if waits else None
     for kind, _ in _armed(step):
         if fired.timer == timer_name(kind, step_id, step):
             return kind if fired.attempt in (None, _number(run, step, kind)) else None

@@ -23,6 +23,7 @@ from penstock.engine.run.events import (
     ApprovalRejected,
     ApprovalRequested,
     ChildEnded,
+    EventReceived,
     Record,
     StepCompleted,
     StepContinue,
@@ -48,6 +49,7 @@ StepEvent: TypeAlias = (
     | ApprovalRejected
     | ApprovalExpired
     | ChildEnded
+    | EventReceived
 )
 
 

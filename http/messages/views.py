@@ -5,9 +5,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from msgspec import UNSET, Raw
+from msgspec import UNSET, Raw, UnsetType
 
-from penstock.client.views import ItemCounts, ParentView, RunView, StepView
+from penstock.client.views import ItemCounts, ParentView, RunView, StepView, WaitView
 from penstock.engine.run.events import ParentRef
 from penstock.engine.run.execution.inputs import output_of
 from penstock.engine.run.items import Items
@@ -61,7 +61,15 @@ def _step(step: StepState, outputs: Mapping[int, Raw]) -> StepView:
         UNSET if step.items is None else _counts(step.items),
         step.child_run_id,
         step.handles,
+        _waits_for(step),
     )
+
+
+def _waits_for(step: StepState) -> WaitView | UnsetType:
+    wait = step.waits_for
+    if wait is None or step.status is not StepStatus.RUNNING:
+        return UNSET
+    return WaitView(wait.event, UNSET if wait.correlate is None else wait.correlate)
 
 
 def _counts(items: Items) -> ItemCounts:

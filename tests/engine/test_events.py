@@ -42,6 +42,12 @@ WIRE: list[dict[str, object]] = [
     {"type": "approval.rejected", "step_id": "a", "payload": {"comment": "no", "approved_by": "me"}},
     {"type": "approval.expired", "step_id": "a", "payload": {"timer": "approval.a", "step_id": "a", "attempt": 1}},
     {"type": "child.ended", "step_id": "m.7", "item": 7, "payload": {"run_id": "c", "status": "failed", "error": "no"}},
+    {
+        "type": "event.received",
+        "step_id": "a",
+        "payload": {"event": "paid", "seq": 9, "body": {"id": 7}},
+        "v": 2,
+    },
     {"type": "timer.fired", "payload": {"timer": "timeout.a", "step_id": "a", "attempt": 1}},
     {"type": "signal.received", "payload": {"name": "go", "size": 12}},
     {"type": "workflow.cancelled", "payload": {"reason": "enough"}},

@@ -161,15 +161,15 @@ def test_a_diamond_is_no_circle() -> None:
         (workflow(step("a"), step("a")), 'duplicate step id "a", used 2 times'),
         (
             only(type="loop"),
-            'step "a": type must be one of normal agent_loop approval sleep map sub_workflow http respond, not "loop"',
+            f'step "a": type must be one of {" ".join(KINDS)}, not "loop"',
         ),
         (
             only(type=3),
-            'step "a": type must be one of normal agent_loop approval sleep map sub_workflow http respond, not 3',
+            f'step "a": type must be one of {" ".join(KINDS)}, not 3',
         ),
         (
             only(type=["approval"]),
-            'step "a": type must be one of normal agent_loop approval sleep map sub_workflow http respond, not an array',
+            f'step "a": type must be one of {" ".join(KINDS)}, not an array',
         ),
         (only(config={"max_iterations": 2}), 'step "a": config is not for a step of this type'),
         (only(config=0), 'step "a": config is not for a step of this type'),

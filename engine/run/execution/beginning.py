@@ -16,7 +16,7 @@ from penstock.engine.errors import ExpressionFailed
 from penstock.engine.expressions.evaluation.values import Values
 from penstock.engine.expressions.expression import Expression
 from penstock.engine.expressions.places import WHEN
-from penstock.engine.expressions.scope import References
+from penstock.engine.expressions.scope import References, all_references
 from penstock.engine.run.commands import AppendEvent, BeginStep, Command, DispatchTask, StartChild
 from penstock.engine.run.events import NULL, Failure, StepFailed, StepSkipped
 from penstock.engine.run.execution.inputs import output_of, step_input
@@ -54,15 +54,19 @@ def is_due(run: Run, step: StepState, command: BeginStep) -> bool:
 def needed(run: Run, plan: StepPlan) -> dict[str, Value]:
     """The payloads that beginning the step reads: `input`, `default` (the step's default input), or `steps.<id>`, the
     output of a step. An element of a map reads its `item`, too (kinds/map.py)."""
-    found: dict[str, Value] = {}
-    names = {name for references in _references(plan) for name in references.names}
-    if INPUT in names:
-        found[INPUT] = run.input if run.input_at is None else run.input_at
-    if plan.item is None and plan.handles is None and (DEFAULT in names or plan.kind.reads_default):
+    reads = all_references(_references(plan))
+    found = needed_by(run, reads)
+    if plan.item is None and plan.handles is None and (DEFAULT in reads.names or plan.kind.reads_default):
         found[DEFAULT] = step_input(run, plan, run.step(plan.id))
-    for references in _references(plan):
-        found |= {f"steps.{other}": output_of(run.steps[other]) for other in references.outputs}
     return found
+
+
+def needed_by(run: Run, reads: References) -> dict[str, Value]:
+    """As `needed`, of what is common to all expressions: `input` and `steps.<id>`."""
+    found: dict[str, Value] = {}
+    if INPUT in reads.names:
+        found[INPUT] = run.input if run.input_at is None else run.input_at
+    return found | {f"steps.{other}": output_of(run.steps[other]) for other in reads.outputs}
 
 
 def given_input(workflow: Workflow, run: Run, plan: StepPlan, payloads: Mapping[str, Raw]) -> Value:

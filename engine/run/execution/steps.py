@@ -56,6 +56,7 @@ def enter(workflow: Workflow, run: Run, step_ids: Iterable[str], record: Record)
             carried_at=before.carried_at,
             unbegun=before.unbegun,
             items=before.items,
+            waits_for=before.waits_for,
         )
         steps[step_id], ordered = plan.kind.order(workflow, run, record, plan, queued)
         commands += ordered

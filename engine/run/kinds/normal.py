@@ -17,6 +17,7 @@ from penstock.engine.run.events import (
     ApprovalRejected,
     ApprovalRequested,
     ChildEnded,
+    EventReceived,
     Record,
     StepCompleted,
     StepContinue,
@@ -71,7 +72,7 @@ class Normal(BaseKind):
             case StepContinue():
                 return self.continued(workflow, run, record, event, plan)
             case (
-                StepSkipped() | ChildEnded()
+                StepSkipped() | ChildEnded() | EventReceived()
                 | ApprovalRequested() | ApprovalGranted() | ApprovalRejected() | ApprovalExpired()
             ):  # fmt: skip
                 return run, []

@@ -15,9 +15,20 @@ from penstock.engine.run.kinds.normal import Normal
 from penstock.engine.run.kinds.respond import Respond
 from penstock.engine.run.kinds.sleep import Sleep
 from penstock.engine.run.kinds.sub_workflow import SubWorkflow
+from penstock.engine.run.kinds.wait_for_event import WaitForEvent
 from penstock.engine.run.workflow import ON_FAILURE, StepKind
 
-ALL: tuple[StepKind, ...] = (Normal(), AgentLoop(), ApprovalStep(), Sleep(), Map(), SubWorkflow(), Http(), Respond())
+ALL: tuple[StepKind, ...] = (
+    Normal(),
+    AgentLoop(),
+    ApprovalStep(),
+    Sleep(),
+    Map(),
+    SubWorkflow(),
+    Http(),
+    Respond(),
+    WaitForEvent(),
+)
 KINDS: dict[str, StepKind] = {kind.name: kind for kind in ALL}
 
 # What follows from the end of a step, by the field that says so. No step has these as its `type`.
