@@ -26,9 +26,7 @@ from penstock.engine.run.events import (
     Reply,
     StepCompleted,
     StepContinue,
-    StepFacts,
     StepFailed,
-    StepStarted,
     WorkflowScheduled,
     WorkflowStarted,
     event_type,
@@ -126,8 +124,6 @@ def element_result(event: Event, wraps: bool) -> Raw:
                 return failed_with(shortened(problem))
             output = NULL if isinstance(event.payload.output, UnsetType) else event.payload.output
             return succeeded(output) if wraps else output
-        case StepStarted(payload=StepFacts(child_run_id=str(child))):  # a detached one
-            return succeeded(detached(child)) if wraps else detached(child)
         case _:
             return failed_with(f"ended by {event_type(event)}")
 

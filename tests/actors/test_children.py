@@ -161,6 +161,38 @@ async def test_a_detached_child_goes_on_alone(store: Store, shard: Shard) -> Non
         assert (await ended(store, child)).status is RunStatus.COMPLETED
 
 
+def mapped(**config: object) -> dict[str, object]:
+    step = {"id": "a", "type": "map", "config": {"workflow": "child", **config}, "timeout": "30s"}
+    return {"name": "mapped", "steps": [step]}
+
+
+@pytest.mark.parametrize(("count", "given"), [(120, 3), (3, BIG)])
+async def test_a_map_over_a_workflow_has_a_child_for_each_element(
+    store: Store, shard: Shard, count: int, given: object
+) -> None:
+    await register(store, CHILD)
+    async with echo(store, "work", doubled):
+        run = await ended(store, await start(store, mapped(), orjson.dumps([given] * count)))
+
+    assert run.status is RunStatus.COMPLETED, run.error
+    assert orjson.loads(await _output(store, run)) == [given * 2] * count  # type: ignore[operator]
+    assert (await child_of(store, run, 1, f"a.{count - 1}")).parent == ParentRef(
+        run.run_id, f"a.{count - 1}", 1, count - 1
+    )
+
+
+async def test_the_children_of_a_cancelled_map_are_cancelled(store: Store, shard: Shard) -> None:
+    await register(store, CHILD)
+    async with echo(store, "work", hanging) as worker:
+        run_id = await start(store, mapped(), b"[1,2,3]")
+        await until_true(lambda: len(worker.seen) == 3)
+        await run_operations.cancel(store, run_id)
+        run = await ended(store, run_id)
+
+    children = [await child_of(store, run, 1, f"a.{number}") for number in range(3)]
+    assert [child.status for child in children] == [RunStatus.CANCELLED] * 3
+
+
 async def test_a_child_that_was_cancelled_first_never_starts(store: Store, shard: Shard) -> None:
     """What a parent does whose former owner is about to start the child."""
     await register(store, CHILD)

@@ -73,6 +73,14 @@ async def child(world: World, name: str) -> None:
     await ended(world.store, run_id, ENDED_S_MAX)
 
 
+async def children(world: World, name: str) -> None:
+    """A map has a child for each element."""
+    await registered(world, f"{name}.child", step("crash.echo"))
+    parent = {"id": "s0", "type": "map", "config": {"workflow": f"{name}.child"}}
+    run_id = await begun(world, name, parent, step("crash.echo", 1), value=[1, 2, 3])
+    await ended(world.store, run_id, ENDED_S_MAX)
+
+
 def timeout(meanwhile: Meanwhile | None = None) -> Scenario:
     """A step begins, `meanwhile` something happens, and its time is over; its second attempt succeeds."""
 

@@ -56,6 +56,7 @@ CASES = (
     Case("shard.resumed", approval(scenarios.shards_are_killed), peaceful=approval()),
     Case("shard.dead_lettering", scenarios.malformed),
     Case("child.started", scenarios.child),
+    Case("child.started", scenarios.children, 2),
     Case("shard.published", scenarios.child, 5),
     Case("dead_letter.stored", scenarios.failure),
     Case("timer.due", timeout()),

@@ -195,3 +195,95 @@ def test_a_fault_in_it_is_named(fields: dict[str, object], problem: str) -> None
 
     assert found.startswith('step "a": ')
     assert problem in found
+
+
+def mapped(**config: object) -> dict[str, object]:
+    return {"id": "m", "type": "map", "config": {"workflow": "c", **config}}
+
+
+def item_ended(play: Play, number: int, attempt: int = 1, status: str = "completed", **fields: object) -> list[object]:
+    return ended(play, f"m.{number}", attempt, status, **fields)
+
+
+def test_a_map_over_a_workflow_has_a_child_for_each_element() -> None:
+    play = Play(workflow(mapped(), step("b", "m")))
+
+    starts = only(StartChild, begun(play, [10, 20]))  # type: ignore[arg-type]
+
+    assert [(start.step_id, start.item, value(start.input)) for start in starts] == [("m.0", 0, 10), ("m.1", 1, 20)]
+    item_ended(play, 1, output=raw("second"))
+    commands = item_ended(play, 0, output=raw("first"))
+    assert inputs(commands) == {"b": ["first", "second"]}  # type: ignore[arg-type]
+
+
+def test_no_more_children_than_may_be_out_are_started() -> None:
+    play = Play(workflow(mapped(max_concurrency=1)))
+
+    [first] = only(StartChild, begun(play, [1, 2]))  # type: ignore[arg-type]
+    [second] = only(StartChild, play.carry_out(item_ended(play, 0, output=raw(1))))  # type: ignore[arg-type]
+
+    assert (first.step_id, second.step_id) == ("m.0", "m.1")
+
+
+def test_large_outputs_of_children_are_read_from_the_log() -> None:
+    play = Play(workflow(mapped(), step("b", "m")))
+    begun(play, [1, 2])
+    big = "x" * 5000
+
+    item_ended(play, 0, output=raw(big))
+    [task] = item_ended(play, 1, output=raw(2))
+
+    assert value(play.whole(task.input)) == [big, 2]  # type: ignore[attr-defined]
+
+
+def test_a_map_that_goes_on_says_which_children_failed() -> None:
+    play = Play(workflow(mapped(on_item_failure="continue"), step("b", "m")))
+    begun(play, [1, 2, 3])
+    found = [child_run_id(RUN_ID, f"m.{number}", 1) for number in range(3)]
+
+    play.carry_out(item_ended(play, 0, status="failed", error="boom"))  # type: ignore[arg-type]
+    play.carry_out(item_ended(play, 1, output=raw(2)))  # type: ignore[arg-type]
+    [_, task] = item_ended(play, 2, status="cancelled")
+
+    assert value(play.whole(task.input)) == [  # type: ignore[attr-defined]
+        {"ok": False, "error": f"child run {found[0]} failed: boom"},
+        {"ok": True, "output": 2},
+        {"ok": False, "error": f"child run {found[2]} was cancelled"},
+    ]
+
+
+@pytest.mark.parametrize("end", ["cancel", "fail"])
+def test_the_children_of_elements_that_are_out_are_cancelled(end: str) -> None:
+    play = Play(workflow(mapped(max_concurrency=2), step("b")))
+    begun(play, [1, 2, 3])
+    item_ended(play, 0, output=raw(1))
+
+    commands = play.cancel() if end == "cancel" else item_ended(play, 1, status="cancelled")
+
+    cancelled = [(command.step_id, command.attempt) for command in only(CancelChild, commands)]
+    assert cancelled == ([("m.1", 1), ("m.2", 1)] if end == "cancel" else [("m.2", 1)])
+
+
+def test_a_failed_child_of_an_element_is_tried_again_by_another() -> None:
+    play = Play(workflow({**mapped(), "retry": {"max_attempts": 1, "initial_delay": "0s"}}))
+    begun(play, [1])
+
+    [start] = only(StartChild, play.carry_out(item_ended(play, 0, status="failed", error="x")))  # type: ignore[arg-type]
+
+    assert (start.step_id, start.attempt, value(start.input)) == ("m.0", 2, 1)
+
+
+@pytest.mark.parametrize(
+    ("fields", "problem"),
+    [
+        ({"config": {}}, "a map needs a task or config.workflow, and not both"),
+        ({"config": {"workflow": "c"}, "task": "t"}, "a map needs a task or config.workflow, and not both"),
+        ({"config": {"version": "2"}, "task": "t"}, "config: version is that of config.workflow, which is missing"),
+        ({"config": {"workflow": "c"}, "worker_group": "g"}, "worker_group is for a task"),
+    ],
+)
+def test_a_fault_in_a_map_over_a_workflow_is_named(fields: dict[str, object], problem: str) -> None:
+    [found] = problems({"name": "w", "steps": [{"id": "m", "type": "map", **fields}]})
+
+    assert found.startswith('step "m": ')
+    assert problem in found

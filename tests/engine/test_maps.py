@@ -233,7 +233,7 @@ def test_a_map_of_10_000_elements_has_a_small_snapshot() -> None:
 @pytest.mark.parametrize(
     ("fields", "problem"),
     [
-        ({"task": None}, "task is missing"),
+        ({"task": None}, "a map needs a task or config.workflow"),
         ({"config": {"max_items": 10_001}}, "config: max_items must be a whole number from 1 to 10000, not 10001"),
         ({"config": {"max_concurrency": 0}}, "config: max_concurrency must be a whole number from 1 to 10000, not 0"),
         ({"config": {"on_item_failure": "ignore"}}, 'must be one of fail continue, not "ignore"'),

@@ -1,12 +1,13 @@
 """Maps: a step that is carried out once for each element of an array.
 
-Each element has an execution of its own, `<map>.<number>`, with attempts, retries and a timeout, as a normal step has.
+Each element has an execution of its own, `<map>.<number>`, with attempts, retries and a timeout, as a normal step has:
+a task for a worker, or a child run.
 The map completes when all of them have, with the array of their outputs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 import orjson
@@ -16,12 +17,13 @@ from msgspec.structs import replace
 from penstock.config.limits import MAP_ITEMS_DEFAULT, MAP_ITEMS_MAX
 from penstock.engine.definition import values
 from penstock.engine.definition.definitions import Step
-from penstock.engine.definition.forms import Form, nested
+from penstock.engine.definition.forms import Document, Form, nested
 from penstock.engine.definition.identifiers import json_type
+from penstock.engine.definition.report import Report
 from penstock.engine.definition.step_fields import STEP, step_type
 from penstock.engine.errors import ExpressionFailed
 from penstock.engine.expressions.places import INPUT, WHEN, Place
-from penstock.engine.run.commands import AppendEvent, Command, WithdrawTask, WithdrawTimer
+from penstock.engine.run.commands import AppendEvent, CancelChild, Command, WithdrawTask, WithdrawTimer
 from penstock.engine.run.events import NULL, Record, StepFacts, StepStarted
 from penstock.engine.run.execution.beginning import evaluated
 from penstock.engine.run.execution.dispatch import begin_step, order_task, task_with, withdrawn_tasks
@@ -30,6 +32,7 @@ from penstock.engine.run.execution.steps import completed, fail_for_good
 from penstock.engine.run.items import Items, ItemStatus, new_items
 from penstock.engine.run.kinds.base import BaseKind
 from penstock.engine.run.kinds.normal import Normal
+from penstock.engine.run.kinds.sub_workflow import CHILD_FIELDS, ENDED_WITHOUT_IT, ChildPlan, ChildStep
 from penstock.engine.run.payloads import failed_with, succeeded
 from penstock.engine.run.state import Run, StepState, StepStatus
 from penstock.engine.run.timers import item_timers
@@ -53,6 +56,10 @@ CONFIG = Form(
         "on_item_failure": values.one_of("fail", "continue").annotated(
             description="What the failure of an element for good means for the map. fail without it."
         ),
+        "workflow": CHILD_FIELDS["workflow"].annotated(
+            description="In place of `task`: each element is a run of this workflow, a child."
+        ),
+        "version": CHILD_FIELDS["version"],
     },
 )
 
@@ -66,7 +73,7 @@ class Mapped(Struct, frozen=True):
 
 
 class Map(BaseKind):
-    """A step whose elements are tasks for workers."""
+    """A step whose elements are tasks for workers, or runs of another workflow."""
 
     name = "map"
     reads_default = True
@@ -75,10 +82,24 @@ class Map(BaseKind):
         STEP,
         component="MapStep",
         fields={**STEP.fields, "type": step_type("map"), "config": nested(CONFIG)},
-        required=("id", "task", "type"),
+        required=("id", "type"),
         elsewhere=frozenset({"loop"}),
-        schema={"description": "A task for each element of an array. Retries and timeout are those of an element."},
+        schema={
+            "description": "A task, or a run of another workflow, for each element of an array. Retries and timeout are "
+            "those of an element."
+        },
     )
+
+    def check(self, label: str, step: Document, report: Report) -> Document:
+        found = step.get("config")
+        config = found if isinstance(found, dict) else {}
+        if ("task" in step) is ("workflow" in config):
+            report.add(f"{label}: a map needs a task or config.workflow, and not both")
+        if "version" in config and "workflow" not in config:
+            report.add(f"{label}: config: version is that of config.workflow, which is missing")
+        if "worker_group" in step and "workflow" in config:
+            report.add(f"{label}: worker_group is for a task, and the map has config.workflow")
+        return step
 
     def compile(self, step: Step, plan: StepPlan) -> StepPlan:
         config = step.config or {}
@@ -96,6 +117,10 @@ class Map(BaseKind):
             on_failure=None,
             tolerated=mapped.continues,
         )
+        if "workflow" in config:
+            child = ChildPlan(config["workflow"], config.get("version"))
+            each = replace(each, kind=CHILD_ITEM, task=ChildStep.name, config=child)
+            plan = replace(plan, task=self.name)
         return replace(plan, timeout_s=None, retry=NO_RETRY, config=mapped, each=each)
 
     def begin(self, workflow: Workflow, run: Run, plan: StepPlan, at: float, values: Evaluated) -> Sequence[Command]:
@@ -120,15 +145,14 @@ class Map(BaseKind):
     def withdraw(self, workflow: Workflow, plan: StepPlan, step: StepState) -> Sequence[Command]:
         if step.items is None or not step.items.out:
             return ()
+        if plan.each is not None and isinstance(plan.each.kind, MapChild):
+            return [*_children(plan, step, step.items)]
         states = [StepState(), *step.item_states.values()]
         return [*dict.fromkeys(command for state in states for command in withdrawn_tasks(workflow, plan, state))]
 
 
-class MapItem(Normal):
-    """One element of a map: a task like a normal step's."""
-
-    def begin(self, workflow: Workflow, run: Run, plan: StepPlan, at: float, values: Evaluated) -> Sequence[Command]:
-        return [task_with(run, plan, run.step(plan.id), values.get(INPUT.path, values["item"]))]
+class ItemEnds(BaseKind):
+    """What the end of an element means for its map."""
 
     def done(self, workflow: Workflow, run: Run, record: Record, plan: StepPlan, output: Raw | UnsetType) -> Advance:
         given = NULL if isinstance(output, UnsetType) else output
@@ -141,7 +165,18 @@ class MapItem(Normal):
         return _fail(workflow, run, record, whole, plan, error)
 
 
-ITEM = MapItem()
+class MapItem(ItemEnds, Normal):
+    """One element of a map: a task like a normal step's."""
+
+    def begin(self, workflow: Workflow, run: Run, plan: StepPlan, at: float, values: Evaluated) -> Sequence[Command]:
+        return [task_with(run, plan, run.step(plan.id), values.get(INPUT.path, values["item"]))]
+
+
+class MapChild(ItemEnds, ChildStep):
+    """One element of a map: a child like a sub_workflow's."""
+
+
+ITEM, CHILD_ITEM = MapItem(), MapChild()
 
 
 def elements(plan: StepPlan, values: Evaluated) -> list[Raw]:
@@ -214,7 +249,9 @@ def _order(workflow: Workflow, run: Run, record: Record, whole: StepPlan, number
     assert whole.each is not None
     plan = replace(whole.each, id=f"{whole.id}.{number}", item=number)
     before = run.step(plan.id)
-    if run.bound is None:  # nothing changes about it: of 10,000 elements each would copy the map's state
+    if run.bound is None or isinstance(
+        plan.kind, MapChild
+    ):  # nothing changes about it: of 10,000 elements each would copy the map's state
         return run, [begin_step(record, plan, before)]
     step, commands = order_task(workflow, run, record, plan, before)
     return _with_map(run, record, whole.id, with_item(run.steps[whole.id], number, step, record)), commands
@@ -232,7 +269,7 @@ def _fail(workflow: Workflow, run: Run, record: Record, whole: StepPlan, plan: S
     """An element has failed for good, and the map with it: what is out is taken back, what waits never begins."""
     step = run.steps[whole.id]
     commands: list[Command] = [WithdrawTimer(timer.timer, timer.due) for timer in item_timers(run, whole.id, step)]
-    commands += [replace(command, items_of=whole.id) for command in _withdrawn(workflow, whole, step)]
+    commands += _withdrawn(workflow, whole, step)
     items = replace(_items(run, whole.id).cancelled(), failed=plan.item)
     run = _with_map(run, record, whole.id, replace(step, items=items, item_states={}))
     run, following = fail_for_good(
@@ -241,6 +278,15 @@ def _fail(workflow: Workflow, run: Run, record: Record, whole: StepPlan, plan: S
     return run, commands + following
 
 
-def _withdrawn(workflow: Workflow, whole: StepPlan, step: StepState) -> list[WithdrawTask]:
+def _withdrawn(workflow: Workflow, whole: StepPlan, step: StepState) -> list[Command]:
+    """Withdraw the elements of a map whose run goes on."""
     found = whole.kind.withdraw(workflow, whole, step)
-    return [command for command in found if isinstance(command, WithdrawTask)]
+    return [replace(one, items_of=whole.id) if isinstance(one, WithdrawTask) else one for one in found]
+
+
+def _children(plan: StepPlan, step: StepState, items: Items) -> Iterator[CancelChild]:
+    """Cancel the children of the elements that are out."""
+    for number, element in items.numbered():
+        waits = element.status == ItemStatus.QUEUED and element.due
+        if element.status in (ItemStatus.QUEUED, ItemStatus.RUNNING) and not waits:
+            yield CancelChild(f"{plan.id}.{number}", element.attempts, ENDED_WITHOUT_IT)

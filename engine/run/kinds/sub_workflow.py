@@ -31,6 +31,8 @@ from penstock.engine.run.state import Run, RunStatus, StepState, StepStatus
 from penstock.engine.run.timers import TimerKind, retimed
 from penstock.engine.run.workflow import Advance, Evaluated, StepEvent, StepPlan, Workflow
 
+ENDED_WITHOUT_IT = "it has ended"
+
 CHILD_FIELDS = {
     "workflow": values.name.annotated(description="The workflow of the child."),
     "version": values.version.annotated(description="An older version of it; else the one that is the latest then."),
@@ -116,7 +118,7 @@ class ChildStep(BaseKind):
         return with_step(run, record, plan.id, step), commands
 
     def withdraw(self, workflow: Workflow, plan: StepPlan, step: StepState) -> Sequence[Command]:
-        return cancelled_child(plan.id, step, "it has ended")
+        return cancelled_child(plan.id, step, ENDED_WITHOUT_IT)
 
 
 class SubWorkflow(ChildStep):
