@@ -64,11 +64,10 @@ async def chain(world: World, name: str) -> None:
 
 
 async def child(world: World, name: str) -> None:
-    """A step starts a child, which fails, and another one, which goes through."""
-    await registered(world, f"{name}.child", step("crash.flaky"), step("crash.echo", 1))
+    """A step starts a child, of which a step needs a retry."""
     retry = {"max_attempts": 2, "strategy": "fixed", "initial_delay": "20ms"}
-    config = {"workflow": f"{name}.child"}
-    parent = {"id": "s0", "type": "sub_workflow", "config": config, "retry": retry}
+    await registered(world, f"{name}.child", step("crash.flaky", retry=retry), step("crash.echo", 1))
+    parent = {"id": "s0", "type": "sub_workflow", "config": {"workflow": f"{name}.child"}}
     run_id = await begun(world, name, parent, step("crash.echo", 1))
     await ended(world.store, run_id, ENDED_S_MAX)
 
