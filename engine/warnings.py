@@ -21,15 +21,17 @@ from penstock.engine.run.kinds.respond import Respond
 from penstock.engine.run.kinds.table import queues
 
 HTTP_WORKER = "`penstock worker http`, or builtin_workers of `penstock serve`"
+STARTING = frozenset({"sub_workflow", "map"})  # kinds with `config.workflow`
 STEPS_NAMED_MAX = 3
 WARNINGS_MAX = 100
 
 
 class Facts(Struct, frozen=True):
     """What is known of the service. `served` are the task types that workers serve now, each with the worker group
-    (None: without one)."""
+    (None: without one), `missing` the workflows among `children_of` the definition that are not registered."""
 
     served: Collection[tuple[str, str | None]]
+    missing: Collection[str] = ()
 
 
 Check: TypeAlias = Callable[[WorkflowDef, Facts], Iterator[str]]
@@ -52,6 +54,22 @@ def _unserved_tasks(definition: WorkflowDef, facts: Facts) -> Iterator[str]:
             of_group = f" of worker group {quoted(group)}" if group else ""
             found = f"no worker{of_group} serves task {quoted(task)} now; it waits for one"
             yield f"{_shown(step_ids)}: {found}{f' ({HTTP_WORKER})' if task == HTTP_TASK else ''}"
+
+
+def children_of(definition: WorkflowDef) -> dict[str, list[str]]:
+    """The other workflows that steps of the definition start runs of, with the ids of these steps."""
+    found: dict[str, list[str]] = {}
+    for step in definition.steps:
+        child = (step.config or {}).get("workflow") if step.type in STARTING else None
+        if isinstance(child, str) and child != definition.name:
+            found.setdefault(child, []).append(step.id)
+    return found
+
+
+def _missing_children(definition: WorkflowDef, facts: Facts) -> Iterator[str]:
+    for child, step_ids in children_of(definition).items():
+        if child in facts.missing:
+            yield f"{_shown(step_ids)}: workflow {quoted(child)} is not registered now; without it the step fails"
 
 
 def _risky_expressions(definition: WorkflowDef, facts: Facts) -> Iterator[str]:
@@ -80,4 +98,4 @@ def _shown(step_ids: list[str]) -> str:
     return f"step{'s' if len(step_ids) > 1 else ''} {named}" + (f" and {more} more" if more > 0 else "")
 
 
-CHECKS: tuple[Check, ...] = (_unserved_tasks, _risky_expressions, _repeated_responses)
+CHECKS: tuple[Check, ...] = (_unserved_tasks, _missing_children, _risky_expressions, _repeated_responses)

@@ -9,7 +9,7 @@ last one in the list counts.
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from contextlib import suppress
 
 import msgspec
@@ -106,6 +106,10 @@ class Definitions:
         if entry is None:
             raise _not_registered(name)
         return from_json(entry.value), digest(entry.value)
+
+    async def missing(self, wanted: Collection[str]) -> set[str]:
+        """Those of these workflows that are not registered."""
+        return set(wanted) - (await self._bucket.get_many([*wanted])).keys() if wanted else set()
 
     async def is_latest(self, name: str, known: str) -> bool:
         """Whether the version of digest `known`, which was read before, is still the latest, in case a change

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import orjson
 import pytest
@@ -27,6 +29,7 @@ from penstock.engine.run.state import Run, RunStatus
 from tests.support.waiting import until, until_true
 from tests.support.world import Echo, echo, ended, register, start
 
+PAGE = Path(__file__).parents[2] / "docs" / "workflows.md"
 BIG = "x" * 200 * KIB
 
 
@@ -75,6 +78,30 @@ async def test_a_child_gets_the_input_and_gives_its_output(store: Store, shard: 
 
 async def _output(store: Store, run: Run) -> bytes:
     return bytes(await output_of(store, run, "a"))
+
+
+async def test_the_example_of_the_page(store: Store, shard: Shard) -> None:
+    [example] = re.findall(
+        r"```json\n(.*?)```", PAGE.read_text().partition("\n## Children\n")[2].partition("\n## ")[0], re.S
+    )
+    for name in ("billing", "parcel"):
+        await register(store, {**CHILD, "name": name})
+
+    async with echo(store, "work"):
+        run_id = await start(store, orjson.loads(example), b'{"customer":"ada","lines":[1,2]}')
+        run = await ended(store, run_id)
+
+    billing = await child_of(store, run, 1, "bill")
+    assert run.status is RunStatus.COMPLETED, run.error
+    assert orjson.loads(bytes(billing.input)) == {"customer": "ada"}
+    assert orjson.loads(bytes(await output_of(store, run, "parcels"))) == [1, 2]
+
+
+async def test_workflows_that_are_not_registered_are_missing(store: Store) -> None:
+    await register(store, CHILD)
+
+    assert await store.definitions.missing(["child", "stranger"]) == {"stranger"}
+    assert await store.definitions.missing([]) == set()
 
 
 async def test_a_failed_child_is_tried_again_by_another(store: Store, shard: Shard) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from penstock.engine import warnings as module
 from penstock.engine.validation import parse
-from penstock.engine.warnings import WARNINGS_MAX, Facts, warnings
+from penstock.engine.warnings import WARNINGS_MAX, Facts, children_of, warnings
 
 
 def told(*steps: dict[str, Any], served: set[tuple[str, str | None]]) -> list[str]:
@@ -66,3 +66,18 @@ def test_warnings_are_bounded_and_the_rest_is_counted() -> None:
 def test_a_row_of_the_table_is_all_that_another_warning_needs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "CHECKS", (*module.CHECKS, lambda definition, facts: iter([definition.name])))
     assert ["w"] == told(step(0), served={("t", None)})
+
+
+def test_a_child_workflow_that_is_not_there_is_named() -> None:
+    steps = [
+        {"id": "a", "type": "sub_workflow", "config": {"workflow": "gone"}},
+        {"id": "b", "type": "map", "config": {"workflow": "gone"}},
+        {"id": "c", "type": "sub_workflow", "config": {"workflow": "there"}},
+        {"id": "d", "type": "sub_workflow", "config": {"workflow": "w"}},
+    ]
+    definition = parse({"name": "w", "steps": steps})
+
+    assert children_of(definition) == {"gone": ["a", "b"], "there": ["c"]}
+    assert warnings(definition, Facts(set(), {"gone"})) == [
+        'steps "a", "b": workflow "gone" is not registered now; without it the step fails'
+    ]
