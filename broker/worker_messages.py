@@ -22,7 +22,7 @@ class TaskPayload(Struct, frozen=True, omit_defaults=True):
     """What a worker receives. `attempt` counts from 1, `iteration` from 0; `metadata` is the step's own.
 
     `step_type` is agent_loop for a step that may go on with another iteration. `item` is the number of a map's element,
-    from 0.
+    from 0. `previous_error` is why a planner's attempt before this one has failed.
     """
 
     task_id: str
@@ -35,6 +35,7 @@ class TaskPayload(Struct, frozen=True, omit_defaults=True):
     metadata: dict[str, str] = {}
     step_type: str = "normal"
     item: int | None = None
+    previous_error: str | None = None
 
 
 class WorkerRegistration(Struct, frozen=True, kw_only=True):

@@ -61,9 +61,9 @@ def _read(document: object) -> tuple[Document, Report]:
     workflow = read_object(WORKFLOW, "", document, report)
     steps = workflow.get("steps", [])
     assert isinstance(steps, list), "_steps makes one of whatever stands there"
-    _check_graph(steps, report)
-    report.add(*_id_problems(steps))
-    _check_expressions(steps, report)
+    check_graph(steps, report)
+    report.add(*id_problems(steps))
+    check_expressions(steps, report)
     return workflow, report
 
 
@@ -84,10 +84,10 @@ def _steps(path: str, value: object, report: Report) -> list[object]:
     if not 1 <= len(value) <= STEPS_MAX:
         report.add(f"{path} has {len(value)} entries, it must have 1 to {STEPS_MAX}")
         return []
-    return [ANY_STEP.read(_label(index, step), step, report) for index, step in enumerate(value)]
+    return [ANY_STEP.read(label_of(index, step), step, report) for index, step in enumerate(value)]
 
 
-def _label(index: int, step: object) -> str:
+def label_of(index: int, step: object) -> str:
     match step:
         case {"id": str(step_id)}:
             return f"step {quoted(step_id)}"
@@ -102,7 +102,16 @@ def _step(label: str, value: object, report: Report) -> Document:
     match step:
         case {"skip_if": {"step_id": str(other_id)}} if other_id not in dependencies(step):
             report.add(f"{label}: skip_if: step_id {quoted(other_id)} is not one of its depends_on")
+    report.add(*_type_problems(label, step))
     return step
+
+
+def _type_problems(label: str, step: Document) -> Iterator[str]:
+    """Types that a planner allows and that no step can have."""
+    match step:
+        case {"type": "planner", "config": {"allowed_types": list(names)}}:
+            unknown = [quoted(name) for name in names if name not in KINDS]
+            yield from (f"{label}: config: allowed_types: {name} is no type of a step" for name in unknown)
 
 
 def _kind(step: object) -> StepKind:
@@ -111,47 +120,60 @@ def _kind(step: object) -> StepKind:
     return KINDS.get(name if isinstance(name, str) else "", KINDS["normal"])
 
 
-def _check_graph(steps: list[Document], report: Report) -> None:
+def check_graph(steps: list[Document], report: Report, outside: Collection[str] = ()) -> None:
+    """Report what is wrong with ids and dependencies; `outside` are ids that stand elsewhere."""
     counts = Counter(step_id for step in steps if isinstance(step_id := step.get("id"), str))
     report.add(
         *(f"duplicate step id {quoted(step_id)}, used {count} times" for step_id, count in counts.items() if count > 1)
     )
     for index, step in enumerate(steps):
-        report.add(*_dependency_problems(_label(index, step), step, counts.keys()))
+        report.add(*_dependency_problems(label_of(index, step), step, counts.keys() | set(outside)))
     report.add(
         *circle_problems({step_id: dependencies(step) for step in steps if isinstance(step_id := step.get("id"), str)})
     )
 
 
-def _id_problems(steps: list[Document]) -> Iterator[str]:
+def id_problems(steps: list[Document]) -> Iterator[str]:
     """Ids that executions within other steps have."""
     maps = {str(step.get("id")) for step in steps if step.get("type") == "map"}
     given = {f"{step.get('id')}.{field}": step.get("id") for step in steps for field in HANDLERS if field in step}
+    planners = {str(step.get("id")) for step in steps if step.get("type") == "planner"}
     for index, step in enumerate(steps):
         if (step_id := str(step.get("id"))) in given:
             field = step_id.rpartition(".")[2]
-            yield f"{_label(index, step)} has the id of the {field} of step {quoted(str(given[step_id]))}"
+            yield f"{label_of(index, step)} has the id of the {field} of step {quoted(str(given[step_id]))}"
         map_id, _, number = str(step.get("id")).rpartition(".")
         if map_id in maps and number.isdecimal() and number == str(int(number)):
-            yield f"{_label(index, step)} has the id of an element of the map {quoted(map_id)}"
+            yield f"{label_of(index, step)} has the id of an element of the map {quoted(map_id)}"
+        for planner_id in _prefixes(str(step.get("id"))) & planners:
+            yield f"{label_of(index, step)} has the id of a step of the planner {quoted(planner_id)}"
 
 
-def _expressions(steps: list[Document]) -> Iterator[tuple[Document, Place, object, Scope]]:
+def _prefixes(step_id: str) -> set[str]:
+    """What stands before each dot of it."""
+    parts = step_id.split(".")
+    return {".".join(parts[:count]) for count in range(1, len(parts))}
+
+
+def _expressions(
+    steps: list[Document], outside: frozenset[str] = frozenset()
+) -> Iterator[tuple[Document, Place, object, Scope]]:
     """What stands in the steps where expressions may be, with what each may name: that depends on the graph."""
     dependencies_of = {
         step_id: tuple(dependencies(step)) for step in steps if isinstance(step_id := step.get("id"), str)
     }
-    known = frozenset(dependencies_of)
+    known, given = frozenset(dependencies_of), outside - dependencies_of.keys()
     for step in steps:
         found = list(written(step, (*_kind(step).places, *HANDLERS.values())))
         before = ancestors(str(step.get("id")), dependencies_of) if found else frozenset()
         for place, value in found:
-            yield step, place, value, scope_of(place, known, before)
+            yield step, place, value, scope_of(place, known, before | given)
 
 
-def _check_expressions(steps: list[Document], report: Report) -> None:
-    labels = {id(step): _label(index, step) for index, step in enumerate(steps)}
-    for step, place, value, scope in _expressions(steps):
+def check_expressions(steps: list[Document], report: Report, outside: frozenset[str] = frozenset()) -> None:
+    """Compile what stands in the steps. They may name the steps `outside`, too."""
+    labels = {id(step): label_of(index, step) for index, step in enumerate(steps)}
+    for step, place, value, scope in _expressions(steps, outside):
         report.add(*_place_problems(labels[id(step)], place, value, scope))
 
 

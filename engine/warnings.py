@@ -16,7 +16,7 @@ from penstock.engine.definition.http_requests import TASK as HTTP_TASK
 from penstock.engine.definition.identifiers import quoted
 from penstock.engine.expressions.places import ancestors
 from penstock.engine.expressions.template import Template
-from penstock.engine.run.compiling import compiled_expressions
+from penstock.engine.run.compiling import expressions_of
 from penstock.engine.run.kinds.respond import Respond
 from penstock.engine.run.kinds.table import queues
 
@@ -75,7 +75,7 @@ def _missing_children(definition: WorkflowDef, facts: Facts) -> Iterator[str]:
 def _risky_expressions(definition: WorkflowDef, facts: Facts) -> Iterator[str]:
     """Expressions that may go over a bound with large inputs."""
     for step in definition.steps:
-        for place, compiled in compiled_expressions(step, definition).items():
+        for place, compiled in expressions_of(step, definition).items():
             before = "" if isinstance(compiled, Template) else f"{place}: "
             yield from (f"step {quoted(step.id)}: {before}{warning}" for warning in compiled.warnings)
 

@@ -22,6 +22,7 @@ from penstock.broker.worker_messages import TaskPayload, decode
 from penstock.broker.worker_protocol.receiving import return_unworked
 from penstock.config.logging import get_logger
 from penstock.engine.errors import NotFound
+from penstock.engine.run.expansion import expanded
 from penstock.engine.run.state import STEP_OUT, Run
 
 EVERY_S = 10.0
@@ -87,7 +88,8 @@ class FormerNameMover:
     async def _belongs(self, stream: str, stored: Stored, task: TaskPayload, run: Run) -> _Misnamed | None:
         """The task with its subject of today; None if it has that already."""
         try:
-            plan = (await self._store.definitions.load(run.workflow_id, run.digest)).plan_of(task.step_id)
+            workflow = await self._store.definitions.load(run.workflow_id, run.digest)
+            plan = expanded(workflow, run).plan_of(task.step_id)
         except NotFound:
             return None
         if plan is None:

@@ -20,6 +20,7 @@ from penstock.broker.worker_messages import decode
 from penstock.config.logging import get_logger
 from penstock.engine.errors import NotFound
 from penstock.engine.run.events import TimerFired, TimerRef
+from penstock.engine.run.expansion import expanded
 from penstock.engine.run.state import Run, StepState, StepStatus
 from penstock.engine.run.timers import lost_timer
 from penstock.engine.times import rfc3339
@@ -71,7 +72,7 @@ async def _begun(store: Store, run: Run) -> list[tuple[tuple[str, str], Executio
     """What the worker of a softly bound run has begun: (task type, worker), execution, and the timer that reports its
     loss."""
     try:
-        workflow = await store.definitions.load(run.workflow_id, run.digest)
+        workflow = expanded(await store.definitions.load(run.workflow_id, run.digest), run)
     except NotFound:
         return []
     if workflow.sticky != "soft" or run.ended:

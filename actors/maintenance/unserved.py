@@ -18,6 +18,7 @@ from penstock.config.logging import get_logger
 from penstock.engine.errors import NotFound
 from penstock.engine.run.commands import WithdrawSticky
 from penstock.engine.run.events import Failure, StepFailed
+from penstock.engine.run.expansion import expanded
 from penstock.engine.run.state import STEP_OUT, Run, StepState
 from penstock.engine.run.workflow import Workflow
 from penstock.engine.times import rfc3339
@@ -91,7 +92,7 @@ class UnservedTasks:
 
     async def _workflow(self, run: Run) -> Workflow | None:
         try:
-            return await self._store.definitions.load(run.workflow_id, run.digest)
+            return expanded(await self._store.definitions.load(run.workflow_id, run.digest), run)
         except NotFound:
             return None
 

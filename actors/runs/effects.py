@@ -24,6 +24,7 @@ from penstock.config.logging import get_logger
 from penstock.config.process.background import start
 from penstock.config.process.crash_points import reached
 from penstock.engine.errors import Conflict, ExpressionFailed, Invalid, NotFound, PenstockError, TooLarge, Unavailable
+from penstock.engine.fragments import expansion
 from penstock.engine.run.commands import (
     AppendEvent,
     AwaitEvent,
@@ -34,6 +35,7 @@ from penstock.engine.run.commands import (
     CompleteRun,
     DeadLetterTask,
     DispatchTask,
+    ExpandPlan,
     OpenApproval,
     RemoveDeadLetters,
     RequestApproval,
@@ -54,6 +56,9 @@ from penstock.engine.run.execution.beginning import (
     needed,
     received,
 )
+from penstock.engine.run.execution.fragments import is_planned
+from penstock.engine.run.execution.inputs import output_of
+from penstock.engine.run.expansion import expanded
 from penstock.engine.run.kinds.map import items_of, map_of
 from penstock.engine.run.payloads import Value
 from penstock.engine.run.state import Run
@@ -86,6 +91,7 @@ class Effects:
         once its cause is mended.
         """
         self._lease.check()
+        workflow = expanded(workflow, run)
         publisher, outputs = self._store.publisher, Outputs(self._store, run.run_id, events)
         try:
             for command in commands:
@@ -133,6 +139,8 @@ class Effects:
                     await self._children.start(run, command)
             case CancelChild():
                 return self._children.cancel(run, command)
+            case ExpandPlan():
+                return await self._expand(workflow, run, command, outputs)
             case CompleteRun():
                 await self._complete(run, command, outputs)
             case AppendEvent(event=WorkflowCompleted() | WorkflowFailed() as event):
@@ -204,6 +212,19 @@ class Effects:
             given = await outputs.whole(value, VALUE_BYTES_MAX)
             self._lease.check()
             return about_failure(run, step_id, given)
+
+    async def _expand(
+        self, workflow: Workflow, run: Run, command: ExpandPlan, outputs: Outputs
+    ) -> asyncio.Future[bytes] | None:
+        """Check a planner's plan, and append what follows."""
+        if not is_planned(run, command):
+            return None
+        async with self.heavy:
+            plan = await outputs.whole(output_of(run, command.step_id), VALUE_BYTES_MAX)
+            self._lease.check()
+            event = expansion(workflow, run, command, plan)
+        reached("planner.checked")
+        return self._store.history.send(event)
 
     async def _payloads(self, run: Run, plan: StepPlan, outputs: Outputs) -> dict[str, Raw]:
         """What beginning the step reads, as JSON."""

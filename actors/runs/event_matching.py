@@ -87,7 +87,7 @@ class EventMatching:
         if loaded.run is None or plan is None or MATCH not in plan.later:
             return None
         outputs = Outputs(self._store, record.run_id)
-        wanted = needed_by(loaded.run, plan.later[MATCH].references)
+        wanted = needed_by(loaded.run, plan, plan.later[MATCH].references)
         try:
             payloads = {name: await outputs.whole(value, READ_BYTES_MAX) for name, value in wanted.items()}
         except (NotFound, TooLarge):

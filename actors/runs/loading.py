@@ -22,6 +22,7 @@ from penstock.engine.errors import NeedsUpgrade, NotFound
 from penstock.engine.run.advance import advance, still_due
 from penstock.engine.run.commands import Command
 from penstock.engine.run.events import Malformed, Record, WorkflowScheduled, WorkflowStarted, decode, event_type
+from penstock.engine.run.expansion import expanded
 from penstock.engine.run.state import Run, RunStatus, from_snapshot
 from penstock.engine.run.workflow import Workflow
 
@@ -63,7 +64,7 @@ async def load(store: Store, run_id: str, snapshot: Entry | None = None, on_fold
     entry = snapshot or await store.runs.get(run_id)
     run = _decoded(entry)
     if entry is not None and run is not None and run.status in FINAL:
-        return LoadedRun(run, entry.revision, workflow=await workflow_of(store, run, ()))
+        return LoadedRun(run, entry.revision, workflow=await _whole(store, run))
     last_seq = run.seq if run else 0
     workflow = None if run is None else await workflow_of(store, run, ())
     commands: list[Command] = []
@@ -79,12 +80,13 @@ async def load(store: Store, run_id: str, snapshot: Entry | None = None, on_fold
             run, ordered = advance_safely(workflow, run, record)
             commands += ordered
             if on_fold is not None:
-                on_fold(workflow, before, run, record)
+                on_fold(expanded(workflow, run), before, run, record)
     if workflow is None and entry is not None:
         formats.check(
             entry.value
         )  # without its beginning in the log, all there is of the run is a newer version's snapshot
     revision = entry.revision if entry else 0
+    workflow = None if workflow is None else expanded(workflow, run)
     due = () if run is None else tuple(command for command in commands if still_due(run, command))
     return LoadedRun(run, revision, beyond, due, workflow, last_seq)
 
@@ -184,6 +186,11 @@ async def workflow_of(store: Store, run: Run | None, tail: Sequence[Record]) -> 
             payload = record.event.payload
             return await _definition(store, record.event.run_id, payload.workflow, payload.digest)
     return None
+
+
+async def _whole(store: Store, run: Run) -> Workflow | None:
+    workflow = await workflow_of(store, run, ())
+    return None if workflow is None else expanded(workflow, run)
 
 
 async def _definition(store: Store, run_id: str, name: str, digest: str) -> Workflow | None:

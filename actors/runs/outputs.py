@@ -16,6 +16,7 @@ from penstock.engine.run.events import Malformed, decode
 from penstock.engine.run.execution.inputs import output_of as step_output
 from penstock.engine.run.payloads import (
     Gathered,
+    Parts,
     Payload,
     PayloadRef,
     Value,
@@ -27,6 +28,7 @@ from penstock.engine.run.payloads import (
 from penstock.engine.run.state import Run, StepStatus
 
 READS_AT_ONCE = 16
+OUTPUT_BYTES_MAX = 1 << 40  # of what somebody asks for: any output that a run has
 
 
 class Outputs:
@@ -43,7 +45,7 @@ class Outputs:
         size = size_of(value)
         if size > most:
             raise TooLarge(f"{size} bytes are more than the broker takes in a message ({most})")
-        if isinstance(value, Raw | PayloadRef | Gathered):
+        if isinstance(value, Raw | PayloadRef | Gathered | Parts):
             return await self._part(value)
         return joined({key: await self._part(part) for key, part in value.items()})
 
@@ -53,6 +55,8 @@ class Outputs:
                 return await self._kept(part)
             case Gathered():
                 return await collect(self._store, self._run_id, part)
+            case Parts():
+                return joined({key: await self._part(one) for key, one in part.parts.items()})
             case _:
                 return part
 
@@ -101,8 +105,8 @@ async def output_of(store: Store, run: Run, step_id: str) -> Raw:
         raise NotFound(f'run {run.run_id} has no step "{step_id}"')
     if step.output_at is not None:
         return await read_back(store, run.run_id, step.output_at)
-    if step.status is StepStatus.COMPLETED and isinstance(found := step_output(step), Gathered):
-        return await collect(store, run.run_id, found)
+    if step.status is StepStatus.COMPLETED and isinstance(found := step_output(run, step_id), Gathered | Parts):
+        return await Outputs(store, run.run_id).whole(found, OUTPUT_BYTES_MAX)
     if isinstance(step.output, UnsetType):
         raise NotFound(f'step "{step_id}" of run {run.run_id} has no output: it is {step.status}')
     return step.output

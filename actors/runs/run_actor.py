@@ -34,6 +34,7 @@ from penstock.config.process.rate_limited_log import log_rate_limited
 from penstock.engine.errors import Conflict, NeedsUpgrade, NotFound, TooLarge, Unavailable
 from penstock.engine.run.commands import Command, SetTimer
 from penstock.engine.run.events import Malformed, Record, WorkflowCancelled, WorkflowScheduled, WorkflowStarted, decode
+from penstock.engine.run.expansion import expanded
 from penstock.engine.run.state import Run, to_snapshot
 from penstock.engine.run.timers import live_timers
 from penstock.engine.run.workflow import Workflow
@@ -198,7 +199,7 @@ class RunActor:
             self.run, ordered = advance_safely(workflow, before, record)
             if ordered is FAILED:
                 self._dead_letter(pending, "the engine failed at this event, its log says where")
-            self._count(workflow, before, self.run, record)
+            self._count(expanded(workflow, self.run), before, self.run, record)
             commands += ordered
         return commands
 

@@ -40,6 +40,8 @@ def payload(run_id: str, workflow: str, command: DispatchTask) -> bytes:
         document["metadata"] = command.metadata
     if command.item is not None:
         document["item"] = command.item
+    if command.previous_error is not None:
+        document["previous_error"] = command.previous_error
     if command.step_type != "normal":
         document["step_type"] = command.step_type
     return _ENCODER.encode(document)

@@ -53,6 +53,7 @@ class PolledTask(Struct, frozen=True):
     deliveries: int | UnsetType = UNSET
     checkpoint: Raw | UnsetType = UNSET
     item: int | UnsetType = UNSET
+    previous_error: str | UnsetType = UNSET
 
 
 class ResolveTask(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -126,6 +127,7 @@ def polled_task(task: TaskPayload, task_type: str, *, deliveries: int, checkpoin
         UNSET if deliveries == 1 else deliveries,
         UNSET if checkpoint is None else Raw(checkpoint),
         UNSET if task.item is None else task.item,
+        UNSET if task.previous_error is None else task.previous_error,
     )
 
 
@@ -142,4 +144,5 @@ def task_payload(polled: PolledTask) -> TaskPayload:
         polled.metadata or {},
         polled.step_type or "normal",
         None if polled.item is UNSET else polled.item,
+        None if polled.previous_error is UNSET else polled.previous_error,
     )

@@ -21,6 +21,7 @@ Point: TypeAlias = Literal[
     # A shard: one turn of an actor, from the delivery to its acknowledgement
     "shard.received",
     "shard.advanced",
+    "planner.checked",
     "shard.command_sent",
     "shard.command_stored",
     "shard.published",

@@ -6,7 +6,7 @@ Durations are normalised text (`1h30m`).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from hashlib import sha256
 from typing import Any
 
@@ -94,18 +94,33 @@ def to_json(definition: WorkflowDef) -> bytes:
     for key in ("input_schema",):
         if key in document:
             document[key] = orjson.Fragment(bytes(document[key]))
-    for step, source in zip(document["steps"], definition.steps, strict=True):
-        step.setdefault("type", source.type)
-        if source.skip_if is not None:
-            step["skip_if"]["value"] = orjson.Fragment(bytes(source.skip_if.value))
-        if not isinstance(source.input, UnsetType):
-            step["with"] = orjson.Fragment(bytes(source.input))
-        for key, handler in source.handlers():
-            if not isinstance(handler.input, UnsetType):
-                step[key]["with"] = orjson.Fragment(bytes(handler.input))
+    document["steps"] = [_step_document(step) for step in definition.steps]
     if any(map(_is_new, definition.steps)):
         document["v"] = 2
     return orjson.dumps(document, option=orjson.OPT_SORT_KEYS)
+
+
+def _step_document(source: Step) -> dict[str, Any]:
+    step: dict[str, Any] = msgspec.to_builtins(source, builtin_types=(Raw,))
+    step.setdefault("type", source.type)
+    if source.skip_if is not None:
+        step["skip_if"]["value"] = orjson.Fragment(bytes(source.skip_if.value))
+    if not isinstance(source.input, UnsetType):
+        step["with"] = orjson.Fragment(bytes(source.input))
+    for key, handler in source.handlers():
+        if not isinstance(handler.input, UnsetType):
+            step[key]["with"] = orjson.Fragment(bytes(handler.input))
+    return step
+
+
+def steps_to_json(steps: Sequence[Step]) -> bytes:
+    """The canonical JSON form of some steps: an array."""
+    return orjson.dumps([_step_document(step) for step in steps], option=orjson.OPT_SORT_KEYS)
+
+
+def steps_from_json(body: bytes) -> tuple[Step, ...]:
+    """Decode what `steps_to_json` has written."""
+    return msgspec.json.decode(body, type=tuple[Step, ...])
 
 
 def _is_new(step: Step) -> bool:

@@ -10,7 +10,7 @@ import sys
 
 import orjson
 
-from penstock.config.limits import APPROVAL_TIMEOUT_S_MAX, NAME_CHARS_MAX
+from penstock.config.limits import APPROVAL_TIMEOUT_S_MAX, NAME_CHARS_MAX, STEPS_MAX
 from penstock.engine import times
 from penstock.engine.definition import durations
 from penstock.engine.definition.forms import Rule, rule
@@ -234,6 +234,18 @@ def _seconds(text: str) -> float:
         return durations.parse(text)
     except ValueError:
         return 0.0
+
+
+@rule({"type": "array", "items": name, "uniqueItems": True, "maxItems": STEPS_MAX})
+def names(path: str, value: object, report: Report) -> object:
+    """An array of names, each once."""
+    if not isinstance(value, list):
+        report.add(f"{path} must be an array, not {json_type(value)}")
+        return []
+    if len(value) > STEPS_MAX:
+        report.add(f"{path} has {len(value)} entries, {STEPS_MAX} is the most")
+        return []
+    return list(dict.fromkeys(str(name.read(f"{path}[{n}]", one, report)) for n, one in enumerate(value)))
 
 
 @rule({"type": "object", "additionalProperties": {"type": "string"}})

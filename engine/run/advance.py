@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import assert_never
 
-from msgspec import UnsetType
+from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
 from penstock.engine.definition.durations import text
@@ -26,6 +26,7 @@ from penstock.engine.run.commands import (
     CompleteRun,
     DeadLetterTask,
     DispatchTask,
+    ExpandPlan,
     OpenApproval,
     RemoveDeadLetters,
     RequestApproval,
@@ -45,6 +46,7 @@ from penstock.engine.run.events import (
     ChildEnded,
     EventReceived,
     ParentRef,
+    PlannerExpanded,
     Record,
     SignalReceived,
     Started,
@@ -64,6 +66,7 @@ from penstock.engine.run.events import (
 )
 from penstock.engine.run.execution.beginning import is_due
 from penstock.engine.run.execution.children import child_ended
+from penstock.engine.run.execution.fragments import is_planned
 from penstock.engine.run.execution.steps import (
     all_done,
     complete_run,
@@ -72,6 +75,7 @@ from penstock.engine.run.execution.steps import (
     is_ready,
     skipped,
 )
+from penstock.engine.run.expansion import expanded
 from penstock.engine.run.payloads import inline_or_ref, payload_of
 from penstock.engine.run.state import STEP_DONE, STEP_ENDED, STEP_OUT, Run, RunStatus, StepState, StepStatus
 from penstock.engine.run.timers import WORKFLOW_TIMER, fired_timer, item_timers, live_timers, retimed, workflow_timer
@@ -100,6 +104,8 @@ def advance(workflow: Workflow, run: Run | None, record: Record) -> tuple[Run | 
                 return None, []
     if record.seq <= run.seq:
         return run, []
+    if run.fragments:
+        workflow = expanded(workflow, run)
     match event:
         case WorkflowStarted() if run.status is RunStatus.SCHEDULED:
             return _start(workflow, run, record)
@@ -113,6 +119,7 @@ def advance(workflow: Workflow, run: Run | None, record: Record) -> tuple[Run | 
             StepStarted() | StepPaused() | StepCompleted() | StepFailed() | StepContinue() | StepSkipped()
             | ApprovalRequested() | ApprovalGranted() | ApprovalRejected() | ApprovalExpired() | ChildEnded()
             | EventReceived()
+            | PlannerExpanded()
         ):  # fmt: skip
             return _step_event(workflow, run, record, event)
         case TimerFired():
@@ -159,6 +166,8 @@ def still_due(run: Run, command: Command) -> bool:
             return _is_wanted(run, command)
         case BeginStep():
             return is_due(run, run.step(command.step_id), command)
+        case ExpandPlan():
+            return is_planned(run, command)
         case RequestApproval() | StartChild():
             step = run.step(command.step_id)
             return (step.status, step.attempts) == (StepStatus.QUEUED, command.attempt) and not run.failing
@@ -244,7 +253,10 @@ def _resume(workflow: Workflow, run: Run, record: Record, dead_letters: int) -> 
     """A failed run continues: failed and cancelled steps begin again, with a new timeout of the run and new retries. A
     step whose handler has not completed begins again itself."""
     removals = _removals(workflow, run, dead_letters)
-    steps = {step_id: step if step.status in STEP_DONE else _reset(step) for step_id, step in run.steps.items()}
+    steps = {
+        step_id: step if step.status in STEP_DONE else _reset(step, step_id in run.fragments)
+        for step_id, step in run.steps.items()
+    }
     run = replace(
         run,
         status=RunStatus.RUNNING,
@@ -284,7 +296,9 @@ def _timed(workflow: Workflow, run: Run, record: Record) -> Advance:
     return replace(run, due=due), [workflow_timer(run, due)]
 
 
-def _reset(step: StepState) -> StepState:
+def _reset(step: StepState, expanded_: bool) -> StepState:
+    if expanded_:  # a planner whose plan is being carried out: it goes on with that
+        return replace(step, status=StepStatus.RUNNING, finished_at=None)
     unbegun = step.unbegun + step.ended_in_queue
     if step.handles is not None:  # it begins anew when its step has failed for good again
         attempts = step.attempts
@@ -363,6 +377,8 @@ def _cancelled(step: StepState) -> StepState:
     return replace(
         step,
         status=StepStatus.CANCELLED,
+        output=UNSET,
+        output_at=None,
         items=items,
         item_states={},
         due=None,

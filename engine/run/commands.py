@@ -28,6 +28,7 @@ class DispatchTask(Struct, frozen=True, tag=True):
     step_type: str = "normal"
     or_anyone: bool = False
     item: int | None = None
+    previous_error: str | None = None
 
 
 class BeginStep(Struct, frozen=True, tag=True):
@@ -62,6 +63,18 @@ class CancelChild(Struct, frozen=True, tag=True):
     step_id: str
     attempt: int
     reason: str
+
+
+class ExpandPlan(Struct, frozen=True, tag=True):
+    """Check the plan that a planner's worker has returned, and append `planner.expanded` with its steps, or
+    `step.failed` with every problem.
+
+    `at` is when the plan was stored (s since the epoch, broker time).
+    """
+
+    step_id: str
+    attempt: int
+    at: float
 
 
 class WithdrawTask(Struct, frozen=True, tag=True):
@@ -185,6 +198,7 @@ Command: TypeAlias = (
     | BeginStep
     | StartChild
     | CancelChild
+    | ExpandPlan
     | WithdrawTask
     | WithdrawSticky
     | BindWorker

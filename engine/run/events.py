@@ -290,6 +290,19 @@ class StepSkipped(_StepEvent, frozen=True, omit_defaults=True, kw_only=True, tag
     """No payload."""
 
 
+class Fragment(Struct, frozen=True):
+    """The valid steps of a planner's plan, as definitions have them, with the ids that the plan gave them."""
+
+    steps: Raw = Raw(b"[]")
+
+
+class PlannerExpanded(_StepEvent, frozen=True, omit_defaults=True, kw_only=True, tag="planner.expanded"):
+    """Only from the engine: the plan that a planner's worker returned is valid, and its steps are now part of the
+    run."""
+
+    payload: Fragment = Fragment()
+
+
 class ApprovalRequested(_StepEvent, frozen=True, omit_defaults=True, kw_only=True, tag="approval.requested"):
     payload: ApprovalRequest
 
@@ -339,6 +352,7 @@ Event: TypeAlias = (
     | StepFailed
     | StepContinue
     | StepSkipped
+    | PlannerExpanded
     | ApprovalRequested
     | ApprovalGranted
     | ApprovalRejected
@@ -364,9 +378,8 @@ class Malformed(Exception):
 
 
 # First bytes of events that neither begin nor end a run, as this service writes them.
-IN_BETWEEN = tuple(
-    b'{"type":"%b.' % family for family in (b"step", b"signal", b"timer", b"approval", b"child", b"event")
-)
+FAMILIES = (b"step", b"signal", b"timer", b"approval", b"child", b"event", b"planner")
+IN_BETWEEN = tuple(b'{"type":"%b.' % family for family in FAMILIES)
 STARTED_STEP = b'{"type":"step.started"'
 
 _DECODER: msgspec.json.Decoder[Event] = msgspec.json.Decoder(Event)

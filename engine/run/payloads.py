@@ -51,7 +51,14 @@ class Gathered(Struct, frozen=True):
     size: int
 
 
-Payload: TypeAlias = Raw | PayloadRef | Gathered
+class Parts(Struct, frozen=True):
+    """An object of `size` bytes, whose values are payloads of their own."""
+
+    parts: Mapping[str, Payload]
+    size: int
+
+
+Payload: TypeAlias = Raw | PayloadRef | Gathered | Parts
 Value: TypeAlias = Payload | Mapping[str, Payload]
 """What a step receives or a run returns: one payload, or the parts of an object from step id to payload."""
 
@@ -96,7 +103,7 @@ def size_of(value: Value) -> int:
     """Size of the value in bytes, as one JSON text."""
     if isinstance(value, Raw):
         return memoryview(value).nbytes
-    if isinstance(value, PayloadRef | Gathered):
+    if isinstance(value, PayloadRef | Gathered | Parts):
         return value.size
     return 1 + sum(len(key) + len('"":,') + size_of(part) for key, part in value.items())
 

@@ -63,7 +63,7 @@ STEP_MOVES: Mapping[StepStatus, frozenset[StepStatus]] = {
     StepStatus.COMPLETED: frozenset(),
     StepStatus.FAILED: frozenset({StepStatus.QUEUED, StepStatus.RECOVERED, StepStatus.CANCELLED}),
     StepStatus.SKIPPED: frozenset(),
-    StepStatus.CANCELLED: frozenset({StepStatus.PENDING, StepStatus.QUEUED}),
+    StepStatus.CANCELLED: frozenset({StepStatus.PENDING, StepStatus.QUEUED, StepStatus.RUNNING}),
     StepStatus.RECOVERED: frozenset(),
 }
 
@@ -110,6 +110,9 @@ class StepState(Struct, frozen=True, omit_defaults=True):
     `item_states` those of them that have more to remember than an Element can. `handles` is the step from whose end
     this one follows; it is not in the definition's graph.
 
+    `parts` are the last steps of a planner's fragment, by the ids that the fragment gave them, if their outputs are too
+    large to be copied: the planner's output is made of theirs.
+
     An output that is too large for a state has its place in `output_at`, and so has `carried` in `carried_at`; `skips`
     are then the dependents that such an output has skipped.
     """
@@ -144,6 +147,7 @@ class StepState(Struct, frozen=True, omit_defaults=True):
     handles: str | None = None
     waits_for: EventWait | None = None
     received: int | None = None
+    parts: dict[str, str] = {}
 
     WAITING: ClassVar[StepState]
 
@@ -171,6 +175,8 @@ class Run(Struct, frozen=True, omit_defaults=True):
     `resumes` counts how often it was resumed after a failure; `bound` is the worker that executes the steps of a sticky
     run, for those of `bound_group`: the group of the step that bound it. An input that is too large for the state has a
     reference in `input_at`; `input` is null then.
+
+    `fragments` are the steps that planners have inserted, as JSON, in the order of their insertion.
     """
 
     run_id: str
@@ -195,6 +201,7 @@ class Run(Struct, frozen=True, omit_defaults=True):
     bound_group: str | None = None
     trace_parent: str | None = None
     input_at: PayloadRef | None = None
+    fragments: dict[str, Raw] = {}
 
     @property
     def ended(self) -> bool:

@@ -10,7 +10,7 @@ from msgspec import Raw, Struct, UnsetType
 from msgspec.structs import replace
 
 from penstock.config.limits import RETRY_MULTIPLIER_DEFAULT
-from penstock.engine.definition.definitions import SkipIf, Step
+from penstock.engine.definition.definitions import Retry, SkipIf, Step
 from penstock.engine.definition.forms import Document, Form
 from penstock.engine.definition.report import Report
 from penstock.engine.expressions.expression import Expression
@@ -24,6 +24,7 @@ from penstock.engine.run.events import (
     ApprovalRequested,
     ChildEnded,
     EventReceived,
+    PlannerExpanded,
     Record,
     StepCompleted,
     StepContinue,
@@ -44,6 +45,7 @@ StepEvent: TypeAlias = (
     | StepFailed
     | StepContinue
     | StepSkipped
+    | PlannerExpanded
     | ApprovalRequested
     | ApprovalGranted
     | ApprovalRejected
@@ -81,6 +83,9 @@ class StepPlan(Struct, frozen=True):
     `each` is the plan of a map's elements, `item` the number of such an element. `on_failure` is the plan of what
     follows from the step's failure for good, `handles` the id of the step that such a plan is for. `tolerated`: whoever
     the execution is for goes on after its failure.
+
+    Of a step that a planner has inserted, `planner` is the planner's id. `names` are the ids of the steps that it may
+    name, by what its fragment calls them, and `labels` are its dependencies by these names.
     """
 
     id: str
@@ -101,6 +106,9 @@ class StepPlan(Struct, frozen=True):
     on_failure: StepPlan | None = None
     handles: str | None = None
     tolerated: bool = False
+    planner: str | None = None
+    names: Mapping[str, str] = {}
+    labels: tuple[str, ...] = ()
 
     @property
     def evaluates(self) -> bool:
@@ -109,7 +117,12 @@ class StepPlan(Struct, frozen=True):
 
 
 class Workflow(Struct, frozen=True):
-    """A compiled definition. `digest` identifies the stored definition that it was made from."""
+    """A compiled definition. `digest` identifies the stored definition that it was made from.
+
+    In a run whose planners have inserted steps, `steps` has these, too: `base` is the definition without them,
+    `fragments` are those of the run, and `lasts` has, for each planner, the last steps of its fragment, by the ids that
+    the fragment gave them (expansion.py).
+    """
 
     name: str
     version: str
@@ -120,6 +133,12 @@ class Workflow(Struct, frozen=True):
     waiting: dict[str, StepState]
     timeout_s: float | None = None
     sticky: str | None = None
+    default_retry: Retry | None = None
+    kinds: Mapping[str, StepKind] = {}
+    handler_kinds: Mapping[str, StepKind] = {}
+    base: Workflow | None = None
+    fragments: Mapping[str, Raw] = {}
+    lasts: Mapping[str, Mapping[str, str]] = {}
 
     def plan_of(self, step_id: str) -> StepPlan | None:
         """The plan of a step, of an element of a map (`m.7`), or of a handler (`a.on_failure`); None: there is no such
@@ -141,12 +160,14 @@ class StepKind(Protocol):
 
     `name` is the `type` of the steps. `form` reads their fields, and describes them in the OpenAPI document. `places`
     are the fields that hold expressions. `reads_default`: `begin` gets the step's default input, too, as `default`.
+    `reports_error`: the task of a retry has the error of the attempt before.
     """
 
     name: str
     form: Form
     places: tuple[Place, ...]
     reads_default: bool
+    reports_error: bool
 
     def check(self, label: str, step: Document, report: Report) -> Document:
         """Report problems between fields, after each field was read. Returns the step as it is stored."""

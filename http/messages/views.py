@@ -27,7 +27,7 @@ def view(run: Run, outputs: Mapping[int, Raw]) -> RunView:
         run.version,
         run.status,
         run.created_at,
-        {step_id: _step(state, outputs) for step_id, state in run.steps.items()},
+        {step_id: _step(run, step_id, state, outputs) for step_id, state in run.steps.items()},
         value,
         run.error,
         run.started_at,
@@ -40,12 +40,17 @@ def view(run: Run, outputs: Mapping[int, Raw]) -> RunView:
     )
 
 
-def _step(step: StepState, outputs: Mapping[int, Raw]) -> StepView:
+def _step(run: Run, step_id: str, step: StepState, outputs: Mapping[int, Raw]) -> StepView:
     kept = step.output_at
     output = step.output if kept is None else outputs.get(kept.seq, UNSET)
     size = UNSET if kept is None or output is not UNSET else kept.size
-    if kept is None and output is UNSET and step.items is not None and step.status is StepStatus.COMPLETED:
-        size = size_of(output_of(step))
+    if (
+        kept is None
+        and output is UNSET
+        and step.status is StepStatus.COMPLETED
+        and (step.items is not None or step.parts)
+    ):
+        size = size_of(output_of(run, step_id))
     return StepView(
         step.status,
         step.begun,

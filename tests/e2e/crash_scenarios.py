@@ -80,6 +80,13 @@ async def children(world: World, name: str) -> None:
     await ended(world.store, run_id, ENDED_S_MAX)
 
 
+async def planner(world: World, name: str) -> None:
+    """A planner, whose worker returns its input as its plan, and a step after it."""
+    plan = {"steps": [{"id": "x", "task": "crash.echo"}, {"id": "y", "task": "crash.echo", "depends_on": ["x"]}]}
+    run_id = await begun(world, name, step("crash.echo", type="planner"), step("crash.echo", 1), value=plan)
+    await ended(world.store, run_id, ENDED_S_MAX)
+
+
 def timeout(meanwhile: Meanwhile | None = None) -> Scenario:
     """A step begins, `meanwhile` something happens, and its time is over; its second attempt succeeds."""
 

@@ -42,6 +42,7 @@ class Case(NamedTuple):
 CASES = (
     Case("shard.received", scenarios.chain, 5),
     Case("shard.advanced", scenarios.chain, 4),
+    Case("planner.checked", scenarios.planner),
     Case("shard.command_sent", scenarios.chain, 3),
     Case("shard.command_stored", scenarios.chain, 2),
     Case("shard.published", scenarios.chain, 4),

@@ -12,8 +12,9 @@ from typing import Any, TypeVar
 import orjson
 from msgspec import UNSET, Raw, UnsetType
 
+from penstock.engine.fragments import expansion
 from penstock.engine.run.advance import advance
-from penstock.engine.run.commands import AppendEvent, BeginStep, Command, DispatchTask, StartChild
+from penstock.engine.run.commands import AppendEvent, BeginStep, Command, DispatchTask, ExpandPlan, StartChild
 from penstock.engine.run.compiling import compile_workflow
 from penstock.engine.run.events import (
     ApprovalExpired,
@@ -48,8 +49,11 @@ from penstock.engine.run.events import (
 )
 from penstock.engine.run.execution.beginning import about_failure, begin_step, needed, received
 from penstock.engine.run.execution.children import child_started
+from penstock.engine.run.execution.fragments import is_planned
+from penstock.engine.run.execution.inputs import output_of
+from penstock.engine.run.expansion import expanded
 from penstock.engine.run.kinds.map import items_of, map_of
-from penstock.engine.run.payloads import Gathered, PayloadRef, Value, element_result, joined, payload_of
+from penstock.engine.run.payloads import Gathered, Parts, PayloadRef, Value, element_result, joined, payload_of
 from penstock.engine.run.state import Run, StepState
 from penstock.engine.run.workflow import StepPlan, Workflow
 from penstock.engine.times import rfc3339
@@ -154,6 +158,8 @@ class Play:
             match ahead.pop(0):
                 case BeginStep() as command:
                     ahead = [*self._begun(command), *ahead]
+                case ExpandPlan() as command:
+                    ahead = [*self._expand(command), *ahead]
                 case AppendEvent(event=event) if event.run_id == self.run_id:
                     ahead = [*self.tell(event), *ahead]
                 case StartChild() as command:
@@ -163,20 +169,28 @@ class Play:
                     left.append(command)
         return left
 
+    def _expand(self, command: ExpandPlan) -> Sequence[Command]:
+        if not is_planned(self.run, command):
+            return []
+        plan = self.whole(output_of(self.run, command.step_id))
+        return self.tell(expansion(expanded(self.workflow, self.run), self.run, command, plan))
+
     def _begun(self, command: BeginStep) -> Sequence[Command]:
-        plan = self.workflow.plan_of(command.step_id)
+        workflow = expanded(self.workflow, self.run)
+        plan = workflow.plan_of(command.step_id)
         assert plan is not None
-        return begin_step(self.workflow, self.run, command, self._given(plan))
+        return begin_step(workflow, self.run, command, self._given(plan))
 
     def _given(self, plan: StepPlan) -> dict[str, Raw]:
+        workflow = expanded(self.workflow, self.run)
         payloads = self._payloads(plan)
         if plan.item is not None:
-            whole = map_of(self.workflow, plan)
+            whole = map_of(workflow, plan)
             payloads["item"] = items_of(self.run, whole, self._payloads(whole))[plan.item]
         if plan.handles is not None:
-            handled = self.workflow.plan_of(plan.handles)
+            handled = workflow.plan_of(plan.handles)
             assert handled is not None
-            given = received(self.workflow, self.run, handled, self._given(handled))
+            given = received(workflow, self.run, handled, self._given(handled))
             payloads["default"] = about_failure(self.run, plan.handles, self.whole(given))
         return payloads
 
@@ -196,6 +210,8 @@ class Play:
                 places = [element.begun + element.ended for _, element in items.numbered()]
                 parts = [bytes(element_result(self.log[seq - 1].event, items.wraps)) for seq in places]
                 return Raw(b"[%b]" % b",".join(parts))
+            case Parts(parts=parts):
+                return joined({key: self.whole(part) for key, part in parts.items()})
             case _:
                 return joined({key: self.whole(part) for key, part in found.items()})
 

@@ -33,6 +33,7 @@ WIRE: list[dict[str, object]] = [
     {"type": "step.continue", **STEP, "payload": {"page": 2}},
     {"type": "step.paused", **STEP, "delivery": 3, "payload": {"duration_ms": 5, "name": "waits"}},
     {"type": "step.skipped", "step_id": "a"},
+    {"type": "planner.expanded", **STEP, "payload": {"steps": [{"id": "x", "task": "t", "type": "normal"}]}},
     {
         "type": "approval.requested",
         "step_id": "a",
@@ -68,6 +69,7 @@ BARE = {
     "step.continue": {"step_id": "a"},
     "step.paused": {"step_id": "a"},
     "step.skipped": {"step_id": "a"},
+    "planner.expanded": {"step_id": "a"},
     "approval.granted": {"step_id": "a"},
     "approval.rejected": {"step_id": "a"},
     "approval.expired": {"step_id": "a"},

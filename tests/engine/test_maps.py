@@ -38,7 +38,7 @@ def counted(play: Play) -> dict[str, int]:
 
 
 def output(play: Play, step_id: str = "m") -> object:
-    return value(play.whole(output_of(play.step(step_id))))
+    return value(play.whole(output_of(play.run, step_id)))
 
 
 def test_each_element_is_a_task_with_its_element_as_input() -> None:

@@ -19,7 +19,8 @@ from penstock.worker.transport import HeldTask
 class TaskFacts:
     """The execution of the step: `attempt` counts from 1, `iteration` from 0; `deliveries` counts how often the broker
     has delivered this attempt; `metadata` is the step's own, `workflow` the workflow's name. `item` is the number of a
-    map's element, from 0; None of any other step."""
+    map's element, from 0; None of any other step. `previous_error` says why a planner's attempt before this one has
+    failed."""
 
     def __init__(self, task: TaskPayload, deliveries: int) -> None:
         self.run_id: str = task.run_id
@@ -28,6 +29,7 @@ class TaskFacts:
         self.attempt: int = task.attempt
         self.iteration: int = task.iteration
         self.item: int | None = task.item
+        self.previous_error: str | None = task.previous_error
         self.deliveries: int = deliveries
         self.workflow: str = task.workflow_name
         self.metadata: Mapping[str, str] = task.metadata

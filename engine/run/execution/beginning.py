@@ -55,18 +55,18 @@ def needed(run: Run, plan: StepPlan) -> dict[str, Value]:
     """The payloads that beginning the step reads: `input`, `default` (the step's default input), or `steps.<id>`, the
     output of a step. An element of a map reads its `item`, too (kinds/map.py)."""
     reads = all_references(_references(plan))
-    found = needed_by(run, reads)
+    found = needed_by(run, plan, reads)
     if plan.item is None and plan.handles is None and (DEFAULT in reads.names or plan.kind.reads_default):
         found[DEFAULT] = step_input(run, plan, run.step(plan.id))
     return found
 
 
-def needed_by(run: Run, reads: References) -> dict[str, Value]:
+def needed_by(run: Run, plan: StepPlan, reads: References) -> dict[str, Value]:
     """As `needed`, of what is common to all expressions: `input` and `steps.<id>`."""
     found: dict[str, Value] = {}
     if INPUT in reads.names:
         found[INPUT] = run.input if run.input_at is None else run.input_at
-    return found | {f"steps.{other}": output_of(run.steps[other]) for other in reads.outputs}
+    return found | {f"steps.{other}": output_of(run, plan.names.get(other, other)) for other in reads.outputs}
 
 
 def given_input(workflow: Workflow, run: Run, plan: StepPlan, payloads: Mapping[str, Raw]) -> Value:
@@ -128,7 +128,7 @@ def names_of(run: Run, plan: StepPlan, references: References, payloads: Mapping
     for step_id in references.outputs:
         steps.setdefault(step_id, {})["output"] = payloads[f"steps.{step_id}"]
     for step_id in references.statuses:
-        steps.setdefault(step_id, {})["status"] = run.steps[step_id].status.value
+        steps.setdefault(step_id, {})["status"] = run.steps[plan.names.get(step_id, step_id)].status.value
     if steps:
         values["steps"] = steps
     return Values(values)

@@ -64,4 +64,5 @@ def task_with(run: Run, plan: StepPlan, step: StepState, value: Value | None = N
         plan.kind.name,
         or_anyone=step.fallback is not None,
         item=plan.item,
+        previous_error=step.error if plan.kind.reports_error else None,
     )

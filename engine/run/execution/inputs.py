@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import orjson
@@ -11,7 +11,7 @@ from msgspec import Raw, UnsetType
 
 from penstock.engine.definition.definitions import SkipIf
 from penstock.engine.run.events import NULL
-from penstock.engine.run.payloads import Gathered, Payload, Value, joined
+from penstock.engine.run.payloads import Gathered, Parts, Payload, Value, joined, size_of
 from penstock.engine.run.state import Run, StepState
 from penstock.engine.run.workflow import StepPlan, Workflow
 
@@ -39,11 +39,23 @@ def step_input(run: Run, plan: StepPlan, step: StepState) -> Value:
         return step.carried
     if not plan.depends_on:
         return run.input if run.input_at is None else run.input_at
-    return _outputs(run, plan.depends_on)
+    return outputs(run, plan.depends_on, plan.labels or plan.depends_on)
 
 
-def output_of(step: StepState) -> Payload:
+def output_of(run: Run, step_id: str) -> Payload:
     """The output of a step that is done: null without one."""
+    step = run.steps[step_id]
+    return _combined(run, step) if step.parts else own_output(step)
+
+
+def _combined(run: Run, planner: StepState) -> Payload:
+    """The output of a planner whose fragment's outputs are large."""
+    found = outputs(run, tuple(planner.parts.values()), tuple(planner.parts))
+    return Parts(found, size_of(found)) if isinstance(found, Mapping) else found
+
+
+def own_output(step: StepState) -> Payload:
+    """As `output_of`, of any step but a planner whose fragment's outputs are large."""
     if step.output_at is not None:
         return step.output_at
     if step.items is not None and isinstance(step.output, UnsetType):
@@ -53,7 +65,7 @@ def output_of(step: StepState) -> Payload:
 
 def run_output(workflow: Workflow, run: Run) -> Value:
     """The output of the only terminal step, or an object from terminal step id to output."""
-    return _outputs(run, workflow.terminals)
+    return outputs(run, workflow.terminals, workflow.terminals)
 
 
 def skips(run: Run, plan: StepPlan) -> bool:
@@ -64,7 +76,15 @@ def skips(run: Run, plan: StepPlan) -> bool:
     read = run.steps[condition.step_id]
     if read.output_at is not None:
         return plan.id in read.skips
-    return _holds(condition, NULL if isinstance(read.output, UnsetType) else read.output)
+    return _holds(condition, _at_hand(run, read))
+
+
+def _at_hand(run: Run, step: StepState) -> Raw:
+    """The step's output; of a planner with large outputs, only those that are part of the state."""
+    if step.parts:
+        found = {name: output_of(run, step_id) for name, step_id in step.parts.items()}
+        return joined({name: part for name, part in found.items() if isinstance(part, Raw)})
+    return NULL if isinstance(step.output, UnsetType) else step.output
 
 
 def skipped_by(workflow: Workflow, plan: StepPlan, output: Raw) -> tuple[str, ...]:
@@ -102,10 +122,11 @@ def _kind(value: Any) -> type:
     return float if isinstance(value, int) and not isinstance(value, bool) else type(value)
 
 
-def _outputs(run: Run, step_ids: tuple[str, ...]) -> Value:
+def outputs(run: Run, step_ids: tuple[str, ...], names: tuple[str, ...]) -> Value:
+    """The output of the only step, or an object from the steps' names to their outputs."""
     if len(step_ids) == 1:
-        return output_of(run.steps[step_ids[0]])
-    parts = {step_id: output_of(run.steps[step_id]) for step_id in step_ids}
+        return output_of(run, step_ids[0])
+    parts = {name: output_of(run, step_id) for name, step_id in zip(names, step_ids, strict=True)}
     small = {step_id: part for step_id, part in parts.items() if isinstance(part, Raw)}
     # Many parts make many bytes: the shell joins them one object at a time, not for all tasks of one event at once.
     return joined(small) if len(small) == len(parts) <= JOINED_PARTS_MAX else parts

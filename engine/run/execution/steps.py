@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from msgspec import Raw, UnsetType
+from msgspec import UNSET, Raw, UnsetType
 from msgspec.structs import replace
 
 from penstock.config.limits import PAYLOAD_BYTES_MAX
@@ -28,6 +28,7 @@ from penstock.engine.run.events import (
     WorkflowFailed,
 )
 from penstock.engine.run.execution.elements import with_step
+from penstock.engine.run.execution.fragments import closed, has_ended
 from penstock.engine.run.execution.inputs import run_output, skipped_by, skips, step_input
 from penstock.engine.run.execution.retry import delay_s, retry_after_s
 from penstock.engine.run.payloads import inline_or_ref, size_of, too_large
@@ -132,12 +133,18 @@ def completed(
     )
     commands = retimed(run, plan.id, before, step)
     run = with_step(run, record, plan.id, step)
-    if workflow.sticky and run.bound is None and problem_with("worker id", worker_id) is None:
-        assert worker_id is not None
-        run = replace(run, bound=worker_id, bound_group=plan.group)
-        commands.append(BindWorker(worker_id))
+    run, binding = bound_by(workflow, run, plan, worker_id)
+    commands += binding
     run, following = plan.kind.done(workflow, run, record, plan, output)
     return run, commands + following
+
+
+def bound_by(workflow: Workflow, run: Run, plan: StepPlan, worker_id: str | None) -> Advance:
+    """The worker that answers first is the one that a sticky run goes on with."""
+    if not workflow.sticky or run.bound is not None or problem_with("worker id", worker_id) is not None:
+        return run, []
+    assert worker_id is not None
+    return replace(run, bound=worker_id, bound_group=plan.group), [BindWorker(worker_id)]
 
 
 def failed(workflow: Workflow, run: Run, record: Record, event: StepFailed, plan: StepPlan) -> Advance:
@@ -296,8 +303,13 @@ def _completion(run: Run, record: Record, payload: Completed) -> WorkflowComplet
     return WorkflowCompleted(run_id=run.run_id, timestamp=record.event.timestamp, payload=payload)
 
 
-def go_on(workflow: Workflow, run: Run, record: Record, done: str) -> Advance:
-    """What follows when a step is done: its dependents are ordered, or the run ends."""
+def go_on(workflow: Workflow, run: Run, record: Record, done: str, output: Raw | UnsetType = UNSET) -> Advance:
+    """What follows when a step is done: its dependents are ordered, or the run ends; or the fragment that it is in, and
+    what follows from that. `output` is the step's."""
+    within = workflow.steps[done].planner
+    if within is not None and has_ended(workflow, run, within):
+        planner = workflow.steps[within]
+        return planner.kind.done(workflow, closed(workflow, run, record, planner, output), record, planner, output)
     if run.failing:
         return run, []
     ready = [step_id for step_id in workflow.steps[done].dependents if is_ready(run, workflow.steps[step_id])]

@@ -24,6 +24,7 @@ class BaseKind:
 
     places: tuple[Place, ...] = (WHEN,)
     reads_default = False
+    reports_error = False
 
     def check(self, label: str, step: Document, report: Report) -> Document:
         return step
@@ -55,7 +56,7 @@ class BaseKind:
         return run, []
 
     def done(self, workflow: Workflow, run: Run, record: Record, plan: StepPlan, output: Raw | UnsetType) -> Advance:
-        return go_on(workflow, run, record, plan.id)
+        return go_on(workflow, run, record, plan.id, output)
 
     def gave_up(self, workflow: Workflow, run: Run, record: Record, plan: StepPlan, error: str) -> Advance:
         return fail_with(run, record, plan.id, error)

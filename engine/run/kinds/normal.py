@@ -18,6 +18,7 @@ from penstock.engine.run.events import (
     ApprovalRequested,
     ChildEnded,
     EventReceived,
+    PlannerExpanded,
     Record,
     StepCompleted,
     StepContinue,
@@ -72,7 +73,7 @@ class Normal(BaseKind):
             case StepContinue():
                 return self.continued(workflow, run, record, event, plan)
             case (
-                StepSkipped() | ChildEnded() | EventReceived()
+                StepSkipped() | ChildEnded() | EventReceived() | PlannerExpanded()
                 | ApprovalRequested() | ApprovalGranted() | ApprovalRejected() | ApprovalExpired()
             ):  # fmt: skip
                 return run, []

@@ -12,6 +12,7 @@ from penstock.engine.run.kinds.handler import FailureHandler
 from penstock.engine.run.kinds.http import Http
 from penstock.engine.run.kinds.map import Map
 from penstock.engine.run.kinds.normal import Normal
+from penstock.engine.run.kinds.planner import Planner
 from penstock.engine.run.kinds.respond import Respond
 from penstock.engine.run.kinds.sleep import Sleep
 from penstock.engine.run.kinds.sub_workflow import SubWorkflow
@@ -28,6 +29,7 @@ ALL: tuple[StepKind, ...] = (
     Http(),
     Respond(),
     WaitForEvent(),
+    Planner(),
 )
 KINDS: dict[str, StepKind] = {kind.name: kind for kind in ALL}
 

@@ -181,14 +181,23 @@ def _with_stop(plan: StepPlan, before: StepState, after: Run, commands: list[Com
 def _received_before(workflow: Workflow, run: Run, plan: StepPlan) -> Iterator[int]:
     """The sequences of the events that have completed a step on which this one depends, directly or not."""
     seen: set[str] = set()
-    ahead = list(plan.depends_on)
+    ahead = list(_directly_before(workflow, plan))
     while ahead:
         if (step_id := ahead.pop()) in seen:
             continue
         seen.add(step_id)
         if (received := run.steps[step_id].received) is not None:
             yield received
-        ahead += workflow.steps[step_id].depends_on
+        ahead += _directly_before(workflow, workflow.steps[step_id])
+
+
+def _directly_before(workflow: Workflow, plan: StepPlan) -> Iterator[str]:
+    """The step's dependencies, those of the planners that have inserted it, and the last steps of its own plan."""
+    yield from plan.depends_on
+    yield from workflow.lasts.get(plan.id, {}).values()
+    while plan.planner is not None:
+        plan = workflow.steps[plan.planner]
+        yield from plan.depends_on
 
 
 def _value(given: Raw) -> Raw:
