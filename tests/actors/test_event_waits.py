@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import orjson
 import pytest
@@ -14,13 +15,15 @@ from penstock.actors.runs.loading import load
 from penstock.actors.runs.outputs import output_of
 from penstock.actors.runs.shard import Shard
 from penstock.broker.store import Store, open_store
+from penstock.broker.worker_messages import TaskPayload
 from penstock.config.limits import KIB, MIB
 from penstock.config.settings import BrokerSettings
 from penstock.engine.run.events import EventReceived, WorkflowStarted, decode
 from penstock.engine.run.state import Run, RunStatus, StepStatus
 from tests.support.waiting import until_true
-from tests.support.world import chain, echo, ended, start
+from tests.support.world import Echo, chain, echo, ended, start
 
+ROOT = Path(__file__).parents[2]
 BIG = "x" * 300 * KIB
 
 
@@ -253,6 +256,25 @@ async def test_a_large_body_becomes_the_output(store: Store, shard: Shard) -> No
     await send(store, "big", BIG)
 
     assert await result(store, run_id) == BIG
+
+
+async def test_the_example_of_the_documentation_waits_for_its_payment(store: Store, shard: Shard) -> None:
+    """As docs/workflows.md shows it."""
+    page = (ROOT / "docs" / "workflows.md").read_text().partition("## Waits for events")[2]
+    document = orjson.loads(page.partition("```json")[2].partition("```")[0])
+
+    async def reserve(worker: Echo, task: TaskPayload) -> None:
+        await worker.complete(task, b'{"price": 20}')
+
+    async with echo(store, "reserve", reserve), echo(store, "ship") as shipping:
+        run_id = await start(store, document, b'{"order_id": 7}')
+        await waits(store, run_id, "paid")
+        for order, amount in ((8, 20), (7, 19.99), (7.0, 20), (7, 30)):
+            body = {"order": {"id": order}, "amount": amount}
+            await store.events.publish("event.payment.received", orjson.dumps(body))
+        assert await result(store, run_id, "paid") == {"order": {"id": 7.0}, "amount": 20}
+
+    assert len(shipping.seen) == 1
 
 
 async def test_without_waits_nothing_reads_the_events(store: Store, shard: Shard) -> None:

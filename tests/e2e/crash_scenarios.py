@@ -87,6 +87,24 @@ async def planner(world: World, name: str) -> None:
     await ended(world.store, run_id, ENDED_S_MAX)
 
 
+def awaited(meanwhile: Meanwhile | None = None) -> Scenario:
+    """A run waits for its event, `meanwhile` something happens, then the event is sent, between two for others."""
+
+    async def scenario(world: World, name: str) -> object:
+        known_by = {"field": "id", "value": "${{ input }}"}
+        wait = {"id": "w", "type": "wait_for_event", "config": {"event": name, "correlate": known_by, "timeout": "1h"}}
+        run_id = await begun(world, name, wait, {**step("crash.echo"), "depends_on": ["w"]})
+        await until(lambda: has_begun(world.store, run_id))
+        if meanwhile is not None:
+            await meanwhile(world, run_id)
+        for number in (6, 7, 8):
+            key = {"Idempotency-Key": f"{name}.{number}"}
+            await world.ask("POST", f"/events/{name}", json={"id": number}, headers=key)
+        return (await ended(world.store, run_id, ENDED_S_MAX)).steps["w"].output
+
+    return scenario
+
+
 def timeout(meanwhile: Meanwhile | None = None) -> Scenario:
     """A step begins, `meanwhile` something happens, and its time is over; its second attempt succeeds."""
 

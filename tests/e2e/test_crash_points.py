@@ -18,7 +18,7 @@ import pytest
 from penstock.config.process.crash_points import POINTS, Point
 from tests.e2e import crash_bridge, crash_triggers
 from tests.e2e import crash_scenarios as scenarios
-from tests.e2e.crash_scenarios import UNANSWERED_S, Scenario, approval, timeout
+from tests.e2e.crash_scenarios import UNANSWERED_S, Scenario, approval, awaited, timeout
 from tests.support.crashing import Outcome, Place, World, place, world
 from tests.support.waiting import until
 from tests.worker.task_queue import durable
@@ -56,6 +56,11 @@ CASES = (
     Case("shard.loaded", approval(scenarios.shards_are_killed), peaceful=approval()),
     Case("shard.resumed", approval(scenarios.shards_are_killed), peaceful=approval()),
     Case("shard.dead_lettering", scenarios.malformed),
+    Case("event_wait.found", awaited()),
+    Case("event_wait.received", awaited()),
+    Case("shard.command_stored", awaited(), 2),
+    Case("shard.loaded", awaited(scenarios.shards_are_killed), peaceful=awaited()),
+    Case("handover.owned", awaited(scenarios.shards_are_killed), 2, awaited()),
     Case("child.started", scenarios.child),
     Case("child.started", scenarios.children, 2),
     Case("shard.published", scenarios.child, 5),
