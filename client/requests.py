@@ -103,11 +103,13 @@ def runs(
     after: str | None = None,
     before: str | None = None,
     prefix: str | None = None,
+    parent: str | None = None,
     limit: int | None = None,
 ) -> PagedRequest[RunView]:
     """Runs, newest first, at most `limit` in all; pages are fetched as they are needed.
 
     `after` and `before` (RFC 3339) bound their creation, `prefix` is what the run ids begin with, 8 characters or more.
+    `parent` is the run that has started them.
     """
     query = {
         "workflow": workflow,
@@ -115,6 +117,7 @@ def runs(
         "after": after,
         "before": before,
         "prefix": prefix,
+        "parent": parent,
         "limit": page_limit(limit, RUNS_LISTED_DEFAULT),
     }
     return PagedRequest(with_query("/runs", query), RunView, limit)

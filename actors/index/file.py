@@ -28,7 +28,7 @@ from penstock.engine import formats
 from penstock.engine.errors import Conflict
 from penstock.engine.run.state import RUN_ENDED, RunStatus
 
-FORM = 4
+FORM = 5
 # a version with more events rebuilds the file, and reads those that the former one skipped
 VERSION = FORM * 1000 + formats.VERSION
 WRITER_WAIT_S = 5.0
@@ -44,9 +44,10 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 SCHEMA = """
 CREATE TABLE runs (
     run_id TEXT PRIMARY KEY, workflow TEXT NOT NULL, status TEXT NOT NULL, created_us INTEGER NOT NULL,
-    status_seq INTEGER NOT NULL, confirmed INTEGER NOT NULL, rerun_of TEXT
+    status_seq INTEGER NOT NULL, confirmed INTEGER NOT NULL, rerun_of TEXT, parent TEXT
 ) WITHOUT ROWID;
 CREATE INDEX by_rerun_of ON runs (rerun_of) WHERE rerun_of IS NOT NULL;
+CREATE INDEX by_parent ON runs (parent, created_us, run_id) WHERE parent IS NOT NULL;
 CREATE INDEX by_status ON runs (status, created_us, run_id);
 CREATE INDEX by_workflow ON runs (workflow, status, created_us, run_id);
 CREATE TABLE totals (
@@ -70,6 +71,13 @@ AND (:workflow IS NULL OR workflow = :workflow) AND +status IN (SELECT value FRO
 AND +created_us >= :first AND (+created_us, run_id) < (:last, :last_id)
 ORDER BY created_us DESC, run_id DESC LIMIT :limit
 """  # with a +, no index is made use of: that of the ids is the right one
+NEWEST_CHILDREN = """
+SELECT created_us, run_id FROM runs
+WHERE parent = :parent AND (:prefix IS NULL OR run_id LIKE :prefix || '%')
+AND (:workflow IS NULL OR +workflow = :workflow) AND +status IN (SELECT value FROM json_each(:status))
+AND created_us >= :first AND (created_us, run_id) < (:last, :last_id)
+ORDER BY created_us DESC, run_id DESC LIMIT :limit
+"""
 COUNT_MATCHING = """
 SELECT count(*) FROM runs WHERE workflow = :workflow AND status = :status AND created_us >= :first
 AND (created_us, run_id) < (:last, :last_id)
@@ -177,6 +185,22 @@ class IndexReader:
         return self._db.execute(
             NEWEST_BY_PREFIX, {**values, "first": first, "last": last[0], "last_id": last[1], "limit": limit}
         ).fetchall()
+
+    def newest_children(
+        self,
+        parent: str,
+        prefix: str | None,
+        workflow: str | None,
+        status: Collection[str],
+        first: int,
+        last: Place,
+        limit: int,
+    ) -> list[Place]:
+        """As `newest`, of the runs that this run has started, whose id begins with `prefix`."""
+        values = {"parent": parent, "prefix": prefix, "workflow": workflow, "first": first, "limit": limit}
+        statuses = orjson.dumps(list(status)).decode()
+        bounds = {"status": statuses, "last": last[0], "last_id": last[1]}
+        return self._db.execute(NEWEST_CHILDREN, {**values, **bounds}).fetchall()
 
     def count_matching(self, workflow: str, status: Collection[str], first: int, last: Place) -> int:
         """How many runs `newest` would give without a limit."""
@@ -290,7 +314,7 @@ class IndexFile:
         moved = [
             (row.status, row.status_seq, row.confirmed, run_id) for run_id, row in after.items() if run_id in before
         ]
-        self._db.executemany("INSERT INTO runs VALUES (?, ?, ?, ?, ?, ?, ?)", made)
+        self._db.executemany("INSERT INTO runs VALUES (?, ?, ?, ?, ?, ?, ?, ?)", made)
         self._db.executemany("UPDATE runs SET status = ?, status_seq = ?, confirmed = ? WHERE run_id = ?", moved)
         self._db.executemany(
             "INSERT INTO totals VALUES (?, ?, ?) ON CONFLICT DO UPDATE SET runs = runs + excluded.runs",

@@ -23,7 +23,7 @@ from penstock.broker.store import Store
 from penstock.broker.streams.history import Tip
 from penstock.config.logging import get_logger
 from penstock.engine.errors import Conflict, NeedsUpgrade, PenstockError, Unavailable
-from penstock.engine.run.events import IN_BETWEEN, Malformed, WorkflowScheduled, WorkflowStarted, decode
+from penstock.engine.run.events import IN_BETWEEN, Malformed, WorkflowScheduled, WorkflowStarted, decode, parent_run_id
 from penstock.engine.run.state import Run
 
 BATCH = 2000
@@ -226,7 +226,9 @@ def _change(delivery: Delivery) -> Change | None:
     if isinstance(event, WorkflowStarted | WorkflowScheduled):
         created_us = instant_us(event.timestamp)
         created_us = int(delivery.at * 1e6) if created_us is None else created_us
-        rerun_of = event.payload.rerun_of if isinstance(event, WorkflowStarted) else None
-        return Change(run_id, type(event), delivery.seq, event.payload.workflow, created_us, rerun_of)
+        first = Change(run_id, type(event), delivery.seq, event.payload.workflow, created_us)
+        if isinstance(event, WorkflowScheduled):
+            return first
+        return first._replace(rerun_of=event.payload.rerun_of, parent=parent_run_id(event.payload.parent))
     folded = names.owner_seq(delivery.headers) if delivery.headers else None
     return Change(run_id, type(event), delivery.seq, folded=folded)

@@ -11,6 +11,7 @@ from penstock.actors.index.rows import Row
 from penstock.broker.nats.buckets import Entry
 from penstock.broker.store import Store
 from penstock.engine.errors import NeedsUpgrade
+from penstock.engine.run.events import parent_run_id
 from penstock.engine.run.state import head_of
 
 BODIES_AT_ONCE = 50  # a snapshot may have some MiB
@@ -31,4 +32,5 @@ def _row(entry: Entry) -> Row | None:
     except (NeedsUpgrade, msgspec.MsgspecError):
         return None
     created_us = instant_us(head.created_at)
-    return Row(entry.key, head.workflow_id, head.status, created_us or 0, confirmed=head.seq, rerun_of=head.rerun_of)
+    parent = parent_run_id(head.parent)
+    return Row(entry.key, head.workflow_id, head.status, created_us or 0, 0, head.seq, head.rerun_of, parent)

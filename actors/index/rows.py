@@ -36,8 +36,8 @@ ALWAYS_APPLY = frozenset({WorkflowScheduled, WorkflowStarted, WorkflowCancelled}
 
 
 class Change(NamedTuple):
-    """What the index needs of one event. `workflow`, `created_us` and `rerun_of` are set for the first event of a run;
-    `folded` for an end written by the run's owner: the sequence of the last event that it had folded."""
+    """What the index needs of one event. `workflow`, `created_us`, `rerun_of` and `parent` are set for the first event of a
+    run; `folded` for an end written by the run's owner: the sequence of the last event that it had folded."""
 
     run_id: str
     kind: type[Event]
@@ -45,6 +45,7 @@ class Change(NamedTuple):
     workflow: str = ""
     created_us: int = 0
     rerun_of: str | None = None
+    parent: str | None = None
     folded: int | None = None
 
 
@@ -67,6 +68,7 @@ class Row(NamedTuple):
     status_seq: int = 0
     confirmed: int = 0
     rerun_of: str | None = None
+    parent: str | None = None
 
     @property
     def unconfirmed(self) -> bool:
@@ -95,7 +97,8 @@ def _changed(row: Row | None, change: Change) -> Row | None:
     if status is None:
         return None
     if row is None:
-        return Row(change.run_id, change.workflow, status, change.created_us, change.seq, change.seq, change.rerun_of)
+        known = (change.workflow, status, change.created_us, change.seq, change.seq, change.rerun_of, change.parent)
+        return Row(change.run_id, *known)
     if change.seq <= max(
         row.status_seq, row.confirmed
     ):  # a state that was read before the log came so far has it already

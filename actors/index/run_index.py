@@ -81,9 +81,10 @@ class RunIndex:
         limit: int = RUNS_LISTED_DEFAULT,
         cursor: str | None = None,
         prefix: str | None = None,
+        parent: str | None = None,
     ) -> RunPage:
         """The newest runs that match, at most `limit`: of one workflow, in one of these statuses, created within these
-        bounds, with an id that begins with `prefix` (hexadecimal characters).
+        bounds, with an id that begins with `prefix` (hexadecimal characters), started by the run `parent`.
 
         The bounds are RFC 3339 and belong to the range. Raises Invalid for a bad bound or cursor, Unavailable without a
         file.
@@ -92,7 +93,10 @@ class RunIndex:
         last = min((_instant("before", before, INSTANT_US_MAX), AFTER_ANY_ID), _place(cursor))
         wanted = (workflow, EVERY_STATUS if status is None else status, first, last, limit + 1)
         with self._reading() as file:
-            found = file.newest(*wanted) if prefix is None else file.newest_by_prefix(prefix, *wanted)
+            if parent is not None:
+                found = file.newest_children(parent, prefix, *wanted)
+            else:
+                found = file.newest(*wanted) if prefix is None else file.newest_by_prefix(prefix, *wanted)
         return RunPage(
             [run_id for _, run_id in found[:limit]], _cursor(found[limit - 1]) if len(found) > limit else None
         )

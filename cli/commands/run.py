@@ -84,6 +84,7 @@ def status(session: Session, run_id: str, wait: bool) -> None:
 @run.command("list")
 @click.option("--workflow", help="Runs of this workflow only.")
 @click.option("--status", type=click.Choice(STATUSES), help="Runs in this status only.")
+@click.option("--parent", help="Runs that a step of this run has started only.")
 @click.option(
     "--limit", type=click.IntRange(min=1), default=100, show_default=True, help="At most so many, newest first."
 )
@@ -91,12 +92,19 @@ def status(session: Session, run_id: str, wait: bool) -> None:
 @bulk.BEFORE
 @click.pass_obj
 def list_runs(
-    session: Session, workflow: str | None, status: str | None, limit: int, after: str | None, before: str | None
+    session: Session,
+    workflow: str | None,
+    status: str | None,
+    parent: str | None,
+    limit: int,
+    after: str | None,
+    before: str | None,
 ) -> None:
     """List runs, newest first."""
     from penstock.cli.terminal import run_view
 
-    found = list(session.client().runs(workflow=workflow, status=status, after=after, before=before, limit=limit))
+    wanted = {"workflow": workflow, "status": status, "parent": parent, "after": after, "before": before}
+    found = list(session.client().runs(**wanted, limit=limit))
     output.show(found, lambda: output.table(run_view.LIST_HEADERS, map(run_view.list_row, found)))
 
 

@@ -46,6 +46,11 @@ class ParentRef(Struct, frozen=True, omit_defaults=True):
     detached: bool = False
 
 
+def parent_run_id(parent: ParentRef | str | None) -> str | None:
+    """The id of the run that has started this one; None for a run without a parent."""
+    return parent.run_id if isinstance(parent, ParentRef) else parent
+
+
 class Started(Struct, frozen=True, omit_defaults=True):
     """`digest` identifies the definition that the run uses until its end; an absent input is null.
 

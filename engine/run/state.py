@@ -267,6 +267,7 @@ class RunHead(Struct, frozen=True):
     created_at: str
     seq: int
     rerun_of: str | None = None
+    parent: ParentRef | str | None = None
 
 
 StepState.WAITING = StepState()

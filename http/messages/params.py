@@ -67,6 +67,7 @@ RUNS: Fields = {
     "limit": digits(1, RUNS_LISTED_MAX),
     "cursor": values.text,
     "prefix": prefix,
+    "parent": run,
 }
 APPROVALS: Fields = {"workflow": values.name, "limit": digits(1, APPROVALS_LISTED_MAX), "cursor": values.text}
 DEAD_LETTERS: Fields = {
@@ -79,7 +80,7 @@ DEAD_LETTERS: Fields = {
 
 class Filter(Struct, frozen=True):
     """Which runs to list. `after` and `before` are as `created_at` is written; `cursor` continues an earlier list;
-    `prefix` is what the ids begin with."""
+    `prefix` is what the ids begin with, `parent` the run that has started them."""
 
     workflow: str | None
     status: RunStatus | None
@@ -88,6 +89,7 @@ class Filter(Struct, frozen=True):
     limit: int
     cursor: str | None
     prefix: str | None
+    parent: str | None
 
 
 class DeadLetterFilter(Struct, frozen=True):

@@ -34,7 +34,8 @@ async def page(store: Store, index: RunIndex, wanted: Filter) -> RunsPage:
     cursor, size = wanted.cursor, 0
     while True:
         limit = min(CHUNK, wanted.limit - len(runs))
-        found = index.query(wanted.workflow, statuses, wanted.after, wanted.before, limit, cursor, wanted.prefix)
+        bounds = (wanted.after, wanted.before, limit, cursor)
+        found = index.query(wanted.workflow, statuses, *bounds, wanted.prefix, wanted.parent)
         loaded = await load_many(store, found.run_ids)
         runs += (run for run in loaded if wanted.status in (None, run.status))
         cursor, size = found.next, size + sum(map(_size, loaded))

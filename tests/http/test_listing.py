@@ -6,7 +6,9 @@ import orjson
 import pytest
 from falcon.testing import ASGIConductor, Result
 
+from penstock.actors.control.run_operations import now
 from penstock.broker.store import Store
+from penstock.engine.run.events import ParentRef, Started, WorkflowStarted
 from penstock.engine.validation import parse
 from tests.http.conftest import ONE_STEP
 
@@ -87,7 +89,28 @@ async def test_a_list_by_the_beginning_of_an_id_has_those_runs_alone(
     assert [] == await _ids(http, "/runs?prefix=ffffffff")
 
 
+async def test_a_list_by_the_parent_has_its_children_alone(http: ASGIConductor, store: Store, index: None) -> None:
+    [parent] = await _fresh(http, store, "begins", 1)
+    digest = (await store.definitions.latest("begins"))[1]
+    children = ["1" * 32, "2" * 32, "3" * 32]
+    for number, child in enumerate(children):
+        payload = Started("begins", "1", digest, parent=ParentRef(parent, f"m.{number}"))
+        await store.history.append(WorkflowStarted(run_id=child, timestamp=now(), payload=payload))
+
+    assert children[::-1] == await _ids(http, f"/runs?parent={parent}")
+    first = await http.simulate_get(f"/runs?parent={parent}&limit=2")
+    assert [{"run_id": parent, "step_id": "m.2"}, {"run_id": parent, "step_id": "m.1"}] == [
+        run["parent"] for run in first.json
+    ]
+    assert children[:1] == await _ids(http, _next(first))
+    assert children[1:2] == await _ids(http, f"/runs?parent={parent}&prefix=22222222&workflow=begins&status=running")
+    assert [] == await _ids(http, f"/runs?parent={parent}&status=failed")
+    assert [] == await _ids(http, f"/runs?parent={children[0]}")
+
+
 BAD = {
+    "parent=": "parent",
+    "parent=me": "parent must be a run id",
     "prefix=": "prefix",
     "prefix=0123456": "prefix must be the first 8 to 32 characters of a run id",
     "prefix=0123456Z": "prefix",

@@ -44,6 +44,7 @@ SELECTION = (
         f"1795226395215318.{RUN_ID}",
     ),
     Parameter("prefix", described(params.RUNS["prefix"]), "With an id that begins so.", RUN_ID[:12]),
+    Parameter("parent", described(params.RUNS["parent"]), "Started by a step of this run.", RUN_ID),
 )
 APPROVALS = (
     Parameter("workflow", described(params.APPROVALS["workflow"]), "Of this workflow only.", "greet"),
