@@ -62,7 +62,7 @@ class StepView(Struct, frozen=True, omit_defaults=True):
 
 class RunView(Struct, frozen=True, omit_defaults=True):
     """Fields with default values are left out of the response. The input is null when the run has none; `input_bytes`
-    replaces one that is too large."""
+    replaces one that is too large. `failure_of` is the run whose failure has started this one."""
 
     run_id: str
     workflow_id: str
@@ -79,6 +79,7 @@ class RunView(Struct, frozen=True, omit_defaults=True):
     rerun_of: str | None = None
     trigger: TriggerRef | None = None
     input_bytes: int | UnsetType = UNSET
+    failure_of: str | None = None
 
     @property
     def ended(self) -> bool:

@@ -24,7 +24,7 @@ from penstock.engine.definition.step_fields import RETRY, dependencies
 from penstock.engine.errors import Invalid
 from penstock.engine.expressions.explaining import ExplainedExpression, explain
 from penstock.engine.expressions.expression import compile_expression
-from penstock.engine.expressions.places import HANDLERS, Place, ancestors, scope_of, written
+from penstock.engine.expressions.places import FAILED_RUN, HANDLERS, Place, ancestors, scope_of, written
 from penstock.engine.expressions.scope import Scope
 from penstock.engine.expressions.template import compile_template
 from penstock.engine.run.kinds.table import KINDS
@@ -65,6 +65,14 @@ def _read(document: object) -> tuple[Document, Report]:
     report.add(*id_problems(steps))
     check_expressions(steps, report)
     return workflow, report
+
+
+def _run_input(path: str, value: object, report: Report) -> object:
+    try:
+        compile_template(value, FAILED_RUN, path)
+    except Invalid as invalid:
+        report.add(*invalid.problems)
+    return value
 
 
 def _unkeepable(document: object) -> str | None:
@@ -196,6 +204,17 @@ def _dependency_problems(label: str, step: Document, known: Collection[str]) -> 
             yield f"{label} depends on {quoted(step_id)}, which does not exist"
 
 
+ON_FAILURE = Form(
+    component="WorkflowHandler",
+    fields={
+        "workflow": values.name.annotated(description="The latest version of it is started then."),
+        "with": Rule(_run_input, values.anything.schema).annotated(
+            description="The input of its run in place of the default, which is `default` in templates."
+        ),
+    },
+    required=("workflow",),
+)
+
 ANY_STEP = Rule(_step, {"anyOf": [kind.form for kind in KINDS.values()]}, component="Step")
 
 WORKFLOW = Form(
@@ -216,6 +235,10 @@ WORKFLOW = Form(
         "timeout": values.timeout,
         "default_retry": nested(RETRY),
         "input_schema": values.json_schema.annotated(description="JSON Schema 2020-12, checked when a run starts."),
+        "on_failure": nested(ON_FAILURE).annotated(
+            description="A run that is started when a run of this workflow has failed, with "
+            "`{run_id, workflow, error, failed_step, input}`."
+        ),
         "description": values.text,
         "sticky": values.one_of("soft", "hard").annotated(
             description="Steps stay on the worker that completed the first one."

@@ -10,10 +10,13 @@ import asyncio
 import time
 from contextlib import suppress
 
+from msgspec import Raw
+
 from penstock.actors.runs.shared.lease import ShardLease
 from penstock.broker import message_ids
 from penstock.broker.store import Store
 from penstock.config.limits import PAYLOAD_BYTES_MAX
+from penstock.config.logging import get_logger
 from penstock.config.process.crash_points import reached
 from penstock.engine.definition.definitions import WorkflowDef
 from penstock.engine.definition.schema import Schemas
@@ -28,12 +31,15 @@ from penstock.engine.run.events import (
     WorkflowStarted,
 )
 from penstock.engine.run.execution.children import child_refused, child_run_id, child_started, parent_ref, too_deep
+from penstock.engine.run.execution.failure_runs import failure_run_id
 from penstock.engine.run.payloads import size_of
 from penstock.engine.run.state import Run
 from penstock.engine.times import rfc3339
 
 STARTS_AT_ONCE = 64
 FORMAT = 2  # of a start with a parent: versions that read format 1 only would take it for malformed
+
+log = get_logger()
 
 
 class Children:
@@ -88,6 +94,33 @@ class Children:
             parent=parent_ref(run, command),
         )
         return WorkflowStarted(run_id=child, timestamp=rfc3339(time.time()), payload=payload, v=FORMAT)
+
+    async def start_after_failure(self, run: Run, workflow: str, resumes: int, value: Raw) -> None:
+        """Start the run that follows from the failure of this one. Where it cannot start, that is logged: the run that
+        has failed has ended, and says why itself.
+
+        Raises Unavailable (outcome unknown: it may be repeated).
+        """
+        run_id = failure_run_id(run.run_id, resumes)
+        try:
+            definition, digest = await self._store.definitions.latest(workflow)
+            schema = self._schemas.of(definition, digest)
+            if schema is not None and (problems := schema.check(bytes(value), "input")):
+                raise Invalid(*problems)
+            payload = Started(
+                workflow=definition.name,
+                version=definition.version,
+                digest=digest,
+                input=value,
+                failure_of=run.run_id,
+            )
+            event = WorkflowStarted(run_id=run_id, timestamp=rfc3339(time.time()), payload=payload, v=FORMAT)
+            self._lease.check()
+            with suppress(Conflict):
+                await self._store.history.append(event, expect_seq=0)
+            reached("failure_run.started")
+        except (Invalid, NotFound, TooLarge) as error:
+            log.error("failure_run_refused", run_id=run.run_id, workflow=workflow, error=str(error))
 
     async def _definition(self, command: StartChild) -> tuple[WorkflowDef, str]:
         definitions = self._store.definitions

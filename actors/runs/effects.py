@@ -41,6 +41,7 @@ from penstock.engine.run.commands import (
     RequestApproval,
     SetTimer,
     StartChild,
+    StartFailureRun,
     StopWaiting,
     WithdrawSticky,
     WithdrawTask,
@@ -56,6 +57,7 @@ from penstock.engine.run.execution.beginning import (
     needed,
     received,
 )
+from penstock.engine.run.execution.failure_runs import failure_input
 from penstock.engine.run.execution.fragments import is_planned
 from penstock.engine.run.execution.inputs import output_of
 from penstock.engine.run.expansion import expanded
@@ -137,6 +139,8 @@ class Effects:
                     return start(self._children.start(run, command), name="child", expected=PenstockError)
                 async with self.heavy:
                     await self._children.start(run, command)
+            case StartFailureRun():
+                await self._after_failure(workflow, run, command, outputs)
             case CancelChild():
                 return self._children.cancel(run, command)
             case ExpandPlan():
@@ -175,6 +179,18 @@ class Effects:
             case _:
                 assert_never(command)
         return None
+
+    async def _after_failure(self, workflow: Workflow, run: Run, command: StartFailureRun, outputs: Outputs) -> None:
+        assert workflow.on_failure is not None
+        wanted = run.input if run.input_at is None else run.input_at
+        try:
+            async with self.heavy:
+                given = await outputs.whole(wanted, VALUE_BYTES_MAX)
+                value = failure_input(workflow, run, command, given)
+                self._lease.check()
+                await self._children.start_after_failure(run, workflow.on_failure.workflow, command.resumes, value)
+        except (ExpressionFailed, NotFound, TooLarge) as error:
+            log.error("failure_run_refused", run_id=run.run_id, error=str(error))
 
     async def _begin(
         self, workflow: Workflow, run: Run, command: BeginStep, since: float, outputs: Outputs

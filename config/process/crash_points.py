@@ -26,6 +26,7 @@ Point: TypeAlias = Literal[
     "shard.command_stored",
     "shard.published",
     "child.started",
+    "failure_run.started",
     "shard.snapshot_written",
     "shard.left",
     # A wait for an event: what ends it

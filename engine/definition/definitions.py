@@ -47,6 +47,13 @@ class HandlerDef(Struct, frozen=True, omit_defaults=True):
     worker_group: str | None = None
 
 
+class FailureRunDef(Struct, frozen=True, omit_defaults=True):
+    """A run of `workflow` that is started when a run has failed, with its latest version then."""
+
+    workflow: str
+    input: Raw | UnsetType = msgspec.field(default=UNSET, name="with")
+
+
 class Step(Struct, frozen=True, omit_defaults=True):
     """`task` is empty for a step that no worker carries out. `type` names a kind of step (engine/run/kinds), and
     `config` is what only this kind knows, in the normal form that its validation gives. `when` is an expression, and
@@ -85,6 +92,7 @@ class WorkflowDef(Struct, frozen=True, omit_defaults=True):
     input_schema: Raw | UnsetType = UNSET
     description: str | None = None
     sticky: str | None = None
+    on_failure: FailureRunDef | None = None
 
 
 def to_json(definition: WorkflowDef) -> bytes:
@@ -95,7 +103,10 @@ def to_json(definition: WorkflowDef) -> bytes:
         if key in document:
             document[key] = orjson.Fragment(bytes(document[key]))
     document["steps"] = [_step_document(step) for step in definition.steps]
-    if any(map(_is_new, definition.steps)):
+    follows = definition.on_failure
+    if follows is not None and not isinstance(follows.input, UnsetType):
+        document["on_failure"]["with"] = orjson.Fragment(bytes(follows.input))
+    if follows is not None or any(map(_is_new, definition.steps)):
         document["v"] = 2
     return orjson.dumps(document, option=orjson.OPT_SORT_KEYS)
 

@@ -31,6 +31,7 @@ class Place(Struct, frozen=True):
 
 
 IN_SCOPE = frozenset({"input", "run"})
+FAILED_RUN = Scope(names=IN_SCOPE | {"default"})  # what `with` of a workflow's on_failure may name
 
 WHEN = Place("when", template=False, condition=True)
 INPUT = Place("with", names=("default",))

@@ -32,6 +32,7 @@ from penstock.engine.run.commands import (
     RequestApproval,
     SetTimer,
     StartChild,
+    StartFailureRun,
     StopWaiting,
     WithdrawSticky,
     WithdrawTask,
@@ -66,6 +67,7 @@ from penstock.engine.run.events import (
 )
 from penstock.engine.run.execution.beginning import is_due
 from penstock.engine.run.execution.children import child_ended
+from penstock.engine.run.execution.failure_runs import failure_run
 from penstock.engine.run.execution.fragments import is_planned
 from penstock.engine.run.execution.steps import (
     all_done,
@@ -127,7 +129,9 @@ def advance(workflow: Workflow, run: Run | None, record: Record) -> tuple[Run | 
         case WorkflowCompleted() if all_done(workflow, run):
             return _end(workflow, run, record, RunStatus.COMPLETED, None)
         case WorkflowFailed() if event.payload.resumes == run.resumes:
-            return _end(workflow, run, record, RunStatus.FAILED, event.payload.error)
+            following = failure_run(workflow, run, record)
+            run, commands = _end(workflow, run, record, RunStatus.FAILED, event.payload.error)
+            return run, [*commands, *following]
         case (
             WorkflowScheduled() | WorkflowStarted() | WorkflowCancelled() | WorkflowResumed()
             | WorkflowCompleted() | WorkflowFailed() | SignalReceived()
@@ -156,7 +160,9 @@ def still_due(run: Run, command: Command) -> bool:
                 command.attempt,
                 command.iteration,
             )
-        case WithdrawTimer() | WithdrawSticky() | RemoveDeadLetters() | CancelChild() | StopWaiting():
+        case (
+            WithdrawTimer() | WithdrawSticky() | RemoveDeadLetters() | CancelChild() | StopWaiting() | StartFailureRun()
+        ):  # fmt: skip
             return True
         case AppendEvent(event=ChildEnded()):  # to another run
             return True
@@ -235,6 +241,7 @@ def _new(workflow: Workflow, event: WorkflowStarted, record: Record) -> Run:
         input=NULL if isinstance(value, UnsetType) else value,
         steps=workflow.waiting,
         parent=started_.parent,
+        failure_of=started_.failure_of,
         rerun_of=started_.rerun_of,
         trigger=started_.trigger,
         trace_parent=event.trace_parent,

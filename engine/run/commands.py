@@ -57,6 +57,15 @@ class StartChild(Struct, frozen=True, tag=True):
     item: int | None = None
 
 
+class StartFailureRun(Struct, frozen=True, tag=True):
+    """The run has failed for the `resumes`-th time, counted from 0: start the run that its workflow wants then."""
+
+    error: str
+    failed_step: str | None
+    resumes: int
+    at: float
+
+
 class CancelChild(Struct, frozen=True, tag=True):
     """Cancel the run that this attempt of the step has started. If it has not, it never will."""
 
@@ -197,6 +206,7 @@ Command: TypeAlias = (
     DispatchTask
     | BeginStep
     | StartChild
+    | StartFailureRun
     | CancelChild
     | ExpandPlan
     | WithdrawTask

@@ -5,15 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import partial
 
-from penstock.engine.definition.definitions import Step, WorkflowDef
+import orjson
+from msgspec import UnsetType
+
+from penstock.engine.definition.definitions import FailureRunDef, Step, WorkflowDef
 from penstock.engine.definition.durations import seconds
 from penstock.engine.expressions.expression import Expression
-from penstock.engine.expressions.places import ancestors
-from penstock.engine.expressions.template import Template
+from penstock.engine.expressions.places import FAILED_RUN, ancestors
+from penstock.engine.expressions.template import Template, compile_template
 from penstock.engine.run.kinds.table import HANDLER_KINDS, KINDS
 from penstock.engine.run.plans import Names, Surroundings, compile_step, compiled_expressions
 from penstock.engine.run.state import StepState
-from penstock.engine.run.workflow import StepPlan, Workflow
+from penstock.engine.run.workflow import FailureRunPlan, StepPlan, Workflow
 
 IN_DEFINITION = Names()
 
@@ -41,7 +44,15 @@ def compile_workflow(definition: WorkflowDef, digest: str) -> Workflow:
         default_retry=definition.default_retry,
         kinds=KINDS,
         handler_kinds=HANDLER_KINDS,
+        on_failure=None if definition.on_failure is None else _failure_run(definition.on_failure),
     )
+
+
+def _failure_run(declared: FailureRunDef) -> FailureRunPlan:
+    if isinstance(declared.input, UnsetType):
+        return FailureRunPlan(declared.workflow)
+    template = compile_template(orjson.loads(bytes(declared.input)), FAILED_RUN, "on_failure.with")
+    return FailureRunPlan(declared.workflow, template)
 
 
 def expressions_of(step: Step, definition: WorkflowDef) -> Mapping[str, Expression | Template]:

@@ -54,7 +54,7 @@ def parent_run_id(parent: ParentRef | str | None) -> str | None:
 class Started(Struct, frozen=True, omit_defaults=True):
     """`digest` identifies the definition that the run uses until its end; an absent input is null.
 
-    `parent` is text in events that other tools wrote.
+    `parent` is text in events that other tools wrote. `failure_of` is the run whose failure has started this one.
     """
 
     workflow: str
@@ -64,6 +64,7 @@ class Started(Struct, frozen=True, omit_defaults=True):
     trigger: TriggerRef | None = None
     rerun_of: str | None = None
     parent: ParentRef | str | None = None
+    failure_of: str | None = None
 
 
 class Scheduled(Struct, frozen=True, omit_defaults=True):

@@ -174,7 +174,7 @@ class Run(Struct, frozen=True, omit_defaults=True):
 
     `resumes` counts how often it was resumed after a failure; `bound` is the worker that executes the steps of a sticky
     run, for those of `bound_group`: the group of the step that bound it. An input that is too large for the state has a
-    reference in `input_at`; `input` is null then.
+    reference in `input_at`; `input` is null then. `failure_of` is the run whose failure has started this one.
 
     `fragments` are the steps that planners have inserted, as JSON, in the order of their insertion.
     """
@@ -202,6 +202,7 @@ class Run(Struct, frozen=True, omit_defaults=True):
     trace_parent: str | None = None
     input_at: PayloadRef | None = None
     fragments: dict[str, Raw] = {}
+    failure_of: str | None = None
 
     @property
     def ended(self) -> bool:

@@ -116,6 +116,13 @@ class StepPlan(Struct, frozen=True):
         return bool(self.expressions) or self.item is not None or self.handles is not None
 
 
+class FailureRunPlan(Struct, frozen=True):
+    """The workflow that a failed run starts a run of; without an `input` with the default one."""
+
+    workflow: str
+    input: Template | None = None
+
+
 class Workflow(Struct, frozen=True):
     """A compiled definition. `digest` identifies the stored definition that it was made from.
 
@@ -139,6 +146,7 @@ class Workflow(Struct, frozen=True):
     base: Workflow | None = None
     fragments: Mapping[str, Raw] = {}
     lasts: Mapping[str, Mapping[str, str]] = {}
+    on_failure: FailureRunPlan | None = None
 
     def plan_of(self, step_id: str) -> StepPlan | None:
         """The plan of a step, of an element of a map (`m.7`), or of a handler (`a.on_failure`); None: there is no such

@@ -37,6 +37,7 @@ def view(run: Run, outputs: Mapping[int, Raw]) -> RunView:
         run.rerun_of,
         run.trigger,
         UNSET if kept is None or value is not UNSET else kept.size,
+        run.failure_of,
     )
 
 

@@ -19,6 +19,7 @@ from penstock.actors.runs.loading import records
 from penstock.broker import names
 from penstock.broker.store import Store
 from penstock.engine.run.events import ApprovalRequested, StepStarted
+from penstock.engine.run.execution.failure_runs import failure_run_id
 from penstock.engine.run.state import RunStatus
 from tests.support.crashing import World
 from tests.support.waiting import until, until_true
@@ -136,6 +137,22 @@ async def loop(world: World, name: str) -> None:
 
 async def failure(world: World, name: str) -> None:
     run_id = await begun(world, name, step("crash.echo"), step("crash.fatal", 1))
+    await ended(world.store, run_id, ENDED_S_MAX)
+
+
+async def failure_run(world: World, name: str) -> None:
+    """A step and its handler fail, the run with them, and its workflow starts another one because of it."""
+    handled = step("crash.fatal", on_failure={"task": "crash.fatal"})
+    await registered(world, f"{name}.alarm", step("crash.echo"))
+    await registered(world, name, handled, on_failure={"workflow": f"{name}.alarm"})
+    run_id = await started(world, name, 7)
+    await ended(world.store, run_id, ENDED_S_MAX)
+    await ended(world.store, failure_run_id(run_id, 0), ENDED_S_MAX)
+
+
+async def recovery(world: World, name: str) -> None:
+    """A step fails, its handler completes, and the run goes on."""
+    run_id = await begun(world, name, step("crash.fatal", on_failure={"task": "crash.echo"}), step("crash.echo", 1))
     await ended(world.store, run_id, ENDED_S_MAX)
 
 

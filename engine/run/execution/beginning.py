@@ -123,7 +123,7 @@ def names_of(run: Run, plan: StepPlan, references: References, payloads: Mapping
     given = payloads if plan.item is None else {**payloads, DEFAULT: payloads[ITEM], "index": plan.item}
     values: dict[str, Any] = {name: given[name] for name in references.names & given.keys()}
     if "run" in references.names:
-        values["run"] = _about(run)
+        values["run"] = about(run)
     steps: dict[str, dict[str, Any]] = {}
     for step_id in references.outputs:
         steps.setdefault(step_id, {})["output"] = payloads[f"steps.{step_id}"]
@@ -134,7 +134,8 @@ def names_of(run: Run, plan: StepPlan, references: References, payloads: Mapping
     return Values(values)
 
 
-def _about(run: Run) -> dict[str, Any]:
+def about(run: Run) -> dict[str, Any]:
+    """What `run` stands for in expressions."""
     return {
         "id": run.run_id,
         "workflow": run.workflow_id,

@@ -1,0 +1,52 @@
+"""The run that a workflow's `on_failure` starts when a run of it has failed.
+
+Its id follows from that of the failed run and how often it had been resumed: so there is one for each time that it
+fails, whoever starts it again.
+"""
+
+from __future__ import annotations
+
+from hashlib import sha256
+
+import orjson
+from msgspec import Raw
+
+from penstock.engine.expressions.evaluation.values import Values
+from penstock.engine.run.commands import StartFailureRun
+from penstock.engine.run.events import Record, WorkflowFailed
+from penstock.engine.run.execution.beginning import about
+from penstock.engine.run.execution.children import PREFIX_CHARS
+from penstock.engine.run.state import Run
+from penstock.engine.run.workflow import Workflow
+from penstock.engine.texts import shortened
+
+
+def failure_run(workflow: Workflow, run: Run, record: Record) -> list[StartFailureRun]:
+    """What follows from the end of the run by this event. A run that was started so starts none itself."""
+    event = record.event
+    if workflow.on_failure is None or run.failure_of is not None or not isinstance(event, WorkflowFailed):
+        return []
+    failure = event.payload
+    return [StartFailureRun(shortened(failure.error), failure.step_id, run.resumes, record.at)]
+
+
+def failure_run_id(run_id: str, resumes: int) -> str:
+    hashed = sha256(f"{run_id}\non_failure\n{resumes}".encode()).hexdigest()
+    return (run_id[:PREFIX_CHARS] + hashed)[:32]
+
+
+def failure_input(workflow: Workflow, run: Run, command: StartFailureRun, given: Raw) -> Raw:
+    """The input of that run; `given` is that of the run which has failed. Raises ExpressionFailed."""
+    default = {
+        "run_id": run.run_id,
+        "workflow": run.workflow_id,
+        "error": command.error,
+        "failed_step": command.failed_step,
+        "input": orjson.Fragment(bytes(given)),
+    }
+    encoded = Raw(orjson.dumps(default))
+    template = None if workflow.on_failure is None else workflow.on_failure.input
+    if template is None:
+        return encoded
+    values = {"default": encoded, "input": given, "run": about(run)}
+    return Raw(template.json(Values({name: values[name] for name in template.references.names})))
