@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from penstock.config.limits import OUTPUT_INLINE_BYTES_MAX
-from penstock.engine.run.commands import DispatchTask, ExpandPlan
+from penstock.engine.run.commands import DispatchTask, ExpandPlan, WithdrawTask
 from penstock.engine.run.events import StepFailed
 from penstock.engine.run.execution.inputs import output_of
 from penstock.engine.run.state import Run, RunStatus, StepStatus, from_snapshot, to_snapshot
@@ -229,6 +229,17 @@ def test_a_planned_step_recovers_by_its_handler() -> None:
 
     assert inputs(play.carry_out(play.fail("p.y"))) == {"p.y.on_failure": "X"}
     assert inputs(play.complete("p.y.on_failure", "H")) == {"z": "H"}
+
+
+def test_a_cancelled_run_withdraws_what_was_planned() -> None:
+    play = played()
+    plan(play, step("x"), step("y", "x"))
+
+    assert "X" in {command.task for command in only(WithdrawTask, play.cancel())}
+    assert play.statuses() == {
+        "a": "completed", "p": "cancelled", "z": "cancelled", "beside": "cancelled", "p.x": "cancelled",
+        "p.y": "cancelled",
+    }  # fmt: skip
 
 
 def test_a_resumed_run_keeps_the_fragment() -> None:
