@@ -283,6 +283,11 @@ def capture_stream(name: str, generation: str) -> str:
     return CAPTURE_PREFIX + f"{name.replace('.', '=')}-{generation}"
 
 
+def route_key(route: str) -> str:
+    """The key of the name of the trigger that has this route (`POST orders/new`)."""
+    return f"routes/{sha256(route.encode()).hexdigest()[:32]}"
+
+
 def progress_key(trigger: str) -> str:
     """The key of a cron trigger's last handled instant."""
     return f"{trigger}/progress"

@@ -9,6 +9,7 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 
 from penstock.engine.run.events import Correlation, TriggerRef
 from penstock.engine.run.state import RUN_ENDED, RunStatus
+from penstock.engine.trigger.routes import HttpSource
 from penstock.engine.trigger.trigger import CronSource, EventSource, SubjectSource
 
 
@@ -163,6 +164,7 @@ class TriggerView(Struct, frozen=True, omit_defaults=True):
     subject: SubjectSource | None = None
     event: EventSource | None = None
     webhook: WebhookView | None = None
+    http: HttpSource | None = None
     next_at: str | None = None
 
 

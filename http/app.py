@@ -31,6 +31,7 @@ from penstock.http.bridge.routes import (
 from penstock.http.bridge.service import OpenBridge
 from penstock.http.intake.calls import CallResource
 from penstock.http.intake.events import EventIntakeResource
+from penstock.http.intake.http_triggers import PREFIX, HttpTriggerSink
 from penstock.http.intake.webhooks import WebhookResource
 from penstock.http.messages import errors
 from penstock.http.messages.presence import WatchableRequest
@@ -112,6 +113,7 @@ def create_app(settings: Settings) -> Application:
     app.add_route("/triggers/{name}/fire", TriggerFireResource(backend))
     app.add_route("/triggers/{name}/test", TriggerTrialResource(backend))
     app.add_route("/v1/webhooks/{name}", WebhookResource(backend, settings.http.webhook_secret))
+    app.add_sink(HttpTriggerSink(backend, settings.http.api_token), PREFIX)
     app.add_route("/events/{name}", EventIntakeResource(backend))
     app.add_route("/dead-letters", DeadLettersResource(backend))
     app.add_route("/dead-letters/{seq}", DeadLetterResource(backend))

@@ -24,6 +24,7 @@ from penstock.engine.run.events import (
     Resumed,
     Scheduled,
     Started,
+    TriggerRef,
     WorkflowCancelled,
     WorkflowResumed,
     WorkflowScheduled,
@@ -76,14 +77,21 @@ async def start(store: Store, definition: WorkflowDef, digest: str, value: Raw, 
 
 
 async def begin(
-    store: Store, definition: WorkflowDef, digest: str, value: Raw, key: str | None = None, run_id: str | None = None
+    store: Store,
+    definition: WorkflowDef,
+    digest: str,
+    value: Raw,
+    key: str | None = None,
+    run_id: str | None = None,
+    trigger: TriggerRef | None = None,
 ) -> Begun:
-    """Start one run. With a key, a second call returns the first run. `run_id` is one that was made for it before.
+    """Start one run. With a key, a second call returns the first run. `run_id` is one that was made for it before,
+    `trigger` says what starts it.
 
     Raises Unavailable (outcome unknown).
     """
     run_id = run_id or id_of_run(definition.name, key)
-    event = started(run_id, definition, digest, value, now())
+    event = started(run_id, definition, digest, value, now(), trigger=trigger)
     if key is None:
         return Begun(run_id, seq=await store.history.append(event))
     try:
@@ -253,11 +261,22 @@ def resumable(run_id: str, loaded: LoadedRun) -> tuple[str, ...]:
 
 
 def started(
-    run_id: str, definition: WorkflowDef, digest: str, value: Raw, at: str, rerun_of: str | None = None
+    run_id: str,
+    definition: WorkflowDef,
+    digest: str,
+    value: Raw,
+    at: str,
+    rerun_of: str | None = None,
+    trigger: TriggerRef | None = None,
 ) -> WorkflowStarted:
     """The event that begins a run."""
     payload = Started(
-        workflow=definition.name, version=definition.version, digest=digest, input=value, rerun_of=rerun_of
+        workflow=definition.name,
+        version=definition.version,
+        digest=digest,
+        input=value,
+        trigger=trigger,
+        rerun_of=rerun_of,
     )
     return WorkflowStarted(run_id=run_id, timestamp=at, payload=payload)
 

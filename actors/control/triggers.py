@@ -8,6 +8,7 @@ from msgspec import Raw, Struct
 from msgspec.structs import replace
 
 from penstock.actors.control.run_operations import new_run_id, now
+from penstock.actors.triggers import routes
 from penstock.actors.triggers.reconcile import TRIES_MAX, cron_of, new_generation, reconcile
 from penstock.actors.triggers.starting import Starter
 from penstock.broker import names
@@ -50,11 +51,15 @@ async def put(store: Store, document: object) -> StoredTrigger:
         trigger = parse(document, found.kept.trigger.secret if found.kept and not found.kept.deleted else None)
         await _check(store, trigger, found)
         kept = await _changed(store, trigger, found)
+        await routes.take(store, trigger)
         try:
             await store.triggers.write(found, kept)
         except Conflict:
             continue
         reached("trigger.written")
+        await routes.take(store, trigger)  # again: another trigger may have taken it before this one was there
+        if found.kept is not None and found.kept.trigger.route != trigger.route:
+            await routes.leave(store, found.kept.trigger)
         await reconcile(store, trigger.name)
         return kept
     raise Unavailable("the trigger is being changed by too many at once")
@@ -85,6 +90,7 @@ async def delete(store: Store, name: str) -> None:
         except Conflict:
             continue
         reached("trigger.deleted")
+        await routes.leave(store, found.kept.trigger)
         await reconcile(store, name)
         return
     raise Unavailable(f'trigger "{name}" is being changed by too many at once')
@@ -163,7 +169,7 @@ async def _changed(store: Store, trigger: Trigger, found: TriggerEntry) -> Store
         ),  # the broker fires its instants: none is left out, and none caught up, by another clock
         retired=_retired(old) if old is not None else (),
     )
-    if not trigger.enabled:
+    if not trigger.enabled or trigger.http is not None:  # requests start runs themselves
         return kept
     if trigger.subject is not None:
         return replace(kept, generation=new_generation())

@@ -128,6 +128,8 @@ def _filter(trigger: Trigger) -> str:
             return names.cron_target(trigger.name)
         case Kind.WEBHOOK:
             return names.webhook_subject(trigger.name)
+        case Kind.HTTP:
+            raise AssertionError("requests start runs themselves: there is nothing to consume")
         case Kind.EVENT:
             assert trigger.event is not None
             return trigger.event.subject

@@ -67,6 +67,8 @@ class Progress(Struct, frozen=True):
     at: str
 
 
+HTTP_FORMAT = 2
+
 _DECODER = msgspec.json.Decoder(StoredTrigger)
 _PROGRESS = msgspec.json.Decoder(Progress)
 
@@ -94,14 +96,27 @@ class Triggers:
 
     async def write(self, found: TriggerEntry, kept: StoredTrigger) -> TriggerEntry:
         """Replace the entry that was found. Raises Conflict if it has changed since."""
-        return TriggerEntry(
-            found.name, kept, await self._bucket.put(found.name, msgspec.json.encode(kept), found.revision)
-        )
+        needed = HTTP_FORMAT if kept.trigger.http is not None else 1  # older versions know no trigger of this kind
+        body = formats.stamped(msgspec.json.encode(kept), needed)
+        return TriggerEntry(found.name, kept, await self._bucket.put(found.name, body, found.revision))
 
     async def remove(self, found: TriggerEntry) -> None:
         """Remove the entry. Raises Conflict if it has changed since it was found."""
         await self._bucket.delete(found.name, found.revision)
         await self._bucket.purge(names.progress_key(found.name))
+
+    async def route(self, route: str) -> tuple[str | None, int]:
+        """The name of the trigger that was last given this route, and the revision that the next write must expect."""
+        entry, revision = await self._bucket.find(names.route_key(route))
+        return None if entry is None else entry.value.decode(errors="replace"), revision
+
+    async def set_route(self, route: str, trigger: str, revision: int) -> None:
+        """Give the route to a trigger. Raises Conflict if that has changed since it was read."""
+        await self._bucket.put(names.route_key(route), trigger.encode(), revision)
+
+    async def remove_route(self, route: str, revision: int) -> None:
+        """Take the route from the trigger that has it. Raises Conflict as `set_route`."""
+        await self._bucket.delete(names.route_key(route), revision)
 
     async def progress(self, name: str) -> Progress | None:
         entry = await self._bucket.get(names.progress_key(name))

@@ -19,6 +19,7 @@ SOURCES: Mapping[str, Mapping[str, str]] = {
     "webhook": {"secret": "secret"},
     "cron": {"expression": "cron", "timezone": "timezone"},
     "subject": {"subject": "subject"},
+    "http": {"path": "http", "method": "method", "auth": "auth", "timeout": "timeout"},
     "event": {"subject": "event", "field": "filter_field", "value": "filter_value"},
 }
 
@@ -46,6 +47,10 @@ def trigger() -> None:
 @click.option("--event", metavar="SUBJ", help="For each event on a subject that begins with event.; wildcards * and >.")
 @click.option("--filter-field", metavar="F", help="Of --event: only those with this field (a path with dots) ...")
 @click.option("--filter-value", metavar="V", help="... and this value, as JSON or as its text.")
+@click.option("--http", metavar="PATH", help="For each request to /v1/http/PATH, which is answered by the run.")
+@click.option("--method", metavar="M", help="Of --http: GET, POST, PUT, PATCH or DELETE.  [default: POST]")
+@click.option("--auth", type=click.Choice(["token", "none"]), help="Of --http: with the API token, or open to all.")
+@click.option("--timeout", metavar="D", help="Of --http: how long a caller waits, such as 5s.  [default: 30s]")
 @click.option("--name", metavar="N", help="Default: WORKFLOW for a webhook, WORKFLOW-cron and so on for others.")
 @documents.given_option("The input of every run, in place of what came:")
 @click.option("--disabled", is_flag=True, help="Make it, but do not listen yet.")
@@ -62,7 +67,7 @@ def create(
     **options: Any,
 ) -> None:
     """Make a trigger that starts runs of WORKFLOW, or replace the one of its name. One of --webhook, --cron, --subject,
-    --event."""
+    --event, --http."""
     kind, what = _source(options)
     name = name or (workflow if kind == "webhook" else f"{workflow}-{kind}")
     document = {
@@ -148,7 +153,7 @@ def _source(options: Mapping[str, Any]) -> tuple[str, dict[str, str]]:
     together."""
     kinds = [kind for kind in SOURCES if options[kind]]
     if len(kinds) != 1:
-        raise click.UsageError("exactly one of --webhook, --cron, --subject, --event is needed")
+        raise click.UsageError("exactly one of --webhook, --cron, --subject, --event, --http is needed")
     fields = SOURCES[kinds[0]]
     for wrong in (
         name for kind in SOURCES for name in SOURCES[kind].values() if options[name] and name not in fields.values()
@@ -222,6 +227,8 @@ def _kind(found: TriggerView) -> tuple[str, str]:
         return "subject", found.subject.subject
     if found.event is not None:
         return "event", found.event.subject + _filter(found.event.field, output.optional(found.event.value))
+    if found.http is not None:
+        return "http", f"{found.http.method} /v1/http/{found.http.path} (auth {found.http.auth})"
     return "webhook", "secret of its own" if found.webhook and found.webhook.secret else "default secret"
 
 

@@ -31,6 +31,7 @@ from penstock.engine.definition.report import Report
 from penstock.engine.definition.subjects import SUBJECT_CHARS_MAX, WILDCARD_PATTERN, problem_with_subject
 from penstock.engine.errors import Invalid
 from penstock.engine.trigger.cron import Cron
+from penstock.engine.trigger.routes import HTTP, HttpSource
 
 SECRET_CHARS_MAX = 512
 ENCODED_SECRET = "whsec_"  # noqa: S105 - how a secret of Standard Webhooks begins
@@ -41,6 +42,7 @@ class Kind(StrEnum):
     SUBJECT = "subject"
     EVENT = "event"
     WEBHOOK = "webhook"
+    HTTP = "http"
 
 
 class CronSource(Struct, frozen=True):
@@ -71,7 +73,7 @@ class WebhookSource(Struct, frozen=True, omit_defaults=True):
 
 
 class Trigger(Struct, frozen=True, omit_defaults=True):
-    """Exactly one of the last four fields is set. Without `input`, the payload of the trigger event is the run's
+    """Exactly one of the last five fields is set. Without `input`, the payload of the trigger event is the run's
     input."""
 
     name: str
@@ -82,6 +84,7 @@ class Trigger(Struct, frozen=True, omit_defaults=True):
     subject: SubjectSource | None = None
     event: EventSource | None = None
     webhook: WebhookSource | None = None
+    http: HttpSource | None = None
 
     @property
     def kind(self) -> Kind:
@@ -90,6 +93,11 @@ class Trigger(Struct, frozen=True, omit_defaults=True):
     @property
     def secret(self) -> str | None:
         return self.webhook.secret if self.webhook else None
+
+    @property
+    def route(self) -> str | None:
+        """The method and path of an http trigger: `POST orders/new`."""
+        return self.http.route if self.http else None
 
     def same_source(self, other: Trigger) -> bool:
         """Whether both receive the same trigger events; their filters may differ."""
@@ -237,6 +245,7 @@ TRIGGER = Form(
         "subject": nested(Form(fields={"subject": _any_subject}, required=("subject",))),
         "event": nested(EVENT),
         "webhook": nested(Form(fields={"secret": _secret})),
+        "http": nested(HTTP),
     },
     required=("name", "workflow"),
     ignored={

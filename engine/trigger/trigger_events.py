@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from hashlib import sha256
 from typing import Any
 
@@ -13,6 +14,7 @@ from penstock.engine.errors import Invalid, TooLarge
 from penstock.engine.trigger.trigger import EventSource, Trigger
 
 _ABSENT = object()
+WITHOUT = frozenset({"authorization", "cookie", "proxy-authorization"})  # headers that no run may show
 
 
 def matches(event: EventSource, body: bytes) -> bool:
@@ -33,10 +35,18 @@ def run_input(trigger: Trigger, body: bytes) -> Raw:
     """
     if not isinstance(trigger.input, UnsetType):
         return trigger.input
-    value = _json(body)
+    value = as_json(body)
     if memoryview(value).nbytes > PAYLOAD_BYTES_MAX:
         raise TooLarge(f"the input has {memoryview(value).nbytes} bytes, {PAYLOAD_BYTES_MAX} is the most")
     return value
+
+
+def request_input(method: str, path: str, query: Mapping[str, Any], headers: Mapping[str, str], body: bytes) -> Raw:
+    """The input of the run that a request starts. A body that is no JSON is text. Raises Invalid when it is nested too
+    deeply."""
+    kept = {name.lower(): value for name, value in headers.items() if name.lower() not in WITHOUT}
+    content = orjson.Fragment(bytes(as_json(body))) if body else None
+    return Raw(orjson.dumps({"method": method, "path": path, "query": query, "headers": kept, "body": content}))
 
 
 def run_id(trigger: str, event_name: str) -> str:
@@ -44,7 +54,8 @@ def run_id(trigger: str, event_name: str) -> str:
     return sha256(f"trigger\n{trigger}\n{event_name}".encode()).hexdigest()[:32]
 
 
-def _json(body: bytes) -> Raw:
+def as_json(body: bytes) -> Raw:
+    """The body if it is JSON, else its text as JSON. Raises Invalid when it is nested too deeply."""
     try:
         value = orjson.loads(body)
     except orjson.JSONDecodeError:

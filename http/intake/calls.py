@@ -9,7 +9,7 @@ from penstock.actors.control.calls import CallAnswer, called
 from penstock.client.views import CalledRun
 from penstock.config.limits import PAYLOAD_BYTES_MAX
 from penstock.engine.errors import CallFailed, Invalid
-from penstock.engine.run.events import NULL
+from penstock.engine.run.events import NULL, TriggerRef
 from penstock.http.backend import Backend
 from penstock.http.catalog import Known
 from penstock.http.messages import bodies, params, responses
@@ -27,14 +27,22 @@ class CallResource:
         await answer(self._backend, resp, known, value, timeout_s, key)
 
 
-async def answer(backend: Backend, resp: Response, known: Known, value: Raw, timeout_s: float, key: str | None) -> None:
+async def answer(
+    backend: Backend,
+    resp: Response,
+    known: Known,
+    value: Raw,
+    timeout_s: float,
+    key: str | None,
+    trigger: TriggerRef | None = None,
+) -> None:
     """Start a run of the workflow, and answer with what it gives, or that it goes on.
 
     Raises Invalid for an input that breaks the schema, CallFailed for a run that failed or was cancelled, Unavailable.
     """
     if known.schema is not None and (problems := known.schema.check(bytes(value), "input")):
         raise Invalid(*problems)
-    async with called(backend.store, known.definition, known.digest, value, key) as call:
+    async with called(backend.store, known.definition, known.digest, value, key, trigger) as call:
         responses.set_run(resp, call.begun.run_id)
         responses.set_seq(resp, call.begun.seq)
         try:

@@ -82,6 +82,7 @@ def _view(kept: StoredTrigger) -> TriggerView:
         trigger.subject,
         trigger.event,
         WebhookView(trigger.secret is not None) if trigger.webhook else None,
+        trigger.http,
         following[0] if following else None,
     )
 

@@ -32,6 +32,11 @@ EVENT = {
             ("--cron", "@", "--timezone", "Asia/Tokyo"),
             {"name": "w-cron", "cron": {"expression": "@", "timezone": "Asia/Tokyo"}},
         ),
+        (("--http", "a/b"), {"name": "w-http", "http": {"path": "a/b"}}),
+        (
+            ("--http", "a/b", "--method", "PUT", "--auth", "none", "--timeout", "5s"),
+            {"name": "w-http", "http": {"path": "a/b", "method": "PUT", "auth": "none", "timeout": "5s"}},
+        ),
         (("--subject", "a.>", "--disabled"), {"name": "w-subject", "subject": {"subject": "a.>"}, "enabled": False}),
         (
             ("--event", "event.a", "--input", '{"n": 1}'),

@@ -63,7 +63,7 @@ def test_every_problem_is_named_at_once() -> None:
         'cron: timezone "y" is not known (write for example UTC or Europe/Amsterdam)',
         "event: subject is missing",
         "event: value needs a field to compare with",
-        "exactly one of cron, subject, event, webhook is needed, given: cron, event",
+        "exactly one of cron, subject, event, webhook, http is needed, given: cron, event",
     ]
 
 
@@ -77,7 +77,7 @@ def test_an_absent_timezone_hides_no_wrong_expression() -> None:
 
 
 def test_a_trigger_needs_a_source() -> None:
-    assert problems(BASE) == ["exactly one of cron, subject, event, webhook is needed, given: none"]
+    assert problems(BASE) == ["exactly one of cron, subject, event, webhook, http is needed, given: none"]
 
 
 @pytest.mark.parametrize(

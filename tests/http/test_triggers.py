@@ -79,7 +79,7 @@ async def test_a_deleted_triggers_secret_is_gone(http: ASGIConductor) -> None:
         ([], "a trigger must be an object, not an array"),
         ({**CRON, "workflow": "unknown"}, 'workflow "unknown" is not registered'),
         ({**CRON, "cron": {"expression": "0 3 * *"}}, 'cron: expression "0 3 * *": wrong number of fields'),
-        ({**CRON, "webhook": {}}, "exactly one of cron, subject, event, webhook is needed, given: cron, webhook"),
+        ({**CRON, "webhook": {}}, "exactly one of cron, subject, event, webhook, http is needed, given: cron, webhook"),
         ({**CRON, "name": "a b"}, 'name "a b" may hold only'),
         ({**CRON, "name": None}, "name is missing"),
         ({**CRON, "extra": 1}, 'unknown field "extra"'),
