@@ -32,14 +32,14 @@ class ItemStatus(IntEnum):
 
 class Element(Struct, frozen=True, array_like=True):
     """`begun` is the sequence of its last `step.started` (0: none), `ended` that of the event that ended it, counted
-    from `begun`. `due` is its deadline or the time of its retry, in ms since the epoch (0: none). `base` are the
+    from `begun`. `due` is its deadline or the time of its retry, in s since the epoch (0: none). `base` are the
     attempts from before the run was resumed."""
 
     status: ItemStatus = ItemStatus.WAITING
     attempts: int = 0
     begun: int = 0
     ended: int = 0
-    due: int = 0
+    due: float = 0
     base: int = 0
 
 

@@ -256,7 +256,7 @@ def _of_element(element: Element) -> StepState:
         status=ITEM_STEP[element.status],
         attempts=element.attempts,
         base=element.base,
-        due=element.due / 1000 if element.due else None,
+        due=element.due or None,
     )
 
 

@@ -47,17 +47,17 @@ from penstock.engine.run.events import (
     WorkflowStarted,
     event_type,
 )
-from penstock.engine.run.execution.beginning import about_failure, begin_step, needed, received
+from penstock.engine.run.execution.beginning import begin_step
 from penstock.engine.run.execution.children import child_started
 from penstock.engine.run.execution.fragments import is_planned
 from penstock.engine.run.execution.inputs import output_of
 from penstock.engine.run.expansion import expanded
-from penstock.engine.run.kinds.map import items_of, map_of
-from penstock.engine.run.payloads import Gathered, Parts, PayloadRef, Value, element_result, joined, payload_of
+from penstock.engine.run.payloads import Value
 from penstock.engine.run.state import Run, StepState
-from penstock.engine.run.workflow import StepPlan, Workflow
+from penstock.engine.run.workflow import Workflow
 from penstock.engine.times import rfc3339
 from penstock.engine.validation import parse
+from tests.support.payloads import payloads, whole
 
 RUN_ID = "0198c0de" * 4
 DIGEST = "d19e57" * 5
@@ -179,41 +179,14 @@ class Play:
         workflow = expanded(self.workflow, self.run)
         plan = workflow.plan_of(command.step_id)
         assert plan is not None
-        return begin_step(workflow, self.run, command, self._given(plan))
-
-    def _given(self, plan: StepPlan) -> dict[str, Raw]:
-        workflow = expanded(self.workflow, self.run)
-        payloads = self._payloads(plan)
-        if plan.item is not None:
-            whole = map_of(workflow, plan)
-            payloads["item"] = items_of(self.run, whole, self._payloads(whole))[plan.item]
-        if plan.handles is not None:
-            handled = workflow.plan_of(plan.handles)
-            assert handled is not None
-            given = received(workflow, self.run, handled, self._given(handled))
-            payloads["default"] = about_failure(self.run, plan.handles, self.whole(given))
-        return payloads
-
-    def _payloads(self, plan: StepPlan) -> dict[str, Raw]:
-        return {name: self.whole(found) for name, found in needed(self.run, plan).items()}
+        return begin_step(workflow, self.run, command, payloads(workflow, self.run, plan, self._at))
 
     def whole(self, found: Value) -> Raw:
         """The payload, from the log where the state does not have it."""
-        match found:
-            case Raw():
-                return found
-            case PayloadRef(seq=seq):
-                payload = payload_of(self.log[seq - 1].event)
-                assert not isinstance(payload, UnsetType)
-                return payload
-            case Gathered(items=items):
-                places = [element.begun + element.ended for _, element in items.numbered()]
-                parts = [bytes(element_result(self.log[seq - 1].event, items.wraps)) for seq in places]
-                return Raw(b"[%b]" % b",".join(parts))
-            case Parts(parts=parts):
-                return joined({key: self.whole(part) for key, part in parts.items()})
-            case _:
-                return joined({key: self.whole(part) for key, part in found.items()})
+        return whole(found, self._at)
+
+    def _at(self, seq: int) -> Event:
+        return self.log[seq - 1].event
 
     def settle(self) -> list[Command]:
         """Append what the engine ordered to be appended, until nothing is left of it."""

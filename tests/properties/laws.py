@@ -68,7 +68,18 @@ LOOP = st.fixed_dictionaries(
     {"max_iterations": st.sampled_from([3, 1, 5])},
     optional={"max_duration": st.sampled_from(["20s", "2m"]), "loop_delay": st.sampled_from(["0s", "5s"])},
 ) | st.fixed_dictionaries({"max_duration": st.sampled_from(["20s", "2m"])}, optional={"loop_delay": st.just("5s")})
-KINDS = st.sampled_from(["normal", "normal", "agent_loop", "normal", "approval"])
+KINDS = st.sampled_from(["normal", "normal", "agent_loop", "normal", "approval", "map", "sleep"])
+MAP = st.fixed_dictionaries(
+    {"items": st.sampled_from([[1, 2], [1, "${{ input.x }}", 3, 4], [], {"not": "an array"}])},
+    optional={"max_concurrency": st.sampled_from([1, 2]), "on_item_failure": st.sampled_from(["fail", "continue"])},
+)
+INPUT = {"with": {"x": "${{ input.x }}"}}
+
+
+def conditions(depends_on: list[str]) -> st.SearchStrategy[str | None]:
+    """Conditions: mostly none."""
+    read = [f"steps.{step_id}.{rest}" for step_id in depends_on for rest in ('status == "completed"', "output.x == 1")]
+    return st.sampled_from([None, None, None, None, "input.x == 1", "false", *read])
 
 
 @st.composite
@@ -84,6 +95,7 @@ def definitions(draw: st.DrawFn) -> dict[str, object]:
         conditional = draw(st.booleans())
         if conditional and depends_on:
             step["skip_if"] = {"step_id": draw(st.sampled_from(depends_on)), "field": "x", "op": "==", "value": 1}
+        step["when"] = draw(conditions(depends_on))
         steps.append(step)
     timeout, sticky = draw(st.sampled_from([None, None, "5m"])), draw(st.sampled_from([None, "soft", None, "hard"]))
     return {"name": "w", "steps": steps, "default_retry": draw(RETRY), "timeout": timeout, "sticky": sticky}
@@ -95,8 +107,12 @@ def _fields(draw: st.DrawFn) -> dict[str, object]:
     kind = draw(KINDS)
     if kind == "approval":
         return {"type": kind, "config": {"timeout": draw(st.sampled_from(["30s", "1h"]))}}
+    if kind == "sleep":
+        return {"type": kind, "config": {"duration": draw(st.sampled_from(["10s", "2m", "${{ input.x }}"]))}}
     fields = {"type": kind, "task": draw(st.sampled_from(["t", "u"])), "timeout": draw(st.sampled_from([None, "30s"]))}
-    return {**fields, "retry": draw(st.none() | RETRY), "config": draw(LOOP) if kind == "agent_loop" else None}
+    config = {"agent_loop": LOOP, "map": MAP}.get(kind, st.none())
+    given = INPUT if draw(st.sampled_from([False, False, True])) else {}
+    return {**fields, "retry": draw(st.none() | RETRY), "config": draw(config), **given}
 
 
 FIELDS = _fields()
@@ -198,7 +214,9 @@ def _check_handler(run: Run, step_id: str, step: StepState) -> None:
 def _check_step(old: StepState, step: StepState, plan: StepPlan) -> None:
     bounds = loop_of(plan)
     assert step.status is old.status or step.status in STEP_MOVES[old.status]
-    if step.iteration == old.iteration:
+    if step.status is StepStatus.SKIPPED and old.status is StepStatus.QUEUED:
+        assert step.attempts == 0, "nobody has begun it"
+    elif step.iteration == old.iteration:
         assert old.attempts <= step.attempts <= old.attempts + 1
     else:
         assert (step.iteration, step.attempts, step.base) == (old.iteration + 1, 1, 0)
@@ -227,7 +245,7 @@ def _check_pause(before: Run | None, run: Run | None, record: Record) -> None:
         or not isinstance(event, StepPaused | StepStarted)
     ):
         return
-    old, new = before.steps.get(event.step_id), run.steps.get(event.step_id)
+    old, new = before.find(event.step_id), run.find(event.step_id)
     if old is None or new is None or (event.attempt_number, event.iteration or 0) != (old.attempts, old.iteration):
         return
     has_it = event.delivery == old.delivery and event.worker_id in (None, old.worker_id)

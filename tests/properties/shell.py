@@ -5,19 +5,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from msgspec import Raw
-
 from penstock.broker import message_ids
 from penstock.engine.run.advance import still_due
 from penstock.engine.run.commands import BeginStep, Command, SetTimer
 from penstock.engine.run.events import Event, Record, RunFailure, TimerFired, TimerRef, WorkflowFailed
-from penstock.engine.run.execution.beginning import DEFAULT, begin_step
+from penstock.engine.run.execution.beginning import begin_step
 from penstock.engine.run.state import Run, from_snapshot, to_snapshot
 from penstock.engine.run.timers import live_timers
 from penstock.engine.run.workflow import Workflow
 from penstock.engine.times import rfc3339
 from tests.properties.laws import Result, lawful, result
 from tests.properties.world import RUN_ID, Broker, id_of, some
+from tests.support.payloads import payloads
 
 
 class Shell:
@@ -78,13 +77,17 @@ class Shell:
     def perform(self, count: int) -> None:
         doing, self.orders = self.orders[:count], self.orders[count:]
         for command in doing:
-            begun = self.begun(command) if isinstance(command, BeginStep) else [command]
-            for following in begun:
+            for following in self.begun(command) if isinstance(command, BeginStep) else [command]:
                 self.broker.do(following)
 
     def begun(self, command: BeginStep) -> Sequence[Command]:
-        """What begins a handler, whatever the step was given."""
-        return begin_step(self.workflow, self.known(), command, {DEFAULT: Raw(b'{"x":1}')})
+        """What begins the step, with the values of its expressions."""
+        run, plan = self.known(), self.workflow.plan_of(command.step_id)
+        assert plan is not None
+        return begin_step(self.workflow, run, command, payloads(self.workflow, run, plan, self.at))
+
+    def at(self, seq: int) -> Event:
+        return next(record.event for record in self.log if record.seq == seq)
 
     def catch_up(self) -> None:
         self.performs = self.lands = True

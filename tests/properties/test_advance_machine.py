@@ -9,6 +9,7 @@ snapshot and log. PROPERTY_EXAMPLES=5000 looks longer, and each time elsewhere.
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
@@ -24,7 +25,9 @@ from penstock.engine.run.events import (
     Resumed,
     Scheduled,
     Started,
+    StepFailed,
     StepSkipped,
+    StepStarted,
     WorkflowCancelled,
     WorkflowFailed,
     WorkflowResumed,
@@ -33,7 +36,7 @@ from penstock.engine.run.events import (
 )
 from penstock.engine.run.execution.steps import is_ready
 from penstock.engine.run.kinds.approval import approval_of, token_hash
-from penstock.engine.run.state import STEP_OUT, RunStatus, StepState, StepStatus, from_snapshot, to_snapshot
+from penstock.engine.run.state import STEP_OUT, Run, RunStatus, StepState, StepStatus, from_snapshot, to_snapshot
 from penstock.engine.run.timers import live_timers
 from tests.properties.laws import Execution, compiled, definitions, ends, executions
 from tests.properties.shell import Shell
@@ -69,6 +72,9 @@ WEIGHTS = {
 }
 ACTS = st.sampled_from([act for act, weight in WEIGHTS.items() for _ in range(weight)])
 NUMBERED = st.sampled_from([True, True, False])
+
+
+WORKED_OUT = StepStarted | StepSkipped | StepFailed  # what the engine writes of a step that was evaluated
 
 
 class World(Shell, RuleBasedStateMachine):
@@ -214,14 +220,24 @@ class World(Shell, RuleBasedStateMachine):
         if run is None or run.status is not RunStatus.RUNNING or self.orders or self.ends_soon():
             return
         assert [self.broker.timers.get(timer.timer) for timer in live_timers(run)] == live_timers(run)
-        for step_id, step in run.steps.items():
+        for step_id, step in self.executed(run):
             waits = step.status is StepStatus.QUEUED and step.due is not None
             if step.status in STEP_OUT and not waits:
                 assert self.is_out(step_id, step)
-            if step.status is StepStatus.PENDING and is_ready(run, self.workflow.steps[step_id]):
+            plan = self.workflow.steps.get(step_id)  # None: an element, which waits for others of its map
+            if step.status is StepStatus.PENDING and plan is not None and is_ready(run, plan):
                 assert any(
                     isinstance(event, StepSkipped) and event.step_id == step_id for event in self.broker.in_flight
                 )
+
+    def executed(self, run: Run) -> Iterator[tuple[str, StepState]]:
+        """The steps, and in place of a map that has begun its elements."""
+        for step_id, step in run.steps.items():
+            if step.status is StepStatus.RUNNING and step.items is not None:
+                assert step.items.out, "a map that runs has elements that are out"
+                yield from ((item, run.step(item)) for item in (f"{step_id}.{n}" for n in range(step.items.total)))
+            else:
+                yield step_id, step
 
     def ends_soon(self) -> bool:
         """This life's end is ordered, or on its way without an order."""
@@ -232,12 +248,20 @@ class World(Shell, RuleBasedStateMachine):
         """Whether somebody can answer for the step. A worker that has begun may hold either copy of its task."""
         plan = self.workflow.plan_of(step_id)
         assert plan is not None
+        if step.wake_at is not None:
+            return True
+        if step.status is StepStatus.QUEUED and self.is_worked_out(step_id):
+            return True
         if approval_of(plan) is None:
             execution = (step_id, step.iteration, step.attempts)
             tasks = [task for task in self.broker.tasks if (task.step_id, task.iteration, task.attempt) == execution]
             return any(step.status is StepStatus.RUNNING or task.worker == step.sticky for task in tasks)
         requests = self.asked() if step.status is StepStatus.RUNNING else self.broker.in_flight
         return any(isinstance(event, ApprovalRequested) and event.step_id == step_id for event in requests)
+
+    def is_worked_out(self, step_id: str) -> bool:
+        """Whether the engine's own event about a step with expressions is on its way."""
+        return any(isinstance(event, WORKED_OUT) and event.step_id == step_id for event in self.broker.in_flight)
 
     @invariant()
     def nothing_happens_twice(self) -> None:
@@ -301,7 +325,8 @@ class World(Shell, RuleBasedStateMachine):
             (dead_letter.step_id, dead_letter.iteration, dead_letter.attempt)
             for dead_letter in self.broker.letters.values()
         ]
-        return (step_id, step.iteration, step.attempts) in found
+        of_items = any(found_id.startswith(f"{step_id}.") for found_id, _, _ in found)
+        return (step_id, step.iteration, step.attempts) in found or (step.items is not None and of_items)
 
 
 TestWorld = World.TestCase

@@ -11,6 +11,7 @@ from penstock.broker import message_ids
 from penstock.config.limits import PAYLOAD_BYTES_MAX
 from penstock.engine.run.commands import (
     AppendEvent,
+    BeginStep,
     BindWorker,
     Command,
     DeadLetterTask,
@@ -121,6 +122,8 @@ class Broker:
                 self.in_flight.append(command.event)
             case OpenApproval():
                 pass
+            case BeginStep():
+                raise AssertionError("the shell evaluates it")
             case _:
                 assert_never(command)
 
@@ -144,6 +147,7 @@ class Broker:
         """As a purge does: whatever waits there for this run, of whichever step and attempt."""
         for task in list(self.tasks):
             same = task.task == command.task and task.worker == command.worker
+            same = same and task.step_id.startswith(f"{command.items_of}." if command.items_of else "")
             if same and (command.worker is not None or task.group == command.group):
                 self.put_away(task)
 
@@ -172,6 +176,7 @@ def said(task: DispatchTask, answer: str, numbered: bool, now: float, worker: st
         "attempt_number": task.attempt if numbered else None,
         "iteration": (task.iteration or None) if numbered else None,
         "worker_id": task.worker or worker,
+        "item": task.item,
     }
     if answer in ("started", "paused"):
         kind = StepStarted if answer == "started" else StepPaused

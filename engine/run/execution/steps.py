@@ -105,7 +105,9 @@ def started(run: Run, record: Record, event: StepStarted, plan: StepPlan, until:
 
 def skipped(workflow: Workflow, run: Run, record: Record, plan: StepPlan) -> Advance:
     step = StepState(status=StepStatus.SKIPPED, finished_at=record.event.timestamp)
-    return go_on(workflow, with_step(run, record, plan.id, step), record, plan.id)
+    timers = retimed(run, plan.id, run.step(plan.id), step)
+    run, following = go_on(workflow, with_step(run, record, plan.id, step), record, plan.id)
+    return run, timers + following
 
 
 def completed(

@@ -91,7 +91,10 @@ class Sleep(BaseKind):
         return with_step(run, record, plan.id, asleep), retimed(run, plan.id, step, asleep)
 
     def take_timer(self, workflow: Workflow, run: Run, record: Record, plan: StepPlan, timer: TimerKind) -> Advance:
-        return completed(workflow, run, record, plan, UNSET) if timer is TimerKind.SLEEP else (run, [])
+        if timer is not TimerKind.SLEEP:
+            return run, []
+        awake = replace(run.step(plan.id), wake_at=None)  # it has fired: it need not be withdrawn
+        return completed(workflow, with_step(run, record, plan.id, awake), record, plan, UNSET)
 
 
 def _wake_at(at: float, values: Evaluated) -> float:
