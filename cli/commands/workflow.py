@@ -116,7 +116,7 @@ def show(session: Session, name: str | None, file: BinaryIO | None, version: str
 @workflow.command()
 @FILE
 def validate(file: BinaryIO) -> None:
-    """Check the workflow in FILE (JSON or TOML, - for stdin), without a service, and explain its expressions: where each
+    """Check the workflow in FILE (JSON or TOML, - for stdin) without a service, and explain its expressions: where each
     stands, what it reads, and what is wrong with it."""
     from penstock.engine.validation import explained, parse
 

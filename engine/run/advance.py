@@ -8,7 +8,7 @@ happens to the step, by the functions in steps.py.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import assert_never
 
 from msgspec import UNSET, UnsetType
@@ -78,6 +78,7 @@ from penstock.engine.run.execution.steps import (
     skipped,
 )
 from penstock.engine.run.expansion import expanded
+from penstock.engine.run.items import ItemStatus
 from penstock.engine.run.payloads import inline_or_ref, payload_of
 from penstock.engine.run.state import STEP_DONE, STEP_ENDED, STEP_OUT, Run, RunStatus, StepState, StepStatus
 from penstock.engine.run.timers import WORKFLOW_TIMER, fired_timer, item_timers, live_timers, retimed, workflow_timer
@@ -285,15 +286,26 @@ def _resume(workflow: Workflow, run: Run, record: Record, dead_letters: int) -> 
     return run, removals + timers + commands
 
 
-def _removals(workflow: Workflow, run: Run, dead_letters: int) -> list[Command]:
+def _removals(workflow: Workflow, run: Run, up_to: int) -> list[Command]:
     """Remove the dead letters of the failed steps. The process that resumed the run also removes them before it
     answers, but it may have died before that."""
-    failed_ = [step_id for step_id, step in run.steps.items() if step.status is StepStatus.FAILED]
-    return (
-        [RemoveDeadLetters(plan.id, plan.task, dead_letters) for plan in map(workflow.plan_of, failed_) if plan]
-        if dead_letters > 0
-        else []
-    )
+    if up_to <= 0:
+        return []
+    return [RemoveDeadLetters(step_id, task, up_to) for step_id, task in _failed(workflow, run)]
+
+
+def _failed(workflow: Workflow, run: Run) -> Iterator[tuple[str, str]]:
+    """The steps that have failed, and the elements of maps that begin again, with their task types."""
+    for step_id, step in run.steps.items():
+        plan = workflow.plan_of(step_id)
+        if plan is None:
+            continue
+        task = plan.task
+        if step.status is StepStatus.FAILED:
+            yield step_id, task
+        if step.items is not None and step.status not in STEP_DONE:
+            elements = step.items.numbered()
+            yield from ((f"{step_id}.{n}", task) for n, element in elements if element.status == ItemStatus.FAILED)
 
 
 def _timed(workflow: Workflow, run: Run, record: Record) -> Advance:

@@ -115,7 +115,9 @@ class Items(Struct, frozen=True, omit_defaults=True):
 
     def cancelled(self) -> Items:
         """The items of a map that is over: what has not ended never will."""
-        return self._each(lambda element: element if element.status in ENDED else replace(element, status=CANCELLED))
+        return self._each(
+            lambda element: element if element.status in ENDED else replace(element, status=CANCELLED, due=0)
+        )
 
     def afresh(self) -> Items:
         """The items of a map that begins again: what has not completed waits, with its attempts counted."""
@@ -153,6 +155,10 @@ class Items(Struct, frozen=True, omit_defaults=True):
 
 def _queued(before: Element) -> Element:
     return Element(ItemStatus.QUEUED, before.attempts + 1, base=before.attempts)
+
+
+def _cancelled(element: Element) -> Element:
+    return element if element.status in ENDED else replace(element, status=CANCELLED, due=0)
 
 
 def _afresh(element: Element) -> Element:

@@ -71,7 +71,7 @@ LOOP = st.fixed_dictionaries(
 KINDS = st.sampled_from(["normal", "normal", "agent_loop", "normal", "approval", "map", "sleep"])
 MAP = st.fixed_dictionaries(
     {"items": st.sampled_from([[1, 2], [1, "${{ input.x }}", 3, 4], [], {"not": "an array"}])},
-    optional={"max_concurrency": st.sampled_from([1, 2]), "on_item_failure": st.sampled_from(["fail", "continue"])},
+    optional={"max_concurrency": st.sampled_from([1, 2]), "on_item_failure": st.sampled_from(["fail"])},
 )
 INPUT = {"with": {"x": "${{ input.x }}"}}
 
