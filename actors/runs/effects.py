@@ -157,7 +157,7 @@ class Effects:
                 await self._timers.withdraw(run.run_id, command.timer)
             case WithdrawTask():
                 await self._store.tasks.withdraw(
-                    run.run_id, command.task, command.group, command.worker, self._lease.check, command.items_of
+                    run.run_id, command.task, command.group, command.worker, self._lease.check, command.of_step
                 )
             case WithdrawSticky():
                 await self._store.tasks.withdraw_sticky(run.run_id, command, self._lease.check)

@@ -19,7 +19,7 @@ from penstock.broker.nats.pull import EXPIRES_S, Delivery, Pull, open_pull
 from penstock.broker.worker_messages import decode
 from penstock.config.limits import ACK_WAIT_S
 from penstock.engine.errors import Conflict, PenstockError
-from penstock.engine.run.commands import DispatchTask, WithdrawSticky
+from penstock.engine.run.commands import DispatchTask, WithdrawSticky, is_within
 
 _ENCODER = msgspec.json.Encoder()
 
@@ -71,17 +71,17 @@ class Tasks:
         group: str | None,
         worker: str | None,
         check: Callable[[], None],
-        items_of: str | None = None,
+        of_step: str | None = None,
     ) -> None:
         """Remove the run's tasks of this type from the queue (or its worker's), also those that are held: none comes
-        again. `items_of`: only those of this map's elements.
+        again. `of_step`: only those of this step, or of its elements.
 
         `check` raises when the run has another owner by now. A task that is queued after the list was read stays,
         however late the removal arrives.
         """
 
         def wanted(stored: Stored) -> bool:
-            return items_of is None or decode(stored.data).step_id.startswith(f"{items_of}.")
+            return of_step is None or is_within(decode(stored.data).step_id, of_step)
 
         stream = names.TASKS if worker is None else names.STICKY
         for subject in (

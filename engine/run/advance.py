@@ -152,6 +152,8 @@ def fold(workflow: Workflow, run: Run | None, records: Iterable[Record]) -> Run 
 def still_due(run: Run, command: Command) -> bool:
     """Whether a command of an earlier record is still wanted in this later state of the run."""
     match command:
+        case WithdrawTask(of_step=str() as map_id) if run.steps[map_id].status not in STEP_OUT:
+            return True
         case WithdrawTask():  # else it would withdraw what a resumed run has ordered since
             return run.ended or run.failing
         case DeadLetterTask():

@@ -88,12 +88,12 @@ class ExpandPlan(Struct, frozen=True, tag=True):
 
 class WithdrawTask(Struct, frozen=True, tag=True):
     """The run has ended: withdraw its queued tasks of this type (and group). A task that a worker holds ends with the
-    worker's late report. `items_of`: the run goes on, and only the tasks of this map's elements are withdrawn."""
+    worker's late report. `of_step`: the run may go on, and only the tasks of this step, or its elements, go."""
 
     task: str
     group: str | None = None
     worker: str | None = None
-    items_of: str | None = None
+    of_step: str | None = None
 
 
 class WithdrawSticky(Struct, frozen=True, tag=True):
@@ -223,3 +223,9 @@ Command: TypeAlias = (
     | AppendEvent
     | CompleteRun
 )
+
+
+def is_within(execution: str, step_id: str) -> bool:
+    """Whether an execution with this id is one of the step, or of an element of it: `m` or `m.7` of `m`."""
+    whole, _, number = execution.rpartition(".")
+    return execution == step_id or (whole == step_id and number.isdecimal())

@@ -21,7 +21,7 @@ NO_EXPRESSIONS: dict[str, Expression | Template] = {}
 
 
 class Surroundings(Struct, frozen=True):
-    """What all steps of a definition share: the kinds of steps and of handlers, and the retry policy of those without one."""
+    """What all steps of a definition share: kinds of steps and handlers, and the retry policy of those without one."""
 
     kinds: Mapping[str, StepKind]
     handler_kinds: Mapping[str, StepKind]

@@ -135,7 +135,7 @@ def test_the_failure_of_an_element_fails_the_map_and_takes_back_what_is_out() ->
 
     assert [(letter.step_id, letter.error) for letter in only(DeadLetterTask, commands)] == [("m.0", "boom")]
     assert only(WithdrawTimer, commands) == [WithdrawTimer("timeout.m.1", play.now + 30)]
-    assert only(WithdrawTask, commands) == [WithdrawTask("M", items_of="m")]
+    assert only(WithdrawTask, commands) == [WithdrawTask("M", of_step="m")]
     assert appended(commands) == ["workflow.failed"]
     assert counted(play) == {"failed": 1, "cancelled": 2}
     assert play.run.error == 'step "m" failed: element 0 failed: boom'

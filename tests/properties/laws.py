@@ -15,6 +15,7 @@ from penstock.engine.run.commands import (
     DispatchTask,
     RequestApproval,
     SetTimer,
+    WithdrawSticky,
     WithdrawTimer,
 )
 from penstock.engine.run.compiling import compile_workflow
@@ -52,6 +53,7 @@ from penstock.engine.validation import parse
 
 STEPS_MAX = 7
 PERSON = "a person"
+FIRST, ANYONE = "as it was ordered", "after the bound worker"
 RESULTS = StepCompleted | StepFailed | StepContinue | StepSkipped | ApprovalGranted | ApprovalRejected | ApprovalExpired
 Execution = tuple[str, int, int, str | None]
 Result = tuple[str, int, int]
@@ -71,7 +73,7 @@ LOOP = st.fixed_dictionaries(
 KINDS = st.sampled_from(["normal", "normal", "agent_loop", "normal", "approval", "map", "sleep"])
 MAP = st.fixed_dictionaries(
     {"items": st.sampled_from([[1, 2], [1, "${{ input.x }}", 3, 4], [], {"not": "an array"}])},
-    optional={"max_concurrency": st.sampled_from([1, 2]), "on_item_failure": st.sampled_from(["fail"])},
+    optional={"max_concurrency": st.sampled_from([1, 2]), "on_item_failure": st.sampled_from(["fail", "continue"])},
 )
 INPUT = {"with": {"x": "${{ input.x }}"}}
 
@@ -144,9 +146,13 @@ def executions(commands: list[Command]) -> list[Execution]:
     tasks = [
         (task.step_id, task.iteration, task.attempt, task.worker) for task in commands if isinstance(task, DispatchTask)
     ]
-    tasks += [
-        (begun.step_id, begun.iteration, begun.attempt, None) for begun in commands if isinstance(begun, BeginStep)
-    ]
+    withdrawn: set[tuple[str, int, int]] = set()
+    for command in commands:
+        if isinstance(command, WithdrawSticky):
+            withdrawn.add((command.step_id, command.iteration, command.attempt))
+        elif isinstance(command, BeginStep):
+            execution = (command.step_id, command.iteration, command.attempt)
+            tasks.append((*execution, ANYONE if execution in withdrawn else FIRST))
     return tasks + [
         (asked.step_id, 0, asked.attempt, PERSON) for asked in commands if isinstance(asked, RequestApproval)
     ]
@@ -280,7 +286,8 @@ def _check_commands(workflow: Workflow, run: Run, commands: list[Command]) -> No
         assert plan is not None
         assert (run.status, run.error) == (RunStatus.RUNNING, None), "a run that fails or has ended begins nothing"
         assert all(run.steps[needed].status in STEP_DONE for needed in plan.depends_on)
-        assert isinstance(command, RequestApproval) is (approval_of(plan) is not None), (
+        asks = isinstance(command, RequestApproval)
+        assert isinstance(command, BeginStep) or asks is (approval_of(plan) is not None), (
             "people decide approvals, workers all else"
         )
         assert not isinstance(command, DispatchTask) or command.worker in (None, run.bound)

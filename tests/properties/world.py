@@ -23,6 +23,7 @@ from penstock.engine.run.commands import (
     WithdrawSticky,
     WithdrawTask,
     WithdrawTimer,
+    is_within,
 )
 from penstock.engine.run.events import (
     ApprovalRequest,
@@ -147,7 +148,7 @@ class Broker:
         """As a purge does: whatever waits there for this run, of whichever step and attempt."""
         for task in list(self.tasks):
             same = task.task == command.task and task.worker == command.worker
-            same = same and task.step_id.startswith(f"{command.items_of}." if command.items_of else "")
+            same = same and (command.of_step is None or is_within(task.step_id, command.of_step))
             if same and (command.worker is not None or task.group == command.group):
                 self.put_away(task)
 

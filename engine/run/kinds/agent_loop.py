@@ -149,7 +149,8 @@ def _out_of_time(workflow: Workflow, run: Run, record: Record, plan: StepPlan) -
     run, commands = fail_for_good(
         workflow, with_step(run, record, plan.id, before), record, plan, _too_long(_bounds(plan))
     )
-    return run, [*commands, *withdrawn_tasks(workflow, plan, before)]
+    withdrawn = [structs.replace(command, of_step=plan.id) for command in withdrawn_tasks(workflow, plan, before)]
+    return run, [*commands, *withdrawn]
 
 
 def _bounds(plan: StepPlan) -> Loop:

@@ -85,8 +85,8 @@ class Map(BaseKind):
         required=("id", "type"),
         elsewhere=frozenset({"loop"}),
         schema={
-            "description": "A task, or a run of another workflow, for each element of an array. Retries and timeout are "
-            "those of an element."
+            "description": "A task, or a run of another workflow, for each element of an array. Retries and timeout "
+            "are those of an element."
         },
     )
 
@@ -281,7 +281,7 @@ def _fail(workflow: Workflow, run: Run, record: Record, whole: StepPlan, plan: S
 def _withdrawn(workflow: Workflow, whole: StepPlan, step: StepState) -> list[Command]:
     """Withdraw the elements of a map whose run goes on."""
     found = whole.kind.withdraw(workflow, whole, step)
-    return [replace(one, items_of=whole.id) if isinstance(one, WithdrawTask) else one for one in found]
+    return [replace(one, of_step=whole.id) if isinstance(one, WithdrawTask) else one for one in found]
 
 
 def _children(plan: StepPlan, step: StepState, items: Items) -> Iterator[CancelChild]:
