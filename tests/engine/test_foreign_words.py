@@ -51,13 +51,19 @@ def optional_fields(kind: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str
 OPTIONAL = [(kind, path) for kind in sorted(KINDS) for path in optional_fields(KINDS[kind])]
 
 
+# What an object within a payload must have.
+WITHIN = {"trigger": {"name": "t", "kind": "k"}, "parent": {"run_id": "0198c0de" * 4, "step_id": "a"}}
+
+
 @pytest.mark.parametrize(("kind", "path"), OPTIONAL, ids=[f"{kind} {'.'.join(path)}" for kind, path in OPTIONAL])
 def test_null_in_an_optional_field_means_absent(kind: str, path: tuple[str, ...]) -> None:
     null, absent = (orjson.loads(body(BY_TYPE[kind])) for _ in range(2))
     *before, last = path
     for document in (null, absent):
         for name in before:
-            document = document.setdefault(name, {"name": "t", "kind": "k"} if name == "trigger" else {"timer": "t"})
+            if not isinstance(document.get(name), dict):
+                document[name] = dict(WITHIN.get(name, {"timer": "t"}))
+            document = document[name]
         document.pop(last, None)
         if any(document is part for part in _objects(null)):
             document[last] = None

@@ -157,7 +157,7 @@ def test_a_loop_beyond_its_max_duration_fails_whatever_it_is_doing() -> None:
     assert failure(commands) == "agent loop exceeded its max_duration (1h)"
     assert [command for command in commands if not isinstance(command, AppendEvent | DeadLetterTask)] == [
         WithdrawTimer("timeout.a", timeout.due),
-        WithdrawTask("A"),
+        WithdrawTask("A", of_step="a"),
     ]
     assert (play.step("a").status, live_timers(play.run)) == ("failed", [])
     play.settle()
