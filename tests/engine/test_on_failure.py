@@ -232,6 +232,14 @@ def test_a_map_that_recovers_with_nothing_gives_null_and_not_the_outputs_of_its_
     assert inputs(play.carry_out(play.complete("m.on_failure"))) == {"b": None}
 
 
+def test_a_planner_that_fails_is_handled_and_gives_the_output_of_its_handler() -> None:
+    play = started(workflow(step("p", type="planner", on_failure=HANDLED), step("b", "p")))
+    play.carry_out(play.fail("p"))
+
+    assert inputs(play.carry_out(play.complete("p.on_failure", {"steps": 0}))) == {"b": {"steps": 0}}
+    assert play.statuses() == {"p": "recovered", "b": "queued", "p.on_failure": "completed"}
+
+
 def test_an_element_that_a_map_tolerates_leaves_no_dead_letter() -> None:
     play = Play(workflow(step("m", type="map", config={"on_item_failure": "continue"})))
     play.carry_out(play.start([1]))
