@@ -8,6 +8,7 @@ from pathlib import Path
 
 import orjson
 import pytest
+from msgspec import UNSET, Raw
 
 from penstock.actors.ownership.membership import new_member
 from penstock.actors.ownership.ownership import open_shard
@@ -16,10 +17,12 @@ from penstock.actors.runs.outputs import output_of
 from penstock.actors.runs.shard import Shard
 from penstock.broker.store import Store, open_store
 from penstock.broker.worker_messages import TaskPayload
+from penstock.client.views import WaitView
 from penstock.config.limits import KIB, MIB
 from penstock.config.settings import BrokerSettings
-from penstock.engine.run.events import EventReceived, WorkflowStarted, decode
+from penstock.engine.run.events import Correlation, EventReceived, WorkflowStarted, decode
 from penstock.engine.run.state import Run, RunStatus, StepStatus
+from penstock.http.messages.views import view
 from tests.support.waiting import until_true
 from tests.support.world import Echo, chain, echo, ended, start
 
@@ -78,6 +81,16 @@ async def test_an_event_completes_the_step_that_waits(store: Store, shard: Shard
     assert await result(store, run_id) == {"id": 7}
     assert await received(store, run_id) == [seq]
     await until_true(lambda: shard.waits.in_memory == 0)
+
+
+async def test_a_step_shows_what_it_waits_for_while_it_does(store: Store, shard: Shard) -> None:
+    run_id = await start(store, waiting("shown", correlate={"field": "id", "value": "${{ input }}"}), b"7")
+    before = view(await waits(store, run_id), {}).steps["w"]
+    await send(store, "shown", {"id": 7})
+    after = view(await ended(store, run_id), {}).steps["w"]
+
+    assert (before.status, before.waits_for) == ("running", WaitView("shown.paid", Correlation("id", Raw(b"7"))))
+    assert (after.status, after.waits_for) == ("completed", UNSET)
 
 
 async def test_each_run_gets_the_event_with_its_value(store: Store, shard: Shard) -> None:
