@@ -78,6 +78,12 @@ class Client:
         body = b'{"workflow_id":"%b","inputs":[%b]}' % (workflow.encode(), b",".join(values))
         return _read(await self._pool.request("POST", "/runs/bulk", body), _STARTED_ALL).run_ids
 
+    async def call(self, workflow: str, value: bytes) -> None:
+        """Start one run and wait for its output."""
+        answer = _checked(await self._pool.request("POST", f"/workflows/{workflow}/call", value))
+        if answer.status != 200:
+            raise RefusedError(f"{answer.status} {answer.body[:200].decode(errors='replace').strip()}")
+
     async def status(self, run_id: str) -> str:
         return _read(await self._pool.request("GET", f"/runs/{run_id}"), _RUN).status
 

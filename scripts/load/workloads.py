@@ -19,7 +19,7 @@ from penstock.broker import names
 from .burst import EVENTS as BURST_EVENTS
 from .burst import NAME as BURST
 from .burst import OK, looks, register
-from .chain import NAME, inputs
+from .chain import NAME, definition, inputs
 from .counts import Counts
 from .environment import EVENTS_PER_RUN, Cost, Environment, Setup, environment, environment_in
 from .figures import percentile
@@ -34,6 +34,7 @@ CLOSED_WATCH = "wait"
 USERS = (16, 64)
 SENDERS = 64
 LAG_S_MIN = 0.001  # the resolution of the header
+CALLED = "loadtest-called"
 SCHEDULED_PER_S = 500  # what any machine accepts
 
 
@@ -109,6 +110,22 @@ async def latency(setup: Setup) -> Sample:
         "step-to-step": percentile(gaps, 0.5) * 1000,
     }
     return Sample(rows, costs)
+
+
+async def call(setup: Setup) -> Sample:
+    """Calls of a workflow of one step, one at a time and many at a time."""
+    runs = setup.sizes.latency
+    async with environment(setup) as on:
+        await on.client.register(definition(1, CALLED))
+        await _calls(on, runs // WARM_CLOSED, 1)
+        with on.measured("call-p50", runs) as costs:
+            times = await _calls(on, runs, 1)
+        begin = time.perf_counter()
+        with on.measured("call-64", runs) as more:
+            await _calls(on, runs, SENDERS)
+        per_s = runs / (time.perf_counter() - begin)
+    rows = {"call-p50": percentile(times, 0.5) * 1000, "call-p99": percentile(times, 0.99) * 1000, "call-64": per_s}
+    return Sample(rows, {**costs, **more})
 
 
 async def closed(setup: Setup) -> Sample:
@@ -245,6 +262,7 @@ WORKLOADS: Mapping[str, Workload] = {
     "bulk": Workload(bulk),
     "bulk-accept": Workload(accept),
     "latency": Workload(latency),
+    "call": Workload(call),
     "closed": Workload(closed),
     "bridge": Workload(bridge),
     "bulk-on-50k": Workload(bulk_on_full),
@@ -337,6 +355,20 @@ async def _one_by_one(on: Environment, live: Live, runs: int) -> tuple[list[floa
         await live.watch(run_id)
         ends.append(time.perf_counter() - begin)
     return sorted(posts), sorted(ends)
+
+
+async def _calls(on: Environment, runs: int, concurrency: int) -> list[float]:
+    """Seconds to the answers, in ascending order."""
+    values, times = iter(inputs(runs)), list[float]()
+
+    async def caller() -> None:
+        for value in values:
+            begin = time.perf_counter()
+            await on.client.call(CALLED, value)
+            times.append(time.perf_counter() - begin)
+
+    await asyncio.gather(*(caller() for _ in range(concurrency)))
+    return sorted(times)
 
 
 def _gaps(events: Sequence[Seen]) -> list[float]:
