@@ -121,6 +121,7 @@ class EventWaits:
                         self._report(error)
                         await asyncio.sleep(AGAIN_S)
         finally:
+            self._placed.set()  # whoever waits for the reader sees that its waits are dropped, and ends
             await end(deadlines)
 
     def _add(self, partition: int, record: WaitRecord) -> None:
