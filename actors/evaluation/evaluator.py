@@ -34,12 +34,21 @@ class Evaluator:
         self._process: asyncio.subprocess.Process | None = None
         self._turn = asyncio.Lock()
 
+    @property
+    def running(self) -> bool:
+        """Whether its process was started, and is alive as far as is known."""
+        return self._process is not None and self._process.returncode is None
+
     async def __aenter__(self) -> Self:
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """End its process, if there is one."""
         async with self._turn:
             await self._end()
 

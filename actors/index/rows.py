@@ -36,8 +36,8 @@ ALWAYS_APPLY = frozenset({WorkflowScheduled, WorkflowStarted, WorkflowCancelled}
 
 
 class Change(NamedTuple):
-    """What the index needs of one event. `workflow`, `created_us`, `rerun_of` and `parent` are set for the first event of a
-    run; `folded` for an end written by the run's owner: the sequence of the last event that it had folded."""
+    """What the index needs of one event. `workflow`, `created_us`, `rerun_of` and `parent` are set for a run's first
+    event; `folded` for an end written by the run's owner: the sequence of the last event that it had folded."""
 
     run_id: str
     kind: type[Event]

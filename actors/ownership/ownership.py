@@ -286,6 +286,7 @@ async def open_shard(
         lease.end()
         await end(*tasks)
         await shard.abandon()
+        await shard.effects.evaluator.close()
     for task in tasks:
         if not task.cancelled() and (error := task.exception()) is not None:
             raise error

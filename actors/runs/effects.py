@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import assert_never, cast
 
 from msgspec import Raw
 from msgspec.structs import replace
 
+from penstock.actors.evaluation.evaluator import Evaluator
 from penstock.actors.runs.approval_requests import approval_request, open_approval
 from penstock.actors.runs.children import Children
 from penstock.actors.runs.event_waits import EventWaits
@@ -54,6 +55,7 @@ from penstock.engine.run.execution.beginning import (
     about_failure,
     begin_step,
     given_input,
+    heavy,
     needed,
     received,
 )
@@ -80,6 +82,7 @@ class Effects:
     def __init__(self, store: Store, lease: ShardLease, timers: Timers, waits: EventWaits) -> None:
         self._store, self._lease, self._timers, self._waits = store, lease, timers, waits
         self.heavy = asyncio.Semaphore(HEAVY_AT_ONCE)
+        self.evaluator = Evaluator()
         self._item_cache = ItemCache()
         self._children = Children(store, lease)
 
@@ -204,7 +207,20 @@ class Effects:
     async def _following(self, workflow: Workflow, run: Run, command: BeginStep, outputs: Outputs) -> Sequence[Command]:
         plan = workflow.plan_of(command.step_id)
         assert plan is not None, "the step is there"
-        return begin_step(workflow, run, command, await self._given(workflow, run, plan, outputs))
+        payloads = await self._given(workflow, run, plan, outputs)
+        return begin_step(workflow, run, command, payloads, await self._ready(run, plan, payloads))
+
+    async def _ready(self, run: Run, plan: StepPlan, payloads: Mapping[str, Raw]) -> dict[str, Raw | ExpressionFailed]:
+        """Results of those of the step's expressions that may take long: they are evaluated outside this event loop."""
+        results: dict[str, Raw | ExpressionFailed] = {}
+        for path, (what, values) in heavy(plan, run, payloads).items():
+            try:
+                results[path] = Raw(await self.evaluator.json(what, values))
+            except ExpressionFailed as error:
+                results[path] = error
+        if results:
+            self._lease.check()
+        return results
 
     async def _given(self, workflow: Workflow, run: Run, plan: StepPlan, outputs: Outputs) -> dict[str, Raw]:
         """What beginning the execution reads: also the element that it is for, or what became of the step that it
@@ -260,7 +276,8 @@ class Effects:
         key = (run.run_id, whole.id, run.step(whole.id).attempts)
         found = self._item_cache.get(key)
         if found is None:
-            found = items_of(run, whole, await self._payloads(run, whole, outputs))
+            payloads = await self._payloads(run, whole, outputs)
+            found = items_of(run, whole, payloads, await self._ready(run, whole, payloads))
             self._item_cache.put(key, found)
         return found
 

@@ -7,7 +7,7 @@ evaluates again, after a crash for example, gets the same.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import orjson
 from msgspec import Raw
@@ -17,6 +17,7 @@ from penstock.engine.expressions.evaluation.values import Values
 from penstock.engine.expressions.expression import Expression
 from penstock.engine.expressions.places import WHEN
 from penstock.engine.expressions.scope import References, all_references
+from penstock.engine.expressions.template import Template
 from penstock.engine.run.commands import AppendEvent, BeginStep, Command, DispatchTask, StartChild
 from penstock.engine.run.events import NULL, Failure, StepFailed, StepSkipped
 from penstock.engine.run.execution.inputs import output_of, step_input
@@ -25,21 +26,27 @@ from penstock.engine.run.state import Run, StepState, StepStatus
 from penstock.engine.run.workflow import Evaluated, StepPlan, Workflow
 from penstock.engine.times import rfc3339
 
+Ready: TypeAlias = Mapping[str, Raw | ExpressionFailed]
+"""Results of expressions, by their place in the step, that were evaluated elsewhere because they may take long."""
+
+NOT_READY: Ready = {}
 INPUT, DEFAULT, ITEM = "input", "default", "item"
 
 
-def begin_step(workflow: Workflow, run: Run, command: BeginStep, payloads: Mapping[str, Raw]) -> Sequence[Command]:
+def begin_step(
+    workflow: Workflow, run: Run, command: BeginStep, payloads: Mapping[str, Raw], ready: Ready = NOT_READY
+) -> Sequence[Command]:
     """The commands that begin the execution, or that say why it is skipped or has failed; none where it is not wanted
-    any more. `payloads` are those that `needed` has named."""
+    any more. `payloads` are those that `needed` has named, `ready` what was evaluated elsewhere."""
     step = run.step(command.step_id)
     if not is_due(run, step, command):
         return []
     plan = workflow.plan_of(command.step_id)
     assert plan is not None, "the step is there"
     try:
-        if not _applies(plan, run, payloads):
+        if not _applies(plan, run, payloads, ready):
             return [AppendEvent(_skipped(run, command))]
-        return plan.kind.begin(workflow, run, plan, command.at, evaluated(plan, run, payloads))
+        return plan.kind.begin(workflow, run, plan, command.at, evaluated(plan, run, payloads, ready))
     except ExpressionFailed as error:
         return [AppendEvent(_failed(run, plan, command, str(error)))]
 
@@ -103,17 +110,33 @@ def _references(plan: StepPlan) -> Iterator[References]:
     return (expression.references for expression in plan.expressions.values())
 
 
-def _applies(plan: StepPlan, run: Run, payloads: Mapping[str, Raw]) -> bool:
+def heavy(plan: StepPlan, run: Run, payloads: Mapping[str, Raw]) -> dict[str, tuple[Expression | Template, Values]]:
+    """The expressions of the step that may take more than about 10 ms, by their place, with what they read."""
+    each = ((path, what, names_of(run, plan, what.references, payloads)) for path, what in plan.expressions.items())
+    return {path: (what, values) for path, what, values in each if what.is_heavy(values)}
+
+
+def _result(result: Raw | ExpressionFailed) -> Raw:
+    if isinstance(result, ExpressionFailed):
+        raise result
+    return result
+
+
+def _applies(plan: StepPlan, run: Run, payloads: Mapping[str, Raw], ready: Ready) -> bool:
     condition = plan.expressions.get(WHEN.path)
     assert condition is None or isinstance(condition, Expression)
+    if condition is not None and WHEN.path in ready:
+        return condition.truth(orjson.loads(bytes(_result(ready[WHEN.path]))))
     return condition is None or condition.holds(names_of(run, plan, condition.references, payloads))
 
 
-def evaluated(plan: StepPlan, run: Run, payloads: Mapping[str, Raw]) -> Evaluated:
+def evaluated(plan: StepPlan, run: Run, payloads: Mapping[str, Raw], ready: Ready = NOT_READY) -> Evaluated:
     """The values of the step's expressions, but for its condition. Raises ExpressionFailed."""
     values = {name: payloads[name] for name in (DEFAULT, ITEM) if name in payloads}
     for path, expression in plan.expressions.items():
-        if path != WHEN.path:
+        if path in ready and path != WHEN.path:
+            values[path] = _result(ready[path])
+        elif path != WHEN.path:
             values[path] = Raw(expression.json(names_of(run, plan, expression.references, payloads)))
     return values
 

@@ -25,7 +25,7 @@ from penstock.engine.errors import ExpressionFailed
 from penstock.engine.expressions.places import INPUT, WHEN, Place
 from penstock.engine.run.commands import AppendEvent, CancelChild, Command, WithdrawTask, WithdrawTimer
 from penstock.engine.run.events import NULL, Record, StepFacts, StepStarted
-from penstock.engine.run.execution.beginning import evaluated
+from penstock.engine.run.execution.beginning import NOT_READY, Ready, evaluated
 from penstock.engine.run.execution.dispatch import begin_step, order_task, task_with, withdrawn_tasks
 from penstock.engine.run.execution.elements import with_item
 from penstock.engine.run.execution.steps import completed, fail_for_good
@@ -192,9 +192,9 @@ def elements(plan: StepPlan, values: Evaluated) -> list[Raw]:
     return found
 
 
-def items_of(run: Run, plan: StepPlan, payloads: Mapping[str, Raw]) -> list[Raw]:
+def items_of(run: Run, plan: StepPlan, payloads: Mapping[str, Raw], ready: Ready = NOT_READY) -> list[Raw]:
     """The elements of a map, out of the payloads that beginning it reads. Raises ExpressionFailed."""
-    return elements(plan, evaluated(plan, run, payloads))
+    return elements(plan, evaluated(plan, run, payloads, ready))
 
 
 def map_of(workflow: Workflow, plan: StepPlan) -> StepPlan:
