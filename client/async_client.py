@@ -72,6 +72,7 @@ class AsyncClient:
     start = _sent(requests.start)
     bulk = _sent(requests.bulk)
     run = _sent(requests.run)
+    items = _listed(requests.items)
     runs = _listed(requests.runs)
     output = _sent(requests.output)
     cancel = _sent(requests.cancel)

@@ -73,6 +73,7 @@ class Client:
     start = _sent(requests.start)
     bulk = _sent(requests.bulk)
     run = _sent(requests.run)
+    items = _listed(requests.items)
     runs = _listed(requests.runs)
     output = _sent(requests.output)
     cancel = _sent(requests.cancel)

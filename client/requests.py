@@ -38,6 +38,7 @@ from penstock.client.views import (
     Discarded,
     EventView,
     FiredRun,
+    MapItemView,
     Replayed,
     RetriedRun,
     RunView,
@@ -94,6 +95,12 @@ def run(run_id: str) -> ApiRequest[RunView]:
 def output(run_id: str, step_id: str) -> ApiRequest[bytes]:
     """A step's output, whatever its size, as JSON. Raises NotFound when it has none."""
     return ApiRequest("GET", f"/runs/{segment(run_id)}/steps/{segment(step_id)}/output", lambda got: got.content)
+
+
+def items(run_id: str, step_id: str, *, status: str | None = None) -> PagedRequest[MapItemView]:
+    """The elements of a map, by number; pages are fetched as they are needed. Raises NotFound for no map."""
+    path = f"/runs/{segment(run_id)}/steps/{segment(step_id)}/items"
+    return PagedRequest(with_query(path, {"status": status}), MapItemView, None)
 
 
 def runs(

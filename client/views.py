@@ -38,6 +38,21 @@ class WaitView(Struct, frozen=True, omit_defaults=True):
     correlate: Correlation | UnsetType = UNSET
 
 
+class MapItemView(Struct, frozen=True, omit_defaults=True):
+    """An element of a map. What waits for `max_concurrency` is queued. `output_bytes` replaces an output over 4 KiB."""
+
+    item: int
+    status: str
+    attempts: int = 0
+    child_run_id: str | None = None
+    worker_id: str | None = None
+    started_at: str | None = None
+    finished_at: str | None = None
+    output: Raw | UnsetType = UNSET
+    output_bytes: int | UnsetType = UNSET
+    error: str | None = None
+
+
 class StepView(Struct, frozen=True, omit_defaults=True):
     """`attempts` counts those that were begun. `output_bytes` replaces an output that is too large for this response.
     `wake_at` is when a sleep ends, `items` counts the elements of a map, `child_run_id` is the run that a sub_workflow

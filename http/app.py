@@ -49,6 +49,7 @@ from penstock.http.resources.approvals import ApprovalResource, ApprovalsResourc
 from penstock.http.resources.bulk import BulkCancelResource, BulkRetryResource, BulkRunsResource
 from penstock.http.resources.dead_letters import DeadLetterReplayResource, DeadLetterResource, DeadLettersResource
 from penstock.http.resources.events import EventsResource
+from penstock.http.resources.map_items import MapItemsResource
 from penstock.http.resources.outputs import StepOutputResource
 from penstock.http.resources.retry import RunRetryResource
 from penstock.http.resources.runs import CancellationResource, RunResource, RunsResource, SignalResource
@@ -106,6 +107,7 @@ def create_app(settings: Settings) -> Application:
     app.add_route("/runs/{run_id}/signal/{name}", SignalResource(backend))
     app.add_route("/runs/{run_id}/approval/{step_id}", ApprovalResource(backend))
     app.add_route("/runs/{run_id}/steps/{step_id}/output", StepOutputResource(backend))
+    app.add_route("/runs/{run_id}/steps/{step_id}/items", MapItemsResource(backend))
     app.add_route("/approvals", ApprovalsResource(backend))
     app.add_route("/approvals/{run_id}/{step_id}", OperatorApprovalResource(backend))
     app.add_route("/triggers", TriggersResource(backend))

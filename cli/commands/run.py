@@ -119,6 +119,19 @@ def step_output(session: Session, run_id: str, step: str) -> None:
 
 @run.command()
 @RUN_ID
+@click.argument("step")
+@click.option("--status", help="Elements in this status only.")
+@click.pass_obj
+def items(session: Session, run_id: str, step: str, status: str | None) -> None:
+    """List the elements of the map STEP of the run ID."""
+    from penstock.cli.terminal import run_view
+
+    found = list(session.client().items(run_id, step, status=status))
+    output.show(found, lambda: output.table(run_view.ITEM_HEADERS, map(run_view.item_row, found)))
+
+
+@run.command()
+@RUN_ID
 @click.option("--follow", is_flag=True, help="Go on with events as they happen, until the run ends.")
 @click.option("--after", metavar="SEQ", type=click.IntRange(min=0), default=0, help="Only events after this sequence.")
 @click.pass_obj

@@ -19,12 +19,19 @@ if TYPE_CHECKING:
     from rich.console import Group
 
     from penstock.client import Client
-    from penstock.client.views import EventView, RunView
+    from penstock.client.views import EventView, MapItemView, RunView
 
 LIST_HEADERS = ("RUN", "WORKFLOW", "STATUS", "CREATED", "TOOK")
 STEP_HEADERS = ("STEP", "STATUS", "ATTEMPT", "TOOK", "WORKER", "OUTPUT OR ERROR")
+ITEM_HEADERS = ("ITEM", "STATUS", "ATTEMPT", "TOOK", "WORKER OR CHILD", "OUTPUT OR ERROR")
 REFRESH_S = 0.2
 FAILURES_MAX = 7  # in a row, each after twice the time: half a minute
+
+
+def item_row(item: MapItemView) -> tuple[str, ...]:
+    said = item.error or output.optional(item.output) or _size(item.output_bytes)
+    took = times.took(item.started_at, item.finished_at)
+    return str(item.item), item.status, str(item.attempts), took, item.child_run_id or item.worker_id or "", said
 
 
 def list_row(run: RunView) -> tuple[str, ...]:

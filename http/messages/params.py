@@ -15,6 +15,8 @@ from penstock.config.limits import (
     CALL_MS_MAX,
     DEAD_LETTERS_LISTED_DEFAULT,
     DEAD_LETTERS_LISTED_MAX,
+    MAP_ITEMS_DEFAULT,
+    MAP_ITEMS_MAX,
     POLL_MS_MAX,
     RUNS_LISTED_DEFAULT,
     RUNS_LISTED_MAX,
@@ -28,6 +30,7 @@ from penstock.engine.run.state import RunStatus
 from penstock.http.messages.fields import Fields, digits, moment, raise_problems
 
 KEY_CHARS_MAX = 255
+ITEMS_LISTED_DEFAULT = 100
 SEQ_MAX = 2**63 - 1
 MIN_SEQ = "Penstock-Min-Seq"
 ACTIONS = ("approve", "reject")
@@ -69,6 +72,11 @@ RUNS: Fields = {
     "prefix": prefix,
     "parent": run,
 }
+ITEMS: Fields = {
+    "status": values.one_of("queued", "running", "completed", "failed", "cancelled"),
+    "limit": digits(1, MAP_ITEMS_DEFAULT),
+    "cursor": digits(0, MAP_ITEMS_MAX),
+}
 APPROVALS: Fields = {"workflow": values.name, "limit": digits(1, APPROVALS_LISTED_MAX), "cursor": values.text}
 DEAD_LETTERS: Fields = {
     "run": run,
@@ -90,6 +98,14 @@ class Filter(Struct, frozen=True):
     cursor: str | None
     prefix: str | None
     parent: str | None
+
+
+class ItemFilter(Struct, frozen=True):
+    """Which elements of a map to list; `cursor` is the number of the first."""
+
+    status: str | None
+    limit: int
+    cursor: int
 
 
 class DeadLetterFilter(Struct, frozen=True):
@@ -195,6 +211,12 @@ def run_filter(req: Request) -> Filter:
     query = _query_values(req, RUNS)
     status = RunStatus(query["status"]) if "status" in query else None
     return Filter(**{**dict.fromkeys(RUNS), "limit": RUNS_LISTED_DEFAULT, **query, "status": status})
+
+
+def item_filter(req: Request) -> ItemFilter:
+    """Which elements of a map to list, out of a query string."""
+    query = _query_values(req, ITEMS)
+    return ItemFilter(query.get("status"), query.get("limit", ITEMS_LISTED_DEFAULT), query.get("cursor", 0))
 
 
 def after_seq(req: Request) -> int:

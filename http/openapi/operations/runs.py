@@ -28,6 +28,7 @@ from penstock.http.resources.approvals import (
     Opinion,
 )
 from penstock.http.resources.events import EventsResource
+from penstock.http.resources.map_items import MapItemsResource
 from penstock.http.resources.outputs import StepOutputResource
 from penstock.http.resources.retry import RetryRun, RunRetryResource
 
@@ -106,6 +107,19 @@ RUNS_OPERATIONS: tuple[Operation, ...] = (
         "Runs",
         {200: Answer({})},
         refusals=(404,),
+    ),
+    Operation(
+        "getMapItems",
+        "/runs/{run_id}/steps/{step_id}/items",
+        MapItemsResource.on_get,
+        "Runs",
+        {200: Answer(list[views.MapItemView], paged=True)},
+        refusals=(404,),
+        parameters=(
+            Parameter("status", described(params.ITEMS["status"]), "In this status only.", "failed"),
+            limit(params.ITEMS, params.ITEMS_LISTED_DEFAULT),
+            Parameter("cursor", described(params.ITEMS["cursor"]), "The first element; out of a Link.", "100"),
+        ),
     ),
     Operation(
         "cancelRun",
