@@ -43,6 +43,7 @@ OTHER_FORMS = {
 }
 # What needs an engine, a worker, a person or a signature is shown in the tests of those.
 ELSEWHERE = {
+    *((method, "/runs/{run_id}/steps/{step_id}/items") for method in ("GET", "HEAD")),  # test_map_items.py
     ("GET", "/ready"),
     ("HEAD", "/ready"),
     ("POST", "/dead-letters/{seq}/replay"),
