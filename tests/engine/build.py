@@ -6,6 +6,7 @@ sequences.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -88,7 +89,7 @@ def workflow(*steps: Mapping[str, object], **fields: object) -> Workflow:
 
 
 def raw(value: object) -> Raw:
-    return Raw(orjson.dumps(value))
+    return Raw(json.dumps(value, separators=(",", ":")).encode())  # integers of any size, too
 
 
 def value(found: Raw | UnsetType) -> object:
