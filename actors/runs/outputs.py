@@ -44,7 +44,7 @@ class Outputs:
         Unavailable."""
         size = size_of(value)
         if size > most:
-            raise TooLarge(f"{size} bytes are more than the broker takes in a message ({most})")
+            raise TooLarge(f"{size} bytes are more than the broker accepts in a message ({most})")
         if isinstance(value, Raw | PayloadRef | Gathered | Parts):
             return await self._part(value)
         return joined({key: await self._part(part) for key, part in value.items()})

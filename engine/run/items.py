@@ -39,7 +39,7 @@ class Element(Struct, frozen=True, array_like=True):
     attempts: int = 0
     begun: int = 0
     ended: int = 0
-    due: float = 0
+    due: float = 0.0
     base: int = 0
 
 
@@ -115,9 +115,7 @@ class Items(Struct, frozen=True, omit_defaults=True):
 
     def cancelled(self) -> Items:
         """The items of a map that is over: what has not ended never will."""
-        return self._each(
-            lambda element: element if element.status in ENDED else replace(element, status=CANCELLED, due=0)
-        )
+        return self._each(_cancelled)
 
     def afresh(self) -> Items:
         """The items of a map that begins again: what has not completed waits, with its attempts counted."""
@@ -158,7 +156,7 @@ def _queued(before: Element) -> Element:
 
 
 def _cancelled(element: Element) -> Element:
-    return element if element.status in ENDED else replace(element, status=CANCELLED, due=0)
+    return element if element.status in ENDED else replace(element, status=CANCELLED, due=0.0)
 
 
 def _afresh(element: Element) -> Element:

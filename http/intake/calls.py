@@ -24,11 +24,12 @@ class CallResource:
         workflow, timeout_s, key = params.workflow_name(name), params.call_s(req), params.idempotency_key(req)
         value = await _input(req)
         known = await self._backend.catalog.latest(workflow)
-        await answer(self._backend, resp, known, value, timeout_s, key)
+        await answer(self._backend, req, resp, known, value, timeout_s, key)
 
 
 async def answer(
     backend: Backend,
+    req: Request,
     resp: Response,
     known: Known,
     value: Raw,
@@ -46,7 +47,7 @@ async def answer(
         responses.set_run(resp, call.begun.run_id)
         responses.set_seq(resp, call.begun.seq)
         try:
-            found = await call.answer(backend.waiters.limit(timeout_s))
+            found = await call.answer(backend.waiters.limit_for(req, timeout_s))
         except CallFailed as error:
             responses.set_outcome(resp, error.status)
             raise

@@ -39,7 +39,7 @@ class HttpTriggerSink:
         bodies.check_payload("input", value)
         known = await self._backend.catalog.latest(trigger.workflow)
         ref = TriggerRef(name=trigger.name, kind=trigger.kind, at=now())
-        await answer(self._backend, resp, known, value, source.timeout_s, _own(trigger, key), ref)
+        await answer(self._backend, req, resp, known, value, source.timeout_s, _own(trigger, key), ref)
         self._backend.store.meters.counter("penstock_trigger_fires_total").add(trigger.kind)
 
     async def _wanted(self, req: Request) -> tuple[Trigger, HttpSource]:

@@ -20,6 +20,7 @@ from penstock.engine.errors import (
     CallFailed,
     Conflict,
     Denied,
+    ExpressionFailed,
     Forbidden,
     Full,
     Invalid,
@@ -52,6 +53,7 @@ KINDS: Mapping[type[PenstockError], ProblemKind] = {
         HTTPStatus.SERVICE_UNAVAILABLE, "needs-upgrade", "Stored by a newer version of the service"
     ),
     Unavailable: ProblemKind(HTTPStatus.SERVICE_UNAVAILABLE, "unavailable", "The service cannot do it now"),
+    ExpressionFailed: ProblemKind(HTTPStatus.BAD_REQUEST, "expression-failed", "An expression has no value"),
     CallFailed: ProblemKind(HTTPStatus.BAD_GATEWAY, "call-failed", "The run that was called failed, or was cancelled"),
     PublishFailed: ProblemKind(
         HTTPStatus.INTERNAL_SERVER_ERROR,

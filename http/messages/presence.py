@@ -15,6 +15,8 @@ from penstock.config.process.background import start
 T = TypeVar("T")
 Receive = Callable[[], Awaitable[Mapping[str, Any]]]
 
+WATCHED_AFTER_S = 1.0
+
 
 class Incoming:
     """The events of a request's body, from the server. `cut_short` is true when the connection ended before the body
@@ -88,11 +90,32 @@ class Waiters:
             watching.cancel()  # and not waited for: it would only hold the answer back
 
     @asynccontextmanager
-    async def limit(self, seconds: float | None = None) -> AsyncIterator[None]:
+    async def limit(self, seconds: float | None = None) -> AsyncIterator[asyncio.Timeout]:
         """A time limit for the block. Raises TimeoutError, at once when the process stops."""
         async with asyncio.timeout(seconds) as limit:
             with self._among(partial(_expire, limit)):
+                yield limit
+
+    @asynccontextmanager
+    async def limit_for(self, req: Request, seconds: float) -> AsyncIterator[None]:
+        """As `limit`, and also over when the client of `req` has left. That is noticed from WATCHED_AFTER_S on: most
+        answers come sooner, and watching a client costs a task."""
+        assert isinstance(req, WatchableRequest)
+        receive, watching = req.receive, list[asyncio.Task[None]]()
+        found = Presence()
+
+        def watch() -> None:
+            watching.append(start(found.watch(receive), name="presence", over=found.end))
+
+        begins = asyncio.get_running_loop().call_later(WATCHED_AFTER_S, watch)
+        try:
+            async with self.limit(seconds) as limit:
+                found.leave = partial(_expire, limit)
                 yield
+        finally:
+            begins.cancel()
+            for task in watching:
+                task.cancel()
 
     async def until_stopped(self, items: AsyncGenerator[T]) -> AsyncGenerator[T]:
         """The items, until the process stops."""

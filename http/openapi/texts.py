@@ -67,7 +67,7 @@ TEXTS: Mapping[str, str] = {
         "size; getStepOutput has them whole."
     ),
     "getStepOutput": "The JSON that the worker gave, byte for byte.",
-    "getMapItems": "By number. What waits for `max_concurrency` is queued. `output_bytes` replaces an output over 4 KiB.",
+    "getMapItems": "In order. What waits for `max_concurrency` is queued; `output_bytes` replaces outputs over 4 KiB.",
     "cancelRun": (
         "The run is cancelled when the answer comes: what was ordered is withdrawn, and late answers of workers "
         "change nothing. A run that was cancelled already is 200 again; one that has completed or failed is 409."

@@ -1,4 +1,4 @@
-"""/runs/{run_id}/steps/{step_id}/items: the elements of a map. What the state does not keep is read from the history."""
+"""/runs/{run_id}/steps/{step_id}/items: the elements of a map. What the state does not have is read from the log."""
 
 from __future__ import annotations
 

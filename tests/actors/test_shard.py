@@ -21,7 +21,7 @@ from penstock.broker.worker_messages import TaskPayload
 from penstock.config.limits import SCHEDULE_AHEAD_MIN_S
 from penstock.config.settings import BrokerSettings
 from penstock.engine.run.advance import fold
-from penstock.engine.run.events import StepCompleted, WorkflowCancelled
+from penstock.engine.run.events import StepCompleted, StepStarted
 from penstock.engine.run.state import Run, RunStatus, StepStatus, from_snapshot
 from penstock.engine.times import rfc3339
 from tests.support.waiting import until, until_true
@@ -183,7 +183,7 @@ async def test_malformed_event_is_dead_lettered_and_stops_nothing(store: Store, 
 
 async def test_events_of_a_run_that_nobody_started_are_dead_lettered(store: Store, shard: Shard) -> None:
     run_id = run_operations.new_run_id()
-    await store.history.append(WorkflowCancelled(run_id=run_id))
+    await store.history.append(StepStarted(run_id=run_id, step_id="s0"))
     await until(lambda: store.reader.subject(names.DEAD, names.dead_history_subject(run_id)))
     assert (await load(store, run_id)).run is None
 

@@ -251,3 +251,11 @@ def test_an_id_that_an_element_has_is_no_other_steps() -> None:
     found = problems({"name": "w", "steps": [mapped("m"), step("m.7"), step("m.x"), step("m.07")]})
 
     assert found == ['step "m.7" has the id of an element of the map "m"']
+
+
+def test_a_snapshot_that_was_read_is_written_as_it_was() -> None:
+    play, _ = play_of([1, 2, 3], timeout="30s", max_concurrency=2)
+    play.begin("m.0")
+    play.complete("m.1")
+
+    assert to_snapshot(from_snapshot(to_snapshot(play.run))) == to_snapshot(play.run)

@@ -26,7 +26,7 @@ from msgspec import Raw, Struct
 from penstock.actors.control.run_operations import new_run_id
 from penstock.broker.store import Store
 from penstock.config.settings import BrokerSettings, HttpSettings, Settings
-from penstock.engine.run.events import StepCompleted
+from penstock.engine.run.events import StepCompleted, StepFacts, StepStarted
 from penstock.engine.validation import parse
 from penstock.http.app import create_app
 from penstock.http.openapi.document import path_parameters, refused
@@ -49,6 +49,7 @@ TASKS = 20
 SPARE = 20
 SECRET = "shared"
 TOKENS = {Access.API: "s3cret", Access.BRIDGE: "br1dge"}
+MAPPED = {"name": "mapped", "steps": [{"id": "a", "type": "map", "task": "work"}]}
 FLOW = {"name": "flow", "steps": [{"id": "s", "task": "fuzzed"}]}
 
 RETRY = {
@@ -162,12 +163,13 @@ class Reach(Struct):
     task_ids: list[str]
     letters: list[str]
     spare: list[str]
+    mapped: list[str]
 
 
 @pytest.fixture
 async def app(broker_settings: BrokerSettings, store: Store, index: None) -> AsyncIterator[ASGIConductor]:
     """The application with every secret set."""
-    for document in (GREET, ONE_STEP, TYPED, FLOW):
+    for document in (GREET, ONE_STEP, TYPED, FLOW, MAPPED):
         await store.definitions.register(parse(document))
     http = HttpSettings(api_token=TOKENS[Access.API], bridge_token=TOKENS[Access.BRIDGE], webhook_secret=SECRET)
     async with Conductor(create_app(Settings(broker=broker_settings, http=http))) as conductor:
@@ -203,10 +205,10 @@ def _requests(random: Random, reach: Reach) -> Iterator[Request]:
 
 
 def _valid(random: Random, operation: Operation, reach: Reach) -> Request:
-    runs = {"scheduled": reach.scheduled, "output": reach.answered}
+    runs = {"scheduled": reach.scheduled, "output": reach.answered, "items": reach.mapped}
     known = {
         "run_id": random.choice(runs.get(operation.path.rpartition("/")[2], reach.run_ids)),
-        **({"step_id": "a"} if operation.path.endswith("/output") else {}),
+        **({"step_id": "a"} if operation.path.endswith(("/output", "/items")) else {}),
         "seq": random.choice(reach.letters),
         "task_id": random.choice(reach.task_ids),
         **({"name": random.choice(reach.spare)} if operation.name == "deleteWorkflow" else {}),
@@ -237,6 +239,9 @@ async def _reach(app: ASGIConductor, store: Store) -> Reach:
     answered = (await app.simulate_post("/runs/bulk", json=inputs, headers=bearer)).json["run_ids"]
     for run_id in answered:
         await store.history.append(StepCompleted(run_id=run_id, step_id="a", payload=Raw(b"[1]")))
+    mapped = (await app.simulate_post("/runs", json={"workflow": "mapped"}, headers=bearer)).json["run_id"]
+    begun = StepStarted(run_id=mapped, step_id="a", attempt_number=1, payload=StepFacts(items=3))
+    await store.history.append(begun)
     await app.simulate_put("/triggers/push", json={"workflow": "one", "webhook": {}}, headers=bearer)
     needing = {"workflow": "greet", "cron": {"expression": "0 0 1 1 *"}}  # so that no request deletes it
     await app.simulate_put("/triggers/needing", json=needing, headers=bearer)
@@ -249,7 +254,9 @@ async def _reach(app: ASGIConductor, store: Store) -> Reach:
     spare = [f"spare-{number}" for number in range(SPARE)]
     for name in spare:
         await store.definitions.register(parse({**ONE_STEP, "name": name}))
-    return Reach(run_ids, scheduled, answered, await _polled(app), [str(one["seq"]) for one in letters], spare)
+    return Reach(
+        run_ids, scheduled, answered, await _polled(app), [str(one["seq"]) for one in letters], spare, [mapped]
+    )
 
 
 async def _polled(app: ASGIConductor) -> list[str]:

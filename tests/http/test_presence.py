@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from penstock.http.messages import presence
 from penstock.http.messages.presence import Waiters, WatchableRequest
 
 
@@ -65,6 +66,25 @@ async def test_a_client_that_goes_ends_its_own_presence_only() -> None:
         await client.over.wait()
         assert client.gone
         assert not other.over.is_set()
+
+
+async def test_a_time_limit_for_a_client_is_over_when_it_has_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(presence, "WATCHED_AFTER_S", 0.0)
+
+    async def gone() -> Mapping[str, Any]:
+        return {"type": "http.disconnect"}
+
+    with pytest.raises(TimeoutError):
+        async with Waiters().limit_for(request(gone), 60):
+            await asyncio.Event().wait()
+
+
+async def test_a_time_limit_for_a_client_that_stays_is_that_of_the_block() -> None:
+    async with Waiters().limit_for(request(nothing), 60):
+        pass
+    with pytest.raises(TimeoutError):
+        async with Waiters().limit_for(request(nothing), 0.01):
+            await asyncio.Event().wait()
 
 
 async def test_items_come_until_the_process_stops_and_their_source_is_closed() -> None:

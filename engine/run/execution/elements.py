@@ -40,7 +40,7 @@ def _element(before: Element, step: StepState, record: Record) -> Element:
         ended = record.seq - begun
     elif step.status is StepStatus.RUNNING and isinstance(record.event, StepStarted):
         begun, ended = record.seq, 0
-    return Element(STEP_ITEM[step.status], step.attempts, begun, ended, step.due or 0, step.base)
+    return Element(STEP_ITEM[step.status], step.attempts, begun, ended, step.due or 0.0, step.base)
 
 
 # What an element does not keep, because the history has it.
