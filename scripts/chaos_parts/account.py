@@ -202,6 +202,8 @@ class Account:
 
     def _answer(self, seen: Seen, step: StepAccount, plan: StepPlan) -> None:
         match seen.type:
+            case "step.started" if "reply" in (seen.payload or {}):  # what a step responds ends it
+                self._complete(seen, step, seen.payload["reply"].get("body"))
             case "step.started":
                 step.began = step.ever_began = True
             case "step.completed":

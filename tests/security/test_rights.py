@@ -46,6 +46,7 @@ RIGHTS: Mapping[str, Access] = {
     "POST /runs/{run_id}/retry": API,
     "GET /runs/{run_id}/events": API,
     "GET /runs/{run_id}/steps/{step_id}/output": API,
+    "GET /runs/{run_id}/steps/{step_id}/items": API,
     "GET /runs/{run_id}/scheduled": API,
     "DELETE /runs/{run_id}/scheduled": API,
     "POST /runs/{run_id}/signal/{name}": API,

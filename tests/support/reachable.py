@@ -162,6 +162,19 @@ def _answered(world: World, _: Operation) -> Found:
     return Found({"run_id": run_id, "step_id": "a"})
 
 
+def _mapped(world: World, _: Operation) -> Found:
+    """A map that has begun."""
+    name = f"w{uuid4().hex}"
+    world.ask("POST", "/workflows", {"name": name, "steps": [{"id": "m", "type": "map", "task": name}]})
+    run_id = str(world.ask("POST", "/runs", {"workflow": name, "input": [1, 2]})["run_id"])
+
+    async def begun() -> bool:
+        return "items" in world.ask("GET", f"/runs/{run_id}")["steps"]["m"]
+
+    asyncio.run(until(begun))
+    return Found({"run_id": run_id, "step_id": "m"})
+
+
 def _signal(world: World, _: Operation) -> Found:
     run_id = world.run()
     world.ask("POST", f"/runs/{run_id}/signal/paid", 1)
@@ -179,5 +192,6 @@ FINDERS: Mapping[str, Callable[[World, Operation], Found]] = {
     "deleteWorkflow": _unneeded,
     "resolveTask": _polled,
     "getStepOutput": _answered,
+    "getMapItems": _mapped,
     "awaitSignal": _signal,
 }
