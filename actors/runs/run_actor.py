@@ -147,8 +147,10 @@ class RunActor:
         try:
             while self._pending or self._state in TURN_DUE:
                 await self._turn()
-        except LeaseLost:
-            return  # the run has another owner; the shard is about to forget this actor
+        except LeaseLost as error:
+            if not self.queue.owned:
+                return  # the run has another owner; the shard is about to forget this actor
+            await self._start_over(error)  # a heartbeat that was answered late may renew the lease
         except Exception as error:
             await self._start_over(error)
         finally:

@@ -176,8 +176,9 @@ class Timers:
         back the acknowledgements of its partition for good."""
         try:
             await act(armed)
-        except LeaseLost:
-            pass  # the next owner of its run arms it again
+        except LeaseLost:  # the next owner of its run arms it again, if a late heartbeat does not renew the lease
+            if armed.live:
+                self._push(time.monotonic() + AGAIN_S, armed, act)
         except Exception as error:
             if not isinstance(error, PenstockError):
                 report("timer", error)
