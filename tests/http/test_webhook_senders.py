@@ -88,32 +88,36 @@ GITHUB = {
 }
 RETRIED = {"X-Slack-Retry-Num": "1", "X-Slack-Retry-Reason": "http_timeout"}
 STRANGE = {"X-Hub-Signature": "sha1=0", "Authorization": "Bearer x", "X-Other": "x"}
-# What is sent with a body, and which of its headers the run keeps.
-SENT: dict[bytes, tuple[dict[str, str], tuple[str, ...]]] = {
-    b"1": ({**github(b"1", **GITHUB), **STRANGE}, tuple(GITHUB)),
-    b"2": (stripe(b"2"), ()),
-    b"3": (slack(b"3", content_type=JSON, **RETRIED), (*RETRIED, "X-Slack-Request-Timestamp")),
-    b"4": (svix(b"4", "msg_1"), ("svix-id", "svix-timestamp")),
-    b"5": (svix(b"5", "msg_2", "webhook"), ("webhook-id", "webhook-timestamp")),
-    b"6": ({"X-Signature-256": f"sha256={mac(b'6')}", "webhook-timestamp": "1"}, ()),
-    b"7": ({"X-Signature-256": f"sha256={mac(b'7')}", "webhook-id": 'a "b" \xfc'}, ("webhook-id",)),
-}
+
+
+def sent() -> dict[bytes, tuple[dict[str, str], tuple[str, ...]]]:
+    """What is sent with a body, signed now, and which of its headers the run keeps."""
+    return {
+        b"1": ({**github(b"1", **GITHUB), **STRANGE}, tuple(GITHUB)),
+        b"2": (stripe(b"2"), ()),
+        b"3": (slack(b"3", content_type=JSON, **RETRIED), (*RETRIED, "X-Slack-Request-Timestamp")),
+        b"4": (svix(b"4", "msg_1"), ("svix-id", "svix-timestamp")),
+        b"5": (svix(b"5", "msg_2", "webhook"), ("webhook-id", "webhook-timestamp")),
+        b"6": ({"X-Signature-256": f"sha256={mac(b'6')}", "webhook-timestamp": "1"}, ()),
+        b"7": ({"X-Signature-256": f"sha256={mac(b'7')}", "webhook-id": 'a "b" \xfc'}, ("webhook-id",)),
+    }
 
 
 async def test_the_run_keeps_the_headers_that_its_sender_defines_and_no_signature(
     http: ASGIConductor, store: Store, broker_settings: BrokerSettings, hook: str
 ) -> None:
     """So does a run of an event trigger that follows the webhook."""
+    requests = sent()
     await make(store, f"{hook}.event", hook, event={"subject": names.webhook_subject(hook)})
     async with engine(broker_settings):
-        for body, (headers, _) in SENT.items():
+        for body, (headers, _) in requests.items():
             assert 202 == (await send(http, hook, body, headers)).status_code
-        runs = await until_started(store, hook, 2 * len(SENT))
+        runs = await until_started(store, hook, 2 * len(requests))
     for run in runs:
-        headers, kept = SENT[bytes(run.input)]
+        headers, kept = requests[bytes(run.input)]
         assert run.trigger is not None
         assert {name.lower(): headers[name] for name in kept} == run.trigger.headers
-    assert [True] * 2 * len(SENT) == [
+    assert [True] * 2 * len(requests) == [
         run.trigger is not None and run.trigger.kind in ("webhook", "event") for run in runs
     ]
     await triggers.delete(store, f"{hook}.event")
@@ -215,40 +219,48 @@ async def test_what_is_old_or_from_the_future_is_401(http: ASGIConductor, store:
     assert [] == await events(store, hook)
 
 
-NOW = time.time()
-# Two requests each, and how many events they are.
-TWICE: dict[str, tuple[tuple[bytes, dict[str, str]], tuple[bytes, dict[str, str]], int]] = {
-    "Stripe tries again": (
-        (b'{"id":"evt_1"}', stripe(b'{"id":"evt_1"}', NOW)),
-        (b'{"id":"evt_1"}', stripe(b'{"id":"evt_1"}', NOW + 9)),
-        1,
-    ),
-    "another event of Stripe": (
-        (b'{"id":"evt_1"}', stripe(b'{"id":"evt_1"}', NOW)),
-        (b'{"id":"evt_2"}', stripe(b'{"id":"evt_2"}', NOW)),
-        2,
-    ),
-    "Slack tries again": (
-        (b'{"event_id":"Ev1"}', slack(b'{"event_id":"Ev1"}', NOW, JSON)),
-        (b'{"event_id":"Ev1"}', slack(b'{"event_id":"Ev1"}', NOW + 9, JSON, **RETRIED)),
-        1,
-    ),
-    "a command that somebody sends again": ((b"text=x", slack(b"text=x", NOW)), (b"text=x", slack(b"text=x", NOW)), 1),
-    "with another signature before it": (
-        (BODY, stripe(BODY, NOW)),
-        (BODY, {"Stripe-Signature": stripe(BODY, NOW)["Stripe-Signature"] + ",v1=0"}),
-        1,
-    ),
-    "a command that is given again": ((b"text=x", slack(b"text=x", NOW)), (b"text=x", slack(b"text=x", NOW + 1)), 2),
-    "Svix tries again": ((BODY, svix(BODY, "msg_1")), (BODY, svix(BODY, "msg_1")), 1),
-    "GitHub delivers again": ((BODY, github(BODY, **GITHUB)), (BODY, github(BODY, **GITHUB)), 1),
-    "no name and no time": ((BODY, github(BODY)), (BODY, github(BODY)), 2),
-}
+def twice(now: float) -> dict[str, tuple[tuple[bytes, dict[str, str]], tuple[bytes, dict[str, str]], int]]:
+    """Two requests each, signed at that time, and how many events they are."""
+    return {
+        "Stripe tries again": (
+            (b'{"id":"evt_1"}', stripe(b'{"id":"evt_1"}', now)),
+            (b'{"id":"evt_1"}', stripe(b'{"id":"evt_1"}', now + 9)),
+            1,
+        ),
+        "another event of Stripe": (
+            (b'{"id":"evt_1"}', stripe(b'{"id":"evt_1"}', now)),
+            (b'{"id":"evt_2"}', stripe(b'{"id":"evt_2"}', now)),
+            2,
+        ),
+        "Slack tries again": (
+            (b'{"event_id":"Ev1"}', slack(b'{"event_id":"Ev1"}', now, JSON)),
+            (b'{"event_id":"Ev1"}', slack(b'{"event_id":"Ev1"}', now + 9, JSON, **RETRIED)),
+            1,
+        ),
+        "a command that somebody sends again": (
+            (b"text=x", slack(b"text=x", now)),
+            (b"text=x", slack(b"text=x", now)),
+            1,
+        ),
+        "with another signature before it": (
+            (BODY, stripe(BODY, now)),
+            (BODY, {"Stripe-Signature": stripe(BODY, now)["Stripe-Signature"] + ",v1=0"}),
+            1,
+        ),
+        "a command that is given again": (
+            (b"text=x", slack(b"text=x", now)),
+            (b"text=x", slack(b"text=x", now + 1)),
+            2,
+        ),
+        "Svix tries again": ((BODY, svix(BODY, "msg_1")), (BODY, svix(BODY, "msg_1")), 1),
+        "GitHub delivers again": ((BODY, github(BODY, **GITHUB)), (BODY, github(BODY, **GITHUB)), 1),
+        "no name and no time": ((BODY, github(BODY)), (BODY, github(BODY)), 2),
+    }
 
 
-@pytest.mark.parametrize("case", TWICE)
+@pytest.mark.parametrize("case", twice(0.0))
 async def test_what_was_sent_before_is_the_same_event(http: ASGIConductor, store: Store, hook: str, case: str) -> None:
-    first, second, expected = TWICE[case]
+    first, second, expected = twice(time.time())[case]
     for body, headers in (first, second):
         assert 202 == (await send(http, hook, body, headers)).status_code
     assert expected == len(await events(store, hook))
