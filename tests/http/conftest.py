@@ -15,6 +15,7 @@ import httpx2
 import pytest
 from falcon.testing import ASGIConductor
 
+from penstock.actors.index import freshness
 from penstock.actors.index.file import index_path
 from penstock.actors.index.follower import follow
 from penstock.actors.runs.loading import load_many
@@ -28,6 +29,7 @@ from tests.http.bridge import client as bridge_client
 from tests.support.conductor import Conductor
 from tests.support.frontends import FrontEnd, front_ends
 
+INDEX_S_MAX = 60.0
 ONE_STEP = {"name": "one", "steps": [{"id": "a", "task": "work"}]}
 TWO_STEPS = {"name": "two", "steps": [{"id": "a", "task": "work"}, {"id": "b", "task": "work", "depends_on": ["a"]}]}
 TYPED = {
@@ -56,8 +58,10 @@ async def http(broker_settings: BrokerSettings, definitions: None) -> AsyncItera
 
 
 @pytest.fixture
-async def index(store: Store, broker_settings: BrokerSettings) -> AsyncIterator[None]:
-    """The run index is being followed."""
+async def index(store: Store, broker_settings: BrokerSettings, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[None]:
+    """The run index is being followed. Answers wait until it is complete, also on a busy machine."""
+    monkeypatch.setattr(freshness, "NAMED_S_MAX", INDEX_S_MAX)
+    monkeypatch.setattr(freshness, "OTHERS_S_MAX", INDEX_S_MAX)
     following = asyncio.create_task(follow(store, index_path(broker_settings.data_dir), load_many))
     yield
     following.cancel()
