@@ -23,8 +23,9 @@ import click
 import msgspec
 import uvloop
 from load.environment import QUICK, Setup, Sizes, setup
+from load.samples import Sample, Workload
 from load.table import Results, show
-from load.workloads import WORKLOADS, Sample, Workload
+from load.workloads import WORKLOADS
 from msgspec.structs import replace
 
 

@@ -14,6 +14,7 @@ from penstock.broker.embedded.child_program import ChildProgram
 
 NAME = "loadtest-chain"
 TASK = "loadtest.echo"
+HOLD = "loadtest.hold"
 SCRIPTS = Path(__file__).resolve().parent.parent
 STOP_S_MAX = 12.0
 

@@ -45,6 +45,9 @@ class Sizes(Struct, frozen=True, kw_only=True):
     scheduled: int = 10_000
     killed: int = 10_000
     burst: int = 5_000
+    elements: int = 10_000
+    mapped: int = 20_000
+    children: int = 1_000
     idle_wait_s: float = 60.0
     idle_s: float = 30.0
 
@@ -61,6 +64,9 @@ QUICK = Sizes(
     scheduled=100,
     killed=300,
     burst=50,
+    elements=200,
+    mapped=50,
+    children=20,
     idle_wait_s=0.5,
     idle_s=0.5,
 )

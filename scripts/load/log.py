@@ -74,6 +74,11 @@ class Log:
                 raise StalledError(f"{stream} holds {found} messages and not {messages}, and nothing moves")
             await asyncio.sleep(LOOK_S)
 
+    async def events(self, run_id: str) -> list[tuple[str, float]]:
+        """Type and time of each event of a run, in order."""
+        stored = await self._store.reader.subject(names.HISTORY, names.stored_subject(run_id))
+        return [(_EVENT.decode(one.data).type, one.at) for one in stored]
+
     async def completed_at(self, run_ids: Sequence[str]) -> float:
         """When the last of these runs completed. Raises StalledError if one has not."""
         last = await self._store.reader.last(names.HISTORY, [names.stored_subject(run_id) for run_id in run_ids])

@@ -10,8 +10,8 @@ from msgspec import Struct
 from rich.console import Console
 from rich.table import Table
 
+from .samples import Sample
 from .targets import ROWS, Row
-from .workloads import Sample
 
 WIDTH = 150
 STYLES = {"aim": "green", "must": "yellow", "missed": "red", "": ""}

@@ -66,4 +66,11 @@ ROWS: Mapping[str, Row] = {
     "killed-moving": Row("the same, until each of these runs has moved on", "s", 20, more=False),
     "scheduled-p99": Row("10,000 runs scheduled for one instant, start after it, p99", "ms", 2000, more=False),
     "scheduled-accept": Row("the same, scheduled by single requests, 64 at a time", "runs/s"),
+    "map": Row("a map of 10,000 elements, first dispatch to step completed", "s", 3.5, 2, more=False),
+    "map-ratio": Row("CPU of the service an element: a map of 10,000, to maps of 100", "ratio", 1.2, 1.0, more=False),
+    "map-snapshot": Row("snapshot of a map of 10,000 whose last element runs", "KB", 400, 200, more=False),
+    "map-bulk": Row("20,000 runs by /runs/bulk with a map of 10 each", "elements/s", 5000, 9000),
+    "children": Row(
+        "1,000 children of one map, a step each, from the start of the run to its end", "s", 2, 1, more=False
+    ),
 }

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 from penstock.worker import Worker
 
-from .chain import TASK
+from .chain import HOLD, TASK
 
 MAX_TASKS = 500
 
@@ -15,10 +16,17 @@ async def echo(value: Any) -> Any:
     return value
 
 
+async def hold(seconds: float) -> float:
+    """Take as long as the input says."""
+    await asyncio.sleep(seconds)
+    return seconds
+
+
 def main() -> None:
     """Work until SIGTERM."""
     worker = Worker(max_tasks=MAX_TASKS)
     worker.task(TASK)(echo)
+    worker.task(HOLD)(hold)
     worker.run()
 
 

@@ -1,5 +1,5 @@
 """The workloads: each function runs one once, in an environment of its own, and returns its rows. Sizes are in
-environment.py, targets in targets.py.
+environment.py, targets in targets.py; those of maps and children are in map_workloads.py.
 
 Ratios are of two runs that directly follow each other, so that a machine that gets slower hits both.
 """
@@ -9,10 +9,10 @@ from __future__ import annotations
 import asyncio
 import tempfile
 import time
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import TypeVar
 
 from penstock.broker import names
 
@@ -21,10 +21,12 @@ from .burst import NAME as BURST
 from .burst import OK, looks, register
 from .chain import NAME, definition, inputs
 from .counts import Counts
-from .environment import EVENTS_PER_RUN, Cost, Environment, Setup, environment, environment_in
+from .environment import EVENTS_PER_RUN, Environment, Setup, environment, environment_in
 from .figures import percentile
 from .log import Live, Seen
+from .map_workloads import MAP_WORKLOADS
 from .modes import Plan, closed_loop
+from .samples import Sample, Workload
 from .service import service
 from .watching import Watch, watch
 
@@ -39,21 +41,6 @@ SCHEDULED_PER_S = 500  # what any machine accepts
 
 
 T = TypeVar("T")
-
-
-class Sample(NamedTuple):
-    """One repeat: its rows, what a run cost in some of them, memory by role in MB."""
-
-    rows: Mapping[str, float]
-    costs: Mapping[str, Cost] = {}
-    memory_mb: Mapping[str, float] = {}
-
-
-class Workload(NamedTuple):
-    """`once`: it is not repeated."""
-
-    run: Callable[[Setup], Coroutine[Any, Any, Sample]]
-    once: bool = False
 
 
 async def bulk(setup: Setup) -> Sample:
@@ -275,6 +262,7 @@ WORKLOADS: Mapping[str, Workload] = {
     "scheduled": Workload(scheduled),
     "burst": Workload(burst),
     "sticky": Workload(sticky),
+    **MAP_WORKLOADS,
 }
 
 
