@@ -34,10 +34,17 @@ from penstock.telemetry.meters import Meters
 class Store:
     """One of each, all with the same connection."""
 
-    def __init__(self, broker: Broker, publisher: Publisher, reader: DirectReader, meters: Meters) -> None:
+    def __init__(
+        self,
+        broker: Broker,
+        publisher: Publisher,
+        reader: DirectReader,
+        meters: Meters,
+        history_age_s_max: float | None = None,
+    ) -> None:
         self.broker, self.publisher, self.reader, self.meters = broker, publisher, reader, meters
         self.telemetry = Telemetry(broker, meters)
-        self.history = History(broker, publisher, reader)
+        self.history = History(broker, publisher, reader, history_age_s_max)
         self.consumers = Consumers(broker)
         self.owners = Owners(self.bucket(names.ENGINES), broker)
         self.tasks = Tasks(broker, publisher, reader)
@@ -91,4 +98,4 @@ async def open_store(
     ):
         meters.reading("penstock_broker_connected", lambda: float(broker.connected))
         meters.reading("penstock_broker_reconnects_total", lambda: broker.reconnects)
-        yield Store(broker, publisher, reader, meters)
+        yield Store(broker, publisher, reader, meters, settings.history_max_age)

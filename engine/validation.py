@@ -27,14 +27,17 @@ from penstock.engine.expressions.expression import compile_expression
 from penstock.engine.expressions.places import FAILED_RUN, HANDLERS, Place, ancestors, scope_of, written
 from penstock.engine.expressions.scope import Scope
 from penstock.engine.expressions.template import compile_template
+from penstock.engine.run.kinds.sleep import outlasts_history
 from penstock.engine.run.kinds.table import KINDS
 from penstock.engine.run.workflow import StepKind
 
 
-def parse(document: object) -> WorkflowDef:
+def parse(document: object, history_age_s_max: float | None = None) -> WorkflowDef:
     """The definition in `document` (as `orjson.loads` gives it), with normalised durations. Raises Invalid with all
-    problems."""
+    problems, also with sleeps that are longer than events are kept, if that is given."""
     read, report = _read(document)
+    if history_age_s_max is not None:
+        report.add(*_outlasting(read, history_age_s_max))
     if found := report.problems():
         raise Invalid(*found)
     return from_json(orjson.dumps(read))
@@ -120,6 +123,14 @@ def _type_problems(label: str, step: Document) -> Iterator[str]:
         case {"type": "planner", "config": {"allowed_types": list(names)}}:
             unknown = [quoted(name) for name in names if name not in KINDS]
             yield from (f"{label}: config: allowed_types: {name} is no type of a step" for name in unknown)
+
+
+def _outlasting(workflow: Document, history_age_s_max: float) -> Iterator[str]:
+    steps = workflow.get("steps", [])
+    assert isinstance(steps, list), "as in _read"
+    for index, step in enumerate(steps):
+        if problem := outlasts_history(step, history_age_s_max):
+            yield f"{label_of(index, step)}: {problem}"
 
 
 def _kind(step: object) -> StepKind:

@@ -28,7 +28,7 @@ WARNINGS_MAX = 100
 
 class Facts(Struct, frozen=True):
     """What is known of the service. `served` are the task types that workers serve now, each with the worker group
-    (None: without one), `missing` the workflows among `children_of` the definition that are not registered."""
+    (None: without one), `missing` the workflows among `named_in` the definition that are not registered."""
 
     served: Collection[tuple[str, str | None]]
     missing: Collection[str] = ()
@@ -56,20 +56,32 @@ def _unserved_tasks(definition: WorkflowDef, facts: Facts) -> Iterator[str]:
             yield f"{_shown(step_ids)}: {found}{f' ({HTTP_WORKER})' if task == HTTP_TASK else ''}"
 
 
-def children_of(definition: WorkflowDef) -> dict[str, list[str]]:
-    """The other workflows that steps of the definition start runs of, with the ids of these steps."""
+def named_in(definition: WorkflowDef) -> set[str]:
+    """The other workflows that the definition starts runs of."""
+    handler = {definition.on_failure.workflow} if definition.on_failure else set()
+    return (handler | _children(definition).keys()) - {definition.name}
+
+
+def _children(definition: WorkflowDef) -> dict[str, list[str]]:
+    """The workflows that steps of the definition start runs of, with the ids of these steps."""
     found: dict[str, list[str]] = {}
     for step in definition.steps:
         child = (step.config or {}).get("workflow") if step.type in STARTING else None
-        if isinstance(child, str) and child != definition.name:
+        if isinstance(child, str):
             found.setdefault(child, []).append(step.id)
     return found
 
 
 def _missing_children(definition: WorkflowDef, facts: Facts) -> Iterator[str]:
-    for child, step_ids in children_of(definition).items():
+    for child, step_ids in _children(definition).items():
         if child in facts.missing:
             yield f"{_shown(step_ids)}: workflow {quoted(child)} is not registered now; without it the step fails"
+
+
+def _missing_handler(definition: WorkflowDef, facts: Facts) -> Iterator[str]:
+    if definition.on_failure and (name := definition.on_failure.workflow) in facts.missing:
+        found = f"workflow {quoted(name)} is not registered now"
+        yield f"on_failure: {found}; without it nothing is started when a run fails"
 
 
 def _risky_expressions(definition: WorkflowDef, facts: Facts) -> Iterator[str]:
@@ -98,4 +110,10 @@ def _shown(step_ids: list[str]) -> str:
     return f"step{'s' if len(step_ids) > 1 else ''} {named}" + (f" and {more} more" if more > 0 else "")
 
 
-CHECKS: tuple[Check, ...] = (_unserved_tasks, _missing_children, _risky_expressions, _repeated_responses)
+CHECKS: tuple[Check, ...] = (
+    _unserved_tasks,
+    _missing_children,
+    _missing_handler,
+    _risky_expressions,
+    _repeated_responses,
+)

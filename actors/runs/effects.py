@@ -208,7 +208,8 @@ class Effects:
         plan = workflow.plan_of(command.step_id)
         assert plan is not None, "the step is there"
         payloads = await self._given(workflow, run, plan, outputs)
-        return begin_step(workflow, run, command, payloads, await self._ready(run, plan, payloads))
+        ready = await self._ready(run, plan, payloads)
+        return begin_step(workflow, run, command, payloads, ready, self._store.history.age_s_max)
 
     async def _ready(self, run: Run, plan: StepPlan, payloads: Mapping[str, Raw]) -> dict[str, Raw | ExpressionFailed]:
         """Results of those of the step's expressions that may take long: they are evaluated outside this event loop."""

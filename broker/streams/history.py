@@ -47,9 +47,13 @@ class Tip(NamedTuple):
 
 
 class History:
-    """The WORKFLOW_HISTORY stream. Connection, publisher and reader belong to the caller."""
+    """The WORKFLOW_HISTORY stream. Connection, publisher and reader belong to the caller. `age_s_max` is how long it
+    keeps events; None: without a limit."""
 
-    def __init__(self, broker: Broker, publisher: Publisher, reader: DirectReader) -> None:
+    def __init__(
+        self, broker: Broker, publisher: Publisher, reader: DirectReader, age_s_max: float | None = None
+    ) -> None:
+        self.age_s_max = age_s_max
         self._broker, self._publisher, self._reader = broker, publisher, reader
         self._batches = Batches(broker)
         self.stored = 0  # the last sequence that was stored by this object: its users must read at least that far

@@ -10,7 +10,7 @@ from penstock.actors.index.freshness import freshened
 from penstock.client.views import Deleted, Registered, VersionView
 from penstock.engine import validation
 from penstock.engine.definition.definitions import to_json
-from penstock.engine.warnings import Facts, children_of, warnings
+from penstock.engine.warnings import Facts, named_in, warnings
 from penstock.http.backend import Backend
 from penstock.http.messages import bodies, params, responses
 from penstock.http.resources.workers import serving
@@ -27,9 +27,10 @@ class WorkflowsResource:
 
     async def on_post(self, req: Request, resp: Response) -> None:
         """Register a definition, or replace the one of that name."""
-        definition = validation.parse(bodies.parse(await bodies.read(req)))
+        document = bodies.parse(await bodies.read(req))
+        definition = validation.parse(document, self._backend.settings.history_max_age)
         store = self._backend.store
-        facts = Facts(await serving(store), await store.definitions.missing(children_of(definition)))
+        facts = Facts(await serving(store), await store.definitions.missing(named_in(definition)))
         await self._backend.catalog.register(definition)
         responses.created(resp, Registered(definition.name, warnings=warnings(definition, facts) or UNSET))
 

@@ -123,8 +123,8 @@ def appended(commands: Iterable[Command]) -> list[str]:
 class Play:
     """One run of `workflow`. `now` is the broker's clock; `after` moves it on before the event is stored."""
 
-    def __init__(self, workflow: Workflow, *, run_id: str = RUN_ID) -> None:
-        self.workflow, self.run_id = workflow, run_id
+    def __init__(self, workflow: Workflow, *, run_id: str = RUN_ID, history_age_s_max: float | None = None) -> None:
+        self.workflow, self.run_id, self._age_s_max = workflow, run_id, history_age_s_max
         self.now = EPOCH
         self.parent: ParentRef | None = None
         self.log: list[Record] = []
@@ -180,7 +180,8 @@ class Play:
         workflow = expanded(self.workflow, self.run)
         plan = workflow.plan_of(command.step_id)
         assert plan is not None
-        return begin_step(workflow, self.run, command, payloads(workflow, self.run, plan, self._at))
+        known = payloads(workflow, self.run, plan, self._at)
+        return begin_step(workflow, self.run, command, known, history_age_s_max=self._age_s_max)
 
     def whole(self, found: Value) -> Raw:
         """The payload, from the log where the state does not have it."""

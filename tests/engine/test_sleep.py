@@ -6,9 +6,10 @@ from datetime import UTC, datetime
 
 import pytest
 
+from penstock.engine.errors import Invalid
 from penstock.engine.run.commands import BeginStep, SetTimer, WithdrawTimer
 from penstock.engine.run.state import StepStatus
-from penstock.engine.validation import problems
+from penstock.engine.validation import parse, problems
 from tests.engine.build import EPOCH, Play, dispatched, step, workflow
 
 GIVEN = {"wait": "1h", "until": 2_000_000_000, "number": 1.5}
@@ -59,6 +60,36 @@ def test_what_is_no_time_fails_the_step_for_good(config: dict[str, object], erro
     assert error in (play.step("nap").error or "")
 
 
+@pytest.mark.parametrize("config", [{"duration": "${{ input.wait }}"}, {"until": "1970-01-12T14:46:40Z"}])
+def test_a_sleep_that_outlasts_the_history_fails_the_step_for_good(config: dict[str, object]) -> None:
+    definition = workflow(sleep("nap", **config))
+    kept, lost = Play(definition, history_age_s_max=3600.0), Play(definition, history_age_s_max=3599.0)
+
+    for play in (kept, lost):
+        play.carry_out(play.start(GIVEN))
+
+    assert (kept.step("nap").status, kept.step("nap").wake_at) == (StepStatus.RUNNING, EPOCH + 3600)
+    assert (lost.run.status, lost.step("nap").attempts) == ("failed", 1)
+    assert lost.step("nap").error == (
+        "it would sleep until 1970-01-12T14:46:40.000000Z, "
+        "which is longer than history_max_age (59m59s) keeps the run's events"
+    )
+
+
+def test_a_constant_sleep_that_outlasts_the_history_is_refused_with_all_other_problems() -> None:
+    steps = [sleep("nap", duration="72h"), sleep("short", duration="48h"), sleep("late", until="2999-01-01T00:00:00Z")]
+    steps += [sleep("given", duration="${{ input.wait }}"), sleep("ns", duration=72 * 3600 * 10**9), {"id": "x"}]
+
+    with pytest.raises(Invalid) as refused:
+        parse({"name": "w", "steps": steps}, history_age_s_max=48 * 3600.0)
+
+    nap = "config: duration 72h is longer than history_max_age (48h) keeps the run's events"
+    found = list(refused.value.problems)
+    assert found[-2:] == [f'step "nap": {nap}', f'step "ns": {nap}']
+    assert len(found) == 3
+    assert problems({"name": "w", "steps": steps[:-1]}) == []
+
+
 def test_a_cancelled_run_withdraws_the_timer() -> None:
     play = Play(workflow(sleep("nap", duration="1h")))
     play.carry_out(play.start())
@@ -87,6 +118,7 @@ def test_a_resumed_run_sleeps_anew() -> None:
         ({"config": {"duration": "1s", "until": "2030-01-01T00:00:00Z"}}, "config must hold duration or until"),
         ({"config": {"duration": "400d"}}, "is not a duration"),
         ({"config": {"duration": "9000h"}}, "9000h is too long: a sleep may last 8760h at the most"),
+        ({"config": {"duration": 9000 * 3600 * 10**9}}, "9000h is too long: a sleep may last 8760h at the most"),
         ({"config": {"until": "tomorrow"}}, "config: until must be an RFC 3339 time"),
         ({"config": {"duration": "1s"}, "task": "t"}, "task is not for a step of this type"),
         ({"config": {"duration": "1s"}, "retry": {"max_attempts": 1}}, "retry is not for a step of this type"),

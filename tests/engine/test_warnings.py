@@ -8,7 +8,7 @@ import pytest
 
 from penstock.engine import warnings as module
 from penstock.engine.validation import parse
-from penstock.engine.warnings import WARNINGS_MAX, Facts, children_of, warnings
+from penstock.engine.warnings import WARNINGS_MAX, Facts, named_in, warnings
 
 
 def told(*steps: dict[str, Any], served: set[tuple[str, str | None]]) -> list[str]:
@@ -77,7 +77,20 @@ def test_a_child_workflow_that_is_not_there_is_named() -> None:
     ]
     definition = parse({"name": "w", "steps": steps})
 
-    assert children_of(definition) == {"gone": ["a", "b"], "there": ["c"]}
+    assert named_in(definition) == {"gone", "there"}
     assert warnings(definition, Facts(set(), {"gone"})) == [
         'steps "a", "b": workflow "gone" is not registered now; without it the step fails'
+    ]
+
+
+@pytest.mark.parametrize(("handler", "named"), [("alarm", {"alarm"}), ("w", set())])
+def test_a_workflow_that_follows_failed_runs_and_is_not_there_is_named(handler: str, named: set[str]) -> None:
+    definition = parse({"name": "w", "steps": [step(0)], "on_failure": {"workflow": handler}})
+    served = {("t", None)}
+
+    assert named_in(definition) == named
+    assert warnings(definition, Facts(served)) == []
+    assert warnings(definition, Facts(served, named)) == [
+        f'on_failure: workflow "{name}" is not registered now; without it nothing is started when a run fails'
+        for name in named
     ]

@@ -174,6 +174,15 @@ async def test_a_time_at_which_the_schedule_would_be_forgotten_is_refused(
     assert before == await store.history.last_seq()
 
 
+async def test_a_sleep_that_outlasts_the_history_is_refused(forgetful: ASGIConductor, http: ASGIConductor) -> None:
+    nap = {"id": "nap", "type": "sleep", "config": {"duration": "72h"}}
+    body = orjson.dumps({"name": "sleeper", "steps": [nap]})
+    answer = await forgetful.simulate_post("/workflows", body=body)
+    problem = "config: duration 72h is longer than history_max_age (48h) keeps the run's events"
+    assert (400, f'step "nap": {problem}\n') == (answer.status_code, answer.text)
+    assert 201 == (await http.simulate_post("/workflows", body=body)).status_code
+
+
 async def test_a_front_end_whose_clock_is_ahead_neither_starts_a_run_early_nor_lets_its_schedule_be_forgotten(
     http: ASGIConductor, forgetful: ASGIConductor, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -271,6 +271,16 @@ async def test_registering_warns_of_what_no_worker_serves(http: ASGIConductor, s
     assert {"name": name, "status": "registered"} == await register(http, name, "2", task=name)
 
 
+async def test_registering_warns_of_workflows_that_are_not_there(http: ASGIConductor, name: str) -> None:
+    child = {"id": "child", "type": "sub_workflow", "config": {"workflow": f"{name}-child"}}
+    document = {"name": name, "steps": [child], "on_failure": {"workflow": f"{name}-alarm"}}
+    answer = await http.simulate_post("/workflows", body=orjson.dumps(document))
+    assert answer.json["warnings"] == [
+        f'step "child": workflow "{name}-child" is not registered now; without it the step fails',
+        f'on_failure: workflow "{name}-alarm" is not registered now; without it nothing is started when a run fails',
+    ]
+
+
 @pytest.mark.skipif(shutil.which("curl") is None, reason="no curl here")
 @pytest.mark.usefixtures("index")
 async def test_what_the_page_shows_of_versions_is_so(served: str, definitions: None) -> None:

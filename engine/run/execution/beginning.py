@@ -12,6 +12,7 @@ from typing import Any, TypeAlias
 import orjson
 from msgspec import Raw
 
+from penstock.engine.definition.durations import text
 from penstock.engine.errors import ExpressionFailed
 from penstock.engine.expressions.evaluation.values import Values
 from penstock.engine.expressions.expression import Expression
@@ -19,12 +20,12 @@ from penstock.engine.expressions.places import WHEN
 from penstock.engine.expressions.scope import References, all_references
 from penstock.engine.expressions.template import Template
 from penstock.engine.run.commands import AppendEvent, BeginStep, Command, DispatchTask, StartChild
-from penstock.engine.run.events import NULL, Failure, StepFailed, StepSkipped
+from penstock.engine.run.events import NULL, Failure, StepFacts, StepFailed, StepSkipped, StepStarted
 from penstock.engine.run.execution.inputs import output_of, step_input
 from penstock.engine.run.payloads import Value
 from penstock.engine.run.state import Run, StepState, StepStatus
 from penstock.engine.run.workflow import Evaluated, StepPlan, Workflow
-from penstock.engine.times import rfc3339
+from penstock.engine.times import instant, rfc3339
 
 Ready: TypeAlias = Mapping[str, Raw | ExpressionFailed]
 """Results of expressions, by their place in the step, that were evaluated elsewhere because they may take long."""
@@ -34,10 +35,16 @@ INPUT, DEFAULT, ITEM = "input", "default", "item"
 
 
 def begin_step(
-    workflow: Workflow, run: Run, command: BeginStep, payloads: Mapping[str, Raw], ready: Ready = NOT_READY
+    workflow: Workflow,
+    run: Run,
+    command: BeginStep,
+    payloads: Mapping[str, Raw],
+    ready: Ready = NOT_READY,
+    history_age_s_max: float | None = None,
 ) -> Sequence[Command]:
     """The commands that begin the execution, or that say why it is skipped or has failed; none where it is not wanted
-    any more. `payloads` are those that `needed` has named, `ready` what was evaluated elsewhere."""
+    any more. `payloads` are those that `needed` has named, `ready` what was evaluated elsewhere. A step that would
+    sleep for longer than `history_age_s_max`, the time for which events are kept, fails."""
     step = run.step(command.step_id)
     if not is_due(run, step, command):
         return []
@@ -46,9 +53,20 @@ def begin_step(
     try:
         if not _applies(plan, run, payloads, ready):
             return [AppendEvent(_skipped(run, command))]
-        return plan.kind.begin(workflow, run, plan, command.at, evaluated(plan, run, payloads, ready))
+        begun = plan.kind.begin(workflow, run, plan, command.at, evaluated(plan, run, payloads, ready))
+        _check_kept(begun, command.at, history_age_s_max)
+        return begun
     except ExpressionFailed as error:
         return [AppendEvent(_failed(run, plan, command, str(error)))]
+
+
+def _check_kept(begun: Sequence[Command], at: float, history_age_s_max: float | None) -> None:
+    """Raises ExpressionFailed for a sleep that would end after the run's events are gone."""
+    match begun:
+        case [AppendEvent(event=StepStarted(payload=StepFacts(wake_at=str() as wake_at)))] if history_age_s_max:
+            if instant(wake_at) - at > history_age_s_max:
+                kept = f"longer than history_max_age ({text(history_age_s_max)}) keeps the run's events"
+                raise ExpressionFailed(f"it would sleep until {wake_at}, which is {kept}")
 
 
 def is_due(run: Run, step: StepState, command: BeginStep) -> bool:

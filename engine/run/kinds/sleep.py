@@ -61,8 +61,8 @@ class Sleep(BaseKind):
         given = config if isinstance(config, dict) else {}
         if len(given) != 1:
             report.add(f"{label}: config must hold duration or until, and not both")
-        if isinstance(duration := given.get("duration"), str) and _too_long(duration):
-            report.add(f"{label}: config: duration {duration} is too long: {TOO_LONG}")
+        if _seconds(given.get("duration")) > SLEEP_S_MAX:
+            report.add(f"{label}: config: duration {given['duration']} is too long: {TOO_LONG}")
         return step
 
     def compile(self, step: Step, plan: StepPlan) -> StepPlan:
@@ -129,8 +129,19 @@ def _instant(value: object) -> float:
     raise ExpressionFailed(f"config.until gives {json_type(value)}, not an RFC 3339 time or milliseconds since 1970")
 
 
-def _too_long(duration: str) -> bool:
+def outlasts_history(step: Document, history_age_s_max: float) -> str | None:
+    """The problem of a sleep whose constant duration is longer than events are kept."""
+    config = step.get("config")
+    duration = config.get("duration") if step.get("type") == Sleep.name and isinstance(config, dict) else None
+    if not history_age_s_max < _seconds(duration) <= SLEEP_S_MAX:
+        return None
+    kept = f"history_max_age ({text(history_age_s_max)}) keeps the run's events"
+    return f"config: duration {duration} is longer than {kept}"
+
+
+def _seconds(duration: object) -> float:
+    """Of a constant duration; 0 for anything else."""
     try:
-        return parse(duration) > SLEEP_S_MAX
+        return parse(duration) if isinstance(duration, str | int) else 0.0
     except ValueError:  # a template, or reported already
-        return False
+        return 0.0
