@@ -95,7 +95,7 @@ class Server:
         self.crash: Callable[[Client], None] = lambda client: None
         self.armed: dict[str, list[Fault]] = {"engine": [], "front": []}
         self.schedules_late_s = 0.0
-        self.late_until = 0.0  # messages that are held up are on their way until then
+        self.late_until = 0.0  # messages and answers that are held up are on their way until then
         self.trace: list[str] | None = None
 
     @property
@@ -209,7 +209,9 @@ class Server:
         if not client.is_connected:
             return
         at = max(self.now + self.latency_s(), client.into.get(source, 0.0) + NEXT_S) + late_s
-        client.into[source] = at
+        client.into[source] = at  # later answers of this source are held up, too
+        if late_s:
+            self.late_until = max(self.late_until, at)
         self.loop.at(at, client.arrive, client.era, inbox, list(items), context=client.life.context)
 
     def _answer(self, client: Client, source: str, written: Written, body: bytes, fault: Fault | None) -> None:

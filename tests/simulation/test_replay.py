@@ -10,7 +10,7 @@ import pytest
 
 from tests.simulation.clock import simulated
 from tests.simulation.mutants import mutated
-from tests.simulation.plan import CHAOS_S, plan_of
+from tests.simulation.plan import CHAOS_S, Move, Plan, plan_of
 from tests.simulation.shrink import report, shortest
 from tests.simulation.world import play
 
@@ -67,3 +67,20 @@ def test_a_world_passes_its_time_at_once() -> None:
         outcome = play(plan_of(5))
     assert outcome.law is None
     assert 0 < outcome.virtual_s < 10 * CHAOS_S
+
+
+@pytest.mark.parametrize("act", ["stall", "stall_answer"])
+def test_peace_begins_when_nothing_is_held_up_any_more(act: str) -> None:
+    """The world counts how long a timer is astray from peace on; a reader whose answers are held up cannot take over."""
+    held_s = 12.0
+    with simulated():
+        plan = Plan(1, (1,), 0.004, 0.5, 1.0, (Move(0.2, "start"), Move(CHAOS_S, act, 1, held_s, "read")))
+        outcome = play(plan, trace=True)
+    assert outcome.law is None
+    held_at, peace_at = _moment(outcome.trace, f" {act} $JS"), _moment(outcome.trace, "--- peace")
+    assert held_at + held_s <= peace_at < held_at + held_s + 1.0
+
+
+def _moment(trace: list[str], text: str) -> float:
+    """When the first such line was written, in seconds since the beginning."""
+    return float(next(line for line in trace if text in line).split()[0])

@@ -36,7 +36,7 @@ from tests.simulation.watch import Broken, Watch
 FAIR_S_MAX = 400.0  # everything ends within, once nothing goes wrong any more
 LOOK_S = 5.0
 CALM_S_MAX, CALM_LOOK_S = 40.0, 0.5
-ASTRAY_S_MAX = 25.0  # an owner must find out that there is no other, and read the log; one answer may be 18 s late
+ASTRAY_S_MAX = 15.0  # an owner must find out that there is no other, and read the log; no answer is held up any more
 LATE_S = 40.0  # a timer that has not fired by then is lost
 QUIET_S_MAX = 90.0  # acknowledgements are held back for a while, and one that was lost is repeated after another
 FREEZES_S_MAX = 3.0  # until an engine comes by where it is to be frozen
