@@ -3,7 +3,8 @@ snapshots.
 
 shard.py gives events to run_actor.py, one actor a run; effects.py carries out its commands, by timers.py, outputs.py
 and approval_requests.py; loading.py reads a run from the store; dead_letters.py keeps events that cannot be applied.
-item_cache.py keeps the elements of maps. What all of them use is in shared/: queues, lease, clock, metrics.
+item_cache.py keeps the elements of maps. waits/ has the steps that wait for events. What all of them use is in shared/:
+queues, lease, clock, metrics.
 
 Not here: which partitions a shard owns (ownership/), requests of users (control/). Start reading at run_actor.py.
 """

@@ -13,12 +13,12 @@ from msgspec.structs import replace
 from penstock.actors.evaluation.evaluator import Evaluator
 from penstock.actors.runs.approval_requests import approval_request, open_approval
 from penstock.actors.runs.children import Children
-from penstock.actors.runs.event_waits import EventWaits
 from penstock.actors.runs.item_cache import ItemCache
 from penstock.actors.runs.outputs import Outputs
 from penstock.actors.runs.shared.lease import ShardLease
 from penstock.actors.runs.shared.mailbox import PendingEvent
 from penstock.actors.runs.timers import Timers
+from penstock.actors.runs.waits.event_waits import EventWaits
 from penstock.broker.store import Store
 from penstock.config.limits import KIB, MIB
 from penstock.config.logging import get_logger

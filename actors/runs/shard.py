@@ -14,7 +14,6 @@ from typing import Any
 
 from penstock.actors.runs.dead_letters import EventDeadLetters
 from penstock.actors.runs.effects import Effects
-from penstock.actors.runs.event_waits import EventWaits
 from penstock.actors.runs.run_actor import RunActor, RunDeps
 from penstock.actors.runs.shared.broker_clock import BrokerClock
 from penstock.actors.runs.shared.lease import LeaseLost, ShardLease
@@ -22,6 +21,7 @@ from penstock.actors.runs.shared.mailbox import Backlog, PartitionQueue, Pending
 from penstock.actors.runs.shared.run_metrics import RunMetrics
 from penstock.actors.runs.shared.snapshot_queue import SnapshotQueue
 from penstock.actors.runs.timers import Timers
+from penstock.actors.runs.waits.event_waits import EventWaits
 from penstock.broker.nats.pull import Delivery, Pull
 from penstock.broker.store import Store
 from penstock.config.limits import (

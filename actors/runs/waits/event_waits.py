@@ -16,10 +16,10 @@ from contextlib import suppress
 
 from msgspec import Raw
 
-from penstock.actors.runs.event_matching import EventMatching
-from penstock.actors.runs.event_wait_index import EventWaitIndex, FoundEvent, OpenWait, RecentEvents
 from penstock.actors.runs.shared.broker_clock import BrokerClock
 from penstock.actors.runs.shared.lease import LeaseLost, ShardLease
+from penstock.actors.runs.waits.matching import EventMatching
+from penstock.actors.runs.waits.wait_index import EventWaitIndex, FoundEvent, OpenWait, RecentEvents
 from penstock.broker import message_ids, names
 from penstock.broker.nats.direct import Stored
 from penstock.broker.nats.tail import Lost, ReadBatch, Tail
