@@ -14,14 +14,14 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Iterator
+from configparser import ConfigParser
 from hashlib import sha256
 from pathlib import Path
 
 import msgspec
-import orjson
 from msgspec import Raw, Struct
 
-from penstock.engine.run.advance import fold
+from penstock.engine.run.advance import advance
 from penstock.engine.run.compiling import compile_workflow
 from penstock.engine.run.events import Record, decode
 from penstock.engine.run.state import Run, to_snapshot
@@ -30,15 +30,23 @@ from penstock.engine.validation import parse
 FOLDER = Path(__file__).parent / "golden"
 DOCUMENTS = "documents.json"
 SEAL = "SEAL"
+MISSING = Raw()
+STATE_CHARS = 16
 RELEASED = re.compile(r"^## \[(\d+\.\d+\.\d+)\] - \d{4}-\d\d-\d\d$", re.MULTILINE)
 
 
-class Stored(Struct, frozen=True):
-    """A record with its event as it came over the wire."""
+class Stored(Struct, frozen=True, omit_defaults=True):
+    """A record with its event as it came over the wire.
+
+    `then` has the statuses that it has brought about: of the run under `run`, of steps and elements by their ids.
+    `state` is the SHA-256 of the snapshot after it, as far as it is needed; empty where no run exists.
+    """
 
     seq: int
     at: float
     event: Raw
+    then: dict[str, str] = {}
+    state: str = ""
 
 
 class History(Struct, frozen=True, omit_defaults=True):
@@ -47,11 +55,18 @@ class History(Struct, frozen=True, omit_defaults=True):
     about: str
     definition: dict[str, object]
     records: list[Stored]
-    snapshot: dict[str, object] | None = None
+    snapshot: Raw = MISSING
 
 
 class Sealed(Exception):
     """The version has been released."""
+
+
+def current() -> str:
+    """The version that is worked on."""
+    setup = ConfigParser()
+    setup.read(Path(__file__).parents[2] / "setup.cfg")
+    return setup["metadata"]["version"]
 
 
 def histories(folder: Path = FOLDER) -> list[Path]:
@@ -63,30 +78,53 @@ def read(path: Path) -> History:
     return msgspec.json.decode(path.read_bytes(), type=History)
 
 
-def folded(history: History, first: int | None = None) -> Run | None:
-    """The state after the first so many records (None: all)."""
+def states(history: History) -> Iterator[Run | None]:
+    """The state after each record."""
     workflow = compile_workflow(parse(history.definition), "golden")
-    return fold(
-        workflow,
-        None,
-        (Record(stored.seq, stored.at, decode(bytes(stored.event))) for stored in history.records[:first]),
-    )
+    run: Run | None = None
+    for stored in history.records:
+        run, _ = advance(workflow, run, Record(stored.seq, stored.at, decode(bytes(stored.event))))
+        yield run
 
 
-def snapshot(history: History) -> dict[str, object]:
+def folded(history: History) -> Run | None:
+    """The state after all records."""
+    return list(states(history))[-1]
+
+
+def snapshot(history: History) -> bytes:
     run = folded(history)
     assert run is not None, "the records start no run"
-    found: dict[str, object] = orjson.loads(to_snapshot(run))
+    return to_snapshot(run)
+
+
+def followed(history: History) -> list[Stored]:
+    """The records with what each of them has brought about."""
+    found, before = list[Stored](), dict[str, str]()
+    for stored, run in zip(history.records, states(history), strict=True):
+        after = {} if run is None else dict(_statuses(run))
+        then = {name: status for name, status in after.items() if before.get(name) != status}
+        state = "" if run is None else sha256(to_snapshot(run)).hexdigest()[:STATE_CHARS]
+        found.append(msgspec.structs.replace(stored, then=then, state=state))
+        before = after
     return found
 
 
+def _statuses(run: Run) -> Iterator[tuple[str, str]]:
+    yield "run", run.status.value
+    for step_id, step in run.steps.items():
+        yield step_id, step.status.value
+        elements = () if step.items is None else step.items.numbered()
+        yield from ((f"{step_id}.{number}", element.status.name.lower()) for number, element in elements)
+
+
 def record(path: Path) -> bool:
-    """Add the snapshot to a file without one; False if it has one. Raises Sealed in the folder of a released
+    """Add the snapshot to a file without one, and what follows from each record; False if it has one. Raises Sealed in the folder of a released
     version."""
     if (path.parent / SEAL).exists():
         raise Sealed(f"version {path.parent.name} is released: record it in the folder of the next one")
     history = read(path)
-    if history.snapshot is not None:
+    if history.snapshot != MISSING:
         return False
     path.write_bytes(written(_again(history)))
     return True
@@ -123,16 +161,20 @@ def released(changelog: str) -> list[str]:
 
 def written(history: History) -> bytes:
     """As it stands in the file: one record to a line."""
-    parts = [f'"about":{_line(history.about)}', f'"definition":{_line(history.definition)}']
     records = ",\n".join(f" {_line(stored)}" for stored in history.records)
-    return (
-        "{" + ",\n".join([*parts, f'"records":[\n{records}\n]', f'"snapshot":{_line(history.snapshot)}']) + "}\n"
-    ).encode()
+    parts = [
+        f'"about":{_line(history.about)}',
+        f'"definition":{_line(history.definition)}',
+        f'"records":[\n{records}\n]',
+    ]
+    if history.snapshot != MISSING:
+        parts.append(f'"snapshot":{_line(history.snapshot)}')
+    return ("{" + ",\n".join(parts) + "}\n").encode()
 
 
 def _again(history: History) -> History:
     """As it would be recorded now."""
-    return msgspec.structs.replace(history, snapshot=snapshot(history))
+    return msgspec.structs.replace(history, records=followed(history), snapshot=Raw(snapshot(history)))
 
 
 def _former(version: str, folder: Path) -> list[Path]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+import orjson
 import pytest
 from chaos_parts.account import Account, Seen, wire_event
 from chaos_parts.checker import RULES, check
@@ -78,9 +79,12 @@ GOOD: Mapping[str, Evidence] = {
 }
 
 
-RECORDED = [
-    path for path in histories() if b'"skip_if"' not in path.read_bytes()
-]  # the account knows the storm's own conditions only
+# what the account does not tell: conditions but the storm's own, handlers, and kinds of steps without a worker
+UNTOLD = (
+    *(b'"type":"%b"' % kind for kind in (b"map", b"planner", b"sleep", b"sub_workflow", b"wait_for_event")),
+    *(b'"%b":' % field for field in (b"skip_if", b"when", b"on_failure")),
+)
+RECORDED = [path for path in histories() if not any(mark in path.read_bytes() for mark in UNTOLD)]
 
 
 @pytest.mark.parametrize("path", RECORDED, ids=lambda path: path.stem)
@@ -89,8 +93,7 @@ def test_the_account_of_a_recorded_history_is_what_it_folded_to(path: Path) -> N
     found = Account(compile_workflow(parse(recorded.definition), "golden"))
     for one in recorded.records:
         found.take(wire_event(one.seq, one.at, bytes(one.event)))
-    assert recorded.snapshot is not None
-    assert [] == told_state(recorded.snapshot).differences(told_account(found))
+    assert [] == told_state(orjson.loads(bytes(recorded.snapshot))).differences(told_account(found))
 
 
 @pytest.mark.parametrize("found", GOOD.values(), ids=GOOD)
