@@ -38,7 +38,12 @@ from msgspec.structs import replace
 @click.option(
     "--idle-wait", type=click.FloatRange(0), default=Sizes().idle_wait_s, help="parked: seconds before memory is taken."
 )
-@click.option("--parked", type=click.IntRange(1), default=Sizes().parked, help="Runs of parked-100k, for a quick look.")
+@click.option(
+    "--parked",
+    type=click.IntRange(1),
+    default=Sizes().parked,
+    help="Runs of parked-100k, asleep-100k.",
+)
 @click.option("--quick", is_flag=True, help="Small and once.")
 @click.option(
     "--json", "target", type=click.Path(path_type=Path, dir_okay=False), help="Write the figures to this file."

@@ -84,6 +84,9 @@ class Client:
         if answer.status != 200:
             raise RefusedError(f"{answer.status} {answer.body[:200].decode(errors='replace').strip()}")
 
+    async def send_event(self, name: str, body: bytes) -> None:
+        _checked(await self._pool.request("POST", f"/events/{name}", body))
+
     async def status(self, run_id: str) -> str:
         return _read(await self._pool.request("GET", f"/runs/{run_id}"), _RUN).status
 

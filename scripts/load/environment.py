@@ -48,6 +48,10 @@ class Sizes(Struct, frozen=True, kw_only=True):
     elements: int = 10_000
     mapped: int = 20_000
     children: int = 1_000
+    calls: int = 5_000
+    waiting: int = 10_000
+    due: int = 10_000
+    expressions: int = 2_000
     idle_wait_s: float = 60.0
     idle_s: float = 30.0
 
@@ -67,6 +71,10 @@ QUICK = Sizes(
     elements=200,
     mapped=50,
     children=20,
+    calls=100,
+    waiting=100,
+    due=100,
+    expressions=50,
     idle_wait_s=0.5,
     idle_s=0.5,
 )
@@ -104,12 +112,12 @@ class Environment:
             raise RuntimeError(f"{len(run_ids)} of {runs} runs were accepted: {dict(counts.errors)}")
         return run_ids, counts
 
-    async def drain(self, runs: int) -> tuple[list[str], float]:
+    async def drain(self, runs: int, workflow: str = NAME) -> tuple[list[str], float]:
         """Start runs in bulk and wait until the log says that all have ended; their ids, and when the first request
-        left."""
+        left. The workflow has STEPS steps."""
         before = await self.log.messages()
         begin = time.time()
-        run_ids, _ = await self.start_all(runs)
+        run_ids, _ = await self.start_all(runs, workflow)
         await self.log.until(before + runs * EVENTS_PER_RUN)
         return run_ids, begin
 

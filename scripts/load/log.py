@@ -109,13 +109,15 @@ class Log:
                 moved.setdefault(stored.subject, stored.at)
         return sorted(moved.values())
 
-    async def started_at(self, run_ids: Sequence[str]) -> list[float]:
-        """When each of these runs started, in ascending order. Raises StalledError if one has not."""
-        wanted = {names.stored_subject(run_id) for run_id in run_ids}
-        stored = await self._store.reader.subject(names.HISTORY, "history.*.*")
-        found = sorted(one.at for one in stored if one.subject in wanted and _EVENT.decode(one.data).type == STARTED)
+    async def first_at(self, run_ids: Sequence[str], kind: str) -> dict[str, float]:
+        """When the first event of this type of each of these runs was stored. Raises StalledError if one has none."""
+        wanted = {names.stored_subject(run_id): run_id for run_id in run_ids}
+        found = dict[str, float]()
+        for stored in await self._store.reader.subject(names.HISTORY, "history.*.*"):
+            if stored.subject in wanted and _EVENT.decode(stored.data).type == kind:
+                found.setdefault(wanted[stored.subject], stored.at)
         if len(found) != len(wanted):
-            raise StalledError(f"{len(found)} starts of {len(wanted)} runs are in the log")
+            raise StalledError(f"{len(found)} of {len(wanted)} runs have an event of type {kind}")
         return found
 
     @asynccontextmanager

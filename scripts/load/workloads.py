@@ -9,25 +9,25 @@ from __future__ import annotations
 import asyncio
 import tempfile
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TypeVar
 
 from penstock.broker import names
 
 from .burst import EVENTS as BURST_EVENTS
 from .burst import NAME as BURST
 from .burst import OK, looks, register
-from .chain import NAME, definition, inputs
+from .chain import NAME, inputs
 from .counts import Counts
 from .environment import EVENTS_PER_RUN, Environment, Setup, environment, environment_in
 from .figures import percentile
-from .log import Live, Seen
+from .log import STARTED, Live, Seen
 from .map_workloads import MAP_WORKLOADS
 from .modes import Plan, closed_loop
-from .samples import Sample, Workload
+from .samples import Sample, Workload, idle, merged
 from .service import service
+from .wait_workloads import WAIT_WORKLOADS
 from .watching import Watch, watch
 
 WARM_CLOSED = 10  # one in so many runs, before it counts
@@ -36,11 +36,7 @@ CLOSED_WATCH = "wait"
 USERS = (16, 64)
 SENDERS = 64
 LAG_S_MIN = 0.001  # the resolution of the header
-CALLED = "loadtest-called"
 SCHEDULED_PER_S = 500  # what any machine accepts
-
-
-T = TypeVar("T")
 
 
 async def bulk(setup: Setup) -> Sample:
@@ -99,22 +95,6 @@ async def latency(setup: Setup) -> Sample:
     return Sample(rows, costs)
 
 
-async def call(setup: Setup) -> Sample:
-    """Calls of a workflow of one step, one at a time and many at a time."""
-    runs = setup.sizes.latency
-    async with environment(setup) as on:
-        await on.client.register(definition(1, CALLED))
-        await _calls(on, runs // WARM_CLOSED, 1)
-        with on.measured("call-p50", runs) as costs:
-            times = await _calls(on, runs, 1)
-        begin = time.perf_counter()
-        with on.measured("call-64", runs) as more:
-            await _calls(on, runs, SENDERS)
-        per_s = runs / (time.perf_counter() - begin)
-    rows = {"call-p50": percentile(times, 0.5) * 1000, "call-p99": percentile(times, 0.99) * 1000, "call-64": per_s}
-    return Sample(rows, {**costs, **more})
-
-
 async def closed(setup: Setup) -> Sample:
     """All over HTTP; and once more with ends seen in the log, which shows what the wait over HTTP costs."""
     async with environment(setup) as on:
@@ -126,7 +106,7 @@ async def closed(setup: Setup) -> Sample:
             samples += [
                 await _loop(on, f"closed-{users}-log", setup.sizes.closed, users, live.watch) for users in USERS
             ]
-    return Sample(_merged(sample.rows for sample in samples), _merged(sample.costs for sample in samples))
+    return Sample(merged(sample.rows for sample in samples), merged(sample.costs for sample in samples))
 
 
 async def bridge(setup: Setup) -> Sample:
@@ -163,7 +143,7 @@ async def parked_and_bound(setup: Setup) -> Sample:
             on.store.sticky_bindings.send(run_id, b"bench")
             on.store.checkpoints.send(names.step_key(run_id, "s1"), b"{}")
         await asyncio.sleep(setup.sizes.idle_wait_s)
-        return await _idle(on, "idle-bound", setup.sizes.idle_s)
+        return await idle(on, "idle-bound", setup.sizes.idle_s)
 
 
 async def burst(setup: Setup) -> Sample:
@@ -240,7 +220,7 @@ async def scheduled(setup: Setup) -> Sample:
             await asyncio.sleep(left_s)
             await on.log.until(before + runs * (1 + EVENTS_PER_RUN))
         await on.log.completed_at(run_ids)
-        late = [at - instant.timestamp() for at in await on.log.started_at(run_ids)]
+        late = sorted(at - instant.timestamp() for at in (await on.log.first_at(run_ids, STARTED)).values())
     return Sample({"scheduled-p99": percentile(late, 0.99) * 1000, "scheduled-accept": runs / accepted_s}, costs)
 
 
@@ -249,7 +229,6 @@ WORKLOADS: Mapping[str, Workload] = {
     "bulk": Workload(bulk),
     "bulk-accept": Workload(accept),
     "latency": Workload(latency),
-    "call": Workload(call),
     "closed": Workload(closed),
     "bridge": Workload(bridge),
     "bulk-on-50k": Workload(bulk_on_full),
@@ -263,6 +242,7 @@ WORKLOADS: Mapping[str, Workload] = {
     "burst": Workload(burst),
     "sticky": Workload(sticky),
     **MAP_WORKLOADS,
+    **WAIT_WORKLOADS,
 }
 
 
@@ -281,17 +261,8 @@ async def _parked(setup: Setup, size: str, runs: int) -> Sample:
             await on.log.until(runs, names.TASKS)
         await asyncio.sleep(setup.sizes.idle_wait_s)
         memory_mb = on.memory_mb()
-        idle = await _idle(on, f"idle-{size}", setup.sizes.idle_s)
-    return Sample({row: sum(memory_mb.values()), **idle.rows}, {**costs, **idle.costs}, memory_mb)
-
-
-async def _idle(on: Environment, row: str, idle_s: float) -> Sample:
-    """CPU of all processes of the service in a stretch of time in which nobody asks for anything; its cost is µs per
-    second."""
-    with on.measured(row, idle_s) as costs:
-        await asyncio.sleep(idle_s)
-    used_us = sum(cost for role, cost in costs[row].cpu_us.items() if role in on.service.roles)
-    return Sample({row: used_us / 1e6 * 100}, costs)
+        quiet = await idle(on, f"idle-{size}", setup.sizes.idle_s)
+    return Sample({row: sum(memory_mb.values()), **quiet.rows}, {**costs, **quiet.costs}, memory_mb)
 
 
 async def _schedule(on: Environment, runs: int, instant: datetime) -> list[str]:
@@ -345,25 +316,7 @@ async def _one_by_one(on: Environment, live: Live, runs: int) -> tuple[list[floa
     return sorted(posts), sorted(ends)
 
 
-async def _calls(on: Environment, runs: int, concurrency: int) -> list[float]:
-    """Seconds to the answers, in ascending order."""
-    values, times = iter(inputs(runs)), list[float]()
-
-    async def caller() -> None:
-        for value in values:
-            begin = time.perf_counter()
-            await on.client.call(CALLED, value)
-            times.append(time.perf_counter() - begin)
-
-    await asyncio.gather(*(caller() for _ in range(concurrency)))
-    return sorted(times)
-
-
 def _gaps(events: Sequence[Seen]) -> list[float]:
     """Seconds from each step.completed to the next step.started."""
     times = [seen.at for seen in events if seen.type in ("step.started", "step.completed")]
     return [started - completed for completed, started in zip(times[1:-1:2], times[2:-1:2], strict=True)]
-
-
-def _merged(parts: Iterable[Mapping[str, T]]) -> dict[str, T]:
-    return {name: value for part in parts for name, value in part.items()}
