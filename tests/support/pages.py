@@ -28,12 +28,23 @@ class Shown(NamedTuple):
 async def carry_out(page: str, containing: str, url: str) -> Shown:
     """Run the one block of the page that contains this text against the service at `url`."""
     (block,) = [block for block in BLOCK.findall((DOCS / page).read_text()) if containing in block]
-    lines = block.splitlines()
+    return await _carried_out(block.splitlines(), url)
+
+
+async def carry_out_page(page: str, url: str, folder: Path) -> Shown:
+    """Run all blocks of the page, one after the other, with their files in `folder`."""
+    blocks = BLOCK.findall((DOCS / page).read_text())
+    return await _carried_out([line for block in blocks for line in block.splitlines()], url, folder)
+
+
+async def _carried_out(lines: list[str], url: str, folder: Path | None = None) -> Shown:
     script = "".join(f"{line[2:]}\necho\n" for line in lines if line.startswith("$ "))
     script = script.replace("localhost:8080", url.removeprefix("http://"))
     environ = {"PATH": f"{Path(sys.executable).parent}:/usr/bin:/bin", "SERVICE_URL": url, "no_proxy": "*"}
     command = ["bash", "-euo", "pipefail", "-c", script]
-    ran = await asyncio.to_thread(subprocess.run, command, env=environ, capture_output=True, text=True, check=True)
+    ran = await asyncio.to_thread(
+        subprocess.run, command, env=environ, cwd=folder, capture_output=True, text=True, check=True
+    )
     shown = (line for line in lines if line and not line.startswith("$ "))
     return Shown([*map(_lasting, shown)], [_lasting(line) for line in ran.stdout.splitlines() if line])
 

@@ -1,0 +1,87 @@
+"""Every page of docs/cookbook, carried out: its definitions, its worker and its requests, line by line."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+
+from penstock.worker import Worker
+from tests.support.pages import DOCS, carry_out_page
+from tests.support.service import Service
+from tests.support.web_server import Asked, answer, web_server
+
+COOKBOOK = DOCS / "cookbook"
+RECIPES = sorted(path.name for path in COOKBOOK.glob("*.md") if path.name != "README.md")
+DEFINITION = re.compile(r"```json\n(\{.*?\n\})\n```", re.DOTALL)
+WORKER = re.compile(r"```python\n(.*?)^worker\.run\(\)\n```", re.DOTALL | re.MULTILINE)
+API = "https://api.example.com"
+SECRET = "geheim-4711"
+
+pytestmark = pytest.mark.skipif(not (shutil.which("curl") and shutil.which("jq")), reason="no curl or jq here")
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    with Service(
+        tmp_path_factory.mktemp("cookbook") / "service",
+        {"PENSTOCK_SECRET_RATES_TOKEN": SECRET},
+        shards=1,
+        http_workers=1,
+        builtin_workers="http",
+        http_allow="127.0.0.1",
+    ) as started:
+        yield started
+
+
+@asynccontextmanager
+async def external_api() -> Any:
+    """Has the rate of one currency, and is busy when it is asked first. Yields its address."""
+    answers = [answer(503), answer(200, b'{"rate": 0.92}', content_type="application/json")]
+
+    def script(asked: Asked) -> bytes:
+        assert asked.headers["authorization"] == f"Bearer {SECRET}"
+        return answers.pop(0) if asked.target == "/rates/EUR" else answer(404)
+
+    async with web_server(script) as server:
+        yield server.url("")
+
+
+def worker_of(text: str, service: Service) -> Worker:
+    """The worker of the page, as it is before `worker.run()`."""
+    (code,) = WORKER.findall(text)
+    names: dict[str, Any] = {}
+    exec(compile(code.replace("http://localhost:8080", service.url), "worker.py", "exec"), names)
+    worker = names["worker"]
+    assert isinstance(worker, Worker)
+    return worker
+
+
+def save_definitions(text: str, folder: Path) -> None:
+    for found in DEFINITION.findall(text):
+        (folder / f"{orjson.loads(found)['name']}.json").write_text(found)
+
+
+@pytest.mark.parametrize("page", RECIPES)
+async def test_a_recipe_does_what_its_page_shows(
+    service: Service, page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = (COOKBOOK / page).read_text()
+    monkeypatch.setenv("SERVICE_BROKER_URL", service.broker_url)
+    async with external_api() as address, worker_of(text, service).running():
+        save_definitions(text.replace(API, address), tmp_path)
+        shown = await carry_out_page(f"cookbook/{page}", service.url, tmp_path)
+
+    assert shown.printed == shown.page
+
+
+def test_the_index_has_every_recipe_once() -> None:
+    index = (COOKBOOK / "README.md").read_text()
+
+    assert sorted(re.findall(r"\]\(([\w-]+\.md)\)", index)) == RECIPES
