@@ -50,10 +50,18 @@ def problems(document: object) -> list[str]:
 
 def explained(document: object) -> list[ExplainedExpression]:
     """Every expression of a definition, also of one that is not valid, in the order of its steps."""
-    steps = _read(document)[0].get("steps", [])
+    workflow = _read(document)[0]
+    steps = workflow.get("steps", [])
     assert isinstance(steps, list), "as in _read"
     found = _expressions(steps)
-    return [one for step, place, value, scope in found for one in explain(str(step.get("id")), place, value, scope)]
+    of_steps = [one for step, place, value, scope in found for one in explain(str(step.get("id")), place, value, scope)]
+    return [*of_steps, *_explained_input(workflow.get("on_failure"))]
+
+
+def _explained_input(follows: object) -> Iterator[ExplainedExpression]:
+    """The expressions of the input of a run that follows a failed one."""
+    if isinstance(follows, dict):
+        yield from explain("", Place("on_failure.with"), follows.get("with"), FAILED_RUN)
 
 
 def _read(document: object) -> tuple[Document, Report]:

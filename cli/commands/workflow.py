@@ -11,6 +11,7 @@ from msgspec import Raw, UnsetType
 
 from penstock.cli.terminal import documents, output, times
 from penstock.cli.terminal.session import RUN_NOT_COMPLETED, Group, Session, as_json
+from penstock.cli.terminal.step_table import step_table
 from penstock.config.limits import CALL_MS_DEFAULT, CALL_MS_MAX
 from penstock.engine.definition.definitions import WorkflowDef, to_json
 
@@ -134,7 +135,7 @@ def validate(file: BinaryIO) -> None:
 
 def _explained_row(found: ExplainedExpression) -> tuple[str, ...]:
     notes = "; ".join([*found.problems, *(f"warning: {warning}" for warning in found.warnings)])
-    return found.step, found.field, found.expression, ", ".join(found.reads), notes
+    return found.step or "(workflow)", found.field, found.expression, ", ".join(found.reads), notes
 
 
 def _from_file(file: BinaryIO) -> WorkflowDef:
@@ -168,12 +169,10 @@ def _describe(definition: WorkflowDef, picture: list[str]) -> None:
             ("workflow", definition.name),
             ("version", definition.version),
             ("timeout", definition.timeout or ""),
+            ("on failure", definition.on_failure.workflow if definition.on_failure else ""),
+            ("sticky", definition.sticky or ""),
             ("description", definition.description or ""),
         ]
     )
     click.echo("\n".join(["", *picture, ""]))
-    rows = [
-        (step.id, step.task, str(step.type), ", ".join(step.depends_on), step.timeout or "")
-        for step in definition.steps
-    ]
-    output.table(("STEP", "TASK", "TYPE", "DEPENDS ON", "TIMEOUT"), rows)
+    output.table(*step_table(definition.steps))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -248,6 +249,31 @@ def test_show_draws_the_graph_of_the_service_or_of_a_file(penstock: Penstock, se
         == json.loads(penstock("workflow", "show", "-f", "w.json", "--json").out)["steps"][0]["id"]
     )
     assert asked == len(service.requests)
+
+
+def test_show_says_what_steps_of_each_type_do(penstock: Penstock, service: Service, tmp_path: Path) -> None:
+    steps = [
+        {"id": "a", "task": "t", "name": "First", "on_failure": {"task": "help"}},
+        {"id": "ask", "type": "approval", "depends_on": ["a"], "config": {"timeout": "72h"}, "when": "input.n > 1"},
+        {"id": "nap", "type": "sleep", "config": {"duration": "24h"}},
+        {"id": "kids", "type": "map", "config": {"workflow": "child", "items": "${{ input.all }}"}},
+        {"id": "paid", "type": "wait_for_event", "config": {"event": "pay", "correlate": {"field": "id", "value": 1}}},
+        {"id": "get", "type": "http", "config": {"url": "https://example.com/"}},
+    ]
+    (tmp_path / "w.json").write_text(json.dumps({"name": "w", "steps": steps, "on_failure": {"workflow": "alarm"}}))
+
+    lines = penstock("workflow", "show", "-f", "w.json").out.splitlines()
+
+    assert "on failure  alarm" in lines
+    assert [re.split(r"  +", line) for line in lines[-7:]] == [
+        ["STEP", "NAME", "TASK", "TYPE", "DEPENDS ON", "TIMEOUT", "DETAILS", "WHEN", "HANDLERS"],
+        ["a", "First", "t", "normal", "on_failure: help"],
+        ["ask", "approval", "a", "72h", "input.n > 1"],
+        ["nap", "sleep", "duration 24h"],
+        ["kids", "map", "workflow child, items ${{ input.all }}"],
+        ["paid", "wait_for_event", "event pay by id"],
+        ["get", "http", "GET https://example.com/"],
+    ]
 
 
 @pytest.mark.parametrize(

@@ -88,3 +88,11 @@ def test_what_may_go_over_a_bound_is_a_warning() -> None:
 def test_what_is_no_definition_has_no_expressions() -> None:
     for document in (None, [], {}, {"steps": "x"}, {"steps": [1, {"when": 5}, {"id": 7, "with": "${{ }}"}]}):
         assert all(one.problems for one in explained(document))
+
+
+def test_the_input_of_a_run_that_follows_a_failed_one_is_explained() -> None:
+    follows = {"workflow": "alarm", "with": {"text": "${{ default.error }}", "wrong": "${{ steps.a.output }}"}}
+    text, wrong = explained({**definition(), "on_failure": follows})
+
+    assert text == Explained("", "on_failure.with.text", "default.error", ("default",))
+    assert (wrong.step, wrong.field, len(wrong.problems)) == ("", "on_failure.with.wrong", 1)
