@@ -14,8 +14,8 @@ from penstock.actors.index.run_index import RunPage
 from penstock.broker.store import Store
 from penstock.engine.errors import Conflict, NotFound, Unavailable
 from penstock.engine.run.state import RunStatus
+from tests.simulation.broken import Broken
 from tests.simulation.clock import TIME
-from tests.simulation.watch import Broken
 
 if TYPE_CHECKING:
     from tests.simulation.plan import Known, Move

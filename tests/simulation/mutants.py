@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from typing import Any, TypeAlias
+from typing import Any
 from unittest.mock import patch
 
 import orjson
@@ -36,9 +36,9 @@ from penstock.engine.run.events import Event
 from penstock.engine.run.execution import steps
 from penstock.engine.run.kinds import http, normal
 from penstock.engine.times import rfc3339
+from tests.simulation import mutants_of_kinds
 from tests.simulation.clock import TIME
-
-Patch: TypeAlias = tuple[Any, str, Any]
+from tests.simulation.mutants_of_kinds import Patch
 
 
 def _acknowledges_what_is_not_written() -> Patch:
@@ -266,7 +266,7 @@ MUTANTS: dict[str, Callable[[], Patch]] = {
         _has_pauses_run_down_timeouts,
         _takes_outputs_of_any_size,
     )
-}
+} | mutants_of_kinds.MUTANTS
 
 
 @contextmanager

@@ -17,8 +17,8 @@ from penstock.engine.errors import Conflict, Denied, NotFound, Unavailable
 from penstock.engine.run.commands import DispatchTask
 from penstock.engine.run.events import ApprovalRequested, Decision, Event, encode
 from tests.properties.world import TOO_MUCH, said
+from tests.simulation.broken import Broken
 from tests.simulation.streams import Message
-from tests.simulation.watch import Broken
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
@@ -115,7 +115,8 @@ class Workers:
 
     def _check_taken(self, message: Message, task: TaskPayload) -> None:
         run, workflow = self._world.watch.runs[task.run_id], self._world.watch.of[task.run_id].workflow
-        if workflow.steps[task.step_id].group != run.bound_group:
+        plan = workflow.plan_of(task.step_id)
+        if plan is None or plan.group != run.bound_group:
             self._world.watch.fail(Broken("a task waits for a worker of another group", task.run_id))
         if workflow.sticky == "soft" and names.sticky_of(message.subject) == NEVER_TAKEN and not self.fair:
             self._world.watch.fail(Broken("a task waits for a worker that takes none of its type", task.run_id))

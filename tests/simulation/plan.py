@@ -16,9 +16,12 @@ from penstock.engine.definition.definitions import WorkflowDef, digest, from_jso
 from penstock.engine.run.compiling import compile_workflow
 from penstock.engine.run.workflow import Workflow
 from penstock.engine.validation import parse
+from tests.simulation import workflows as larger
 
 CHAOS_S = 15.0  # how long things go wrong
-POOL = 256  # workflows that there are
+POOL = 256  # workflows that there are; from this number on, as many with more kinds of steps (workflows.py)
+FIXED = 2 * POOL  # from here on those of workflows.FIXED
+LARGER, OF_SEEDS = frozenset({1, 4}), 5  # the seeds that have these: by their remainder
 STEPS_MAX = 5
 REQUESTS = 2  # one of eight workflows has HTTP requests: those whose number gives this remainder
 REQUEST = {"url": "https://x.example/${{ run.workflow }}", "headers": {"A": "${{ secret.KEY }} ${{ run.version }}"}}
@@ -76,12 +79,13 @@ class Move(NamedTuple):
 
 
 class Known(NamedTuple):
-    """A workflow of the pool."""
+    """A workflow of the pool; `larger`: of those with more kinds of steps."""
 
     definition: WorkflowDef
     body: bytes
     digest: str
     workflow: Workflow
+    larger: bool = False
 
 
 class Plan(NamedTuple):
@@ -102,7 +106,8 @@ class Plan(NamedTuple):
 def plan_of(seed: int) -> Plan:
     """The plan of a seed, the same one for ever."""
     chance = Random(seed)
-    workflows = tuple(chance.randrange(POOL) for _ in range(chance.choice((1, 1, 2))))
+    first = POOL if seed % OF_SEEDS in LARGER else 0
+    workflows = tuple(first + chance.randrange(POOL) for _ in range(chance.choice((1, 1, 2))))
     starts = [Move(round(chance.uniform(0, 3), 3), "start", number) for number in range(chance.choice((1, 1, 2)))]
     wishes = _moves(chance, WISHES, chance.choice((0, 1, 2, 4)))
     some = chance.sample(list(TROUBLES), chance.choice((1, 2, 3, 5)), counts=list(TROUBLES.values()))
@@ -134,16 +139,25 @@ def _moves(chance: Random, weights: dict[str, int], count: int) -> list[Move]:
     return moves
 
 
-@lru_cache(POOL)
+@lru_cache(2 * POOL)
 def known(number: int) -> Known:
     """The workflow of this number."""
-    document = _definition(Random(f"workflow {number}"), f"w{number}")
-    if number % 8 == REQUESTS:
-        document["steps"] = [_as_request(step) for step in document["steps"]]
-    definition = parse(document)
+    definition = parse(_document(number))
     body = to_json(definition)
     named = digest(body)
-    return Known(definition, body, named, compile_workflow(from_json(body), named))
+    return Known(definition, body, named, compile_workflow(from_json(body), named), number >= POOL)
+
+
+def _document(number: int) -> dict[str, Any]:
+    if number >= FIXED:
+        return larger.FIXED[number - FIXED]
+    chance, name = Random(f"workflow {number}"), f"w{number}"
+    if number >= POOL:
+        return larger.drawn(chance, name)
+    document = _definition(chance, name)
+    if number % 8 == REQUESTS:
+        document["steps"] = [_as_request(step) for step in document["steps"]]
+    return document
 
 
 def _definition(chance: Random, name: str) -> dict[str, Any]:

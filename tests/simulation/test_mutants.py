@@ -8,7 +8,7 @@ import pytest
 
 from tests.simulation.clock import simulated
 from tests.simulation.mutants import MUTANTS, mutated
-from tests.simulation.plan import Move, Plan, plan_of
+from tests.simulation.plan import FIXED, Move, Plan, plan_of
 from tests.simulation.shrink import shortest
 from tests.simulation.world import play
 
@@ -114,6 +114,7 @@ STORIES = {
             Move(9.644, "start keyed", 90, 1.677, "event"),
         ),
     ),
+    "forgets_sleeps_at_a_takeover": Plan(1, (FIXED,), 0.004, 0.2, 1.0, (Move(0.2, "start"), Move(3.0, "crash"))),
 }
 
 # Fences that stand behind one another: without the first, the second one still holds; without both, something breaks.

@@ -11,7 +11,9 @@ from penstock.engine.run.events import Event, Record, TimerFired, WorkflowSchedu
 from penstock.engine.run.state import STEP_DONE, Run, from_snapshot, to_snapshot
 from penstock.engine.run.timers import live_timers
 from tests.properties.laws import ends, executions, lawful, result
+from tests.simulation.broken import Broken
 from tests.simulation.plan import Known
+from tests.simulation.retelling import Retelling
 from tests.simulation.streams import Message
 
 if TYPE_CHECKING:
@@ -22,23 +24,16 @@ if TYPE_CHECKING:
 CLOCK_S = 0.001  # sequences are stamped to the microsecond
 
 
-class Broken(AssertionError):
-    """Something that must always hold does not; `run_id` is the run that shows it."""
-
-    def __init__(self, law: str, run_id: str | None = None) -> None:
-        super().__init__(law)
-        self.law, self.run_id = law, run_id
-
-
 class Watch:
     """Owned by a world. `on_change(before, run, event)` is told of each event that changed a run."""
 
     def __init__(
         self, server: Server, workflows: Mapping[str, Known], on_change: Callable[[Run | None, Run, Event], None]
     ) -> None:
-        self._workflows, self._on_change = workflows, on_change
+        self._workflows, self._on_change, self._streams = workflows, on_change, server.streams
         self.runs: dict[str, Run] = {}
         self.of: dict[str, Known] = {}
+        self.retold: dict[str, Retelling] = {}
         self.events = 0
         self._states: dict[str, dict[int, Run]] = {}
         self._happened: set[tuple[object, ...]] = set()
@@ -78,7 +73,7 @@ class Watch:
         record = Record(message.seq, message.at, decode(message.data))
         event, run_id = record.event, record.event.run_id
         if isinstance(event, WorkflowStarted | WorkflowScheduled) and run_id not in self.of:
-            self.of[run_id] = self._workflows[event.payload.digest]
+            self._begun(run_id, self._workflows[event.payload.digest])
         if run_id not in self.of:
             raise Broken("an event of a run that nobody started", run_id)
         before = self.runs.get(run_id)
@@ -92,7 +87,14 @@ class Watch:
         self._states.setdefault(run_id, {})[run.seq] = run
         self._once(before, run, record, commands)
         self._in_time(before, record)
+        if (retold := self.retold.get(run_id)) is not None:
+            retold.take(before, run, record)
         self._on_change(before, run, event)
+
+    def _begun(self, run_id: str, known: Known) -> None:
+        self.of[run_id] = known
+        if known.larger:
+            self.retold[run_id] = Retelling(known.definition, run_id)
 
     def _once(self, before: Run | None, run: Run, record: Record, commands: list[Command]) -> None:
         """One result for each step, iteration and attempt; one order and one end too."""
@@ -119,9 +121,14 @@ class Watch:
         run, known = self.runs.get(task.run_id), self.of.get(task.run_id)
         if run is None or known is None:
             raise Broken("a task of a run that nobody started", task.run_id)
-        for needed in known.workflow.steps[task.step_id].depends_on:
+        plan = known.workflow.plan_of(task.step_id)
+        if plan is None:
+            raise Broken(f"a task of {task.step_id}, which is no step", task.run_id)
+        for needed in plan.depends_on:
             if run.steps[needed].status not in STEP_DONE:
                 raise Broken(f"the step {task.step_id} is out before {needed} is done", task.run_id)
+        if task.run_id in self.retold:
+            self.retold[task.run_id].task(message, task)
         self.on_task(message)
 
     def _snapshot(self, message: Message) -> None:
@@ -133,3 +140,5 @@ class Watch:
                 f"{message.data!r}, {known and to_snapshot(known)!r}",
                 run.run_id,
             )
+        if run.ended and run.run_id in self.retold:
+            self.retold[run.run_id].saved(run, self._streams)

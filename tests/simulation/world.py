@@ -22,6 +22,8 @@ from penstock.engine.run.commands import SetTimer
 from penstock.engine.run.events import ApprovalRequested, Event, decode
 from penstock.engine.run.state import Run, StepStatus
 from penstock.engine.run.timers import live_timers
+from penstock.engine.times import instant
+from tests.simulation.broken import Broken
 from tests.simulation.client import Client
 from tests.simulation.clock import TIME
 from tests.simulation.ending import astray, check_records, rest
@@ -31,7 +33,7 @@ from tests.simulation.outside import People, Workers
 from tests.simulation.plan import Known, Move, Plan, known
 from tests.simulation.process import Process
 from tests.simulation.server import Fault, Server
-from tests.simulation.watch import Broken, Watch
+from tests.simulation.watch import Watch
 
 FAIR_S_MAX = 400.0  # everything ends within, once nothing goes wrong any more
 LOOK_S = 5.0
@@ -384,7 +386,7 @@ class World:
                 self.people.decide(event)
         for run in self.watch.open:
             for timer in live_timers(run):
-                if timer.due < self.server.wall - LATE_S:
+                if max(timer.due, _set_at(run, timer)) < self.server.wall - LATE_S:
                     raise Broken(
                         f"the timer {timer.timer} was lost: it was due {self.server.wall - timer.due:.1f} s ago",
                         run.run_id,
@@ -414,6 +416,12 @@ class World:
             task.cancel()
         loop.call_soon(loop.stop)
         loop.run_forever()
+
+
+def _set_at(run: Run, timer: SetTimer) -> float:
+    """A sleep may end before it begins."""
+    step = run.find(timer.step_id or "")
+    return 0.0 if step is None or step.wake_at is None else instant(step.started_at or "")
 
 
 def _waits_for(run: Run) -> str:

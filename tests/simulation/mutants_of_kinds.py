@@ -1,0 +1,118 @@
+"""Bugs in what the kinds of steps do, put in on purpose, as in mutants.py."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
+
+from msgspec.structs import replace
+
+from penstock.actors.runs import run_actor
+from penstock.actors.runs.effects import Effects
+from penstock.actors.runs.item_cache import ItemCache
+from penstock.engine.run.commands import SetTimer
+from penstock.engine.run.events import NULL, StepCompleted
+from penstock.engine.run.execution import beginning
+from penstock.engine.run.execution.dispatch import task_with
+from penstock.engine.run.items import Items, ItemStatus
+from penstock.engine.run.kinds import map as maps
+from penstock.engine.run.kinds.normal import Normal
+from penstock.engine.run.state import Run, StepStatus
+from penstock.engine.run.timers import live_timers
+from tests.simulation.clock import TIME
+
+Patch: TypeAlias = tuple[Any, str, Any]
+
+
+def _begins_what_is_to_be_skipped() -> Patch:
+    return beginning, "_applies", lambda *given: True
+
+
+def _gives_a_retry_the_default_input() -> Patch:
+    begin = Normal.begin
+
+    def forgetful(kind: Normal, workflow: Any, run: Run, plan: Any, at: float, values: Any) -> Sequence[Any]:
+        step = run.step(plan.id)
+        return [task_with(run, plan, step)] if step.attempts > 1 else begin(kind, workflow, run, plan, at, values)
+
+    return Normal, "begin", forgetful
+
+
+def _forgets_sleeps_at_a_takeover() -> Patch:
+    def awake(run: Run) -> list[SetTimer]:
+        return [timer for timer in live_timers(run) if not timer.timer.startswith("sleep.")]
+
+    return run_actor, "live_timers", awake
+
+
+def _sleeps_from_when_it_looks() -> Patch:
+    begin = Effects._begin
+
+    async def late(effects: Effects, workflow: Any, run: Run, command: Any, *rest: Any) -> Any:
+        return await begin(effects, workflow, run, replace(command, at=TIME.time()), *rest)
+
+    return Effects, "_begin", late
+
+
+def _counts_an_element_twice() -> Patch:
+    """One that says a second time that it is done counts for one that is not."""
+    take = Normal.take_event
+
+    def generous(kind: Any, workflow: Any, run: Run, record: Any, event: Any, plan: Any) -> Any:
+        step = run.step(plan.id)
+        if not (isinstance(event, StepCompleted) and step.status is StepStatus.COMPLETED):
+            return take(kind, workflow, run, record, event, plan)
+        whole = maps.map_of(workflow, plan)
+        items = run.steps[whole.id].items
+        if items is None or run.steps[whole.id].status is not StepStatus.RUNNING:
+            return run, []
+        counts = list(items.counts)
+        counts[ItemStatus.COMPLETED] += 1
+        items = replace(items, counts=tuple(counts), outputs=dict.fromkeys(range(items.total), NULL))
+        return maps._go_on(workflow, maps._with_items(run, record, whole.id, items), record, whole)
+
+    return maps.MapItem, "take_event", generous
+
+
+def _ends_a_map_with_an_element_open() -> Patch:
+    complete = maps._go_on
+
+    def hasty(workflow: Any, run: Run, record: Any, whole: Any) -> Any:
+        items = maps._items(run, whole.id)
+        if items.total < 2 or run.failing or items.count(ItemStatus.COMPLETED) != items.total - 1:
+            return complete(workflow, run, record, whole)
+        outputs = dict.fromkeys(range(items.total), NULL) | (items.outputs or {})
+        return maps._complete(workflow, run, record, whole, replace(items, outputs=outputs))
+
+    return maps, "_go_on", hasty
+
+
+def _does_not_count_elements_that_run() -> Patch:
+    return Items, "out", property(lambda items: items.counts[ItemStatus.QUEUED])
+
+
+def _gives_elements_of_one_map_to_another() -> Patch:
+    def any_of_the_run(cache: ItemCache, key: Any) -> Any:
+        return next((items for found, (items, _) in cache._found.items() if found[0] == key[0]), None)
+
+    return ItemCache, "get", any_of_the_run
+
+
+def _leaves_elements_in_the_queue() -> Patch:
+    return maps.Map, "withdraw", lambda kind, workflow, plan, step: ()
+
+
+MUTANTS: dict[str, Callable[[], Patch]] = {
+    mutant.__name__.removeprefix("_"): mutant
+    for mutant in (
+        _begins_what_is_to_be_skipped,
+        _gives_a_retry_the_default_input,
+        _forgets_sleeps_at_a_takeover,
+        _sleeps_from_when_it_looks,
+        _counts_an_element_twice,
+        _ends_a_map_with_an_element_open,
+        _does_not_count_elements_that_run,
+        _gives_elements_of_one_map_to_another,
+        _leaves_elements_in_the_queue,
+    )
+}
