@@ -1,94 +1,45 @@
 """What a run's history means, told a second time: apart from the engine, by the words of the documentation.
 
 It is not told by `advance`, so that an error there shows as a difference. It knows nothing of commands: which event
-counts, and what it leaves behind, is all.
+counts, and what it leaves behind, is all. Here is the run as a whole; what an event means to a step is told in
+step_events.py.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from msgspec import Struct, field, json
+from msgspec.structs import replace
 
-from penstock.engine.run.kinds.agent_loop import loop_of
-from penstock.engine.run.kinds.approval import approval_of
+from penstock.engine.run.kinds.map import Mapped
 from penstock.engine.run.workflow import StepPlan, Workflow
 
+from . import step_events
+from .fragments import fragment_plans, lasts
+from .step_account import DONE, Begun, Seen, StepAccount, numbered
+
 ENDS = {"workflow.completed": "completed", "workflow.failed": "failed", "workflow.cancelled": "cancelled"}
-ANSWERS = ("step.started", "step.completed", "step.failed", "step.continue")
-DONE = ("completed", "skipped")
-
-
-class Seen(Struct, frozen=True):
-    """An event as the stream holds it; `payload` is its JSON. `at` is when the broker stored it, in s since the
-    epoch."""
-
-    seq: int
-    at: float
-    type: str
-    step_id: str | None = None
-    attempt: int | None = None
-    iteration: int | None = None
-    payload: Any = None
-
-
-class _Wire(Struct, frozen=True):
-    """An event as it stands in the log."""
-
-    type: str
-    step_id: str | None = None
-    attempt_number: int | None = None
-    iteration: int | None = None
-    payload: Any = None
-
-
-_WIRE = json.Decoder(_Wire)
-
-
-def wire_event(seq: int, at: float, body: bytes) -> Seen:
-    """An event out of its JSON in the log. Raises msgspec.MsgspecError."""
-    wire = _WIRE.decode(body)
-    return Seen(seq, at, wire.type, wire.step_id, wire.attempt_number, wire.iteration, wire.payload)
-
-
-class StepAccount(Struct):
-    """`attempt` and `iteration` are of the execution that is out, or was the last; 0: it has not been its turn. `base`
-    are the attempts from before the run was resumed, `unbegun` those that nobody had begun when the run ended. `inputs`
-    are what the later iterations of a loop were handed."""
-
-    status: str = "pending"
-    attempt: int = 0
-    iteration: int = 0
-    base: int = 0
-    output: Any = None
-    first_seq: int | None = None
-    done_seq: int | None = None
-    waits: bool = False
-    began: bool = False
-    paused: bool = False
-    ever_began: bool = False
-    erred: bool = False
-    unbegun: int = 0
-    inputs: dict[int, Any] = field(default_factory=dict)
-
-    @property
-    def begun(self) -> int:
-        """The attempts that somebody has begun."""
-        return self.attempt - self.unbegun - (self.status == "out" and not (self.began or self.waits))
 
 
 class Account:
-    """Owned by the checker; one a run. `problems` are events that nobody should have written, or not then."""
+    """Owned by the checker; one a run. `problems` are events that nobody should have written, or not then. `failures`
+    are the events by which it has failed, `begun` what the engine has begun without a worker,
+    `plans` those of all steps and handlers that there are."""
 
-    def __init__(self, workflow: Workflow) -> None:
-        self.workflow = workflow
+    def __init__(self, workflow: Workflow, run_id: str = "") -> None:
+        self.workflow, self.run_id = workflow, run_id
         self.status = ""
-        self.steps: Mapping[str, StepAccount] = {step_id: StepAccount() for step_id in workflow.steps}
+        self.plans: dict[str, StepPlan] = dict(workflow.steps)
+        self.steps: dict[str, StepAccount] = {step_id: StepAccount() for step_id in workflow.steps}
+        self.names: dict[str, Mapping[str, str]] = {}
         self.input: Any = None
         self.resumes = 0
         self.doomed = False
         self.started: Seen | None = None
+        self.ended_by: Seen | None = None
+        self.failures: list[Seen] = []
+        self.begun: list[Begun] = []
         self.decisions: list[Seen] = []
         self.late = 0
         self.problems: list[str] = []
@@ -97,16 +48,46 @@ class Account:
     def ended(self) -> bool:
         return self.status in ENDS.values()
 
+    def origin(self, name: str) -> Any:
+        """What the run's first event says of where it comes from: `parent`, `failure_of`, `trigger`, `rerun_of`."""
+        return None if self.started is None else self.started.payload.get(name)
+
+    def find(self, step_id: str) -> tuple[StepAccount, StepPlan] | None:
+        """A step, an element of a map (`m.7`), or a handler that there is already."""
+        if step_id in self.steps:
+            return self.steps[step_id], self.plans[step_id]
+        map_id, _, number = step_id.rpartition(".")
+        whole = self.steps.get(map_id)
+        each = self.plans[map_id].each if whole is not None else None
+        if whole is None or each is None or not number.isdecimal() or int(number) >= len(whole.elements or ()):
+            return None
+        assert whole.elements is not None
+        return whole.elements[int(number)], replace(each, id=step_id, item=int(number))
+
+    def found(self, step_id: str) -> tuple[StepAccount, StepPlan]:
+        """As `find`, of one that is there. Raises KeyError."""
+        found = self.find(step_id)
+        if found is None:
+            raise KeyError(step_id)
+        return found
+
+    def executions(self) -> Iterator[tuple[str, StepAccount]]:
+        """Steps, handlers and elements."""
+        for step_id, step in self.steps.items():
+            yield step_id, step
+            yield from numbered(step_id, self.plans[step_id], step)
+
     def take(self, seen: Seen) -> None:
         """One event more, in the order of the stream."""
-        if seen.step_id is not None and seen.step_id not in self.steps:
+        found = None if seen.step_id is None else self.find(seen.step_id)
+        if seen.step_id is not None and found is None:
             self.problems.append(f"{seen.type} of a step {seen.step_id} that the workflow has not")
         elif seen.type.startswith("workflow."):
             self._run_event(seen)
         elif seen.type == "signal.received" or seen.type == "timer.fired":
             self._timer(seen)
-        elif self.status == "running" and seen.step_id is not None:
-            self._step_event(seen, self.steps[seen.step_id], self.workflow.steps[seen.step_id])
+        elif self.status == "running" and found is not None:
+            step_events.take(self, seen, *found)
         else:
             self.late += 1
 
@@ -116,15 +97,16 @@ class Account:
                 self.status, self.input = "scheduled", seen.payload.get("input")
             case "workflow.started", "" | "scheduled":
                 self.status, self.input, self.started = "running", seen.payload.get("input"), seen
-                self._enter()
+                self.enter(seen)
             case "workflow.cancelled", "running" | "scheduled":
-                self._end("cancelled")
-            case "workflow.completed", "running" if self._all_done():
-                self._end("completed")
+                self._end("cancelled", seen)
+            case "workflow.completed", "running" if self.all_done():
+                self._end("completed", seen)
             case "workflow.failed", "running" if seen.payload.get("resumes", 0) == self.resumes:
-                self._end("failed")
+                self.failures.append(seen)
+                self._end("failed", seen)
             case "workflow.resumed", "failed":
-                self._resume()
+                self._resume(seen)
             case "workflow.completed", "running":
                 self.problems.append(f"workflow.completed ({seen.seq}) while steps are open")
             case "workflow.started" | "workflow.scheduled", _:
@@ -132,35 +114,37 @@ class Account:
             case _:
                 self.late += 1
 
-    def _end(self, status: str) -> None:
-        self.status = status
+    def _end(self, status: str, seen: Seen) -> None:
+        self.status, self.ended_by = status, seen
         if status != "completed":
             for step in self.steps.values():
-                if step.status == "out" and not (step.ever_began or step.erred):
-                    step.unbegun += 1
-                if step.status in ("pending", "out"):
-                    step.status = "cancelled"
+                step.cancel()
 
-    def _resume(self) -> None:
+    def _resume(self, seen: Seen) -> None:
         self.status, self.doomed, self.resumes = "running", False, self.resumes + 1
         for step in self.steps.values():
-            if step.status not in DONE:
-                step.status, step.base, step.waits, step.began, step.paused = (
-                    "pending",
-                    step.attempt,
-                    False,
-                    False,
-                    False,
-                )
-                step.ever_began = step.erred = False
-        self._enter()
+            step.reset()
+        self.enter(seen)
 
-    def _enter(self) -> None:
+    def _timer(self, seen: Seen) -> None:
+        if seen.type != "timer.fired" or self.status != "running" or self.doomed:
+            return
+        timer, attempt = (seen.payload or {}).get("timer", ""), (seen.payload or {}).get("attempt") or 0
+        if timer == "workflow":
+            self.doomed = attempt == self.resumes and not self.all_done()
+            return
+        kind, _, rest = timer.partition(".")
+        step_id, _, iteration = rest.partition("~")
+        if (found := self.find(step_id)) is not None:
+            step_events.take_timer(self, seen, kind, attempt, int(iteration or 0), *found)
+
+    def enter(self, seen: Seen) -> None:
         """It is the turn of each step whose dependencies are done, unless the run is about to fail."""
         for step_id, step in self.steps.items():
-            plan = self.workflow.steps[step_id]
-            if step.status == "pending" and not self.doomed and self._ready(plan) and not self._skips(plan):
-                step.status, step.attempt = "out", step.attempt + 1
+            plan = self.plans[step_id]
+            waits = step.status == "pending" and not self.doomed and plan.handles is None
+            if waits and self.ready(plan) and not self._skips(plan):
+                step.order(seen)
 
     def _skips(self, plan: StepPlan) -> bool:
         """The storm's conditions are all of one kind: a field is true."""
@@ -169,111 +153,99 @@ class Account:
         output = self.steps[plan.skip_if.step_id].output
         return isinstance(output, dict) and output.get(plan.skip_if.field) is True
 
-    def _ready(self, plan: StepPlan) -> bool:
+    def ready(self, plan: StepPlan) -> bool:
         return all(self.steps[dependency].status in DONE for dependency in plan.depends_on)
 
-    def _all_done(self) -> bool:
-        return all(step.status in DONE for step in self.steps.values())
+    def all_done(self) -> bool:
+        return all(step.status in DONE for step in self.steps.values() if step.handles is None)
 
-    def _step_event(self, seen: Seen, step: StepAccount, plan: StepPlan) -> None:
-        if seen.type in ANSWERS and seen.attempt is not None and self._ahead(seen.attempt, seen.iteration or 0, step):
-            self.problems.append(f"{seen.type} ({seen.seq}) of an execution of {seen.step_id} that was not ordered yet")
-        if seen.type == "step.started" and step.first_seq is None:
-            step.first_seq = seen.seq
-        if seen.type == "step.skipped":
-            self._skipped(seen, step, plan)
-        elif seen.type.startswith("approval."):
-            self._approval(seen, step, plan)
-        elif step.status == "out" and approval_of(plan) is None and self._is_out(seen, step):
-            self._answer(seen, step, plan)
-        else:
-            self.late += 1
-
-    def _ahead(self, attempt: int, iteration: int, step: StepAccount) -> bool:
-        execution, last = (iteration, attempt), (step.iteration, step.attempt)
-        return execution > last or (step.paused and execution == last)
-
-    def _is_out(self, seen: Seen, step: StepAccount) -> bool:
-        if step.paused:
-            return False
-        if seen.attempt is None:
-            return seen.iteration in (None, step.iteration)
-        return (seen.attempt, seen.iteration or 0) == (step.attempt, step.iteration)
-
-    def _answer(self, seen: Seen, step: StepAccount, plan: StepPlan) -> None:
-        match seen.type:
-            case "step.started" if "reply" in (seen.payload or {}):  # what a step responds ends it
-                self._complete(seen, step, seen.payload["reply"].get("body"))
-            case "step.started":
-                step.began = step.ever_began = True
-            case "step.completed":
-                self._complete(seen, step, seen.payload)
-            case "step.failed":
-                failure, tries = seen.payload or {}, step.attempt - step.base
-                if failure.get("failure_type") == "non_retriable" or tries > plan.retry.retries or self.doomed:
-                    self._fail(step)
-                else:
-                    after = failure.get("failure_type") == "retry_after"
-                    pause = failure.get("retry_after_ms", 0) if after else plan.retry.initial_s
-                    step.attempt, step.began, step.paused = step.attempt + 1, False, pause > 0
-                    step.erred = True
-            case "step.continue" if (seen.attempt or step.began) if loop_of(plan) is None else not self.doomed:
-                self._continue(seen, step, plan)
-            case _:
-                self.late += 1
-
-    def _continue(self, seen: Seen, step: StepAccount, plan: StepPlan) -> None:
-        bounds = loop_of(plan)
-        most = 0 if bounds is None else bounds.iterations_max
-        if most is not None and step.iteration + 1 >= most:
-            self._fail(step)
-        else:
-            step.iteration, step.attempt, step.base = step.iteration + 1, 1, 0
-            step.inputs[step.iteration] = seen.payload
-            step.erred = False
-            step.began, step.paused = False, bounds is not None and bounds.delay_s > 0
-
-    def _complete(self, seen: Seen, step: StepAccount, output: Any) -> None:
+    def complete(self, seen: Seen, step: StepAccount, plan: StepPlan, output: Any) -> None:
         step.status, step.output, step.done_seq = "completed", output, seen.seq
-        self._enter()
-
-    def _skipped(self, seen: Seen, step: StepAccount, plan: StepPlan) -> None:
-        if step.status == "pending" and self._ready(plan):
-            step.status, step.done_seq = "skipped", seen.seq
-            self._enter()
+        if plan.item is not None:
+            self._go_on(seen, _map_id(plan))
+        elif plan.handles is not None:
+            recovered = self.steps[plan.handles]
+            recovered.status, recovered.output, recovered.done_seq = "recovered", output, seen.seq
+            self._follow(seen, plan.handles)
         else:
-            self.late += 1
+            self._follow(seen, plan.id)
 
-    def _fail(self, step: StepAccount) -> None:
-        step.status, self.doomed = "failed", True
+    def skip(self, seen: Seen, step: StepAccount, plan: StepPlan) -> None:
+        step.status, step.done_seq = "skipped", seen.seq
+        self._follow(seen, plan.id)
 
-    def _approval(self, seen: Seen, step: StepAccount, plan: StepPlan) -> None:
-        current = seen.attempt in (None, step.attempt)
-        if approval_of(plan) is None or self.doomed or not current or step.status != "out":
-            self.late += 1
-        elif seen.type == "approval.requested" and not step.waits:
-            step.waits = step.ever_began = True
-            step.first_seq = step.first_seq or seen.seq
-        elif seen.type != "approval.requested" and step.waits:
-            self.decisions.append(seen)
-            if seen.type == "approval.granted":
-                self._complete(seen, step, seen.payload)
-            else:
-                self._fail(step)
-
-    def _timer(self, seen: Seen) -> None:
-        """A step that waited for its retry is out then. Most others only lead to another event; two of them decide by
-        themselves."""
-        timer, attempt = (seen.payload or {}).get("timer", ""), (seen.payload or {}).get("attempt") or 0
-        if seen.type != "timer.fired" or self.status != "running" or self.doomed:
+    def fail(self, seen: Seen, step: StepAccount, plan: StepPlan, error: str) -> None:
+        """It has failed for good. The run is about to fail with it, unless the definition says what follows."""
+        step.status, step.error = "failed", error
+        if self.doomed:
             return
-        if timer == "workflow" and attempt == self.resumes and not self._all_done():
+        if plan.on_failure is not None:
+            self.plans[plan.on_failure.id] = plan.on_failure
+            handler = self.steps.setdefault(plan.on_failure.id, StepAccount(handles=plan.id))
+            handler.order(seen)
+            handler.causes[handler.attempt] = error, step.attempt
+        elif plan.item is None:
             self.doomed = True
-        elif timer.startswith("retry."):
-            step_id, _, iteration = timer.removeprefix("retry.").partition("~")
-            step = self.steps[step_id]
-            step.paused = step.paused and (int(iteration or 0), attempt) != (step.iteration, step.attempt)
-        elif timer.startswith("loop."):
-            step = self.steps[timer.removeprefix("loop.")]
-            if step.status == "out" and attempt == self.resumes:
-                self._fail(step)
+        elif plan.tolerated:
+            self._go_on(seen, _map_id(plan))
+        else:
+            whole = self.steps[_map_id(plan)]
+            for element in whole.elements or ():
+                element.cancel()
+            self.fail(seen, whole, self.plans[_map_id(plan)], f"element {plan.item} failed: {error}")
+
+    def begin_elements(self, seen: Seen, step: StepAccount, plan: StepPlan, count: int) -> None:
+        """A map knows how many elements it has. When it begins again, it still has those that have completed."""
+        if step.elements is None or len(step.elements) != count:
+            step.elements = [StepAccount() for _ in range(count)]
+        self._go_on(seen, plan.id)
+
+    def insert(self, seen: Seen, step: StepAccount, plan: StepPlan, steps: Sequence[Mapping[str, Any]]) -> None:
+        """The steps of a planner's plan are part of the run from now on."""
+        around = self.names[plan.planner] if plan.planner else {step_id: step_id for step_id in self.workflow.steps}
+        plans, step.fragment = fragment_plans(self.workflow, plan.id, steps, around)
+        self.plans.update(plans)
+        self.names[plan.id] = {**around, **step.fragment}
+        self.steps.update({step_id: StepAccount() for step_id in plans})
+        if plans:
+            self.enter(seen)
+        else:
+            self.complete(seen, step, plan, None)
+
+    def _go_on(self, seen: Seen, map_id: str) -> None:
+        """Elements whose turn it is now; or the map has completed."""
+        whole, plan = self.steps[map_id], self.plans[map_id]
+        elements, bounds = whole.elements or [], plan.config
+        assert isinstance(bounds, Mapped)
+        if self.doomed:
+            return
+        if all(element.status in ("completed", "failed") for element in elements):
+            self.complete(seen, whole, plan, [_result(element, bounds.continues) for element in elements])
+            return
+        for element in elements:
+            if element.status == "pending" and sum(one.status == "out" for one in elements) < bounds.concurrency:
+                element.order(seen)
+
+    def _follow(self, seen: Seen, step_id: str) -> None:
+        """What follows when a step is done: its planner may be, and it is the turn of others."""
+        planner_id = self.plans[step_id].planner
+        if planner_id is not None:
+            planner = self.steps[planner_id]
+            last = lasts(self.plans, planner.fragment or {})
+            if planner.status == "out" and all(self.steps[one].status in DONE for one in last.values()):
+                outputs = {name: self.steps[one].output for name, one in last.items()}
+                output = outputs if len(outputs) > 1 else next(iter(outputs.values()))
+                self.complete(seen, planner, self.plans[planner_id], output)
+        self.enter(seen)
+
+
+def _map_id(plan: StepPlan) -> str:
+    return plan.id.rpartition(".")[0]
+
+
+def _result(element: StepAccount, wraps: bool) -> Any:
+    if not wraps:
+        return element.output
+    if element.status == "completed":
+        return {"ok": True, "output": element.output}
+    return {"ok": False, "error": element.error}

@@ -20,7 +20,7 @@ class Heard:
     carried out."""
 
     def __init__(self, answer: Answer, doubted: bool) -> None:
-        self.status, self.body, self.doubted = answer.status, answer.body, doubted
+        self.status, self.body, self.headers, self.doubted = answer.status, answer.body, answer.headers, doubted
 
     def json(self) -> Any:
         return orjson.loads(self.body)

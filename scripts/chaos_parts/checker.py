@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
-from . import histories, promises, states
+from . import children, histories, promises, states, waits
 from .evidence import Evidence, Violation
 
 RULES: Sequence[Callable[[Evidence], Iterator[Violation]]] = (
@@ -21,6 +21,9 @@ RULES: Sequence[Callable[[Evidence], Iterator[Violation]]] = (
     promises.one_decision_a_token,
     promises.cancelled_stay_cancelled,
     promises.replayed_go_on,
+    promises.events_are_stored,
+    promises.callers_get_the_answer,
+    promises.one_rerun_a_run,
     promises.odd_answers,
     promises.inputs_are_results,
     histories.every_run_ends,
@@ -28,6 +31,14 @@ RULES: Sequence[Callable[[Evidence], Iterator[Violation]]] = (
     histories.dependencies_first,
     histories.timers_in_time,
     histories.failures_have_a_reason,
+    children.one_child_an_attempt,
+    children.children_were_ordered,
+    children.parents_are_told_the_truth,
+    children.one_run_a_failure,
+    waits.conditions_decide,
+    waits.sleeps_last_as_long_as_said,
+    waits.waits_end_by_the_first_event,
+    waits.maps_have_all_elements,
     states.snapshot_is_the_fold,
     states.all_tell_the_same,
     states.dead_letters,

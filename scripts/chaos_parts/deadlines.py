@@ -9,9 +9,11 @@ from penstock.engine.run.events import Failure
 from penstock.engine.run.execution.retry import delay_s, retry_after_s
 from penstock.engine.run.kinds.agent_loop import loop_of
 from penstock.engine.run.kinds.approval import approval_of
-from penstock.engine.run.workflow import Workflow
+from penstock.engine.run.workflow import StepPlan, Workflow
+from penstock.engine.times import instant
 
-from .account import Account, Seen
+from .account import Account
+from .step_account import Seen, StepAccount
 
 TOLERANCE_S = 0.005  # the broker's schedules count whole milliseconds
 
@@ -22,14 +24,14 @@ def early_timers(run_id: str, workflow: Workflow, history: Sequence[Seen]) -> It
     for seen in history:
         if seen.type == "timer.fired":
             yield from _early(seen, due)
-        before = {step_id: (step.attempt, step.iteration, step.status) for step_id, step in account.steps.items()}
+        before = {step_id: (step.attempt, step.iteration, step.status) for step_id, step in account.executions()}
         account.take(seen)
         _set_run_timer(account, seen, due)
-        for step_id, step in account.steps.items():
-            if step.status == "out" and before[step_id] != (step.attempt, step.iteration, step.status):
+        for step_id, step in account.executions():
+            if step.status == "out" and before.get(step_id) != (step.attempt, step.iteration, step.status):
                 _set_waits(account, run_id, step_id, seen, due)
-        if seen.step_id in account.steps:
-            _set_step_timer(account, seen, due)
+        if seen.step_id is not None and (found := account.find(seen.step_id)) is not None:
+            _set_step_timer(account, seen, *found, due)
 
 
 def _early(seen: Seen, due: dict[tuple[str, int], float]) -> Iterator[str]:
@@ -48,10 +50,12 @@ def _set_run_timer(account: Account, seen: Seen, due: dict[tuple[str, int], floa
 
 def _set_waits(account: Account, run_id: str, step_id: str, seen: Seen, due: dict[tuple[str, int], float]) -> None:
     """The step was ordered just now, or will be after a pause."""
-    step, plan = account.steps[step_id], account.workflow.steps[step_id]
+    step, plan = account.found(step_id)
     name = _suffixed(step_id, step.iteration)
     wait_s = 0.0
-    if seen.step_id == step_id and seen.type == "step.failed":
+    if seen.step_id == step_id and seen.type == "child.ended":
+        wait_s = delay_s(plan.retry, run_id, step_id, step.attempt - 1 - step.base)
+    elif seen.step_id == step_id and seen.type == "step.failed":
         failure = Failure(**(seen.payload or {}))
         after = failure.failure_type == "retry_after"
         wait_s = retry_after_s(failure) if after else delay_s(plan.retry, run_id, step_id, step.attempt - 1 - step.base)
@@ -62,9 +66,14 @@ def _set_waits(account: Account, run_id: str, step_id: str, seen: Seen, due: dic
         due["sticky." + name, step.attempt] = seen.at + wait_s + STICKY_FALLBACK_S
 
 
-def _set_step_timer(account: Account, seen: Seen, due: dict[tuple[str, int], float]) -> None:
-    step_id = seen.step_id or ""
-    step, plan = account.steps[step_id], account.workflow.steps[step_id]
+def _set_step_timer(
+    account: Account, seen: Seen, step: StepAccount, plan: StepPlan, due: dict[tuple[str, int], float]
+) -> None:
+    step_id = plan.id
+    if seen.type == "step.started" and isinstance(seen.payload, dict):
+        for kind, field in (("sleep", "wake_at"), ("wait", "until")):
+            if field in seen.payload:
+                due.setdefault((f"{kind}.{step_id}", seen.attempt or 0), instant(seen.payload[field]))
     if seen.type == "step.started" and plan.timeout_s is not None:
         key = "timeout." + _suffixed(step_id, seen.iteration or 0), seen.attempt or step.attempt
         due.setdefault(key, seen.at + plan.timeout_s)

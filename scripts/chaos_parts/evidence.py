@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -10,9 +10,10 @@ from msgspec import Struct
 
 from penstock.engine.run.workflow import Workflow
 
-from .account import Account, Seen
+from .account import Account
 from .executions import Execution, digest
 from .ledger import Ledger
+from .step_account import Seen
 
 HIDDEN = "?"  # an output that is shown by its size only
 NONE = digest(None)
@@ -20,16 +21,17 @@ NONE = digest(None)
 
 class ToldStep(Struct, frozen=True):
     """`output` is its digest, HIDDEN when it is not shown. The API tells `begun` attempts, a snapshot those that were
-    ordered."""
+    ordered. `items` are the elements of a map: how many there are, have completed, failed and were cancelled."""
 
     status: str
     attempts: int | None
     iteration: int = 0
     output: str = NONE
     begun: int | None = None
+    items: tuple[int, ...] | None = None
 
     def agrees(self, other: ToldStep) -> bool:
-        same = (self.status, self.iteration) == (other.status, other.iteration)
+        same = (self.status, self.iteration, self.items) == (other.status, other.iteration, other.items)
         counted = _same(self.attempts, other.attempts) and _same(self.begun, other.begun)
         return same and counted and (self.output == other.output or HIDDEN in (self.output, other.output))
 
@@ -51,18 +53,19 @@ class Told(Struct, frozen=True):
             told = other.steps.get(step_id)
             if told is None or not step.agrees(told):
                 found.append(f"step {step_id} is told as {told}, not {step}")
+        found += [f"step {step_id} is told, and is not there" for step_id in other.steps.keys() - self.steps.keys()]
         return found
 
 
 class History:
     """One run: its events in the order of the stream, its workflow, and what both mean."""
 
-    def __init__(self, workflow: Workflow, seen: Sequence[Seen]) -> None:
-        self.workflow, self.seen = workflow, list(seen)
+    def __init__(self, workflow: Workflow, seen: Sequence[Seen], run_id: str = "") -> None:
+        self.workflow, self.seen, self.run_id = workflow, list(seen), run_id
 
     @cached_property
     def account(self) -> Account:
-        account = Account(self.workflow)
+        account = Account(self.workflow, self.run_id)
         for seen in self.seen:
             account.take(seen)
         return account
@@ -71,6 +74,17 @@ class History:
     def told(self) -> Told:
         return told_account(self.account)
 
+    def unlisted(self, step_id: str, listed: Sequence[ToldStep]) -> Iterator[str]:
+        """What a list of a map's elements tells otherwise."""
+        elements = self.account.steps[step_id].elements or []
+        if len(listed) != len(elements):
+            yield f"{step_id} has {len(elements)} elements, {len(listed)} are listed"
+        for number, (element, found) in enumerate(zip(elements, listed, strict=False)):
+            attempts = element.attempt if element.status in ("completed", "failed") else None
+            told = ToldStep(_status(element.status), attempts, output=digest(element.output))
+            if not told.agrees(found):
+                yield f"element {step_id}.{number} is listed as {found}, not {told}"
+
     def first(self, kind: str) -> Seen | None:
         return next((seen for seen in self.seen if seen.type == kind), None)
 
@@ -78,13 +92,23 @@ class History:
         return sum(seen.type == kind for seen in self.seen)
 
 
+class Sent(Struct, frozen=True):
+    """An event in the stream of events; `at` is when the broker stored it, in s since the epoch."""
+
+    seq: int
+    at: float
+    name: str
+    body: Any
+
+
 class Evidence(Struct):
     """`snapshots` and `folds` are the encoded states that the store has, and that the engine makes of the whole
     history.
 
     `told` are ways in which runs are told, by where: snapshot, `GET /runs/{id}`, the list. `letters` are dead letters
-    as run and step, `tasks` and `timers` the subjects of what is still queued; `logged` the service's own words that
-    tell of a bug.
+    as run and step, `items` the elements of maps by run and step as the API lists them (None: nobody has asked),
+    `events` the stream of events, `unborn` the children that were cancelled before they began, `tasks` and `timers` the
+    subjects of what is still queued; `logged` the service's own words that tell of a bug.
     """
 
     ledger: Ledger
@@ -92,6 +116,9 @@ class Evidence(Struct):
     snapshots: dict[str, bytes] = {}
     folds: dict[str, bytes] = {}
     told: dict[str, dict[str, Told]] = {}
+    items: dict[tuple[str, str], list[ToldStep]] | None = None
+    events: Sequence[Sent] = ()
+    unborn: frozenset[str] = frozenset()
     letters: frozenset[tuple[str, str]] = frozenset()
     executions: Sequence[Execution] = ()
     tasks: Sequence[str] = ()
@@ -117,6 +144,7 @@ def told_account(account: Account) -> Told:
             step.iteration,
             digest(step.output),
             _attempts(step.status, step.begun),
+            step.counts(),
         )
         for step_id, step in account.steps.items()
     }
@@ -129,12 +157,34 @@ def told_state(state: Mapping[str, Any], api: bool = False) -> Told:
     return Told(state["status"], steps)
 
 
+def told_item(item: Mapping[str, Any]) -> ToldStep:
+    """An element of a map as the API lists it; of one that has not ended by itself the attempts are not compared."""
+    output = HIDDEN if "output_bytes" in item else digest(item.get("output"))
+    ended = item["status"] in ("completed", "failed")
+    return ToldStep(_status(item["status"]), item["attempts"] if ended else None, output=output)
+
+
 def _told_step(step: Mapping[str, Any], api: bool) -> ToldStep:
     status = step.get("status", "pending")
-    hidden = "output_bytes" in step or "output_at" in step
+    gathered = "parts" in step or ("items" in step and "output" not in step)  # from the history, when it is read
+    hidden = "output_bytes" in step or "output_at" in step or gathered
     output = HIDDEN if hidden else digest(step.get("output"))
-    count = _attempts(status, step.get("attempts", 0))
-    return ToldStep(_status(status), None if api else count, step.get("iteration", 0), output, count if api else None)
+    count, items = _attempts(status, step.get("attempts", 0)), step.get("items")
+    return ToldStep(
+        _status(status),
+        None if api else count,
+        step.get("iteration", 0),
+        output,
+        count if api else None,
+        None if items is None else _counts(items),
+    )
+
+
+def _counts(items: Mapping[str, Any]) -> tuple[int, ...]:
+    """A snapshot counts them by status, the API gives each number a name."""
+    if "counts" in items:
+        return items["total"], *items["counts"][3:]
+    return items["total"], items["completed"], items["failed"], items["cancelled"]
 
 
 def _status(status: str) -> str:

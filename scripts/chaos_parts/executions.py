@@ -21,6 +21,11 @@ class Execution(Struct, frozen=True):
     input: str
     at: float
 
+    @property
+    def key(self) -> tuple[str, int, int]:
+        """Which one it is of its run's."""
+        return self.step_id, self.attempt, self.iteration
+
 
 _DECODER = json.Decoder(Execution)
 

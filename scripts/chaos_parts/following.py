@@ -11,6 +11,7 @@ import orjson
 from load.client import ENDED
 
 from .api import Api, Heard
+from .kind_workflows import RESCUED, STRICT
 from .ledger import Ledger, Verdict
 from .workflows import CONSENT, DOOMED, PARKED, SIGNAL, SIGNALLED
 
@@ -37,7 +38,7 @@ class Following:
                 await self._signal(run_id)
             case _ if workflow == CONSENT:
                 await self._decide(run_id)
-            case _ if workflow == DOOMED:
+            case _ if workflow in (DOOMED, STRICT, RESCUED):
                 await self._replay(run_id)
 
     async def cancel(self, run_id: str) -> None:
@@ -66,6 +67,17 @@ class Following:
             self._ledger.replayed.update(one["original_run_id"] for one in heard.json()["retried"])
         else:
             self._ledger.wonder(None, f"a bulk replay was answered {heard.text}")
+
+    async def repeat_once(self, key: str, workflow: str) -> None:
+        """Start every failed run of the workflow again as another run, unless that was done before."""
+        body = {"workflow_id": workflow, "mode": "rerun", "once": True}
+        header = f"Idempotency-Key: {key}\r\n".encode()
+        heard = await self._api.insist("POST", "/runs/retry", orjson.dumps(body), header)
+        if heard.status != 200:
+            self._ledger.wonder(None, f"a bulk rerun was answered {heard.text}")
+            return
+        for one in heard.json()["retried"]:
+            self._ledger.reruns.setdefault(one["original_run_id"], []).append(one["new_run_id"])
 
     async def _signal(self, run_id: str) -> None:
         await asyncio.sleep(self._dice.uniform(*SIGNAL_AFTER_S))

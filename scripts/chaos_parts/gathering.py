@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
+from collections.abc import Mapping
 from datetime import datetime
 from itertools import pairwise
 
@@ -17,12 +18,13 @@ from penstock.engine.run.events import Malformed, Record, decode
 from penstock.engine.run.state import Run, to_snapshot
 from penstock.engine.run.workflow import Workflow
 
-from .account import Account, Seen, wire_event
+from .account import Account
 from .api import Api
-from .evidence import Evidence, History, Told, told_state
+from .evidence import Evidence, History, Sent, Told, ToldStep, told_item, told_state
 from .executions import read_all
 from .installation import Installation
 from .ledger import Ledger
+from .step_account import Seen, wire_event
 from .workflows import CRON, DEFINITIONS
 
 READS_AT_ONCE = 16
@@ -49,7 +51,8 @@ class Gathering:
     @property
     def open(self) -> list[str]:
         """Runs that have not ended."""
-        return [run_id for run_id in self._seen if run_id not in self.accounts or not self.accounts[run_id].ended]
+        begun = self._seen.keys() - self._unborn()
+        return [run_id for run_id in begun if run_id not in self.accounts or not self.accounts[run_id].ended]
 
     async def read_on(self) -> None:
         """Read what is new in the log. Raises Unavailable."""
@@ -70,7 +73,7 @@ class Gathering:
         snapshots = await self._snapshots(folds)
         return Evidence(
             ledger,
-            {run_id: History(workflow, self._seen[run_id]) for run_id, workflow in workflows.items()},
+            {run_id: History(workflow, self._seen[run_id], run_id) for run_id, workflow in workflows.items()},
             snapshots=snapshots,
             folds=folds,
             told={
@@ -78,13 +81,19 @@ class Gathering:
                 "GET /runs/{id}": await _views(api, list(workflows)),
                 "GET /runs": await _listed(api),
             },
+            items=await _items(api, self.accounts),
+            events=await self._events(),
+            unborn=frozenset(self._unborn()),
             letters=await self._letters(),
             executions=read_all(installation.executions),
             tasks=await self.queued(),
             timers=await self._subjects(names.HISTORY, "schedule.>"),
             malformed=[
                 *self._malformed,
-                *(f"the history of {run_id} has no start" for run_id in self._seen.keys() - workflows.keys()),
+                *(
+                    f"the history of {run_id} has no start"
+                    for run_id in self._seen.keys() - workflows.keys() - set(self._unborn())
+                ),
             ],
             logged=[orjson.dumps(line).decode() for line in installation.log_lines() if line.get("event") in BUGS],
         )
@@ -108,11 +117,24 @@ class Gathering:
             self.progress.append(stored.at)
         if run_id not in self.accounts and seen.type in ("workflow.started", "workflow.scheduled"):
             workflow = await self._store.definitions.load(seen.payload["workflow"], seen.payload["digest"])
-            self.accounts[run_id] = Account(workflow)
+            self.accounts[run_id] = Account(workflow, run_id)
         if run_id in self.accounts:
             self.accounts[run_id].take(seen)
         if seen.type == "workflow.started" and (trigger := seen.payload.get("trigger", {})).get("name") == CRON:
             self.last_tick = max(self.last_tick, int(datetime.fromisoformat(trigger["at"]).timestamp()))
+
+    def _unborn(self) -> set[str]:
+        """Runs of which there is nothing but that their parent has cancelled them."""
+        return {run_id for run_id, seen in self._seen.items() if all(map(_by_parent, seen))}
+
+    async def _events(self) -> list[Sent]:
+        """Everything that was sent to EVENTS from outside."""
+        found, last = list[Sent](), (await self._store.events.tip()).seq
+        async for stored in self._store.reader.between(names.EVENTS, "event.>", 1, last):
+            name = names.event_of(stored.subject)
+            if name is not None and not stored.removed:
+                found.append(Sent(stored.seq, stored.at, name, orjson.loads(stored.data)))
+        return found
 
     async def _snapshots(self, folds: dict[str, bytes]) -> dict[str, bytes]:
         """As soon as they are what the log says; as they are, when that takes too long."""
@@ -148,6 +170,33 @@ def _folded(workflow: Workflow, records: list[Record]) -> bytes:
         run, _ = advance_safely(workflow, run, record)
     assert run is not None
     return to_snapshot(run)
+
+
+def _by_parent(seen: Seen) -> bool:
+    return seen.type == "workflow.cancelled" and " of its parent run " in (seen.payload or {}).get("reason", "")
+
+
+async def _items(api: Api, accounts: Mapping[str, Account]) -> dict[tuple[str, str], list[ToldStep]]:
+    """The elements of every map, as the API lists them."""
+    found: dict[tuple[str, str], list[ToldStep]] = {}
+    maps = [
+        (run_id, step_id)
+        for run_id, account in accounts.items()
+        for step_id, step in account.steps.items()
+        if step.elements is not None
+    ]
+    gate = asyncio.Semaphore(READS_AT_ONCE)
+
+    async def one(run_id: str, step_id: str) -> None:
+        async with gate:
+            heard = await api.insist("GET", f"/runs/{run_id}/steps/{step_id}/items?limit=1000")
+            if heard.status == 200:
+                found[run_id, step_id] = [told_item(item) for item in heard.json()]
+
+    async with asyncio.TaskGroup() as group:
+        for run_id, step_id in maps:
+            group.create_task(one(run_id, step_id))
+    return found
 
 
 async def _views(api: Api, run_ids: list[str]) -> dict[str, Told]:

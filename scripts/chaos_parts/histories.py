@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from .account import DONE
 from .deadlines import early_timers
 from .evidence import Evidence, Violation
+from .step_account import DONE
 
 STARTS = ("workflow.started", "workflow.scheduled")
 DECIDING = ("workflow.failed",)
@@ -17,6 +17,8 @@ REASONS = (
     "approval expired",
     "rejected",
     "delivered 10 times without an answer",
+    "no event chaos-answer came within",
+    " was cancelled",
 )
 
 
@@ -42,7 +44,7 @@ def dependencies_first(evidence: Evidence) -> Iterator[Violation]:
     """A step's first start comes after the result of each step that it depends on."""
     for run_id, history in evidence.histories.items():
         for step_id, step in history.account.steps.items():
-            for before in history.workflow.steps[step_id].depends_on:
+            for before in history.account.plans[step_id].depends_on:
                 done = history.account.steps[before]
                 if step.first_seq is not None and (
                     done.status not in DONE or done.done_seq is None or step.first_seq < done.done_seq

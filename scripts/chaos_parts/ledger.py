@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from msgspec import Struct, field
 
 
@@ -15,10 +17,28 @@ class Start(Struct):
 
 
 class Batch(Struct):
-    """A start by `POST /runs/bulk`; `run_ids` None: nobody knows."""
+    """A start by `POST /runs/bulk`; `run_ids` None: nobody knows. `answers` are those that it got with a key, all the
+    same if all is well."""
 
     size: int
     run_ids: list[str] | None = None
+    answers: list[list[str]] = field(default_factory=list)
+
+
+class SentEvent(Struct):
+    """An event that was sent with a key; `seqs` are the sequences with which it was answered."""
+
+    name: str
+    body: Any
+    seqs: list[int] = field(default_factory=list)
+
+
+class CallAnswer(Struct):
+    """What a caller of a workflow was answered; `run_id` is the run that the answer names."""
+
+    run_id: str
+    status: int
+    body: Any = None
 
 
 class Verdict(Struct):
@@ -38,13 +58,17 @@ class Ticks(Struct):
 
 class Ledger(Struct):
     """Owned by the load. Cancellations, replays and so on are by run id, and only those that were answered with
-    success. `events` have the sequences with which each key was answered."""
+    success. `events` have the sequences with which each key was answered; `sent` are those that runs wait for, by key.
+    `reruns` are the new runs that were answered, by the one that they repeat."""
 
     starts: dict[str, Start] = field(default_factory=dict)
     batches: dict[str, Batch] = field(default_factory=dict)
     deliveries: dict[str, bool] = field(default_factory=dict)
     events: dict[str, list[int]] = field(default_factory=dict)
     ticks: Ticks | None = None
+    sent: dict[str, SentEvent] = field(default_factory=dict)
+    calls: dict[str, list[CallAnswer]] = field(default_factory=dict)
+    reruns: dict[str, list[str]] = field(default_factory=dict)
     signals: dict[str, str] = field(default_factory=dict)
     verdicts: dict[str, list[Verdict]] = field(default_factory=dict)
     cancelled: set[str] = field(default_factory=set)

@@ -7,7 +7,9 @@ from collections.abc import Iterator
 from datetime import datetime
 
 from .evidence import Evidence, History, Violation
-from .executions import digest
+from .executions import Execution, digest
+from .given import given
+from .ledger import CallAnswer
 from .workflows import CRON, HOOK, SENT
 
 EARLY_S = 0.005
@@ -43,6 +45,8 @@ def bulk_all_or_none(evidence: Evidence) -> Iterator[Violation]:
         found = len(runs[name])
         if found not in (0, batch.size):
             yield Violation("bulk all or none", f"of the {batch.size} runs of {name} there are {found}", runs[name][0])
+        if any(answer != batch.run_ids for answer in batch.answers):
+            yield Violation("bulk all or none", f"the key of {name} was answered with several lists of runs")
         if batch.run_ids is not None and sorted(batch.run_ids) != sorted(runs[name]):
             yield Violation("bulk all or none", f"{name} was acknowledged with other runs than it has started")
 
@@ -117,7 +121,7 @@ def nobody_starts_by_itself(evidence: Evidence) -> Iterator[Violation]:
     for run_id, history in evidence.histories.items():
         value = history.account.input
         asked = isinstance(value, dict) and any(value.get(name) in found for name, found in known.items())
-        if not asked and _trigger(history) != CRON:
+        if not asked and not from_within(history) and _trigger(history) != CRON:
             yield Violation("asked for", f"nobody has asked for a run with the input {value}", run_id)
         if _trigger(history) not in (None, CRON, HOOK, SENT):
             yield Violation("asked for", f"there is no trigger {_trigger(history)}", run_id)
@@ -171,6 +175,57 @@ def replayed_go_on(evidence: Evidence) -> Iterator[Violation]:
             yield Violation("replayed", "its replay was acknowledged, and it has not gone on", run_id)
 
 
+def events_are_stored(evidence: Evidence) -> Iterator[Violation]:
+    """An event that was acknowledged is in the stream as it was sent, once, with the sequence that was answered."""
+    stored = defaultdict[tuple[str, str], list[int]](list)
+    for one in evidence.events:
+        stored[one.name, digest(one.body)].append(one.seq)
+    for key, sent in evidence.ledger.sent.items():
+        found = stored[sent.name, digest(sent.body)]
+        if len(set(sent.seqs)) > 1:
+            yield Violation("events", f"the event {key} was answered with several sequences: {sent.seqs}")
+        if len(found) > 1 or (sent.seqs and found != sent.seqs[:1]):
+            yield Violation("events", f"the event {key} was answered with {sent.seqs}, and is stored as {found}")
+
+
+def callers_get_the_answer(evidence: Evidence) -> Iterator[Violation]:
+    """Who called a workflow gets what the run's first response says, or its end without one, or the run's id."""
+    for key, answers in evidence.ledger.calls.items():
+        for answer in answers:
+            history = evidence.histories.get(answer.run_id)
+            problem = "there is no such run" if history is None else _misanswered(history, answer)
+            if problem:
+                yield Violation("calls", f"the call {key} was answered {answer.status}: {problem}", answer.run_id)
+
+
+def _misanswered(history: History, answer: CallAnswer) -> str | None:
+    replies = [one.facts["reply"] for one in history.account.begun if "reply" in one.facts]
+    if answer.status == 202:
+        return None if answer.body == {"run_id": answer.run_id} else f"{answer.body} is no id of its run"
+    if answer.status == 502:
+        return "it has responded" if replies else None
+    said = (replies[0].get("status", 200), replies[0].get("body")) if replies else (200, None)
+    return None if (answer.status, answer.body) == said else f"{answer.body}, and the run says {said}"
+
+
+def one_rerun_a_run(evidence: Evidence) -> Iterator[Violation]:
+    """A run that was asked to be repeated once has one repeat at the most; and each that was answered is there, with
+    the same input."""
+    repeats = defaultdict[str, list[str]](list)
+    for run_id, history in evidence.histories.items():
+        if (first := history.account.origin("rerun_of")) is not None:
+            repeats[first].append(run_id)
+            before = evidence.histories.get(first)
+            if before is None or before.account.input != history.account.input:
+                yield Violation("reruns", f"it repeats run {first}, with another input", run_id)
+    for first, found in repeats.items():
+        if len(found) > 1:
+            yield Violation("reruns", f"it was to be repeated once, and {found} are repeats of it", first)
+    for first, answered in evidence.ledger.reruns.items():
+        if lost := set(answered) - set(repeats[first]):
+            yield Violation("reruns", f"its repeats {sorted(lost)} were acknowledged, and are not there", first)
+
+
 def odd_answers(evidence: Evidence) -> Iterator[Violation]:
     for run_id, what in evidence.ledger.odd:
         yield Violation("answer", what, run_id)
@@ -188,33 +243,37 @@ def inputs_are_results(evidence: Evidence) -> Iterator[Violation]:
                 execution.run_id,
             )
             continue
-        wanted = digest(_input(history, execution.step_id, execution.iteration))
         name = f"step {execution.step_id}, attempt {execution.attempt}, iteration {execution.iteration}"
-        if wanted != execution.input:
+        found = history.account.find(execution.step_id)
+        ordered = (0, 0) if found is None else (found[0].iteration, found[0].attempt)
+        if (execution.iteration, execution.attempt) > ordered:
+            yield Violation("executions", f"{name} was carried out, and never ordered", execution.run_id)
+        elif execution.input != _given(history, execution):
             yield Violation(
                 "executions", f"{name} was carried out with another input than the results before it", execution.run_id
             )
-        step = history.account.steps[execution.step_id]
-        if (execution.iteration, execution.attempt) > (step.iteration, step.attempt):
-            yield Violation("executions", f"{name} was carried out, and never ordered", execution.run_id)
 
 
-def _input(history: History, step_id: str, iteration: int) -> object:
-    steps, after = history.account.steps, history.workflow.steps[step_id].depends_on
-    if iteration:
-        return steps[step_id].inputs.get(iteration)
-    if not after:
-        return history.account.input
-    return steps[after[0]].output if len(after) == 1 else {one: steps[one].output for one in after}
+def _given(history: History, execution: Execution) -> str | None:
+    """The digest of the input; None when what it is made of is not there."""
+    try:
+        return digest(given(history.account, *execution.key))
+    except (KeyError, IndexError, TypeError, ValueError):
+        return None
 
 
 def _by_input(evidence: Evidence, name: str) -> defaultdict[str, list[str]]:
     """Run ids by what their input says under this name."""
     found: defaultdict[str, list[str]] = defaultdict(list)
     for run_id, history in evidence.histories.items():
-        if isinstance(history.account.input, dict) and name in history.account.input:
+        if isinstance(history.account.input, dict) and name in history.account.input and not from_within(history):
             found[history.account.input[name]].append(run_id)
     return found
+
+
+def from_within(history: History) -> bool:
+    """Whether a run has started it: its parent, one that has failed, one that it repeats."""
+    return any(map(history.account.origin, ("parent", "failure_of", "rerun_of")))
 
 
 def _trigger(history: History) -> str | None:

@@ -7,12 +7,12 @@ from collections.abc import Iterator, Sequence
 
 from msgspec import Struct
 
-from .account import Seen
 from .api import Api
 from .evidence import Evidence, Violation
 from .faults import Faults
 from .gathering import Gathering
 from .plan import Deed, Fault
+from .step_account import Seen
 
 SHOWN_MAX = 20
 HISTORY_MAX = 40
@@ -138,6 +138,9 @@ def _acknowledged(evidence: Evidence) -> dict[str, int]:
         "cancelled": len(ledger.cancelled),
         "unscheduled": len(ledger.unscheduled),
         "replayed": len(ledger.replayed),
+        "answers": sum(bool(sent.seqs) for sent in ledger.sent.values()),
+        "calls": sum(map(len, ledger.calls.values())),
+        "reruns": len(ledger.reruns),
     }
     return {**starts, **others}
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from .account import Account
 from .evidence import Evidence, Violation
+from .step_account import StepAccount
 
 
 def snapshot_is_the_fold(evidence: Evidence) -> Iterator[Violation]:
@@ -32,15 +34,32 @@ def all_tell_the_same(evidence: Evidence) -> Iterator[Violation]:
 
 
 def dead_letters(evidence: Evidence) -> Iterator[Violation]:
-    """Each step that has failed for good has one."""
+    """Each step that has failed for good has one, of a map its element; but no failure that the definition provides
+    for."""
     for run_id, history in evidence.histories.items():
-        for step_id, step in history.account.steps.items():
-            if (
-                history.account.status == "failed"
-                and step.status == "failed"
-                and (run_id, step_id) not in evidence.letters
-            ):
+        account = history.account
+        for step_id, step in account.executions() if account.status == "failed" else ():
+            if step.status == "failed" and _owes(account, step_id) and (run_id, step_id) not in evidence.letters:
                 yield Violation("dead letters", f"step {step_id} has failed for good, and has none", run_id)
+        for step_id, step in account.executions() if not account.resumes else ():
+            if _is_provided_for(account, step_id, step) and (run_id, step_id) in evidence.letters:
+                yield Violation("dead letters", f"step {step_id} has one, and what follows is provided for", run_id)
+
+
+def _owes(account: Account, step_id: str) -> bool:
+    step, plan = account.found(step_id)
+    if step.elements is not None and any(element.status == "failed" for element in step.elements):
+        return False  # the element has it
+    whole = plan if plan.item is None else account.plans[step_id.rpartition(".")[0]]
+    if whole.on_failure is None:
+        return not plan.tolerated
+    handler = account.steps.get(whole.on_failure.id)
+    return handler is not None and handler.status == "failed"
+
+
+def _is_provided_for(account: Account, step_id: str, step: StepAccount) -> bool:
+    _, plan = account.found(step_id)
+    return step.status == "recovered" or (step.status == "failed" and plan.tolerated)
 
 
 def nothing_left(evidence: Evidence) -> Iterator[Violation]:

@@ -18,16 +18,35 @@ from load.connection import LostError
 from .api import Api
 from .following import Following
 from .installation import WEBHOOK_SECRET
-from .ledger import Batch, Ledger, Start
+from .kind_workflows import (
+    ANSWER,
+    ASKING,
+    ASLEEP,
+    CALLED,
+    CHOSEN,
+    FAMILY,
+    MAPPED,
+    PARENT,
+    PATRON,
+    PLANNED,
+    RESCUED,
+    STRICT,
+    WAITING,
+)
+from .ledger import Batch, CallAnswer, Ledger, SentEvent, Start
 from .workflows import AGENT, BRIEF, CHAIN, CONSENT, DIAMOND, DOOMED, HOOK, PARKED, SENT, SIGNALLED, STICKY, TIMED
 
 KEYED_EVERY_S, SCHEDULED_EVERY_S, BULK_EVERY_S, HOOK_EVERY_S, MANY_EVERY_S = 0.3, 1.0, 4.0, 1.0, 13.0
-EVENT_EVERY_S = 1.0
+EVENT_EVERY_S, KIND_EVERY_S, CALL_EVERY_S = 1.0, 0.6, 1.5
+CALL_MS = 8000
+ANSWERS_MAX = 3
+ANSWER_AFTER_S = (0.0, 3.0)
 AT_ONCE_MAX = 150
 BULK_SIZE = (5, 40)
 AHEAD_S = (1.2, 5.0)
 SECOND_TIME, UNSCHEDULED, CANCELLED = 0.15, 0.2, 0.1
 FLOWS = (CHAIN, CHAIN, DIAMOND, DIAMOND, AGENT, SIGNALLED, CONSENT, DOOMED, TIMED, PARKED, STICKY)
+KINDS = (CHOSEN, ASLEEP, MAPPED, STRICT, PARENT, FAMILY, PATRON, WAITING, WAITING, ASKING, PLANNED, PLANNED, RESCUED)
 QUICK_FLOWS = (CHAIN, DIAMOND, STICKY, BRIEF)
 
 
@@ -38,7 +57,7 @@ class Users:
         self._api, self._ledger, self._fewer = api, ledger, fewer
         self._dice = random.Random(f"users {seed}")
         self.following = Following(api, ledger, self._dice)
-        self._stopped = asyncio.Event()
+        self._stopped, self._repeating = asyncio.Event(), asyncio.Lock()
         self._gate = asyncio.Semaphore(AT_ONCE_MAX)
 
     def stop(self) -> None:
@@ -53,6 +72,8 @@ class Users:
             (HOOK_EVERY_S, self._hook),
             (EVENT_EVERY_S, self._event),
             (MANY_EVERY_S, self._many),
+            (KIND_EVERY_S, self._kind),
+            (CALL_EVERY_S, self._call),
         ]
         async with asyncio.TaskGroup() as group:
             for every_s, user in kinds:
@@ -115,7 +136,66 @@ class Users:
         elif heard.status != 400:
             self._ledger.wonder(run_id, f"unscheduling was answered {heard.text}")
 
+    async def _kind(self, number: int) -> None:
+        """A run with other steps than tasks, and the events that it may wait for: some are sent before it begins."""
+        key, workflow = f"kind-{number}", self._dice.choice(KINDS)
+        answers = self._dice.randint(0, ANSWERS_MAX) if workflow in (WAITING, ASKING) else 0
+        early = self._dice.randint(0, answers)
+        for at in range(early):
+            await self._answer(key, at)
+        run_id = await self._start(key, workflow)
+        for at in range(early, answers):
+            await asyncio.sleep(self._dice.uniform(*ANSWER_AFTER_S))
+            await self._answer(key, at)
+        if run_id is not None and self._dice.random() < CANCELLED:
+            await self.following.cancel(run_id)
+        elif run_id is not None:
+            await self.following.see_through(workflow, run_id)
+
+    async def _answer(self, key: str, number: int) -> None:
+        """An event that a run of this key waits for, sent again now and then."""
+        name = f"{key}-answer-{number}"
+        sent = self._ledger.sent[name] = SentEvent(ANSWER, {"order": {"key": key}, "number": number, "name": name})
+        header = f"Idempotency-Key: {name}\r\n".encode()
+        for _ in range(2 if self._dice.random() < SECOND_TIME else 1):
+            heard = await self._api.insist("POST", f"/events/{ANSWER}", orjson.dumps(sent.body), header)
+            if heard.status != 202:
+                self._ledger.wonder(None, f"the event {name} was answered {heard.text}")
+                return
+            sent.seqs.append(heard.json()["seq"])
+
+    async def _call(self, number: int) -> None:
+        """Who calls gets an answer, and with the same key the same one."""
+        key = f"call-{number}"
+        start = self._ledger.starts[key] = Start(CALLED)
+        answers = self._ledger.calls[key] = []
+        target, header = f"/workflows/{CALLED}/call?timeout_ms={CALL_MS}", f"Idempotency-Key: {key}\r\n".encode()
+        for _ in range(2 if self._dice.random() < SECOND_TIME else 1):
+            heard = await self._api.insist("POST", target, orjson.dumps({"key": key}), header)
+            run_id = heard.headers.get(b"location", b"").decode().rpartition("/")[2]
+            if not run_id:
+                self._ledger.wonder(None, f"the call {key} was answered {heard.text}")
+                return
+            start.answers.append(run_id)
+            answers.append(CallAnswer(run_id, heard.status, None if heard.status == 502 else heard.json()))
+
     async def _bulk(self, number: int) -> None:
+        await (self._keyed_bulk(number) if number % 2 else self._plain_bulk(number))
+
+    async def _keyed_bulk(self, number: int) -> None:
+        name, header = f"bulk-{number}", f"Idempotency-Key: bulk-{number}\r\n".encode()
+        batch = self._ledger.batches[name] = Batch(self._dice.randint(*BULK_SIZE))
+        inputs = [{"batch": name, "at": at} for at in range(batch.size)]
+        body = orjson.dumps({"workflow_id": self._dice.choice(QUICK_FLOWS), "inputs": inputs})
+        for _ in range(2 if self._dice.random() < SECOND_TIME else 1):
+            heard = await self._api.insist("POST", "/runs/bulk", body, header)
+            if heard.status != 201:
+                self._ledger.wonder(None, f"the bulk start {name} was answered {heard.text}")
+                return
+            batch.run_ids = heard.json()["run_ids"]
+            batch.answers.append(batch.run_ids)
+
+    async def _plain_bulk(self, number: int) -> None:
         """Once only: nobody could tell a second try from the first."""
         name = f"bulk-{number}"
         batch = self._ledger.batches[name] = Batch(self._dice.randint(*BULK_SIZE))
@@ -156,6 +236,9 @@ class Users:
             seqs.append(heard.json()["seq"])
 
     async def _many(self, number: int) -> None:
-        """All parked runs are cancelled, all doomed ones replayed, in one request each."""
+        """All parked runs are cancelled, all doomed ones replayed, all with a broken map repeated once, in one request
+        each."""
         await self.following.cancel_parked()
         await self.following.replay_doomed()
+        async with self._repeating:
+            await self.following.repeat_once(f"many-{number}", STRICT)

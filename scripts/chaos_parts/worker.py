@@ -21,7 +21,8 @@ from msgspec import json
 from penstock.worker import Context, Continue, NonRetriable, RetryAfter, Worker
 
 from .executions import Execution, digest
-from .workflows import DOOM, LOOP, SIGNAL, SLOW, WAIT, WORK
+from .kind_workflows import DOOM, FRAIL, LIST, PIECE, PLAN, PLANS, WORK
+from .workflows import LOOP, SIGNAL, SLOW, WAIT
 
 MAX_TASKS = 40
 FAIL, RETRY_AFTER, DAWDLE = 0.12, 0.02, 0.02
@@ -29,6 +30,8 @@ LAST_ITERATION = 2
 SLOW_S = (0.2, 2.0)
 WORK_S = (0.0, 0.15)
 DAWDLE_S = 4.0
+LISTED_MAX = 9
+HOPELESS, BREAKS = 0.1, 0.2
 
 
 class Book:
@@ -74,6 +77,34 @@ class Tasks:
             raise NonRetriable("chaos: doomed")
         return {"by": secrets.token_hex(8)}
 
+    async def listed(self, value: Any, ctx: Context) -> Any:
+        dice = self._begin(value, ctx)
+        await _misfortune(dice)
+        return [{"number": number, "by": secrets.token_hex(4)} for number in range(dice.randint(0, LISTED_MAX))]
+
+    async def piece(self, value: Any, ctx: Context) -> Any:
+        """An element of a map; some fail for good."""
+        dice = self._begin(value, ctx)
+        await asyncio.sleep(dice.uniform(*WORK_S))
+        if dice.random() < HOPELESS:
+            raise NonRetriable("chaos: hopeless")
+        await _misfortune(dice)
+        return {"by": secrets.token_hex(4)}
+
+    async def frail(self, value: Any, ctx: Context) -> Any:
+        """It may fail for good at the first attempt, and never later."""
+        dice = self._begin(value, ctx)
+        await asyncio.sleep(dice.uniform(*WORK_S))
+        if ctx.attempt == 1 and dice.random() < BREAKS:
+            raise NonRetriable("chaos: broken")
+        return {"by": secrets.token_hex(4)}
+
+    async def plan(self, value: Any, ctx: Context) -> Any:
+        """Steps for the run, or at the first attempt perhaps what is no plan."""
+        dice = self._begin(value, ctx)
+        await _misfortune(dice)
+        return {"steps": dice.choice(PLANS if ctx.attempt == 1 else PLANS[:-1])}
+
     def _begin(self, value: Any, ctx: Context) -> random.Random:
         self._book.note(value, ctx)
         return random.Random(f"{self._seed}.{ctx.task_id}.{ctx.attempt}.{ctx.iteration}")
@@ -101,6 +132,10 @@ def main() -> None:
         WAIT: tasks.wait,
         SLOW: tasks.slow,
         DOOM: tasks.doom,
+        LIST: tasks.listed,
+        PIECE: tasks.piece,
+        FRAIL: tasks.frail,
+        PLAN: tasks.plan,
     }.items():
         worker.task(name)(function)
     worker.run()

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-WORK, LOOP, WAIT, SLOW, DOOM, NOBODY = (f"chaos.{word}" for word in ("work", "loop", "wait", "slow", "doom", "nobody"))
-TASKS = (WORK, LOOP, WAIT, SLOW, DOOM)  # nobody does NOBODY
+from . import kind_workflows
+from .kind_workflows import DOOM, FRAIL, LIST, NOBODY, PATIENT, PIECE, PLAN, WORK
+
+LOOP, WAIT, SLOW = (f"chaos.{word}" for word in ("loop", "wait", "slow"))
+TASKS = (WORK, LOOP, WAIT, SLOW, DOOM, LIST, PIECE, FRAIL, PLAN)  # nobody does NOBODY
 
 HOOK, CRON, SENT = "chaos-hook", "chaos-cron", "chaos-sent"
 SIGNAL = "go"
-PATIENT: dict[str, Any] = {"max_attempts": 12, "strategy": "exponential", "initial_delay": "100ms", "max_delay": "1s"}
 
 CHAIN, DIAMOND, AGENT, SIGNALLED, CONSENT, DOOMED, TIMED, PARKED, STICKY, BRIEF = (
     f"chaos-{word}"
@@ -81,6 +83,7 @@ DEFINITIONS: list[dict[str, Any]] = [
         "steps": [_step("a", WORK), _step("b", WORK, "a"), _step("c", WORK, "b")],
     },
     {"name": BRIEF, "default_retry": PATIENT, "steps": [_step("a", WORK)]},
+    *kind_workflows.DEFINITIONS,
 ]
 
 TRIGGERS: list[dict[str, Any]] = [

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from chaos_parts.account import Seen
 from chaos_parts.evidence import Evidence, History, Told, ToldStep
 from chaos_parts.executions import Execution, digest
 from chaos_parts.ledger import Batch, Ledger, Start, Ticks, Verdict
+from chaos_parts.step_account import Seen
 from chaos_parts.workflows import BRIEF, CHAIN, CONSENT, CRON, DEFINITIONS, DOOMED, SIGNALLED, TIMED
 
 from penstock.engine.run.compiling import compile_workflow

@@ -7,17 +7,19 @@ from pathlib import Path
 
 import orjson
 import pytest
-from chaos_parts.account import Account, Seen, wire_event
+from chaos_parts.account import Account
 from chaos_parts.checker import RULES, check
 from chaos_parts.deadlines import early_timers
 from chaos_parts.evidence import Evidence, History, Violation, told_account, told_state
 from chaos_parts.ledger import Ledger, Verdict
+from chaos_parts.step_account import Seen, wire_event
 from chaos_parts.workflows import AGENT, BRIEF, CHAIN, CONSENT, DIAMOND, DOOMED, HOOK, STICKY, TIMED
 
 from penstock.engine.run.compiling import compile_workflow
 from penstock.engine.run.execution.retry import delay_s
 from penstock.engine.validation import parse
 from tests.properties.recorded import histories, read
+from tests.scripts import broken_kinds
 from tests.scripts.broken_promises import (
     BEGIN,
     BRIEFLY,
@@ -40,14 +42,16 @@ from tests.scripts.broken_promises import (
     told,
 )
 
+ALL_BROKEN = {**BROKEN, **broken_kinds.BROKEN}
 
-@pytest.mark.parametrize(("broken", "rule"), BROKEN.items(), ids=[broken.__name__ for broken in BROKEN])
+
+@pytest.mark.parametrize(("broken", "rule"), ALL_BROKEN.items(), ids=[broken.__name__ for broken in ALL_BROKEN])
 def test_a_broken_promise_is_found_by_its_rule(broken: Callable[[], Evidence], rule: str) -> None:
     assert rule in {violation.rule for violation in check(broken())}
 
 
 def test_every_rule_has_a_history_that_breaks_it() -> None:
-    silent = [rule.__name__ for rule in RULES if not any(found for broken in BROKEN for found in rule(broken()))]
+    silent = [rule.__name__ for rule in RULES if not any(found for broken in ALL_BROKEN for found in rule(broken()))]
     assert [] == silent
 
 
@@ -99,6 +103,11 @@ def test_the_account_of_a_recorded_history_is_what_it_folded_to(path: Path) -> N
 @pytest.mark.parametrize("found", GOOD.values(), ids=GOOD)
 def test_a_kept_promise_is_no_violation(found: Evidence) -> None:
     assert [] == check(found)
+
+
+@pytest.mark.parametrize("good", broken_kinds.GOOD, ids=lambda good: good.__name__)
+def test_a_history_that_keeps_the_promises_of_its_steps_is_no_violation(good: Callable[[], Evidence]) -> None:
+    assert [] == check(good())
 
 
 def account(workflow: str, *events: Seen) -> Account:

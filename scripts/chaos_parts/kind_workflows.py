@@ -1,0 +1,182 @@
+"""The storm's workflows with conditions, inputs of their own, and the kinds of steps that need no worker.
+
+What their expressions give is told a second time in given.py.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+WORK, LIST, PIECE, FRAIL, PLAN = (f"chaos.{word}" for word in ("work", "list", "piece", "frail", "plan"))
+NOBODY, DOOM = "chaos.nobody", "chaos.doom"
+
+CHOSEN, ASLEEP, MAPPED, STRICT, PARENT, CHILD, FAMILY, PATRON, STUCK, WAITING, ASKING, PLANNED, RESCUED, MOURNER = (
+    f"chaos-{word}"
+    for word in (
+        "chosen",
+        "asleep",
+        "mapped",
+        "strict",
+        "parent",
+        "child",
+        "family",
+        "patron",
+        "stuck",
+        "waiting",
+        "asking",
+        "planned",
+        "rescued",
+        "mourner",
+    )
+)
+CALLED, FETCHED = "chaos-called", "chaos-fetched"
+
+ANSWER = "chaos-answer"  # the event that runs wait for
+REFUSED = 2  # the number of an answer that the second wait does not take
+SHORT_S, LONG_S = 0.3, 2.5  # a sleep, by the output before it
+WAIT_S, LOOKBACK_S, ASK_S, STUCK_S = 6, 60, 5, 2
+PATIENT: dict[str, Any] = {"max_attempts": 12, "strategy": "exponential", "initial_delay": "100ms", "max_delay": "1s"}
+
+
+def step(step_id: str, *after: str, **more: Any) -> dict[str, Any]:
+    return {"id": step_id, "depends_on": list(after), **more}
+
+
+def work(step_id: str, *after: str, **more: Any) -> dict[str, Any]:
+    return step(step_id, *after, task=WORK, **more)
+
+
+CORRELATE = {"field": "order.key", "value": "${{ input.key }}"}
+WAIT = {
+    "event": ANSWER,
+    "correlate": CORRELATE,
+    "lookback": f"{LOOKBACK_S}s",
+    "timeout": f"{WAIT_S}s",
+    "on_timeout": "continue",
+}
+WHOLE = {"key": "${{ input.key }}", "of": "${{ default.step }}", "why": "${{ default.error }}"}
+
+_STEPS: dict[str, list[dict[str, Any]]] = {
+    CHOSEN: [
+        work("a"),
+        work(
+            "b",
+            "a",
+            when="steps.a.output.even",
+            **{"with": {"key": "${{ input.key }}", "by": "after ${{ steps.a.output.by }}"}},
+        ),
+        work("c", "a", "b", **{"with": {"a": "${{ steps.a.output }}", "b": "${{ steps.b.status }}"}}),
+    ],
+    ASLEEP: [
+        work("a"),
+        step(
+            "nap",
+            "a",
+            type="sleep",
+            config={"duration": f"${{{{ steps.a.output.even ? '{SHORT_S}s' : '{LONG_S}s' }}}}"},
+        ),
+        work("after", "nap"),
+    ],
+    MAPPED: [
+        step("list", task=LIST),
+        step("m", "list", type="map", task=PIECE, config={"max_concurrency": 3, "on_item_failure": "continue"}),
+        work("after", "m"),
+    ],
+    STRICT: [
+        step("list", task=LIST),
+        step(
+            "m",
+            "list",
+            type="map",
+            task=FRAIL,
+            config={"items": "${{ steps.list.output }}", "max_concurrency": 4},
+            **{"with": {"number": "${{ item.number }}", "place": "${{ index }}", "key": "${{ input.key }}"}},
+        ),
+        work("after", "m"),
+    ],
+    PARENT: [
+        work("a"),
+        step(
+            "child",
+            "a",
+            type="sub_workflow",
+            config={"workflow": CHILD},
+            **{"with": {"child": "${{ run.id }}", "by": "${{ steps.a.output.by }}"}},
+        ),
+        work("after", "child"),
+    ],
+    CHILD: [work("x"), step("y", "x", task=FRAIL)],
+    FAMILY: [
+        step("list", task=LIST),
+        step(
+            "m",
+            "list",
+            type="map",
+            config={"workflow": CHILD, "max_concurrency": 2, "on_item_failure": "continue"},
+            retry={"max_attempts": 1, "initial_delay": "200ms"},
+        ),
+        work("after", "m"),
+    ],
+    PATRON: [
+        step(
+            "child",
+            type="sub_workflow",
+            config={"workflow": STUCK},
+            timeout=f"{STUCK_S}s",
+            retry={"max_attempts": 1, "initial_delay": "100ms"},
+            on_failure={"task": WORK},
+        ),
+        work("after", "child"),
+    ],
+    STUCK: [step("never", task=NOBODY)],
+    WAITING: [
+        work("a"),
+        step("w", "a", type="wait_for_event", config=WAIT),
+        step("again", "w", type="wait_for_event", config={**WAIT, "match": f"event.number != {REFUSED}"}),
+        work("after", "again"),
+    ],
+    ASKING: [
+        step("w", type="wait_for_event", config={"event": ANSWER, "correlate": CORRELATE, "timeout": f"{ASK_S}s"}),
+        work("after", "w"),
+    ],
+    PLANNED: [work("a"), step("plan", "a", task=PLAN, type="planner"), work("after", "plan")],
+    RESCUED: [
+        step("a", task=DOOM, retries=0, on_failure={"task": FRAIL, "with": WHOLE}),
+        step("b", "a", task=DOOM, retries=0, on_failure={"task": WORK}),
+        work("after", "b"),
+    ],
+    MOURNER: [work("a")],
+    CALLED: [
+        work("a"),
+        step(
+            "answer",
+            "a",
+            type="respond",
+            config={
+                "status": 201,
+                "headers": {"x-key": "${{ input.key }}"},
+                "body": {"by": "${{ steps.a.output.by }}"},
+            },
+        ),
+        work("after", "a"),
+    ],
+}
+_OTHERWISE: dict[str, dict[str, Any]] = {RESCUED: {"on_failure": {"workflow": MOURNER}}}
+
+DEFINITIONS: list[dict[str, Any]] = [
+    {"name": name, "default_retry": PATIENT, "steps": steps, **_OTHERWISE.get(name, {})}
+    for name, steps in _STEPS.items()
+]
+
+# What a planner's worker may answer. The last one is no plan: it is refused, and another one is asked for.
+PLANS: list[list[dict[str, Any]]] = [
+    [],
+    [work("x"), work("y", "x")],
+    [work("x"), work("y", "x", "a"), work("z", "x")],
+    [
+        step("list", task=LIST),
+        step("m", "list", type="map", task=PIECE, config={"on_item_failure": "continue"}),
+        step("nap", "m", type="sleep", config={"duration": f"{SHORT_S}s"}),
+    ],
+    [work("x", "nobody")],
+]

@@ -1,0 +1,146 @@
+"""An event as the checker sees it, and what a history says of one execution: a step, an element of a map, a handler."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from msgspec import Struct, field, json
+
+from penstock.engine.run.workflow import StepPlan
+
+DONE = ("completed", "skipped", "recovered")
+ENDED = (*DONE, "failed", "cancelled")
+
+
+class Seen(Struct, frozen=True):
+    """An event as the stream holds it; `payload` is its JSON. `at` is when the broker stored it, in s since the
+    epoch. `worker` is who wrote it, None for the engine."""
+
+    seq: int
+    at: float
+    type: str
+    step_id: str | None = None
+    attempt: int | None = None
+    iteration: int | None = None
+    payload: Any = None
+    worker: str | None = None
+
+
+class _Wire(Struct, frozen=True):
+    """An event as it stands in the log."""
+
+    type: str
+    step_id: str | None = None
+    attempt_number: int | None = None
+    iteration: int | None = None
+    payload: Any = None
+    worker_id: str | None = None
+
+
+_WIRE = json.Decoder(_Wire)
+
+
+def wire_event(seq: int, at: float, body: bytes) -> Seen:
+    """An event out of its JSON in the log. Raises msgspec.MsgspecError."""
+    wire = _WIRE.decode(body)
+    return Seen(seq, at, wire.type, wire.step_id, wire.attempt_number, wire.iteration, wire.payload, wire.worker_id)
+
+
+class Begun(Struct):
+    """What the engine has written down as a step without a worker began: a sleep, a wait. `ordered` is the event by
+    which it was its turn, `first` the one by which it was the first of its attempts'; `end` has ended it, None: its run
+    did."""
+
+    step_id: str
+    attempt: int
+    ordered: Seen
+    first: Seen
+    facts: dict[str, Any]
+    end: Seen | None = None
+
+
+class StepAccount(Struct):
+    """`attempt` and `iteration` are of the execution that is out, or was the last; 0: it has not been its turn. `base`
+    are the attempts from before the run was resumed, `unbegun` those that nobody had begun when the run ended. `inputs`
+    are what the later iterations of a loop were handed. `ordered` is the event by which it was its turn, `first_turn`
+    the first such event of an attempt that began. `engine` is what was written down then.
+
+    `facts` are what the engine has worked out for a step without a worker. `elements` are those of a map, `fragment`
+    the steps that a planner has inserted (full ids by their own), `planned` says that its plan waits to be checked.
+    `handles` is the step whose failure it follows, with error and attempts of that step in `causes`, by the handler's
+    first attempt after it; `received` the sequence of the event that has completed a wait.
+    """
+
+    status: str = "pending"
+    attempt: int = 0
+    iteration: int = 0
+    base: int = 0
+    output: Any = None
+    error: str = ""
+    first_seq: int | None = None
+    done_seq: int | None = None
+    ordered: Seen | None = None
+    first_turn: Seen | None = None
+    waits: bool = False
+    began: bool = False
+    paused: bool = False
+    ever_began: bool = False
+    erred: bool = False
+    unbegun: int = 0
+    inputs: dict[int, Any] = field(default_factory=dict)
+    facts: dict[str, Any] = field(default_factory=dict)
+    engine: Begun | None = None
+    elements: list[StepAccount] | None = None
+    fragment: dict[str, str] | None = None
+    planned: bool = False
+    handles: str | None = None
+    causes: dict[int, tuple[str, int]] = field(default_factory=dict)
+    received: int | None = None
+
+    @property
+    def begun(self) -> int:
+        """The attempts that somebody has begun."""
+        return self.attempt - self.unbegun - (self.status == "out" and not (self.began or self.waits))
+
+    def order(self, seen: Seen) -> None:
+        """It is its turn: its next attempt, and the first of new retries."""
+        self.base, self.attempt = self.attempt, self.attempt + 1
+        self.status, self.ordered = "out", seen
+        self.waits = self.began = self.paused = self.ever_began = self.erred = self.planned = False
+        self.facts, self.engine = {}, None
+
+    def retry(self, seen: Seen, pause: bool) -> None:
+        """The attempt has failed, and there is another one, after a pause or at once."""
+        self.attempt, self.began, self.paused, self.erred, self.planned = self.attempt + 1, False, pause, True, False
+        self.facts, self.ordered = {}, None if pause else seen
+
+    def cancel(self) -> None:
+        """Its run has ended, or the map that it is an element of; what has ended stays as it is."""
+        if self.status == "out" and not (self.ever_began or self.erred):
+            self.unbegun += 1
+        if self.status in ("pending", "out"):
+            self.status, self.output = "cancelled", None
+        for element in self.elements or ():
+            element.cancel()
+
+    def reset(self) -> None:
+        """Its run goes on after a failure: what is not done begins again, but a planner whose plan is carried out goes
+        on with that, and a handler waits for another failure of its step."""
+        if self.status in DONE:
+            return
+        self.status = "out" if self.fragment is not None else "pending" if self.handles is None else "cancelled"
+        for element in self.elements or ():
+            element.reset()
+
+    def counts(self) -> tuple[int, ...] | None:
+        """How many elements there are, and how many have completed, failed, and were cancelled."""
+        if self.elements is None:
+            return None
+        found = [element.status for element in self.elements]
+        return len(found), *(found.count(status) for status in ("completed", "failed", "cancelled"))
+
+
+def numbered(step_id: str, plan: StepPlan, step: StepAccount) -> Iterator[tuple[str, StepAccount]]:
+    """The elements of a map by their ids."""
+    return ((f"{step_id}.{number}", element) for number, element in enumerate(step.elements or ()))
