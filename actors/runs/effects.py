@@ -71,6 +71,7 @@ from penstock.engine.times import rfc3339
 
 LIGHT_BYTES_MAX = 64 * KIB
 VALUE_BYTES_MAX = 64 * MIB  # of what an expression reads: an array of a map's outputs may be larger than a message
+SENT_AT_ONCE = 256  # commands of one run, before others have their turn
 HEAVY_AT_ONCE = 4  # messages with large payloads that are read, joined and not stored yet
 
 log = get_logger()
@@ -104,9 +105,12 @@ class Effects:
                     await self._dead_letter(workflow, run, command, outputs)
                     reached("dead_letter.stored")
             answers: list[asyncio.Future[bytes] | None] = []
-            for command in commands:
+            for number, command in enumerate(commands, 1):
                 if publisher.full:
                     await publisher.room()
+                    self._lease.check()
+                elif not number % SENT_AT_ONCE:
+                    await asyncio.sleep(0)
                     self._lease.check()
                 if isinstance(command, WithdrawTask | WithdrawSticky):
                     await _stored(answers)  # it removes stored tasks, and an earlier command may have sent one

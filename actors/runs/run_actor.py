@@ -23,6 +23,7 @@ from penstock.actors.runs.shared.lease import LeaseLost, ShardLease
 from penstock.actors.runs.shared.mailbox import Backlog, PartitionQueue, PendingEvent, observe
 from penstock.actors.runs.shared.run_metrics import RunMetrics
 from penstock.actors.runs.shared.snapshot_queue import SnapshotQueue
+from penstock.actors.runs.shared.turn_queue import TurnQueue
 from penstock.actors.runs.timers import Timers
 from penstock.broker.nats.publisher import ack_seq
 from penstock.broker.store import Store
@@ -58,6 +59,7 @@ class RunDeps(Struct, frozen=True):
     backlog: Backlog
     snapshots: SnapshotQueue
     dead_letters: EventDeadLetters
+    turns: TurnQueue
     loads: asyncio.Semaphore
     leave: Callable[[RunActor], None]
 
@@ -99,12 +101,14 @@ class RunActor:
         "run",
         "run_id",
         "task",
+        "waits",
     )
 
     def __init__(self, deps: RunDeps, run_id: str, queue: PartitionQueue) -> None:
         self._deps, self.run_id, self.queue = deps, run_id, queue
         self.run: Run | None = None
         self.task: asyncio.Task[None] | None = None
+        self.waits = False  # for its turn
         self.active_at = 0.0
         self._workflow: Workflow | None = None
         self._revision = 0
@@ -139,7 +143,13 @@ class RunActor:
         self._deps.backlog.remove(events)
 
     def _begin(self) -> None:
-        if self.task is None:
+        if self.task is None and not self.waits:
+            self.waits = True
+            self._deps.turns.add(self._begin_work)
+
+    def _begin_work(self) -> None:
+        self.waits = False
+        if self.queue.owned:  # else the shard has forgotten it meanwhile
             self.task = begin(self._work(), name="run")
 
     async def _work(self) -> None:

@@ -20,6 +20,7 @@ from penstock.actors.runs.shared.lease import LeaseLost, ShardLease
 from penstock.actors.runs.shared.mailbox import Backlog, PartitionQueue, PendingEvent
 from penstock.actors.runs.shared.run_metrics import RunMetrics
 from penstock.actors.runs.shared.snapshot_queue import SnapshotQueue
+from penstock.actors.runs.shared.turn_queue import TurnQueue
 from penstock.actors.runs.timers import Timers
 from penstock.actors.runs.waits.event_waits import EventWaits
 from penstock.broker.nats.pull import Delivery, Pull
@@ -70,6 +71,7 @@ class Shard:
             backlog=self.backlog,
             snapshots=self.snapshots,
             dead_letters=EventDeadLetters(store, self.metrics),
+            turns=TurnQueue(),
             loads=asyncio.Semaphore(LOADS_AT_ONCE),
             leave=self._leave,
         )
@@ -191,9 +193,12 @@ class Shard:
                     actor.save_soon()
             tasks: list[asyncio.Future[Any]] = [actor.task for actor in actors if actor.task is not None]
             tasks += queue.dead_letters.values()
-            if not tasks:
+            if tasks:
+                await asyncio.wait(tasks)
+            elif any(actor.waits for actor in actors):
+                await asyncio.sleep(0)
+            else:
                 return
-            await asyncio.wait(tasks)
 
     def _leave(self, actor: RunActor) -> None:
         """Forget an actor that has nothing left to do, and whose run will hardly have more events."""

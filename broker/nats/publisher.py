@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import deque
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 
@@ -24,7 +25,9 @@ from penstock.telemetry.meters import Meters
 
 RESEND_S = 2.0
 WRITTEN_S_MAX = 5.0
-IN_FLIGHT_MAX = 20_000  # messages without an answer; beyond this, or beyond their bytes, callers that can wait do so
+# Messages without an answer; beyond this, or beyond their bytes, callers that can wait do so. The answer to a shard's
+# heartbeat comes after those to all that was sent before it.
+IN_FLIGHT_MAX = 4000
 IN_FLIGHT_BYTES_MAX = 64 << 20
 TOGETHER_BYTES = 256 << 10
 # room for them: they count too, and for a message over its limit the broker cuts the connection at each repeat
@@ -71,7 +74,7 @@ class Publisher:
         self._waiting: dict[str, _Sent] = {}
         self._queue: dict[str, None] = {}
         self._bytes = 0
-        self._roomy = asyncio.Event()
+        self._waiters: deque[asyncio.Future[None]] = deque()
         self._loop = asyncio.get_running_loop()
         self._flushes: set[asyncio.Task[None]] = set()
 
@@ -111,10 +114,14 @@ class Publisher:
         return future
 
     async def room(self) -> None:
-        """Return when it is not `full`. A caller that sends many messages for one cause awaits this between them."""
+        """Return when it is not `full`. A caller that sends many messages for one cause awaits this between them.
+
+        Each answer lets one caller go on, so that thousands of them do not all wake up for each.
+        """
         while self.full:
-            self._roomy.clear()
-            await self._roomy.wait()
+            waiter: asyncio.Future[None] = self._loop.create_future()
+            self._waiters.append(waiter)
+            await waiter
 
     async def written(self) -> None:
         """Return when all that was sent so far has left for the broker; the futures have its answers. Raises
@@ -194,9 +201,16 @@ class Publisher:
         sent = self._waiting.pop(key, None)
         if sent is not None:
             self._bytes -= len(sent.data)
-            if not self._roomy.is_set():
-                self._roomy.set()
+            if self._waiters and not self.full:
+                self._let_go_on(1)
         return sent
+
+    def _let_go_on(self, callers: int) -> None:
+        while self._waiters and callers:
+            waiter = self._waiters.popleft()
+            if not waiter.done():  # else it was cancelled
+                waiter.set_result(None)
+                callers -= 1
 
     def _complain(self, error: Unavailable) -> None:
         """Log a refusal, rate-limited: thousands of messages may be refused every few seconds."""
@@ -217,6 +231,8 @@ class Publisher:
                 self._queue[key] = None
         if self._queue:
             self._flush_soon()
+        if not self.full:  # a caller that was let go on may not have sent anything
+            self._let_go_on(len(self._waiters))
 
     def _flush_soon(self) -> None:
         task = begin(self._flush(), name="publisher_flush")

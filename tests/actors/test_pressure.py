@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from functools import partial
 
 import pytest
 from msgspec import Raw
@@ -17,6 +18,7 @@ from penstock.actors.runs.loading import LoadedRun
 from penstock.actors.runs.shard import Shard
 from penstock.actors.runs.shared import mailbox
 from penstock.actors.runs.shared.mailbox import PartitionQueue
+from penstock.actors.runs.shared.turn_queue import TOGETHER, TurnQueue
 from penstock.broker import names
 from penstock.broker.nats import publisher
 from penstock.broker.nats.pull import Delivery
@@ -150,3 +152,46 @@ async def test_a_backlog_is_read_few_runs_at_a_time(
         runs = [await ended(store, run_id) for run_id in run_ids]
     assert {run.status for run in runs} == {RunStatus.COMPLETED}
     assert most == 5
+
+
+async def test_turns_that_are_due_at_once_begin_few_in_each_pass_of_the_loop() -> None:
+    """Else the answer to a heartbeat waits behind all of them."""
+    begun: list[int] = []
+    queue = TurnQueue()
+    for number in range(2 * TOGETHER + 1):
+        queue.add(partial(begun.append, number))
+    passes = [len(begun)]
+    while len(begun) <= 2 * TOGETHER:
+        await asyncio.sleep(0)
+        passes.append(len(begun))
+    assert [TOGETHER, 2 * TOGETHER, 2 * TOGETHER + 1] == passes
+    assert list(range(2 * TOGETHER + 1)) == begun
+    for _ in range(3):
+        await asyncio.sleep(0)
+    queue.add(partial(begun.append, -1))
+    assert -1 == begun[-1]
+
+
+async def test_a_large_map_lets_others_have_their_turn_between_its_tasks(
+    store: Store, shard: Shard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(effects, "SENT_AT_ONCE", 10)
+    send, sent, most = shard.store.tasks.send, 0, 0
+
+    def counted(*given: object, **more: object) -> asyncio.Future[bytes]:
+        nonlocal sent, most
+        sent += 1
+        most = max(most, sent)
+        asyncio.get_running_loop().call_soon(clear)
+        return send(*given, **more)  # type: ignore[arg-type]
+
+    def clear() -> None:
+        nonlocal sent
+        sent = 0
+
+    monkeypatch.setattr(shard.store.tasks, "send", counted)
+    document = {"name": "wide", "steps": [{"id": "m", "type": "map", "task": "wide.echo"}]}
+    async with echo(store, "wide.echo", just_answer):
+        run = await ended(store, await start(store, document, b"[%b]" % b",".join([b"1"] * 100)), 60)
+    assert run.status is RunStatus.COMPLETED
+    assert 5 <= most <= 10

@@ -173,6 +173,29 @@ async def test_a_full_publisher_has_room_again_as_answers_come(
         await asyncio.wait_for(store.publisher.room(), 20)  # what nobody waits for takes no room for long
 
 
+async def test_callers_that_wait_for_room_go_on_in_their_order_one_for_each_answer(
+    broker_settings: BrokerSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("penstock.broker.nats.publisher.IN_FLIGHT_MAX", 3)
+    order: list[int] = []
+    async with open_store(broker_settings, "test") as store:
+        publisher = store.publisher
+
+        async def caller(number: int) -> None:
+            await publisher.room()
+            order.append(number)
+            assert publisher.in_flight < 3
+            await publisher.send(f"dead.turn.{number}", b"x", {MSG_ID: f"turn.{number}"})
+
+        callers = [asyncio.create_task(caller(number)) for number in range(20)]
+        await asyncio.sleep(0)
+        assert [0, 1, 2] == order
+        for gone in (callers[5], callers[6]):  # they take nobody's turn
+            gone.cancel()
+        await asyncio.wait_for(asyncio.wait(callers), 20)
+    assert [number for number in range(20) if number not in (5, 6)] == order
+
+
 async def test_a_message_whose_future_is_cancelled_is_forgotten(broker_settings: BrokerSettings) -> None:
     async with open_store(broker_settings, "test") as store:
         unanswered = store.publisher.send("nobody.listens.here", b"x")
