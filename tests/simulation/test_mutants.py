@@ -114,7 +114,7 @@ STORIES = {
             Move(9.644, "start keyed", 90, 1.677, "event"),
         ),
     ),
-    "forgets_sleeps_at_a_takeover": Plan(1, (FIXED,), 0.004, 0.2, 1.0, (Move(0.2, "start"), Move(3.0, "crash"))),
+    "forgets_sleeps_at_a_takeover": Plan(1, (FIXED,), 0.004, 0.2, 1.0, (Move(0.2, "start"), Move(3.8, "crash"))),
 }
 
 # Fences that stand behind one another: without the first, the second one still holds; without both, something breaks.

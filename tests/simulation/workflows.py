@@ -17,9 +17,9 @@ STEPS = (2, 2, 3, 3, 4)
 ELEMENTS: tuple[Any, ...] = (1, "${{ run.workflow }}", {"x": 1}, None, "text ${{ run.version }}", [2])
 
 # Those that no seed draws: for stories.
-FIXED: tuple[Fields, ...] = (
-    {"name": "asleep", "steps": [{"id": "s0", "type": "sleep", "config": {"duration": "7s"}}]},
-)
+NAP = {"id": "s0", "type": "sleep", "config": {"duration": "2s"}}
+SLEEP = {"id": "s1", "type": "sleep", "depends_on": ["s0"], "config": {"duration": "7s"}}
+FIXED: tuple[Fields, ...] = ({"name": "asleep", "steps": [NAP, SLEEP]},)
 
 
 def drawn(chance: Random, name: str) -> Fields:
