@@ -23,6 +23,7 @@ RULES: Sequence[Callable[[Evidence], Iterator[Violation]]] = (
     promises.replayed_go_on,
     promises.events_are_stored,
     promises.callers_get_the_answer,
+    promises.requests_are_answered,
     promises.one_rerun_a_run,
     promises.odd_answers,
     promises.inputs_are_results,

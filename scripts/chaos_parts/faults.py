@@ -1,4 +1,4 @@
-"""Doing what the plan says: one fault after the other, freezes and a full store beside what follows."""
+"""Doing what the plan says: one fault after the other, freezes, and a full store or disk, beside what follows."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 
+from .full_disk import fill_disk
 from .installation import Installation
 from .places import strike
 from .plan import Deed, Fault
@@ -62,7 +63,11 @@ class Faults:
             self._frozen.discard(pid)
 
     async def _fill(self, fault: Fault) -> None:
-        if await fill(self._installation.broker_url, fault.pause_s):
+        if await (
+            fill(self._installation.broker_url, fault.pause_s)
+            if fault.role == "store"
+            else fill_disk(self._installation, fault.pause_s)
+        ):
             self.done[fault.deed, fault.role] += 1
         else:
             self.missed += 1

@@ -19,6 +19,7 @@ REASONS = (
     "delivered 10 times without an answer",
     "no event chaos-answer came within",
     " was cancelled",
+    " answered 404",
 )
 
 

@@ -18,6 +18,7 @@ SHARDS = 2
 HTTP_WORKERS = 2
 BRIDGE_TOKEN = "chaos-bridge"
 WEBHOOK_SECRET = "chaos-hooks"
+HTTP_TASKS = "http-worker"  # what the supervisor calls the worker for http steps
 SCRIPTS = Path(__file__).resolve().parent.parent
 
 
@@ -39,6 +40,8 @@ class Installation:
             "http-workers": HTTP_WORKERS,
             "bridge-token": BRIDGE_TOKEN,
             "webhook-secret": WEBHOOK_SECRET,
+            "builtin-workers": "http",
+            "http-allow": "127.0.0.1",
             "log-format": "json",
         }
         flags = [word for name, value in options.items() for word in (f"--{name}", str(value))]
@@ -51,8 +54,8 @@ class Installation:
         }
 
     def pids(self, role: str) -> list[int]:
-        """The processes of a role that live now, in an order that lasts: shard, http-worker, http, services, broker,
-        serve, worker, bridge-worker."""
+        """The processes of a role that live now, in an order that lasts: shard, http-worker, http-tasks, http,
+        services, broker, serve, worker, bridge-worker."""
         if role in self._workers:
             return [place.pid for place in self._workers[role] if place.pid]
         serve = self.serve.pid
@@ -66,6 +69,8 @@ class Installation:
                 found = [pid for name, pid in sorted(named.items()) if name.startswith("shard-")]
             case "http-worker":
                 found = sorted(children(named.get("http", 0)))
+            case "http-tasks":  # the service's own worker
+                found = [named[HTTP_TASKS]] if HTTP_TASKS in named else []
             case _:
                 found = [named[role]] if role in named else []
         return [pid for pid in found if pid in living]

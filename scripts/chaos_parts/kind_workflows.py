@@ -146,6 +146,16 @@ _STEPS: dict[str, list[dict[str, Any]]] = {
         work("after", "b"),
     ],
     MOURNER: [work("a")],
+    FETCHED: [
+        work("a"),
+        step(
+            "fetch",
+            "a",
+            type="http",
+            config={"url": "${{ input.url }}/${{ input.key }}", "headers": {"x-by": "${{ steps.a.output.by }}"}},
+        ),
+        work("after", "fetch"),
+    ],
     CALLED: [
         work("a"),
         step(

@@ -41,6 +41,16 @@ class CallAnswer(Struct):
     body: Any = None
 
 
+class Requested(Struct):
+    """A request of an http step, as the server saw it: its path, two of its headers, and what it was answered."""
+
+    path: str
+    key: str
+    by: str
+    status: int
+    body: Any
+
+
 class Verdict(Struct):
     """One try to decide an approval, with the status of its answer. `doubted`: an earlier try may have been the one."""
 
@@ -68,6 +78,7 @@ class Ledger(Struct):
     ticks: Ticks | None = None
     sent: dict[str, SentEvent] = field(default_factory=dict)
     calls: dict[str, list[CallAnswer]] = field(default_factory=dict)
+    requests: list[Requested] = field(default_factory=list)
     reruns: dict[str, list[str]] = field(default_factory=dict)
     signals: dict[str, str] = field(default_factory=dict)
     verdicts: dict[str, list[Verdict]] = field(default_factory=dict)

@@ -27,8 +27,8 @@ class Deed(StrEnum):
 
 
 class Fault(Struct, frozen=True):
-    """`at_s` is after the load's begin, `pause_s` how long a process is frozen, or the store full; `pick`, from 0 to 1,
-    says which of the processes of that role it is."""
+    """`at_s` is after the load's begin, `pause_s` how long a process is frozen, or store or disk full; `pick`, from 0
+    to 1, says which of the processes of that role it is."""
 
     at_s: float
     deed: Deed
@@ -43,8 +43,8 @@ class Fault(Struct, frozen=True):
 
 # So many of each in a round. With every fault 2.4 s apart a round is a minute.
 ROUND: Sequence[tuple[int, Deed, str]] = (
-    (4, Deed.KILL, "shard"),
-    (4, Deed.FREEZE, "shard"),
+    (3, Deed.KILL, "shard"),
+    (3, Deed.FREEZE, "shard"),
     (3, Deed.KILL, "worker"),
     (2, Deed.FREEZE, "worker"),
     (1, Deed.KILL, "bridge-worker"),
@@ -57,7 +57,9 @@ ROUND: Sequence[tuple[int, Deed, str]] = (
     (1, Deed.TERM, "broker"),
     (1, Deed.FREEZE, "broker"),
     (1, Deed.KILL, "serve"),
+    (1, Deed.KILL, "http-tasks"),
     (1, Deed.FILL, "store"),
+    (1, Deed.FILL, "disk"),
 )
 
 

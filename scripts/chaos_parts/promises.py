@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from datetime import datetime
+from typing import Any
 
 from .evidence import Evidence, History, Violation
 from .executions import Execution, digest
@@ -206,6 +207,30 @@ def _misanswered(history: History, answer: CallAnswer) -> str | None:
         return "it has responded" if replies else None
     said = (replies[0].get("status", 200), replies[0].get("body")) if replies else (200, None)
     return None if (answer.status, answer.body) == said else f"{answer.body}, and the run says {said}"
+
+
+def requests_are_answered(evidence: Evidence) -> Iterator[Violation]:
+    """Every request was ordered by a run, with what its step says and the key of its task; and what the step gives back
+    is one of the answers."""
+    answered = defaultdict[str, list[Any]](list)
+    for asked in evidence.ledger.requests:
+        run_id, _, step_id = asked.key.partition(".")
+        history = evidence.histories.get(run_id)
+        said = None if history is None or step_id not in history.account.steps else _asks(history)
+        if said != (asked.path, asked.by):
+            yield Violation("requests", f"{asked.key} has asked for {asked.path}, by {asked.by}; its run says {said}")
+        answered[run_id].append((asked.status, asked.body))
+    for run_id, history in evidence.histories.items():
+        fetch = history.account.steps.get("fetch")
+        if fetch is not None and fetch.status == "completed":
+            given_back = fetch.output["status"], fetch.output["body"]
+            if fetch.output["status"] != 200 or given_back not in answered[run_id]:
+                yield Violation("requests", f"it was answered {given_back}, which nobody has said", run_id)
+
+
+def _asks(history: History) -> tuple[str, str]:
+    account = history.account
+    return f"/{account.input['key']}", (account.steps["a"].output or {}).get("by", "")
 
 
 def one_rerun_a_run(evidence: Evidence) -> Iterator[Violation]:

@@ -139,6 +139,7 @@ def _acknowledged(evidence: Evidence) -> dict[str, int]:
         "unscheduled": len(ledger.unscheduled),
         "replayed": len(ledger.replayed),
         "answers": sum(bool(sent.seqs) for sent in ledger.sent.values()),
+        "requests": sum(asked.status == 200 for asked in ledger.requests),
         "calls": sum(map(len, ledger.calls.values())),
         "reruns": len(ledger.reruns),
     }

