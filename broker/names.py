@@ -247,6 +247,11 @@ def wait_key(run_id: str, step_id: str, attempt: int) -> str:
     return f"{partition(run_id)}.{run_id}.{step_id}.{attempt}"
 
 
+def wait_checkpoint_key(number: int) -> str:
+    """The key of the checkpoint of a partition's waits, which `waits_in` finds, too. No run id is such a word."""
+    return f"{number}.checkpoint"
+
+
 def waits_in(number: int) -> str:
     """A filter for all that is waited for in a partition."""
     return f"{number}.>"

@@ -164,6 +164,7 @@ class Shard:
                 async with asyncio.timeout(HAND_OVER_S_MAX):
                     await self._finish(queue)
                     await self.timers.settle(number)
+                    await self.waits.save(number)
                     await self._acknowledge_queue(number, queue, float("inf"))
                     await self.store.broker.flush()
                     reached("shard.drained")

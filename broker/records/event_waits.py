@@ -1,9 +1,11 @@
 """What steps wait for, one record for each wait, under the partition of its run: so the next owner of a partition finds
-all waits in it."""
+all waits in it, and with them how far they have seen the events."""
 
 from __future__ import annotations
 
 import asyncio
+from hashlib import blake2b
+from typing import NamedTuple
 
 import msgspec
 from msgspec import Struct
@@ -15,6 +17,7 @@ from penstock.broker.nats.publisher import Publisher
 from penstock.engine.run.events import EventWait
 
 MARKER_TTL = "2s"  # of what a removed record leaves behind
+MARK_BYTES = 8
 
 
 class WaitRecord(Struct, frozen=True, omit_defaults=True):
@@ -30,8 +33,36 @@ class WaitRecord(Struct, frozen=True, omit_defaults=True):
     def key(self) -> str:
         return names.wait_key(self.run_id, self.step_id, self.attempt)
 
+    @property
+    def mark(self) -> bytes:
+        """What this wait is called in checkpoints. Another wait of the same attempt, as after a replay, has another
+        one."""
+        return blake2b(msgspec.json.encode(self), digest_size=MARK_BYTES).digest()
+
+
+class SeenBy(Struct, frozen=True, array_like=True):
+    """Waits that have looked at all events up to the sequence, and wait on. `marks`: one after the other."""
+
+    seq: int
+    marks: bytes
+
+
+class WaitCheckpoint(Struct, frozen=True):
+    """How far the waits of a partition have seen the stream of events that was `created` then."""
+
+    created: str
+    seen: tuple[SeenBy, ...] = ()
+
+
+class StoredWaits(NamedTuple):
+    """The waits of a partition."""
+
+    records: list[WaitRecord]
+    checkpoint: WaitCheckpoint | None
+
 
 _DECODER = msgspec.json.Decoder(WaitRecord)
+_CHECKPOINT = msgspec.json.Decoder(WaitCheckpoint)
 
 
 class WaitRecords:
@@ -49,6 +80,17 @@ class WaitRecords:
         subject = names.key_subject(names.EVENT_WAITS, key)
         return self._publisher.send(subject, b"", {KV_OPERATION: "DEL", TTL: MARKER_TTL})
 
-    async def of_partition(self, number: int) -> list[WaitRecord]:
-        """All records of a partition's runs. Raises Unavailable."""
-        return [_DECODER.decode(entry.value) for entry in await self._bucket.all(names.waits_in(number))]
+    async def of_partition(self, number: int) -> StoredWaits:
+        """All records of a partition's runs, and its checkpoint. Raises Unavailable."""
+        entries = {entry.key: entry.value for entry in await self._bucket.all(names.waits_in(number))}
+        written = entries.pop(names.wait_checkpoint_key(number), None)
+        checkpoint = None if written is None else _CHECKPOINT.decode(written)
+        return StoredWaits([_DECODER.decode(value) for value in entries.values()], checkpoint)
+
+    async def write_checkpoint(self, number: int, checkpoint: WaitCheckpoint) -> None:
+        """Replace the checkpoint of a partition. Raises Unavailable."""
+        await self._bucket.put(names.wait_checkpoint_key(number), msgspec.json.encode(checkpoint))
+
+    async def remove_checkpoint(self, number: int) -> None:
+        """Remove the checkpoint of a partition, whether there is one or not. Raises Unavailable."""
+        await self.remove(names.wait_checkpoint_key(number))

@@ -48,11 +48,12 @@ _SENDER_HEADERS = msgspec.json.Decoder(dict[str, str])
 
 class EventsTip(Struct, frozen=True):
     """The last sequence of the stream, the time at which it was stored (0: the stream is empty), and the broker's time;
-    both in s since the epoch."""
+    both in s since the epoch. A stream that was made again has another `created`."""
 
     seq: int
     at: float
     now: float
+    created: str
 
 
 class Events:
@@ -95,7 +96,7 @@ class Events:
         info = await self._broker.api(f"STREAM.INFO.{names.EVENTS}")
         state = info["state"]
         seq = int(state["last_seq"])
-        return EventsTip(seq, _time(state["last_ts"]) if seq else 0.0, _time(info["ts"]))
+        return EventsTip(seq, _time(state["last_ts"]) if seq else 0.0, _time(info["ts"]), str(info["created"]))
 
     def tail(self, after: int) -> AbstractAsyncContextManager[Tail]:
         """A reader of all that is stored after this sequence, for the time of the block."""

@@ -29,9 +29,10 @@ Point: TypeAlias = Literal[
     "failure_run.started",
     "shard.snapshot_written",
     "shard.left",
-    # A wait for an event: what ends it
+    # A wait for an event: what ends it, and how far it has seen the events
     "event_wait.found",
     "event_wait.received",
+    "event_wait.checkpointed",
     "shard.acknowledging",
     "shard.acknowledged",
     "shard.drained",

@@ -106,6 +106,16 @@ def awaited(meanwhile: Meanwhile | None = None) -> Scenario:
     return scenario
 
 
+async def wait_is_checkpointed(world: World, run_id: str) -> None:
+    """Events are in the stream from before, so the shard writes down that this wait has seen them."""
+    stored, number = world.store.event_waits, names.partition(run_id)
+
+    async def written() -> bool:
+        return (await stored.of_partition(number)).checkpoint is not None
+
+    await until(written)
+
+
 def timeout(meanwhile: Meanwhile | None = None) -> Scenario:
     """A step begins, `meanwhile` something happens, and its time is over; its second attempt succeeds."""
 

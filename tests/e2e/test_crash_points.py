@@ -58,6 +58,7 @@ CASES = (
     Case("shard.dead_lettering", scenarios.malformed),
     Case("event_wait.found", awaited()),
     Case("event_wait.received", awaited()),
+    Case("event_wait.checkpointed", awaited(scenarios.wait_is_checkpointed), peaceful=awaited()),
     Case("shard.command_stored", awaited(), 2),
     Case("shard.loaded", awaited(scenarios.shards_are_killed), peaceful=awaited()),
     Case("handover.owned", awaited(scenarios.shards_are_killed), 2, awaited()),

@@ -2,8 +2,9 @@
 
 A wait is in memory, and in a bucket for the next owner of its partition. One reader of the stream of events serves all
 waits of the shard; it is there while there are waits. What was stored before a wait began, or while nobody looked, is
-read once for all waits that need it. Up to a certain sequence a wait is served by that, from there on by the reader: so
-there is no gap, and each wait sees events in the order of the stream. Whoever looks finds the same event first.
+read once for all waits that need it; while nobody looked is known by the last checkpoint (checkpoints.py). Up to a
+certain sequence a wait is served by that, from there on by the reader: so there is no gap, and each wait sees events in
+the order of the stream. Whoever looks finds the same event first.
 """
 
 from __future__ import annotations
@@ -11,47 +12,35 @@ from __future__ import annotations
 import asyncio
 import heapq
 import itertools
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
-
-from msgspec import Raw
 
 from penstock.actors.runs.shared.broker_clock import BrokerClock
 from penstock.actors.runs.shared.lease import LeaseLost, ShardLease
+from penstock.actors.runs.waits.checkpoints import WaitCheckpoints, checkpoint_of, seen_by
+from penstock.actors.runs.waits.endings import received, timed_out
 from penstock.actors.runs.waits.matching import EventMatching
 from penstock.actors.runs.waits.wait_index import EventWaitIndex, FoundEvent, OpenWait, RecentEvents
-from penstock.broker import message_ids, names
+from penstock.broker import names
 from penstock.broker.nats.direct import Stored
 from penstock.broker.nats.tail import Lost, ReadBatch, Tail
-from penstock.broker.records.event_waits import WaitRecord
+from penstock.broker.records.event_waits import StoredWaits, WaitCheckpoint, WaitRecord
 from penstock.broker.store import Store
-from penstock.config.limits import PAYLOAD_BYTES_MAX
 from penstock.config.logging import get_logger
 from penstock.config.process.background import begin, end, report, start
 from penstock.config.process.crash_points import reached
 from penstock.config.process.rate_limited_log import log_rate_limited
 from penstock.engine.errors import PenstockError
 from penstock.engine.run.commands import AwaitEvent, StopWaiting
-from penstock.engine.run.events import (
-    Event,
-    EventReceived,
-    Failure,
-    ReceivedEvent,
-    StepFailed,
-    TimerFired,
-    TimerRef,
-)
-from penstock.engine.run.state import StepState
-from penstock.engine.run.timers import TimerKind, timer_name
-from penstock.engine.times import rfc3339
+from penstock.engine.run.events import Event
 
 BATCH = 256
 DEAD_MAX = 1000  # deadlines of waits that have ended
+LOOKS_AT_ONCE = 64  # names of events whose older ones are read
 IDLE_S = 30.0
 AGAIN_S = 0.5
 CHECK_S = 1.0  # the clock may learn the broker's time
 BUSY_S = 0.05  # a wait whose deadline is over is asked again so much later whether it has looked at everything
-EVENT_FORMAT = 2  # of `event.received`: older versions do not know it
 
 log = get_logger()
 
@@ -68,10 +57,12 @@ class EventWaits:
         self._stopped: dict[int, set[str]] = {}
         self._to_look: dict[str, list[OpenWait]] = {}
         self._looking: set[str] = set()
+        self._looks = asyncio.Semaphore(LOOKS_AT_ONCE)
         self._deadlines: list[tuple[float, int, OpenWait]] = []
         self._numbers = itertools.count()
+        self._checkpoints = WaitCheckpoints(store.event_waits, lease, self._checkpoint)
         self._recent = RecentEvents(float("inf"))
-        self._position = 0
+        self._position, self._created = 0, ""
         self._wanted, self._placed, self._moved, self._timed = (asyncio.Event() for _ in range(4))
 
     @property
@@ -103,12 +94,18 @@ class EventWaits:
     def forget(self, partition: int) -> None:
         """Drop the waits of a partition that this shard does not own any more."""
         self._stopped.pop(partition, None)
+        self._checkpoints.forget(partition)
         for waiting in list(self._waits.get(partition, {}).values()):
             self._drop(partition, waiting)
+
+    async def save(self, partition: int) -> None:
+        """Write down for the next owner of a partition how far its waits have seen the events."""
+        await self._checkpoints.save(partition)
 
     async def run(self) -> None:
         """Read events while there are waits, for ever."""
         deadlines = start(self._watch_deadlines(), name="event_wait_deadlines")
+        checkpoints = start(self._checkpoints.run(), name="event_wait_checkpoints")
         try:
             async with self._matching:
                 while True:
@@ -122,14 +119,17 @@ class EventWaits:
                         await asyncio.sleep(AGAIN_S)
         finally:
             self._placed.set()  # whoever waits for the reader sees that its waits are dropped, and ends
-            await end(deadlines)
+            await end(deadlines, checkpoints)
 
-    def _add(self, partition: int, record: WaitRecord) -> None:
+    def _add(self, partition: int, record: WaitRecord, past: int = 0) -> None:
+        """Look for the event of a wait among those after the sequence `past`; 0: from the beginning of the wait."""
         waits = self._waits.setdefault(partition, {})
-        if record.key in waits:
+        if (known := waits.get(record.key)) is not None:  # its run has begun it again before it was restored
+            known.past = max(known.past, past)
             return
-        waiting = waits[record.key] = OpenWait(record)
+        waiting = waits[record.key] = OpenWait(record, past)
         self._count += 1
+        self._checkpoints.want(partition)
         self._index.add(waiting)
         if record.wait.until is not None:
             self._push(record.wait.until, waiting)
@@ -149,22 +149,40 @@ class EventWaits:
     async def _restore(self, partition: int, stopped: set[str]) -> None:
         while self._stopped.get(partition) is stopped:
             try:
-                records = await self._store.event_waits.of_partition(partition)
+                stored = await self._store.event_waits.of_partition(partition)
+                seen = await self._seen(stored)
             except PenstockError as error:
                 log_rate_limited(log, "event_waits_not_restored", partition=partition, error=str(error))
                 await asyncio.sleep(AGAIN_S)
                 continue
             if self._stopped.get(partition) is stopped:
                 del self._stopped[partition]
-                for record in records:
+                if stored.checkpoint is not None:
+                    self._checkpoints.learn(partition, stored.checkpoint)
+                for record in stored.records:
                     if record.key not in stopped:
-                        self._add(partition, record)
+                        self._add(partition, record, seen.get(record.mark, 0) if seen else 0)
+
+    async def _seen(self, stored: StoredWaits) -> Mapping[bytes, int]:
+        """The sequences up to which waits were served before, by their marks."""
+        if stored.checkpoint is None or not stored.records:
+            return {}
+        return seen_by(stored.checkpoint, await self._store.events.tip())
+
+    def _checkpoint(self, partition: int) -> WaitCheckpoint | None:
+        """How far a partition's waits have seen the events; None: not known now."""
+        waits = self._waits.get(partition)
+        if partition in self._stopped or (waits and not self._placed.is_set()):
+            return None
+        if not waits:
+            return WaitCheckpoint(self._created)
+        return checkpoint_of(waits.values(), self._position, self._created)
 
     async def _follow(self) -> None:
         """Read from where the reader was; with no waits any more, forget where that is."""
         if not self._placed.is_set():
             tip = await self._store.events.tip()
-            self._position, self._recent = tip.seq, RecentEvents(tip.at)
+            self._position, self._created, self._recent = tip.seq, tip.created, RecentEvents(tip.at)
             self._placed.set()
         async with self._store.events.tail(self._position) as tail:
             while self._count:
@@ -208,10 +226,12 @@ class EventWaits:
     async def _look(self, name: str) -> None:
         """Read for all waits for events of this name, those that come meanwhile in the next round."""
         try:
+            await self._placed.wait()  # so that waits that are restored together are looked for together
             while group := [waiting for waiting in self._to_look.pop(name, ()) if waiting.live]:
                 try:
                     await self._placed.wait()
-                    await self._look_for(name, group)
+                    async with self._looks:
+                        await self._look_for(name, group)
                 except LeaseLost:
                     return
                 except Exception as error:
@@ -225,15 +245,21 @@ class EventWaits:
         subject, until_seq = names.event_subject(name), self._position
         for waiting in group:
             waiting.until_seq = until_seq
-        after = min(waiting.past for waiting in group)
-        since = min(waiting.record.wait.since for waiting in group)
-        first = after + 1 if after else await self._store.events.first_since(subject, since)
+        first = await self._first(subject, group)
         if 0 < first <= until_seq:
             await self._look_from(name, first, until_seq, group)
         for waiting in group:
             waiting.looking = False
             if waiting.live and (waiting.older or waiting.queue):
                 self._settle_soon(waiting)
+
+    async def _first(self, subject: str, group: list[OpenWait]) -> int:
+        """A sequence before which there is no event for these waits; 0: there is none at all."""
+        firsts = [waiting.past + 1 for waiting in group if waiting.past]
+        fresh = [waiting.record.wait.since for waiting in group if not waiting.past]
+        if fresh and (first := await self._store.events.first_since(subject, min(fresh))):
+            firsts.append(first)
+        return min(firsts, default=0)
 
     async def _look_from(self, name: str, first: int, until_seq: int, group: list[OpenWait]) -> None:
         async for page in self._store.events.stored(names.event_subject(name), first):
@@ -283,7 +309,7 @@ class EventWaits:
         record = waiting.record
         if not record.conditional or await self._matching.holds(record, event.body):
             reached("event_wait.found")
-            await self._append(waiting, _found(record, event))
+            await self._append(waiting, received(record, event))
             reached("event_wait.received")
         waiting.past = max(waiting.past, event.seq)
 
@@ -347,7 +373,7 @@ class EventWaits:
 
     async def _give_up(self, waiting: OpenWait) -> None:
         try:
-            await self._append(waiting, *_timer(waiting.record))
+            await self._append(waiting, *timed_out(waiting.record))
         except LeaseLost:
             return
         except Exception as error:
@@ -360,32 +386,3 @@ class EventWaits:
         while self._position < seq and self._count:
             self._moved.clear()
             await self._moved.wait()
-
-
-def _found(record: WaitRecord, event: FoundEvent) -> EventReceived | StepFailed:
-    """What the event does to its run: one that is too large for an output fails the step."""
-    if (size := len(event.body)) > PAYLOAD_BYTES_MAX:
-        error = f"event {record.wait.event} {event.seq} has {size} bytes, {PAYLOAD_BYTES_MAX} is the most: send less"
-        return StepFailed(
-            run_id=record.run_id,
-            step_id=record.step_id,
-            timestamp=rfc3339(event.at),
-            attempt_number=record.attempt,
-            payload=Failure(error=error, failure_type="non_retriable"),
-        )
-    return EventReceived(
-        run_id=record.run_id,
-        step_id=record.step_id,
-        timestamp=rfc3339(event.at),
-        attempt_number=record.attempt,
-        payload=ReceivedEvent(record.wait.event, event.seq, Raw(event.body)),
-        v=EVENT_FORMAT,
-    )
-
-
-def _timer(record: WaitRecord) -> tuple[TimerFired, str]:
-    """The event that nothing came in time, with its message id."""
-    name = timer_name(TimerKind.WAIT, record.step_id, StepState())
-    fired = TimerRef(timer=name, step_id=record.step_id, attempt=record.attempt)
-    event = TimerFired(run_id=record.run_id, timestamp=rfc3339(record.wait.until or 0.0), payload=fired)
-    return event, message_ids.of_timer(record.run_id, name, record.attempt)

@@ -32,15 +32,23 @@ class OpenWait:
     sequence `until_seq`; `older` are those of them that count, `queue` newer ones. `overflown`: some are not in memory.
     """
 
-    __slots__ = ("live", "looking", "older", "overflown", "past", "queue", "record", "task", "until_seq")
+    __slots__ = ("_mark", "live", "looking", "older", "overflown", "past", "queue", "record", "task", "until_seq")
 
-    def __init__(self, record: WaitRecord) -> None:
-        self.record = record
-        self.past = self.until_seq = 0
+    def __init__(self, record: WaitRecord, past: int = 0) -> None:
+        self.record, self.past = record, past
+        self.until_seq = 0
+        self._mark: bytes | None = None
         self.live, self.looking, self.overflown = True, False, False
         self.older: deque[FoundEvent] = deque()
         self.queue: deque[FoundEvent] = deque()
         self.task: asyncio.Task[None] | None = None
+
+    @property
+    def mark(self) -> bytes:
+        """What the wait is called in checkpoints; worked out once."""
+        if self._mark is None:
+            self._mark = self.record.mark
+        return self._mark
 
     @property
     def busy(self) -> bool:
