@@ -21,6 +21,7 @@ from penstock.engine.run.events import (
     StepPaused,
     StepSkipped,
     StepStarted,
+    WorkflowCancelled,
     WorkflowCompleted,
     WorkflowFailed,
     event_type,
@@ -46,10 +47,13 @@ def of_event(event: Event) -> str:
     """`<run_id>.<type>` or `<run_id>.<step_id>.<type>`; `.<attempt>` from attempt 2 on, `.<attempt>.<iteration>` in
     later iterations.
 
-    A resumed run can fail again, so the number of resumptions is part of the ids of ends. A report about a later
+    A resumed run can fail again, so the number of resumptions is part of the ids of ends. The end of a run that has
+    undone its steps differs from what made it begin with that. A report about a later
     delivery of a task differs from one about the first delivery: `~<delivery>` from the second on.
     """
     kind = event_type(event)
+    if isinstance(event, WorkflowFailed | WorkflowCancelled) and event.payload.compensation is not None:
+        return f"{event.run_id}.{kind}.compensated"
     if isinstance(event, WorkflowFailed | WorkflowCompleted):
         return f"{event.run_id}.{kind}.{event.payload.resumes}" if event.payload.resumes else f"{event.run_id}.{kind}"
     if isinstance(event, ChildEnded):

@@ -20,8 +20,9 @@ class BulkStart(Struct, frozen=True):
     version: str | UnsetType = UNSET
 
 
-class CancelReason(Struct, frozen=True):
-    reason: str
+class RunCancellation(Struct, frozen=True, omit_defaults=True):
+    reason: str | None = None
+    compensate: bool = False
 
 
 class TokenDecision(Struct, frozen=True, omit_defaults=True):
@@ -60,9 +61,10 @@ class RunSelection(Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 
 class ToCancel(RunSelection, frozen=True, omit_defaults=True, kw_only=True):
-    """`status` is running, pending or all; None is all."""
+    """`status` is running, pending or all; None is all. With `compensate` the runs undo their steps first."""
 
     status: str | None = None
+    compensate: bool = False
 
 
 class ToRetry(RunSelection, frozen=True, omit_defaults=True, kw_only=True):

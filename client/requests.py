@@ -18,9 +18,9 @@ from penstock.client.address import segment
 from penstock.client.api_request import ApiRequest, PagedRequest, get, keyed, page_limit, post, with_query
 from penstock.client.bodies import (
     BulkStart,
-    CancelReason,
     OperatorDecision,
     RetryOptions,
+    RunCancellation,
     RunStart,
     ToCancel,
     TokenDecision,
@@ -130,9 +130,10 @@ def runs(
     return PagedRequest(with_query("/runs", query), RunView, limit)
 
 
-def cancel(run_id: str, reason: str | None = None) -> ApiRequest[CancelledRun]:
-    """Cancel a run; its history keeps the reason. Raises NotFound, Conflict when the run has ended."""
-    content = b"" if reason is None else msgspec.json.encode(CancelReason(reason))
+def cancel(run_id: str, reason: str | None = None, *, compensate: bool = False) -> ApiRequest[CancelledRun]:
+    """Cancel a run; its history keeps the reason. With `compensate` it undoes the steps that have completed first, and
+    is `compensating` until then. Raises NotFound, Conflict when the run has ended, or undoes its steps already."""
+    content = msgspec.json.encode(RunCancellation(reason, compensate)) if reason is not None or compensate else b""
     return post(f"/runs/{segment(run_id)}/cancel", CancelledRun, content)
 
 

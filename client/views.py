@@ -56,8 +56,8 @@ class MapItemView(Struct, frozen=True, omit_defaults=True):
 class StepView(Struct, frozen=True, omit_defaults=True):
     """`attempts` counts those that were begun. `output_bytes` replaces an output that is too large for this response.
     `wake_at` is when a sleep ends, `items` counts the elements of a map, `child_run_id` is the run that a sub_workflow
-    has started last. `handles` is the step from whose failure this one follows, `waits_for` is there while the step
-    waits."""
+    has started last. `handles` is the step from whose failure this one follows, or that it undoes. `waits_for` is there
+    while the step waits."""
 
     status: str
     attempts: int
@@ -78,7 +78,8 @@ class StepView(Struct, frozen=True, omit_defaults=True):
 
 class RunView(Struct, frozen=True, omit_defaults=True):
     """Fields with default values are left out of the response. The input is null when the run has none; `input_bytes`
-    replaces one that is too large. `failure_of` is the run whose failure has started this one."""
+    replaces one that is too large. `failure_of` is the run whose failure has started this one. `compensation` says of a
+    run that has undone its steps whether that worked for all of them: completed or failed."""
 
     run_id: str
     workflow_id: str
@@ -96,6 +97,7 @@ class RunView(Struct, frozen=True, omit_defaults=True):
     trigger: TriggerRef | None = None
     input_bytes: int | UnsetType = UNSET
     failure_of: str | None = None
+    compensation: str | None = None
 
     @property
     def ended(self) -> bool:
@@ -258,6 +260,8 @@ class BulkStarted(Struct, frozen=True):
 
 
 class CancelledRun(Struct, frozen=True):
+    """`status` is compensating while the run undoes its steps first."""
+
     run_id: str
     status: str = RunStatus.CANCELLED
 
@@ -287,7 +291,8 @@ class SkippedRun(Struct, frozen=True):
 
 
 class BulkCancelled(Struct, frozen=True):
-    """`total` runs matched; each is in one of the lists. With a limit, more may have matched: `remaining` so many, from
+    """`total` runs matched; each is in one of the lists; those that undo their steps first are in `cancelled`. With a
+    limit, more may have matched: `remaining` so many, from
     `next` on."""
 
     cancelled: list[str]

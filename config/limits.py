@@ -56,6 +56,7 @@ RETRY_JITTER_RATIO: Final = 0.1  # Protocol: WorkflowDef, retry
 APPROVAL_TIMEOUT_DEFAULT_S: Final = 1 * DAY_S  # Protocol: WorkflowDef, approval
 SLEEP_S_MAX: Final = 365 * DAY_S
 LOOKBACK_S_MAX: Final = DAY_S  # of a step that waits for an event
+COMPENSATION_WAIT_S: Final = 5 * 60.0  # for a step without a timeout that ran when its run began to undo its steps
 CORRELATION_BYTES_MAX: Final = 4 * KIB  # of the value by which it knows its event
 MAP_ITEMS_MAX: Final = 10_000
 MAP_ITEMS_DEFAULT: Final = 1000

@@ -24,12 +24,11 @@ from penstock.engine.run.events import Failure, Fragment, PlannerExpanded, StepF
 from penstock.engine.run.expansion import visible
 from penstock.engine.run.kinds.planner import Bounds, bounds_of
 from penstock.engine.run.state import Run
-from penstock.engine.run.workflow import StepPlan, Workflow
+from penstock.engine.run.workflow import COMPENSATE, ON_FAILURE, StepPlan, Workflow
 from penstock.engine.times import rfc3339
 from penstock.engine.validation import ANY_STEP, check_expressions, check_graph, id_problems, label_of
 
 STARTS_OTHERS = frozenset({"sub_workflow", "http"})  # what allowed_tasks cannot bound
-HANDLERS = ("on_failure", "compensate")
 
 
 def expansion(workflow: Workflow, run: Run, command: ExpandPlan, output: Raw) -> PlannerExpanded | StepFailed:
@@ -86,7 +85,7 @@ def _check(workflow: Workflow, planner: StepPlan, steps: list[Document], report:
     foreign = list(_foreign_problems(workflow, planner, steps, outside.keys() | _ids(steps)))
     report.add(*foreign)
     check_graph(steps, report, outside if not foreign else outside.keys() | workflow.steps.keys())
-    report.add(*id_problems(steps))
+    report.add(*id_problems(steps), *_taken_ids(planner, steps))
     check_expressions(steps, report, frozenset(outside))
     for index, enclosing in enumerate(_chain(workflow, planner)):
         report.add(*_bound_problems(workflow, enclosing, index + 1, steps))
@@ -99,6 +98,14 @@ def _check(workflow: Workflow, planner: StepPlan, steps: list[Document], report:
 
 def _ids(steps: list[Document]) -> set[str]:
     return {step_id for step in steps if isinstance(step_id := step.get("id"), str)}
+
+
+def _taken_ids(planner: StepPlan, steps: list[Document]) -> Iterator[str]:
+    """Ids that the planner's own handlers have."""
+    for index, step in enumerate(steps):
+        handlers = {ON_FAILURE: planner.on_failure, COMPENSATE: planner.compensate}
+        if handlers.get(field := str(step.get("id"))) is not None:
+            yield f"{label_of(index, step)} has the id of the {field} of the planner {quoted(planner.id)}"
 
 
 def _foreign_problems(workflow: Workflow, planner: StepPlan, steps: list[Document], known: set[str]) -> Iterator[str]:
@@ -150,7 +157,7 @@ def _planners(steps: list[Document], why: str) -> Iterator[str]:
 
 def _tasks(step: Document) -> Iterator[str]:
     """The task types of a step and of its handlers."""
-    for holder in (step, *(step.get(key) for key in HANDLERS)):
+    for holder in (step, *(step.get(key) for key in (ON_FAILURE, COMPENSATE))):
         if isinstance(holder, dict) and isinstance(task := holder.get("task"), str):
             yield task
 

@@ -29,7 +29,9 @@ from penstock.engine.expressions.scope import Scope
 from penstock.engine.expressions.template import compile_template
 from penstock.engine.run.kinds.sleep import outlasts_history
 from penstock.engine.run.kinds.table import KINDS
-from penstock.engine.run.workflow import StepKind
+from penstock.engine.run.workflow import COMPENSATE, StepKind
+
+NUMBER_DIGITS_MAX = 20  # more than any element has, and fewer than `int` refuses
 
 
 def parse(document: object, history_age_s_max: float | None = None) -> WorkflowDef:
@@ -163,6 +165,7 @@ def check_graph(steps: list[Document], report: Report, outside: Collection[str] 
 def id_problems(steps: list[Document]) -> Iterator[str]:
     """Ids that executions within other steps have."""
     maps = {str(step.get("id")) for step in steps if step.get("type") == "map"}
+    undone = {str(step.get("id")) for step in steps if step.get("type") == "map" and COMPENSATE in step}
     given = {f"{step.get('id')}.{field}": step.get("id") for step in steps for field in HANDLERS if field in step}
     planners = {str(step.get("id")) for step in steps if step.get("type") == "planner"}
     for index, step in enumerate(steps):
@@ -170,10 +173,17 @@ def id_problems(steps: list[Document]) -> Iterator[str]:
             field = step_id.rpartition(".")[2]
             yield f"{label_of(index, step)} has the id of the {field} of step {quoted(str(given[step_id]))}"
         map_id, _, number = str(step.get("id")).rpartition(".")
-        if map_id in maps and number.isdecimal() and number == str(int(number)):
+        if map_id in maps and _is_number(number):
             yield f"{label_of(index, step)} has the id of an element of the map {quoted(map_id)}"
+        whole, _, element = map_id.rpartition(".")
+        if number == COMPENSATE and whole in undone and _is_number(element):
+            yield f"{label_of(index, step)} has the id of the compensate of an element of the map {quoted(whole)}"
         for planner_id in _prefixes(str(step.get("id"))) & planners:
             yield f"{label_of(index, step)} has the id of a step of the planner {quoted(planner_id)}"
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdecimal() and text == str(int(text[:NUMBER_DIGITS_MAX]))
 
 
 def _prefixes(step_id: str) -> set[str]:

@@ -56,7 +56,7 @@ METRICS: Mapping[str, Metric] = {
         Metric(
             "penstock_run_events_total",
             "counter",
-            "Events that changed a run: scheduled, started, completed, failed, cancelled, resumed.",
+            "Events that changed a run: scheduled, started, completed, failed, cancelled, compensating, resumed.",
             ("workflow", "event"),
         ),
         Metric(

@@ -20,7 +20,7 @@ from penstock.config.limits import MATCHING_RUNS_MAX
 from penstock.config.process.background import all_of
 from penstock.config.process.crash_points import reached
 from penstock.engine.errors import Conflict, Invalid, NotFound, Unavailable
-from penstock.engine.run.events import WorkflowCancelled
+from penstock.engine.run.events import Cancellation, WorkflowCancelled
 from penstock.engine.run.state import RunStatus
 
 CHUNK = 50  # runs that are in memory at a time: each may have several MiB
@@ -89,20 +89,24 @@ def matching(index: RunIndex, wanted: Wanted) -> MatchingRuns:
     return MatchingRuns(page.run_ids, page.next, index.count_matching(*chosen, page.next))
 
 
-async def cancel(store: Store, run_ids: Sequence[str]) -> CancelledRuns:
-    """Cancel these runs, at most 1,000, in one batch; those that have ended meanwhile are skipped. Raises Unavailable
-    (outcome unknown)."""
+async def cancel(store: Store, run_ids: Sequence[str], *, compensate: bool = False) -> CancelledRuns:
+    """Cancel these runs, at most 1,000, in one batch; with `compensate` they undo their steps first. Those that have
+    ended meanwhile are skipped. Raises Unavailable (outcome unknown)."""
     if not run_ids:
         return CancelledRuns([], [])
     at = run_operations.now()
-    await store.history.cancel_all([WorkflowCancelled(run_id=run_id, timestamp=at) for run_id in run_ids])
+    wanted = Cancellation(compensate=compensate)
+    await store.history.cancel_all(
+        [WorkflowCancelled(run_id=run_id, timestamp=at, payload=wanted) for run_id in run_ids]
+    )
     reached("runs.cancelled")
-    statuses: dict[str, str] = {}
+    found: dict[str, tuple[RunStatus, bool]] = {}
     for chunk in chunks(run_ids):
-        statuses.update((run.run_id, run.status) for run in await load_many(store, chunk))
-    done = [run_id for run_id in run_ids if statuses.get(run_id) == RunStatus.CANCELLED]
-    others = [run_id for run_id in run_ids if statuses.get(run_id) != RunStatus.CANCELLED]
-    return CancelledRuns(done, [_skipped(run_id, statuses.get(run_id)) for run_id in others])
+        runs = await load_many(store, chunk)
+        found.update((run.run_id, (run.status, run_operations.is_cancelled(run))) for run in runs)
+    done = [run_id for run_id in run_ids if run_id in found and found[run_id][1]]
+    others = [run_id for run_id in run_ids if run_id not in found or not found[run_id][1]]
+    return CancelledRuns(done, [_skipped(run_id, found[run_id][0] if run_id in found else None) for run_id in others])
 
 
 async def replay(store: Store, run_ids: Sequence[str], *, dry_run: bool) -> RetriedRuns:

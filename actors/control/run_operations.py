@@ -20,7 +20,7 @@ from penstock.config.process.crash_points import reached
 from penstock.engine.definition.definitions import WorkflowDef
 from penstock.engine.errors import Conflict, NotFound, Unavailable
 from penstock.engine.run.events import (
-    Reason,
+    Cancellation,
     Resumed,
     Scheduled,
     Started,
@@ -148,27 +148,42 @@ async def schedule(
         return Begun(run_id, scheduled=(await get(store, run_id)).run_at is not None, seq=first)
 
 
-async def cancel(store: Store, run_id: str, reason: str | None = None) -> None:
-    """Cancel a run, if it is not cancelled yet. Raises NotFound, Conflict for a run that has ended otherwise,
-    Unavailable."""
+async def cancel(store: Store, run_id: str, reason: str | None = None, *, compensate: bool = False) -> RunStatus:
+    """Cancel a run, if it is not cancelled yet; with `compensate` it undoes its steps first. Returns its status:
+    cancelled, or compensating.
+
+    Raises NotFound, Conflict for a run that has ended otherwise or undoes its steps already, Unavailable.
+    """
     run = await get(store, run_id)
-    event = WorkflowCancelled(run_id=run_id, timestamp=now(), payload=Reason(reason=reason))
+    event = WorkflowCancelled(run_id=run_id, timestamp=now(), payload=Cancellation(reason, compensate))
     if run.status is RunStatus.SCHEDULED:
         if await store.history.append_unless_started(event):
-            return
+            return RunStatus.CANCELLED
         run = await get(store, run_id)  # it has just started, or was cancelled by another request
     for _ in range(CANCEL_TRIES_MAX):
         if run.status is RunStatus.CANCELLED:
-            return
-        if run.ended:
+            return run.status
+        if run.ended or run.status is RunStatus.COMPENSATING:
             raise Conflict(f"run {run_id} is {run.status} already")
         await store.history.append(event, message_id=message_ids.of_cancellation(run_id, run.resumes))
         reached("run.cancelled")
         run = await get(store, run_id)  # another end may have come into the log before this one
+        if compensate and is_cancelled(run):
+            return run.status
     if run.status is not RunStatus.CANCELLED:
         raise Unavailable(
             f"run {run_id} is {run.status}, though it was cancelled {CANCEL_TRIES_MAX} times: others resume it"
         )
+    return run.status
+
+
+def is_cancelled(run: Run) -> bool:
+    """Whether the run is cancelled, or will be when it has undone its steps."""
+    return run.status is RunStatus.CANCELLED or (
+        run.status is RunStatus.COMPENSATING
+        and run.compensation is not None
+        and run.compensation.ends is RunStatus.CANCELLED
+    )
 
 
 async def unschedule(store: Store, run_id: str) -> None:
@@ -251,10 +266,13 @@ def found(run_id: str, run: Run | None) -> Run:
 
 
 def resumable(run_id: str, loaded: LoadedRun) -> tuple[str, ...]:
-    """The failed steps of a failed run. Raises NotFound, Conflict for a run that has not failed."""
+    """The failed steps of a failed run. Raises NotFound, Conflict for a run that has not failed, or has undone its
+    steps."""
     run = found(run_id, loaded.run)
     if run.status is not RunStatus.FAILED:
         raise Conflict(f"run {run_id} is {run.status}, only a failed one can be resumed")
+    if run.compensation is not None:
+        raise Conflict(f"run {run_id} has undone its steps, so it cannot be resumed: rerun it")
     if loaded.workflow is None:
         raise Conflict(f"run {run_id} cannot go on, its definition is not in the store")
     return tuple(step_id for step_id, step in run.steps.items() if step.status is StepStatus.FAILED)

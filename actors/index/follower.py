@@ -23,7 +23,15 @@ from penstock.broker.store import Store
 from penstock.broker.streams.history import Tip
 from penstock.config.logging import get_logger
 from penstock.engine.errors import Conflict, NeedsUpgrade, PenstockError, Unavailable
-from penstock.engine.run.events import IN_BETWEEN, Malformed, WorkflowScheduled, WorkflowStarted, decode, parent_run_id
+from penstock.engine.run.events import (
+    IN_BETWEEN,
+    Malformed,
+    WorkflowCancelled,
+    WorkflowScheduled,
+    WorkflowStarted,
+    decode,
+    parent_run_id,
+)
 from penstock.engine.run.state import Run
 
 BATCH = 2000
@@ -231,4 +239,5 @@ def _change(delivery: Delivery) -> Change | None:
             return first
         return first._replace(rerun_of=event.payload.rerun_of, parent=parent_run_id(event.payload.parent))
     folded = names.owner_seq(delivery.headers) if delivery.headers else None
-    return Change(run_id, type(event), delivery.seq, folded=folded)
+    undoes = isinstance(event, WorkflowCancelled) and event.payload.compensate
+    return Change(run_id, type(event), delivery.seq, folded=folded, undoes=undoes)

@@ -14,6 +14,7 @@ from typing import NamedTuple
 from penstock.engine.run.events import (
     Event,
     WorkflowCancelled,
+    WorkflowCompensating,
     WorkflowCompleted,
     WorkflowFailed,
     WorkflowResumed,
@@ -26,9 +27,15 @@ from penstock.engine.run.state import RUN_MOVES, RunStatus
 MOVES: Mapping[type[Event], Mapping[RunStatus | None, RunStatus]] = {
     WorkflowScheduled: {None: RunStatus.SCHEDULED},
     WorkflowStarted: {None: RunStatus.RUNNING, RunStatus.SCHEDULED: RunStatus.RUNNING},
-    WorkflowCancelled: {RunStatus.RUNNING: RunStatus.CANCELLED, RunStatus.SCHEDULED: RunStatus.CANCELLED},
+    WorkflowCancelled: dict.fromkeys(
+        (RunStatus.RUNNING, RunStatus.SCHEDULED, RunStatus.COMPENSATING), RunStatus.CANCELLED
+    ),
+    # after a cancellation, or after what the shell has said that the run fails of
+    WorkflowCompensating: dict.fromkeys(
+        (RunStatus.RUNNING, RunStatus.CANCELLED, RunStatus.FAILED), RunStatus.COMPENSATING
+    ),
     WorkflowCompleted: {RunStatus.RUNNING: RunStatus.COMPLETED},
-    WorkflowFailed: {RunStatus.RUNNING: RunStatus.FAILED},
+    WorkflowFailed: {RunStatus.RUNNING: RunStatus.FAILED, RunStatus.COMPENSATING: RunStatus.FAILED},
     WorkflowResumed: {RunStatus.FAILED: RunStatus.RUNNING},
 }
 # Whether any other applies depends on more than a row has: the steps, and how often the run was resumed.
@@ -37,7 +44,8 @@ ALWAYS_APPLY = frozenset({WorkflowScheduled, WorkflowStarted, WorkflowCancelled}
 
 class Change(NamedTuple):
     """What the index needs of one event. `workflow`, `created_us`, `rerun_of` and `parent` are set for a run's first
-    event; `folded` for an end written by the run's owner: the sequence of the last event that it had folded."""
+    event; `folded` for an end written by the run's owner: the sequence of the last event that it had folded.
+    `undoes`: the cancelled run may have steps to undo first."""
 
     run_id: str
     kind: type[Event]
@@ -47,6 +55,7 @@ class Change(NamedTuple):
     rerun_of: str | None = None
     parent: str | None = None
     folded: int | None = None
+    undoes: bool = False
 
 
 class State(NamedTuple):
@@ -111,7 +120,8 @@ def _is_sure(row: Row, change: Change) -> bool:
     """Whether the status needs no confirmation: an owner that had folded all events of the row is right."""
     if change.folded is not None and change.folded >= max(row.status_seq, row.confirmed):
         return True
-    return change.kind in ALWAYS_APPLY and not row.unconfirmed
+    applies = change.kind in ALWAYS_APPLY and not change.undoes and row.status is not RunStatus.COMPENSATING
+    return applies and not row.unconfirmed
 
 
 def _confirmed(row: Row | None, state: State | Row) -> Row | None:

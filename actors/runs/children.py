@@ -23,7 +23,7 @@ from penstock.engine.definition.schema import Schemas
 from penstock.engine.errors import Conflict, Invalid, NotFound, TooLarge
 from penstock.engine.run.commands import CancelChild, StartChild
 from penstock.engine.run.events import (
-    Reason,
+    Cancellation,
     Started,
     StepFailed,
     StepStarted,
@@ -131,6 +131,7 @@ class Children:
     def cancel(self, run: Run, command: CancelChild) -> asyncio.Future[bytes]:
         """Cancel the child, whether it has started or not. One that has ended ignores it."""
         child = child_run_id(run.run_id, command.step_id, command.attempt)
-        reason = Reason(reason=f'step "{command.step_id}" of its parent run {run.run_id}: {command.reason}')
-        event = WorkflowCancelled(run_id=child, timestamp=rfc3339(time.time()), payload=reason)
+        reason = f'step "{command.step_id}" of its parent run {run.run_id}: {command.reason}'
+        wanted = Cancellation(reason, command.compensate)
+        event = WorkflowCancelled(run_id=child, timestamp=rfc3339(time.time()), payload=wanted)
         return self._store.history.send(event, message_ids.of_parents_cancellation(child))

@@ -20,6 +20,7 @@ from penstock.actors.runs.shared.mailbox import PendingEvent
 from penstock.actors.runs.timers import Timers
 from penstock.actors.runs.waits.event_waits import EventWaits
 from penstock.broker.store import Store
+from penstock.broker.streams.history import RunEvent
 from penstock.config.limits import KIB, MIB
 from penstock.config.logging import get_logger
 from penstock.config.process.background import start
@@ -48,25 +49,37 @@ from penstock.engine.run.commands import (
     WithdrawTask,
     WithdrawTimer,
 )
-from penstock.engine.run.events import NULL, RunFailure, WorkflowCompleted, WorkflowFailed
+from penstock.engine.run.events import (
+    NULL,
+    RunFailure,
+    WorkflowCancelled,
+    WorkflowCompensating,
+    WorkflowCompleted,
+    WorkflowFailed,
+)
 from penstock.engine.run.execution.beginning import (
     DEFAULT,
     ITEM,
+    about_completion,
     about_failure,
     begin_step,
+    first_given,
     given_input,
     heavy,
     needed,
     received,
+    refused,
 )
+from penstock.engine.run.execution.compensation import can_undo
+from penstock.engine.run.execution.elements import ended_seq
 from penstock.engine.run.execution.failure_runs import failure_input
 from penstock.engine.run.execution.fragments import is_planned
 from penstock.engine.run.execution.inputs import output_of
 from penstock.engine.run.expansion import expanded
 from penstock.engine.run.kinds.map import items_of, map_of
 from penstock.engine.run.payloads import Value
-from penstock.engine.run.state import Run
-from penstock.engine.run.workflow import StepPlan, Workflow
+from penstock.engine.run.state import Run, RunStatus
+from penstock.engine.run.workflow import COMPENSATE, StepPlan, Workflow
 from penstock.engine.times import rfc3339
 
 LIGHT_BYTES_MAX = 64 * KIB
@@ -124,7 +137,7 @@ class Effects:
             log.error("command_refused", run_id=run.run_id, error=str(error))
             refused = RunFailure(error=f"the run cannot go on: {error}", resumes=run.resumes)
             failed = WorkflowFailed(run_id=run.run_id, timestamp=rfc3339(time.time()), payload=refused)
-            await self._send_end(run, failed)
+            await self._send_end(workflow, run, failed)
         except PenstockError as error:  # the removal of a message, for example: the fault is the broker's
             raise Unavailable(f"the broker refuses what the run needs: {error}") from error
 
@@ -153,9 +166,11 @@ class Effects:
             case ExpandPlan():
                 return await self._expand(workflow, run, command, outputs)
             case CompleteRun():
-                await self._complete(run, command, outputs)
-            case AppendEvent(event=WorkflowCompleted() | WorkflowFailed() as event):
-                return self._send_end(run, event)
+                await self._complete(workflow, run, command, outputs)
+            case AppendEvent(
+                event=WorkflowCompleted() | WorkflowFailed() | WorkflowCancelled() | WorkflowCompensating() as event
+            ):
+                return self._send_end(workflow, run, event)
             case AppendEvent():
                 return self._store.history.send(command.event)
             case SetTimer():
@@ -204,8 +219,14 @@ class Effects:
     ) -> asyncio.Future[bytes] | None:
         """Evaluate the step's expressions, and carry out what follows. A step begins with one command."""
         answer = None
-        for following in await self._following(workflow, run, command, outputs):
-            answer = await self._send(workflow, run, following, since, outputs)
+        try:
+            for following in await self._following(workflow, run, command, outputs):
+                answer = await self._send(workflow, run, following, since, outputs)
+        except (TooLarge, NotFound, Invalid) as error:
+            if run.status is not RunStatus.COMPENSATING:
+                raise
+            log.error("compensation_refused", run_id=run.run_id, step_id=command.step_id, error=str(error))
+            return self._store.history.send(refused(run, command, str(error)))  # the others go on
         return answer
 
     async def _following(self, workflow: Workflow, run: Run, command: BeginStep, outputs: Outputs) -> Sequence[Command]:
@@ -235,20 +256,28 @@ class Effects:
             items = await self._items(workflow, run, map_of(workflow, plan), outputs)
             payloads[ITEM] = items[plan.item]
         if plan.handles is not None:
-            payloads[DEFAULT] = await self._about(workflow, run, plan.handles, outputs)
+            payloads[DEFAULT] = await self._about(workflow, run, plan, plan.handles, outputs)
         return payloads
 
-    async def _about(self, workflow: Workflow, run: Run, step_id: str, outputs: Outputs) -> Raw:
+    async def _about(self, workflow: Workflow, run: Run, handler: StepPlan, step_id: str, outputs: Outputs) -> Raw:
         """The default input of what handles that step."""
-        plan = workflow.plan_of(step_id)
+        plan, undoes = workflow.plan_of(step_id), handler.kind.name == COMPENSATE
         assert plan is not None, "the step is there"
+        run = first_given(run, plan) if undoes else run
         value = received(workflow, run, plan, await self._given(workflow, run, plan, outputs))
-        if isinstance(value, Raw) and _is_light(value):
-            return about_failure(run, step_id, value)
-        async with self.heavy:
-            given = await outputs.whole(value, VALUE_BYTES_MAX)
-            self._lease.check()
-            return about_failure(run, step_id, given)
+        output = await self._output(run, step_id, outputs) if undoes else NULL
+        if not (_is_light(value) and _is_light(output)):
+            async with self.heavy:
+                value = await outputs.whole(value, VALUE_BYTES_MAX)
+                output = await outputs.whole(output, VALUE_BYTES_MAX)
+                self._lease.check()
+        given, returned = cast(Raw, value), cast(Raw, output)
+        return about_completion(given, returned) if undoes else about_failure(run, step_id, given)
+
+    async def _output(self, run: Run, step_id: str, outputs: Outputs) -> Value:
+        """The output of a step, or of an element of a map, which only the history has."""
+        place = run.element(step_id)
+        return output_of(run, step_id) if place is None else await outputs.of_event(ended_seq(run, *place))
 
     async def _expand(
         self, workflow: Workflow, run: Run, command: ExpandPlan, outputs: Outputs
@@ -305,17 +334,24 @@ class Effects:
             except (NotFound, TooLarge) as error:
                 raise type(error)(f'step "{command.step_id}" cannot be given its input: {error}') from error
 
-    async def _complete(self, run: Run, command: CompleteRun, outputs: Outputs) -> None:
+    async def _complete(self, workflow: Workflow, run: Run, command: CompleteRun, outputs: Outputs) -> None:
         async with self.heavy:
             value = await outputs.whole(command.output, self._store.publisher.body_bytes_max)
             self._lease.check()
             completed = replace(command.event, payload=replace(command.event.payload, output=value))
-            await self._send_end(run, completed)
+            await self._send_end(workflow, run, completed)
 
-    def _send_end(self, run: Run, event: WorkflowCompleted | WorkflowFailed) -> asyncio.Future[bytes]:
-        """Send the end of the run. Readers may trust it unless the run was resumed since: then `advance` refuses it."""
+    def _send_end(self, workflow: Workflow, run: Run, event: RunEvent) -> asyncio.Future[bytes]:
+        """Send the end of the run, or that it undoes its steps. Readers may trust it unless the run was resumed since,
+        for then `advance` refuses it, or may have steps to undo first."""
         history = self._store.history
-        return history.send_end(event, run.seq) if event.payload.resumes == run.resumes else history.send(event)
+        match event:
+            case WorkflowCompleted() | WorkflowFailed() if event.payload.resumes != run.resumes:
+                return history.send(event)
+            case WorkflowFailed() if event.payload.compensation is None and can_undo(workflow):
+                return history.send(event)
+            case _:
+                return history.send_end(event, run.seq)
 
     async def _with_input(
         self, workflow: Workflow, run: Run, command: DeadLetterTask, outputs: Outputs

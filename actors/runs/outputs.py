@@ -12,7 +12,7 @@ from penstock.broker.store import Store
 from penstock.config.limits import OUTPUTS_SHOWN_BYTES_MAX
 from penstock.config.process.background import all_of
 from penstock.engine.errors import NotFound, TooLarge
-from penstock.engine.run.events import Malformed, decode
+from penstock.engine.run.events import NULL, Malformed, decode
 from penstock.engine.run.execution.inputs import output_of as step_output
 from penstock.engine.run.payloads import (
     Gathered,
@@ -59,6 +59,15 @@ class Outputs:
                 return joined({key: await self._part(one) for key, one in part.parts.items()})
             case _:
                 return part
+
+    async def of_event(self, seq: int) -> Raw:
+        """The payload of the run's event with this sequence; null without one. Raises NotFound when it is gone,
+        Unavailable."""
+        stored = await self._store.history.at(self._run_id, seq)
+        if stored is None:
+            raise NotFound(f"event {seq} of the history is not there any more")
+        found = payload_of(decode(stored.data))
+        return NULL if isinstance(found, UnsetType) else found
 
     async def _kept(self, kept: PayloadRef) -> Raw:
         if self._last is None or self._last[0] != kept.seq:

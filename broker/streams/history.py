@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, suppress
 from datetime import datetime
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 from uuid import uuid4
 
 from penstock.broker import message_ids, names
@@ -23,6 +23,7 @@ from penstock.engine.errors import Conflict
 from penstock.engine.run.events import (
     Event,
     WorkflowCancelled,
+    WorkflowCompensating,
     WorkflowCompleted,
     WorkflowFailed,
     WorkflowScheduled,
@@ -34,6 +35,10 @@ PUBLISH_DEADLINE_S = 5.0
 FOLLOW_HEARTBEAT_S = 2
 FOLLOW_AGAIN_S = 0.1
 LEADER_S = 2.5  # requests while a cluster has no leader are never answered: repeat them soon
+
+
+RunEvent: TypeAlias = WorkflowCompleted | WorkflowFailed | WorkflowCancelled | WorkflowCompensating
+"""What only a run's owner knows for sure."""
 
 
 class Tip(NamedTuple):
@@ -63,7 +68,7 @@ class History:
         `wait_if_full` as in `Publisher.send`."""
         return self._send(event, {MSG_ID: message_id or message_ids.of_event(event)}, wait_if_full)
 
-    def send_end(self, event: WorkflowCompleted | WorkflowFailed, folded_seq: int) -> asyncio.Future[bytes]:
+    def send_end(self, event: RunEvent, folded_seq: int) -> asyncio.Future[bytes]:
         """As `send`, by the run's owner, which has folded the run's events up to `folded_seq`: readers need not fold
         them again."""
         return self._send(event, {MSG_ID: message_ids.of_event(event), names.OWNER_SEQ: str(folded_seq)})

@@ -51,12 +51,19 @@ DRY_RUN = click.option("--dry-run", is_flag=True, help="Show what would be done,
     type=click.Choice(("running", "pending", "all")),
     help="With --workflow. pending: also scheduled.  [default: all]",
 )
+@click.option("--compensate", is_flag=True, help="Undo the steps that have completed first: `compensate` of each.")
 @AFTER
 @BEFORE
 @DRY_RUN
 @click.pass_obj
 def cancel(
-    session: Session, /, run_ids: tuple[str, ...], reason: str | None, workflow: str | None, **matching: Any
+    session: Session,
+    /,
+    run_ids: tuple[str, ...],
+    reason: str | None,
+    workflow: str | None,
+    compensate: bool,
+    **matching: Any,
 ) -> None:
     """Cancel the runs ID..., or those of a workflow. A run that cannot be cancelled does not keep the others from
     it."""
@@ -64,10 +71,14 @@ def cancel(
     client = session.client()
     if workflow is None:
         _no_options("--workflow", **matching)
-        _each(run_ids, lambda run_id: client.cancel(run_id, reason), lambda done: f"{done.run_id} {done.status}")
+        _each(
+            run_ids,
+            lambda run_id: client.cancel(run_id, reason, compensate=compensate),
+            lambda done: f"{done.run_id} {done.status}",
+        )
     else:
         _no_options("ID...", reason=reason)
-        _cancel_all(client, workflow, matching)
+        _cancel_all(client, workflow, {**matching, "compensate": compensate})
 
 
 @click.command(cls=JsonCommand)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from penstock.client.views import RunView
 
 WAIT = click.option("--wait", is_flag=True, help="Wait until the run ends; exit code 4 unless it completed.")
-STATUSES = ("scheduled", "pending", "running", "completed", "failed", "cancelled")
+STATUSES = ("scheduled", "pending", "running", "compensating", "completed", "failed", "cancelled")
 
 
 @click.group(cls=Group)

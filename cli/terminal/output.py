@@ -27,6 +27,7 @@ CUT = frozenset(
 STATUS_STYLES = {
     "completed": "green",
     "running": "cyan",
+    "compensating": "magenta",
     "queued": "blue",
     "failed": "bold red",
     "cancelled": "yellow",

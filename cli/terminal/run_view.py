@@ -143,6 +143,7 @@ def _fields(run: RunView) -> list[tuple[str, str]]:
         ("took", _took(run)),
         ("input", optional(run.input) or _size(run.input_bytes)),
         ("error", optional(run.error)),
+        ("compensation", optional(run.compensation)),
         ("parent", f"{parent.run_id} {parent.step_id}" if isinstance(parent, Struct) else optional(parent)),
         ("rerun of", optional(run.rerun_of)),
     ]

@@ -58,7 +58,8 @@ class Step(Struct, frozen=True, omit_defaults=True):
     """`task` is empty for a step that no worker carries out. `type` names a kind of step (engine/run/kinds), and
     `config` is what only this kind knows, in the normal form that its validation gives. `when` is an expression, and
     `input` (on the wire `with`) is any JSON with templates in its strings. `on_failure` is carried out when the step
-    has failed for good. `name` and `description` are for people."""
+    has failed for good, `compensate` when it has completed and its run fails. `name` and `description` are for
+    people."""
 
     id: str
     task: str = ""
@@ -76,11 +77,14 @@ class Step(Struct, frozen=True, omit_defaults=True):
     name: str | None = None
     description: str | None = None
     on_failure: HandlerDef | None = None
+    compensate: HandlerDef | None = None
 
     def handlers(self) -> Iterator[tuple[str, HandlerDef]]:
         """What follows from the end of the step, by its field."""
         if self.on_failure is not None:
             yield "on_failure", self.on_failure
+        if self.compensate is not None:
+            yield "compensate", self.compensate
 
 
 class WorkflowDef(Struct, frozen=True, omit_defaults=True):

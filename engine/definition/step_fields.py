@@ -94,6 +94,10 @@ COMMON = {
         description="A task for when the step has failed for good, with `{step, error, input, attempts}`. Where it "
         "completes, the step is `recovered`, with its output."
     ),
+    "compensate": nested(HANDLER).annotated(
+        description="A task that undoes the step, with `{input, output}`: if it has completed, and the run fails or is "
+        "cancelled with `compensate`. Of a map it undoes each element that has completed."
+    ),
 }
 
 _DEPENDS_ON = Rule(

@@ -37,7 +37,7 @@ WHEN = Place("when", template=False, condition=True)
 INPUT = Place("with", names=("default",))
 
 # What follows from the end of a step of any kind (engine/run/kinds/handler.py), by the field that says so.
-HANDLERS = {"on_failure": Place("on_failure.with", names=("default",), later=True)}
+HANDLERS = {field: Place(f"{field}.with", names=("default",), later=True) for field in ("on_failure", "compensate")}
 
 
 def value_at(document: Mapping[str, Any], path: str) -> object:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import assert_never
 
-from msgspec import UNSET, UnsetType
+from msgspec import UnsetType
 from msgspec.structs import replace
 
 from penstock.engine.definition.durations import text
@@ -44,9 +44,9 @@ from penstock.engine.run.events import (
     ApprovalGranted,
     ApprovalRejected,
     ApprovalRequested,
+    Cancellation,
     ChildEnded,
     EventReceived,
-    ParentRef,
     PlannerExpanded,
     Record,
     SignalReceived,
@@ -59,6 +59,7 @@ from penstock.engine.run.events import (
     StepStarted,
     TimerFired,
     WorkflowCancelled,
+    WorkflowCompensating,
     WorkflowCompleted,
     WorkflowFailed,
     WorkflowResumed,
@@ -66,24 +67,23 @@ from penstock.engine.run.events import (
     WorkflowStarted,
 )
 from penstock.engine.run.execution.beginning import is_due
-from penstock.engine.run.execution.children import child_ended
+from penstock.engine.run.execution.compensation import compensate, fail, given_up, has_work, is_end
+from penstock.engine.run.execution.ending import end
 from penstock.engine.run.execution.failure_runs import failure_run
 from penstock.engine.run.execution.fragments import is_planned
 from penstock.engine.run.execution.steps import (
     all_done,
     complete_run,
     enter,
-    fail_run,
     is_ready,
     skipped,
 )
 from penstock.engine.run.expansion import expanded
 from penstock.engine.run.items import ItemStatus
 from penstock.engine.run.payloads import inline_or_ref, payload_of
-from penstock.engine.run.state import STEP_DONE, STEP_ENDED, STEP_OUT, Run, RunStatus, StepState, StepStatus
-from penstock.engine.run.timers import WORKFLOW_TIMER, fired_timer, item_timers, live_timers, retimed, workflow_timer
+from penstock.engine.run.state import STEP_DONE, STEP_OUT, Run, RunStatus, StepState, StepStatus
+from penstock.engine.run.timers import WORKFLOW_TIMER, fired_timer, live_timers, workflow_timer
 from penstock.engine.run.workflow import Advance, StepEvent, StepPlan, Workflow
-from penstock.engine.texts import shortened
 from penstock.engine.times import utc
 
 
@@ -113,8 +113,10 @@ def advance(workflow: Workflow, run: Run | None, record: Record) -> tuple[Run | 
         case WorkflowStarted() if run.status is RunStatus.SCHEDULED:
             return _start(workflow, run, record)
         case WorkflowCancelled() if run.status in (RunStatus.RUNNING, RunStatus.SCHEDULED):
-            return _end(workflow, run, record, RunStatus.CANCELLED, event.payload.reason)
-        case WorkflowResumed() if run.status is RunStatus.FAILED:
+            return _cancel(workflow, run, record, event.payload)
+        case _ if run.status is RunStatus.COMPENSATING:
+            return _while_compensating(workflow, run, record)
+        case WorkflowResumed() if run.status is RunStatus.FAILED and run.compensation is None:
             return _resume(workflow, run, record, event.payload.dead_letters)
         case _ if run.status is not RunStatus.RUNNING:
             return run, []
@@ -128,13 +130,14 @@ def advance(workflow: Workflow, run: Run | None, record: Record) -> tuple[Run | 
         case TimerFired():
             return _timer_fired(workflow, run, record, event)
         case WorkflowCompleted() if all_done(workflow, run):
-            return _end(workflow, run, record, RunStatus.COMPLETED, None)
+            return end(workflow, run, record, RunStatus.COMPLETED, None)
         case WorkflowFailed() if event.payload.resumes == run.resumes:
-            following = failure_run(workflow, run, record)
-            run, commands = _end(workflow, run, record, RunStatus.FAILED, event.payload.error)
-            return run, [*commands, *following]
+            failure = event.payload
+            if has_work(workflow, run):
+                return compensate(workflow, run, record, RunStatus.FAILED, failure.error, failure.step_id)
+            return _fail(workflow, run, record, failure.error)
         case (
-            WorkflowScheduled() | WorkflowStarted() | WorkflowCancelled() | WorkflowResumed()
+            WorkflowScheduled() | WorkflowStarted() | WorkflowCancelled() | WorkflowCompensating() | WorkflowResumed()
             | WorkflowCompleted() | WorkflowFailed() | SignalReceived()
         ):  # fmt: skip
             return run, []
@@ -152,7 +155,9 @@ def fold(workflow: Workflow, run: Run | None, records: Iterable[Record]) -> Run 
 def still_due(run: Run, command: Command) -> bool:
     """Whether a command of an earlier record is still wanted in this later state of the run."""
     match command:
-        case WithdrawTask(of_step=str() as map_id) if run.steps[map_id].status not in STEP_OUT:
+        case WithdrawTask(of_step=str() as step_id) if (
+            run.status is RunStatus.COMPENSATING or run.steps[step_id].status not in STEP_OUT
+        ):
             return True
         case WithdrawTask():  # else it would withdraw what a resumed run has ordered since
             return run.ended or run.failing
@@ -192,6 +197,8 @@ def still_due(run: Run, command: Command) -> bool:
             return run.bound == command.worker_id
         case AppendEvent(event=WorkflowFailed() as event):
             return event.payload.resumes == run.resumes
+        case AppendEvent(event=WorkflowCompensating()):
+            return run.status is RunStatus.COMPENSATING
         case AppendEvent() | CompleteRun():
             return True
         case _:
@@ -210,6 +217,42 @@ def _is_wanted(run: Run, task: DispatchTask) -> bool:
         return False
     replaces = task.worker is None and run.bound is not None and step.worker_id == run.bound
     return step.status is StepStatus.QUEUED or (step.status is StepStatus.RUNNING and replaces)
+
+
+def _cancel(workflow: Workflow, run: Run, record: Record, wanted: Cancellation) -> Advance:
+    if wanted.compensate and run.status is RunStatus.RUNNING and has_work(workflow, run):
+        return compensate(workflow, run, record, RunStatus.CANCELLED, wanted.reason)
+    return end(workflow, run, record, RunStatus.CANCELLED, wanted.reason, compensate=wanted.compensate)
+
+
+def _fail(workflow: Workflow, run: Run, record: Record, error: str) -> Advance:
+    following = failure_run(workflow, run, record)
+    run, commands = end(workflow, run, record, RunStatus.FAILED, error)
+    return run, [*commands, *following]
+
+
+def _while_compensating(workflow: Workflow, run: Run, record: Record) -> Advance:
+    """The run undoes its steps: what undoes them goes on, and steps that were running may end."""
+    event = record.event
+    match event:
+        case WorkflowCompensating():
+            return replace(run, seq=record.seq), []
+        case WorkflowFailed() if is_end(run, event):
+            return _fail(workflow, run, record, event.payload.error)
+        case WorkflowCancelled() if is_end(run, event):
+            return end(workflow, run, record, RunStatus.CANCELLED, event.payload.reason)
+        case TimerFired():
+            return _timer_fired(workflow, run, record, event)
+        case (
+            StepStarted() | StepPaused() | StepCompleted() | StepFailed() | StepContinue() | ChildEnded()
+        ):  # fmt: skip
+            step, plan = run.find(event.step_id), workflow.plan_of(event.step_id)
+            if step is None or plan is None:
+                return run, []
+            take = plan.kind.take_late if plan.handles is None else plan.kind.take_event
+            return take(workflow, run, record, event, plan)
+        case _:
+            return run, []
 
 
 def _scheduled(workflow: Workflow, event: WorkflowScheduled, record: Record) -> Run:
@@ -359,67 +402,21 @@ def _timer_fired(workflow: Workflow, run: Run, record: Record, event: TimerFired
     if run.failing:
         return run, []
     if fired.timer == WORKFLOW_TIMER:
-        return _out_of_time(workflow, run, record) if (fired.attempt or 0) == run.resumes else (run, [])
+        is_due = run.status is RunStatus.RUNNING and (fired.attempt or 0) == run.resumes
+        return _out_of_time(workflow, run, record) if is_due else (run, [])
     step, plan = run.find(fired.step_id or ""), workflow.plan_of(fired.step_id or "")
     if step is None or plan is None:
         return run, []
     timer = fired_timer(run, plan.id, step, fired)
-    return (run, []) if timer is None else plan.kind.take_timer(workflow, run, record, plan, timer)
+    if timer is None:
+        return run, []
+    if run.status is RunStatus.COMPENSATING and plan.handles is None:
+        return given_up(workflow, run, record, plan)
+    return plan.kind.take_timer(workflow, run, record, plan, timer)
 
 
 def _out_of_time(workflow: Workflow, run: Run, record: Record) -> Advance:
     if run.due is None or all_done(workflow, run):  # all steps are done; workflow.completed is not in the log yet
         return run, []
     error = f"workflow timeout exceeded ({text(workflow.timeout_s or 0)})"
-    return replace(run, due=None, error=error, seq=record.seq), [fail_run(run, record, error)]
-
-
-def _end(workflow: Workflow, run: Run, record: Record, status: RunStatus, error: str | None) -> Advance:
-    """The run has ended: cancel its open steps, and withdraw their tasks and timers."""
-    finished_at = record.event.timestamp
-    steps, commands = run.steps, list[Command]()
-    if run.due is not None:
-        commands.append(WithdrawTimer(WORKFLOW_TIMER, run.due))
-    if isinstance(run.parent, ParentRef) and not run.parent.detached:
-        commands.append(AppendEvent(child_ended(run, run.parent, record, status, error)))
-    if status is not RunStatus.COMPLETED:
-        commands += _withdraw_all(workflow, run)
-        steps = {
-            step_id: step if step.status in STEP_ENDED else _cancelled(step) for step_id, step in run.steps.items()
-        }
-    stored = None if error is None else shortened(error)
-    return replace(
-        run, status=status, steps=steps, error=stored, finished_at=finished_at, due=None, seq=record.seq
-    ), commands
-
-
-def _cancelled(step: StepState) -> StepState:
-    items = None if step.items is None else step.items.cancelled()
-    return replace(
-        step,
-        status=StepStatus.CANCELLED,
-        output=UNSET,
-        output_at=None,
-        items=items,
-        item_states={},
-        due=None,
-        left=None,
-        until=None,
-        fallback=None,
-        wake_at=None,
-    )
-
-
-def _withdraw_all(workflow: Workflow, run: Run) -> Iterable[Command]:
-    """Withdraw every timer, and the tasks once for each type (and group), however many steps share it."""
-    out = [
-        (plan, step)
-        for step_id, step in run.steps.items()
-        if step.status in STEP_OUT and (plan := workflow.plan_of(step_id)) is not None
-    ]
-    timers = [command for plan, step in out for command in retimed(run, plan.id, step, _cancelled(step))]
-    timers += [WithdrawTimer(timer.timer, timer.due) for plan, step in out for timer in item_timers(run, plan.id, step)]
-    return [
-        *timers,
-        *dict.fromkeys(command for plan, step in out for command in plan.kind.withdraw(workflow, plan, step)),
-    ]
+    return fail(workflow, replace(run, due=None, seq=record.seq), record, error)

@@ -67,11 +67,13 @@ class StartFailureRun(Struct, frozen=True, tag=True):
 
 
 class CancelChild(Struct, frozen=True, tag=True):
-    """Cancel the run that this attempt of the step has started. If it has not, it never will."""
+    """Cancel the run that this attempt of the step has started. If it has not, it never will. With `compensate` it
+    undoes its steps first."""
 
     step_id: str
     attempt: int
     reason: str
+    compensate: bool = True
 
 
 class ExpandPlan(Struct, frozen=True, tag=True):

@@ -188,8 +188,21 @@ class SignalRef(Struct, frozen=True, omit_defaults=True):
     size: int = 0
 
 
-class Reason(Struct, frozen=True, omit_defaults=True):
+class Cancellation(Struct, frozen=True, omit_defaults=True):
+    """`compensate`: the run undoes its steps before it ends. When it has, the engine appends a second cancellation, and
+    `compensation`, completed or failed, says whether all of them were undone."""
+
     reason: str | None = None
+    compensate: bool = False
+    compensation: str | None = None
+
+
+class Compensating(Struct, frozen=True, omit_defaults=True):
+    """`error` is why the run fails; without one it is cancelled. `steps` are those that are undone, the first one
+    first, as far as they are known; a map stands for its elements."""
+
+    error: str | None = None
+    steps: tuple[str, ...] = ()
 
 
 class Resumed(Struct, frozen=True, omit_defaults=True):
@@ -213,9 +226,12 @@ class Completed(Struct, frozen=True, omit_defaults=True):
 
 
 class RunFailure(Struct, frozen=True, omit_defaults=True):
+    """`compensation`, completed or failed: the run has undone its steps, or not all of them."""
+
     error: str = ""
     step_id: str | None = None
     resumes: int = 0
+    compensation: str | None = None
 
 
 class _Event(Struct, frozen=True, omit_defaults=True, kw_only=True, tag_field="type"):
@@ -247,7 +263,13 @@ class WorkflowStarted(_Event, frozen=True, omit_defaults=True, kw_only=True, tag
 
 
 class WorkflowCancelled(_Event, frozen=True, omit_defaults=True, kw_only=True, tag="workflow.cancelled"):
-    payload: Reason = Reason()
+    payload: Cancellation = Cancellation()
+
+
+class WorkflowCompensating(_Event, frozen=True, omit_defaults=True, kw_only=True, tag="workflow.compensating"):
+    """From the engine only, for readers of the log: from here on the run undoes its steps."""
+
+    payload: Compensating = Compensating()
 
 
 class WorkflowResumed(_Event, frozen=True, omit_defaults=True, kw_only=True, tag="workflow.resumed"):
@@ -349,6 +371,7 @@ Event: TypeAlias = (
     WorkflowScheduled
     | WorkflowStarted
     | WorkflowCancelled
+    | WorkflowCompensating
     | WorkflowResumed
     | WorkflowCompleted
     | WorkflowFailed

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator
 from enum import IntEnum
+from functools import partial
 from itertools import islice
 
 from msgspec import Raw, Struct
@@ -44,7 +45,7 @@ class Element(Struct, frozen=True, array_like=True):
 
 
 WAITING_ELEMENT = Element()
-CANCELLED = ItemStatus.CANCELLED
+RUNNING, CANCELLED = ItemStatus.RUNNING, ItemStatus.CANCELLED
 ENDED = frozenset({ItemStatus.COMPLETED, ItemStatus.FAILED, ItemStatus.CANCELLED})
 
 
@@ -117,6 +118,20 @@ class Items(Struct, frozen=True, omit_defaults=True):
         """The items of a map that is over: what has not ended never will."""
         return self._each(_cancelled)
 
+    def cut_short(self) -> Items:
+        """As `cancelled`, of elements that can be undone: those that were running can still be told from the others."""
+        return self._each(_cut_short)
+
+    def waited_for(self, due: float) -> Items:
+        """The items of a map whose run undoes its steps. What runs, or ran when the map failed, runs until its
+        deadline, or until `due`; what else has not ended never will."""
+        return self._each(partial(_waited_for, due))
+
+    @property
+    def runs(self) -> bool:
+        """Whether an element runs, or ran when the map failed."""
+        return any(_runs(element) for _, element in self.numbered())
+
     def afresh(self) -> Items:
         """The items of a map that begins again: what has not completed waits, with its attempts counted."""
         waits = self._each(_afresh)
@@ -157,6 +172,20 @@ def _queued(before: Element) -> Element:
 
 def _cancelled(element: Element) -> Element:
     return element if element.status in ENDED else replace(element, status=CANCELLED, due=0.0)
+
+
+def _cut_short(element: Element) -> Element:
+    found = _cancelled(element)
+    return found if element.status in ENDED or element.status == ItemStatus.RUNNING else replace(found, begun=0)
+
+
+def _waited_for(due: float, element: Element) -> Element:
+    return replace(element, status=RUNNING, due=element.due or due) if _runs(element) else _cancelled(element)
+
+
+def _runs(element: Element) -> bool:
+    was_cut_short = element.status == ItemStatus.CANCELLED and element.begun > 0 and not element.ended
+    return element.status == ItemStatus.RUNNING or was_cut_short
 
 
 def _afresh(element: Element) -> Element:

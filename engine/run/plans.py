@@ -14,7 +14,7 @@ from penstock.engine.errors import NeedsUpgrade
 from penstock.engine.expressions.expression import Expression, compile_expression
 from penstock.engine.expressions.places import HANDLERS, INPUT, Place, scope_of, written
 from penstock.engine.expressions.template import Template, compile_template
-from penstock.engine.run.workflow import NO_RETRY, ON_FAILURE, RetryPolicy, StepKind, StepPlan
+from penstock.engine.run.workflow import COMPENSATE, NO_RETRY, ON_FAILURE, RetryPolicy, StepKind, StepPlan
 
 NO_METADATA: dict[str, str] = {}
 NO_EXPRESSIONS: dict[str, Expression | Template] = {}
@@ -62,9 +62,8 @@ def compile_step(
         planner=names.planner,
         names=names.full,
         labels=step.depends_on if names.planner is not None else (),
-        on_failure=None
-        if step.on_failure is None
-        else _handler(step, ON_FAILURE, step.on_failure, around, names, before),
+        on_failure=_handler(step, ON_FAILURE, step.on_failure, around, names, before),
+        compensate=_handler(step, COMPENSATE, step.compensate, around, names, before),
     )
     return plan.kind.compile(step, plan)
 
@@ -72,12 +71,14 @@ def compile_step(
 def _handler(
     step: Step,
     field: str,
-    handler: HandlerDef,
+    handler: HandlerDef | None,
     around: Surroundings,
     names: Names,
     before: Callable[[], frozenset[str]],
-) -> StepPlan:
-    """The plan of the execution that follows from the end of the step."""
+) -> StepPlan | None:
+    """The plan of the execution that follows from the end of the step; None where nothing does."""
+    if handler is None:
+        return None
     declared = handler.retry or around.default_retry
     place = HANDLERS[field]
     expressions = _expressions(step, (place,), before, later=True)

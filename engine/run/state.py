@@ -22,6 +22,7 @@ class RunStatus(StrEnum):
     SCHEDULED = "scheduled"
     PENDING = "pending"
     RUNNING = "running"
+    COMPENSATING = "compensating"
     COMPLETED = "completed"
     FAILED = "failed"
     CANCELLED = "cancelled"
@@ -41,7 +42,8 @@ class StepStatus(StrEnum):
 RUN_MOVES: Mapping[RunStatus, frozenset[RunStatus]] = {
     RunStatus.SCHEDULED: frozenset({RunStatus.PENDING, RunStatus.RUNNING, RunStatus.CANCELLED}),
     RunStatus.PENDING: frozenset({RunStatus.RUNNING, RunStatus.CANCELLED}),
-    RunStatus.RUNNING: frozenset({RunStatus.COMPLETED, RunStatus.FAILED, RunStatus.CANCELLED}),
+    RunStatus.RUNNING: frozenset({RunStatus.COMPENSATING, RunStatus.COMPLETED, RunStatus.FAILED, RunStatus.CANCELLED}),
+    RunStatus.COMPENSATING: frozenset({RunStatus.FAILED, RunStatus.CANCELLED}),
     RunStatus.COMPLETED: frozenset(),
     RunStatus.FAILED: frozenset({RunStatus.RUNNING}),
     RunStatus.CANCELLED: frozenset(),
@@ -63,7 +65,7 @@ STEP_MOVES: Mapping[StepStatus, frozenset[StepStatus]] = {
     StepStatus.COMPLETED: frozenset(),
     StepStatus.FAILED: frozenset({StepStatus.QUEUED, StepStatus.RECOVERED, StepStatus.CANCELLED}),
     StepStatus.SKIPPED: frozenset(),
-    StepStatus.CANCELLED: frozenset({StepStatus.PENDING, StepStatus.QUEUED, StepStatus.RUNNING}),
+    StepStatus.CANCELLED: frozenset({StepStatus.PENDING, StepStatus.QUEUED, StepStatus.RUNNING, StepStatus.COMPLETED}),
     StepStatus.RECOVERED: frozenset(),
 }
 
@@ -80,6 +82,7 @@ STEP_ITEM = {status: item for item, status in ITEM_STEP.items()}
 ITEM_DIGITS_MAX = 5
 
 RUN_ENDED = frozenset({RunStatus.COMPLETED, RunStatus.FAILED, RunStatus.CANCELLED})
+RUN_OPEN = frozenset({RunStatus.RUNNING, RunStatus.COMPENSATING})
 STEP_OUT = frozenset({StepStatus.QUEUED, StepStatus.RUNNING})
 STEP_DONE = frozenset({StepStatus.COMPLETED, StepStatus.SKIPPED, StepStatus.RECOVERED})
 STEP_ENDED = STEP_DONE | {StepStatus.FAILED, StepStatus.CANCELLED}
@@ -114,7 +117,8 @@ class StepState(Struct, frozen=True, omit_defaults=True):
     large to be copied: the planner's output is made of theirs.
 
     An output that is too large for a state has its place in `output_at`, and so has `carried` in `carried_at`; `skips`
-    are then the dependents that such an output has skipped.
+    are then the dependents that such an output has skipped. `completed_seq` is the sequence of the event that completed
+    a step that can be undone.
     """
 
     status: StepStatus = StepStatus.PENDING
@@ -148,6 +152,7 @@ class StepState(Struct, frozen=True, omit_defaults=True):
     waits_for: EventWait | None = None
     received: int | None = None
     parts: dict[str, str] = {}
+    completed_seq: int = 0
 
     WAITING: ClassVar[StepState]
 
@@ -168,6 +173,24 @@ class StepState(Struct, frozen=True, omit_defaults=True):
         )
 
 
+class Compensation(Struct, frozen=True, omit_defaults=True):
+    """How far a run is that undoes its steps, and then ends as `ends`.
+
+    `todo` are the steps, and elements of maps, that are still to be undone, the next one last; `undoing` is the one
+    that is being undone. `awaited` counts steps and elements that were running, and may complete before they are
+    undone, too. `incomplete`: something could not be undone. `outcome`, completed or failed: the end is ordered.
+    `failed_step` is the step with which the run has failed.
+    """
+
+    ends: RunStatus
+    failed_step: str | None = None
+    todo: tuple[str, ...] = ()
+    undoing: str | None = None
+    awaited: int = 0
+    incomplete: bool = False
+    outcome: str | None = None
+
+
 class Run(Struct, frozen=True, omit_defaults=True):
     """One execution of a workflow. `seq` is the stream sequence of the last event folded in, `due` the workflow's
     deadline.
@@ -176,7 +199,8 @@ class Run(Struct, frozen=True, omit_defaults=True):
     run, for those of `bound_group`: the group of the step that bound it. An input that is too large for the state has a
     reference in `input_at`; `input` is null then. `failure_of` is the run whose failure has started this one.
 
-    `fragments` are the steps that planners have inserted, as JSON, in the order of their insertion.
+    `fragments` are the steps that planners have inserted, as JSON, in the order of their insertion. `compensation` is
+    there from when the run begins to undo its steps.
     """
 
     run_id: str
@@ -203,6 +227,7 @@ class Run(Struct, frozen=True, omit_defaults=True):
     input_at: PayloadRef | None = None
     fragments: dict[str, Raw] = {}
     failure_of: str | None = None
+    compensation: Compensation | None = None
 
     @property
     def ended(self) -> bool:

@@ -11,7 +11,7 @@ from enum import StrEnum
 
 from penstock.engine.run.commands import Command, SetTimer, WithdrawTimer
 from penstock.engine.run.events import TimerRef
-from penstock.engine.run.state import Run, RunStatus, StepState, StepStatus
+from penstock.engine.run.state import RUN_OPEN, Run, StepState, StepStatus
 
 WORKFLOW_TIMER = "workflow"
 
@@ -41,7 +41,7 @@ _OF_DUE = frozenset({TimerKind.TIMEOUT, TimerKind.RETRY, TimerKind.APPROVAL})
 
 def live_timers(run: Run) -> list[SetTimer]:
     """Every timer of this state; none when the run is going to fail."""
-    if run.status is not RunStatus.RUNNING or run.failing:
+    if run.status not in RUN_OPEN or run.failing:
         return []
     timers = [] if run.due is None else [workflow_timer(run, run.due)]
     for step_id, step in run.steps.items():

@@ -33,7 +33,7 @@ from penstock.engine.run.events import (
     StepSkipped,
     StepStarted,
 )
-from penstock.engine.run.state import Run, StepState
+from penstock.engine.run.state import ITEM_DIGITS_MAX, Run, StepState
 from penstock.engine.run.timers import TimerKind
 
 Advance: TypeAlias = tuple[Run, list[Command]]
@@ -72,7 +72,8 @@ class RetryPolicy(Struct, frozen=True):
 
 NO_RETRY = RetryPolicy(retries=0)
 
-ON_FAILURE = "on_failure"  # what the id of a step's handler ends with
+# what the id of an execution ends with that follows from the end of a step
+ON_FAILURE, COMPENSATE = "on_failure", "compensate"
 
 
 class StepPlan(Struct, frozen=True):
@@ -81,7 +82,8 @@ class StepPlan(Struct, frozen=True):
     `config.url`; `later` are those that its kind evaluates itself.
 
     `each` is the plan of a map's elements, `item` the number of such an element. `on_failure` is the plan of what
-    follows from the step's failure for good, `handles` the id of the step that such a plan is for. `tolerated`: whoever
+    follows from the step's failure for good, `compensate` of what undoes the step (of a map, `each` has it); `handles`
+    is the id of the step that such a plan is for. `tolerated`: whoever
     the execution is for goes on after its failure.
 
     Of a step that a planner has inserted, `planner` is the planner's id. `names` are the ids of the steps that it may
@@ -104,6 +106,7 @@ class StepPlan(Struct, frozen=True):
     each: StepPlan | None = None
     item: int | None = None
     on_failure: StepPlan | None = None
+    compensate: StepPlan | None = None
     handles: str | None = None
     tolerated: bool = False
     planner: str | None = None
@@ -149,16 +152,26 @@ class Workflow(Struct, frozen=True):
     on_failure: FailureRunPlan | None = None
 
     def plan_of(self, step_id: str) -> StepPlan | None:
-        """The plan of a step, of an element of a map (`m.7`), or of a handler (`a.on_failure`); None: there is no such
-        step."""
+        """The plan of a step, of an element of a map (`m.7`), of a handler (`a.on_failure`), or of a compensation
+        (`a.compensate`, `m.7.compensate`); None: there is no such step."""
         found = self.steps.get(step_id)
         if found is not None:
             return found
+        whole_id, _, last = step_id.rpartition(".")
+        whole = self.steps.get(whole_id)
+        if whole is None and last == COMPENSATE:
+            element = self._element(whole_id)
+            undoing = None if element is None else element.compensate
+            return None if undoing is None else replace(undoing, id=step_id, handles=whole_id)
+        if whole is None:
+            return None
+        handlers = {ON_FAILURE: whole.on_failure, COMPENSATE: whole.compensate}
+        return handlers[last] if last in handlers else self._element(step_id)
+
+    def _element(self, step_id: str) -> StepPlan | None:
         map_id, _, digits = step_id.rpartition(".")
         whole = self.steps.get(map_id)
-        if whole is not None and digits == ON_FAILURE:
-            return whole.on_failure
-        if whole is None or whole.each is None or not digits.isdecimal():
+        if whole is None or whole.each is None or not digits.isdecimal() or len(digits) > ITEM_DIGITS_MAX:
             return None
         return replace(whole.each, id=step_id, item=int(digits))
 
@@ -206,3 +219,10 @@ class StepKind(Protocol):
 
     def take_timer(self, workflow: Workflow, run: Run, record: Record, plan: StepPlan, timer: TimerKind) -> Advance:
         """A timer that is set for the step has fired. The run is not failing."""
+
+    def outlives(self, plan: StepPlan) -> bool:
+        """Whether a run that undoes its steps waits for such a step, if it is running."""
+
+    def take_late(self, workflow: Workflow, run: Run, record: Record, event: StepEvent, plan: StepPlan) -> Advance:
+        """Fold one event of the step into a run that undoes its steps. The step is running, or was cancelled by that
+        run; it may still have completed."""

@@ -38,6 +38,7 @@ def view(run: Run, outputs: Mapping[int, Raw]) -> RunView:
         run.trigger,
         UNSET if kept is None or value is not UNSET else kept.size,
         run.failure_of,
+        run.compensation.outcome if run.compensation is not None and run.ended else None,
     )
 
 

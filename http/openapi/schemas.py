@@ -77,6 +77,7 @@ KNOWN: Mapping[type[Struct], Mapping[str, Schema]] = {
     },
     RunView: {
         "status": one_of(*RunStatus),
+        "compensation": one_of("completed", "failed"),
         "run_id": ref("RunId"),
         "input_bytes": whole(1, 2**31, description="In place of an input that is too large to be shown here."),
     },
@@ -89,6 +90,7 @@ KNOWN: Mapping[type[Struct], Mapping[str, Schema]] = {
         "seq": whole(1, 2**63 - 1, description="The sequence in the stream."),
         "payload": {"description": "Depends on the type."},
     },
+    views.CancelledRun: {"status": one_of(RunStatus.CANCELLED, RunStatus.COMPENSATING)},
     views.SentEvent: {"seq": whole(1, 2**63 - 1, description="Its sequence among all events.")},
     Choice: {"action": one_of(*ACTIONS)},
     views.TaskQueueView: {"waiting": whole(0, 2**63 - 1), "in_hand": whole(0, 2**63 - 1)},

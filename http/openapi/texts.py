@@ -48,7 +48,8 @@ TEXTS: Mapping[str, str] = {
         "Of runs that are pending, scheduled or running. What has ended meanwhile is in `skipped` with its "
         "reason. More than 1,000 that match are refused: narrow the times, or give a `limit`: the newest so many are "
         "taken then, and `next` is the `cursor` for the others. `dry_run` "
-        "answers the same and cancels nothing."
+        "answers the same and cancels nothing. With `compensate` the runs undo the steps that have completed, and are "
+        "cancelled then."
     ),
     "retryRuns": (
         "Of failed runs. `replay` has the run itself go on at the step that failed, with what was done before "
@@ -59,7 +60,7 @@ TEXTS: Mapping[str, str] = {
     "retryRun": (
         "The body may be left out: then the run goes on at what failed. With `rerun` a new run is started, and the "
         "answer has its "
-        "`new_run_id`. A run that has not failed is 409."
+        "`new_run_id`. A run that has not failed is 409, and so is a replay of one that has undone its steps."
     ),
     "getRun": (
         "The state after every event that the log holds, with every step. With `wait_ms` the answer waits for the "
@@ -70,7 +71,9 @@ TEXTS: Mapping[str, str] = {
     "getMapItems": "In order. What waits for `max_concurrency` is queued; `output_bytes` replaces outputs over 4 KiB.",
     "cancelRun": (
         "The run is cancelled when the answer comes: what was ordered is withdrawn, and late answers of workers "
-        "change nothing. A run that was cancelled already is 200 again; one that has completed or failed is 409."
+        "change nothing. A run that was cancelled already is 200 again; one that has completed or failed is 409. "
+        "With `compensate` the steps that have completed are undone first: the answer then has `status` compensating, "
+        "and another cancellation is 409 until the run has ended."
     ),
     "getEvents": (
         "With `Accept: text/event-stream` each event is sent as it is stored, its `id` being the sequence: a "

@@ -50,7 +50,7 @@ class StartRuns(Struct, frozen=True, forbid_unknown_fields=True):
 
 class CancelRuns(Struct, frozen=True, forbid_unknown_fields=True):
     """`after` and `before` bound the time of creation. With `limit`, the newest so many are taken, and `cursor`
-    continues after them."""
+    continues after them. With `compensate` the runs undo the steps that have completed, and are cancelled then."""
 
     workflow_id: str
     status: str = "all"
@@ -59,6 +59,7 @@ class CancelRuns(Struct, frozen=True, forbid_unknown_fields=True):
     dry_run: bool = False
     limit: int | None = None
     cursor: str | None = None
+    compensate: bool = False
 
 
 class RetryRuns(Struct, frozen=True, forbid_unknown_fields=True):
@@ -104,7 +105,11 @@ class BulkCancelResource:
         store, index = self._backend.store, self._backend.index
         responses.set_lag(resp, await freshened(store, index, params.min_seq(req)))
         found = bulk.matching(index, wanted)
-        done = bulk.CancelledRuns(found.run_ids, []) if request.dry_run else await bulk.cancel(store, found.run_ids)
+        done = (
+            bulk.CancelledRuns(found.run_ids, [])
+            if request.dry_run
+            else await bulk.cancel(store, found.run_ids, compensate=request.compensate)
+        )
         next_part = _next_part(request, found.next, found.remaining)
         responses.ok(
             resp, BulkCancelled(done.cancelled, _skipped(done.skipped), len(found.run_ids), request.dry_run, *next_part)

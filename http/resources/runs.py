@@ -37,7 +37,10 @@ class StartRun(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class CancelRun(Struct, frozen=True, forbid_unknown_fields=True):
+    """With `compensate` the run undoes the steps that have completed, and is cancelled then."""
+
     reason: str | None = None
+    compensate: bool = False
 
 
 class RunsResource:
@@ -102,13 +105,15 @@ class CancellationResource:
         self._backend = backend
 
     async def on_post(self, req: Request, resp: Response, run_id: str) -> None:
-        """Cancel a run; the body may contain a reason."""
+        """Cancel a run; the body may contain a reason, and ask for compensation."""
         found = params.run_id(run_id)
         body = await bodies.read(req, PAYLOAD_BYTES_MAX)
         request = bodies.decode(body, CancelRun) if body else CancelRun()
         with publishing():
-            await run_operations.cancel(self._backend.store, found, request.reason)
-        responses.ok(resp, CancelledRun(found))
+            status = await run_operations.cancel(
+                self._backend.store, found, request.reason, compensate=request.compensate
+            )
+        responses.ok(resp, CancelledRun(found, status))
 
 
 class SignalResource:

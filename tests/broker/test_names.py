@@ -30,9 +30,9 @@ from penstock.engine.run.events import (
     ApprovalRejected,
     ApprovalRequest,
     ApprovalRequested,
+    Cancellation,
     Completed,
     Event,
-    Reason,
     RunFailure,
     StepCompleted,
     StepContinue,
@@ -131,7 +131,7 @@ def test_the_numbers_of_an_execution_stand_behind_the_type(
         (WorkflowFailed(run_id=RUN, payload=RunFailure(error="x", resumes=2)), "workflow.failed.2"),
         (WorkflowCompleted(run_id=RUN), "workflow.completed"),
         (WorkflowCompleted(run_id=RUN, payload=Completed(resumes=1)), "workflow.completed.1"),
-        (WorkflowCancelled(run_id=RUN, payload=Reason(reason="x")), "workflow.cancelled"),
+        (WorkflowCancelled(run_id=RUN, payload=Cancellation(reason="x")), "workflow.cancelled"),
     ],
 )
 def test_the_end_of_a_resumed_run_says_how_often_it_was_resumed(event: Event, expected: str) -> None:

@@ -23,12 +23,12 @@ from penstock.engine.run.events import (
     ApprovalRejected,
     ApprovalRequest,
     ApprovalRequested,
+    Cancellation,
     Decision,
     Event,
     Failure,
     ParentRef,
     PauseRef,
-    Reason,
     Record,
     Resumed,
     RunFailure,
@@ -207,8 +207,9 @@ class Play:
             WorkflowStarted(run_id=self.run_id, timestamp=self._stamp(after), payload=payload), after=after
         )
 
-    def cancel(self, reason: str | None = None) -> list[Command]:
-        return self.tell(WorkflowCancelled(run_id=self.run_id, timestamp=self._stamp(), payload=Reason(reason=reason)))
+    def cancel(self, reason: str | None = None, *, compensate: bool = False) -> list[Command]:
+        payload = Cancellation(reason, compensate)
+        return self.tell(WorkflowCancelled(run_id=self.run_id, timestamp=self._stamp(), payload=payload))
 
     def resume(self, *, after: float = 0.0, dead_letters: int = 0) -> list[Command]:
         payload = Resumed(dead_letters=dead_letters)

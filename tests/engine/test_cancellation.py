@@ -12,7 +12,7 @@ from penstock.engine.run.commands import (
     WithdrawTask,
     WithdrawTimer,
 )
-from penstock.engine.run.events import NULL, Reason, WorkflowCancelled, WorkflowFailed
+from penstock.engine.run.events import NULL, Cancellation, WorkflowCancelled, WorkflowFailed
 from penstock.engine.run.state import RunStatus
 from tests.engine.build import EPOCH, Play, started, step, workflow
 
@@ -134,4 +134,4 @@ def test_after_the_end_only_what_cleans_up_or_keeps_is_still_due() -> None:
 
 
 def test_the_reason_is_optional_on_the_wire() -> None:
-    assert WorkflowCancelled(run_id="r").payload == Reason(reason=None)
+    assert WorkflowCancelled(run_id="r").payload == Cancellation(reason=None)

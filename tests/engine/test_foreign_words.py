@@ -15,10 +15,10 @@ from penstock.config.limits import ERROR_BYTES_MAX, PAYLOAD_BYTES_MAX
 from penstock.engine.run.advance import advance
 from penstock.engine.run.commands import DeadLetterTask
 from penstock.engine.run.events import (
+    Cancellation,
     Event,
     Failure,
     Malformed,
-    Reason,
     StepCompleted,
     StepFailed,
     WorkflowCancelled,
@@ -172,7 +172,7 @@ def test_errors_are_cut_at_their_limit_whoever_sends_them() -> None:
 
 def test_the_reason_of_a_cancellation_is_cut_too() -> None:
     play = started(ONE)
-    play.tell(WorkflowCancelled(run_id=RUN_ID, payload=Reason(reason="x" * (ERROR_BYTES_MAX + 1))))
+    play.tell(WorkflowCancelled(run_id=RUN_ID, payload=Cancellation(reason="x" * (ERROR_BYTES_MAX + 1))))
     assert "x" * ERROR_BYTES_MAX == play.run.error
 
 

@@ -24,6 +24,7 @@ from penstock.engine.run.events import (
     StepSkipped,
     StepStarted,
     WorkflowCancelled,
+    WorkflowCompensating,
     WorkflowCompleted,
     WorkflowFailed,
     WorkflowResumed,
@@ -39,6 +40,7 @@ RUN_EVENTS: Mapping[type[Event], str] = {
     WorkflowCompleted: "completed",
     WorkflowFailed: "failed",
     WorkflowCancelled: "cancelled",
+    WorkflowCompensating: "compensating",
     WorkflowResumed: "resumed",
 }
 STEP_EVENTS: Mapping[type[Event], str] = {
@@ -105,7 +107,8 @@ class RunMetrics:
                 ):
                     self._step_durations.observe(seconds(begun, event.timestamp), task)
         elif kind in RUN_EVENTS:
-            self._runs.add(workflow.name, RUN_EVENTS[kind])
+            if kind not in ENDS or run.ended:  # else it begins to undo its steps, which has an event of its own
+                self._runs.add(workflow.name, RUN_EVENTS[kind])
             if kind in ENDS and run.started_at and run.finished_at:
                 self._run_durations.observe(seconds(run.started_at, run.finished_at), workflow.name, run.status)
         if traced and before is not None:

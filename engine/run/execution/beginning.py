@@ -10,7 +10,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import orjson
-from msgspec import Raw
+from msgspec import UNSET, Raw, UnsetType
+from msgspec.structs import replace
 
 from penstock.engine.definition.durations import text
 from penstock.engine.errors import ExpressionFailed
@@ -122,6 +123,30 @@ def about_failure(run: Run, step_id: str, given: Raw) -> Raw:
     step = run.steps[step_id]
     about = {"step": step_id, "error": step.error, "input": orjson.Fragment(bytes(given)), "attempts": step.attempts}
     return Raw(orjson.dumps(about))
+
+
+def about_completion(given: Raw, output: Raw) -> Raw:
+    """The default input of what undoes a step with that input and output."""
+    return Raw(orjson.dumps({"input": orjson.Fragment(bytes(given)), "output": orjson.Fragment(bytes(output))}))
+
+
+def first_given(run: Run, plan: StepPlan) -> Run:
+    """The run as it was when a loop began: the step is given its own input, and not that of its last iteration."""
+    step = run.step(plan.id)
+    if plan.item is not None or (step.carried_at is None and isinstance(step.carried, UnsetType)):
+        return run
+    return replace(run, steps={**run.steps, plan.id: replace(step, carried=UNSET, carried_at=None)})
+
+
+def refused(run: Run, command: BeginStep, error: str) -> StepFailed:
+    """The event that says that what begins the execution cannot be sent."""
+    return StepFailed(
+        run_id=run.run_id,
+        step_id=command.step_id,
+        timestamp=rfc3339(command.at),
+        attempt_number=command.attempt,
+        payload=Failure(error=error, failure_type="non_retriable"),
+    )
 
 
 def _references(plan: StepPlan) -> Iterator[References]:

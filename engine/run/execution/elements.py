@@ -43,6 +43,13 @@ def _element(before: Element, step: StepState, record: Record) -> Element:
     return Element(STEP_ITEM[step.status], step.attempts, begun, ended, step.due or 0.0, step.base)
 
 
+def ended_seq(run: Run, map_id: str, number: int) -> int:
+    """The sequence of the event that ended this element."""
+    items = run.steps[map_id].items
+    assert items is not None
+    return items.get(number).begun + items.get(number).ended
+
+
 # What an element does not keep, because the history has it.
 _FORGOTTEN = {
     "output": UNSET,

@@ -36,7 +36,13 @@ def has_ended(workflow: Workflow, run: Run, planner_id: str) -> bool:
 
 def closed(workflow: Workflow, run: Run, record: Record, planner: StepPlan, last: Raw | UnsetType) -> Run:
     """The run with the planner completed. `last` is the output of the step that was done last."""
-    step = replace(run.step(planner.id), status=StepStatus.COMPLETED, finished_at=record.event.timestamp, error=None)
+    step = replace(
+        run.step(planner.id),
+        status=StepStatus.COMPLETED,
+        finished_at=record.event.timestamp,
+        error=None,
+        completed_seq=0 if planner.compensate is None else record.seq,
+    )
     return with_step(run, record, planner.id, _with_output(workflow, run, planner, step, last))
 
 

@@ -20,15 +20,15 @@ from penstock.engine.run.events import (
     Completed,
     Failure,
     Record,
-    RunFailure,
     StepFailed,
     StepSkipped,
     StepStarted,
     WorkflowCompleted,
-    WorkflowFailed,
 )
+from penstock.engine.run.execution.compensation import fail
 from penstock.engine.run.execution.elements import with_step
 from penstock.engine.run.execution.fragments import closed, has_ended
+from penstock.engine.run.execution.handlers import enter_handler
 from penstock.engine.run.execution.inputs import run_output, skipped_by, skips, step_input
 from penstock.engine.run.execution.retry import delay_s, retry_after_s
 from penstock.engine.run.payloads import inline_or_ref, size_of, too_large
@@ -132,6 +132,7 @@ def completed(
         until=None,
         fallback=None,
         wake_at=None,
+        completed_seq=0 if plan.compensate is None else record.seq,
     )
     commands = retimed(run, plan.id, before, step)
     run = with_step(run, record, plan.id, step)
@@ -233,20 +234,6 @@ def _is_provided_for(workflow: Workflow, run: Run, plan: StepPlan) -> bool:
     return plan.tolerated or (whole.on_failure is not None and not run.failing)
 
 
-def enter_handler(workflow: Workflow, run: Run, record: Record, plan: StepPlan) -> Advance:
-    """Order what follows from the end of a step. Attempts from before a resumption are still counted."""
-    before = run.steps.get(plan.id, StepState.WAITING)
-    queued = StepState(
-        status=StepStatus.QUEUED,
-        attempts=before.attempts + 1,
-        base=before.attempts,
-        unbegun=before.unbegun,
-        handles=plan.handles,
-    )
-    step, ordered = plan.kind.order(workflow, run, record, plan, queued)
-    return with_step(run, record, plan.id, step), ordered
-
-
 def recovered(workflow: Workflow, run: Run, record: Record, plan: StepPlan, output: Raw | UnsetType) -> Advance:
     """The handler of a failed step has completed: its output is the step's, and the run goes on."""
     given = NULL if isinstance(output, UnsetType) else output
@@ -278,15 +265,9 @@ def dead_lettered(run: Run, plan: StepPlan, step: StepState, error: str) -> Dead
     )
 
 
-def fail_with(run: Run, record: Record, step_id: str, error: str) -> Advance:
+def fail_with(workflow: Workflow, run: Run, record: Record, step_id: str, error: str) -> Advance:
     """The run fails because a step of it has failed for good."""
-    problem = shortened(f'step "{step_id}" failed: {error}')
-    return replace(run, error=problem), [fail_run(run, record, problem, step_id)]
-
-
-def fail_run(run: Run, record: Record, error: str, step_id: str | None = None) -> AppendEvent:
-    payload = RunFailure(error=error, step_id=step_id, resumes=run.resumes)
-    return AppendEvent(WorkflowFailed(run_id=run.run_id, timestamp=record.event.timestamp, payload=payload))
+    return fail(workflow, run, record, shortened(f'step "{step_id}" failed: {error}'), step_id)
 
 
 def complete_run(workflow: Workflow, run: Run, record: Record) -> AppendEvent | CompleteRun:

@@ -59,7 +59,13 @@ class BaseKind:
         return go_on(workflow, run, record, plan.id, output)
 
     def gave_up(self, workflow: Workflow, run: Run, record: Record, plan: StepPlan, error: str) -> Advance:
-        return fail_with(run, record, plan.id, error)
+        return fail_with(workflow, run, record, plan.id, error)
 
     def withdraw(self, workflow: Workflow, plan: StepPlan, step: StepState) -> Sequence[Command]:
         return ()
+
+    def outlives(self, plan: StepPlan) -> bool:
+        return False
+
+    def take_late(self, workflow: Workflow, run: Run, record: Record, event: StepEvent, plan: StepPlan) -> Advance:
+        return run, []

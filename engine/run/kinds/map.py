@@ -8,6 +8,7 @@ The map completes when all of them have, with the array of their outputs.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from typing import assert_never
 
 import msgspec
 import orjson
@@ -24,19 +25,20 @@ from penstock.engine.definition.step_fields import STEP, step_type
 from penstock.engine.errors import ExpressionFailed
 from penstock.engine.expressions.places import INPUT, WHEN, Place
 from penstock.engine.run.commands import AppendEvent, CancelChild, Command, WithdrawTask, WithdrawTimer
-from penstock.engine.run.events import NULL, Record, StepFacts, StepStarted
+from penstock.engine.run.events import NULL, ChildEnded, Record, StepCompleted, StepFacts, StepFailed, StepStarted
 from penstock.engine.run.execution.beginning import NOT_READY, Ready, evaluated
+from penstock.engine.run.execution.children import child_run_id
 from penstock.engine.run.execution.dispatch import begin_step, order_task, task_with, withdrawn_tasks
-from penstock.engine.run.execution.elements import with_item
+from penstock.engine.run.execution.elements import with_item, with_step
 from penstock.engine.run.execution.steps import completed, fail_for_good
 from penstock.engine.run.items import Items, ItemStatus, new_items
 from penstock.engine.run.kinds.base import BaseKind
 from penstock.engine.run.kinds.normal import Normal
 from penstock.engine.run.kinds.sub_workflow import CHILD_FIELDS, ENDED_WITHOUT_IT, ChildPlan, ChildStep
-from penstock.engine.run.payloads import failed_with, succeeded
+from penstock.engine.run.payloads import child_problem, failed_with, succeeded, too_large
 from penstock.engine.run.state import Run, StepState, StepStatus
 from penstock.engine.run.timers import item_timers
-from penstock.engine.run.workflow import NO_RETRY, Advance, Evaluated, StepPlan, Workflow
+from penstock.engine.run.workflow import NO_RETRY, Advance, Evaluated, StepEvent, StepPlan, Workflow
 from penstock.engine.times import rfc3339
 
 ITEMS = "config.items"
@@ -114,14 +116,14 @@ class Map(BaseKind):
             expressions=plan.later,
             later={},
             dependents=(),
-            on_failure=None,
+            on_failure=None,  # the map has it; each element has a compensation of its own
             tolerated=mapped.continues,
         )
         if "workflow" in config:
             child = ChildPlan(config["workflow"], config.get("version"))
             each = replace(each, kind=CHILD_ITEM, task=ChildStep.name, config=child)
             plan = replace(plan, task=self.name)
-        return replace(plan, timeout_s=None, retry=NO_RETRY, config=mapped, each=each)
+        return replace(plan, timeout_s=None, retry=NO_RETRY, config=mapped, each=each, compensate=None)
 
     def begin(self, workflow: Workflow, run: Run, plan: StepPlan, at: float, values: Evaluated) -> Sequence[Command]:
         """Write down how many elements there are."""
@@ -151,12 +153,22 @@ class Map(BaseKind):
         return [*dict.fromkeys(command for state in states for command in withdrawn_tasks(workflow, plan, state))]
 
 
+CUT_SHORT = StepStatus.CANCELLED  # an element that had not ended when its map failed
+
+
 class ItemEnds(BaseKind):
     """What the end of an element means for its map."""
 
     def done(self, workflow: Workflow, run: Run, record: Record, plan: StepPlan, output: Raw | UnsetType) -> Advance:
         given = NULL if isinstance(output, UnsetType) else output
         return _ended(workflow, run, record, plan, succeeded(given), given)
+
+    def take_event(self, workflow: Workflow, run: Run, record: Record, event: StepEvent, plan: StepPlan) -> Advance:
+        if plan.compensate is not None and isinstance(event, StepCompleted | StepFailed | ChildEnded):
+            whole, ran = run.steps[map_of(workflow, plan).id], run.step(plan.id)
+            if whole.status is StepStatus.FAILED and (event.attempt_number, ran.status) == (ran.attempts, CUT_SHORT):
+                return _ended_after_map(run, record, event, plan), []
+        return super().take_event(workflow, run, record, event, plan)
 
     def gave_up(self, workflow: Workflow, run: Run, record: Record, plan: StepPlan, error: str) -> Advance:
         whole = map_of(workflow, plan)
@@ -270,7 +282,9 @@ def _fail(workflow: Workflow, run: Run, record: Record, whole: StepPlan, plan: S
     step = run.steps[whole.id]
     commands: list[Command] = [WithdrawTimer(timer.timer, timer.due) for timer in item_timers(run, whole.id, step)]
     commands += _withdrawn(workflow, whole, step)
-    items = replace(_items(run, whole.id).cancelled(), failed=plan.item)
+    undone = plan.compensate is not None
+    items = _items(run, whole.id).cut_short() if undone else _items(run, whole.id).cancelled()
+    items = replace(items, failed=plan.item)
     run = _with_map(run, record, whole.id, replace(step, items=items, item_states={}))
     run, following = fail_for_good(
         workflow, run, record, whole, f"element {plan.item} failed: {error}", dead_letter=False
@@ -282,6 +296,24 @@ def _withdrawn(workflow: Workflow, whole: StepPlan, step: StepState) -> list[Com
     """Withdraw the elements of a map whose run goes on."""
     found = whole.kind.withdraw(workflow, whole, step)
     return [replace(one, of_step=whole.id) if isinstance(one, WithdrawTask) else one for one in found]
+
+
+def _ended_after_map(run: Run, record: Record, event: StepCompleted | StepFailed | ChildEnded, plan: StepPlan) -> Run:
+    """An element that ran when its map failed has ended after all. If it has completed, it may have to be undone."""
+    match event:
+        case StepCompleted():
+            done = too_large("the output", event.payload) is None
+        case ChildEnded():
+            is_its = event.payload.run_id == child_run_id(run.run_id, plan.id, run.step(plan.id).attempts)
+            if not is_its:
+                return run
+            done = child_problem(event.payload) is None
+        case StepFailed():
+            done = False
+        case _:
+            assert_never(event)
+    ended = replace(run.step(plan.id), status=StepStatus.COMPLETED if done else StepStatus.FAILED)
+    return with_step(run, record, plan.id, ended)
 
 
 def _children(plan: StepPlan, step: StepState, items: Items) -> Iterator[CancelChild]:

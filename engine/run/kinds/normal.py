@@ -27,6 +27,7 @@ from penstock.engine.run.events import (
     StepSkipped,
     StepStarted,
 )
+from penstock.engine.run.execution.compensation import begun_late, completed_late, failed_late, given_up, is_late
 from penstock.engine.run.execution.dispatch import fall_back, order_task, task_with, withdrawn_tasks
 from penstock.engine.run.execution.elements import with_step
 from penstock.engine.run.execution.pauses import begun_again, paused
@@ -79,6 +80,25 @@ class Normal(BaseKind):
                 return run, []
             case _:
                 assert_never(event)
+
+    def outlives(self, plan: StepPlan) -> bool:
+        """What its worker does may have to be undone."""
+        return plan.compensate is not None
+
+    def take_late(self, workflow: Workflow, run: Run, record: Record, event: StepEvent, plan: StepPlan) -> Advance:
+        if not self.outlives(plan) or not is_late(run, run.step(plan.id), event):
+            return run, []
+        match event:
+            case StepStarted():
+                return begun_late(run, record, event, plan)
+            case StepCompleted():
+                return completed_late(workflow, run, record, plan, event.payload, event.worker_id)
+            case StepFailed(payload=failure):
+                return failed_late(workflow, run, record, plan, failure.error, failure.traceback)
+            case StepContinue():  # it has not completed, and has no further iteration
+                return given_up(workflow, run, record, plan)
+            case _:
+                return run, []
 
     def take_timer(self, workflow: Workflow, run: Run, record: Record, plan: StepPlan, timer: TimerKind) -> Advance:
         step = run.step(plan.id)

@@ -88,6 +88,10 @@ class Planner(Normal):
             return _planned(workflow, run, record, event, plan)
         return super().take_event(workflow, run, record, event, plan)
 
+    def outlives(self, plan: StepPlan) -> bool:
+        """It completes with its fragment only, and that does not go on."""
+        return False
+
     def take_timer(self, workflow: Workflow, run: Run, record: Record, plan: StepPlan, timer: TimerKind) -> Advance:
         step = run.step(plan.id)
         if plan.id in run.fragments or awaits_check(run, plan.id, step):

@@ -23,6 +23,7 @@ from penstock.engine.run.events import (
     StepFailed,
 )
 from penstock.engine.run.execution.children import cancelled_child, child_run_id
+from penstock.engine.run.execution.compensation import completed_late, failed_late, given_up, is_late
 from penstock.engine.run.execution.elements import with_step
 from penstock.engine.run.execution.steps import completed, fail_for_good, failed, is_current, timed_out
 from penstock.engine.run.kinds.base import BaseKind
@@ -105,6 +106,24 @@ class ChildStep(BaseKind):
             run = with_step(run, record, plan.id, replace(step, due=None))
             return completed(workflow, run, record, plan, detached(begun.child_run_id))
         return with_step(run, record, plan.id, step), retimed(run, plan.id, before, step)
+
+    def outlives(self, plan: StepPlan) -> bool:
+        """The child is cancelled, and undoes its own steps first."""
+        return True
+
+    def take_late(self, workflow: Workflow, run: Run, record: Record, event: StepEvent, plan: StepPlan) -> Advance:
+        step = run.step(plan.id)
+        if not isinstance(event, ChildEnded) or not is_late(run, step, event):
+            return run, []
+        ended = event.payload
+        if ended.run_id != child_run_id(run.run_id, plan.id, step.attempts):
+            return run, []
+        if (problem := child_problem(ended)) is None:
+            output = NULL if ended.output is UNSET else ended.output
+            return completed_late(workflow, run, record, plan, output)
+        if ended.status == RunStatus.FAILED:
+            return failed_late(workflow, run, record, plan, problem)
+        return given_up(workflow, run, record, plan)
 
     def take_timer(self, workflow: Workflow, run: Run, record: Record, plan: StepPlan, timer: TimerKind) -> Advance:
         step = replace(run.step(plan.id), due=None)

@@ -8,7 +8,7 @@ from penstock.engine.definition.definitions import Step
 from penstock.engine.definition.http_requests import TASK
 from penstock.engine.run.kinds.agent_loop import AgentLoop
 from penstock.engine.run.kinds.approval import ApprovalStep
-from penstock.engine.run.kinds.handler import FailureHandler
+from penstock.engine.run.kinds.handler import FailureHandler, StepCompensation
 from penstock.engine.run.kinds.http import Http
 from penstock.engine.run.kinds.map import Map
 from penstock.engine.run.kinds.normal import Normal
@@ -17,7 +17,7 @@ from penstock.engine.run.kinds.respond import Respond
 from penstock.engine.run.kinds.sleep import Sleep
 from penstock.engine.run.kinds.sub_workflow import SubWorkflow
 from penstock.engine.run.kinds.wait_for_event import WaitForEvent
-from penstock.engine.run.workflow import ON_FAILURE, StepKind
+from penstock.engine.run.workflow import COMPENSATE, ON_FAILURE, StepKind
 
 ALL: tuple[StepKind, ...] = (
     Normal(),
@@ -34,7 +34,7 @@ ALL: tuple[StepKind, ...] = (
 KINDS: dict[str, StepKind] = {kind.name: kind for kind in ALL}
 
 # What follows from the end of a step, by the field that says so. No step has these as its `type`.
-HANDLER_KINDS: dict[str, StepKind] = {ON_FAILURE: FailureHandler()}
+HANDLER_KINDS: dict[str, StepKind] = {ON_FAILURE: FailureHandler(), COMPENSATE: StepCompensation()}
 
 
 def task_type(step: Step) -> str:
