@@ -52,6 +52,7 @@ class Sizes(Struct, frozen=True, kw_only=True):
     waiting: int = 10_000
     due: int = 10_000
     expressions: int = 2_000
+    left_s: float = 40.0  # after which runs that nothing happens to have left the engine's memory
     idle_wait_s: float = 60.0
     idle_s: float = 30.0
 
@@ -75,6 +76,7 @@ QUICK = Sizes(
     waiting=100,
     due=100,
     expressions=50,
+    left_s=4.0,
     idle_wait_s=0.5,
     idle_s=0.5,
 )

@@ -25,9 +25,9 @@ EVENT = "loadtest-event"
 USERS = 64
 WARM = 10  # one in so many, before it counts
 ALONE = 10  # one event in so many is sent alone
+EVENTS_OF_WAKING = 2  # what ends the step, and the end of the run
 ASLEEP_EVENTS = 3  # messages in the history of each run that sleeps: its start, the step's start, a schedule
 FAR_S = 24 * 3600.0
-DUE_AFTER_S = 20.0  # from the first start to the first time: any machine has started all runs by then
 DUE_WITHIN_MS = 1000
 PAIRS = 6
 MORE_US_MIN = 0.1  # less is noise
@@ -68,6 +68,7 @@ async def events(setup: Setup) -> Sample:
         with on.measured("waiting", runs) as costs:
             run_ids = await _start(on, WAITING, inputs(runs))
             await on.log.until(runs, names.bucket_stream(names.EVENT_WAITS))
+        await asyncio.sleep(setup.sizes.left_s)
 
         async def send(pair: tuple[str, bytes]) -> None:
             sent[pair[0]] = time.time()
@@ -80,10 +81,11 @@ async def events(setup: Setup) -> Sample:
                 for pair in islice(pairs, alone):
                     await send(pair)
                     await live.watch(pair[0])
+        before = await on.log.messages()
         with on.measured("events-64", runs - alone) as quickly:
             begin = time.time()
             await _each(send, pairs, USERS)
-            await on.log.all_completed_at(run_ids)
+            await on.log.until(before + EVENTS_OF_WAKING * (runs - alone))
         moved = await on.log.first_at(run_ids, "event.received")
     took = [moved[run_id] - sent[run_id] for run_id in run_ids]
     rows = {
@@ -107,11 +109,12 @@ async def asleep(setup: Setup) -> Sample:
         await asyncio.sleep(setup.sizes.idle_wait_s)
         memory_mb = on.memory_mb()
         quiet = await idle(on, "idle-asleep", setup.sizes.idle_s)
-        times = _times(due, time.time() + DUE_AFTER_S)
+        times = _times(due, time.time() + setup.sizes.left_s)
+        before = await on.log.messages()
+        run_ids = await _start(on, ASLEEP, times)
+        await asyncio.sleep(_at(times[0]) - time.time())
         with on.measured("asleep-p99", due) as waking:
-            run_ids = await _start(on, ASLEEP, times)
-            await asyncio.sleep(_at(times[0]) - time.time())
-            await on.log.all_completed_at(run_ids)
+            await on.log.until(before + (ASLEEP_EVENTS - 1 + EVENTS_OF_WAKING) * due)  # the schedules are gone then
         ends = await on.log.first_at(run_ids, "workflow.completed")
         woken = await on.log.first_at(run_ids, "timer.fired")
     rows = {
