@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from datetime import datetime
 from typing import TypeAlias
 
@@ -56,14 +56,21 @@ class LoadedRun(Struct, frozen=True):
     last_seq: int = 0
 
 
-async def load(store: Store, run_id: str, snapshot: Entry | None = None, on_fold: OnFold | None = None) -> LoadedRun:
-    """The run as its log says now. `snapshot` saves a read when the caller has it.
+async def load(
+    store: Store,
+    run_id: str,
+    snapshot: Entry | None = None,
+    on_fold: OnFold | None = None,
+    current: Container[int] = (),
+) -> LoadedRun:
+    """The run as its log says now. `snapshot` saves a read when the caller has it. `current` are revisions of snapshots
+    after which the log has nothing that the caller wants: finding the next event of one run costs the broker a search.
 
     Raises Unavailable; NeedsUpgrade, which is one, when only a newer version can read the log.
     """
     entry = snapshot or await store.runs.get(run_id)
     run = _decoded(entry)
-    if entry is not None and run is not None and run.status in FINAL:
+    if entry is not None and run is not None and (run.status in FINAL or entry.revision in current):
         return LoadedRun(run, entry.revision, workflow=await _whole(store, run))
     last_seq = run.seq if run else 0
     workflow = None if run is None else await workflow_of(store, run, ())

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from enum import Enum
 
 from msgspec import Struct
@@ -87,6 +87,7 @@ class RunActor:
 
     __slots__ = (
         "_counted",
+        "_current",
         "_deps",
         "_failures",
         "_in_turn",
@@ -112,6 +113,7 @@ class RunActor:
         self.active_at = 0.0
         self._workflow: Workflow | None = None
         self._revision = 0
+        self._current = False
         self._state = SAVED
         self._pending: list[PendingEvent] = []
         self._unsaved: list[PendingEvent] = []
@@ -124,6 +126,11 @@ class RunActor:
     def idle(self) -> bool:
         """Nothing waits, and the snapshot is up to date."""
         return self.task is None and not self._pending and not self._unsaved
+
+    @property
+    def current_revision(self) -> int:
+        """The revision of the snapshot that is equal to the state in memory; 0: there is none."""
+        return self._revision if self._current and self._state is SAVED else 0
 
     def deliver(self, event: PendingEvent) -> None:
         self._pending.append(event)
@@ -245,7 +252,9 @@ class RunActor:
         body = to_snapshot(run)
         self._deps.lease.check()
         try:
+            self._current = False
             self._revision = ack_seq(await self._deps.store.runs.send(self.run_id, body, self._revision))
+            self._current = True
             reached("shard.snapshot_written")
         except Conflict:
             if not await self._settle_conflict(body):
@@ -260,7 +269,7 @@ class RunActor:
         the log."""
         entry = await self._deps.store.runs.get(self.run_id)
         if entry is not None and entry.value == body:
-            self._revision = entry.revision
+            self._revision, self._current = entry.revision, True
             return True
         log.warning("snapshot_conflict", run_id=self.run_id, revision=self._revision)
         await self._resume(await self._load(), time.monotonic(), True)
@@ -283,12 +292,13 @@ class RunActor:
         self._check_owned()
         if events and await self._open_new(events[0]):
             return True
-        loaded = await self._load()
+        repeat = not events or any(event.redelivered for event in events)
+        loaded = await self._load(() if repeat else self.queue.current)
+        self.queue.current.discard(loaded.revision)
         if loaded.workflow is None:
             return False
         reached("shard.loaded")
         self._check_owned()
-        repeat = not events or any(event.redelivered for event in events)
         await self._resume(loaded, events[0].received if events else time.monotonic(), repeat)
         reached("shard.resumed")
         return True
@@ -298,10 +308,10 @@ class RunActor:
         if not self.queue.owned:
             raise LeaseLost("the partition has another owner")
 
-    async def _load(self) -> LoadedRun:
+    async def _load(self, current: Container[int] = ()) -> LoadedRun:
         """Read the run from the store. A bounded number are read at once: thousands together would all be late."""
         async with self._deps.loads:
-            return await load(self._deps.store, self.run_id, on_fold=self._count)
+            return await load(self._deps.store, self.run_id, on_fold=self._count, current=current)
 
     async def _open_new(self, first: PendingEvent) -> bool:
         """Open a run by its first event, with nothing in the store that would have to be read: the usual case.
@@ -338,6 +348,7 @@ class RunActor:
         if self._unsaved and 0 < loaded.last_seq < self._unsaved[-1].delivery.seq:  # a leader that is behind its copies
             raise Unavailable("the log was read before it had all that this run was advanced by")
         self.run, self._workflow, self._revision = loaded.run, loaded.workflow, loaded.revision
+        self._current = loaded.revision > 0 and not loaded.beyond
         if not loaded.beyond:
             self._state = SAVED
         elif self._state is not RELOAD_DUE:
@@ -378,7 +389,7 @@ class RunActor:
 
     async def _start_over(self, error: Exception) -> None:
         """Drop the state and read it from the log again; events that fail again and again become dead letters."""
-        self.run, self._workflow, self._revision = None, None, 0
+        self.run, self._workflow, self._revision, self._current = None, None, 0, False
         self._state = RELOAD_DUE
         if isinstance(error, NeedsUpgrade):
             self._wait_for_upgrade(error)

@@ -271,7 +271,9 @@ class Shard:
                 gone.append(actor.run_id)
                 over -= 1
         for run_id in gone:
-            del self.actors[run_id]
+            actor = self.actors.pop(run_id)
+            if revision := actor.current_revision:
+                actor.queue.keep_current(revision)
         if self._left_last >= LEFT_MANY:  # not at once: what the actors held goes in the turns that follow
             give_back(thoroughly=len(self.actors) < LEFT_MANY)
         self._left_last = len(gone)

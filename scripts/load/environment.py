@@ -52,7 +52,7 @@ class Sizes(Struct, frozen=True, kw_only=True):
     waiting: int = 10_000
     due: int = 10_000
     expressions: int = 2_000
-    left_s: float = 40.0  # after which runs that nothing happens to have left the engine's memory
+    left_s: float = 50.0  # after which runs that nothing happens to have left the engine's memory
     idle_wait_s: float = 60.0
     idle_s: float = 30.0
 

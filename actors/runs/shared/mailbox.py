@@ -15,6 +15,7 @@ from penstock.telemetry.meters import Histogram
 
 BACKLOG_EVENTS_MAX = 20_000  # beyond it the broker keeps the rest
 BACKLOG_BYTES_MAX = 64 * MIB
+CURRENT_MAX = 50_000  # of a partition
 
 
 class PendingEvent:
@@ -58,15 +59,17 @@ class PartitionQueue:
     Events come by `consumer`, as long as there is a `pull`. All before the sequence `start` is handled and
     acknowledged. What was delivered up to `takeover_seq` may have been seen before, by another owner or by this one.
     `dead_letters` are those that the broker has not stored yet, by the sequence of the event. `owned` ends when the
-    shard forgets the partition.
+    shard forgets the partition. `current` are revisions of snapshots of runs that have left memory: as long as the
+    shard owns the partition and gets no event of such a run, the snapshot has all that its log says.
     """
 
-    __slots__ = ("consumer", "dead_letters", "events", "owned", "pull", "pulling", "start", "takeover_seq")
+    __slots__ = ("consumer", "current", "dead_letters", "events", "owned", "pull", "pulling", "start", "takeover_seq")
 
     def __init__(self, consumer: str, start: int) -> None:
         self.consumer, self.start = consumer, start
         self.events: deque[PendingEvent] = deque()
         self.dead_letters: dict[int, asyncio.Future[None]] = {}
+        self.current: set[int] = set()
         self.takeover_seq = 0
         self.owned = True
         self.pulling = AsyncExitStack()
@@ -82,6 +85,11 @@ class PartitionQueue:
         acknowledged any more."""
         self.events.clear()
         self.takeover_seq = takeover_seq
+
+    def keep_current(self, revision: int) -> None:
+        """Note that the snapshot with this revision is as new as the log. Of very many, the rest is not noted."""
+        if len(self.current) < CURRENT_MAX:
+            self.current.add(revision)
 
     def acknowledgeable(self, before: float) -> PendingEvent | None:
         """Remove the longest handled beginning that was received before this time. Return its last event, whose
