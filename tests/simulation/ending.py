@@ -75,6 +75,7 @@ def _current_consumers(world: World) -> list[str]:
 def check_records(world: World) -> None:
     """The records agree with each other, and with what people were told."""
     world.operations.check()
+    world.watch.families.check()
     snapshots = world.server.streams[names.bucket_stream(names.RUNS)]
     letters = _letters(world)
     for run_id, run in world.watch.runs.items():
@@ -89,7 +90,8 @@ def check_records(world: World) -> None:
 def _failed(run: Run) -> Iterator[str]:
     """The executions that have failed for good; in place of a map the element with which it failed."""
     for step_id, step in run.steps.items():
-        if step.status is StepStatus.FAILED:
+        handler = run.steps.get(f"{step_id}.on_failure")
+        if step.status is StepStatus.FAILED and (handler is None or handler.status is StepStatus.FAILED):
             failed = None if step.items is None else step.items.failed
             yield step_id if failed is None else f"{step_id}.{failed}"
 

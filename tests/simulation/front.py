@@ -189,7 +189,9 @@ class Front:
     def _marked(self, marker: str) -> list[str]:
         wanted = b'{"m":"%b"}' % marker.encode()
         return [
-            run.run_id for run in self._world.watch.runs.values() if bytes(run.input) == wanted and run.rerun_of is None
+            run.run_id
+            for run in self._world.watch.runs.values()
+            if bytes(run.input) == wanted and run.rerun_of is run.parent is run.failure_of is None
         ]
 
 

@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from hashlib import sha256
 from typing import Any, TypeAlias
 
 from msgspec.structs import replace
 
-from penstock.actors.runs import run_actor
+from penstock.actors.runs import children, run_actor
+from penstock.actors.runs.children import Children
 from penstock.actors.runs.effects import Effects
 from penstock.actors.runs.item_cache import ItemCache
 from penstock.engine.run.commands import SetTimer
-from penstock.engine.run.events import NULL, StepCompleted
+from penstock.engine.run.events import NULL, ChildEnded, StepCompleted
 from penstock.engine.run.execution import beginning
+from penstock.engine.run.execution import children as child_ids
+from penstock.engine.run.execution.children import child_started
 from penstock.engine.run.execution.dispatch import task_with
+from penstock.engine.run.execution.steps import fail_for_good, failed, is_current, recovered
 from penstock.engine.run.items import Items, ItemStatus
+from penstock.engine.run.kinds import handler, normal, sub_workflow
 from penstock.engine.run.kinds import map as maps
 from penstock.engine.run.kinds.normal import Normal
+from penstock.engine.run.kinds.sub_workflow import ChildStep
 from penstock.engine.run.state import Run, StepStatus
 from penstock.engine.run.timers import live_timers
 from tests.simulation.clock import TIME
@@ -102,6 +109,56 @@ def _leaves_elements_in_the_queue() -> Patch:
     return maps.Map, "withdraw", lambda kind, workflow, plan, step: ()
 
 
+def _gives_each_attempt_the_same_child() -> Patch:
+    return child_ids, "sha256", lambda told: sha256(told.rpartition(b"\n")[0])
+
+
+def _takes_the_end_of_any_run_for_that_of_the_child() -> Patch:
+    take = ChildStep.take_event
+
+    def trusting(kind: Any, workflow: Any, run: Run, record: Any, event: Any, plan: Any) -> Any:
+        if isinstance(event, ChildEnded) and is_current(run.step(plan.id), event):
+            return sub_workflow._ended(workflow, run, record, plan, event.payload)
+        return take(kind, workflow, run, record, event, plan)
+
+    return ChildStep, "take_event", trusting
+
+
+def _does_not_cancel_children() -> Patch:
+    return sub_workflow, "cancelled_child", lambda step_id, step, reason: []
+
+
+def _does_not_cancel_the_children_of_a_map() -> Patch:
+    return maps, "_children", lambda plan, step, items: iter(())
+
+
+def _says_that_a_child_has_started_before_it_has() -> Patch:
+    async def hasty(children: Children, run: Run, command: Any) -> Any:
+        return child_started(run, command)
+
+    return Children, "_begun", hasty
+
+
+def _starts_another_run_each_time_that_it_looks_at_a_failure() -> Patch:
+    return children, "failure_run_id", lambda run_id, resumes: TIME.uuid4().hex
+
+
+def _handles_a_failure_before_the_last_attempt() -> Patch:
+    def hasty(workflow: Any, run: Run, record: Any, event: Any, plan: Any) -> Any:
+        if plan.on_failure is None:
+            return failed(workflow, run, record, event, plan)
+        return fail_for_good(workflow, run, record, plan, event.payload.error)
+
+    return normal, "failed", hasty
+
+
+def _forgets_what_a_handler_returns() -> Patch:
+    def forgetful(workflow: Any, run: Run, record: Any, plan: Any, output: Any) -> Any:
+        return recovered(workflow, run, record, plan, NULL)
+
+    return handler, "recovered", forgetful
+
+
 MUTANTS: dict[str, Callable[[], Patch]] = {
     mutant.__name__.removeprefix("_"): mutant
     for mutant in (
@@ -114,5 +171,13 @@ MUTANTS: dict[str, Callable[[], Patch]] = {
         _does_not_count_elements_that_run,
         _gives_elements_of_one_map_to_another,
         _leaves_elements_in_the_queue,
+        _gives_each_attempt_the_same_child,
+        _takes_the_end_of_any_run_for_that_of_the_child,
+        _does_not_cancel_children,
+        _does_not_cancel_the_children_of_a_map,
+        _says_that_a_child_has_started_before_it_has,
+        _starts_another_run_each_time_that_it_looks_at_a_failure,
+        _handles_a_failure_before_the_last_attempt,
+        _forgets_what_a_handler_returns,
     )
 }

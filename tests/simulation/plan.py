@@ -21,6 +21,8 @@ from tests.simulation import workflows as larger
 CHAOS_S = 15.0  # how long things go wrong
 POOL = 256  # workflows that there are; from this number on, as many with more kinds of steps (workflows.py)
 FIXED = 2 * POOL  # from here on those of workflows.FIXED
+CALLED = tuple(FIXED + number for number in range(len(larger.CALLED)))  # those that others start
+ASLEEP, THREE, DOOMED = range(FIXED + len(larger.CALLED), FIXED + len(larger.FIXED))
 LARGER, OF_SEEDS = frozenset({1, 4}), 5  # the seeds that have these: by their remainder
 STEPS_MAX = 5
 REQUESTS = 2  # one of eight workflows has HTTP requests: those whose number gives this remainder
@@ -57,6 +59,8 @@ TROUBLES = {
     "redeliver": 3, "reset": 1, "pause": 2, "takeover": 2, "join": 2, "late schedules": 2, "repeat": 3,
     "freeze between": 2, "last words": 3, "broker restart": 3,
 }  # fmt: skip
+# What strangers do to runs of larger workflows.
+STRANGE = {"child ended": 3, "repeat": 2}
 # Two owners of the same partitions, one of whom does not know of the other.
 DUEL = {"freeze between": 6, "takeover": 2, "last words": 3, "stall": 1, "disconnect": 1}
 DUELS = 8  # one of so many seeds is one
@@ -115,6 +119,8 @@ def plan_of(seed: int) -> Plan:
     if seed % DUELS == 0:
         weights, count = DUEL, chance.choice((2, 4))
     troubles = _moves(chance, weights, count)
+    if first:
+        troubles += _moves(chance, STRANGE, chance.choice((0, 0, 1, 2)))
     latency_s = chance.choice((0.004, 0.004, 0.02, 0.1, 0.6))
     pace = chance.choice((1.0, 2.0)) if {"takeover", "join", "pause", "freeze between"} & set(weights) else 6.0
     return Plan(

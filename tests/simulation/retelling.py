@@ -17,22 +17,28 @@ from penstock.config.limits import PAYLOAD_BYTES_MAX
 from penstock.engine.definition.definitions import Retry, Step, WorkflowDef
 from penstock.engine.definition.durations import parse
 from penstock.engine.run.events import (
+    ChildEnded,
     Event,
     Record,
+    Started,
     StepCompleted,
     StepFacts,
     StepFailed,
     StepSkipped,
     StepStarted,
     TimerFired,
+    WorkflowCompleted,
     WorkflowResumed,
+    WorkflowStarted,
 )
 from penstock.engine.run.state import Run, RunStatus, StepState, StepStatus
 from penstock.engine.times import instant
 from tests.simulation import templates
 from tests.simulation.broken import Broken
+from tests.simulation.families import Attempt, Families
 from tests.simulation.streams import Message, Stream
 
+HANDLER = ".on_failure"
 ROUNDED_S = 0.001  # times in events are texts with microseconds
 NOTHING_YET = (StepStatus.PENDING, StepStatus.CANCELLED)
 OUT = (StepStatus.QUEUED, StepStatus.RUNNING)
@@ -51,8 +57,9 @@ class Result(NamedTuple):
 class Retelling:
     """One run's. `take` is told of each event that has changed the run, `task` of each task of it that was queued."""
 
-    def __init__(self, definition: WorkflowDef, run_id: str) -> None:
-        self.definition, self.run_id = definition, run_id
+    def __init__(self, definition: WorkflowDef, run_id: str, families: Families) -> None:
+        self.definition, self.run_id, self._families = definition, run_id, families
+        self.follows = False
         self.steps: dict[str, Step] = {step.id: step for step in definition.steps}
         self.run: Run | None = None
         self.results: dict[str, Result] = {}
@@ -70,13 +77,15 @@ class Retelling:
         self.run = run
         event = record.event
         if isinstance(event, WorkflowResumed):
-            self._tries.clear()
-            self._out.clear()
-            self.results = {step_id: result for step_id, result in self.results.items() if result.ok}
+            self._resumed()
+        if isinstance(event, WorkflowStarted):
+            self.follows = event.payload.failure_of is not None
+            self._families.begun(self.run_id, event.payload, record)
         if before is not None and before.status is RunStatus.RUNNING:
             self._hear(before, event, record)
-            if run.status in (RunStatus.FAILED, RunStatus.CANCELLED):
-                self._unwanted = [one for one in self._queued if _is_out(before, one[1])]
+            if run.ended:
+                self._finished(before, run, event)
+        self._let_go(before, run)
         for step_id, state in run.steps.items():
             old = None if before is None else before.steps.get(step_id)
             if old is not state:
@@ -89,16 +98,52 @@ class Retelling:
         if not _is_out(self.run, task):
             return  # it was sent long ago
         self._queued.append((message, task))
-        wanted = self._input(step, task)
+        if is_handler(task.step_id):
+            self._check_handled(step, decode_input(task))
+            return
+        wanted = self._input(step, task.item)
         if wanted is not templates.DEFAULT and decode_input(task) != wanted:
             raise self._broken(f"{task.step_id} was given {decode_input(task)}, not {wanted}")
         if task.item is not None:
             self._check_room(step, task.step_id)
 
+    def child(self, attempt: Attempt, started: Started) -> bool:
+        """A child was started. Returns whether the attempt still waits for it. Raises Broken."""
+        step = self._whole(attempt.step_id)
+        assert self.run is not None
+        state = self.run.find(attempt.step_id)
+        if state is None or state.attempts < attempt.number:
+            raise self._broken(f"attempt {attempt.number} of {attempt.step_id} has a child, and was never ordered")
+        if started.workflow != (step.config or {})["workflow"]:
+            raise self._broken(f"{attempt.step_id} has started a run of {started.workflow}")
+        number = None if attempt.step_id in self.steps else int(attempt.step_id.rpartition(".")[2])
+        wanted = self._input(step, number)
+        if wanted is not templates.DEFAULT and orjson.loads(bytes(started.input)) != wanted:
+            raise self._broken(f"the child of {attempt.step_id} was given {started.input!r}, not {wanted}")
+        if state.attempts != attempt.number or state.status not in OUT:
+            return False
+        if number is not None:
+            self._check_room(step, attempt.step_id)
+        return True
+
+    def follower(self, started: Started) -> None:
+        """A run was started because this one has failed. Raises Broken."""
+        assert self.run is not None
+        wanted = self.definition.on_failure
+        if wanted is None or started.workflow != wanted.workflow or self.follows:
+            raise self._broken(f"it has failed, and started a run of {started.workflow}")
+        given = orjson.loads(bytes(started.input))
+        about = (
+            given if isinstance(wanted.input, UnsetType) else {**given, "input": orjson.loads(bytes(self.run.input))}
+        )
+        if (about["run_id"], about["input"]) != (self.run_id, orjson.loads(bytes(self.run.input))):
+            raise self._broken(f"the run that follows from its failure was given {given}")
+
     def saved(self, run: Run, streams: Mapping[str, Stream]) -> None:
         """A snapshot was stored, so everything that followed from the run's end was done. Raises Broken."""
         if self.run is None or run.seq != self.run.seq or run.status not in (RunStatus.FAILED, RunStatus.CANCELLED):
             return
+        self._families.check_children(self.run_id)
         for message, task in self._unwanted:
             if streams[message.stream].messages.get(message.seq) is message:
                 raise self._broken(f"its task {task.step_id} waits for a worker, and it is {run.status}")
@@ -111,6 +156,10 @@ class Retelling:
                 self.items[event.step_id] = total
             case StepStarted(payload=StepFacts(wake_at=str() as wake_at)):
                 self._check_sleep(event.step_id, instant(wake_at))
+            case StepStarted(payload=StepFacts(child_run_id=str() as child)):
+                self._child_begun(before, event, child)
+            case ChildEnded():
+                self._child_ended(before, event)
             case StepCompleted():
                 self._completed(before, event)
             case StepFailed():
@@ -121,6 +170,14 @@ class Retelling:
                 step_id = event.payload.step_id or ""
                 self._check_awake(step_id, record)
                 self._ended(step_id, Result(before.step(step_id).attempts, ok=True, final=True))
+
+    def _resumed(self) -> None:
+        """What has failed begins again, but for elements of maps that went on without them."""
+        self._tries.clear()
+        self._out.clear()
+        kept = {item for step_id in self.items if self.is_done(step_id) for item in self._items_of(step_id)}
+        self.results = {one: result for one, result in self.results.items() if result.ok or one in kept}
+        self._families.resumed(self.run_id)
 
     def _completed(self, before: Run, event: StepCompleted) -> None:
         attempt = event.attempt_number or before.step(event.step_id).attempts
@@ -133,9 +190,60 @@ class Retelling:
 
     def _failed(self, before: Run, event: StepFailed) -> None:
         attempt = event.attempt_number or before.step(event.step_id).attempts
-        tries = self._tries[event.step_id] = self._tries.get(event.step_id, 0) + 1
-        final = event.payload.failure_type == "non_retriable" or tries > self._retries(event.step_id) or before.failing
-        self._ended(event.step_id, Result(attempt, ok=False, final=final, error=event.payload.error))
+        hopeless = event.payload.failure_type == "non_retriable" or before.failing
+        self._tried(event.step_id, attempt, event.payload.error, hopeless=hopeless)
+
+    def _tried(self, step_id: str, attempt: int, error: str, *, hopeless: bool) -> None:
+        """An attempt has failed; another one follows if the step may have it."""
+        tries = self._tries[step_id] = self._tries.get(step_id, 0) + 1
+        final = hopeless or tries > self._retries(step_id)
+        self._ended(step_id, Result(attempt, ok=False, final=final, error=error))
+
+    def _child_begun(self, before: Run, event: StepStarted, child: str) -> None:
+        attempt = Attempt(self.run_id, event.step_id, before.step(event.step_id).attempts)
+        if (known := self._families.child_of.get(attempt)) != child:
+            raise self._broken(f"{event.step_id} says that its child is {child}, and has started {known}")
+        if self._is_detached(event.step_id):
+            self._ended(event.step_id, Result(attempt.number, ok=True, final=True, output={"run_id": child}))
+
+    def _child_ended(self, before: Run, event: ChildEnded) -> None:
+        attempt, told = Attempt(self.run_id, event.step_id, before.step(event.step_id).attempts), event.payload
+        self._families.check_end(attempt, told)
+        if told.status == RunStatus.COMPLETED:
+            output = None if isinstance(told.output, UnsetType) else orjson.loads(bytes(told.output))
+            self._ended(event.step_id, Result(attempt.number, ok=True, final=True, output=output))
+        else:
+            hopeless = told.status != RunStatus.FAILED or before.failing
+            error = f"child run {told.run_id} {'was' if hopeless else 'failed:'} {told.error or told.status}"
+            self._tried(event.step_id, attempt.number, error, hopeless=hopeless)
+
+    def _finished(self, before: Run, run: Run, event: Event) -> None:
+        output = orjson.loads(bytes(event.payload.output)) if isinstance(event, WorkflowCompleted) else None
+        self._families.finished(run, output)
+        if run.status is not RunStatus.COMPLETED:
+            self._unwanted = [one for one in self._queued if _is_out(before, one[1])]
+
+    def _let_go(self, before: Run | None, run: Run) -> None:
+        """The attempts that were out, and are not any more: of steps, and of elements, that start runs."""
+        for step_id in () if before is None else self._parents():
+            for one in self._executions(step_id):
+                old, new = before.find(one), run.find(one)
+                if old is None or old.status not in OUT:
+                    continue
+                if new is None or new.attempts != old.attempts or new.status not in OUT:
+                    attempt = Attempt(self.run_id, one, old.attempts)
+                    self._families.over(attempt, detached=self._is_detached(one))
+
+    def _parents(self) -> list[str]:
+        return [step.id for step in self.steps.values() if "workflow" in (step.config or {})]
+
+    def _executions(self, step_id: str) -> list[str]:
+        if self.steps[step_id].type != "map":
+            return [step_id]
+        return self._items_of(step_id) if step_id in self.items else []
+
+    def _is_detached(self, step_id: str) -> bool:
+        return bool((self._whole(step_id).config or {}).get("detach"))
 
     def _ended(self, step_id: str, result: Result) -> None:
         """An attempt has ended, for the first and only time."""
@@ -152,14 +260,18 @@ class Retelling:
         if old.status in NOTHING_YET and new.status not in NOTHING_YET:
             self._check_ready(step_id)
             self._ready_at[step_id] = record.at
-        if old.status is new.status:
+        if old.status is new.status or is_handler(step_id):
             return
         if new.status is StepStatus.SKIPPED or old.status is StepStatus.QUEUED:
             self._check_condition(step_id, new)
-        if new.status is StepStatus.COMPLETED:
+        if new.status in (StepStatus.COMPLETED, StepStatus.RECOVERED):
             self._check_completed(step_id, new)
 
     def _check_ready(self, step_id: str) -> None:
+        if is_handler(step_id):
+            if not self._has_failed(step_id.removesuffix(HANDLER)):
+                raise self._broken(f"{step_id} begins, and the step can still be tried")
+            return
         for needed in self.steps[step_id].depends_on:
             if not self.is_done(needed):
                 raise self._broken(f"{step_id} begins before {needed} is done")
@@ -177,8 +289,9 @@ class Retelling:
             raise self._broken(f"{step_id} is {new.status}, and its condition says {wanted}")
 
     def _check_completed(self, step_id: str, new: StepState) -> None:
-        if not self.is_done(step_id):
-            raise self._broken(f"{step_id} has completed, and the log does not say so")
+        recovered = new.status is StepStatus.RECOVERED
+        if not self.is_done(step_id) or recovered is not self._is_recovered(step_id):
+            raise self._broken(f"{step_id} is {new.status}, and the log does not say so")
         if not isinstance(new.output, UnsetType) and (told := orjson.loads(bytes(new.output))) != self.output(step_id):
             raise self._broken(f"{step_id} has the output {told}, not {self.output(step_id)}")
 
@@ -203,6 +316,20 @@ class Retelling:
         if record.at < wanted - ROUNDED_S:
             raise self._broken(f"{step_id} has slept {wanted - record.at:.3f} s too short")
 
+    def _check_handled(self, step: Step, given: Any) -> None:
+        """What a handler is given."""
+        assert self.run is not None
+        handler = step.on_failure
+        assert handler is not None
+        if not isinstance(handler.input, UnsetType):
+            wanted = {"failed": step.id, "of": self.definition.name}
+            if given != wanted:
+                raise self._broken(f"the handler of {step.id} was given {given}, not {wanted}")
+            return
+        attempts = self.run.steps[step.id].attempts
+        if (given["step"], given["attempts"]) != (step.id, attempts) or not given["error"]:
+            raise self._broken(f"the handler of {step.id} was given {given}, after {attempts} attempts")
+
     def _check_room(self, step: Step, item: str) -> None:
         """No more elements are out than the map says."""
         out = self._out.setdefault(step.id, set())
@@ -216,7 +343,7 @@ class Retelling:
     def is_done(self, step_id: str) -> bool:
         """Whether whoever depends on the step may begin."""
         step = self.steps.get(step_id)
-        if step_id in self.skipped:
+        if step_id in self.skipped or self._is_recovered(step_id):
             return True
         if step is not None and step.type == "map":
             return step_id in self.items and all(self._item_is_done(step, item) for item in self._items_of(step_id))
@@ -228,10 +355,22 @@ class Retelling:
         step = self.steps.get(step_id)
         if step_id in self.skipped:
             return None
+        if self._is_recovered(step_id):
+            return self.results[step_id + HANDLER].output
         if step is not None and step.type == "map":
             wraps = _continues(step)
             return [_element(self.results[item], wraps) for item in self._items_of(step_id)]
         return self.results[step_id].output
+
+    def _is_recovered(self, step_id: str) -> bool:
+        handled = self.results.get(step_id + HANDLER)
+        return handled is not None and handled.ok
+
+    def _has_failed(self, step_id: str) -> bool:
+        """Whether no attempt of the step, or of the element with which it fails, is left."""
+        executions = [step_id, *(self._items_of(step_id) if step_id in self.items else ())]
+        results = [result for one in executions if (result := self.results.get(one)) is not None]
+        return any(result.final and not result.ok for result in results)
 
     def _items_of(self, step_id: str) -> list[str]:
         return [f"{step_id}.{number}" for number in range(self.items[step_id])]
@@ -240,13 +379,13 @@ class Retelling:
         result = self.results.get(item)
         return result is not None and (result.ok or (result.final and _continues(step)))
 
-    def _input(self, step: Step, task: TaskPayload) -> Any:
+    def _input(self, step: Step, item: int | None) -> Any:
         given = step.input
         scope = self._scope(step)
-        if task.item is None:
+        if item is None:
             return templates.DEFAULT if isinstance(given, UnsetType) else templates.evaluated(_json(given), scope)
         array = templates.evaluated((step.config or {})["items"], scope)
-        scope = {**scope, "item": array[task.item], "index": task.item}
+        scope = {**scope, "item": array[item], "index": item}
         return scope["item"] if isinstance(given, UnsetType) else templates.evaluated(_json(given), scope)
 
     def _scope(self, step: Step) -> Mapping[str, Any]:
@@ -258,8 +397,13 @@ class Retelling:
         for needed in step.depends_on:
             if self.is_done(needed):
                 scope[f"steps.{needed}.output"] = self.output(needed)
-                scope[f"steps.{needed}.status"] = "skipped" if needed in self.skipped else "completed"
+                scope[f"steps.{needed}.status"] = self._status(needed)
         return scope
+
+    def _status(self, step_id: str) -> str:
+        if step_id in self.skipped:
+            return "skipped"
+        return "recovered" if self._is_recovered(step_id) else "completed"
 
     def _whole(self, step_id: str) -> Step:
         """The step, or the map that this is an element of."""
@@ -267,13 +411,18 @@ class Retelling:
 
     def _retries(self, step_id: str) -> int:
         step = self._whole(step_id)
-        declared: Retry | None = step.retry or self.definition.default_retry
+        handler = step.on_failure if is_handler(step_id) else None
+        declared: Retry | None = (step if handler is None else handler).retry or self.definition.default_retry
         if step_id in self.steps and step.type == "map":
             return 0
         return 0 if declared is None else declared.max_attempts
 
     def _broken(self, what: str) -> Broken:
         return Broken(f"retold: {what}", self.run_id)
+
+
+def is_handler(step_id: str) -> bool:
+    return step_id.endswith(HANDLER)
 
 
 def _is_out(run: Run, task: TaskPayload) -> bool:

@@ -7,11 +7,20 @@ from typing import TYPE_CHECKING
 from penstock.broker import names
 from penstock.broker.worker_messages import decode as decode_task
 from penstock.engine.run.commands import Command
-from penstock.engine.run.events import Event, Record, TimerFired, WorkflowScheduled, WorkflowStarted, decode
+from penstock.engine.run.events import (
+    Event,
+    Record,
+    TimerFired,
+    WorkflowCancelled,
+    WorkflowScheduled,
+    WorkflowStarted,
+    decode,
+)
 from penstock.engine.run.state import STEP_DONE, Run, from_snapshot, to_snapshot
 from penstock.engine.run.timers import live_timers
 from tests.properties.laws import ends, executions, lawful, result
 from tests.simulation.broken import Broken
+from tests.simulation.families import Families
 from tests.simulation.plan import Known
 from tests.simulation.retelling import Retelling
 from tests.simulation.streams import Message
@@ -34,6 +43,7 @@ class Watch:
         self.runs: dict[str, Run] = {}
         self.of: dict[str, Known] = {}
         self.retold: dict[str, Retelling] = {}
+        self.families = Families(server.history, self.retold)
         self.events = 0
         self._states: dict[str, dict[int, Run]] = {}
         self._happened: set[tuple[object, ...]] = set()
@@ -74,6 +84,8 @@ class Watch:
         event, run_id = record.event, record.event.run_id
         if isinstance(event, WorkflowStarted | WorkflowScheduled) and run_id not in self.of:
             self._begun(run_id, self._workflows[event.payload.digest])
+        if run_id not in self.of and isinstance(event, WorkflowCancelled):
+            return  # a child that now never starts
         if run_id not in self.of:
             raise Broken("an event of a run that nobody started", run_id)
         before = self.runs.get(run_id)
@@ -94,7 +106,7 @@ class Watch:
     def _begun(self, run_id: str, known: Known) -> None:
         self.of[run_id] = known
         if known.larger:
-            self.retold[run_id] = Retelling(known.definition, run_id)
+            self.retold[run_id] = Retelling(known.definition, run_id, self.families)
 
     def _once(self, before: Run | None, run: Run, record: Record, commands: list[Command]) -> None:
         """One result for each step, iteration and attempt; one order and one end too."""

@@ -16,10 +16,31 @@ Draw: TypeAlias = Callable[[Random, list[str]], Fields]
 STEPS = (2, 2, 3, 3, 4)
 ELEMENTS: tuple[Any, ...] = (1, "${{ run.workflow }}", {"x": 1}, None, "text ${{ run.version }}", [2])
 
-# Those that no seed draws: for stories.
+NO_RETRY = {"max_attempts": 0}
+ONE_TASK = {"id": "s0", "task": "t", "timeout": "4s"}
+CHILD = {"id": "s0", "type": "sub_workflow", "config": {"workflow": "child"}}
+STRICT = {"type": "object", "required": ["x"]}
+
+# Those that others start: children, and what follows from a failure.
+CALLED: tuple[Fields, ...] = (
+    {"name": "child", "steps": [ONE_TASK], "default_retry": NO_RETRY},
+    {"name": "chain", "steps": [CHILD, {"id": "s1", "task": "u", "depends_on": ["s0"]}]},
+    {"name": "strict", "steps": [ONE_TASK], "input_schema": STRICT},
+    {"name": "quick", "steps": [{"id": "s0", "type": "sleep", "config": {"duration": "300ms"}}]},
+    {"name": "after", "steps": [ONE_TASK], "on_failure": {"workflow": "after"}},
+)
+
+# Those are for stories.
 NAP = {"id": "s0", "type": "sleep", "config": {"duration": "2s"}}
 SLEEP = {"id": "s1", "type": "sleep", "depends_on": ["s0"], "config": {"duration": "7s"}}
-FIXED: tuple[Fields, ...] = ({"name": "asleep", "steps": [NAP, SLEEP]},)
+NOWHERE = {"id": "s0", "type": "sub_workflow", "config": {"workflow": "nowhere"}}
+THREE = {"id": "s0", "type": "map", "task": "t", "config": {"items": [1, 2, 3]}}
+FIXED: tuple[Fields, ...] = (
+    *CALLED,
+    {"name": "asleep", "steps": [NAP, SLEEP]},
+    {"name": "three", "steps": [THREE]},
+    {"name": "doomed", "steps": [NOWHERE], "on_failure": {"workflow": "quick"}},
+)
 
 
 def drawn(chance: Random, name: str) -> Fields:
@@ -32,11 +53,14 @@ def drawn(chance: Random, name: str) -> Fields:
         step = {"id": f"s{number}", "depends_on": depends_on, **fields}
         if chance.random() < 0.2:
             step["when"] = _condition(chance, depends_on)
+        if chance.random() < 0.2 and step["type"] != "sleep":
+            step["on_failure"] = _handler(chance)
         steps.append(step)
     return {
         "name": name,
         "version": "1",
         "steps": steps,
+        "on_failure": chance.choice((None, None, {"workflow": "after"})),
         "default_retry": _retry(chance),
         "timeout": chance.choice((None, None, None, None, "20s")),
         "sticky": chance.choice((None, None, None, None, "soft", "hard")),
@@ -70,6 +94,34 @@ def _map(chance: Random, depends_on: list[str]) -> Fields:
     }
     if chance.random() < 0.4:
         fields["with"] = {"e": "${{ item }}", "i": "${{ index }}"}
+    if chance.random() < 0.3:
+        fields["retry"] = _retry(chance)
+    return fields
+
+
+def _child(chance: Random, depends_on: list[str]) -> Fields:
+    config: Fields = {"workflow": chance.choice(("child", "child", "child", "chain", "strict", "quick", "nowhere"))}
+    if chance.random() < 0.2:
+        config["version"] = chance.choice(("1", "1", "2"))
+    if chance.random() < 0.2:
+        config["detach"] = True
+    fields = {"type": "sub_workflow", "timeout": chance.choice((None, None, "1s", "4s")), "config": config}
+    if chance.random() < 0.4:
+        fields["with"] = _input(chance, depends_on)
+    return fields
+
+
+def _children(chance: Random, depends_on: list[str]) -> Fields:
+    """A map over a workflow."""
+    config = {"items": list(ELEMENTS[: chance.choice((1, 2, 3))]), **_elements(chance)}
+    config["workflow"] = chance.choice(("child", "child", "strict", "quick"))
+    return {"type": "map", "timeout": chance.choice((None, None, "1s", "4s")), "config": config}
+
+
+def _handler(chance: Random) -> Fields:
+    fields: Fields = {"task": chance.choice(("t", "u"))}
+    if chance.random() < 0.4:
+        fields["with"] = {"failed": "${{ default.step }}", "of": "${{ run.workflow }}"}
     if chance.random() < 0.3:
         fields["retry"] = _retry(chance)
     return fields
@@ -109,5 +161,5 @@ def _retry(chance: Random) -> Fields:
     }
 
 
-KINDS: tuple[Draw, ...] = (_task, _sleep, _map)
-WEIGHTS = (3, 2, 3)
+KINDS: tuple[Draw, ...] = (_task, _sleep, _map, _child, _children)
+WEIGHTS = (3, 2, 3, 3, 1)

@@ -19,7 +19,7 @@ from penstock.broker import names
 from penstock.config import limits
 from penstock.engine.errors import PenstockError
 from penstock.engine.run.commands import SetTimer
-from penstock.engine.run.events import ApprovalRequested, Event, decode
+from penstock.engine.run.events import ApprovalRequested, Event, ParentRef, decode
 from penstock.engine.run.state import Run, StepStatus
 from penstock.engine.run.timers import live_timers
 from penstock.engine.times import instant
@@ -30,9 +30,10 @@ from tests.simulation.ending import astray, check_records, rest
 from tests.simulation.front import Front
 from tests.simulation.loop import LIFE, Loop, Standstill
 from tests.simulation.outside import People, Workers
-from tests.simulation.plan import Known, Move, Plan, known
+from tests.simulation.plan import CALLED, Known, Move, Plan, known
 from tests.simulation.process import Process
 from tests.simulation.server import Fault, Server
+from tests.simulation.strangers import Strangers
 from tests.simulation.watch import Watch
 
 FAIR_S_MAX = 400.0  # everything ends within, once nothing goes wrong any more
@@ -122,9 +123,11 @@ class World:
         self._freezes: list[tuple[int, float, int]] = []
         TIME.on_point = self._reached
         self._known = [known(number) for number in plan.workflows]
-        self._by_digest = {one.digest: one for one in self._known}
+        self._registered = [*self._known, *(map(known, CALLED) if any(one.larger for one in self._known) else ())]
+        self._by_digest = {one.digest: one for one in self._registered}
         self.watch = Watch(self.server, self._by_digest, self._changed)
         self.workers, self.people, self.operations = Workers(self), People(self), Front(self)
+        self.strangers = Strangers(self)
         self.watch.on_task = self.workers.offered
         self.watch.on_broken = self._stop
         self._over: asyncio.Event = asyncio.Event()
@@ -135,7 +138,7 @@ class World:
         self.processes: list[Process] = []
         self._asked: list[ApprovalRequested] = []
         bucket = self.server.streams[names.bucket_stream(names.DEFINITIONS)]
-        for one in self._known:
+        for one in self._registered:
             for key in (one.definition.name, names.definition_key(one.definition.name, one.digest)):
                 self.server.publish(bucket, names.key_subject(names.DEFINITIONS, key), one.body, {})
         self.engine = self._begin("engine", "first")
@@ -149,6 +152,10 @@ class World:
         run = self.watch.runs.get(run_id)
         if run is None:
             return ""
+        if isinstance(run.parent, ParentRef):
+            return f"{self.label(run.parent.run_id)}/{run.parent.step_id}.{run.parent.attempt}"
+        if run.failure_of is not None:
+            return f"{self.label(run.failure_of)}!"
         act_and_moment, _, _ = bytes(run.input).decode().rpartition(" ")
         return f'{self.plan.seed} {act_and_moment}"}} {run.rerun_of is None}'
 
@@ -217,7 +224,7 @@ class World:
     def _begin(self, kind: str, place: str) -> Process:
         self._lives += 1
         process = Process(
-            self.server, f"{kind}-{self._lives}", kind, place, {one.digest: one.workflow for one in self._known}
+            self.server, f"{kind}-{self._lives}", kind, place, {one.digest: one.workflow for one in self._registered}
         )
         process.task.add_done_callback(partial(self._ended, process))
         process.life.skew_s = self._skews.get(kind, 0.0)
@@ -299,6 +306,8 @@ class World:
                 self.server.schedules_late_s = move.more
             case "repeat":
                 self.workers.repeat(move.pick)
+            case "child ended":
+                self.strangers.end_child(move.pick)
             case (
                 "crash_before"
                 | "crash_after"
