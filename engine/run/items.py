@@ -72,14 +72,12 @@ class Items(Struct, frozen=True, omit_defaults=True):
     def put(self, number: int, element: Element) -> Items:
         """The items with this element in place of the one that is there."""
         at, within = divmod(number, CHUNK)
-        chunk = self.chunks[at]
-        before = chunk[within].status
-        chunk = (*chunk[:within], element, *chunk[within + 1 :])
-        counts = list(self.counts)
-        counts[before] -= 1
+        chunk, chunks, counts = list(self.chunks[at]), list(self.chunks), list(self.counts)
+        counts[chunk[within].status] -= 1
         counts[element.status] += 1
-        chunks = (*self.chunks[:at], chunk, *self.chunks[at + 1 :])
-        return replace(self, chunks=chunks, counts=(*counts,))
+        chunk[within] = element
+        chunks[at] = tuple(chunk)
+        return replace(self, chunks=tuple(chunks), counts=tuple(counts))
 
     def kept(self, number: int, output: Raw | None, size: int) -> Items:
         """The items with this output of an element beside the others, as long as they are small together."""

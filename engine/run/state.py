@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from enum import StrEnum
+from functools import lru_cache
 from typing import ClassVar
 
 import msgspec
@@ -11,7 +12,7 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 
 from penstock.engine import formats
 from penstock.engine.run.events import NULL, EventWait, ParentRef, TriggerRef
-from penstock.engine.run.items import Element, Items, ItemStatus
+from penstock.engine.run.items import Items, ItemStatus
 from penstock.engine.run.payloads import PayloadRef
 
 # `v` of snapshots (formats.py): raised when older versions would misread a snapshot
@@ -80,6 +81,7 @@ ITEM_STEP = {
 }
 STEP_ITEM = {status: item for item, status in ITEM_STEP.items()}
 ITEM_DIGITS_MAX = 5
+CACHED = 1024  # ids and states of elements: an event looks for its element several times
 
 RUN_ENDED = frozenset({RunStatus.COMPLETED, RunStatus.FAILED, RunStatus.CANCELLED})
 RUN_OPEN = frozenset({RunStatus.RUNNING, RunStatus.COMPENSATING})
@@ -250,11 +252,11 @@ class Run(Struct, frozen=True, omit_defaults=True):
 
     def element(self, step_id: str) -> tuple[str, int] | None:
         """The map and the number that the id of an element names (`m.7`: m and 7); None for any other id."""
-        map_id, _, digits = step_id.rpartition(".")
-        if not digits.isdecimal() or (digits[0] == "0" and digits != "0") or len(digits) > ITEM_DIGITS_MAX:
+        place = _place(step_id)
+        if place is None:
             return None
-        step, number = self.steps.get(map_id), int(digits)
-        return (map_id, number) if step is not None and step.items is not None and number < step.items.total else None
+        step = self.steps.get(place[0])
+        return place if step is not None and step.items is not None and place[1] < step.items.total else None
 
     def steps_and_items(self) -> Iterator[tuple[str, StepState]]:
         """Every step, and the elements of maps that have more to remember than an Element can: those that are bound to
@@ -273,16 +275,26 @@ class Run(Struct, frozen=True, omit_defaults=True):
 def _view(step: StepState, number: int) -> StepState:
     """An element as if it were a step."""
     assert step.items is not None
-    return step.item_states.get(number) or _of_element(step.items.get(number))
+    if number in step.item_states:
+        return step.item_states[number]
+    element = step.items.get(number)
+    return state_of(element.status, element.attempts, element.base, element.due)
 
 
-def _of_element(element: Element) -> StepState:
-    return StepState(
-        status=ITEM_STEP[element.status],
-        attempts=element.attempts,
-        base=element.base,
-        due=element.due or None,
-    )
+@lru_cache(CACHED)
+def state_of(status: ItemStatus, attempts: int, base: int, due: float) -> StepState:
+    """The state that an Element stands for."""
+    return StepState(status=ITEM_STEP[status], attempts=attempts, base=base, due=due or None)
+
+
+@lru_cache(CACHED)
+def _place(step_id: str) -> tuple[str, int] | None:
+    """The parts of an id that may be an element's, as text that nobody but the service writes: without leading zeros,
+    in ASCII digits."""
+    map_id, _, digits = step_id.rpartition(".")
+    if not (digits.isdecimal() and digits.isascii()) or len(digits) > ITEM_DIGITS_MAX:
+        return None
+    return None if digits[0] == "0" and digits != "0" else (map_id, int(digits))
 
 
 class RunHead(Struct, frozen=True):

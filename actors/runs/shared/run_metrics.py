@@ -32,7 +32,7 @@ from penstock.engine.run.events import (
     WorkflowStarted,
 )
 from penstock.engine.run.state import Run, StepStatus
-from penstock.engine.run.workflow import Workflow
+from penstock.engine.run.workflow import StepPlan, Workflow
 
 RUN_EVENTS: Mapping[type[Event], str] = {
     WorkflowScheduled: "scheduled",
@@ -99,13 +99,11 @@ class RunMetrics:
                 self._steps.add(task, "retried")
             if before is not None:
                 if kind is StepStarted:
-                    self._observe_wait(workflow, before, step_id, task, event.timestamp)
-                elif (
-                    kind in ANSWERS
-                    and (begun := before.step(step_id).started_at)
-                    and before.step(step_id).status is StepStatus.RUNNING
-                ):
-                    self._step_durations.observe(seconds(begun, event.timestamp), task)
+                    self._observe_wait(before, plan, task, event.timestamp)
+                elif kind in ANSWERS:
+                    step = before.step(step_id)
+                    if step.started_at and step.status is StepStatus.RUNNING:
+                        self._step_durations.observe(seconds(step.started_at, event.timestamp), task)
         elif kind in RUN_EVENTS:
             if kind not in ENDS or run.ended:  # else it begins to undo its steps, which has an event of its own
                 self._runs.add(workflow.name, RUN_EVENTS[kind])
@@ -114,14 +112,13 @@ class RunMetrics:
         if traced and before is not None:
             self._trace(workflow, before, run, record)
 
-    def _observe_wait(self, workflow: Workflow, before: Run, step_id: str, task: str, begun: str) -> None:
+    def _observe_wait(self, before: Run, plan: StepPlan | None, task: str, begun: str) -> None:
         """Observe the wait of a step's first execution: the times of later dispatches are not stored."""
-        step = before.step(step_id)
+        # An element may have waited for others of its map, and a handler has waited for its step.
+        if plan is None or plan.item is not None or plan.handles is not None:
+            return
+        step = before.step(plan.id)
         if step.attempts == 1 and not step.iteration:
-            plan = workflow.plan_of(step_id)
-            # An element may have waited for others of its map, and a handler has waited for its step.
-            if plan is None or plan.item is not None or plan.handles is not None:
-                return
             dependencies = plan.depends_on
             since = before.started_at if not dependencies else _last_done(before, dependencies)
             if since:

@@ -32,6 +32,7 @@ Ready: TypeAlias = Mapping[str, Raw | ExpressionFailed]
 """Results of expressions, by their place in the step, that were evaluated elsewhere because they may take long."""
 
 NOT_READY: Ready = {}
+NOTHING = References()
 INPUT, DEFAULT, ITEM = "input", "default", "item"
 
 
@@ -80,7 +81,7 @@ def is_due(run: Run, step: StepState, command: BeginStep) -> bool:
 def needed(run: Run, plan: StepPlan) -> dict[str, Value]:
     """The payloads that beginning the step reads: `input`, `default` (the step's default input), or `steps.<id>`, the
     output of a step. An element of a map reads its `item`, too (kinds/map.py)."""
-    reads = all_references(_references(plan))
+    reads = all_references(_references(plan)) if plan.expressions else NOTHING
     found = needed_by(run, plan, reads)
     if plan.item is None and plan.handles is None and (DEFAULT in reads.names or plan.kind.reads_default):
         found[DEFAULT] = step_input(run, plan, run.step(plan.id))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from msgspec import UNSET
+from operator import attrgetter
+
 from msgspec.structs import replace
 
 from penstock.engine.run.events import Record, StepStarted
@@ -50,21 +51,25 @@ def ended_seq(run: Run, map_id: str, number: int) -> int:
     return items.get(number).begun + items.get(number).ended
 
 
+_KEPT = frozenset({"status", "attempts", "base", "due"})
 # What an element does not keep, because the history has it.
-_FORGOTTEN = {
-    "output": UNSET,
-    "output_at": None,
-    "error": None,
-    "traceback": None,
-    "started_at": None,
-    "finished_at": None,
-    "worker_id": None,
-    "skips": (),
-    "child_run_id": None,  # follows from the attempt
-}
+_FORGOTTEN = frozenset(
+    {
+        "output",
+        "output_at",
+        "error",
+        "traceback",
+        "started_at",
+        "finished_at",
+        "worker_id",
+        "skips",
+        "child_run_id",  # follows from the attempt
+    }
+)
+_others = attrgetter(*(name for name in StepState.__struct_fields__ if name not in _KEPT | _FORGOTTEN))
+_NO_OTHERS = _others(StepState())
 
 
 def _fits(step: StepState) -> bool:
     """Whether nothing gets lost when the state is kept as an Element."""
-    bare = StepState(status=step.status, attempts=step.attempts, base=step.base, due=step.due)
-    return step.status in STEP_ENDED or replace(step, **_FORGOTTEN) == bare
+    return step.status in STEP_ENDED or _others(step) == _NO_OTHERS

@@ -24,11 +24,11 @@ from penstock.engine.definition.report import Report
 from penstock.engine.definition.step_fields import STEP, step_type
 from penstock.engine.errors import ExpressionFailed
 from penstock.engine.expressions.places import INPUT, WHEN, Place
-from penstock.engine.run.commands import AppendEvent, CancelChild, Command, WithdrawTask, WithdrawTimer
+from penstock.engine.run.commands import AppendEvent, BeginStep, CancelChild, Command, WithdrawTask, WithdrawTimer
 from penstock.engine.run.events import NULL, ChildEnded, Record, StepCompleted, StepFacts, StepFailed, StepStarted
 from penstock.engine.run.execution.beginning import NOT_READY, Ready, evaluated
 from penstock.engine.run.execution.children import child_run_id
-from penstock.engine.run.execution.dispatch import begin_step, order_task, task_with, withdrawn_tasks
+from penstock.engine.run.execution.dispatch import order_task, task_with, withdrawn_tasks
 from penstock.engine.run.execution.elements import with_item, with_step
 from penstock.engine.run.execution.steps import completed, fail_for_good
 from penstock.engine.run.items import Items, ItemStatus, new_items
@@ -259,13 +259,12 @@ def _go_on(workflow: Workflow, run: Run, record: Record, whole: StepPlan) -> Adv
 
 def _order(workflow: Workflow, run: Run, record: Record, whole: StepPlan, number: int) -> Advance:
     assert whole.each is not None
+    if run.bound is None or isinstance(whole.each.kind, MapChild):
+        # nothing changes about it: of 10,000 elements each would copy the map's state
+        attempt = _items(run, whole.id).get(number).attempts
+        return run, [BeginStep(f"{whole.id}.{number}", attempt, 0, record.at)]
     plan = replace(whole.each, id=f"{whole.id}.{number}", item=number)
-    before = run.step(plan.id)
-    if run.bound is None or isinstance(
-        plan.kind, MapChild
-    ):  # nothing changes about it: of 10,000 elements each would copy the map's state
-        return run, [begin_step(record, plan, before)]
-    step, commands = order_task(workflow, run, record, plan, before)
+    step, commands = order_task(workflow, run, record, plan, run.step(plan.id))
     return _with_map(run, record, whole.id, with_item(run.steps[whole.id], number, step, record)), commands
 
 
