@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from contextlib import suppress
+from typing import TypeAlias
 
 from msgspec import Raw
 
@@ -17,10 +18,11 @@ from penstock.broker import message_ids
 from penstock.broker.store import Store
 from penstock.config.limits import PAYLOAD_BYTES_MAX
 from penstock.config.logging import get_logger
+from penstock.config.process.background import start
 from penstock.config.process.crash_points import reached
 from penstock.engine.definition.definitions import WorkflowDef
 from penstock.engine.definition.schema import Schemas
-from penstock.engine.errors import Conflict, Invalid, NotFound, TooLarge
+from penstock.engine.errors import Conflict, Invalid, NotFound, PenstockError, TooLarge
 from penstock.engine.run.commands import CancelChild, StartChild
 from penstock.engine.run.events import (
     Cancellation,
@@ -39,6 +41,8 @@ from penstock.engine.times import rfc3339
 STARTS_AT_ONCE = 64
 FORMAT = 2  # of a start with a parent: versions that read format 1 only would take it for malformed
 
+_Definition: TypeAlias = tuple[WorkflowDef, str]
+
 log = get_logger()
 
 
@@ -49,6 +53,7 @@ class Children:
         self._store, self._lease = store, lease
         self._schemas = Schemas()
         self._gate = asyncio.Semaphore(STARTS_AT_ONCE)
+        self._reads: dict[tuple[object, ...], asyncio.Task[_Definition]] = {}
 
     async def start(self, run: Run, command: StartChild) -> bytes:
         """Start the child, and append to the run that it was started, or why it cannot be. Returns the broker's answer.
@@ -81,7 +86,7 @@ class Children:
         size = size_of(command.input)
         if size > PAYLOAD_BYTES_MAX:
             raise TooLarge(f"the input has {size} bytes, {PAYLOAD_BYTES_MAX} is the most")
-        definition, digest = await self._definition(command)
+        definition, digest = await self._definition(run, command)
         value = bytes(command.input)
         schema = self._schemas.of(definition, digest)
         if schema is not None and (problems := schema.check(value, "input")):
@@ -122,7 +127,16 @@ class Children:
         except (Invalid, NotFound, TooLarge) as error:
             log.error("failure_run_refused", run_id=run.run_id, workflow=workflow, error=str(error))
 
-    async def _definition(self, command: StartChild) -> tuple[WorkflowDef, str]:
+    async def _definition(self, run: Run, command: StartChild) -> _Definition:
+        """The definition as it is now. Children that the same state of the run has ordered share a read."""
+        key = run.run_id, run.seq, command.workflow, command.version
+        reading = self._reads.get(key)
+        if reading is None:
+            reading = self._reads[key] = start(self._read(command), name="child_definition", expected=PenstockError)
+            reading.add_done_callback(lambda _: self._reads.pop(key))
+        return await asyncio.shield(reading)
+
+    async def _read(self, command: StartChild) -> _Definition:
         definitions = self._store.definitions
         if command.version is None:
             return await definitions.latest(command.workflow)

@@ -21,7 +21,15 @@ from penstock.engine.definition.identifiers import is_run_id
 from penstock.engine.errors import NeedsUpgrade, NotFound
 from penstock.engine.run.advance import advance, still_due
 from penstock.engine.run.commands import Command
-from penstock.engine.run.events import Malformed, Record, WorkflowScheduled, WorkflowStarted, decode, event_type
+from penstock.engine.run.events import (
+    Malformed,
+    ParentRef,
+    Record,
+    WorkflowScheduled,
+    WorkflowStarted,
+    decode,
+    event_type,
+)
 from penstock.engine.run.expansion import expanded
 from penstock.engine.run.state import Run, RunStatus, from_snapshot
 from penstock.engine.run.workflow import Workflow
@@ -107,6 +115,16 @@ def advance_safely(workflow: Workflow, run: Run | None, record: Record) -> tuple
     except Exception:
         log.exception("advance_failed", run_id=record.event.run_id, seq=record.seq, event_type=event_type(record.event))
         return run, FAILED
+
+
+def is_first(event: WorkflowStarted | WorkflowScheduled, at: float) -> bool:
+    """Whether this event, stored at that time, is certainly the first of its run."""
+    if isinstance(event, WorkflowStarted):
+        if isinstance(event.payload.parent, ParentRef):
+            return True
+        if waited_for_its_time(event):
+            return False  # it may have been cancelled, and its former actor be gone
+    return is_young(event.run_id, at)
 
 
 def is_young(run_id: str, now: float) -> bool:

@@ -17,7 +17,7 @@ from msgspec import Struct
 
 from penstock.actors.runs.dead_letters import EventDeadLetters
 from penstock.actors.runs.effects import Effects
-from penstock.actors.runs.loading import FAILED, LoadedRun, advance_safely, is_young, load, waited_for_its_time
+from penstock.actors.runs.loading import FAILED, LoadedRun, advance_safely, is_first, load
 from penstock.actors.runs.shared.broker_clock import BrokerClock
 from penstock.actors.runs.shared.lease import LeaseLost, ShardLease
 from penstock.actors.runs.shared.mailbox import Backlog, PartitionQueue, PendingEvent, observe
@@ -34,7 +34,14 @@ from penstock.config.process.crash_points import reached
 from penstock.config.process.rate_limited_log import log_rate_limited
 from penstock.engine.errors import Conflict, NeedsUpgrade, NotFound, TooLarge, Unavailable
 from penstock.engine.run.commands import Command, SetTimer
-from penstock.engine.run.events import Malformed, Record, WorkflowCancelled, WorkflowScheduled, WorkflowStarted, decode
+from penstock.engine.run.events import (
+    Malformed,
+    Record,
+    WorkflowCancelled,
+    WorkflowScheduled,
+    WorkflowStarted,
+    decode,
+)
 from penstock.engine.run.expansion import expanded
 from penstock.engine.run.state import Run, to_snapshot
 from penstock.engine.run.timers import live_timers
@@ -318,17 +325,18 @@ class RunActor:
 
         Only the first delivery of an event counts whose time-ordered run id was made just before it was stored. The
         broker refuses a repeat of the start within that time; a later one comes with an id that is not young any more.
+        The start of a child has an older id, but the broker stores it only into an empty history.
         """
-        if first.redelivered or not is_young(self.run_id, first.delivery.at):
+        if first.redelivered:
             return False
         try:
             event = decode(first.delivery.data)
         except Malformed:
             return False
-        if not isinstance(event, WorkflowStarted | WorkflowScheduled):
+        if not isinstance(event, WorkflowStarted | WorkflowScheduled) or event.run_id != self.run_id:
             return False
-        if isinstance(event, WorkflowStarted) and waited_for_its_time(event):
-            return False  # it may have been cancelled, and its former actor be gone
+        if not is_first(event, first.delivery.at):
+            return False
         started, definitions = event.payload, self._deps.store.definitions
         try:
             self._workflow = definitions.compiled(started.digest) or await definitions.load(

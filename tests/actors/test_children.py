@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import orjson
 import pytest
@@ -12,8 +14,9 @@ import pytest
 from penstock.actors.control import run_operations
 from penstock.actors.ownership.membership import new_member
 from penstock.actors.ownership.ownership import open_shard
+from penstock.actors.runs import run_actor
 from penstock.actors.runs.children import Children
-from penstock.actors.runs.loading import load, records
+from penstock.actors.runs.loading import LoadedRun, load, records
 from penstock.actors.runs.outputs import output_of
 from penstock.actors.runs.shard import Shard
 from penstock.actors.runs.shared.lease import ShardLease, now
@@ -243,3 +246,44 @@ async def test_a_child_that_was_cancelled_first_never_starts(store: Store, shard
 
 async def _dead_letter(store: Store, seq: int) -> tuple[DeadLetter, bytes] | None:
     return await store.dead_letters.get(seq) if await store.dead_letters.last_seq() >= seq else None
+
+
+async def test_the_children_of_a_map_are_started_with_few_reads_of_their_definition(
+    store: Store, shard: Shard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reads = 0
+    latest = shard.store.definitions.latest
+
+    async def counted(name: str) -> Any:
+        nonlocal reads
+        reads += 1
+        return await latest(name)
+
+    monkeypatch.setattr(shard.store.definitions, "latest", counted)
+    await register(store, CHILD)
+    document = {"name": "many", "steps": [{"id": "m", "type": "map", "config": {"workflow": "child"}}]}
+    async with echo(store, "work"):
+        run = await ended(store, await start(store, document, orjson.dumps(list(range(200)))))
+    assert RunStatus.COMPLETED is run.status
+    assert 1 <= reads <= 20
+
+
+async def test_the_child_of_an_old_run_is_not_looked_for_in_the_store(
+    store: Store, shard: Shard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its id has the time of its parent's, but its history was empty."""
+    loaded: list[str] = []
+
+    async def counted(store: Store, run_id: str, **more: Any) -> LoadedRun:
+        loaded.append(run_id)
+        return await load(store, run_id, **more)
+
+    monkeypatch.setattr(run_actor, "load", counted)
+    await register(store, CHILD)
+    run_id = f"{round((time.time() - 3600) * 1000):012x}7" + "a" * 19
+    begun = run_operations.started(run_id, *await register(store, parent()), NULL, run_operations.now())
+    async with echo(store, "work"):
+        await store.history.append(begun)
+        child = await child_of(store, await ended(store, run_id))
+    assert RunStatus.COMPLETED is child.status
+    assert [run_id] == loaded
