@@ -12,6 +12,8 @@ DAY_S: Final = 24 * 60 * 60
 
 # Names, definitions, payloads, requests
 NAME_CHARS_MAX: Final = 128  # Protocol: Names and limits
+# Of an execution: planners in planners, an element of a map, a handler (`a.b.c.step.7.on_failure`)
+STEP_ID_CHARS_MAX: Final = 640
 STEPS_MAX: Final = 1000  # Protocol: Names and limits
 VERSIONS_LISTED_MAX: Final = 1000  # of one workflow; older definitions stay for the runs that have them
 PAYLOAD_BYTES_MAX: Final = 1 * MIB  # Protocol: Names and limits (run input, step output, checkpoint)

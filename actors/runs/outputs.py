@@ -108,10 +108,13 @@ async def input_of(store: Store, run: Run) -> Raw:
 
 
 async def output_of(store: Store, run: Run, step_id: str) -> Raw:
-    """The output of a step. Raises NotFound if the run has no such step or the step no output, Unavailable."""
-    step = run.steps.get(step_id)
+    """The output of a step, or of an element of a map. Raises NotFound if the run has no such step or the step no
+    output, Unavailable."""
+    step = run.find(step_id)
     if step is None:
         raise NotFound(f'run {run.run_id} has no step "{step_id}"')
+    if step_id not in run.steps and step.status is StepStatus.COMPLETED:
+        return await _output_of_element(store, run, step_id)
     if step.output_at is not None:
         return await read_back(store, run.run_id, step.output_at)
     if step.status is StepStatus.COMPLETED and isinstance(found := step_output(run, step_id), Gathered | Parts):
@@ -119,6 +122,19 @@ async def output_of(store: Store, run: Run, step_id: str) -> Raw:
     if isinstance(step.output, UnsetType):
         raise NotFound(f'step "{step_id}" of run {run.run_id} has no output: it is {step.status}')
     return step.output
+
+
+async def _output_of_element(store: Store, run: Run, item_id: str) -> Raw:
+    """What the event has that completed the element; null if it has nothing."""
+    map_id, number = run.element(item_id) or (item_id, 0)
+    items = run.steps[map_id].items
+    assert items is not None, "it is an element"
+    element = items.get(number)
+    stored = await store.history.at(run.run_id, element.begun + element.ended)
+    if stored is None:
+        raise NotFound(f'the output of "{item_id}" is not in the history any more')
+    payload = payload_of(decode(stored.data))
+    return NULL if isinstance(payload, UnsetType) else payload.copy()
 
 
 def left_behind(run: Run) -> Iterator[PayloadRef]:

@@ -12,7 +12,7 @@ from penstock.broker.nats.pull import Delivery
 from penstock.broker.store import Store
 from penstock.broker.worker_messages import NON_RETRIABLE, TaskPayload, decode
 from penstock.broker.worker_protocol import reports
-from penstock.config.limits import DELIVERIES_MAX, PAYLOAD_BYTES_MAX
+from penstock.config.limits import DELIVERIES_MAX, PAYLOAD_BYTES_MAX, STEP_ID_CHARS_MAX
 from penstock.config.logging import get_logger
 from penstock.engine.definition.identifiers import is_run_id, problem_with, shown
 from penstock.engine.run.commands import DeadLetterTask
@@ -93,6 +93,6 @@ def _checked(ids: WithIds) -> WithIds:
     """Ids become subjects, keys and headers: an id that cannot is malformed."""
     if not is_run_id(ids.run_id):
         raise msgspec.ValidationError(f"run_id {shown(ids.run_id)} is not 32 lowercase hex characters")
-    if problem := problem_with("step_id", ids.step_id):
+    if problem := problem_with("step_id", ids.step_id, STEP_ID_CHARS_MAX):
         raise msgspec.ValidationError(problem)
     return ids

@@ -19,15 +19,15 @@ _NAME = re.compile(NAME_PATTERN)
 _RUN_ID = re.compile(r"[0-9a-f]{32}")
 
 
-def problem_with(kind: str, name: object) -> str | None:
+def problem_with(kind: str, name: object, chars_max: int = NAME_CHARS_MAX) -> str | None:
     """A sentence that says what is wrong with `name`, beginning with `kind` (`workflow name`); None for a valid
     name."""
     if not isinstance(name, str):
         return f"{kind} must be a string, not {json_type(name)}"
     if not name:
         return f"{kind} is empty"
-    if len(name) > NAME_CHARS_MAX:
-        return f"{kind} {quoted(name)} has {len(name)} characters, {NAME_CHARS_MAX} is the most"
+    if len(name) > chars_max:
+        return f"{kind} {quoted(name)} has {len(name)} characters, {chars_max} is the most"
     if not _NAME.fullmatch(name):
         return f"{kind} {quoted(name)} may hold only A-Z a-z 0-9 _ - and single dots between them"
     return None

@@ -17,9 +17,11 @@ from penstock.config.limits import (
     DEAD_LETTERS_LISTED_MAX,
     MAP_ITEMS_DEFAULT,
     MAP_ITEMS_MAX,
+    NAME_CHARS_MAX,
     POLL_MS_MAX,
     RUNS_LISTED_DEFAULT,
     RUNS_LISTED_MAX,
+    STEP_ID_CHARS_MAX,
     WAIT_MS_MAX,
 )
 from penstock.engine.definition import forms, values
@@ -146,7 +148,7 @@ def task_id(text: str) -> str:
     if not text:
         raise Invalid("the task id is missing")
     run_id, _, step_id = text.partition(".")
-    if not is_run_id(run_id) or problem_with("step id", step_id):
+    if not is_run_id(run_id) or problem_with("step id", step_id, STEP_ID_CHARS_MAX):
         raise NotFound(f"task {quoted(text)} is not among the polled tasks")
     return text
 
@@ -173,8 +175,8 @@ def trigger_name(text: str) -> str:
 
 
 def step_id(text: str) -> str:
-    """A step id out of a path."""
-    return _name_in_path(text, "step id")
+    """A step id out of a path, which may be that of an element, a handler or a planned step."""
+    return _name_in_path(text, "step id", chars_max=STEP_ID_CHARS_MAX)
 
 
 def decision(req: Request) -> Asked:
@@ -297,11 +299,11 @@ def signal_name(text: str) -> str:
     return _name_in_path(text, "signal name")
 
 
-def _name_in_path(text: str, kind: str, missing: str | None = None) -> str:
+def _name_in_path(text: str, kind: str, missing: str | None = None, chars_max: int = NAME_CHARS_MAX) -> str:
     """A name out of a path; an error about one that is missing calls it `the <kind>`, or `missing`."""
     if not text:
         raise Invalid(f"{missing or f'the {kind}'} is missing")
-    if problem := problem_with(kind, text):
+    if problem := problem_with(kind, text, chars_max):
         raise Invalid(problem)
     return text
 

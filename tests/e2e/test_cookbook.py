@@ -12,8 +12,9 @@ from typing import Any
 import orjson
 import pytest
 
+from penstock.client import AsyncClient
 from penstock.worker import Worker
-from tests.support.pages import DOCS, carry_out_page
+from tests.support.pages import DOCS, carry_out, carry_out_page
 from tests.support.service import Service
 from tests.support.web_server import Asked, answer, web_server
 
@@ -85,3 +86,33 @@ def test_the_index_has_every_recipe_once() -> None:
     index = (COOKBOOK / "README.md").read_text()
 
     assert sorted(re.findall(r"\]\(([\w-]+\.md)\)", index)) == RECIPES
+
+
+async def test_the_page_on_http_shows_what_a_call_answers(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    readme = (DOCS.parent / "README.md").read_text()
+    monkeypatch.setenv("SERVICE_BROKER_URL", service.broker_url)
+    async with worker_of(readme, service).running():
+        await registered(service, readme, "greet")
+        shown = await carry_out("http.md", "/call", service.url)
+
+    assert shown.printed == shown.page
+
+
+async def test_the_page_on_triggers_shows_what_a_request_to_a_route_answers(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SERVICE_BROKER_URL", service.broker_url)
+    worker = Worker()
+    worker.task("check-name")(lambda name: name)
+    async with worker.running():
+        await registered(service, (DOCS / "triggers.md").read_text(), "signup")
+        shown = await carry_out("triggers.md", "/v1/http/", service.url)
+
+    assert shown.printed == shown.page
+
+
+async def registered(service: Service, page: str, name: str) -> None:
+    """The definition of this name on the page."""
+    (found,) = [text for text in DEFINITION.findall(page) if orjson.loads(text)["name"] == name]
+    async with AsyncClient(service.url) as client:
+        await client.register(found.encode())

@@ -47,6 +47,16 @@ async def test_complete_is_published_then_acknowledged_and_only_once(
     assert (404, f'task "{run_id}.s" is not among the polled tasks\n') == (again.status_code, again.text)
 
 
+async def test_a_task_of_a_planned_step_has_a_longer_id_than_a_definition_may_have(
+    store: Store, bridge: httpx2.AsyncClient, task: str
+) -> None:
+    step_id = f"{'p' * 128}.{'s' * 128}.7"
+    run_id = await dispatch(store, task, step_id=step_id)
+    found = await polled(bridge, task)
+    assert f"{run_id}.{step_id}" == found["task_id"]
+    assert 200 == (await resolve(bridge, found, "complete", output=1)).status_code
+
+
 async def test_any_process_resolves(
     store: Store, bridge: httpx2.AsyncClient, other: httpx2.AsyncClient, task: str
 ) -> None:

@@ -49,6 +49,25 @@ async def test_the_elements_of_a_map_are_listed(http: ASGIConductor, store: Stor
     assert "cursor=3" in first.headers["link"]
 
 
+async def test_the_output_of_an_element_is_read_whole(http: ASGIConductor, store: Store) -> None:
+    run_id = await _begun(http, store, "outputs", 4, task="t")
+    one = {"run_id": run_id, "attempt_number": 1}
+    for number in range(3):
+        await store.history.append(StepStarted(**one, step_id=f"m.{number}", worker_id="w", item=number))
+    await store.history.append(StepCompleted(**one, step_id="m.0", payload=Raw(orjson.dumps(BIG))))
+    await store.history.append(StepCompleted(**one, step_id="m.1"))
+    await store.history.append(StepFailed(**one, step_id="m.2", payload=Failure("boom", "non_retriable")))
+
+    answers = [await http.simulate_get(f"/runs/{run_id}/steps/m.{number}/output") for number in range(5)]
+
+    assert [(answer.status_code, answer.json) for answer in answers[:2]] == [(200, BIG), (200, None)]
+    assert [(answer.status_code, answer.text) for answer in answers[2:]] == [
+        (404, f'step "m.2" of run {run_id} has no output: it is failed\n'),
+        (404, f'step "m.3" of run {run_id} has no output: it is queued\n'),
+        (404, f'run {run_id} has no step "m.4"\n'),
+    ]
+
+
 async def test_an_element_that_is_a_run_names_it(http: ASGIConductor, store: Store) -> None:
     run_id = await _begun(http, store, "children", 2, config={"workflow": "one"})
     child = child_run_id(run_id, "m.0", 1)

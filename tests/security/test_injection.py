@@ -71,7 +71,7 @@ HOSTILE: Mapping[str, str] = {
     "an end of a label": 'a"} 1\nb{c="',
     "a template": "{run_id}",
     "percent signs": "%2e%2e",
-    "too long": "a" * 129,
+    "too long": "a" * 641,  # also for a step of a plan
 }
 
 

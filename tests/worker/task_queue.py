@@ -35,10 +35,11 @@ async def dispatch(
     iteration: int = 0,
     metadata: dict[str, str] | None = None,
     group: str | None = None,
+    step_id: str = "s",
 ) -> str:
-    """Queue a task of step `s`; returns its run id."""
+    """Queue a task of a step; returns its run id."""
     run_id = run_id or new_run_id()
-    command = DispatchTask("s", task, attempt, iteration, Raw(orjson.dumps(value)), metadata or {}, group)
+    command = DispatchTask(step_id, task, attempt, iteration, Raw(orjson.dumps(value)), metadata or {}, group)
     await store.tasks.send(run_id, "flow", command)
     return run_id
 

@@ -9,6 +9,7 @@ from msgspec import structs
 from penstock.client.views import OUTCOME
 from penstock.config import limits
 from penstock.engine.definition.forms import Rule
+from penstock.engine.definition.identifiers import NAME_PATTERN
 from penstock.http.messages import params, responses
 from penstock.http.messages.fields import Fields
 from penstock.http.messages.params import KEY_CHARS_MAX, RESERVED_EVENTS, SEQ_MAX
@@ -28,6 +29,13 @@ def number(name: str, rule: Rule, description: str, example: str) -> Parameter:
     return Parameter(name, {**described(rule), "default": 0}, description, example)
 
 
+STEP_ID: Schema = {
+    "type": "string",
+    "minLength": 1,
+    "maxLength": limits.STEP_ID_CHARS_MAX,
+    "pattern": f"^{NAME_PATTERN}$",
+}
+
 # Path parameters, by what stands before them and their name.
 PATHS: Mapping[tuple[str, str], tuple[Schema, str, str]] = {
     ("workflows", "name"): (ref("Name"), "The workflow's name.", "greet"),
@@ -35,9 +43,9 @@ PATHS: Mapping[tuple[str, str], tuple[Schema, str, str]] = {
     ("signal", "name"): (ref("Name"), "The signal's name.", "paid"),
     ("signals", "name"): (ref("Name"), "The signal's name.", "paid"),
     ("approvals", "run_id"): (ref("RunId"), "The run's id.", RUN_ID),
-    ("", "step_id"): (ref("Name"), "The step that waits.", "review"),
-    ("approval", "step_id"): (ref("Name"), "The step that waits.", "review"),
-    ("steps", "step_id"): (ref("Name"), "The step's id.", "hello"),
+    ("", "step_id"): (STEP_ID, "The step that waits.", "review"),
+    ("approval", "step_id"): (STEP_ID, "The step that waits.", "review"),
+    ("steps", "step_id"): (STEP_ID, "The step's id; `<map>.<number>` is that of an element.", "hello"),
     ("triggers", "name"): (ref("Name"), "The trigger's name.", "nightly"),
     ("webhooks", "name"): (ref("Name"), "The webhook trigger's name.", "push"),
     ("events", "name"): (
