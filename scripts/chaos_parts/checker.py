@@ -35,6 +35,8 @@ RULES: Sequence[Callable[[Evidence], Iterator[Violation]]] = (
     children.one_child_an_attempt,
     children.children_were_ordered,
     children.parents_are_told_the_truth,
+    children.detached_children_go_on,
+    children.parents_list_their_children,
     children.one_run_a_failure,
     waits.conditions_decide,
     waits.sleeps_last_as_long_as_said,

@@ -63,6 +63,28 @@ def parents_are_told_the_truth(evidence: Evidence) -> Iterator[Violation]:
                     yield Violation("children", f"child.ended ({seen.seq}): {problem}", run_id)
 
 
+def detached_children_go_on(evidence: Evidence) -> Iterator[Violation]:
+    """Nobody waits for a detached child: it is not cancelled once its parent's step has completed."""
+    for run_id, history in evidence.histories.items():
+        above = evidence.histories.get((history.account.origin("parent") or {}).get("run_id", ""))
+        if above is None or not history.account.origin("parent").get("detached"):
+            continue
+        step, _ = above.account.found(history.account.origin("parent")["step_id"])
+        if step.status == "completed" and history.account.status == "cancelled":
+            yield Violation("children", "it was started to go on alone, and is cancelled", run_id)
+
+
+def parents_list_their_children(evidence: Evidence) -> Iterator[Violation]:
+    """The API lists the runs that a run has started, and no others."""
+    wanted = defaultdict[str, set[str]](set)
+    for run_id, history in evidence.histories.items():
+        if (parent := _parent(history)) is not None:
+            wanted[parent[0]].add(run_id)
+    for run_id, listed in (evidence.children or {}).items():
+        if set(listed) != wanted[run_id] or len(listed) != len(wanted[run_id]):
+            yield Violation("children", f"it has {sorted(wanted[run_id])}, and {sorted(listed)} are listed", run_id)
+
+
 def one_run_a_failure(evidence: Evidence) -> Iterator[Violation]:
     """Each time that a run fails, its workflow's `on_failure` starts one run, which is told of this failure."""
     following = defaultdict[str, list[History]](list)

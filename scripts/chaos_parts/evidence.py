@@ -106,9 +106,10 @@ class Evidence(Struct):
     history.
 
     `told` are ways in which runs are told, by where: snapshot, `GET /runs/{id}`, the list. `letters` are dead letters
-    as run and step, `items` the elements of maps by run and step as the API lists them (None: nobody has asked),
-    `events` the stream of events, `unborn` the children that were cancelled before they began, `tasks` and `timers` the
-    subjects of what is still queued; `logged` the service's own words that tell of a bug.
+    as run and step. `items` are the elements of maps by run and step, and `children` those of runs, as the API lists
+    them (None: nobody has asked). `events` is the stream of events, `unborn` are children that were cancelled before
+    they began, `tasks` and `timers` the subjects of what is still queued; `logged` the service's own words that tell of
+    a bug.
     """
 
     ledger: Ledger
@@ -117,6 +118,7 @@ class Evidence(Struct):
     folds: dict[str, bytes] = {}
     told: dict[str, dict[str, Told]] = {}
     items: dict[tuple[str, str], list[ToldStep]] | None = None
+    children: dict[str, list[str]] | None = None
     events: Sequence[Sent] = ()
     unborn: frozenset[str] = frozenset()
     letters: frozenset[tuple[str, str]] = frozenset()

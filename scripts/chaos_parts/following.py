@@ -11,7 +11,7 @@ import orjson
 from load.client import ENDED
 
 from .api import Api, Heard
-from .kind_workflows import RESCUED, STRICT
+from .kind_workflows import CLAN, DESERTED, RESCUED, STRICT
 from .ledger import Ledger, Verdict
 from .workflows import CONSENT, DOOMED, PARKED, SIGNAL, SIGNALLED
 
@@ -38,7 +38,7 @@ class Following:
                 await self._signal(run_id)
             case _ if workflow == CONSENT:
                 await self._decide(run_id)
-            case _ if workflow in (DOOMED, STRICT, RESCUED):
+            case _ if workflow in (DOOMED, STRICT, RESCUED, CLAN, DESERTED):
                 await self._replay(run_id)
 
     async def cancel(self, run_id: str) -> None:

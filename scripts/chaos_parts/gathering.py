@@ -15,6 +15,7 @@ from penstock.broker import names
 from penstock.broker.nats.direct import Stored
 from penstock.broker.store import Store
 from penstock.engine.run.events import Malformed, Record, decode
+from penstock.engine.run.kinds.sub_workflow import ChildPlan
 from penstock.engine.run.state import Run, to_snapshot
 from penstock.engine.run.workflow import Workflow
 
@@ -82,6 +83,7 @@ class Gathering:
                 "GET /runs": await _listed(api),
             },
             items=await _items(api, self.accounts),
+            children=await _children(api, self.accounts),
             events=await self._events(),
             unborn=frozenset(self._unborn()),
             letters=await self._letters(),
@@ -174,6 +176,16 @@ def _folded(workflow: Workflow, records: list[Record]) -> bytes:
 
 def _by_parent(seen: Seen) -> bool:
     return seen.type == "workflow.cancelled" and " of its parent run " in (seen.payload or {}).get("reason", "")
+
+
+async def _children(api: Api, accounts: Mapping[str, Account]) -> dict[str, list[str]]:
+    """What the API lists as the children of each run that may have some."""
+    found: dict[str, list[str]] = {}
+    for run_id, account in accounts.items():
+        if any(isinstance((plan.each or plan).config, ChildPlan) for plan in account.plans.values()):
+            heard = await api.insist("GET", f"/runs?parent={run_id}&limit={LISTED_MAX}")
+            found[run_id] = [run["run_id"] for run in heard.json()] if heard.status == 200 else [heard.text]
+    return found
 
 
 async def _items(api: Api, accounts: Mapping[str, Account]) -> dict[tuple[str, str], list[ToldStep]]:

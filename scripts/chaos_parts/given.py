@@ -13,6 +13,8 @@ from .kind_workflows import (
     ASKING,
     ASLEEP,
     CHOSEN,
+    DESERTED,
+    LISTENING,
     LONG_S,
     PARENT,
     PLANNED,
@@ -20,6 +22,7 @@ from .kind_workflows import (
     RESCUED,
     SHORT_S,
     STRICT,
+    THREE,
     WAITING,
 )
 from .step_account import StepAccount
@@ -54,6 +57,8 @@ MATCHES: Mapping[tuple[str, str], Callable[[Account, Any], bool]] = {
     (WAITING, "w"): lambda run, event: _is_about(run, event),
     (WAITING, "again"): lambda run, event: _is_about(run, event) and event["number"] != REFUSED,
     (ASKING, "w"): lambda run, event: _is_about(run, event),
+    (DESERTED, "w"): lambda run, event: _is_about(run, event),
+    (LISTENING, "w"): lambda run, event: True,
 }
 
 
@@ -72,7 +77,9 @@ def given(account: Account, step_id: str, attempt: int, iteration: int = 0) -> A
 
 
 def items_of(account: Account, plan: StepPlan) -> list[Any]:
-    """The array of a map: all of the storm's have their dependency's output."""
+    """The array of a map: most of the storm's have their dependency's output."""
+    if account.workflow.name == DESERTED:
+        return THREE
     found: list[Any] = dependencies_output(account, plan)
     return found
 

@@ -29,13 +29,17 @@ CHOSEN, ASLEEP, MAPPED, STRICT, PARENT, CHILD, FAMILY, PATRON, STUCK, WAITING, A
         "mourner",
     )
 )
-CALLED, FETCHED = "chaos-called", "chaos-fetched"
+CALLED, FETCHED, CLAN, DESERTED, LISTENING = (
+    f"chaos-{word}" for word in ("called", "fetched", "clan", "deserted", "listening")
+)
 
-ANSWER = "chaos-answer"  # the event that runs wait for
+ANSWER, NEWS = "chaos-answer", "chaos-news"  # events that runs wait for: one each, and all of them the same
+THREE = [1, 2, 3]
 REFUSED = 2  # the number of an answer that the second wait does not take
 SHORT_S, LONG_S = 0.3, 2.5  # a sleep, by the output before it
 WAIT_S, LOOKBACK_S, ASK_S, STUCK_S = 6, 60, 5, 2
 PATIENT: dict[str, Any] = {"max_attempts": 12, "strategy": "exponential", "initial_delay": "100ms", "max_delay": "1s"}
+NO_RETRY = {"max_attempts": 0}
 
 
 def step(step_id: str, *after: str, **more: Any) -> dict[str, Any]:
@@ -103,6 +107,7 @@ _STEPS: dict[str, list[dict[str, Any]]] = {
             config={"workflow": CHILD},
             **{"with": {"child": "${{ run.id }}", "by": "${{ steps.a.output.by }}"}},
         ),
+        step("aside", "a", type="sub_workflow", config={"workflow": CHILD, "detach": True}),
         work("after", "child"),
     ],
     CHILD: [work("x"), step("y", "x", task=FRAIL)],
@@ -116,6 +121,23 @@ _STEPS: dict[str, list[dict[str, Any]]] = {
             retry={"max_attempts": 1, "initial_delay": "200ms"},
         ),
         work("after", "m"),
+    ],
+    CLAN: [
+        step("list", task=LIST),
+        step("m", "list", type="map", config={"workflow": CHILD, "max_concurrency": 3}, retry=NO_RETRY),
+        work("after", "m"),
+    ],
+    DESERTED: [
+        step("doom", task=DOOM, retry=NO_RETRY),
+        step(
+            "m",
+            type="map",
+            config={"workflow": STUCK, "items": THREE, "max_concurrency": 2, "on_item_failure": "continue"},
+            timeout=f"{STUCK_S}s",
+            retry=NO_RETRY,
+        ),
+        step("w", type="wait_for_event", config={**WAIT, "lookback": "0s"}),
+        work("after", "doom", "m", "w"),
     ],
     PATRON: [
         step(
@@ -139,10 +161,14 @@ _STEPS: dict[str, list[dict[str, Any]]] = {
         step("w", type="wait_for_event", config={"event": ANSWER, "correlate": CORRELATE, "timeout": f"{ASK_S}s"}),
         work("after", "w"),
     ],
+    LISTENING: [
+        step("w", type="wait_for_event", config={"event": NEWS, "timeout": f"{ASK_S}s", "on_timeout": "continue"}),
+        work("after", "w"),
+    ],
     PLANNED: [work("a"), step("plan", "a", task=PLAN, type="planner"), work("after", "plan")],
     RESCUED: [
-        step("a", task=DOOM, retries=0, on_failure={"task": FRAIL, "with": WHOLE}),
-        step("b", "a", task=DOOM, retries=0, on_failure={"task": WORK}),
+        step("a", task=DOOM, retry=NO_RETRY, on_failure={"task": FRAIL, "with": WHOLE}),
+        step("b", "a", task=DOOM, retry=NO_RETRY, on_failure={"task": WORK}),
         work("after", "b"),
     ],
     MOURNER: [work("a")],

@@ -11,6 +11,7 @@ import random
 from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
+from typing import Any
 
 import orjson
 from load.connection import LostError
@@ -24,9 +25,13 @@ from .kind_workflows import (
     ASLEEP,
     CALLED,
     CHOSEN,
+    CLAN,
+    DESERTED,
     FAMILY,
     FETCHED,
+    LISTENING,
     MAPPED,
+    NEWS,
     PARENT,
     PATRON,
     PLANNED,
@@ -38,7 +43,7 @@ from .ledger import Batch, CallAnswer, Ledger, SentEvent, Start
 from .workflows import AGENT, BRIEF, CHAIN, CONSENT, DIAMOND, DOOMED, HOOK, PARKED, SENT, SIGNALLED, STICKY, TIMED
 
 KEYED_EVERY_S, SCHEDULED_EVERY_S, BULK_EVERY_S, HOOK_EVERY_S, MANY_EVERY_S = 0.3, 1.0, 4.0, 1.0, 13.0
-EVENT_EVERY_S, KIND_EVERY_S, CALL_EVERY_S = 1.0, 0.6, 1.5
+EVENT_EVERY_S, KIND_EVERY_S, CALL_EVERY_S, NEWS_EVERY_S = 1.0, 0.6, 1.5, 3.0
 CALL_MS = 8000
 ANSWERS_MAX = 3
 ANSWER_AFTER_S = (0.0, 3.0)
@@ -49,7 +54,7 @@ SECOND_TIME, UNSCHEDULED, CANCELLED = 0.15, 0.2, 0.1
 FLOWS = (CHAIN, CHAIN, DIAMOND, DIAMOND, AGENT, SIGNALLED, CONSENT, DOOMED, TIMED, PARKED, STICKY)
 KINDS = (
     *(CHOSEN, ASLEEP, FETCHED, MAPPED, STRICT, PARENT, FAMILY, PATRON),
-    *(WAITING, WAITING, ASKING, PLANNED, PLANNED, RESCUED),
+    *(WAITING, WAITING, ASKING, PLANNED, PLANNED, RESCUED, CLAN, DESERTED, LISTENING),
 )
 QUICK_FLOWS = (CHAIN, DIAMOND, STICKY, BRIEF)
 
@@ -78,6 +83,7 @@ class Users:
             (MANY_EVERY_S, self._many),
             (KIND_EVERY_S, self._kind),
             (CALL_EVERY_S, self._call),
+            (NEWS_EVERY_S, self._news),
         ]
         async with asyncio.TaskGroup() as group:
             for every_s, user in kinds:
@@ -144,7 +150,7 @@ class Users:
     async def _kind(self, number: int) -> None:
         """A run with other steps than tasks, and the events that it may wait for: some are sent before it begins."""
         key, workflow = f"kind-{number}", self._dice.choice(KINDS)
-        answers = self._dice.randint(0, ANSWERS_MAX) if workflow in (WAITING, ASKING) else 0
+        answers = self._dice.randint(0, ANSWERS_MAX) if workflow in (WAITING, ASKING, DESERTED) else 0
         early = self._dice.randint(0, answers)
         for at in range(early):
             await self._answer(key, at)
@@ -160,10 +166,17 @@ class Users:
     async def _answer(self, key: str, number: int) -> None:
         """An event that a run of this key waits for, sent again now and then."""
         name = f"{key}-answer-{number}"
-        sent = self._ledger.sent[name] = SentEvent(ANSWER, {"order": {"key": key}, "number": number, "name": name})
+        await self._send(ANSWER, name, {"order": {"key": key}, "number": number, "name": name})
+
+    async def _news(self, number: int) -> None:
+        """An event that all runs wait for that are there."""
+        await self._send(NEWS, f"news-{number}", {"news": number})
+
+    async def _send(self, event: str, name: str, body: dict[str, Any]) -> None:
+        sent = self._ledger.sent[name] = SentEvent(event, body)
         header = f"Idempotency-Key: {name}\r\n".encode()
         for _ in range(2 if self._dice.random() < SECOND_TIME else 1):
-            heard = await self._api.insist("POST", f"/events/{ANSWER}", orjson.dumps(sent.body), header)
+            heard = await self._api.insist("POST", f"/events/{event}", orjson.dumps(sent.body), header)
             if heard.status != 202:
                 self._ledger.wonder(None, f"the event {name} was answered {heard.text}")
                 return

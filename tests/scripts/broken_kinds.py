@@ -214,6 +214,7 @@ def element_of_a_broken_map() -> Evidence:
 
 
 CHILDS = {"child": RUN, "by": "me"}
+ASIDE = "a51de" + "0" * 27
 
 
 def family(
@@ -229,12 +230,15 @@ def family(
     begins = event("workflow.started", payload={"input": value, "parent": dict(parent)})
     within = [*step("x"), *step("y"), end]
     ends = event("child.ended", "child", {"run_id": OTHER, **told_end})
-    rest = [facts("child", child_run_id=OTHER), ends, *step("after"), COMPLETED]
+    aside = facts("aside", child_run_id=ASIDE)
+    rest = [facts("child", child_run_id=OTHER), ends, aside, *step("after"), COMPLETED]
     if late_end:
         order = [(RUN, top), (OTHER, [begins, *within[:-1]]), (RUN, rest), (OTHER, [end])]
     else:
         order = [(RUN, top), (OTHER, [begins, *within]), (RUN, rest)]
-    return together(order, {RUN: PARENT, OTHER: workflow})
+    alone = {"input": MADE, "parent": {"run_id": RUN, "step_id": "aside", "detached": True}}
+    order.append((ASIDE, [event("workflow.started", payload=alone), *within[:-1], COMPLETED]))
+    return together(order, {RUN: PARENT, OTHER: workflow, ASIDE: CHILD})
 
 
 def together(order: list[tuple[str, list[Seen]]], workflows: Mapping[str, str], **more: Any) -> Evidence:
@@ -298,6 +302,26 @@ def child_goes_on_for_ever() -> Evidence:
     top = [started(key="k"), *step("a", MADE)]
     end = [facts("child", child_run_id=OTHER), event("workflow.cancelled")]
     return together([(RUN, top), (OTHER, [begins]), (RUN, end)], {RUN: PARENT, OTHER: CHILD})
+
+
+def detached_child_is_cancelled() -> Evidence:
+    """RUN has completed with it."""
+    parent = {"run_id": RUN, "step_id": "aside", "detached": True}
+    begins = event("workflow.started", payload={"input": MADE, "parent": parent})
+    top = [started(key="k"), *step("a", MADE), facts("aside", child_run_id=OTHER)]
+    return together([(RUN, top), (OTHER, [begins, event("workflow.cancelled")])], {RUN: PARENT, OTHER: CHILD})
+
+
+def child_not_listed() -> Evidence:
+    found = family()
+    found.children = {RUN: []}
+    return found
+
+
+def anothers_child_listed() -> Evidence:
+    found = family()
+    found.children = {RUN: [OTHER], OTHER: ["c" * 32]}
+    return found
 
 
 def planned(steps: list[dict[str, Any]], *rest: Seen, inserted: list[dict[str, Any]] | None = None) -> Evidence:
@@ -665,6 +689,9 @@ BROKEN: Mapping[Callable[[], Evidence], str] = {
     child_has_failed_and_is_told_completed: "children",
     child_ended_after_it_was_told: "children",
     child_with_another_output: "children",
+    detached_child_is_cancelled: "children",
+    child_not_listed: "children",
+    anothers_child_listed: "children",
     child_goes_on_for_ever: "every run ends",
     plan_with_other_steps: "impossible event",
     not_waited_for_the_plan: "impossible event",
