@@ -3,6 +3,8 @@ schema."""
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+
 from msgspec import UNSET, Struct
 
 from penstock.broker.records.definitions import Definitions
@@ -73,9 +75,10 @@ class Catalog:
         self._versions[digest] = known
         return known
 
-    async def delete(self, name: str) -> None:
-        """Forget the workflow. Nothing starts a run of it through this catalog afterwards. Raises NotFound."""
-        await self._definitions.delete(name)
+    async def delete(self, name: str, check: Callable[[], Awaitable[None]] | None = None) -> None:
+        """Forget the workflow, unless `check` raises what stands against it. Nothing starts a run of it through this
+        catalog afterwards. Raises NotFound."""
+        await self._definitions.delete(name, check)
         await self._changed(name)
 
     async def _read(self, name: str) -> Known:

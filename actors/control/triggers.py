@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from datetime import UTC, datetime
 
 from msgspec import Raw, Struct
@@ -18,7 +19,7 @@ from penstock.broker.triggers.triggers import Retired, StoredTrigger, TriggerEnt
 from penstock.config.limits import TRIGGERS_MAX
 from penstock.config.process.crash_points import reached
 from penstock.engine.definition.identifiers import problem_with
-from penstock.engine.errors import Conflict, NotFound, PenstockError, Unavailable
+from penstock.engine.errors import Conflict, Invalid, NotFound, PenstockError, Unavailable
 from penstock.engine.run.events import NULL
 from penstock.engine.times import rfc3339
 from penstock.engine.trigger.trigger import Trigger, parse
@@ -43,8 +44,8 @@ async def put(store: Store, document: object) -> StoredTrigger:
     """Create the trigger of an untyped document, or replace the one of its name; its events are kept from now on.
 
     Events that the former trigger of this name has not handled are handled by this one if both listen to the same
-    source, and dropped otherwise. Raises Invalid with all problems, Conflict when there are too many, Unavailable
-    (repeat it).
+    source, and dropped otherwise. Raises Invalid with all problems, Conflict when there are too many or when the route
+    is that of another trigger, Unavailable (repeat it).
     """
     for _ in range(TRIES_MAX):
         found = await store.triggers.find(_name(document))
@@ -53,16 +54,48 @@ async def put(store: Store, document: object) -> StoredTrigger:
         kept = await _changed(store, trigger, found)
         await routes.take(store, trigger)
         try:
-            await store.triggers.write(found, kept)
+            written = await store.triggers.write(found, kept)
         except Conflict:
+            await routes.leave(store, trigger)
             continue
         reached("trigger.written")
-        await routes.take(store, trigger)  # again: another trigger may have taken it before this one was there
+        await _confirm(store, written, found)
         if found.kept is not None and found.kept.trigger.route != trigger.route:
             await routes.leave(store, found.kept.trigger)
         await reconcile(store, trigger.name)
         return kept
     raise Unavailable("the trigger is being changed by too many at once")
+
+
+async def _confirm(store: Store, written: TriggerEntry, found: TriggerEntry) -> None:
+    """Check once more what may have changed before the trigger was there to be seen: that its route is not that of
+    another one, and that its workflow is registered. Otherwise take the trigger back, and raise Conflict or Invalid."""
+    assert written.kept is not None
+    trigger = written.kept.trigger
+    try:
+        await routes.take(store, trigger)
+        await store.definitions.confirm(trigger.workflow)
+    except Conflict:
+        await _take_back(store, written, found)
+        raise
+    except NotFound as error:
+        await _take_back(store, written, found)
+        raise Invalid(str(error)) from error
+
+
+async def _take_back(store: Store, written: TriggerEntry, found: TriggerEntry) -> None:
+    """Have the trigger that was there before, or none, unless somebody has changed this one since. Raises
+    Unavailable."""
+    kept, former = written.kept, found.kept
+    assert kept is not None
+    with suppress(Conflict):
+        if former is None or former.deleted:
+            await store.triggers.write(written, _gone(kept))
+        else:
+            await store.triggers.write(written, await _changed(store, former.trigger, written))
+            await routes.take(store, former.trigger)
+    await routes.leave(store, kept.trigger)
+    await reconcile(store, kept.trigger.name)
 
 
 async def get(store: Store, name: str) -> StoredTrigger:
@@ -84,9 +117,8 @@ async def delete(store: Store, name: str) -> None:
         found = await store.triggers.find(name)
         if found.kept is None or found.kept.deleted:
             raise NotFound(f'trigger "{name}" does not exist')
-        gone = replace(found.kept, deleted=True, generation="", stream="", retired=_retired(found.kept))
         try:
-            await store.triggers.write(found, gone)
+            await store.triggers.write(found, _gone(found.kept))
         except Conflict:
             continue
         reached("trigger.deleted")
@@ -174,6 +206,11 @@ async def _changed(store: Store, trigger: Trigger, found: TriggerEntry) -> Store
     if trigger.subject is not None:
         return replace(kept, generation=new_generation())
     return replace(kept, generation=new_generation(), stream=names.EVENTS, after_seq=await store.events.last_seq())
+
+
+def _gone(kept: StoredTrigger) -> StoredTrigger:
+    """The record of a trigger that is deleted, until nothing of it is left at the broker."""
+    return replace(kept, deleted=True, generation="", stream="", retired=_retired(kept))
 
 
 def _retired(kept: StoredTrigger) -> tuple[Retired, ...]:

@@ -75,14 +75,28 @@ class Definitions:
         await self._settle(name, {found: body})
         return found
 
-    async def delete(self, name: str) -> None:
+    async def delete(self, name: str, check: Callable[[], Awaitable[None]] | None = None) -> None:
         """Forget that the workflow was ever registered; its definitions stay for the runs that have them.
 
-        Raises NotFound, Unavailable (repeat it).
+        `check` raises what stands against it. It is called again if somebody has changed or confirmed the workflow
+        since the last time. Raises NotFound, Unavailable (repeat it).
         """
-        await self._change(await self._read(name), _deleted)
+        await self._change(await self._read(name), _deleted, check)
         reached("definition.unlisted")
         await self._settle(name, {})
+
+    async def confirm(self, name: str) -> None:
+        """Check that the workflow is registered, now that something that needs it can be seen. Raises NotFound,
+        Unavailable.
+
+        The list gets another revision, so a deletion that was checked before must be checked again. It does not matter
+        whose change that is: each one is later than what can be seen.
+        """
+        state = await self._read(name)
+        try:
+            await self._bucket.put(names.versions_key(name), encode(_confirmed(state)), state.revision)
+        except Conflict:
+            _confirmed(await self._read(name))
 
     async def versions(self, name: str) -> tuple[StoredVersion, ...]:
         """The versions of a registered workflow, newest first. Raises NotFound."""
@@ -180,9 +194,16 @@ class Definitions:
                 versions = versions.registered(_version(entry, entry.key.rpartition("/")[2]))
         return versions
 
-    async def _change(self, state: _State, change: Callable[[_State], VersionList]) -> None:
-        """Change the list as it was read, or as others have changed it since."""
+    async def _change(
+        self,
+        state: _State,
+        change: Callable[[_State], VersionList],
+        check: Callable[[], Awaitable[None]] | None = None,
+    ) -> None:
+        """Change the list as it was read, or as others have changed it since. `check` is called after each read."""
         for _ in range(TRIES_MAX):
+            if check is not None:
+                await check()
             try:
                 await self._bucket.put(names.versions_key(state.name), encode(change(state)), state.revision)
                 return
@@ -220,6 +241,14 @@ def _deleted(state: _State) -> VersionList:
     if state.latest is None and not state.versions.versions:
         raise _not_registered(state.name)
     return state.versions.without_all()
+
+
+def _confirmed(state: _State) -> VersionList:
+    """The list as it is; it gets another revision. Raises NotFound for a workflow that is deleted, also if the deletion
+    is not finished, or never was registered."""
+    if state.latest is None or state.versions.deleted:
+        raise _not_registered(state.name)
+    return state.versions
 
 
 def _not_registered(name: str) -> NotFound:

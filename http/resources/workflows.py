@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from falcon.asgi import Request, Response
 from msgspec import UNSET
 
@@ -52,8 +54,8 @@ class WorkflowResource:
         store, index = self._backend.store, self._backend.index
         if not force:
             await freshened(store, index, params.min_seq(req))
-            await workflows.check_unneeded(store, index, found)
-        await self._backend.catalog.delete(found)
+        check = None if force else partial(workflows.check_unneeded, store, index, found)
+        await self._backend.catalog.delete(found, check)
         responses.ok(resp, Deleted(found))
 
 

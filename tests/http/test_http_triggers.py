@@ -152,6 +152,7 @@ async def test_of_many_at_once_one_gets_the_route(store: Store, definitions: Non
     winner = await routes.trigger_of(store, "POST contested")
     assert winner is not None
     assert [winner.name] == [name for name, one in zip(names, found, strict=True) if not isinstance(one, Conflict)]
+    assert [winner.name] == [one.trigger.name for one in await triggers.get_all(store) if one.trigger.name in names]
 
 
 async def test_the_default_needs_the_api_token(guarded: ASGIConductor, store: Store) -> None:
