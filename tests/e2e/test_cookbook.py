@@ -1,4 +1,5 @@
-"""Every page of docs/cookbook, carried out: its definitions, its worker and its requests, line by line."""
+"""Every page of docs/cookbook, carried out: its definitions, its worker and its requests, line by line. So are calls on
+other pages."""
 
 from __future__ import annotations
 
@@ -109,6 +110,17 @@ async def test_the_page_on_triggers_shows_what_a_request_to_a_route_answers(
         shown = await carry_out("triggers.md", "/v1/http/", service.url)
 
     assert shown.printed == shown.page
+
+
+async def test_a_response_of_a_child_answers_nobody(service: Service) -> None:
+    respond = {"id": "say", "type": "respond", "config": {"status": 418, "body": "from the child"}}
+    child = {"id": "child", "type": "sub_workflow", "config": {"workflow": "inner"}}
+    async with AsyncClient(service.url) as client:
+        await client.register(orjson.dumps({"name": "inner", "steps": [respond]}))
+        await client.register(orjson.dumps({"name": "outer", "steps": [child]}))
+        answer = await client.call("outer", b"null")
+
+    assert (answer.status, answer.outcome, answer.body) == (200, "completed", b'"from the child"')
 
 
 async def registered(service: Service, page: str, name: str) -> None:
