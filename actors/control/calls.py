@@ -51,12 +51,12 @@ class PendingCall:
         """
         try:
             async with limit:
-                reply = await self._watched.first_answer(self._coming)
+                found = await self._watched.first_answer(self._coming)
         except TimeoutError:
             return CallAnswer(RunStatus.RUNNING)
-        if reply is not None:
-            return CallAnswer(RESPONDED, reply=reply)
-        return CallAnswer(RunStatus.COMPLETED, output=await self._output())
+        if isinstance(found, Reply):
+            return CallAnswer(RESPONDED, reply=found)
+        return CallAnswer(RunStatus.COMPLETED, output=await self._output() if found is None else found)
 
     async def _output(self) -> Raw:
         run, workflow = self._watched.run, self._watched.workflow

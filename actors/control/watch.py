@@ -5,15 +5,28 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import AbstractAsyncContextManager, aclosing
 
+from msgspec import Raw
+
 from penstock.actors.control import run_operations
 from penstock.actors.runs.loading import advance_safely, records, workflow_of
+from penstock.broker import names
 from penstock.broker.nats.direct import Stored
 from penstock.broker.store import Store
 from penstock.engine.errors import NotFound, Unavailable
-from penstock.engine.run.events import IN_BETWEEN, STARTED_STEP, Record, Reply
+from penstock.engine.run.events import (
+    IN_BETWEEN,
+    STARTED_RUN,
+    STARTED_STEP,
+    Completed,
+    Record,
+    Reply,
+    WorkflowCompleted,
+)
 from penstock.engine.run.kinds.respond import reply_in
 from penstock.engine.run.state import Run
 from penstock.engine.run.workflow import Workflow
+
+EVENTS_MIN = 3  # of a run that has completed: its start, something that a step did, its end
 
 
 class Watched:
@@ -54,10 +67,13 @@ class Watched:
                 if not past and self._known().ended:
                     return
 
-    async def first_answer(self, coming: AsyncGenerator[Sequence[Stored]]) -> Reply | None:
-        """The first response of the run; None when it has ended without one. Then `run` is as it was at its first end,
-        whatever came later. `coming` are its events from the first one. Raises as `events`."""
+    async def first_answer(self, coming: AsyncGenerator[Sequence[Stored]]) -> Reply | Raw | None:
+        """The first response of the run; the output with which it has completed, where that needs no fold; None when it
+        has ended without a response. Then `run` is as it was at its first end, whatever came later. `coming` are its
+        events from the first one. Raises as `events`."""
         async for batch in coming:
+            if self.run is None and (output := owner_output(batch)) is not None:
+                return output
             for stored in batch:
                 before = self.run
                 for record in await self._fold([stored]):
@@ -105,5 +121,21 @@ def may_end(body: bytes) -> bool:
 
 
 def may_answer(body: bytes) -> bool:
-    """Whether an event of this body may end its run, or bring a response."""
-    return may_end(body) or (body.startswith(STARTED_STEP) and b'"reply":' in body)
+    """Whether an event of this body may end its run that has started, or bring a response."""
+    if body.startswith(IN_BETWEEN):
+        return body.startswith(STARTED_STEP) and b'"reply":' in body
+    return not body.startswith(STARTED_RUN)
+
+
+def owner_output(batch: Sequence[Stored]) -> Raw | None:
+    """The output of a run, if these are all its events, nothing in between may be an answer, and the last one is the
+    end that its owner wrote when it had folded all before. Then the end holds, and nobody needs to fold them again."""
+    if len(batch) < EVENTS_MIN or not batch[0].data.startswith(STARTED_RUN):
+        return None
+    if any(may_answer(one.data) for one in batch[:-1]) or names.owner_seq(batch[-1].headers) != batch[-2].seq:
+        return None
+    match [record.event for record in records(batch[-1:])]:
+        case [WorkflowCompleted(payload=Completed(output=output, output_bytes=0))]:
+            return output
+        case _:
+            return None

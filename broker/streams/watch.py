@@ -26,12 +26,12 @@ SEQUENCES = re.compile(rb"Nats-Sequence: (\d+)\r\n(?:.*\r\n)*?Nats-Last-Sequence
 class _Copy:
     """A stored event; `before` is the sequence of the same run's event before it."""
 
-    __slots__ = ("before", "data", "seq")
+    __slots__ = ("before", "data", "headers", "seq")
 
     def __init__(self, headers: bytes, data: bytes) -> None:
         found = SEQUENCES.search(headers)
         assert found is not None, headers
-        self.seq, self.before, self.data = int(found[1]), int(found[2]), data
+        self.seq, self.before, self.data, self.headers = int(found[1]), int(found[2]), data, headers
 
 
 Wakes = Callable[[bytes], bool]
@@ -128,7 +128,7 @@ async def batches(
                     break
                 if copy.seq > after:
                     after = copy.seq
-                    batch.append(Stored(subject, copy.seq, 0.0, copy.data))
+                    batch.append(Stored(subject, copy.seq, 0.0, copy.data, headers=copy.headers))
             if batch:
                 yield batch
 

@@ -409,7 +409,7 @@ class Malformed(Exception):
 # First bytes of events that neither begin nor end a run, as this service writes them.
 FAMILIES = (b"step", b"signal", b"timer", b"approval", b"child", b"event", b"planner")
 IN_BETWEEN = tuple(b'{"type":"%b.' % family for family in FAMILIES)
-STARTED_STEP = b'{"type":"step.started"'
+STARTED_RUN, STARTED_STEP = b'{"type":"workflow.started"', b'{"type":"step.started"'
 
 _DECODER: msgspec.json.Decoder[Event] = msgspec.json.Decoder(Event)
 _ENCODER = msgspec.json.Encoder()

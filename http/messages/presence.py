@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import aclosing, asynccontextmanager, contextmanager
 from functools import partial
+from types import TracebackType
 from typing import Any, TypeVar
 
 from falcon.asgi import Request
@@ -96,26 +97,10 @@ class Waiters:
             with self._among(partial(_expire, limit)):
                 yield limit
 
-    @asynccontextmanager
-    async def limit_for(self, req: Request, seconds: float) -> AsyncIterator[None]:
-        """As `limit`, and also over when the client of `req` has left. That is noticed from WATCHED_AFTER_S on: most
-        answers come sooner, and watching a client costs a task."""
+    def limit_for(self, req: Request, seconds: float) -> CallerLimit:
+        """As `limit`, and also over when the client of `req` has left."""
         assert isinstance(req, WatchableRequest)
-        receive, watching = req.receive, list[asyncio.Task[None]]()
-        found = Presence()
-
-        def watch() -> None:
-            watching.append(start(found.watch(receive), name="presence", over=found.end))
-
-        begins = asyncio.get_running_loop().call_later(WATCHED_AFTER_S, watch)
-        try:
-            async with self.limit(seconds) as limit:
-                found.leave = partial(_expire, limit)
-                yield
-        finally:
-            begins.cancel()
-            for task in watching:
-                task.cancel()
+        return CallerLimit(self, req.receive, seconds)
 
     async def until_stopped(self, items: AsyncGenerator[T]) -> AsyncGenerator[T]:
         """The items, until the process stops."""
@@ -130,13 +115,59 @@ class Waiters:
 
     @contextmanager
     def _among(self, end: Callable[[], None]) -> Iterator[None]:
-        self._ends.add(end)
+        self.add(end)
         try:
-            if self.stopped:
-                end()
             yield
         finally:
-            self._ends.discard(end)
+            self.remove(end)
+
+    def add(self, end: Callable[[], None]) -> None:
+        """Have this called when the process stops, at once if it does already, until it is removed."""
+        self._ends.add(end)
+        if self.stopped:
+            end()
+
+    def remove(self, end: Callable[[], None]) -> None:
+        self._ends.discard(end)
+
+
+class CallerLimit:
+    """A time limit for a block, in s. Raises TimeoutError, also when the process stops or the client has left. That is
+    noticed from WATCHED_AFTER_S on: most answers come sooner, and watching a client costs a task.
+
+    Owned by one request. A class: two generators in its place take three times as long, for each call.
+    """
+
+    __slots__ = ("_begins", "_receive", "_timeout", "_waiters", "_watching")
+
+    def __init__(self, waiters: Waiters, receive: Receive, seconds: float) -> None:
+        self._waiters, self._receive = waiters, receive
+        self._timeout = asyncio.timeout(seconds)
+        self._watching: asyncio.Task[None] | None = None
+        self._begins: asyncio.TimerHandle | None = None
+
+    async def __aenter__(self) -> None:
+        await self._timeout.__aenter__()
+        self._begins = asyncio.get_running_loop().call_later(WATCHED_AFTER_S, self._watch)
+        self._waiters.add(self._end)
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._waiters.remove(self._end)
+        assert self._begins is not None
+        self._begins.cancel()
+        if self._watching is not None:
+            self._watching.cancel()
+        await self._timeout.__aexit__(kind, error, trace)
+
+    def _watch(self) -> None:
+        found = Presence()
+        found.leave = self._end
+        self._watching = start(found.watch(self._receive), name="presence", over=found.end)
+
+    def _end(self) -> None:
+        _expire(self._timeout)
 
 
 def _expire(limit: asyncio.Timeout) -> None:
