@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from rich.console import Group
 
     from penstock.client import Client
-    from penstock.client.views import EventView, MapItemView, RunView
+    from penstock.client.views import EventView, ItemCounts, MapItemView, RunView, StepView, WaitView
 
 LIST_HEADERS = ("RUN", "WORKFLOW", "STATUS", "CREATED", "TOOK")
 STEP_HEADERS = ("STEP", "STATUS", "ATTEMPT", "TOOK", "WORKER", "OUTPUT OR ERROR")
@@ -60,10 +60,37 @@ def step_rows(run: RunView) -> list[tuple[str, ...]]:
             if step.started_at and (step.finished_at or not run.ended)
             else "",
             output.optional(step.worker_id),
-            output.optional(step.error or step.output) or _size(step.output_bytes),
+            output.optional(step.error or step.output) or _size(step.output_bytes) or _under_way(step),
         )
         for step_id, step in run.steps.items()
     ]
+
+
+def _under_way(step: StepView) -> str:
+    """What a running step without a worker waits for."""
+    if step.status != "running":
+        return ""
+    if step.wake_at is not None:
+        return f"sleeps until {times.moment(step.wake_at)}"
+    if not isinstance(step.waits_for, UnsetType):
+        return f"waits for event {_awaited(step.waits_for)}"
+    if not isinstance(step.items, UnsetType):
+        return _counted(step.items)
+    return "" if step.child_run_id is None else f"child {step.child_run_id}"
+
+
+def _awaited(wait: WaitView) -> str:
+    known_by = wait.correlate
+    return wait.event + (
+        "" if isinstance(known_by, UnsetType) else f", {known_by.field} {bytes(known_by.value).decode()}"
+    )
+
+
+def _counted(items: ItemCounts) -> str:
+    counts = {"running": items.running, "queued": items.queued, "failed": items.failed}
+    return ", ".join(
+        [f"{items.completed} of {items.total} completed", *(f"{n} {name}" for name, n in counts.items() if n)]
+    )
 
 
 def _size(left_out: int | UnsetType) -> str:

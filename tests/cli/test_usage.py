@@ -113,6 +113,31 @@ def test_interrupt_is_130(penstock: Penstock, monkeypatch: pytest.MonkeyPatch) -
     assert 130 == penstock("worker", "list").code
 
 
+def test_status_says_what_a_step_waits_for(penstock: Penstock, service: Service) -> None:
+    counts = {"total": 9, "queued": 3, "running": 2, "completed": 4, "failed": 0, "cancelled": 0}
+    steps: dict[str, dict[str, object]] = {
+        "nap": {"wake_at": "2026-11-23T16:08:51.577511Z"},
+        "paid": {"waits_for": {"event": "pay", "correlate": {"field": "order.id", "value": 7}}},
+        "any": {"waits_for": {"event": "pay"}},
+        "each": {"items": counts},
+        "kid": {"child_run_id": "01a1fbd4e22e73c2b60e9754e7b7a067"},
+        "work": {"worker_id": "w"},
+    }
+    running = {step_id: {"status": "running", "attempts": 1, **step} for step_id, step in steps.items()}
+    service.on("GET /runs/r1", {**RUN, "status": "running", "steps": running})
+
+    lines = penstock("run", "status", "r1").out.splitlines()
+
+    assert [re.split(r"  +", line)[-1] for line in lines[-6:]] == [
+        "sleeps until 2026-11-23T16:08:51Z",
+        "waits for event pay, order.id 7",
+        "waits for event pay",
+        "4 of 9 completed, 2 running, 3 queued",
+        "child 01a1fbd4e22e73c2b60e9754e7b7a067",
+        "w",
+    ]
+
+
 @pytest.mark.parametrize(
     "args", [("--json", "run", "status", "r1"), ("run", "--json", "status", "r1"), ("run", "status", "r1", "--json")]
 )
