@@ -2,6 +2,11 @@
 
 The claim of a key is stored before its event. So a claim without a sequence means that an earlier request died in
 between, and its event may be in the stream after the sequence in the claim.
+
+The event itself cannot be stored on the condition that no other one has its key: events of one name share a subject. The
+broker refuses a repeat for two minutes only. So a request that was suspended after its claim looks for the event of
+another one before it stores its own. What is suspended right then, with its message already written, may store a second
+event; it has the same id, so that triggers start nothing for it.
 """
 
 from __future__ import annotations
@@ -9,12 +14,15 @@ from __future__ import annotations
 import msgspec
 from msgspec import Struct
 
+from penstock.actors.runs.shared.lease import now
 from penstock.broker import names
 from penstock.broker.store import Store
+from penstock.config.limits import DEDUP_WINDOW_BROKER_S
 from penstock.config.process.crash_points import reached
 from penstock.engine.errors import Conflict, Unavailable
 
 TRIES_MAX = 20
+FRESH_S = DEDUP_WINDOW_BROKER_S / 2  # after that, the broker may soon have forgotten the event of another request
 
 
 class EventClaim(Struct, frozen=True, omit_defaults=True):
@@ -25,11 +33,17 @@ class EventClaim(Struct, frozen=True, omit_defaults=True):
 
 
 class _Found(Struct, frozen=True):
-    """A claim, with the revision that its next write must expect. `new`: this request made it."""
+    """A claim, with the revision that its next write must expect. `made_at`: when this request began to make it
+    (`now`); 0: another one made it."""
 
     claim: EventClaim
     revision: int
-    new: bool = False
+    made_at: float = 0.0
+
+    @property
+    def fresh(self) -> bool:
+        """Whether no other request can have stored its event so long ago that the broker would take it again."""
+        return self.made_at > 0 and now() - self.made_at < FRESH_S
 
 
 async def send(store: Store, name: str, body: bytes, key: str | None = None) -> int:
@@ -58,18 +72,18 @@ async def _claimed(store: Store, event_id: str) -> _Found:
     entry = await store.event_keys.get(event_id)
     if entry is not None:
         return _Found(msgspec.json.decode(entry.value, type=EventClaim), entry.revision)
-    claim = EventClaim(await store.events.last_seq())
+    claim, made_at = EventClaim(await store.events.last_seq()), now()
     try:
         revision = await store.event_keys.put(event_id, msgspec.json.encode(claim), expect=0)
     except Conflict:
         return await _claimed(store, event_id)
     reached("event.claimed")
-    return _Found(claim, revision, new=True)
+    return _Found(claim, revision, made_at)
 
 
 async def _store(store: Store, subject: str, body: bytes, event_id: str, found: _Found) -> int:
     """Store the event, unless one of the claim is already stored. Raises Conflict when the claim has changed."""
-    seq = 0 if found.new else await store.events.find(subject, event_id, found.claim.after)
+    seq = 0 if found.fresh else await store.events.find(subject, event_id, found.claim.after)
     seq = seq or await store.events.publish(subject, body, event_id)
     reached("event.stored")
     await store.event_keys.put(event_id, msgspec.json.encode(EventClaim(found.claim.after, seq)), found.revision)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 import shutil
+import time
 from typing import Any
 
 import msgspec
@@ -12,11 +13,12 @@ import orjson
 import pytest
 from falcon.testing import ASGIConductor
 
+from penstock.actors.control import events
 from penstock.actors.control.events import EventClaim
 from penstock.broker import names
 from penstock.broker.nats.direct import Stored
 from penstock.broker.store import Store
-from penstock.config.limits import PAYLOAD_BYTES_MAX
+from penstock.config.limits import DEDUP_WINDOW_BROKER_S, PAYLOAD_BYTES_MAX
 from penstock.config.settings import BrokerSettings
 from tests.http.test_bad_input import BROKEN
 from tests.support.pages import carry_out
@@ -111,6 +113,30 @@ async def test_a_request_that_died_half_way_is_completed_by_the_next_one_however
     _, event = await stored(store, name)
     assert [event.seq] * 2 == [answer.json["seq"] for answer in answers]
     assert ("first" if reached_the_stream else "second") == orjson.loads(event.data)
+
+
+async def test_a_request_that_was_suspended_after_its_claim_finds_the_event_of_another(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """For so long that the broker has forgotten the message id of that event."""
+    name = "sent.suspended"
+    put, stored_by_others, suspended_s = store.event_keys.put, list[int](), [0.0]
+
+    async def claimed(key: str, value: bytes, expect: int | None = None) -> int:
+        revision = await put(key, value, expect)
+        if not stored_by_others:
+            ack = orjson.loads(await store.publisher.send(f"event.{name}", b'"first"', {names.EVENT_ID: key}))
+            stored_by_others.append(ack["seq"])
+            suspended_s[0] = DEDUP_WINDOW_BROKER_S
+        return revision
+
+    monkeypatch.setattr(store.event_keys, "put", claimed)
+    monkeypatch.setattr(events, "now", lambda: time.monotonic() + suspended_s[0])
+    seq = await events.send(store, name, b'"late"', "k")
+
+    (event,) = await stored(store, name)
+    assert [event.seq] == stored_by_others == [seq]
+    assert await events.send(store, name, b'"later"', "k") == seq
 
 
 @pytest.mark.parametrize(
