@@ -27,13 +27,15 @@ class ConnectWorker(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class PollTasks(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """POST /v1/tasks/poll. `max_tasks` 0 ends the waiting polls of this `worker_id`."""
+    """POST /v1/tasks/poll. `max_tasks` 0 ends the waiting polls of this `worker_id`. `builtin`: what the worker is,
+    which asks for a reserved task type."""
 
     task_types: list[str]
     max_tasks: int
     timeout_ms: int
     worker_id: str | None = None
     worker_group: str | None = None
+    builtin: str | None = None
 
 
 class PolledTask(Struct, frozen=True):
@@ -84,6 +86,7 @@ class NextPoll(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=Tr
     max_tasks: int
     timeout_ms: int
     worker_group: str | None = None
+    builtin: str | None = None
 
 
 class ExchangeTasks(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):

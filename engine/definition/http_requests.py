@@ -12,6 +12,7 @@ import re
 from penstock.engine.definition.identifiers import json_type, quoted
 
 TASK = "penstock.http"
+BUILTIN = "http"  # what a worker says that carries out these tasks
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 TIMEOUT_DEFAULT_S = 30.0
 EXPECT_DEFAULT = ("2xx",)

@@ -21,7 +21,7 @@ from penstock.config.limits import POLL_TASKS_MAX
 from penstock.config.process.background import all_of
 from penstock.engine.definition import values
 from penstock.engine.errors import Invalid, PenstockError
-from penstock.http.bridge.requests import POLL, action_of
+from penstock.http.bridge.requests import POLL, action_of, checked_poll
 from penstock.http.bridge.resolver import Resolver
 from penstock.http.messages import bodies, errors, fields, params
 
@@ -99,6 +99,7 @@ def _poll(form: UnreadExchange) -> PollTasks | None:
         fields.check_fields(form, WORKER)
         return None
     wanted = bodies.decode_part(form.poll, NextPoll, "poll")
-    poll = PollTasks(wanted.task_types, wanted.max_tasks, wanted.timeout_ms, form.worker_id, wanted.worker_group)
-    fields.check_fields(poll, POLL)
-    return poll
+    poll = PollTasks(
+        wanted.task_types, wanted.max_tasks, wanted.timeout_ms, form.worker_id, wanted.worker_group, wanted.builtin
+    )
+    return checked_poll(poll, POLL)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple, TypeAlias
 
 from falcon.asgi import Request
@@ -17,6 +18,7 @@ from penstock.config.limits import (
     TASK_TYPES_MAX,
 )
 from penstock.engine.definition import values
+from penstock.engine.definition.http_requests import BUILTIN as HTTP_WORKER
 from penstock.engine.definition.http_requests import TASK as HTTP_TASK
 from penstock.engine.definition.identifiers import shown
 from penstock.engine.definition.report import Report
@@ -43,6 +45,9 @@ POLL: fields.Fields = {
     "worker_group": values.name,
     "max_tasks": values.whole_number(POLL_TASKS_MAX, least=1),
     "timeout_ms": values.whole_number(POLL_MS_MAX),
+    "builtin": values.one_of(HTTP_WORKER).annotated(
+        description=f"What asks for the reserved task type {HTTP_TASK}: `penstock worker http`, or what stands in for it."
+    ),
 }
 # A worker that asks for no task ends its waiting polls.
 WORKERS_POLL: fields.Fields = {**POLL, "max_tasks": values.whole_number(POLL_TASKS_MAX)}
@@ -93,8 +98,7 @@ async def connection(req: Request) -> WorkerRegistration:
     """The registration in a connect request."""
     request = bodies.decode(await bodies.read(req), ConnectWorker)
     fields.check_fields(request, CONNECT)
-    if HTTP_TASK in request.task_types and request.metadata.get("builtin") != "http":
-        raise Invalid(f'task type "{HTTP_TASK}" is reserved: `penstock worker http` serves it')
+    _check_reserved(request.task_types, request.metadata.get("builtin"))
     return WorkerRegistration(
         worker_id=request.worker_id,
         task_types=tuple(request.task_types),
@@ -111,8 +115,20 @@ async def connection(req: Request) -> WorkerRegistration:
 
 async def poll(req: Request) -> PollTasks:
     request = bodies.decode(await bodies.read(req), PollTasks)
-    fields.check_fields(request, POLL if request.worker_id is None else WORKERS_POLL)
+    return checked_poll(request, POLL if request.worker_id is None else WORKERS_POLL)
+
+
+def checked_poll(request: PollTasks, rules: fields.Fields) -> PollTasks:
+    """The poll. Raises Invalid for what these rules refuse, and for a reserved task type."""
+    fields.check_fields(request, rules)
+    _check_reserved(request.task_types, request.builtin)
     return request
+
+
+def _check_reserved(task_types: Sequence[str], builtin: str | None) -> None:
+    """Requests of http steps are not for a worker that does not say that it is made for them."""
+    if HTTP_TASK in task_types and builtin != HTTP_WORKER:
+        raise Invalid(f'task type "{HTTP_TASK}" is reserved: `penstock worker http` serves it')
 
 
 def action_in(body: bytes) -> Action:

@@ -115,6 +115,10 @@ async def test_group_and_worker_of_the_poll_count(store: Store, bridge: httpx2.A
         ({"resolve": [], "poll": {}}, ["task_types is required", "max_tasks is required", "timeout_ms is required"]),
         ({"resolve": [], "poll": asking("t", True)}, ["timeout_ms must be a whole number, not true"]),
         (
+            {"resolve": [], "poll": asking("penstock.http")},
+            ['task type "penstock.http" is reserved: `penstock worker http` serves it'],
+        ),
+        (
             {"resolve": [], "poll": {**asking("t"), "max_tasks": 0}},
             ["max_tasks must be a whole number from 1 to 1000, not 0"],
         ),

@@ -275,6 +275,11 @@ async def test_paused_task_is_left_alone_by_the_process_that_handed_it_out(
         ({"timeout_ms": None}, ["timeout_ms is required"]),
         ({"worker_id": "a b", "worker_group": ""}, [f'worker_id "a b" {RULE}', "worker_group is empty"]),
         ({"tasks": 1}, ['unknown field "tasks"']),
+        ({"task_types": ["a", "penstock.http"]},
+         ['task type "penstock.http" is reserved: `penstock worker http` serves it']),
+        ({"task_types": ["penstock.other"], "builtin": "http"},
+         ['task_types[0] "penstock.other" is reserved: task types that begin with penstock. are the service\'s own']),
+        ({"builtin": "mine"}, ["builtin must be one of http, not \"mine\""]),
     ],
 )  # fmt: skip
 async def test_bad_poll_names_every_offender(
@@ -282,6 +287,12 @@ async def test_bad_poll_names_every_offender(
 ) -> None:
     answer = await bridge.post("/v1/tasks/poll", json={"task_types": ["a"], "max_tasks": 1, "timeout_ms": 0, **fields})
     assert (400, problems) == (answer.status_code, answer.text.splitlines())
+
+
+async def test_a_worker_that_says_so_gets_the_requests_of_http_steps(store: Store, bridge: httpx2.AsyncClient) -> None:
+    run_id = await dispatch(store, "penstock.http")
+    (found,) = await poll(bridge, "penstock.http", builtin="http")
+    assert (run_id, "penstock.http") == (found["run_id"], found["task"])
 
 
 async def test_longest_poll_is_taken(store: Store, bridge: httpx2.AsyncClient, task: str) -> None:

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from typing import Any, Literal
 
 from penstock.config.settings import Settings
-from penstock.engine.definition.http_requests import TASK
+from penstock.engine.definition.http_requests import BUILTIN, TASK
 from penstock.worker.functions import TaskFunction
 from penstock.worker.http_tasks.attempt import HttpAttempts, open_attempts
 from penstock.worker.http_tasks.connecting import Resolve
@@ -36,7 +36,7 @@ class HttpTaskWorker(Worker):
         super().__init__(
             max_tasks=settings.http_tasks.slots,
             worker_id=worker_id,
-            metadata={"builtin": "http"},
+            metadata={"builtin": BUILTIN},
             group=group,
             grace_s=grace_s,
             transport=transport,

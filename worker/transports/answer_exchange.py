@@ -79,7 +79,7 @@ class AnswerExchange:
 
     async def _exchanged(self, request: PollTasks, taken: list[_Leaving]) -> list[PolledTask]:
         timeout_ms = min(request.timeout_ms, EXCHANGE_MS_MAX)
-        poll = NextPoll(request.task_types, request.max_tasks, timeout_ms, request.worker_group)
+        poll = NextPoll(request.task_types, request.max_tasks, timeout_ms, request.worker_group, request.builtin)
         found = await self._client.exchange(ExchangeTasks([one.answer for one in taken], poll, request.worker_id))
         for one, resolved in zip(taken, found.resolved, strict=True):
             if error := refusal_of(resolved):

@@ -12,6 +12,8 @@ from penstock.broker.worker_protocol.bridge_messages import PolledTask, PollTask
 from penstock.config.limits import ACK_WAIT_S, POLL_MS_MAX, POLL_TASKS_MAX, TASKS_BYTES_MAX
 from penstock.config.logging import get_logger
 from penstock.config.process.background import all_of, background, end, start
+from penstock.engine.definition.http_requests import BUILTIN as HTTP_WORKER
+from penstock.engine.definition.http_requests import TASK as HTTP_TASK
 from penstock.engine.errors import PenstockError
 from penstock.worker.functions import TaskFunction
 from penstock.worker.transport import Handle, HeldTask, IntakeLimits
@@ -140,7 +142,8 @@ class BridgeIntake:
             return []
 
     def _request(self, max_tasks: int) -> PollTasks:
-        return PollTasks(list(self._functions), max_tasks, POLL_MS, self._worker_id, self._bounds.group)
+        builtin = HTTP_WORKER if HTTP_TASK in self._functions else None
+        return PollTasks(list(self._functions), max_tasks, POLL_MS, self._worker_id, self._bounds.group, builtin)
 
     async def _take(self, task: PolledTask) -> None:
         polled = self._held(task, self._exchanging.resolve)
