@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Mapping
 from typing import Any, Final, TypeAlias
 
@@ -17,6 +18,11 @@ Path: TypeAlias = tuple[str, ...]
 MISSING: Final = object()
 # From this size on, only what stands along a path is decoded: of 1 MiB, that takes 0.7 ms instead of 10.
 BY_PATH_BYTES_MIN = 4096
+
+KEPT_MAX, KEPT_BYTES_MAX = 4, 2 << 20
+
+# By the identity of the JSON, which an entry holds, so that no other can get it.
+_kept: OrderedDict[int, tuple[Raw, dict[str, Raw]]] = OrderedDict()
 
 _keys = msgspec.json.Decoder(dict[str, Raw]).decode
 
@@ -90,10 +96,19 @@ class Values:
 
 
 def _keys_of(value: Raw) -> dict[str, Raw] | None:
+    """The keys of a large object. Those of the last few are kept: the elements of a map all read the same objects."""
+    kept = _kept.get(id(value))
+    if kept is not None and kept[0] is value:
+        return kept[1]
     try:
-        return _keys(value)
+        keys = _keys(value)
     except (msgspec.MsgspecError, RecursionError):
         return None
+    if BY_PATH_BYTES_MIN <= memoryview(value).nbytes <= KEPT_BYTES_MAX:
+        _kept[id(value)] = value, keys
+        while len(_kept) > KEPT_MAX:
+            _kept.popitem(last=False)
+    return keys
 
 
 def _decoded(root: Root, value: Raw) -> Any:

@@ -7,6 +7,7 @@ import json
 import random
 import re
 import time
+from collections import OrderedDict
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -16,6 +17,7 @@ from hypothesis import strategies as st
 from msgspec import Raw
 
 from penstock.engine.errors import ExpressionFailed, Invalid
+from penstock.engine.expressions.evaluation import values as values_module
 from penstock.engine.expressions.evaluation.patterns import states_of
 from penstock.engine.expressions.evaluation.values import Values
 from penstock.engine.expressions.expression import compile_expression
@@ -344,3 +346,23 @@ def test_nothing_that_takes_long_is_called_light(text: str, given_input: Any) ->
     took = time.process_time() - began
 
     assert is_heavy or took < 0.05, took
+
+
+def test_the_keys_of_a_large_object_are_read_once_for_all_elements_of_a_map(monkeypatch: pytest.MonkeyPatch) -> None:
+    reads = 0
+    decode = values_module._keys
+
+    def counted(value: Raw) -> dict[str, Raw]:
+        nonlocal reads
+        reads += 1
+        return decode(value)
+
+    monkeypatch.setattr(values_module, "_keys", counted)
+    monkeypatch.setattr(values_module, "_kept", OrderedDict())
+    expression = compile_expression("input.name + input.pad.left", SCOPE)
+    large = Raw(json.dumps({"name": "n", "pad": {"left": "l", "right": "x" * 10_000}}).encode())
+    assert {"nl"} == {expression.evaluate(Values({"input": large})) for _ in range(50)}
+    assert 2 == reads  # the object, and the one in it
+    others = [Raw(json.dumps({"name": str(n), "pad": {"left": "l" * 10_000}}).encode()) for n in range(9)]
+    assert [f"{n}l" for n in range(9)] == [expression.evaluate(Values({"input": one}))[:2] for one in others]
+    assert values_module.KEPT_MAX == len(values_module._kept)
