@@ -16,6 +16,7 @@ from penstock.engine.run.kinds.map import Mapped
 from penstock.engine.run.workflow import StepPlan, Workflow
 
 from . import step_events
+from .compensation import Compensation, announced, begin, has_work, undone
 from .fragments import fragment_plans, lasts
 from .step_account import DONE, Begun, Seen, StepAccount, numbered
 
@@ -38,6 +39,7 @@ class Account:
         self.doomed = False
         self.started: Seen | None = None
         self.ended_by: Seen | None = None
+        self.compensation: Compensation | None = None
         self.failures: list[Seen] = []
         self.begun: list[Begun] = []
         self.decisions: list[Seen] = []
@@ -75,7 +77,7 @@ class Account:
         """Steps, handlers and elements."""
         for step_id, step in self.steps.items():
             yield step_id, step
-            yield from numbered(step_id, self.plans[step_id], step)
+            yield from numbered(step_id, step)
 
     def take(self, seen: Seen) -> None:
         """One event more, in the order of the stream."""
@@ -86,7 +88,7 @@ class Account:
             self._run_event(seen)
         elif seen.type == "signal.received" or seen.type == "timer.fired":
             self._timer(seen)
-        elif self.status == "running" and found is not None:
+        elif self.status in ("running", "compensating") and found is not None:
             step_events.take(self, seen, *found)
         else:
             self.late += 1
@@ -98,14 +100,22 @@ class Account:
             case "workflow.started", "" | "scheduled":
                 self.status, self.input, self.started = "running", seen.payload.get("input"), seen
                 self.enter(seen)
+            case "workflow.cancelled", "running" if (seen.payload or {}).get("compensate") and has_work(self):
+                begin(self, seen, "cancelled")
             case "workflow.cancelled", "running" | "scheduled":
                 self._end("cancelled", seen)
+            case "workflow.compensating", "compensating":
+                announced(self, seen)
+            case "workflow.failed" | "workflow.cancelled", "compensating":
+                self._end_of_compensation(seen)
             case "workflow.completed", "running" if self.all_done():
                 self._end("completed", seen)
             case "workflow.failed", "running" if seen.payload.get("resumes", 0) == self.resumes:
-                self.failures.append(seen)
-                self._end("failed", seen)
-            case "workflow.resumed", "failed":
+                if has_work(self):
+                    begin(self, seen, "failed")
+                else:
+                    self._end("failed", seen)
+            case "workflow.resumed", "failed" if self.compensation is None:
                 self._resume(seen)
             case "workflow.completed", "running":
                 self.problems.append(f"workflow.completed ({seen.seq}) while steps are open")
@@ -114,8 +124,17 @@ class Account:
             case _:
                 self.late += 1
 
+    def _end_of_compensation(self, seen: Seen) -> None:
+        assert self.compensation is not None
+        if self.compensation.is_end(seen):
+            self._end(self.compensation.ends, seen)
+        else:
+            self.late += 1
+
     def _end(self, status: str, seen: Seen) -> None:
         self.status, self.ended_by = status, seen
+        if status == "failed":
+            self.failures.append(seen)
         if status != "completed":
             for step in self.steps.values():
                 step.cancel()
@@ -127,19 +146,29 @@ class Account:
         self.enter(seen)
 
     def _timer(self, seen: Seen) -> None:
-        if seen.type != "timer.fired" or self.status != "running" or self.doomed:
+        if seen.type != "timer.fired" or self.status not in ("running", "compensating") or self.doomed:
             return
         timer, attempt = (seen.payload or {}).get("timer", ""), (seen.payload or {}).get("attempt") or 0
         if timer == "workflow":
-            self.doomed = attempt == self.resumes and not self.all_done()
+            if self.status == "running" and attempt == self.resumes and not self.all_done():
+                self._doom(seen)
             return
         kind, _, rest = timer.partition(".")
         step_id, _, iteration = rest.partition("~")
         if (found := self.find(step_id)) is not None:
             step_events.take_timer(self, seen, kind, attempt, int(iteration or 0), *found)
 
+    def _doom(self, seen: Seen) -> None:
+        """The run is about to fail, at once or when it has undone its steps."""
+        if has_work(self):
+            begin(self, seen, "failed")
+        else:
+            self.doomed = True
+
     def enter(self, seen: Seen) -> None:
         """It is the turn of each step whose dependencies are done, unless the run is about to fail."""
+        if self.status == "compensating":
+            return
         for step_id, step in self.steps.items():
             plan = self.plans[step_id]
             waits = step.status == "pending" and not self.doomed and plan.handles is None
@@ -161,7 +190,9 @@ class Account:
 
     def complete(self, seen: Seen, step: StepAccount, plan: StepPlan, output: Any) -> None:
         step.status, step.output, step.done_seq = "completed", output, seen.seq
-        if plan.item is not None:
+        if plan.kind.name == "compensate":
+            undone(self, seen, failed=False)
+        elif plan.item is not None:
             self._go_on(seen, _map_id(plan))
         elif plan.handles is not None:
             recovered = self.steps[plan.handles]
@@ -179,13 +210,15 @@ class Account:
         step.status, step.error = "failed", error
         if self.doomed:
             return
-        if plan.on_failure is not None:
+        if plan.kind.name == "compensate":
+            undone(self, seen, failed=True)
+        elif plan.on_failure is not None:
             self.plans[plan.on_failure.id] = plan.on_failure
             handler = self.steps.setdefault(plan.on_failure.id, StepAccount(handles=plan.id))
             handler.order(seen)
             handler.causes[handler.attempt] = error, step.attempt
         elif plan.item is None:
-            self.doomed = True
+            self._doom(seen)
         elif plan.tolerated:
             self._go_on(seen, _map_id(plan))
         else:

@@ -42,13 +42,17 @@ def _same(one: int | None, other: int | None) -> bool:
 
 
 class Told(Struct, frozen=True):
-    """A run as somebody tells it: the account of its history, its snapshot, or an answer of the API."""
+    """A run as somebody tells it: the account of its history, its snapshot, or an answer of the API. `compensation`
+    says of one that has undone its steps whether that was completed."""
 
     status: str
     steps: Mapping[str, ToldStep]
+    compensation: str | None = None
 
     def differences(self, other: Told) -> list[str]:
         found = [] if self.status == other.status else [f"the run is {other.status}, not {self.status}"]
+        if self.compensation != other.compensation:
+            found.append(f"its compensation is {other.compensation}, not {self.compensation}")
         for step_id, step in self.steps.items():
             told = other.steps.get(step_id)
             if told is None or not step.agrees(told):
@@ -150,13 +154,15 @@ def told_account(account: Account) -> Told:
         )
         for step_id, step in account.steps.items()
     }
-    return Told(account.status, steps)
+    undone = account.compensation
+    return Told(account.status, steps, None if undone is None or not undone.over else undone.outcome)
 
 
 def told_state(state: Mapping[str, Any], api: bool = False) -> Told:
     """A run out of its JSON: a snapshot, or what the API answers."""
     steps = {step_id: _told_step(step, api) for step_id, step in state["steps"].items()}
-    return Told(state["status"], steps)
+    found = state.get("compensation")
+    return Told(state["status"], steps, found.get("outcome") if isinstance(found, Mapping) else found)
 
 
 def told_item(item: Mapping[str, Any]) -> ToldStep:

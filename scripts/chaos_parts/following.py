@@ -41,9 +41,10 @@ class Following:
             case _ if workflow in (DOOMED, STRICT, RESCUED, CLAN, DESERTED):
                 await self._replay(run_id)
 
-    async def cancel(self, run_id: str) -> None:
+    async def cancel(self, run_id: str, compensate: bool = False) -> None:
         await asyncio.sleep(self._dice.uniform(*CANCEL_AFTER_S))
-        heard = await self._api.insist("POST", f"/runs/{run_id}/cancel")
+        body = orjson.dumps({"compensate": True}) if compensate else b""
+        heard = await self._api.insist("POST", f"/runs/{run_id}/cancel", body)
         if heard.status == 200:
             self._ledger.cancelled.add(run_id)
         elif heard.status != 409:

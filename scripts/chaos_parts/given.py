@@ -14,6 +14,7 @@ from .kind_workflows import (
     ASLEEP,
     CHOSEN,
     DESERTED,
+    GUARDIAN,
     LISTENING,
     LONG_S,
     PARENT,
@@ -23,6 +24,7 @@ from .kind_workflows import (
     SHORT_S,
     STRICT,
     THREE,
+    UNDONE,
     WAITING,
 )
 from .step_account import StepAccount
@@ -46,11 +48,13 @@ WITH: Mapping[tuple[str, str], Told] = {
         "of": about["step"],
         "why": about["error"],
     },
+    (UNDONE, "a.compensate"): lambda run, plan, about: {"key": run.input["key"], "by": about["output"]["by"]},
 }
 WHEN: Mapping[tuple[str, str], Callable[[Account], bool]] = {(CHOSEN, "b"): lambda run: _output(run, "a")["even"]}
 SLEEPS_S: Mapping[tuple[str, str], Callable[[Account], float]] = {
     (ASLEEP, "nap"): lambda run: SHORT_S if _output(run, "a")["even"] else LONG_S,
     (PLANNED, "plan.nap"): lambda run: SHORT_S,
+    (GUARDIAN, "nap"): lambda run: SHORT_S,
 }
 # Whether an event is one that the step waits for.
 MATCHES: Mapping[tuple[str, str], Callable[[Account, Any], bool]] = {
@@ -94,6 +98,9 @@ def dependencies_output(account: Account, plan: StepPlan) -> Any:
 
 
 def _default(account: Account, step: StepAccount, plan: StepPlan, attempt: int) -> Any:
+    if plan.handles is not None and plan.kind.name == "compensate":
+        undone, _ = account.found(plan.handles)
+        return {"input": given(account, plan.handles, undone.attempt), "output": undone.output}
     if plan.handles is not None:
         return _about_failure(account, step, plan.handles, attempt)
     if plan.item is not None:

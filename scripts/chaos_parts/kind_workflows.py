@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 WORK, LIST, PIECE, FRAIL, PLAN = (f"chaos.{word}" for word in ("work", "list", "piece", "frail", "plan"))
-NOBODY, DOOM = "chaos.nobody", "chaos.doom"
+NOBODY, DOOM, SLOW = "chaos.nobody", "chaos.doom", "chaos.slow"
 
 CHOSEN, ASLEEP, MAPPED, STRICT, PARENT, CHILD, FAMILY, PATRON, STUCK, WAITING, ASKING, PLANNED, RESCUED, MOURNER = (
     f"chaos-{word}"
@@ -29,8 +29,8 @@ CHOSEN, ASLEEP, MAPPED, STRICT, PARENT, CHILD, FAMILY, PATRON, STUCK, WAITING, A
         "mourner",
     )
 )
-CALLED, FETCHED, CLAN, DESERTED, LISTENING = (
-    f"chaos-{word}" for word in ("called", "fetched", "clan", "deserted", "listening")
+CALLED, FETCHED, CLAN, DESERTED, LISTENING, UNDONE, GUARDIAN, WARD = (
+    f"chaos-{word}" for word in ("called", "fetched", "clan", "deserted", "listening", "undone", "guardian", "ward")
 )
 
 ANSWER, NEWS = "chaos-answer", "chaos-news"  # events that runs wait for: one each, and all of them the same
@@ -181,6 +181,29 @@ _STEPS: dict[str, list[dict[str, Any]]] = {
             config={"url": "${{ input.url }}/${{ input.key }}", "headers": {"x-by": "${{ steps.a.output.by }}"}},
         ),
         work("after", "fetch"),
+    ],
+    UNDONE: [
+        work("a", compensate={"task": WORK, "with": {"key": "${{ input.key }}", "by": "${{ default.output.by }}"}}),
+        step("list", task=LIST),
+        step(
+            "m",
+            "list",
+            type="map",
+            task=PIECE,
+            config={"max_concurrency": 3, "on_item_failure": "continue"},
+            compensate={"task": PIECE},
+        ),
+        work("b", "a", compensate={"task": PIECE}),
+        step("slow", "a", task=SLOW, timeout="8s", compensate={"task": WORK}),
+        step("doom", "b", "m", task=DOOM),
+        work("never", "doom"),
+    ],
+    WARD: [work("a", compensate={"task": WORK}), step("b", "a", task=NOBODY)],
+    GUARDIAN: [
+        step("child", type="sub_workflow", config={"workflow": WARD}),
+        step("nap", type="sleep", config={"duration": f"{SHORT_S}s"}),
+        step("doom", "nap", task=DOOM),
+        work("never", "child", "doom"),
     ],
     CALLED: [
         work("a"),

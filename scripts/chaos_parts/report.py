@@ -142,6 +142,7 @@ def _acknowledged(evidence: Evidence) -> dict[str, int]:
         "requests": sum(asked.status == 200 for asked in ledger.requests),
         "calls": sum(map(len, ledger.calls.values())),
         "reruns": len(ledger.reruns),
+        "undone": sum(history.account.compensation is not None for history in evidence.histories.values()),
     }
     return {**starts, **others}
 

@@ -7,8 +7,6 @@ from typing import Any
 
 from msgspec import Struct, field, json
 
-from penstock.engine.run.workflow import StepPlan
-
 DONE = ("completed", "skipped", "recovered")
 ENDED = (*DONE, "failed", "cancelled")
 
@@ -117,12 +115,16 @@ class StepAccount(Struct):
 
     def cancel(self) -> None:
         """Its run has ended, or the map that it is an element of; what has ended stays as it is."""
+        self.cancel_itself()
+        for element in self.elements or ():
+            element.cancel()
+
+    def cancel_itself(self) -> None:
+        """As `cancel`, without its elements."""
         if self.status == "out" and not (self.ever_began or self.erred):
             self.unbegun += 1
         if self.status in ("pending", "out"):
             self.status, self.output = "cancelled", None
-        for element in self.elements or ():
-            element.cancel()
 
     def reset(self) -> None:
         """Its run goes on after a failure: what is not done begins again, but a planner whose plan is carried out goes
@@ -141,6 +143,6 @@ class StepAccount(Struct):
         return len(found), *(found.count(status) for status in ("completed", "failed", "cancelled"))
 
 
-def numbered(step_id: str, plan: StepPlan, step: StepAccount) -> Iterator[tuple[str, StepAccount]]:
+def numbered(step_id: str, step: StepAccount) -> Iterator[tuple[str, StepAccount]]:
     """The elements of a map by their ids."""
     return ((f"{step_id}.{number}", element) for number, element in enumerate(step.elements or ()))

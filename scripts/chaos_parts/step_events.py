@@ -9,6 +9,7 @@ from penstock.engine.run.kinds.sub_workflow import ChildPlan
 from penstock.engine.run.kinds.wait_for_event import EventWaitPlan
 from penstock.engine.run.workflow import StepPlan
 
+from . import compensation
 from .step_account import Begun, Seen, StepAccount
 
 if TYPE_CHECKING:
@@ -32,10 +33,16 @@ def take(account: Account, seen: Seen, step: StepAccount, plan: StepPlan) -> Non
         account.problems.append(f"{seen.type} ({seen.seq}) of an execution of {seen.step_id} that was not ordered yet")
     if seen.type == "step.started" and step.first_seq is None:
         step.first_seq = seen.seq
-    if seen.type == "step.skipped":
+    if account.status == "compensating" and plan.handles is None:
+        compensation.take(account, seen, step, plan)
+    elif seen.type == "step.skipped":
         _skipped(account, seen, step, plan)
     elif seen.type.startswith("approval."):
         _approval(account, seen, step, plan)
+    elif _ends_after_its_map(account, seen, step, plan):
+        step.status, step.done_seq = "failed", seen.seq
+        if seen.type == "step.completed":
+            step.status, step.output = "completed", seen.payload
     elif step.status != "out" or plan.kind.name == "approval" or not _is_out(seen, step):
         account.late += 1
     elif plan.kind.name in WITHOUT_WORKER:
@@ -46,12 +53,24 @@ def take(account: Account, seen: Seen, step: StepAccount, plan: StepPlan) -> Non
         _answer(account, seen, step, plan)
 
 
+def _ends_after_its_map(account: Account, seen: Seen, step: StepAccount, plan: StepPlan) -> bool:
+    """Whether an element that was out when its map failed ends after all: it may have to be undone."""
+    if plan.item is None or plan.compensate is None or seen.type not in ("step.completed", "step.failed"):
+        return False
+    whole = account.steps[plan.id.rpartition(".")[0]]
+    return (whole.status, step.status, step.attempt) == ("failed", "cancelled", seen.attempt)
+
+
 def take_timer(
     account: Account, seen: Seen, kind: str, attempt: int, iteration: int, step: StepAccount, plan: StepPlan
 ) -> None:
     """A step that waited for its retry is out then. Most others only lead to another event; some decide by
     themselves."""
     current = step.status == "out" and attempt in (0, step.attempt)
+    if account.status == "compensating" and plan.handles is None:
+        if current and kind == "timeout":
+            compensation.give_up(account, seen, step, plan)
+        return
     match kind:
         case "retry" if step.paused and (iteration, attempt) == (step.iteration, step.attempt):
             step.paused, step.ordered = False, seen

@@ -29,6 +29,7 @@ from .kind_workflows import (
     DESERTED,
     FAMILY,
     FETCHED,
+    GUARDIAN,
     LISTENING,
     MAPPED,
     NEWS,
@@ -37,6 +38,7 @@ from .kind_workflows import (
     PLANNED,
     RESCUED,
     STRICT,
+    UNDONE,
     WAITING,
 )
 from .ledger import Batch, CallAnswer, Ledger, SentEvent, Start
@@ -50,11 +52,12 @@ ANSWER_AFTER_S = (0.0, 3.0)
 AT_ONCE_MAX = 150
 BULK_SIZE = (5, 40)
 AHEAD_S = (1.2, 5.0)
-SECOND_TIME, UNSCHEDULED, CANCELLED = 0.15, 0.2, 0.1
+SECOND_TIME, UNSCHEDULED, CANCELLED, CALLED_OFF = 0.15, 0.2, 0.1, 0.4
 FLOWS = (CHAIN, CHAIN, DIAMOND, DIAMOND, AGENT, SIGNALLED, CONSENT, DOOMED, TIMED, PARKED, STICKY)
 KINDS = (
     *(CHOSEN, ASLEEP, FETCHED, MAPPED, STRICT, PARENT, FAMILY, PATRON),
     *(WAITING, WAITING, ASKING, PLANNED, PLANNED, RESCUED, CLAN, DESERTED, LISTENING),
+    *(UNDONE, UNDONE, GUARDIAN),
 )
 QUICK_FLOWS = (CHAIN, DIAMOND, STICKY, BRIEF)
 
@@ -160,6 +163,8 @@ class Users:
             await self._answer(key, at)
         if run_id is not None and self._dice.random() < CANCELLED:
             await self.following.cancel(run_id)
+        elif run_id is not None and workflow in (UNDONE, GUARDIAN) and self._dice.random() < CALLED_OFF:
+            await self.following.cancel(run_id, compensate=True)
         elif run_id is not None:
             await self.following.see_through(workflow, run_id)
 

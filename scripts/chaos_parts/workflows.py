@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from . import kind_workflows
-from .kind_workflows import DOOM, FRAIL, LIST, NOBODY, PATIENT, PIECE, PLAN, WORK
+from .kind_workflows import DOOM, FRAIL, LIST, NOBODY, PATIENT, PIECE, PLAN, SLOW, WORK
 
-LOOP, WAIT, SLOW = (f"chaos.{word}" for word in ("loop", "wait", "slow"))
+LOOP, WAIT = "chaos.loop", "chaos.wait"
 TASKS = (WORK, LOOP, WAIT, SLOW, DOOM, LIST, PIECE, FRAIL, PLAN)  # nobody does NOBODY
 
 HOOK, CRON, SENT = "chaos-hook", "chaos-cron", "chaos-sent"

@@ -22,6 +22,7 @@ from chaos_parts.kind_workflows import (
     PLANNED,
     RESCUED,
     STRICT,
+    UNDONE,
     WAITING,
 )
 from chaos_parts.ledger import Batch, CallAnswer, Ledger, Requested, SentEvent, Start
@@ -610,6 +611,109 @@ def refusal_that_completes() -> Evidence:
     return fetched(Requested("/k", f"{RUN}.fetch", "me", 404, 7), output)
 
 
+PIECES_DONE = (facts("m", items=2), *step("m.0", 10), *step("m.1", 11))
+UP_TO_DOOM = (
+    started(key="k"),
+    *step("a", MADE),
+    *step("list", PIECES[:2]),
+    *PIECES_DONE,
+    *step("b", 12),
+    event("step.started", "slow"),
+    event("step.started", "doom"),
+    broken("doom", "chaos: doomed"),
+    event("workflow.compensating", payload={"error": "", "steps": ["b", "m", "a"]}),
+)
+DOOMED = 'step "doom" failed: chaos: doomed'
+
+
+def ended(compensation: str | None = "completed") -> Seen:
+    more = {} if compensation is None else {"compensation": compensation}
+    return event("workflow.failed", payload={"error": DOOMED, "step_id": "doom", **more})
+
+
+def undoing(*rest: Seen, **more: Any) -> Evidence:
+    """`slow` runs when `doom` fails, after `a`, the elements of `m` and `b` have completed."""
+    return evidence(UNDONE, *UP_TO_DOOM, *rest, letters=frozenset({(RUN, "doom"), (RUN, "m.0.compensate")}), **more)
+
+
+SLOW_ENDS = event("step.completed", "slow", 13)
+UNDO = {step_id: step(f"{step_id}.compensate") for step_id in ("a", "b", "m.0", "m.1", "slow")}
+IN_ORDER = (*UNDO["slow"], *UNDO["b"], *UNDO["m.1"], *UNDO["m.0"], *UNDO["a"])
+
+
+def good_undoing() -> Evidence:
+    return undoing(
+        SLOW_ENDS,
+        *IN_ORDER,
+        ended(),
+        executions=[
+            executed("a.compensate", {"key": "k", "by": "me"}),
+            executed("m.1.compensate", {"input": PIECES[1], "output": 11}),
+            executed("slow.compensate", {"input": MADE, "output": 13}),
+        ],
+    )
+
+
+def good_undoing_that_fails() -> Evidence:
+    """What was running fails, and one element cannot be undone: the others are."""
+    fails = event("step.failed", "slow", {"error": "chaos: failed"})
+    cannot = [event("step.started", "m.0.compensate"), broken("m.0.compensate", "chaos: hopeless")]
+    return undoing(fails, *UNDO["b"], *UNDO["m.1"], *cannot, *UNDO["a"], ended("failed"))
+
+
+def undone_in_another_order() -> Evidence:
+    return undoing(SLOW_ENDS, *UNDO["slow"], *UNDO["m.1"], *UNDO["b"], *UNDO["m.0"], *UNDO["a"], ended())
+
+
+def undone_before_what_runs_has_ended() -> Evidence:
+    return undoing(*UNDO["b"], SLOW_ENDS, *IN_ORDER, ended())
+
+
+def not_all_is_undone() -> Evidence:
+    return undoing(SLOW_ENDS, *IN_ORDER[:-2], ended())
+
+
+def late_step_is_not_undone() -> Evidence:
+    return undoing(SLOW_ENDS, *IN_ORDER[2:], ended())
+
+
+def failed_without_undoing() -> Evidence:
+    return evidence(UNDONE, *UP_TO_DOOM[:-1], ended(None), letters=frozenset({(RUN, "doom")}))
+
+
+def undone_that_never_completed() -> Evidence:
+    fails = event("step.failed", "slow", {"error": "chaos: failed"})
+    return undoing(fails, *IN_ORDER, ended())
+
+
+def undoing_told_otherwise() -> Evidence:
+    """One element could not be undone, and the run says that all are."""
+    cannot = [event("step.started", "m.0.compensate"), broken("m.0.compensate", "chaos: hopeless")]
+    return undoing(SLOW_ENDS, *IN_ORDER[:6], *cannot, *UNDO["a"], ended("completed"))
+
+
+def undoing_shown_otherwise() -> Evidence:
+    found = good_undoing()
+    shown = found.told["snapshot"][RUN]
+    found.told = {"GET /runs/{id}": {RUN: Told(shown.status, shown.steps, "failed")}}
+    return found
+
+
+def begun_while_undoing() -> Evidence:
+    return undoing(event("step.started", "never"), SLOW_ENDS, *IN_ORDER, ended())
+
+
+def undone_with_another_input() -> Evidence:
+    given = executed("b.compensate", {"input": MADE, "output": "other"})
+    return undoing(SLOW_ENDS, *IN_ORDER, ended(), executions=[given])
+
+
+def undoing_announced_otherwise() -> Evidence:
+    wrong = event("workflow.compensating", payload={"error": "", "steps": ["a"]})
+    letters = frozenset({(RUN, "doom")})
+    return evidence(UNDONE, *UP_TO_DOOM[:-1], wrong, SLOW_ENDS, *IN_ORDER, ended(), letters=letters)
+
+
 def rerun(*values: dict[str, Any], answered: tuple[str, ...] = ()) -> Evidence:
     """RUN has failed, and was repeated by runs with these inputs."""
     runs = {chr(ord("b") + number) * 32: value for number, value in enumerate(values)}
@@ -660,6 +764,8 @@ GOOD: tuple[Callable[[], Evidence], ...] = (
     good_call,
     good_patience,
     good_request,
+    good_undoing,
+    good_undoing_that_fails,
     good_rerun,
 )
 
@@ -727,6 +833,17 @@ BROKEN: Mapping[Callable[[], Evidence], str] = {
     request_with_another_header: "requests",
     response_that_nobody_gave: "requests",
     refusal_that_completes: "requests",
+    undone_in_another_order: "impossible event",
+    undone_before_what_runs_has_ended: "impossible event",
+    not_all_is_undone: "every run ends",
+    late_step_is_not_undone: "every run ends",
+    failed_without_undoing: "every run ends",
+    undone_that_never_completed: "impossible event",
+    undoing_told_otherwise: "every run ends",
+    undoing_shown_otherwise: "told the same",
+    begun_while_undoing: "impossible event",
+    undone_with_another_input: "executions",
+    undoing_announced_otherwise: "impossible event",
     repeated_twice: "reruns",
     repeat_is_lost: "reruns",
     repeated_with_another_input: "reruns",
