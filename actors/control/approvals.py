@@ -22,6 +22,7 @@ from penstock.config.process.crash_points import reached
 from penstock.engine.definition.identifiers import quoted
 from penstock.engine.errors import Conflict, Denied, NotFound, PenstockError, Unavailable
 from penstock.engine.run.events import ApprovalGranted, ApprovalRejected, Decision
+from penstock.engine.run.expansion import expanded
 from penstock.engine.run.kinds.approval import approval_of, has_expired, token_hash
 from penstock.engine.run.state import Run, RunStatus, StepState, StepStatus
 from penstock.engine.times import rfc3339
@@ -146,7 +147,8 @@ async def _waiting(store: Store, keys: list[str]) -> AsyncIterator[tuple[str, Wa
 
 async def _described(store: Store, run: Run, step_id: str, step: StepState) -> Waiting:
     workflow = await workflow_of(store, run, ())
-    asked = approval_of(workflow.steps[step_id]) if workflow else None
+    plan = expanded(workflow, run).plan_of(step_id) if workflow else None
+    asked = approval_of(plan) if plan else None
     known = (asked.description, asked.subject, asked.metadata) if asked else (None, None, None)
     assert step.due is not None
     return Waiting(run.run_id, run.workflow_id, step_id, step.started_at or "", rfc3339(step.due), *known)

@@ -22,7 +22,7 @@ from penstock.broker.store import Store
 from penstock.engine.run.events import ApprovalGranted, ApprovalRejected, ApprovalRequested, Decision, Event, decode
 from tests.support.clocks import set_clock
 from tests.support.waiting import until
-from tests.support.world import ended, register, start
+from tests.support.world import echo, ended, register, start
 
 
 @pytest.fixture
@@ -354,6 +354,23 @@ async def test_what_waits_is_listed_oldest_run_first_and_only_as_long_as_it_wait
     assert [] == (await http.simulate_get("/approvals?workflow=listed")).json
 
 
+async def test_an_approval_of_a_plan_is_listed_and_decided_however_long_its_id_is(
+    http: ASGIConductor, store: Store, shard: None
+) -> None:
+    long = "a" * 128
+    ask = {"id": long, "type": "approval", "config": {"description": "Pay?"}}
+    planned = orjson.dumps({"steps": [ask]})
+    document = {"name": "planned", "steps": [{"id": "plan", "type": "planner", "task": "plan.approvals"}]}
+    async with echo(store, "plan.approvals", lambda worker, task: worker.complete(task, planned)):
+        run_id, _ = await asked(store, document)
+        await until(lambda: _are_listed(http, 1, "planned"))
+
+    [listed] = (await http.simulate_get("/approvals?workflow=planned")).json
+    assert (f"plan.{long}", "Pay?") == (listed["step_id"], listed["description"])
+    assert 200 == (await decide_by_right(http, run_id, listed["step_id"], action="approve")).status_code
+    assert "completed" == (await ended(store, run_id)).status
+
+
 @pytest.mark.parametrize("query", ["limit=0", "limit=1001", "workflow=", "colour=red"])
 async def test_a_bad_list_of_approvals_is_named(http: ASGIConductor, query: str) -> None:
     answer = await http.simulate_get(f"/approvals?{query}")
@@ -381,8 +398,8 @@ async def test_a_decision_for_a_step_that_is_none_of_that_kind_is_unauthorized(
     assert "running" == (await http.simulate_get(f"/runs/{run_id}")).json["status"]
 
 
-async def _are_listed(http: ASGIConductor, count: int) -> bool:
-    return count == len((await http.simulate_get("/approvals?workflow=listed")).json)
+async def _are_listed(http: ASGIConductor, count: int, workflow: str = "listed") -> bool:
+    return count == len((await http.simulate_get(f"/approvals?workflow={workflow}")).json)
 
 
 async def _second_token(store: Store, run_id: str) -> str | None:
