@@ -296,7 +296,7 @@ def _check_commands(workflow: Workflow, run: Run, commands: list[Command]) -> No
 def _check_timers(before: Run | None, run: Run, record: Record, commands: list[Command]) -> None:
     """Each timer of the state was set, and each that the state no longer has was withdrawn or has fired."""
     timers = {timer.timer: timer for timer in _timers(before)}
-    if isinstance(record.event, TimerFired):
+    if isinstance(record.event, TimerFired) and not record.event.payload.timer.startswith("wait."):
         timers.pop(record.event.payload.timer)
     for command in commands:
         if isinstance(command, WithdrawTimer):

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import base64
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from penstock.broker import names
 from penstock.broker.nats.errors import Code
 from tests.simulation.clock import EPOCH
-from tests.simulation.consumers import Consumer
+from tests.simulation.consumers import Consumer, Reader
 from tests.simulation.streams import Refused, Stream, matches, stamp
 
 if TYPE_CHECKING:
@@ -38,6 +39,8 @@ def answer_of(server: Server, parts: list[str], request: dict[str, Any]) -> Refu
                 return _not_there(stream, request["seq"])
             stream.remove(request["seq"])
             return {"success": True}
+        case ["CONSUMER", "CREATE", _]:
+            return create_reader(server, stream, request["config"])
         case ["CONSUMER", "CREATE", _, name, *_]:
             return create_consumer(server, name, request["config"])
         case ["CONSUMER", "NAMES", name]:
@@ -67,6 +70,14 @@ def create_consumer(server: Server, name: str, config: dict[str, Any]) -> dict[s
     return {"name": name, "config": config}
 
 
+def create_reader(server: Server, stream: Stream, config: dict[str, Any]) -> dict[str, Any]:
+    """One without a name, which the broker makes up."""
+    server.readers_made += 1
+    name, forget_after_s = f"reader{server.readers_made}", config["inactive_threshold"] / NS
+    server.readers[name] = Reader(server, name, stream, config["opt_start_seq"], forget_after_s)
+    return {"name": name, "config": config}
+
+
 def _not_there(stream: Stream, seq: int) -> Refused:
     """As the broker says it: outside of what the stream has, as if it were in trouble."""
     if seq > stream.last_seq:
@@ -83,6 +94,7 @@ def _info(server: Server, stream: Stream, request: dict[str, Any]) -> dict[str, 
         "bytes": 0,
         "first_seq": first,
         "last_seq": stream.last_seq,
+        "last_ts": stamp(stream.last_ns),
     }
     if "subjects_filter" in request:
         state["subjects"] = {
@@ -129,10 +141,17 @@ def read_directly(stream: Stream, request: dict[str, Any]) -> list[Item]:
         )
         left = 0
     else:
-        found = stream.matching(request["next_by_subj"], request["seq"])
+        found = stream.matching(request["next_by_subj"], _first_seq(stream, request))
         left = max(0, len(found) - request["batch"])
         found = found[: request["batch"]]
     if not found:
         return [(b"", b"", b"", b"NATS/1.0 404 Message Not Found\r\n\r\n")]
     items = [(b"", b"", one.data, one.head() + b"Nats-Num-Pending: 0\r\n\r\n") for one in found]
     return [*items, (b"", b"", b"", b"NATS/1.0 204 EOB\r\nNats-Num-Pending: %d\r\n\r\n" % left)]
+
+
+def _first_seq(stream: Stream, request: dict[str, Any]) -> int:
+    if "seq" in request:
+        return int(request["seq"])
+    since_ns = int(datetime.fromisoformat(request["start_time"]).timestamp() * 1e6) * 1000
+    return next((seq for seq, one in stream.messages.items() if one.at_ns >= since_ns), stream.last_seq + 1)

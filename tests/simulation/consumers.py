@@ -1,11 +1,12 @@
-"""A durable pull consumer with ack policy all, as each partition of the history has one."""
+"""Pull consumers: durable ones with ack policy all, as each partition of the history has one, and those of readers of a
+whole stream, which acknowledge nothing and are in memory only."""
 
 from __future__ import annotations
 
 from collections import deque
 from typing import TYPE_CHECKING
 
-from tests.simulation.streams import Message
+from tests.simulation.streams import Message, Stream
 
 if TYPE_CHECKING:
     from tests.simulation.client import Client
@@ -157,3 +158,61 @@ class Consumer:
         self._watched = bool(self._requests or self._pending)
         if self._watched:
             self._server.later(HEARTBEAT_S, self._look)
+
+
+class Reader:
+    """The consumer of one that reads a whole stream from a sequence on. It goes when nobody has asked it for
+    `forget_after_s`."""
+
+    def __init__(self, server: Server, name: str, stream: Stream, start: int, forget_after_s: float) -> None:
+        self._server, self._name, self._stream, self._forget_after_s = server, name, stream, forget_after_s
+        self._next, self._number, self._used_at = start, 0, server.now
+        self._request: _Waiting | None = None
+        server.later(forget_after_s, self._look)
+
+    def ask(self, client: Client, inbox: str, batch: int, expires_s: float | None) -> None:
+        """`expires_s` None: give what there is, and do not wait."""
+        self._used_at = self._server.now
+        self._request = _Waiting(client, inbox, batch, self._server.now, expires_s or 0.0)
+        self.pump()
+        if self._request is not None:
+            if expires_s is None:
+                self._status(
+                    self._request, b"408 Request Timeout" if self._request.left < batch else b"404 No Messages"
+                )
+            else:
+                self._server.later(expires_s, self._expire, self._request)
+
+    def pump(self) -> None:
+        """Give what was asked for, as far as it is there."""
+        while (request := self._request) is not None and (message := self._first()) is not None:
+            self._next, self._number = message.seq + 1, self._number + 1
+            pending = sum(seq > message.seq for seq in self._stream.messages)
+            place = f"{self._stream.name}.{self._name}.1.{message.seq}.{self._number}.{message.at_ns}.{pending}"
+            item = message.subject.encode(), f"$JS.ACK.{place}".encode(), message.data, message.own_headers
+            self._server.deliver(request.client, self._name, request.inbox, item)
+            request.left -= 1
+            self._used_at = self._server.now
+            if not request.left:
+                self._request = None
+
+    def _first(self) -> Message | None:
+        return next((one for seq, one in self._stream.messages.items() if seq >= self._next), None)
+
+    def _expire(self, request: _Waiting) -> None:
+        if self._request is request:
+            self._status(request, b"408 Request Timeout")
+
+    def _status(self, request: _Waiting, status: bytes) -> None:
+        self._request, self._used_at = None, self._server.now
+        self._server.deliver(
+            request.client, self._name, request.inbox, (b"", b"", b"", b"NATS/1.0 %b\r\n\r\n" % status)
+        )
+
+    def _look(self) -> None:
+        waits = self._request is not None and self._request.client.listens(self._request.inbox)
+        left = self._used_at + self._forget_after_s - self._server.now
+        if waits or left > 0:
+            self._server.later(self._forget_after_s if waits else left, self._look)
+        elif self._server.readers.get(self._name) is self:
+            del self._server.readers[self._name]

@@ -31,6 +31,7 @@ def rest(world: World) -> dict[str, int]:
         "unsaved runs": len(shard.snapshots),
         "timers": shard.timers.in_memory,
         "pending events": shard.backlog.events,
+        "waits for events": shard.waits.in_memory,
     }
     left["messages on their way"] = int(world.server.now < world.server.late_until)
     for name in _current_consumers(world):
@@ -76,6 +77,7 @@ def check_records(world: World) -> None:
     """The records agree with each other, and with what people were told."""
     world.operations.check()
     world.watch.families.check()
+    world.strangers.check()
     snapshots = world.server.streams[names.bucket_stream(names.RUNS)]
     letters = _letters(world)
     for run_id, run in world.watch.runs.items():

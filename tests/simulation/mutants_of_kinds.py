@@ -12,6 +12,9 @@ from penstock.actors.runs import children, run_actor
 from penstock.actors.runs.children import Children
 from penstock.actors.runs.effects import Effects
 from penstock.actors.runs.item_cache import ItemCache
+from penstock.actors.runs.waits import wait_index
+from penstock.actors.runs.waits.event_waits import EventWaits
+from penstock.actors.runs.waits.matching import EventMatching
 from penstock.engine.run.commands import SetTimer
 from penstock.engine.run.events import NULL, ChildEnded, StepCompleted
 from penstock.engine.run.execution import beginning
@@ -20,7 +23,7 @@ from penstock.engine.run.execution.children import child_started
 from penstock.engine.run.execution.dispatch import task_with
 from penstock.engine.run.execution.steps import fail_for_good, failed, is_current, recovered
 from penstock.engine.run.items import Items, ItemStatus
-from penstock.engine.run.kinds import handler, normal, sub_workflow
+from penstock.engine.run.kinds import handler, normal, sub_workflow, wait_for_event
 from penstock.engine.run.kinds import map as maps
 from penstock.engine.run.kinds.normal import Normal
 from penstock.engine.run.kinds.sub_workflow import ChildStep
@@ -159,6 +162,41 @@ def _forgets_what_a_handler_returns() -> Patch:
     return handler, "recovered", forgetful
 
 
+def _does_not_look_back() -> Patch:
+    plan = wait_for_event._plan
+    return wait_for_event, "_plan", lambda found: replace(plan(found), lookback_s=0.0)
+
+
+def _sees_only_the_events_that_come_after_it_looks() -> Patch:
+    return EventWaits, "_look_back", lambda waits, waiting: None
+
+
+def _takes_any_event_of_the_name() -> Patch:
+    return wait_index, "_place", lambda record: (record.wait.event, "", b"")
+
+
+def _takes_events_that_do_not_match() -> Patch:
+    async def all_of_them(matching: EventMatching, record: Any, body: bytes) -> bool:
+        return True
+
+    return EventMatching, "holds", all_of_them
+
+
+def _takes_an_event_that_an_ancestor_has_taken() -> Patch:
+    return wait_for_event, "_received_before", lambda workflow, run, plan: iter(())
+
+
+def _forgets_waits_at_a_takeover() -> Patch:
+    return EventWaits, "own", lambda waits, partition: None
+
+
+def _ends_a_wait_before_it_has_read_everything() -> Patch:
+    async def at_once(waits: EventWaits, seq: int) -> None:
+        pass
+
+    return EventWaits, "_read_up_to", at_once
+
+
 MUTANTS: dict[str, Callable[[], Patch]] = {
     mutant.__name__.removeprefix("_"): mutant
     for mutant in (
@@ -179,5 +217,12 @@ MUTANTS: dict[str, Callable[[], Patch]] = {
         _starts_another_run_each_time_that_it_looks_at_a_failure,
         _handles_a_failure_before_the_last_attempt,
         _forgets_what_a_handler_returns,
+        _does_not_look_back,
+        _sees_only_the_events_that_come_after_it_looks,
+        _takes_any_event_of_the_name,
+        _takes_events_that_do_not_match,
+        _takes_an_event_that_an_ancestor_has_taken,
+        _forgets_waits_at_a_takeover,
+        _ends_a_wait_before_it_has_read_everything,
     )
 }

@@ -19,6 +19,7 @@ from penstock.engine.definition.durations import parse
 from penstock.engine.run.events import (
     ChildEnded,
     Event,
+    EventReceived,
     Record,
     Started,
     StepCompleted,
@@ -37,6 +38,7 @@ from tests.simulation import templates
 from tests.simulation.broken import Broken
 from tests.simulation.families import Attempt, Families
 from tests.simulation.streams import Message, Stream
+from tests.simulation.waits import Waits
 
 HANDLER = ".on_failure"
 ROUNDED_S = 0.001  # times in events are texts with microseconds
@@ -57,8 +59,9 @@ class Result(NamedTuple):
 class Retelling:
     """One run's. `take` is told of each event that has changed the run, `task` of each task of it that was queued."""
 
-    def __init__(self, definition: WorkflowDef, run_id: str, families: Families) -> None:
+    def __init__(self, definition: WorkflowDef, run_id: str, families: Families, events: Stream) -> None:
         self.definition, self.run_id, self._families = definition, run_id, families
+        self._waits = Waits(events)
         self.follows = False
         self.steps: dict[str, Step] = {step.id: step for step in definition.steps}
         self.run: Run | None = None
@@ -156,6 +159,12 @@ class Retelling:
                 self.items[event.step_id] = total
             case StepStarted(payload=StepFacts(wake_at=str() as wake_at)):
                 self._check_sleep(event.step_id, instant(wake_at))
+            case StepStarted(payload=StepFacts(event=str()) as begun):
+                self._check_wait(event.step_id, begun)
+            case EventReceived():
+                self._received(before, event)
+            case TimerFired() if event.payload.timer.startswith("wait."):
+                self._waited(before, event.payload.step_id or "")
             case StepStarted(payload=StepFacts(child_run_id=str() as child)):
                 self._child_begun(before, event, child)
             case ChildEnded():
@@ -217,6 +226,39 @@ class Retelling:
             error = f"child run {told.run_id} {'was' if hopeless else 'failed:'} {told.error or told.status}"
             self._tried(event.step_id, attempt.number, error, hopeless=hopeless)
 
+    def _check_wait(self, step_id: str, begun: StepFacts) -> None:
+        """What a step waits for, and from when on: that is written down when it begins to."""
+        config = self.steps[step_id].config or {}
+        wait = self._waits.begun(step_id, config, self._ready_at[step_id], self.run_id, self._before(step_id))
+        told = (instant(begun.since or ""), None if begun.until is None else instant(begun.until))
+        for wanted, found in zip((wait.since, wait.until), told, strict=True):
+            if (wanted is None) is not (found is None) or abs((wanted or 0.0) - (found or 0.0)) > ROUNDED_S:
+                raise self._broken(f"{step_id} waits from {told[0]} to {told[1]}, not {wait.since} to {wait.until}")
+
+    def _received(self, before: Run, event: EventReceived) -> None:
+        if problem := self._waits.problem_with(event.step_id, event.payload.seq, bytes(event.payload.body)):
+            raise self._broken(problem)
+        self._waits.completed[event.step_id] = event.payload.seq
+        output = orjson.loads(bytes(event.payload.body))
+        self._ended(event.step_id, Result(before.step(event.step_id).attempts, ok=True, final=True, output=output))
+
+    def _waited(self, before: Run, step_id: str) -> None:
+        """The time of a wait is over."""
+        if (missed := self._waits.first(step_id)) is not None:
+            raise self._broken(f"{step_id} has waited in vain, and event {missed} came in time")
+        goes_on = (self.steps[step_id].config or {}).get("on_timeout") == "continue"
+        attempt, error = before.step(step_id).attempts, "" if goes_on else "nothing came"
+        self._ended(step_id, Result(attempt, ok=goes_on, final=True, error=error))
+
+    def _before(self, step_id: str) -> set[str]:
+        """The steps that this one depends on, directly or not."""
+        found: set[str] = set()
+        ahead = list(self.steps[step_id].depends_on)
+        while ahead:
+            found.add(one := ahead.pop())
+            ahead += self.steps[one].depends_on
+        return found
+
     def _finished(self, before: Run, run: Run, event: Event) -> None:
         output = orjson.loads(bytes(event.payload.output)) if isinstance(event, WorkflowCompleted) else None
         self._families.finished(run, output)
@@ -257,7 +299,8 @@ class Retelling:
     # What the engine makes of it
 
     def _moved(self, step_id: str, old: StepState, new: StepState, record: Record) -> None:
-        if old.status in NOTHING_YET and new.status not in NOTHING_YET:
+        begins = new.status in OUT and old.status not in OUT
+        if begins or (old.status in NOTHING_YET and new.status not in NOTHING_YET):
             self._check_ready(step_id)
             self._ready_at[step_id] = record.at
         if old.status is new.status or is_handler(step_id):

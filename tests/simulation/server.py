@@ -24,7 +24,7 @@ from penstock.config.settings import BrokerSettings
 from tests.simulation.api import answer_of, read_directly
 from tests.simulation.client import Client, Item, Subscription, Written
 from tests.simulation.clock import EPOCH
-from tests.simulation.consumers import Consumer
+from tests.simulation.consumers import Consumer, Reader
 from tests.simulation.loop import Loop
 from tests.simulation.streams import Message, Refused, Stream, first_known, is_literal, matches
 
@@ -81,6 +81,8 @@ class Server:
         self.streams = {one["name"]: _stream(one) for one in streams(BrokerSettings())}
         self.history = self.streams[names.HISTORY]
         self.consumers: dict[str, Consumer] = {}
+        self.readers: dict[str, Reader] = {}
+        self.readers_made = 0
         # those of workers; what waits for these is not delivered by them
         self.sticky_consumers: Callable[[], list[str]] = list
         self._routes = [
@@ -126,6 +128,7 @@ class Server:
         self.note(None, "the broker is killed" if killed else "the broker ends")
         self.down, self._starts = True, self._starts + 1
         self._batches.clear()
+        self.readers.clear()
         self.streams = {name: stream for name, stream in self.streams.items() if stream.lasting}
         self._routes = [(prefix, stream) for prefix, stream in self._routes if stream.lasting]
         for consumer in self.consumers.values():
@@ -282,6 +285,9 @@ class Server:
         message = stream.store(subject, data, headers, self.wall)
         if stream is self.history:
             self._stored_history(message)
+        else:
+            for reader in self.readers.values():
+                reader.pump()
         self._tell(message.subject, data, "")
         if TTL in headers:
             self.later(float(headers[TTL].removesuffix("s")), self._expire, stream, message)
@@ -367,7 +373,11 @@ class Server:
         request = orjson.loads(written.data) if written.data else {}
         parts = verb.split(".")
         if verb.startswith("CONSUMER.MSG.NEXT."):
-            if (consumer := self.consumers.get(parts[4])) is not None:
+            if (reader := self.readers.get(parts[4])) is not None:
+                reader.ask(
+                    client, written.reply, request["batch"], None if "no_wait" in request else request["expires"] / NS
+                )
+            elif (consumer := self.consumers.get(parts[4])) is not None:
                 consumer.ask(client, written.reply, request["batch"], request["expires"] / NS)
             else:
                 self.deliver(client, parts[4], written.reply, (b"", b"", b"", b"NATS/1.0 503\r\n\r\n"))

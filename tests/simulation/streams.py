@@ -67,7 +67,7 @@ class Stream:
         self.name, self.window_s, self.per_subject, self.lasting = name, window_s, per_subject, lasting
         self.messages: dict[int, Message] = {}
         self.subjects: dict[str, list[int]] = {}
-        self.last_seq = 0
+        self.last_seq = self.last_ns = 0
         self._ids: OrderedDict[str, tuple[int, float]] = OrderedDict()
 
     def problem(self, subject: str, headers: Mapping[str, str]) -> Refused | None:
@@ -89,6 +89,7 @@ class Stream:
     def store(self, subject: str, data: bytes, headers: Mapping[str, str], now: float) -> Message:
         self.last_seq += 1
         message = self.messages[self.last_seq] = Message(self.name, self.last_seq, subject, data, headers, now)
+        self.last_ns = message.at_ns
         seqs = self.subjects.setdefault(subject, [])
         seqs.append(self.last_seq)
         if self.per_subject and len(seqs) > self.per_subject:

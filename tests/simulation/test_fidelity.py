@@ -178,6 +178,27 @@ async def deliveries(store: Store) -> list[Any]:
     ]
 
 
+async def whole_streams(store: Store) -> list[Any]:
+    """A reader of a stream gets what is there, and then what comes; what was stored since a time is found by it."""
+    events, subject = store.events, names.event_subject("a")
+    found: list[Any] = [await events.last_seq(), await events.first_since(subject, 0.0)]
+    seqs = [await events.publish(names.event_subject(name), b"%d" % n) for n, name in enumerate("abab")]
+    tip = await events.tip()
+    stored = [one for pages in [page async for page in events.stored(subject, 1)] for one in pages]
+    found += [seqs, tip.seq, tip.at <= tip.now, [(one.seq, one.data) for one in stored]]
+    found += [await events.first_since(subject, at) for at in (stored[0].at, stored[1].at, tip.now + 100)]
+    async with events.tail(1) as tail:
+        for most in (2, 2, 2):
+            batch = await tail.waiting(most)
+            found.append([(one.seq, one.data, one.pending) for one in batch.wanted])
+        found.append((await tail.next(0.2)).messages)
+        coming = asyncio.ensure_future(tail.next(5.0))
+        await asyncio.sleep(0)
+        await events.publish(subject, b"9")
+        found.append([(one.seq, one.number, one.pending) for one in (await coming).wanted])
+    return found
+
+
 async def ids_after_a_restart(store: Store, restart: Restart) -> list[Any]:
     """Whether it ends or is killed, what is stored stays, and ids are known of what is still there. What is in memory
     is gone."""
@@ -250,7 +271,15 @@ async def deliveries_after_a_restart(store: Store, restart: Restart) -> list[Any
 
 
 RESTARTS = (ids_after_a_restart, deliveries_after_a_restart)
-CONVERSATIONS: tuple[Conversation, ...] = (expectations_and_ids, buckets, batches, schedules, clock, deliveries)
+CONVERSATIONS: tuple[Conversation, ...] = (
+    expectations_and_ids,
+    buckets,
+    batches,
+    schedules,
+    clock,
+    deliveries,
+    whole_streams,
+)
 
 
 @pytest.fixture

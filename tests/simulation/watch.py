@@ -44,6 +44,7 @@ class Watch:
         self.of: dict[str, Known] = {}
         self.retold: dict[str, Retelling] = {}
         self.families = Families(server.history, self.retold)
+        self._outside = server.streams[names.EVENTS]
         self.events = 0
         self._states: dict[str, dict[int, Run]] = {}
         self._happened: set[tuple[object, ...]] = set()
@@ -106,7 +107,7 @@ class Watch:
     def _begun(self, run_id: str, known: Known) -> None:
         self.of[run_id] = known
         if known.larger:
-            self.retold[run_id] = Retelling(known.definition, run_id, self.families)
+            self.retold[run_id] = Retelling(known.definition, run_id, self.families, self._outside)
 
     def _once(self, before: Run | None, run: Run, record: Record, commands: list[Command]) -> None:
         """One result for each step, iteration and attempt; one order and one end too."""

@@ -34,11 +34,13 @@ CALLED: tuple[Fields, ...] = (
 NAP = {"id": "s0", "type": "sleep", "config": {"duration": "2s"}}
 SLEEP = {"id": "s1", "type": "sleep", "depends_on": ["s0"], "config": {"duration": "7s"}}
 NOWHERE = {"id": "s0", "type": "sub_workflow", "config": {"workflow": "nowhere"}}
+WAIT = {"id": "s0", "type": "wait_for_event", "config": {"event": "e", "match": "event.x == 3"}}
 THREE = {"id": "s0", "type": "map", "task": "t", "config": {"items": [1, 2, 3]}}
 FIXED: tuple[Fields, ...] = (
     *CALLED,
     {"name": "asleep", "steps": [NAP, SLEEP]},
     {"name": "three", "steps": [THREE]},
+    {"name": "waiting", "steps": [WAIT]},
     {"name": "doomed", "steps": [NOWHERE], "on_failure": {"workflow": "quick"}},
 )
 
@@ -118,6 +120,20 @@ def _children(chance: Random, depends_on: list[str]) -> Fields:
     return {"type": "map", "timeout": chance.choice((None, None, "1s", "4s")), "config": config}
 
 
+def _wait(chance: Random, depends_on: list[str]) -> Fields:
+    config: Fields = {"event": chance.choice(("e", "e", "f"))}
+    if chance.random() < 0.7:
+        config["correlate"] = {"field": "order.id", "value": "${{ run.id }}"}
+    if chance.random() < 0.3:
+        config["match"] = chance.choice(("event.x == 1", "event.x == 1", "event.x == 2"))
+    if chance.random() < 0.6:
+        config["timeout"] = chance.choice(("700ms", "2s", "5s"))
+        config["on_timeout"] = chance.choice(("fail", "continue", "continue"))
+    if chance.random() < 0.4:
+        config["lookback"] = chance.choice(("500ms", "3s", "1m"))
+    return {"type": "wait_for_event", "config": config}
+
+
 def _handler(chance: Random) -> Fields:
     fields: Fields = {"task": chance.choice(("t", "u"))}
     if chance.random() < 0.4:
@@ -161,5 +177,5 @@ def _retry(chance: Random) -> Fields:
     }
 
 
-KINDS: tuple[Draw, ...] = (_task, _sleep, _map, _child, _children)
-WEIGHTS = (3, 2, 3, 3, 1)
+KINDS: tuple[Draw, ...] = (_task, _sleep, _map, _child, _children, _wait)
+WEIGHTS = (3, 2, 3, 3, 1, 3)

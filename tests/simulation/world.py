@@ -132,7 +132,7 @@ class World:
         self.watch.on_broken = self._stop
         self._over: asyncio.Event = asyncio.Event()
         self._chaos_until = 0.0
-        self._fair = False
+        self.fair = False
         self._lives = 0
         self._skews: dict[str, float] = {}
         self.processes: list[Process] = []
@@ -383,7 +383,7 @@ class World:
                 process.kill()  # the other one must find that out
 
     def _be_fair(self) -> None:
-        self._fair = True
+        self.fair = True
         self.workers.be_fair()
         self._look_after()
 
@@ -394,6 +394,7 @@ class World:
             if step.status is StepStatus.RUNNING and step.attempts == (event.attempt_number or 1):
                 self.people.decide(event)
         for run in self.watch.open:
+            self.strangers.be_fair(run)
             for timer in live_timers(run):
                 if max(timer.due, _set_at(run, timer)) < self.server.wall - LATE_S:
                     raise Broken(
@@ -402,9 +403,10 @@ class World:
                     )
 
     def _changed(self, before: Run | None, run: Run, event: Event) -> None:
+        self.strangers.changed(run, event)
         if isinstance(event, ApprovalRequested):
             self._asked.append(event)
-            self.people.decide(event) if self._fair else self.people.asked(event)
+            self.people.decide(event) if self.fair else self.people.asked(event)
 
     def history(self, run_id: str) -> list[str]:
         """The run's events as people read them."""

@@ -125,7 +125,8 @@ def _planned(workflow: Workflow, run: Run, record: Record, event: StepCompleted,
         fallback=None,
     )
     run, binding = bound_by(workflow, with_step(run, record, plan.id, step), plan, event.worker_id)
-    return run, [*retimed(run, plan.id, before, step), *binding, ExpandPlan(plan.id, step.attempts, record.at)]
+    check = [] if run.failing else [ExpandPlan(plan.id, step.attempts, record.at)]
+    return run, [*retimed(run, plan.id, before, step), *binding, *check]
 
 
 def _checked(workflow: Workflow, run: Run, record: Record, event: StepEvent, plan: StepPlan) -> Advance:
