@@ -8,7 +8,7 @@ import pytest
 
 from tests.simulation.clock import simulated
 from tests.simulation.mutants import MUTANTS, mutated
-from tests.simulation.plan import ASLEEP, DOOMED, THREE, WAITING, Move, Plan, plan_of
+from tests.simulation.plan import ASLEEP, BRIEF, DOOMED, THREE, WAITING, Move, Plan, plan_of
 from tests.simulation.shrink import shortest
 from tests.simulation.world import play
 
@@ -117,6 +117,14 @@ STORIES = {
     "forgets_sleeps_at_a_takeover": Plan(1, (ASLEEP,), 0.004, 0.2, 1.0, (Move(0.2, "start"), Move(3.8, "crash"))),
     "counts_an_element_twice": Plan(24, (THREE,), 0.004, 0.2, 6.0, (Move(0.1, "start"), Move(14.0, "schedule"))),
     "forgets_waits_at_a_takeover": Plan(1, (WAITING,), 0.004, 0.2, 1.0, (Move(0.2, "start"), Move(12.0, "crash"))),
+    "ends_a_wait_before_it_has_read_everything": Plan(
+        4,
+        (BRIEF,),
+        0.004,
+        0.2,
+        6.0,
+        (Move(0.2, "start"), Move(0.25, "disconnect", 1, 5.0), Move(6.0, "signal")),
+    ),
     "starts_another_run_each_time_that_it_looks_at_a_failure": Plan(
         1, (DOOMED,), 0.004, 0.2, 1.0, (Move(0.1, "crash_before", 1, 0.0, "snapshot"), Move(0.2, "start"))
     ),

@@ -35,12 +35,15 @@ NAP = {"id": "s0", "type": "sleep", "config": {"duration": "2s"}}
 SLEEP = {"id": "s1", "type": "sleep", "depends_on": ["s0"], "config": {"duration": "7s"}}
 NOWHERE = {"id": "s0", "type": "sub_workflow", "config": {"workflow": "nowhere"}}
 WAIT = {"id": "s0", "type": "wait_for_event", "config": {"event": "e", "match": "event.x == 3"}}
+UNTIL = {"event": "e", "timeout": "2s", "on_timeout": "continue"}
+BRIEF = {"id": "s0", "type": "wait_for_event", "config": UNTIL}
 THREE = {"id": "s0", "type": "map", "task": "t", "config": {"items": [1, 2, 3]}}
 FIXED: tuple[Fields, ...] = (
     *CALLED,
     {"name": "asleep", "steps": [NAP, SLEEP]},
     {"name": "three", "steps": [THREE]},
     {"name": "waiting", "steps": [WAIT]},
+    {"name": "brief", "steps": [BRIEF]},
     {"name": "doomed", "steps": [NOWHERE], "on_failure": {"workflow": "quick"}},
 )
 
