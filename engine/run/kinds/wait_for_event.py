@@ -141,7 +141,7 @@ class WaitForEvent(BaseKind):
             tuple(sorted(_received_before(workflow, run, plan))),
         )
         step = replace(run.step(plan.id), status=StepStatus.RUNNING, started_at=record.event.timestamp, waits_for=wait)
-        looking = [] if run.failing else [AwaitEvent(plan.id, step.attempts, wait)]
+        looking: list[Command] = [] if run.failing else [AwaitEvent(plan.id, step.attempts, wait)]
         return with_step(run, record, plan.id, step), looking
 
     def take_event(self, workflow: Workflow, run: Run, record: Record, event: StepEvent, plan: StepPlan) -> Advance:
