@@ -345,12 +345,11 @@ def _failed(workflow: Workflow, run: Run) -> Iterator[tuple[str, str]]:
         plan = workflow.plan_of(step_id)
         if plan is None:
             continue
-        task = plan.task
         if step.status is StepStatus.FAILED:
-            yield step_id, task
-        if step.items is not None and step.status not in STEP_DONE:
-            elements = step.items.numbered()
-            yield from ((f"{step_id}.{n}", task) for n, element in elements if element.status == ItemStatus.FAILED)
+            yield step_id, plan.task
+        if step.items is not None and step.status not in STEP_DONE and plan.each is not None:
+            failed = (n for n, element in step.items.numbered() if element.status == ItemStatus.FAILED)
+            yield from ((f"{step_id}.{n}", plan.each.task) for n in failed)
 
 
 def _timed(workflow: Workflow, run: Run, record: Record) -> Advance:

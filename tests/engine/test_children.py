@@ -4,7 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.engine.run.commands import AppendEvent, CancelChild, DispatchTask, SetTimer, StartChild, WithdrawTimer
+from penstock.engine.run.commands import (
+    AppendEvent,
+    CancelChild,
+    DeadLetterTask,
+    DispatchTask,
+    RemoveDeadLetters,
+    SetTimer,
+    StartChild,
+    WithdrawTimer,
+)
 from penstock.engine.run.events import ChildEnd, ChildEnded, ParentRef
 from penstock.engine.run.execution.children import child_run_id
 from penstock.engine.run.state import StepStatus
@@ -271,6 +280,18 @@ def test_a_failed_child_of_an_element_is_tried_again_by_another() -> None:
     [start] = only(StartChild, play.carry_out(item_ended(play, 0, status="failed", error="x")))  # type: ignore[arg-type]
 
     assert (start.step_id, start.attempt, value(start.input)) == ("m.0", 2, 1)
+
+
+def test_a_resumed_run_removes_the_dead_letters_of_elements() -> None:
+    play = Play(workflow(mapped()))
+    begun(play, [1, 2])
+
+    [dead_letter] = only(DeadLetterTask, item_ended(play, 0, status="failed", error="x"))  # type: ignore[arg-type]
+    play.settle()
+    removals = only(RemoveDeadLetters, play.resume(dead_letters=9))
+
+    assert RemoveDeadLetters(dead_letter.step_id, dead_letter.task, 9) in removals
+    assert RemoveDeadLetters("m.0", "sub_workflow", 9) in removals
 
 
 @pytest.mark.parametrize(
