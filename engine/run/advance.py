@@ -67,7 +67,7 @@ from penstock.engine.run.events import (
     WorkflowStarted,
 )
 from penstock.engine.run.execution.beginning import is_due
-from penstock.engine.run.execution.compensation import compensate, fail, given_up, has_work, is_end
+from penstock.engine.run.execution.compensation import announced, compensate, fail, has_work, is_end, waited_out
 from penstock.engine.run.execution.ending import end
 from penstock.engine.run.execution.failure_runs import failure_run
 from penstock.engine.run.execution.fragments import is_planned
@@ -236,7 +236,7 @@ def _while_compensating(workflow: Workflow, run: Run, record: Record) -> Advance
     event = record.event
     match event:
         case WorkflowCompensating():
-            return replace(run, seq=record.seq), []
+            return announced(run, record), []
         case WorkflowFailed() if is_end(run, event):
             return _fail(workflow, run, record, event.payload.error)
         case WorkflowCancelled() if is_end(run, event):
@@ -410,7 +410,7 @@ def _timer_fired(workflow: Workflow, run: Run, record: Record, event: TimerFired
     if timer is None:
         return run, []
     if run.status is RunStatus.COMPENSATING and plan.handles is None:
-        return given_up(workflow, run, record, plan)
+        return waited_out(workflow, run, record, plan)
     return plan.kind.take_timer(workflow, run, record, plan, timer)
 
 

@@ -178,7 +178,7 @@ def _cut_short(element: Element) -> Element:
 
 
 def _waited_for(due: float, element: Element) -> Element:
-    return replace(element, status=RUNNING, due=element.due or due) if _runs(element) else _cancelled(element)
+    return replace(element, status=RUNNING, due=element.due or due) if _runs(element) else _cut_short(element)
 
 
 def _runs(element: Element) -> bool:

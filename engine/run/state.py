@@ -179,9 +179,9 @@ class Compensation(Struct, frozen=True, omit_defaults=True):
     """How far a run is that undoes its steps, and then ends as `ends`.
 
     `todo` are the steps, and elements of maps, that are still to be undone, the next one last; `undoing` is the one
-    that is being undone. `awaited` counts steps and elements that were running, and may complete before they are
-    undone, too. `incomplete`: something could not be undone. `outcome`, completed or failed: the end is ordered.
-    `failed_step` is the step with which the run has failed.
+    that is being undone. `awaited` counts steps and elements that were running, and may still complete.
+    `incomplete`: something could not be undone. `outcome`, completed or failed: the end is ordered. `failed_step` is
+    the step with which the run has failed. `announced`: the log says that the run undoes its steps.
     """
 
     ends: RunStatus
@@ -191,6 +191,7 @@ class Compensation(Struct, frozen=True, omit_defaults=True):
     awaited: int = 0
     incomplete: bool = False
     outcome: str | None = None
+    announced: bool = False
 
 
 class Run(Struct, frozen=True, omit_defaults=True):

@@ -1,4 +1,4 @@
-"""The examples of conditions, sleeps and maps in docs/workflows.md do what the page says."""
+"""The examples of conditions, compensation, sleeps and maps in docs/workflows.md do what the page says."""
 
 from __future__ import annotations
 
@@ -43,6 +43,21 @@ def test_a_refund_that_is_not_due_is_skipped_and_nobody_is_mailed() -> None:
 
     assert play.statuses() == {"check": "completed", "pay-back": "skipped", "tell": "skipped"}
     assert play.run.status is RunStatus.COMPLETED
+
+
+def test_an_order_that_cannot_be_shipped_is_released_and_refunded() -> None:
+    play = play_of("Compensation")
+    play.start({"order": 7})
+    play.carry_out(play.complete("charge", {"payment": "p-1"}))
+    play.carry_out(play.complete("reserve", {"shelf": 3}))
+
+    commands = play.carry_out(play.fail("ship"))
+
+    assert inputs(commands) == {"reserve.compensate": {"input": {"payment": "p-1"}, "output": {"shelf": 3}}}
+    assert inputs(play.carry_out(play.complete("reserve.compensate"))) == {"charge.compensate": {"payment": "p-1"}}
+    assert play.run.status is RunStatus.COMPENSATING
+    play.carry_out(play.complete("charge.compensate"))
+    assert play.run.status is RunStatus.FAILED
 
 
 def test_a_trial_sleeps_for_two_weeks_and_then_until_its_last_day() -> None:

@@ -23,6 +23,7 @@ from penstock.engine.run.events import (
     ApprovalExpired,
     ApprovalGranted,
     ApprovalRejected,
+    Event,
     Record,
     StepCompleted,
     StepContinue,
@@ -31,6 +32,7 @@ from penstock.engine.run.events import (
     StepSkipped,
     StepStarted,
     TimerFired,
+    WorkflowCancelled,
     WorkflowCompleted,
     WorkflowFailed,
 )
@@ -93,7 +95,8 @@ def definitions(draw: st.DrawFn) -> dict[str, object]:
     for number in range(draw(st.integers(1, STEPS_MAX))):
         before = [str(step["id"]) for step in steps]
         depends_on: list[str] = draw(st.lists(st.sampled_from(before), unique=True, max_size=3)) if before else []
-        step = {"id": f"s{number}", "depends_on": depends_on, "on_failure": draw(handler), **draw(FIELDS)}
+        handlers = {"on_failure": draw(handler), "compensate": draw(handler)}
+        step = {"id": f"s{number}", "depends_on": depends_on, **handlers, **draw(FIELDS)}
         conditional = draw(st.booleans())
         if conditional and depends_on:
             step["skip_if"] = {"step_id": draw(st.sampled_from(depends_on)), "field": "x", "op": "==", "value": 1}
@@ -158,10 +161,22 @@ def executions(commands: list[Command]) -> list[Execution]:
     ]
 
 
-def ends(commands: list[Command]) -> list[int]:
-    """For each end of the run that was ordered, how often it had been resumed."""
+def ends(commands: list[Command]) -> list[tuple[int, str | None]]:
+    """For each end of the run that was ordered, how often it had been resumed, and what became of its compensation."""
     events = [command.event for command in commands if isinstance(command, AppendEvent)]
-    return [event.payload.resumes for event in events if isinstance(event, WorkflowCompleted | WorkflowFailed)]
+    return [found for event in events if (found := _end(event)) is not None]
+
+
+def _end(event: Event) -> tuple[int, str | None] | None:
+    match event:
+        case WorkflowCompleted():
+            return event.payload.resumes, None
+        case WorkflowFailed():
+            return event.payload.resumes, event.payload.compensation
+        case WorkflowCancelled():
+            return 0, event.payload.compensation
+        case _:
+            return None
 
 
 def result(before: Run | None, run: Run | None, record: Record) -> Result | None:
@@ -198,6 +213,7 @@ def _check_steps(workflow: Workflow, before: Run | None, run: Run) -> None:
         _check_step(old, step, plan)
         assert old.status not in STEP_DONE or step == old
         handled = step.status is StepStatus.RECOVERED or step.handles is not None
+        handled = handled or _ends_late(run, old, plan)
         assert old.status not in STEP_ENDED or step == old or _resumed(before, run) or handled
         _check_handler(run, step_id, step)
     if run.ended:
@@ -206,9 +222,20 @@ def _check_steps(workflow: Workflow, before: Run | None, run: Run) -> None:
         assert all(step.status in STEP_DONE for step in run.steps.values() if step.handles is None)
 
 
+def _ends_late(run: Run, old: StepState, plan: StepPlan) -> bool:
+    """Whether the step, or elements of it, may still run after it had ended, because they can be undone."""
+    if plan.each is not None and plan.each.compensate is not None:
+        return True
+    return run.status is RunStatus.COMPENSATING and old.status is StepStatus.CANCELLED and plan.compensate is not None
+
+
 def _check_handler(run: Run, step_id: str, step: StepState) -> None:
     """A handler is out, or has failed, only while its step has failed; a step recovers only by its handler."""
-    if step.handles is not None:
+    if step_id.endswith(".compensate"):
+        assert step.handles is not None
+        assert run.step(step.handles).status is StepStatus.COMPLETED
+        assert run.compensation is not None
+    elif step.handles is not None:
         whole = run.steps[step.handles].status
         assert step.status is not StepStatus.COMPLETED or whole is StepStatus.RECOVERED
         assert step.status not in (*STEP_OUT, StepStatus.FAILED) or whole is StepStatus.FAILED
@@ -284,6 +311,9 @@ def _check_commands(workflow: Workflow, run: Run, commands: list[Command]) -> No
             continue
         plan = workflow.plan_of(command.step_id)
         assert plan is not None
+        if command.step_id.endswith(".compensate"):
+            assert run.status is RunStatus.COMPENSATING
+            continue
         assert (run.status, run.error) == (RunStatus.RUNNING, None), "a run that fails or has ended begins nothing"
         assert all(run.steps[needed].status in STEP_DONE for needed in plan.depends_on)
         asks = isinstance(command, RequestApproval)

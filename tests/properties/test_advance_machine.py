@@ -22,6 +22,7 @@ from penstock.engine.run.events import (
     ApprovalGranted,
     ApprovalRejected,
     ApprovalRequested,
+    Cancellation,
     Resumed,
     Scheduled,
     Started,
@@ -35,8 +36,19 @@ from penstock.engine.run.events import (
     WorkflowStarted,
 )
 from penstock.engine.run.execution.steps import is_ready
+from penstock.engine.run.items import ItemStatus
 from penstock.engine.run.kinds.approval import approval_of, token_hash
-from penstock.engine.run.state import STEP_OUT, Run, RunStatus, StepState, StepStatus, from_snapshot, to_snapshot
+from penstock.engine.run.state import (
+    RUN_OPEN,
+    STEP_OUT,
+    Compensation,
+    Run,
+    RunStatus,
+    StepState,
+    StepStatus,
+    from_snapshot,
+    to_snapshot,
+)
 from penstock.engine.run.timers import live_timers
 from tests.properties.laws import Execution, compiled, definitions, ends, executions
 from tests.properties.shell import Shell
@@ -115,8 +127,9 @@ class World(Shell, RuleBasedStateMachine):
             case "let time pass":
                 self.broker.now += some([1, 6, 40, 130], pick)
             case "cancel" if pick % 4 == 0:
-                self.say(WorkflowCancelled(run_id=RUN_ID, timestamp=self.stamp()))
-            case "resume" if self.known().status is RunStatus.FAILED:
+                wanted = Cancellation(compensate=numbered)
+                self.say(WorkflowCancelled(run_id=RUN_ID, timestamp=self.stamp(), payload=wanted))
+            case "resume" if self.is_resumable():
                 self.resume()
             case "refuse" if self.known().status is RunStatus.RUNNING:
                 self.refuse()
@@ -136,6 +149,9 @@ class World(Shell, RuleBasedStateMachine):
                 self.repeat(pick % len(self.log))
             case "look back":
                 self.look_back(pick % len(self.log))
+
+    def is_resumable(self) -> bool:
+        return self.known().status is RunStatus.FAILED and self.known().compensation is None
 
     def start(self) -> None:
         payload = Started(workflow="w", version="1", digest="digest", input=Raw(b'{"x":1}'))
@@ -217,8 +233,29 @@ class World(Shell, RuleBasedStateMachine):
         """Once all orders are performed, the world holds every timer, task, question and skip that the run waits
         for."""
         run = self.run
-        if run is None or run.status is not RunStatus.RUNNING or self.orders or self.ends_soon():
+        if run is None or run.status not in RUN_OPEN or self.orders:
             return
+        if run.compensation is not None:
+            self.nothing_of_the_compensation_is_lost(run, run.compensation)
+        elif not self.ends_soon():
+            self.nothing_that_runs_is_lost(run)
+
+    def nothing_of_the_compensation_is_lost(self, run: Run, state: Compensation) -> None:
+        """The run waits for something that will come: a task, a timer, or its end."""
+        assert [self.broker.timers.get(timer.timer) for timer in live_timers(run)] == live_timers(run)
+        running = [step for step in run.steps.values() if step.handles is None and step.status is StepStatus.RUNNING]
+        assert all(step.due is not None or step.items is not None for step in running)
+        if state.outcome is not None:
+            assert not state.awaited
+            assert (0 if state.ends is RunStatus.CANCELLED else run.resumes, state.outcome) in ends(self.all_ordered())
+        elif state.undoing is None:
+            assert state.awaited
+        else:
+            undoes = f"{state.undoing}.compensate"
+            step = run.steps[undoes]
+            assert step.due is not None or self.is_out(undoes, step)
+
+    def nothing_that_runs_is_lost(self, run: Run) -> None:
         assert [self.broker.timers.get(timer.timer) for timer in live_timers(run)] == live_timers(run)
         for step_id, step in self.executed(run):
             waits = step.status is StepStatus.QUEUED and step.due is not None
@@ -241,7 +278,7 @@ class World(Shell, RuleBasedStateMachine):
 
     def ends_soon(self) -> bool:
         """This life's end is ordered, or on its way without an order."""
-        ordered = self.known().resumes in ends(self.all_ordered())
+        ordered = (self.known().resumes, None) in ends(self.all_ordered())
         return ordered or any(isinstance(event, WorkflowFailed) for event in self.broker.in_flight)
 
     def is_out(self, step_id: str, step: StepState) -> bool:
@@ -279,15 +316,52 @@ class World(Shell, RuleBasedStateMachine):
         if self.run.status is RunStatus.SCHEDULED:
             self.start()
         for life in range(LIVES_MAX):
-            if life and self.run.status is RunStatus.FAILED:
+            if life and self.is_resumable():
                 self.resume()
             while not self.run.ended and self.go_on():
                 assert len(self.log) < RECORDS_MAX, "it goes on and on"
             assert self.run.ended
         assert fold(self.workflow, None, self.log) == self.run
+        self.check_compensation()
         for step_id, step in self.run.steps.items():
             assert step.status is not StepStatus.FAILED or self.is_kept(step_id, step) or self.is_provided_for(step_id)
         assert self.refused or self.withdrawn().isdisjoint(executions(list(self.broker.tasks)))
+
+    def check_compensation(self) -> None:
+        """What had completed was undone once, each time the one that had completed last; or nothing was."""
+        assert self.run is not None
+        completed: list[str] = []
+        undone: list[str] = []
+        former = set[str]()
+        for run in self.states:
+            if run is None:
+                continue
+            completed += sorted(set(self.undoable(run)) - set(completed))
+            begun = [step_id for step_id in run.steps if step_id.endswith(".compensate") and step_id not in former]
+            former |= set(begun)
+            for step_id in begun:
+                left = [done for done in completed if done not in undone]
+                assert step_id == f"{left[-1]}.compensate"
+                undone.append(left[-1])
+        if self.run.compensation is not None:
+            assert sorted(undone) == sorted(completed) == sorted(self.undoable(self.run))
+            failed = any(self.run.steps[f"{one}.compensate"].status is StepStatus.FAILED for one in undone)
+            assert self.run.compensation.outcome == ("failed" if failed else "completed")
+        else:
+            assert undone == []
+            assert self.run.status is not RunStatus.FAILED or not list(self.undoable(self.run))
+
+    def undoable(self, run: Run) -> Iterator[str]:
+        """The steps, and elements of maps, that have completed and have something that undoes them."""
+        for step_id, step in run.steps.items():
+            plan = self.workflow.steps.get(step_id)
+            if plan is None or step.status in (StepStatus.RECOVERED, StepStatus.SKIPPED):
+                continue
+            if plan.compensate is not None and step.status is StepStatus.COMPLETED:
+                yield step_id
+            if step.items is not None and plan.each is not None and plan.each.compensate is not None:
+                elements = step.items.numbered()
+                yield from (f"{step_id}.{n}" for n, element in elements if element.status == ItemStatus.COMPLETED)
 
     def go_on(self) -> bool:
         """One thing of those that happen in a fair world; False when there is none."""

@@ -15,7 +15,7 @@ from msgspec import Raw, UnsetType
 from msgspec.structs import replace
 
 from penstock.config.limits import COMPENSATION_WAIT_S
-from penstock.engine.run.commands import AppendEvent, CancelChild, Command, WithdrawTask, WithdrawTimer
+from penstock.engine.run.commands import AppendEvent, CancelChild, Command, SetTimer, WithdrawTask, WithdrawTimer
 from penstock.engine.run.events import (
     Cancellation,
     Compensating,
@@ -31,9 +31,9 @@ from penstock.engine.run.execution.handlers import enter_handler
 from penstock.engine.run.items import ItemStatus
 from penstock.engine.run.payloads import inline_or_ref, too_large
 from penstock.engine.run.state import STEP_ENDED, STEP_OUT, Compensation, Run, RunStatus, StepState, StepStatus
-from penstock.engine.run.timers import WORKFLOW_TIMER, item_timers, retimed
+from penstock.engine.run.timers import WORKFLOW_TIMER, item_timers, retimed, step_timers
 from penstock.engine.run.workflow import COMPENSATE, Advance, StepEvent, StepPlan, Workflow
-from penstock.engine.texts import last_part, shortened
+from penstock.engine.texts import shortened
 
 FORMAT = 2  # of `workflow.compensating`: versions that read format 1 only would take it for malformed
 COMPLETED, FAILED = "completed", "failed"
@@ -94,6 +94,12 @@ def is_end(run: Run, event: WorkflowFailed | WorkflowCancelled) -> bool:
     return isinstance(event, WorkflowFailed) is (state.ends is RunStatus.FAILED)
 
 
+def announced(run: Run, record: Record) -> Run:
+    """The log says that the run undoes its steps."""
+    state = _state(run)
+    return run if state.announced else replace(run, seq=record.seq, compensation=replace(state, announced=True))
+
+
 def is_late(run: Run, step: StepState, event: StepEvent) -> bool:
     """Whether the event is of the execution that was out when the run began to undo its steps."""
     if _state(run).outcome is not None:
@@ -106,11 +112,13 @@ def is_late(run: Run, step: StepState, event: StepEvent) -> bool:
 
 
 def begun_late(run: Run, record: Record, event: StepStarted, plan: StepPlan) -> Advance:
-    """A worker has begun the task that was withdrawn, or was given it again: the step is waited for."""
+    """A worker has begun the task that was withdrawn, or was given it again: the step is waited for, but not twice."""
     before = run.step(plan.id)
     step = replace(before, worker_id=event.worker_id, delivery=event.delivery)
     if before.status is StepStatus.RUNNING:
         return _moved(run, record, plan, step) if event.delivery > before.delivery else (run, [])
+    if _was_begun(run, plan, before):
+        return run, []
     due = record.at + (plan.timeout_s or COMPENSATION_WAIT_S)
     started_at = event.timestamp
     return _moved(run, record, plan, replace(step, status=StepStatus.RUNNING, started_at=started_at, due=due))
@@ -121,7 +129,7 @@ def completed_late(
 ) -> Advance:
     """The step has completed after all: it is undone next, if it can be."""
     if problem := too_large("the output", output):
-        return failed_late(workflow, run, record, plan, problem)
+        return given_up(workflow, run, record, plan, problem)
     before = run.step(plan.id)
     kept, output_at = inline_or_ref(output, record.seq)
     step = replace(
@@ -144,36 +152,31 @@ def completed_late(
     return run, commands + following
 
 
-def failed_late(
-    workflow: Workflow, run: Run, record: Record, plan: StepPlan, error: str, traceback: str = ""
-) -> Advance:
-    """The step has failed: there is nothing to undo, and no further attempt."""
+def given_up(workflow: Workflow, run: Run, record: Record, plan: StepPlan, error: str | None = None) -> Advance:
+    """The step is not waited for any more. With an error it has ended, and will not complete."""
     before = run.step(plan.id)
     if before.status is not StepStatus.RUNNING:
         return run, []
-    step = replace(
-        before,
-        status=StepStatus.FAILED,
-        error=shortened(error),
-        traceback=last_part(traceback) or None,
-        finished_at=record.event.timestamp,
-        due=None,
-    )
-    return _not_awaited(workflow, run, record, plan, step)
-
-
-def given_up(workflow: Workflow, run: Run, record: Record, plan: StepPlan) -> Advance:
-    """The step is not waited for any more."""
-    before = run.step(plan.id)
-    if before.status is not StepStatus.RUNNING:
-        return run, []
-    return _not_awaited(workflow, run, record, plan, cancelled(before))
-
-
-def _not_awaited(workflow: Workflow, run: Run, record: Record, plan: StepPlan, step: StepState) -> Advance:
+    step = cancelled(before)
+    if error is not None:
+        step = replace(step, error=shortened(error), base=step.attempts)
     run, commands = _moved(run, record, plan, step)
     run, following = _undo_next(workflow, run, record)
     return run, commands + following
+
+
+def waited_out(workflow: Workflow, run: Run, record: Record, plan: StepPlan) -> Advance:
+    """The time is over for which the step is waited for. Its timer has fired: it need not be withdrawn."""
+    step = replace(run.step(plan.id), due=None)
+    return given_up(workflow, with_step(run, record, plan.id, step), record, plan)
+
+
+def _was_begun(run: Run, plan: StepPlan, step: StepState) -> bool:
+    place = run.element(plan.id)
+    if place is None:
+        return step.started_at is not None
+    items = run.steps[place[0]].items
+    return items is not None and items.get(place[1]).begun > 0
 
 
 def _moved(run: Run, record: Record, plan: StepPlan, step: StepState) -> Advance:
@@ -274,8 +277,10 @@ def _stopped(
         due = step.due or record.at + (COMPENSATION_WAIT_S if step.left is None else step.left)
         waits = replace(step, due=due, until=None, left=None, fallback=None)
         children = [one for one in plan.kind.withdraw(workflow, plan, step) if isinstance(one, CancelChild)]
-        return waits, 1, [*retimed(run, plan.id, step, waits), *children]
+        return waits, 1, [*_again(retimed(run, plan.id, step, waits), step_timers(run, plan.id, waits)), *children]
     stopped = cancelled(step)
+    if step.status is StepStatus.QUEUED:  # its last attempt; a worker may have taken its task just now
+        stopped = replace(stopped, started_at=None)
     timers = [WithdrawTimer(timer.timer, timer.due) for timer in item_timers(run, plan.id, step)]
     return stopped, 0, [*retimed(run, plan.id, step, stopped), *timers, *_withdrawn(workflow, plan, step)]
 
@@ -297,9 +302,14 @@ def _stopped_map(
     new = {
         timer.timer: timer for timer in item_timers(replace(run, steps={**run.steps, plan.id: after}), plan.id, after)
     }
-    timers: list[Command] = [WithdrawTimer(timer.timer, timer.due) for timer in old.values() if timer.timer not in new]
-    timers += [timer for timer in new.values() if old.get(timer.timer) != timer]
-    return after, running, [*timers, *_withdrawn(workflow, plan, step)]
+    gone = [WithdrawTimer(timer.timer, timer.due) for timer in old.values() if timer.timer not in new]
+    return after, running, [*gone, *new.values(), *_withdrawn(workflow, plan, step)]
+
+
+def _again(commands: list[Command], timers: list[SetTimer]) -> list[Command]:
+    """Set every timer, also one that is set: where the shell gave up what it was ordered, because it took the run to
+    have failed, it may not be."""
+    return [*(command for command in commands if not isinstance(command, SetTimer)), *timers]
 
 
 def _withdrawn(workflow: Workflow, plan: StepPlan, step: StepState) -> list[Command]:

@@ -27,7 +27,7 @@ from penstock.engine.run.events import (
     StepSkipped,
     StepStarted,
 )
-from penstock.engine.run.execution.compensation import begun_late, completed_late, failed_late, given_up, is_late
+from penstock.engine.run.execution.compensation import begun_late, completed_late, given_up, is_late
 from penstock.engine.run.execution.dispatch import fall_back, order_task, task_with, withdrawn_tasks
 from penstock.engine.run.execution.elements import with_step
 from penstock.engine.run.execution.pauses import begun_again, paused
@@ -94,9 +94,9 @@ class Normal(BaseKind):
             case StepCompleted():
                 return completed_late(workflow, run, record, plan, event.payload, event.worker_id)
             case StepFailed(payload=failure):
-                return failed_late(workflow, run, record, plan, failure.error, failure.traceback)
-            case StepContinue():  # it has not completed, and has no further iteration
-                return given_up(workflow, run, record, plan)
+                return given_up(workflow, run, record, plan, failure.error)
+            case StepContinue():
+                return given_up(workflow, run, record, plan, "it had no further iteration")
             case _:
                 return run, []
 

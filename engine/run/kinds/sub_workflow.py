@@ -23,7 +23,7 @@ from penstock.engine.run.events import (
     StepFailed,
 )
 from penstock.engine.run.execution.children import cancelled_child, child_run_id
-from penstock.engine.run.execution.compensation import completed_late, failed_late, given_up, is_late
+from penstock.engine.run.execution.compensation import completed_late, given_up, is_late
 from penstock.engine.run.execution.elements import with_step
 from penstock.engine.run.execution.steps import completed, fail_for_good, failed, is_current, timed_out
 from penstock.engine.run.kinds.base import BaseKind
@@ -121,9 +121,7 @@ class ChildStep(BaseKind):
         if (problem := child_problem(ended)) is None:
             output = NULL if ended.output is UNSET else ended.output
             return completed_late(workflow, run, record, plan, output)
-        if ended.status == RunStatus.FAILED:
-            return failed_late(workflow, run, record, plan, problem)
-        return given_up(workflow, run, record, plan)
+        return given_up(workflow, run, record, plan, problem)
 
     def take_timer(self, workflow: Workflow, run: Run, record: Record, plan: StepPlan, timer: TimerKind) -> Advance:
         step = replace(run.step(plan.id), due=None)
