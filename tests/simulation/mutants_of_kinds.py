@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from hashlib import sha256
 from typing import Any, TypeAlias
 
@@ -12,9 +12,12 @@ from penstock.actors.runs import children, run_actor
 from penstock.actors.runs.children import Children
 from penstock.actors.runs.effects import Effects
 from penstock.actors.runs.item_cache import ItemCache
-from penstock.actors.runs.waits import wait_index
+from penstock.actors.runs.waits import event_waits, wait_index
+from penstock.actors.runs.waits.checkpoints import seen_by
 from penstock.actors.runs.waits.event_waits import EventWaits
 from penstock.actors.runs.waits.matching import EventMatching
+from penstock.actors.runs.waits.wait_index import OpenWait
+from penstock.broker.records.event_waits import SeenBy, WaitCheckpoint
 from penstock.engine.run.commands import SetTimer
 from penstock.engine.run.events import NULL, ChildEnded, StepCompleted
 from penstock.engine.run.execution import beginning
@@ -197,6 +200,21 @@ def _ends_a_wait_before_it_has_read_everything() -> Patch:
     return EventWaits, "_read_up_to", at_once
 
 
+def _says_of_busy_waits_that_they_have_seen_everything() -> Patch:
+    def hasty(waits: Iterable[OpenWait], position: int, created: str) -> WaitCheckpoint:
+        return WaitCheckpoint(created, (SeenBy(position, b"".join(waiting.mark for waiting in waits)),))
+
+    return event_waits, "checkpoint_of", hasty
+
+
+def _takes_new_waits_for_such_that_have_seen_everything() -> Patch:
+    class OfAll(dict[bytes, int]):
+        def get(self, mark: bytes, other: int = 0) -> int:  # type: ignore[override]
+            return max(self.values())
+
+    return event_waits, "seen_by", lambda checkpoint, tip: OfAll(seen_by(checkpoint, tip))
+
+
 MUTANTS: dict[str, Callable[[], Patch]] = {
     mutant.__name__.removeprefix("_"): mutant
     for mutant in (
@@ -224,5 +242,7 @@ MUTANTS: dict[str, Callable[[], Patch]] = {
         _takes_an_event_that_an_ancestor_has_taken,
         _forgets_waits_at_a_takeover,
         _ends_a_wait_before_it_has_read_everything,
+        _says_of_busy_waits_that_they_have_seen_everything,
+        _takes_new_waits_for_such_that_have_seen_everything,
     )
 }

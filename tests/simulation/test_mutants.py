@@ -116,6 +116,31 @@ STORIES = {
     ),
     "forgets_sleeps_at_a_takeover": Plan(1, (ASLEEP,), 0.004, 0.2, 1.0, (Move(0.2, "start"), Move(3.8, "crash"))),
     "counts_an_element_twice": Plan(24, (THREE,), 0.004, 0.2, 6.0, (Move(0.1, "start"), Move(14.0, "schedule"))),
+    "says_of_busy_waits_that_they_have_seen_everything": Plan(
+        2556,
+        (377,),
+        0.004,
+        0.2,
+        6.0,
+        (
+            Move(0.077, "start", 878, 0.509, "api"),
+            Move(0.2, "lose", 661, 8.094, "event"),
+            Move(2.268, "crash", 388, 6.412, "bucket"),
+        ),
+    ),
+    "takes_new_waits_for_such_that_have_seen_everything": Plan(
+        2556,
+        (377,),
+        0.004,
+        0.2,
+        6.0,
+        (
+            Move(0.077, "start", 878, 0.509, "api"),
+            Move(0.2, "lose", 661, 8.094, "event"),
+            Move(0.806, "start keyed", 277, 15.282, "read"),
+            Move(2.268, "crash", 388, 6.412, "bucket"),
+        ),
+    ),
     "forgets_waits_at_a_takeover": Plan(1, (WAITING,), 0.004, 0.2, 1.0, (Move(0.2, "start"), Move(12.0, "crash"))),
     "ends_a_wait_before_it_has_read_everything": Plan(
         4,

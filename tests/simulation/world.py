@@ -15,6 +15,7 @@ from msgspec import Struct
 from penstock.actors.ownership import membership, ownership
 from penstock.actors.runs import shard as shard_module
 from penstock.actors.runs.shared import lease
+from penstock.actors.runs.waits import checkpoints
 from penstock.broker import names
 from penstock.config import limits
 from penstock.engine.errors import PenstockError
@@ -44,6 +45,7 @@ LATE_S = 40.0  # a timer that has not fired by then is lost
 QUIET_S_MAX = 90.0  # acknowledgements are held back for a while, and one that was lost is repeated after another
 FREEZES_S_MAX = 3.0  # until an engine comes by where it is to be frozen
 AGAIN_S = 0.4  # a process that died is started again
+CHECKPOINT_S = 1.0  # waits for events are written down so often, as worlds are short
 LINGERS_S, LINGERS_S_MIN = 3.0, 0.1  # an owner that was replaced and does not know it yet
 
 
@@ -99,6 +101,7 @@ def _paces(plan: Plan) -> list[tuple[ModuleType, str, float]]:
         *renewed,
         (lease, "LEASE_S", limits.LEASE_S * slowed),
         (membership, "SILENCE_S", limits.SILENCE_S * slowed),
+        (checkpoints, "WAIT_CHECKPOINT_S", CHECKPOINT_S),
     ]
 
 
