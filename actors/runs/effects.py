@@ -271,6 +271,8 @@ class Effects:
                 value = await outputs.whole(value, VALUE_BYTES_MAX)
                 output = await outputs.whole(output, VALUE_BYTES_MAX)
                 self._lease.check()
+        if undoes:
+            reached("compensation.read")
         given, returned = cast(Raw, value), cast(Raw, output)
         return about_completion(given, returned) if undoes else about_failure(run, step_id, given)
 

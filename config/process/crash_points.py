@@ -27,6 +27,7 @@ Point: TypeAlias = Literal[
     "shard.published",
     "child.started",
     "failure_run.started",
+    "compensation.read",
     "shard.snapshot_written",
     "shard.left",
     # A wait for an event: what ends it, and how far it has seen the events

@@ -139,6 +139,18 @@ def test_rerun_skips_what_was_rerun_already_unless_again_is_given(penstock: Pens
     ]
 
 
+def test_cancel_with_compensation_asks_for_it_of_one_and_of_many(penstock: Penstock, service: Service) -> None:
+    service.on("POST /runs/r1/cancel", {"run_id": "r1", "status": "compensating"})
+    service.on("POST /runs/cancel", {"cancelled": ["a"], "skipped": [], "total": 1, "dry_run": False})
+
+    one = penstock("run", "cancel", "r1", "--compensate", "--reason", "enough")
+    many = penstock("run", "cancel", "--workflow", "w", "--compensate")
+
+    assert ("r1 compensating\n", "a cancelled\n") == (one.out, many.out)
+    assert [{"reason": "enough", "compensate": True}] == service.bodies("POST /runs/r1/cancel")
+    assert [{"workflow_id": "w", "compensate": True, "limit": 1000}] == service.bodies("POST /runs/cancel")
+
+
 def test_cancel_of_a_workflow_goes_through_all_parts(penstock: Penstock, service: Service) -> None:
     more = {"cancelled": ["a"], "skipped": SKIPPED, "total": 2, "dry_run": False, "next": "5.a", "remaining": 1}
     last = {"cancelled": ["b"], "skipped": [], "total": 1, "dry_run": False, "remaining": 0}

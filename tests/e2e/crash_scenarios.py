@@ -160,6 +160,32 @@ async def failure_run(world: World, name: str) -> None:
     await ended(world.store, failure_run_id(run_id, 0), ENDED_S_MAX)
 
 
+async def saga(world: World, name: str) -> None:
+    """A run fails, and what it has done is undone: one step after a retry, one not at all."""
+    retry = {"max_attempts": 1, "strategy": "fixed", "initial_delay": "20ms"}
+    run_id = await begun(
+        world,
+        name,
+        step("crash.echo", compensate={"task": "crash.flaky", "retry": retry}),
+        step("crash.echo", 1, compensate={"task": "crash.fatal"}),
+        step("crash.echo", 2, type="map", config={"items": [1, 2]}, compensate={"task": "crash.echo"}),
+        step("crash.fatal", 3),
+    )
+    await ended(world.store, run_id, ENDED_S_MAX)
+
+
+async def called_off(world: World, name: str) -> None:
+    """A run is cancelled with compensation."""
+    run_id = await begun(world, name, step("crash.echo", compensate={"task": "crash.echo"}), step("crash.hanging", 1))
+
+    async def hangs() -> bool:
+        return '"s1":{"status":"running"' in (await world.ask("GET", f"/runs/{run_id}")).text
+
+    await until(hangs)
+    await world.ask("POST", f"/runs/{run_id}/cancel", 409, json={"compensate": True})
+    await ended(world.store, run_id, ENDED_S_MAX)
+
+
 async def recovery(world: World, name: str) -> None:
     """A step fails, its handler completes, and the run goes on."""
     run_id = await begun(world, name, step("crash.fatal", on_failure={"task": "crash.echo"}), step("crash.echo", 1))
