@@ -14,6 +14,7 @@ from penstock.broker import names
 from penstock.broker.nats.buckets import Bucket
 from penstock.broker.nats.headers import KV_OPERATION, TTL
 from penstock.broker.nats.publisher import Publisher
+from penstock.config.logging import get_logger
 from penstock.engine.run.events import EventWait
 
 MARKER_TTL = "2s"  # of what a removed record leaves behind
@@ -61,6 +62,8 @@ class StoredWaits(NamedTuple):
     checkpoint: WaitCheckpoint | None
 
 
+log = get_logger()
+
 _DECODER = msgspec.json.Decoder(WaitRecord)
 _CHECKPOINT = msgspec.json.Decoder(WaitCheckpoint)
 
@@ -81,10 +84,10 @@ class WaitRecords:
         return self._publisher.send(subject, b"", {KV_OPERATION: "DEL", TTL: MARKER_TTL})
 
     async def of_partition(self, number: int) -> StoredWaits:
-        """All records of a partition's runs, and its checkpoint. Raises Unavailable."""
+        """All records of a partition's runs, and its checkpoint, if there is a readable one. Raises Unavailable."""
         entries = {entry.key: entry.value for entry in await self._bucket.all(names.waits_in(number))}
         written = entries.pop(names.wait_checkpoint_key(number), None)
-        checkpoint = None if written is None else _CHECKPOINT.decode(written)
+        checkpoint = None if written is None else _read(written)
         return StoredWaits([_DECODER.decode(value) for value in entries.values()], checkpoint)
 
     async def write_checkpoint(self, number: int, checkpoint: WaitCheckpoint) -> None:
@@ -94,3 +97,12 @@ class WaitRecords:
     async def remove_checkpoint(self, number: int) -> None:
         """Remove the checkpoint of a partition, whether there is one or not. Raises Unavailable."""
         await self.remove(names.wait_checkpoint_key(number))
+
+
+def _read(written: bytes) -> WaitCheckpoint | None:
+    """None for what is none, as another version or program may write it: without a checkpoint more events are read."""
+    try:
+        return _CHECKPOINT.decode(written)
+    except msgspec.MsgspecError as error:
+        log.warning("wait_checkpoint_unreadable", error=str(error))
+        return None

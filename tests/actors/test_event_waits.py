@@ -381,6 +381,27 @@ async def test_a_checkpoint_of_another_stream_of_events_is_passed_over(
         assert await result(store, run_id) == "found"
 
 
+async def test_a_checkpoint_that_cannot_be_read_or_written_stops_nothing(
+    store: Store, broker_settings: BrokerSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fails(number: int, checkpoint: WaitCheckpoint) -> None:
+        raise OSError("full")
+
+    async with Life(broker_settings).lived() as shard:
+        run_id = await start(store, waiting("torn"))
+        await waits(store, run_id)
+        await until_true(lambda: shard.waits.in_memory > 0)
+        await at_rest(shard)
+        monkeypatch.setattr(shard.store.event_waits, "write_checkpoint", fails)
+        await save(shard)
+    number = names.partition(run_id)
+    await store.event_waits._bucket.put(names.wait_checkpoint_key(number), b'{"created":7}')
+    assert (await store.event_waits.of_partition(number)).checkpoint is None
+    async with Life(broker_settings).lived():
+        await send(store, "torn", "found")
+        assert await result(store, run_id) == "found"
+
+
 @pytest.mark.parametrize("seed", range(4))
 async def test_each_wait_gets_its_first_event_whenever_shards_die(
     store: Store, broker_settings: BrokerSettings, seed: int

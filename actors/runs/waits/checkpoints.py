@@ -17,6 +17,7 @@ from penstock.broker.records.event_waits import MARK_BYTES, SeenBy, WaitCheckpoi
 from penstock.broker.streams.events import EventsTip
 from penstock.config.limits import WAIT_CHECKPOINT_S
 from penstock.config.logging import get_logger
+from penstock.config.process.background import report
 from penstock.config.process.crash_points import reached
 from penstock.config.process.rate_limited_log import log_rate_limited
 from penstock.engine.errors import PenstockError
@@ -62,19 +63,23 @@ class WaitCheckpoints:
 
     async def save(self, partition: int) -> None:
         """Write the partition's checkpoint if it has changed. Without an answer of the broker it stays as it was."""
-        found, stored = self._current(partition), self._stored.get(partition)
-        if found is None or found == stored:
-            return
         try:
-            self._lease.check()
-            if found.seen:
-                await self._write(partition, found)
-            elif self._stored.pop(partition, None) is not None:
-                await self._records.remove_checkpoint(partition)
+            found = self._current(partition)
+            if found is not None and found != self._stored.get(partition):
+                self._lease.check()
+                await self._replace(partition, found)
         except LeaseLost:
             return
-        except PenstockError as error:
+        except Exception as error:
+            if not isinstance(error, PenstockError):
+                report("event_wait_checkpoints", error)
             log_rate_limited(log, "event_waits_not_checkpointed", partition=partition, error=str(error))
+
+    async def _replace(self, partition: int, found: WaitCheckpoint) -> None:
+        if found.seen:
+            await self._write(partition, found)
+        elif self._stored.pop(partition, None) is not None:
+            await self._records.remove_checkpoint(partition)
 
     async def _write(self, partition: int, checkpoint: WaitCheckpoint) -> None:
         await self._records.write_checkpoint(partition, checkpoint)
