@@ -23,11 +23,13 @@ ENDS = {"failed": "workflow.failed", "cancelled": "workflow.cancelled"}
 
 
 class Compensation(Struct):
-    """`ends` is how the run will end. `todo` is still to be undone, the next one last, `undoing` is being undone,
-    `awaited` runs and may still complete. `failed`: something could not be undone. `over`: nothing is left."""
+    """`ends` is how the run will end. `todo` is still to be undone, the next one last; `known` was so from the
+    beginning, the next one first. `undoing` is being undone, `awaited` runs and may still complete. `failed`: something
+    could not be undone. `over`: nothing is left."""
 
     ends: str
     todo: list[str]
+    known: list[str]
     undoing: str | None = None
     awaited: set[str] = set()
     failed: bool = False
@@ -54,30 +56,31 @@ def begin(account: Account, seen: Seen, ends: str) -> None:
     """The run undoes its steps from here on, and then ends so."""
     todo = [step_id for _, _, step_id in sorted(_completed(account))]
     awaited = set(_outliving(account))
-    account.status, account.doomed, account.compensation = "compensating", False, Compensation(ends, todo)
-    account.compensation.awaited = awaited
+    account.status, account.doomed = "compensating", False
+    account.compensation = Compensation(ends, todo, known=todo[::-1], awaited=awaited)
     for step_id, step in account.steps.items():
         _stop(account, step_id, step, awaited)
     _next(account, seen)
 
 
 def announced(account: Account, seen: Seen) -> None:
-    """The engine says what it undoes: as far as it is known, and a map for its elements."""
+    """The engine says what it undoes, the first one first, as far as it was known when it began; a map for its
+    elements."""
     assert account.compensation is not None
-    state = account.compensation
-    known = [*state.todo, *([state.undoing] if state.undoing else [])]
-    wanted = dict.fromkeys(step_id if step_id in account.plans else _before(step_id) for step_id in reversed(known))
-    said = (seen.payload or {}).get("steps", [])
-    if not state.failed and not set(wanted) <= set(said):
-        account.problems.append(f"workflow.compensating ({seen.seq}) says {said}, and {[*wanted]} are undone")
+    steps = (step_id if step_id in account.plans else _before(step_id) for step_id in account.compensation.known)
+    wanted, said = [*dict.fromkeys(steps)], (seen.payload or {}).get("steps", [])
+    if wanted != said:
+        account.problems.append(f"workflow.compensating ({seen.seq}) says {said}, and {wanted} are undone")
 
 
 def take(account: Account, seen: Seen, step: StepAccount, plan: StepPlan) -> None:
-    """An event of a step that was out when this began; it is late, but may count."""
+    """An event of a step that was out when this began: it is late, but counts for what can be undone, and for
+    children."""
     assert account.compensation is not None
     state = account.compensation
     child = plan.kind.name == "sub_workflow"
-    if state.over or not _is_late(seen, step, plan.id in state.awaited) or child is not (seen.type == "child.ended"):
+    counts = _outlives(plan) and not state.over and _is_late(seen, step, plan.id in state.awaited)
+    if not counts or child is not (seen.type == "child.ended"):
         account.late += 1
         return
     completes = seen.type == "step.completed" or (child and seen.payload["status"] == "completed")
@@ -89,7 +92,7 @@ def take(account: Account, seen: Seen, step: StepAccount, plan: StepPlan) -> Non
         if _undoing(account, plan.id) is not None:
             state.todo.append(plan.id)
         _not_awaited(account, seen, plan)
-    elif seen.type == "step.started" and step.status == "cancelled" and not step.ever_began:
+    elif seen.type == "step.started" and step.status == "cancelled" and not step.began:
         _count_in(step)
         step.status, step.began, step.ever_began = "out", True, True
         state.awaited.add(plan.id)

@@ -58,6 +58,8 @@ WAIT = {
     "timeout": f"{WAIT_S}s",
     "on_timeout": "continue",
 }
+WAITED = "5s"  # for what runs when its run begins to undo its steps; without a timeout it is five minutes
+UNDO = {"key": "${{ input.key }}", "by": "${{ default.output.by }}"}
 WHOLE = {"key": "${{ input.key }}", "of": "${{ default.step }}", "why": "${{ default.error }}"}
 
 _STEPS: dict[str, list[dict[str, Any]]] = {
@@ -183,7 +185,7 @@ _STEPS: dict[str, list[dict[str, Any]]] = {
         work("after", "fetch"),
     ],
     UNDONE: [
-        work("a", compensate={"task": WORK, "with": {"key": "${{ input.key }}", "by": "${{ default.output.by }}"}}),
+        work("a", timeout=WAITED, compensate={"task": WORK, "with": UNDO}),
         step("list", task=LIST),
         step(
             "m",
@@ -191,14 +193,15 @@ _STEPS: dict[str, list[dict[str, Any]]] = {
             type="map",
             task=PIECE,
             config={"max_concurrency": 3, "on_item_failure": "continue"},
+            timeout=WAITED,
             compensate={"task": PIECE},
         ),
-        work("b", "a", compensate={"task": PIECE}),
-        step("slow", "a", task=SLOW, timeout="8s", compensate={"task": WORK}),
+        work("b", "a", timeout=WAITED, compensate={"task": PIECE}),
+        step("slow", "a", task=SLOW, timeout=WAITED, compensate={"task": WORK}),
         step("doom", "b", "m", task=DOOM),
         work("never", "doom"),
     ],
-    WARD: [work("a", compensate={"task": WORK}), step("b", "a", task=NOBODY)],
+    WARD: [work("a", timeout=WAITED, compensate={"task": WORK}), step("b", "a", task=NOBODY)],
     GUARDIAN: [
         step("child", type="sub_workflow", config={"workflow": WARD}),
         step("nap", type="sleep", config={"duration": f"{SHORT_S}s"}),

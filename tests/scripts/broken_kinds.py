@@ -661,6 +661,38 @@ def good_undoing_that_fails() -> Evidence:
     return undoing(fails, *UNDO["b"], *UNDO["m.1"], *cannot, *UNDO["a"], ended("failed"))
 
 
+def good_undoing_with_late_events() -> Evidence:
+    """What cannot be undone is not waited for, and what it does then changes nothing."""
+    late = event("step.completed", "doom", 14)
+    return undoing(late, SLOW_ENDS, *IN_ORDER, late, ended())
+
+
+def good_late_start() -> Evidence:
+    """Tasks that were withdrawn too late are waited for, while the first step is undone; a map that begins is not."""
+    begun = (started(key="k"), *step("a", MADE), *step("list", PIECES), event("workflow.cancelled", payload=OFF))
+    said = event("workflow.compensating", payload={"steps": ["a"]})
+    late = [facts("m", items=4), *step("b", 12), event("step.started", "slow"), SLOW_ENDS]
+    ends = event("workflow.cancelled", payload={"compensation": "completed"})
+    undo = [*UNDO["a"], *UNDO["slow"], *UNDO["b"], ends]
+    return evidence(UNDONE, *begun, said, *late, *undo, ledger=keyed(UNDONE, cancelled={RUN}))
+
+
+def good_late_retry() -> Evidence:
+    """The second attempt begins late: it is waited for as the first one would be."""
+    again = (event("step.failed", "b", {"error": "chaos: failed"}), timer("retry.b", 2, BEGIN + 30))
+    begun = (started(key="k"), *step("a", MADE), event("step.started", "b"), *again)
+    off = (
+        event("workflow.cancelled", payload=OFF, at=BEGIN + 31),
+        event("step.started", "b", attempt=2, at=BEGIN + 32),
+    )
+    late = event("step.completed", "b", 12, attempt=2, at=BEGIN + 33)
+    ends = event("workflow.cancelled", payload={"compensation": "completed"})
+    return evidence(UNDONE, *begun, *off, *UNDO["a"], late, *UNDO["b"], ends, ledger=keyed(UNDONE, cancelled={RUN}))
+
+
+OFF = {"compensate": True}
+
+
 def undone_in_another_order() -> Evidence:
     return undoing(SLOW_ENDS, *UNDO["slow"], *UNDO["m.1"], *UNDO["b"], *UNDO["m.0"], *UNDO["a"], ended())
 
@@ -766,6 +798,9 @@ GOOD: tuple[Callable[[], Evidence], ...] = (
     good_request,
     good_undoing,
     good_undoing_that_fails,
+    good_undoing_with_late_events,
+    good_late_start,
+    good_late_retry,
     good_rerun,
 )
 
