@@ -211,6 +211,17 @@ async def test_a_map_over_a_workflow_has_a_child_for_each_element(
     )
 
 
+async def test_a_map_of_maps_is_a_map_over_a_workflow_that_has_a_map(store: Store, shard: Shard) -> None:
+    rows = {"name": "row", "steps": [{"id": "cells", "type": "map", "task": "work"}]}
+    table = {"name": "table", "steps": [{"id": "m", "type": "map", "config": {"workflow": "row"}}]}
+    await register(store, rows)
+    async with echo(store, "work", doubled):
+        run = await ended(store, await start(store, table, b"[[1,2],[],[3]]"))
+
+    assert run.status is RunStatus.COMPLETED, run.error
+    assert orjson.loads(bytes(run.steps["m"].output)) == [[2, 4], [], [6]]
+
+
 async def test_the_children_of_a_cancelled_map_are_cancelled(store: Store, shard: Shard) -> None:
     await register(store, CHILD)
     async with echo(store, "work", hanging) as worker:

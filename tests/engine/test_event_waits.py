@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 
 from penstock.engine.run.advance import still_due
-from penstock.engine.run.commands import AwaitEvent, Command, StopWaiting
+from penstock.engine.run.commands import AppendEvent, AwaitEvent, BeginStep, Command, StopWaiting
 from penstock.engine.run.correlation import NoValue, key_at, key_of
 from penstock.engine.run.events import Correlation, EventReceived, EventWait, ReceivedEvent
+from penstock.engine.run.execution.beginning import begin_step
 from penstock.engine.run.state import StepStatus, from_snapshot, to_snapshot
 from penstock.engine.validation import problems
 from tests.engine.build import EPOCH, RUN_ID, Play, appended, dispatched, only, raw, step, value, workflow
@@ -177,3 +178,13 @@ def test_what_has_nothing_there_has_no_key(body: object) -> None:
 
 def test_a_null_is_a_value_as_well() -> None:
     assert key_at({"a": {"b": None}}, "a.b") == key_of(None)
+
+
+def test_a_wait_that_begins_while_the_run_fails_is_not_looked_after() -> None:
+    play = Play(workflow(wait("w"), step("b")))
+    [begun] = only(BeginStep, play.start(GIVEN))
+    [starting] = begin_step(play.workflow, play.run, begun, {})
+    assert isinstance(starting, AppendEvent)
+    play.fail("b", kind="non_retriable")
+
+    assert [] == play.tell(starting.event)

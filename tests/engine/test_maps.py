@@ -73,7 +73,8 @@ def test_no_elements_end_it_at_once_with_an_empty_array() -> None:
     [
         ({"a": 1}, "a map needs an array of items, and was given an object"),
         ("text", "a map needs an array of items, and was given a string"),
-        ([1] * 4, "the array has 4 elements, max_items is 3"),
+        ([1] * 4, "the array has 4 elements, max_items is 3: raise it"),
+        ([1] * 10_001, "max_items is 3: 10000 is the most: map over parts of the array"),
     ],
 )
 def test_what_is_no_array_or_too_long_fails_for_good(given: object, error: str) -> None:
@@ -237,6 +238,7 @@ def test_a_map_of_10_000_elements_has_a_small_snapshot() -> None:
         ({"config": {"max_items": 10_001}}, "config: max_items must be a whole number from 1 to 10000, not 10001"),
         ({"config": {"max_concurrency": 0}}, "config: max_concurrency must be a whole number from 1 to 10000, not 0"),
         ({"config": {"on_item_failure": "ignore"}}, 'must be one of fail continue, not "ignore"'),
+        ({"config": {"map": {"items": [[1]]}}}, 'config: unknown field "map"'),
         ({"loop": {"max_iterations": 1}}, "loop is not for a step of this type"),
     ],
 )

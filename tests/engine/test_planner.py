@@ -12,7 +12,7 @@ from penstock.engine.run.events import StepFailed
 from penstock.engine.run.execution.inputs import output_of
 from penstock.engine.run.state import Run, RunStatus, StepStatus, from_snapshot, to_snapshot
 from penstock.engine.validation import problems
-from tests.engine.build import Play, inputs, only, step, value, workflow
+from tests.engine.build import Play, inputs, only, started, step, value, workflow
 
 BIG = "x" * OUTPUT_INLINE_BYTES_MAX
 SELF = {"id": "p", "type": "planner", "task": "PLAN"}
@@ -193,6 +193,23 @@ def test_an_inner_plan_may_name_ancestors_of_both_planners() -> None:
     assert plan(play, step("j", "x", "a"), planner_id="p.q") == {"p.q.j": {"x": "X", "a": {"from": "a"}}}
 
 
+def test_a_planner_that_plans_itself_for_ever_fails_and_says_why() -> None:
+    """Each plan is the planner again, under its own name."""
+    play = started(workflow(planner("p", retries=1)))
+    ahead = ["p"]
+    while play.run.status is RunStatus.RUNNING and play.step(ahead[-1]).attempts <= 2:
+        step_id = ahead[-1]
+        play.carry_out(play.complete(step_id, {"steps": [planner("p")]}, attempt=play.step(step_id).attempts))
+        if step_id in play.run.fragments:
+            ahead.append(f"{step_id}.p")
+        elif (due := play.step(step_id).due) is not None:
+            play.carry_out(play.fire(f"retry.{step_id}", step_id, 2, after=due - play.now))
+
+    assert ahead == ["p", "p.p", "p.p.p"]
+    assert play.run.status is RunStatus.FAILED
+    assert "planners stand in one another 3 deep at the most" in (play.run.error or "")
+
+
 def test_planners_stand_in_one_another_three_deep_at_the_most() -> None:
     play = played()
     plan(play, planner("q"))
@@ -303,3 +320,10 @@ def test_a_planners_config_is_checked(config: dict[str, Any]) -> None:
     (problem,) = problems({"name": "w", "steps": [{**SELF, "config": config}]})
 
     assert 'step "p": config: ' in problem
+
+
+def test_a_plan_that_comes_while_the_run_fails_is_not_checked() -> None:
+    play = started(workflow(planner("p"), step("b")))
+    play.fail("b", kind="non_retriable")
+
+    assert [] == only(ExpandPlan, play.complete("p", {"steps": [step("x")]}))

@@ -1,8 +1,7 @@
-"""Definitions of every shape, and what holds for each event that any of their runs is told."""
+"""What holds for each event that a run of any definition is told."""
 
 from __future__ import annotations
 
-from hypothesis import strategies as st
 from msgspec import UNSET
 from msgspec.structs import replace
 
@@ -10,20 +9,24 @@ from penstock.config.limits import PAYLOAD_BYTES_MAX
 from penstock.engine.run.advance import advance, still_due
 from penstock.engine.run.commands import (
     AppendEvent,
+    AwaitEvent,
     BeginStep,
     Command,
     DispatchTask,
+    ExpandPlan,
     RequestApproval,
     SetTimer,
     WithdrawSticky,
     WithdrawTimer,
 )
-from penstock.engine.run.compiling import compile_workflow
 from penstock.engine.run.events import (
     ApprovalExpired,
     ApprovalGranted,
     ApprovalRejected,
+    ChildEnded,
     Event,
+    EventReceived,
+    PlannerExpanded,
     Record,
     StepCompleted,
     StepContinue,
@@ -36,6 +39,8 @@ from penstock.engine.run.events import (
     WorkflowCompleted,
     WorkflowFailed,
 )
+from penstock.engine.run.execution.children import child_run_id
+from penstock.engine.run.expansion import expanded
 from penstock.engine.run.kinds.agent_loop import loop_of
 from penstock.engine.run.kinds.approval import approval_of
 from penstock.engine.run.state import (
@@ -51,80 +56,15 @@ from penstock.engine.run.state import (
 )
 from penstock.engine.run.timers import live_timers
 from penstock.engine.run.workflow import StepPlan, Workflow
-from penstock.engine.validation import parse
 
-STEPS_MAX = 7
 PERSON = "a person"
 FIRST, ANYONE = "as it was ordered", "after the bound worker"
-RESULTS = StepCompleted | StepFailed | StepContinue | StepSkipped | ApprovalGranted | ApprovalRejected | ApprovalExpired
+RESULTS = (
+    StepCompleted | StepFailed | StepContinue | StepSkipped | ApprovalGranted | ApprovalRejected | ApprovalExpired
+    | ChildEnded | EventReceived | PlannerExpanded
+)  # fmt: skip
 Execution = tuple[str, int, int, str | None]
 Result = tuple[str, int, int]
-
-RETRY = st.fixed_dictionaries(
-    {
-        "max_attempts": st.sampled_from([2, 1, 3, 0]),
-        "strategy": st.sampled_from(["fixed", "linear", "exponential"]),
-        "initial_delay": st.sampled_from(["0s", "10s"]),
-    },
-    optional={"max_delay": st.just("15s")},
-)
-LOOP = st.fixed_dictionaries(
-    {"max_iterations": st.sampled_from([3, 1, 5])},
-    optional={"max_duration": st.sampled_from(["20s", "2m"]), "loop_delay": st.sampled_from(["0s", "5s"])},
-) | st.fixed_dictionaries({"max_duration": st.sampled_from(["20s", "2m"])}, optional={"loop_delay": st.just("5s")})
-KINDS = st.sampled_from(["normal", "normal", "agent_loop", "normal", "approval", "map", "sleep"])
-MAP = st.fixed_dictionaries(
-    {"items": st.sampled_from([[1, 2], [1, "${{ input.x }}", 3, 4], [], {"not": "an array"}])},
-    optional={"max_concurrency": st.sampled_from([1, 2]), "on_item_failure": st.sampled_from(["fail", "continue"])},
-)
-INPUT = {"with": {"x": "${{ input.x }}"}}
-
-
-def conditions(depends_on: list[str]) -> st.SearchStrategy[str | None]:
-    """Conditions: mostly none."""
-    read = [f"steps.{step_id}.{rest}" for step_id in depends_on for rest in ('status == "completed"', "output.x == 1")]
-    return st.sampled_from([None, None, None, None, "input.x == 1", "false", *read])
-
-
-@st.composite
-def definitions(draw: st.DrawFn) -> dict[str, object]:
-    """Up to seven steps in any acyclic shape, several roots and ends included; few task types, so that steps share
-    them."""
-    steps: list[dict[str, object]] = []
-    handler = st.none() | st.none() | st.fixed_dictionaries({"task": st.sampled_from(["t", "h"])})
-    for number in range(draw(st.integers(1, STEPS_MAX))):
-        before = [str(step["id"]) for step in steps]
-        depends_on: list[str] = draw(st.lists(st.sampled_from(before), unique=True, max_size=3)) if before else []
-        handlers = {"on_failure": draw(handler), "compensate": draw(handler)}
-        step = {"id": f"s{number}", "depends_on": depends_on, **handlers, **draw(FIELDS)}
-        conditional = draw(st.booleans())
-        if conditional and depends_on:
-            step["skip_if"] = {"step_id": draw(st.sampled_from(depends_on)), "field": "x", "op": "==", "value": 1}
-        step["when"] = draw(conditions(depends_on))
-        steps.append(step)
-    timeout, sticky = draw(st.sampled_from([None, None, "5m"])), draw(st.sampled_from([None, "soft", None, "hard"]))
-    return {"name": "w", "steps": steps, "default_retry": draw(RETRY), "timeout": timeout, "sticky": sticky}
-
-
-@st.composite
-def _fields(draw: st.DrawFn) -> dict[str, object]:
-    """What a step says, whatever it depends on."""
-    kind = draw(KINDS)
-    if kind == "approval":
-        return {"type": kind, "config": {"timeout": draw(st.sampled_from(["30s", "1h"]))}}
-    if kind == "sleep":
-        return {"type": kind, "config": {"duration": draw(st.sampled_from(["10s", "2m", "${{ input.x }}"]))}}
-    fields = {"type": kind, "task": draw(st.sampled_from(["t", "u"])), "timeout": draw(st.sampled_from([None, "30s"]))}
-    config = {"agent_loop": LOOP, "map": MAP}.get(kind, st.none())
-    given = INPUT if draw(st.sampled_from([False, False, True])) else {}
-    return {**fields, "retry": draw(st.none() | RETRY), "config": draw(config), **given}
-
-
-FIELDS = _fields()
-
-
-def compiled(definition: dict[str, object]) -> Workflow:
-    return compile_workflow(parse(definition), "digest")
 
 
 def lawful(workflow: Workflow, before: Run | None, record: Record) -> tuple[Run | None, list[Command]]:
@@ -136,10 +76,13 @@ def lawful(workflow: Workflow, before: Run | None, record: Record) -> tuple[Run 
         return run, commands
     assert run is not None, "a run does not go away"
     assert run.seq == record.seq
+    workflow = expanded(workflow, run)
     _check_run_move(before, run)
     _check_steps(workflow, before, run)
     _check_commands(workflow, run, commands)
     _check_timers(before, run, record, commands)
+    _check_received(workflow, run, record)
+    _check_child(before, run, record)
     _check_number(before, record)
     return run, commands
 
@@ -184,8 +127,11 @@ def result(before: Run | None, run: Run | None, record: Record) -> Result | None
     event = record.event
     if before is None or run is before or not isinstance(event, RESULTS):
         return None
-    step = before.step(event.step_id)
-    return event.step_id, step.iteration, step.attempts
+    assert run is not None
+    step, after = before.step(event.step_id), run.step(event.step_id)
+    execution = event.step_id, step.iteration, step.attempts
+    checked = isinstance(event, PlannerExpanded) or (after.iteration, after.attempts) != execution[1:]
+    return execution if checked or after.status is not StepStatus.RUNNING else None  # a plan that is to be checked
 
 
 def _check_run_move(before: Run | None, run: Run) -> None:
@@ -216,6 +162,7 @@ def _check_steps(workflow: Workflow, before: Run | None, run: Run) -> None:
         handled = handled or _ends_late(run, old, plan)
         assert old.status not in STEP_ENDED or step == old or _resumed(before, run) or handled
         _check_handler(run, step_id, step)
+    _check_fragments(workflow, before, run)
     if run.ended:
         assert all(step.status in STEP_ENDED for step in run.steps.values())
     if run.status is RunStatus.COMPLETED:
@@ -227,6 +174,49 @@ def _ends_late(run: Run, old: StepState, plan: StepPlan) -> bool:
     if plan.each is not None and plan.each.compensate is not None:
         return True
     return run.status is RunStatus.COMPENSATING and old.status is StepStatus.CANCELLED and plan.compensate is not None
+
+
+def _check_fragments(workflow: Workflow, before: Run | None, run: Run) -> None:
+    """A fragment stays as it is; its steps begin while its planner runs, and it completes when they are done."""
+    kept = {} if before is None else before.fragments
+    assert {planner: run.fragments[planner] for planner in kept} == kept
+    running = [run.steps[planner] for planner in run.fragments if run.steps[planner].status is StepStatus.RUNNING]
+    assert all(step.output is UNSET and step.due is None for step in running), "its task is over"
+    for step_id, step in run.steps.items():
+        planner = None if step.handles is not None else workflow.steps[step_id].planner
+        if planner is None:
+            continue
+        assert step.status not in STEP_OUT or run.steps[planner].status is StepStatus.RUNNING
+        assert run.steps[planner].status is not StepStatus.COMPLETED or step.status in STEP_DONE
+
+
+def _check_received(workflow: Workflow, run: Run, record: Record) -> None:
+    """The event that has completed a step had completed none of its ancestors."""
+    event = record.event
+    if isinstance(event, EventReceived):
+        earlier = {run.steps[step_id].received for step_id in _ancestors(workflow, event.step_id)}
+        assert event.payload.seq not in earlier
+
+
+def _check_child(before: Run | None, run: Run, record: Record) -> None:
+    """Only the child of the attempt that is out ends it."""
+    event = record.event
+    if before is not None and isinstance(event, ChildEnded):
+        attempt = before.step(event.step_id).attempts
+        assert event.payload.run_id == child_run_id(run.run_id, event.step_id, attempt)
+
+
+def _ancestors(workflow: Workflow, step_id: str) -> set[str]:
+    """The steps that had ended before this one began; those of a planner's fragment before who depends on it."""
+    found: set[str] = set()
+    ahead = {step_id}
+    while ahead:
+        plan = workflow.steps[ahead.pop()]
+        before = {*plan.depends_on, *(() if plan.planner is None else workflow.steps[plan.planner].depends_on)}
+        before |= {inner for inner, other in workflow.steps.items() if other.planner in plan.depends_on}
+        ahead |= before - found
+        found |= before
+    return found
 
 
 def _check_handler(run: Run, step_id: str, step: StepState) -> None:
@@ -307,7 +297,7 @@ def _check_commands(workflow: Workflow, run: Run, commands: list[Command]) -> No
         "what is ordered now is wanted now"
     )
     for command in commands:
-        if not isinstance(command, DispatchTask | BeginStep | RequestApproval):
+        if not isinstance(command, DispatchTask | BeginStep | RequestApproval | AwaitEvent | ExpandPlan):
             continue
         plan = workflow.plan_of(command.step_id)
         assert plan is not None
@@ -317,7 +307,7 @@ def _check_commands(workflow: Workflow, run: Run, commands: list[Command]) -> No
         assert (run.status, run.error) == (RunStatus.RUNNING, None), "a run that fails or has ended begins nothing"
         assert all(run.steps[needed].status in STEP_DONE for needed in plan.depends_on)
         asks = isinstance(command, RequestApproval)
-        assert isinstance(command, BeginStep) or asks is (approval_of(plan) is not None), (
+        assert not isinstance(command, DispatchTask | RequestApproval) or asks is (approval_of(plan) is not None), (
             "people decide approvals, workers all else"
         )
         assert not isinstance(command, DispatchTask) or command.worker in (None, run.bound)

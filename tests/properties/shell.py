@@ -5,18 +5,33 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from msgspec.structs import replace
+
 from penstock.broker import message_ids
+from penstock.engine.fragments import expansion
 from penstock.engine.run.advance import still_due
-from penstock.engine.run.commands import BeginStep, Command, SetTimer
+from penstock.engine.run.commands import (
+    AppendEvent,
+    BeginStep,
+    Command,
+    CompleteRun,
+    DeadLetterTask,
+    ExpandPlan,
+    SetTimer,
+    StartChild,
+)
 from penstock.engine.run.events import Event, Record, RunFailure, TimerFired, TimerRef, WorkflowFailed
 from penstock.engine.run.execution.beginning import begin_step
+from penstock.engine.run.execution.fragments import is_planned
+from penstock.engine.run.execution.inputs import output_of
+from penstock.engine.run.expansion import expanded
 from penstock.engine.run.state import Run, from_snapshot, to_snapshot
 from penstock.engine.run.timers import live_timers
 from penstock.engine.run.workflow import Workflow
 from penstock.engine.times import rfc3339
 from tests.properties.laws import Result, lawful, result
 from tests.properties.world import RUN_ID, Broker, id_of, some
-from tests.support.payloads import payloads
+from tests.support.payloads import payloads, whole
 
 
 class Shell:
@@ -77,14 +92,42 @@ class Shell:
     def perform(self, count: int) -> None:
         doing, self.orders = self.orders[:count], self.orders[count:]
         for command in doing:
-            for following in self.begun(command) if isinstance(command, BeginStep) else [command]:
+            for following in self.following(command):
                 self.broker.do(following)
+
+    def following(self, command: Command) -> Sequence[Command]:
+        """What the shell does for the command, once it has evaluated, checked or read what belongs to it."""
+        run = self.known()
+        match command:
+            case BeginStep():
+                return [last for one in self.begun(command) for last in self.following(one)]
+            case StartChild():
+                return [AppendEvent(self.broker.outside.start_child(run, command))]
+            case ExpandPlan():
+                return self.checked(command)
+            case CompleteRun():
+                output = whole(command.output, self.at)
+                return [AppendEvent(replace(command.event, payload=replace(command.event.payload, output=output)))]
+            case _:
+                return [command]
 
     def begun(self, command: BeginStep) -> Sequence[Command]:
         """What begins the step, with the values of its expressions."""
-        run, plan = self.known(), self.workflow.plan_of(command.step_id)
+        run, workflow = self.known(), self.whole()
+        plan = workflow.plan_of(command.step_id)
         assert plan is not None
-        return begin_step(self.workflow, run, command, payloads(self.workflow, run, plan, self.at))
+        return begin_step(workflow, run, command, payloads(workflow, run, plan, self.at))
+
+    def checked(self, command: ExpandPlan) -> Sequence[Command]:
+        run = self.known()
+        if not is_planned(run, command):
+            return []
+        plan = whole(output_of(run, command.step_id), self.at)
+        return [AppendEvent(expansion(self.whole(), run, command, plan))]
+
+    def whole(self) -> Workflow:
+        """The workflow with the steps that planners have inserted."""
+        return expanded(self.workflow, self.run)
 
     def at(self, seq: int) -> Event:
         return next(record.event for record in self.log if record.seq == seq)
@@ -94,8 +137,9 @@ class Shell:
         self.settle()
 
     def refuse(self) -> None:
-        """The broker does not take something for good: the shell gives the rest up and fails the run."""
-        self.orders.clear()
+        """The broker does not take something for good: the shell gives the rest up, after its dead letters, and fails
+        the run."""
+        self.orders = [order for order in self.orders if isinstance(order, DeadLetterTask)]
         self.refused = True
         payload = RunFailure(error="the run cannot go on", resumes=self.known().resumes)
         self.broker.in_flight.append(WorkflowFailed(run_id=RUN_ID, timestamp=self.stamp(), payload=payload))

@@ -16,28 +16,35 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 from msgspec import Raw
 
+from penstock.broker import message_ids
 from penstock.engine.run.advance import fold
-from penstock.engine.run.commands import DeadLetterTask, DispatchTask, WithdrawSticky
+from penstock.engine.run.commands import AwaitEvent, DeadLetterTask, DispatchTask, WithdrawSticky
 from penstock.engine.run.events import (
     ApprovalGranted,
     ApprovalRejected,
     ApprovalRequested,
     Cancellation,
+    ParentRef,
+    PlannerExpanded,
     Resumed,
     Scheduled,
     Started,
     StepFailed,
     StepSkipped,
     StepStarted,
+    TimerFired,
     WorkflowCancelled,
     WorkflowFailed,
     WorkflowResumed,
     WorkflowScheduled,
     WorkflowStarted,
 )
+from penstock.engine.run.execution.children import child_run_id
 from penstock.engine.run.execution.steps import is_ready
 from penstock.engine.run.items import ItemStatus
 from penstock.engine.run.kinds.approval import approval_of, token_hash
+from penstock.engine.run.kinds.sub_workflow import ChildStep
+from penstock.engine.run.kinds.wait_for_event import WaitForEvent
 from penstock.engine.run.state import (
     RUN_OPEN,
     STEP_OUT,
@@ -50,7 +57,9 @@ from penstock.engine.run.state import (
     to_snapshot,
 )
 from penstock.engine.run.timers import live_timers
-from tests.properties.laws import Execution, compiled, definitions, ends, executions
+from tests.properties.definitions import SMALL, compiled, definitions
+from tests.properties.laws import Execution, ends, executions
+from tests.properties.outside import ENDS
 from tests.properties.shell import Shell
 from tests.properties.world import FAILURES, OUTPUTS, RUN_ID, TOO_MUCH, is_numbered, said, some
 
@@ -68,6 +77,9 @@ WEIGHTS = {
     "decide": 6,
     "fire": 6,
     "land": 5,
+    "end child": 8,
+    "look": 6,
+    "event": 3,
     "perform": 4,
     "catch up": 4,
     "save": 4,
@@ -86,7 +98,9 @@ ACTS = st.sampled_from([act for act, weight in WEIGHTS.items() for _ in range(we
 NUMBERED = st.sampled_from([True, True, False])
 
 
-WORKED_OUT = StepStarted | StepSkipped | StepFailed  # what the engine writes of a step that was evaluated
+WORKED_OUT = (
+    StepStarted | StepSkipped | StepFailed | PlannerExpanded
+)  # what the engine writes of a step that was evaluated
 
 
 class World(Shell, RuleBasedStateMachine):
@@ -97,13 +111,16 @@ class World(Shell, RuleBasedStateMachine):
         self.decided: list[str] = []
         self.endless = True
         self.late_letters = False
+        self.parent: ParentRef | None = None
 
     @initialize(definition=definitions(), later=st.booleans(), lands=st.booleans(), endless=st.booleans())
     def begin(self, definition: dict[str, object], later: bool, lands: bool, endless: bool) -> None:
         """An endless world is one in which loops go on for as long as they may."""
         self.workflow, self.lands, self.endless = compiled(definition), lands, endless
+        self.parent = ParentRef("p" * 32, "c", 1) if endless and not later else None
         if later:
-            payload = Scheduled(workflow="w", version="1", digest="digest", run_at="2030-01-01T00:00:00Z")
+            given = Raw(b'{"x":1}')
+            payload = Scheduled(workflow="w", version="1", digest="digest", run_at="2030-01-01T00:00:00Z", input=given)
             self.tell(WorkflowScheduled(run_id=RUN_ID, timestamp=self.stamp(), payload=payload))
         else:
             self.start()
@@ -124,6 +141,12 @@ class World(Shell, RuleBasedStateMachine):
                 self.fire(self.first_timer())
             case "fire though withdrawn" if self.broker.ghosts:
                 self.fire_timer(some(self.broker.ghosts, pick))
+            case "end child" if children := self.broker.outside.living():
+                self.end_child(some(children, pick), some(ENDS, pick // 3))
+            case "look" if self.broker.outside.waits:
+                self.look(some(list(self.broker.outside.waits.values()), pick))
+            case "event":
+                self.broker.outside.occur("e", pick % 2, self.broker.now)
             case "let time pass":
                 self.broker.now += some([1, 6, 40, 130], pick)
             case "cancel" if pick % 4 == 0:
@@ -154,7 +177,7 @@ class World(Shell, RuleBasedStateMachine):
         return self.known().status is RunStatus.FAILED and self.known().compensation is None
 
     def start(self) -> None:
-        payload = Started(workflow="w", version="1", digest="digest", input=Raw(b'{"x":1}'))
+        payload = Started(workflow="w", version="1", digest="digest", input=Raw(b'{"x":1}'), parent=self.parent)
         self.tell(WorkflowStarted(run_id=RUN_ID, timestamp=self.stamp(), payload=payload))
 
     def work(self, task: DispatchTask, answer: str, numbered: bool, pick: int) -> None:
@@ -166,7 +189,27 @@ class World(Shell, RuleBasedStateMachine):
 
     def work_in_vain(self, task: DispatchTask, answer: str, numbered: bool, pick: int) -> None:
         numbered = numbered or self.must_be_numbered(task, answer)
-        self.say(said(task, answer, numbered, self.broker.now, f"w{pick % 2}", self.broker.delivery(task)))
+        worker, delivery = f"w{pick % 2}", self.broker.delivery(task)
+        self.say(said(task, answer, numbered, self.broker.now, worker, delivery, pick // 2))
+
+    def end_child(self, child: str, how: str) -> None:
+        """Its end is said once; an end that comes after a cancellation may be any."""
+        ended = self.broker.outside.end_child(RUN_ID, child, how, self.broker.now)
+        if ended is not None:
+            self.say(ended)
+
+    def look(self, wait: AwaitEvent) -> bool:
+        """As the shell does it, which may look again before the run has heard of it; whether the wait is over."""
+        plan = self.whole().plan_of(wait.step_id)
+        assert plan is not None
+        found = self.broker.outside.outcome(RUN_ID, wait, self.broker.now, bool(plan.later))
+        if isinstance(found, TimerFired):
+            timer = found.payload.timer
+            if self.broker.takes_event(message_ids.of_timer(RUN_ID, timer, found.payload.attempt)):
+                self.tell(found)
+        elif found is not None:
+            self.say(found)
+        return (wait.step_id, wait.attempt) not in self.broker.outside.waits
 
     def must_be_numbered(self, task: DispatchTask, answer: str) -> bool:
         """Two words say nothing without their numbers, and a worker that leaves them out pays for it. A late start is
@@ -257,11 +300,12 @@ class World(Shell, RuleBasedStateMachine):
 
     def nothing_that_runs_is_lost(self, run: Run) -> None:
         assert [self.broker.timers.get(timer.timer) for timer in live_timers(run)] == live_timers(run)
+        workflow = self.whole()
         for step_id, step in self.executed(run):
             waits = step.status is StepStatus.QUEUED and step.due is not None
             if step.status in STEP_OUT and not waits:
                 assert self.is_out(step_id, step)
-            plan = self.workflow.steps.get(step_id)  # None: an element, which waits for others of its map
+            plan = workflow.steps.get(step_id)  # None: an element, which waits for others of its map
             if step.status is StepStatus.PENDING and plan is not None and is_ready(run, plan):
                 assert any(
                     isinstance(event, StepSkipped) and event.step_id == step_id for event in self.broker.in_flight
@@ -283,12 +327,19 @@ class World(Shell, RuleBasedStateMachine):
 
     def is_out(self, step_id: str, step: StepState) -> bool:
         """Whether somebody can answer for the step. A worker that has begun may hold either copy of its task."""
-        plan = self.workflow.plan_of(step_id)
+        plan, outside = self.whole().plan_of(step_id), self.broker.outside
         assert plan is not None
         if step.wake_at is not None:
             return True
-        if step.status is StepStatus.QUEUED and self.is_worked_out(step_id):
+        if self.is_worked_out(step_id):
             return True
+        if isinstance(plan.kind, ChildStep):
+            return child_run_id(RUN_ID, step_id, step.attempts) in outside.living()
+        if isinstance(plan.kind, WaitForEvent):
+            return (step_id, step.attempts) in outside.waits
+        if step_id in self.known().fragments:
+            found = self.known().steps.items()
+            return any(other.status in STEP_OUT for key, other in found if key.startswith(f"{step_id}."))
         if approval_of(plan) is None:
             execution = (step_id, step.iteration, step.attempts)
             tasks = [task for task in self.broker.tasks if (task.step_id, task.iteration, task.attempt) == execution]
@@ -297,8 +348,23 @@ class World(Shell, RuleBasedStateMachine):
         return any(isinstance(event, ApprovalRequested) and event.step_id == step_id for event in requests)
 
     def is_worked_out(self, step_id: str) -> bool:
-        """Whether the engine's own event about a step with expressions is on its way."""
+        """Whether the engine's own event about a step is on its way."""
         return any(isinstance(event, WORKED_OUT) and event.step_id == step_id for event in self.broker.in_flight)
+
+    @invariant()
+    def nothing_goes_on_in_vain(self) -> None:
+        """Once all orders are performed, no child lives whose parent does not wait for it, and no worker has a task of
+        what was withdrawn."""
+        run = self.run
+        if run is None or self.orders or self.refused:
+            return
+        for child in self.broker.outside.neglected():
+            step = run.step(child.step_id)
+            assert (step.status in STEP_OUT, step.attempts) == (True, child.attempt)
+        for task in self.broker.tasks:
+            step = run.step(task.step_id)
+            withdrawn = step.status is StepStatus.CANCELLED
+            assert not withdrawn or (task.iteration, task.attempt) != (step.iteration, step.attempts)
 
     @invariant()
     def nothing_happens_twice(self) -> None:
@@ -325,7 +391,21 @@ class World(Shell, RuleBasedStateMachine):
         self.check_compensation()
         for step_id, step in self.run.steps.items():
             assert step.status is not StepStatus.FAILED or self.is_kept(step_id, step) or self.is_provided_for(step_id)
-        assert self.refused or self.withdrawn().isdisjoint(executions(list(self.broker.tasks)))
+        if not self.refused:
+            self.nothing_is_left()
+
+    def nothing_is_left(self) -> None:
+        """Of a run that has ended, nobody waits for anything, works for it or is going to; its failures were answered,
+        and its parent knows."""
+        run, outside = self.known(), self.broker.outside
+        out = executions(list(self.broker.tasks))
+        assert self.withdrawn().isdisjoint(out)
+        assert ({}, {}) == (outside.waits, self.broker.timers)
+        before = [None, *self.states]
+        ended = [after for at, after in enumerate(self.states) if after is not before[at] and after is not None]
+        failures = len({after.resumes for after in ended if after.status is RunStatus.FAILED})
+        assert len(outside.failure_runs) == (failures if self.workflow.on_failure is not None else 0)
+        assert run.parent is None or run.status.value in {report.payload.status for report in outside.reports}
 
     def check_compensation(self) -> None:
         """What had completed was undone once, each time the one that had completed last; or nothing was."""
@@ -370,17 +450,28 @@ class World(Shell, RuleBasedStateMachine):
             self.fire(self.first_timer())
         elif broker.tasks:
             task = broker.tasks[0]
-            self.work(task, "continue" if self.endless and task.step_type == "agent_loop" else OUTPUTS[0], True, 0)
+            self.work(task, "continue" if self.endless and task.step_type == "agent_loop" else OUTPUTS[0], True, SMALL)
             broker.now += 3
+        elif children := self.broker.outside.living():
+            self.end_child(children[0], ENDS[0])
+        elif any(self.look(wait) for wait in self.open_waits()):
+            pass
         elif valid := [
             event for event in self.asked() if self.is_valid(self.known().steps[event.step_id], event.payload.token)
         ]:
             self.decide(valid[0], granted=True)
+        elif waits := self.open_waits():
+            broker.outside.occur(*broker.outside.wanted(waits[0]), broker.now)
         elif broker.timers:
             self.fire(self.first_timer())
         else:
             return False
         return True
+
+    def open_waits(self) -> list[AwaitEvent]:
+        """The waits of the run; the world may have others, of which the shell was to say that they are over."""
+        found = [(wait, self.known().step(wait.step_id)) for wait in self.broker.outside.waits.values()]
+        return [wait for wait, step in found if (step.status, step.attempts) == (StepStatus.RUNNING, wait.attempt)]
 
     def withdrawn(self) -> set[Execution]:
         """Executions that a bound worker was to have and shall not have any more."""

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
+from pathlib import Path
+from typing import get_args
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -18,10 +21,17 @@ from penstock.engine.run.events import (
     ChildEnd,
     ChildEnded,
     Completed,
+    Correlation,
     Decision,
     Event,
+    EventReceived,
     Failure,
+    Fragment,
+    ParentRef,
+    PlannerExpanded,
+    ReceivedEvent,
     Record,
+    Reply,
     Resumed,
     RunFailure,
     Scheduled,
@@ -30,6 +40,7 @@ from penstock.engine.run.events import (
     Started,
     StepCompleted,
     StepContinue,
+    StepFacts,
     StepFailed,
     StepPaused,
     StepSkipped,
@@ -43,25 +54,31 @@ from penstock.engine.run.events import (
     WorkflowScheduled,
     WorkflowStarted,
 )
+from penstock.engine.run.execution.children import child_run_id
 from penstock.engine.run.state import Run, from_snapshot, to_snapshot
-from tests.properties.laws import STEPS_MAX, Result, compiled, definitions, ends, executions, lawful, result
+from tests.properties.definitions import STEPS_MAX, VALID_PLANS, compiled, definitions, steps_of
+from tests.properties.laws import Result, ends, executions, lawful, result
+from tests.properties.outside import ENDS
 
 EXAMPLES = int(os.environ.get("PROPERTY_EXAMPLES", "0"))
 
 GO = SignalRef(name="go")
+INNER = ("0", "1", "a", "m", "m.0", "q", "q.a", "w", "99999")  # elements, and steps of PLANS
 STEP_IDS = st.sampled_from(
-    [f"s{number}" for number in range(STEPS_MAX)] + ["unknown", "s0.on_failure", "s1.on_failure"]
+    [f"s{number}" for number in range(STEPS_MAX)] * 2
+    + ["unknown", "s0.on_failure", "s1.on_failure", *(f"s{n}.{rest}" for n in range(3) for rest in INNER)]
 )
 NUMBERS = st.sampled_from([None, 1, 2, 3, 0, -1])
 DELIVERIES = st.sampled_from([1, 2, 3, 0, -1])
 OUTPUTS = st.sampled_from([UNSET, Raw(b"null"), Raw(b'{"x":1}'), Raw(b'{"x":1e999}'), Raw(b"[" * 1100 + b"]" * 1100)])
-KINDS = st.sampled_from(["timeout", "retry", "approval", "loop", "sticky", "lost"])
+KINDS = st.sampled_from(["timeout", "retry", "approval", "loop", "sticky", "lost", "sleep", "wait"])
 TIMERS = st.one_of(
     st.just("workflow"),
     st.builds("{}.{}".format, KINDS, STEP_IDS),
     st.builds("{}.{}~{}".format, KINDS, STEP_IDS, st.integers(0, 3)),
     st.text(max_size=3),
 )
+PARENTS = st.sampled_from([None, "p", ParentRef("p", "c", 2, 7)])
 LIVES = st.sampled_from([0, 1, 2])  # how often a run was resumed before
 WORDS = st.sampled_from(["retriable", "non_retriable", "retry_after", ""])
 
@@ -73,17 +90,45 @@ STEP = {
     "iteration": st.sampled_from([None, 0, 1, 2]),
     "worker_id": st.sampled_from([None, "w", "", "a b"]),
 }
+TIMES = st.sampled_from([None, "2026-01-02T03:04:05Z", "1970-01-01T00:16:50Z"])
+FACTS = st.sampled_from(
+    [
+        StepFacts(wake_at="2026-01-02T03:04:05Z"),
+        StepFacts(items=2),
+        StepFacts(items=0),
+        StepFacts(child_run_id="x"),
+        StepFacts(reply=Reply(201, {"x": "y"}, Raw(b'{"x":1}'))),
+        StepFacts(event="e", correlate=Correlation("x", Raw(b"1")), since="2026-01-02T03:04:05Z"),
+        StepFacts(),
+    ]
+)
+FRAGMENTS = st.sampled_from([Raw(b"[]"), *map(steps_of, VALID_PLANS)])
 REF = {"workflow": st.just("w"), "version": st.just("1"), "digest": st.just("digest")}
 
+STEP_ALONE = {**REST, "step_id": STEP_IDS, "attempt_number": NUMBERS}
+NUMBERS_OF_EVENTS = st.sampled_from([1, 2, 3])
+
+
+def _child_ended(step_id: str, attempt: int, how: str) -> ChildEnded:
+    """The end of the child that the attempt would have."""
+    child = child_run_id("r", step_id, attempt)
+    end = ChildEnd(child, how, Raw(b'{"x":1}') if how == "completed" else UNSET, error="boom")
+    return ChildEnded(run_id="r", step_id=step_id, attempt_number=attempt, payload=end)
+
+
 EVENTS: st.SearchStrategy[Event] = st.one_of(
-    st.builds(WorkflowStarted, payload=st.builds(Started, **REF), **REST),
+    st.builds(WorkflowStarted, payload=st.builds(Started, parent=PARENTS, **REF), **REST),
     st.builds(WorkflowScheduled, payload=st.builds(Scheduled, run_at=st.text(max_size=3), **REF), **REST),
     st.builds(StepStarted, delivery=DELIVERIES, **STEP) | st.builds(StepPaused, delivery=DELIVERIES, **STEP),
     st.builds(StepCompleted, payload=OUTPUTS, **STEP),
     st.builds(StepCompleted, step_id=STEP_IDS, payload=OUTPUTS, **REST),
     st.builds(StepFailed, payload=st.builds(Failure, failure_type=WORDS, retry_after_ms=st.integers()), **STEP),
     st.builds(StepSkipped, **STEP),
+    st.builds(StepStarted, payload=FACTS, **STEP_ALONE) | st.builds(StepStarted, payload=FACTS, **STEP_ALONE),
+    st.builds(_child_ended, STEP_IDS, st.sampled_from([1, 2]), st.sampled_from(ENDS)),
     st.builds(ChildEnded, payload=st.builds(ChildEnd, run_id=WORDS, status=WORDS), **STEP),
+    st.builds(EventReceived, payload=st.builds(ReceivedEvent, event=st.just("e"), seq=NUMBERS_OF_EVENTS), **STEP_ALONE),
+    st.builds(PlannerExpanded, payload=st.builds(Fragment, FRAGMENTS), **STEP_ALONE),
     st.builds(
         TimerFired, payload=st.builds(TimerRef, timer=TIMERS, step_id=st.none() | STEP_IDS, attempt=NUMBERS), **REST
     ),
@@ -105,6 +150,11 @@ EVENTS: st.SearchStrategy[Event] = st.one_of(
 ENDS: st.SearchStrategy[Event] = st.builds(WorkflowCancelled, **REST)
 FEW = st.lists(EVENTS, max_size=3)
 START = WorkflowStarted(run_id="r", payload=Started(workflow="w", version="1", digest="digest"))
+
+
+def test_the_events_are_of_every_type() -> None:
+    found = re.findall(r"builds\(\s*(\w+),", Path(__file__).read_text())
+    assert {kind.__name__ for kind in get_args(Event)} == set(found) & {kind.__name__ for kind in get_args(Event)}
 
 
 @settings(max_examples=EXAMPLES or 200, derandomize=not EXAMPLES, deadline=None)

@@ -3,23 +3,32 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from typing import TypeVar, assert_never
 
+import orjson
 from msgspec import Raw
 
 from penstock.broker import message_ids
 from penstock.config.limits import PAYLOAD_BYTES_MAX
 from penstock.engine.run.commands import (
     AppendEvent,
+    AwaitEvent,
     BeginStep,
     BindWorker,
+    CancelChild,
     Command,
+    CompleteRun,
     DeadLetterTask,
     DispatchTask,
+    ExpandPlan,
     OpenApproval,
     RemoveDeadLetters,
     RequestApproval,
     SetTimer,
+    StartChild,
+    StartFailureRun,
+    StopWaiting,
     WithdrawSticky,
     WithdrawTask,
     WithdrawTimer,
@@ -28,6 +37,7 @@ from penstock.engine.run.commands import (
 from penstock.engine.run.events import (
     ApprovalRequest,
     ApprovalRequested,
+    ChildEnded,
     Event,
     Failure,
     StepCompleted,
@@ -37,6 +47,8 @@ from penstock.engine.run.events import (
     StepStarted,
 )
 from penstock.engine.times import rfc3339
+from tests.properties.definitions import PLANS
+from tests.properties.outside import Outside
 
 RUN_ID = "0" * 32
 OUTPUTS = ('{"x":1}', '{"x":0}', "null")
@@ -48,7 +60,7 @@ HISTORY_WINDOW_S, TASK_WINDOW_S = 5.0, 120.0
 T = TypeVar("T")
 
 
-def some(things: list[T], pick: int) -> T:
+def some(things: Sequence[T], pick: int) -> T:
     return things[pick % len(things)]
 
 
@@ -71,6 +83,7 @@ class Broker:
         self.bound: str | None = None
         self.tokens = 0
         self.deliveries: Counter[tuple[str, int, int, str | None]] = Counter()
+        self.outside = Outside()
         self._seen: dict[str, float] = {}
 
     def takes(self, stream: str, name: str, window_s: float) -> bool:
@@ -119,12 +132,22 @@ class Broker:
                 self.bound = command.worker_id
             case RequestApproval():
                 self.in_flight.append(self._request(command))
+            case AppendEvent(event=ChildEnded() as event):
+                self.outside.reports.append(event)
             case AppendEvent():
                 self.in_flight.append(command.event)
+            case AwaitEvent():
+                self.outside.waits[command.step_id, command.attempt] = command
+            case StopWaiting():
+                self.outside.waits.pop((command.step_id, command.attempt), None)
+            case CancelChild():
+                self.outside.cancel_child(RUN_ID, command)
+            case StartFailureRun():
+                self.outside.start_failure_run(RUN_ID, command)
             case OpenApproval():
                 pass
-            case BeginStep():
-                raise AssertionError("the shell evaluates it")
+            case BeginStep() | StartChild() | ExpandPlan() | CompleteRun():
+                raise AssertionError("the shell works it out")
             case _:
                 assert_never(command)
 
@@ -168,8 +191,11 @@ def _execution(task: DispatchTask) -> tuple[str, int, int, str | None]:
     return task.step_id, task.iteration, task.attempt, task.worker
 
 
-def said(task: DispatchTask, answer: str, numbered: bool, now: float, worker: str, delivery: int = 1) -> Event:
-    """What a worker says of its task: `started`, `paused`, `continue`, a failure type, or an output."""
+def said(
+    task: DispatchTask, answer: str, numbered: bool, now: float, worker: str, delivery: int = 1, plan: int = 0
+) -> Event:
+    """What a worker says of its task: `started`, `paused`, `continue`, a failure type, or an output; that of a planner
+    is one of the plans."""
     fields = {
         "run_id": RUN_ID,
         "timestamp": rfc3339(now),
@@ -184,6 +210,8 @@ def said(task: DispatchTask, answer: str, numbered: bool, now: float, worker: st
         return kind(delivery=delivery, **fields)  # type: ignore[arg-type]
     if answer == "continue":
         return StepContinue(payload=Raw(b'{"next":1}'), **fields)  # type: ignore[arg-type]
+    if answer in OUTPUTS and task.step_type == "planner":
+        return StepCompleted(payload=Raw(orjson.dumps(some(PLANS, plan))), **fields)  # type: ignore[arg-type]
     if answer in (*OUTPUTS, TOO_MUCH):
         return StepCompleted(payload=Raw(answer.encode()), **fields)  # type: ignore[arg-type]
     return StepFailed(payload=Failure(error="boom", failure_type=answer, retry_after_ms=7000), **fields)  # type: ignore[arg-type]

@@ -200,8 +200,13 @@ def elements(plan: StepPlan, values: Evaluated) -> list[Raw]:
         given = json_type(orjson.loads(bytes(array)))
         raise ExpressionFailed(f"a map needs an array of items, and was given {given}") from None
     if len(found) > _mapped(plan).items_max:
-        raise ExpressionFailed(f"the array has {len(found)} elements, max_items is {_mapped(plan).items_max}")
+        raise ExpressionFailed(_too_many(len(found), _mapped(plan).items_max))
     return found
+
+
+def _too_many(found: int, items_max: int) -> str:
+    way_out = "raise it" if found <= MAP_ITEMS_MAX else f"{MAP_ITEMS_MAX} is the most: map over parts of the array"
+    return f"the array has {found} elements, max_items is {items_max}: {way_out}"
 
 
 def items_of(run: Run, plan: StepPlan, payloads: Mapping[str, Raw], ready: Ready = NOT_READY) -> list[Raw]:
