@@ -138,7 +138,12 @@ PLANS: tuple[dict[str, Any], ...] = (
         ]
     },
     {"steps": [without_worker("wait_for_event", "w", event="e"), without_worker("respond", "r", "w"), AGAIN]},
-    {"steps": [task("h", on_failure={"task": "h"}), {**task("g", "h"), "description": "long " * 1000}]},
+    {
+        "steps": [
+            task("h", on_failure={"task": "h"}),
+            task("g", "h", description="long " * 1000, compensate={"task": "h"}),
+        ]
+    },
     {"steps": [without_worker("approval", "y", timeout="30s")]},
     {"steps": [task("a", "b"), task("b", "a")]},
     {"steps": [task("a", "nowhere"), task("a")]},

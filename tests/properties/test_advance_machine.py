@@ -41,6 +41,7 @@ from penstock.engine.run.events import (
 )
 from penstock.engine.run.execution.children import child_run_id
 from penstock.engine.run.execution.steps import is_ready
+from penstock.engine.run.expansion import expanded
 from penstock.engine.run.items import ItemStatus
 from penstock.engine.run.kinds.approval import approval_of, token_hash
 from penstock.engine.run.kinds.sub_workflow import ChildStep
@@ -433,8 +434,9 @@ class World(Shell, RuleBasedStateMachine):
 
     def undoable(self, run: Run) -> Iterator[str]:
         """The steps, and elements of maps, that have completed and have something that undoes them."""
+        workflow = expanded(self.workflow, run)
         for step_id, step in run.steps.items():
-            plan = self.workflow.steps.get(step_id)
+            plan = workflow.steps.get(step_id)
             if plan is None or step.status in (StepStatus.RECOVERED, StepStatus.SKIPPED):
                 continue
             if plan.compensate is not None and step.status is StepStatus.COMPLETED:

@@ -20,6 +20,7 @@ from penstock.engine.run.events import (
     ApprovalRequested,
     ChildEnd,
     ChildEnded,
+    Compensating,
     Completed,
     Correlation,
     Decision,
@@ -48,6 +49,7 @@ from penstock.engine.run.events import (
     TimerFired,
     TimerRef,
     WorkflowCancelled,
+    WorkflowCompensating,
     WorkflowCompleted,
     WorkflowFailed,
     WorkflowResumed,
@@ -66,7 +68,8 @@ GO = SignalRef(name="go")
 INNER = ("0", "1", "a", "m", "m.0", "q", "q.a", "w", "99999")  # elements, and steps of PLANS
 STEP_IDS = st.sampled_from(
     [f"s{number}" for number in range(STEPS_MAX)] * 2
-    + ["unknown", "s0.on_failure", "s1.on_failure", *(f"s{n}.{rest}" for n in range(3) for rest in INNER)]
+    + ["unknown", "s0.on_failure", "s1.on_failure", "s0.compensate", "s1.0.compensate"]
+    + [*(f"s{n}.{rest}" for n in range(3) for rest in INNER)]
 )
 NUMBERS = st.sampled_from([None, 1, 2, 3, 0, -1])
 DELIVERIES = st.sampled_from([1, 2, 3, 0, -1])
@@ -132,6 +135,7 @@ EVENTS: st.SearchStrategy[Event] = st.one_of(
     st.builds(
         TimerFired, payload=st.builds(TimerRef, timer=TIMERS, step_id=st.none() | STEP_IDS, attempt=NUMBERS), **REST
     ),
+    st.builds(WorkflowCompensating, payload=st.builds(Compensating, steps=st.just(("s0",))), **REST),
     st.builds(WorkflowCompleted, payload=st.builds(Completed, resumes=LIVES), **REST)
     | st.builds(WorkflowResumed, **REST),
     st.builds(WorkflowFailed, payload=st.builds(RunFailure, resumes=LIVES), **REST),
