@@ -76,7 +76,7 @@ QUICK = Sizes(
     waiting=100,
     due=100,
     expressions=50,
-    left_s=4.0,
+    left_s=3.0,
     idle_wait_s=0.5,
     idle_s=0.5,
 )

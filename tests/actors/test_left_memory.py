@@ -11,6 +11,7 @@ from penstock.actors.ownership.membership import new_member
 from penstock.actors.ownership.ownership import open_shard
 from penstock.actors.runs import shard as shards
 from penstock.actors.runs.shard import Shard
+from penstock.actors.runs.shared.mailbox import PartitionQueue
 from penstock.broker import names
 from penstock.broker.nats.direct import Stored
 from penstock.broker.store import Store, open_store
@@ -115,6 +116,14 @@ async def test_a_run_whose_snapshot_was_too_large_is_read_from_its_log(
     assert RunStatus.COMPLETED is run.status
     assert ["completed"] * 3 == [step.status for step in run.steps.values()]
     assert run_id in read
+
+
+def test_after_a_reconnect_no_snapshot_is_known_to_be_current() -> None:
+    queue = PartitionQueue("engine-1", 1)
+    queue.keep_current(7)
+    assert {7} == queue.current
+    queue.begin(9)
+    assert set() == queue.current
 
 
 async def test_a_partition_that_comes_back_begins_with_reads(store: Store, shard: Shard, read: list[str]) -> None:

@@ -82,8 +82,9 @@ class PartitionQueue:
 
     def begin(self, takeover_seq: int) -> None:
         """Start anew: all that is not acknowledged will be delivered again, so the events from before cannot be
-        acknowledged any more."""
+        acknowledged any more. A broker that was restarted may have lost what it had stored last."""
         self.events.clear()
+        self.current.clear()
         self.takeover_seq = takeover_seq
 
     def keep_current(self, revision: int) -> None:
