@@ -75,9 +75,13 @@ class Expression:
 
     def is_heavy(self, values: Values) -> bool:
         """Whether it may take more than about 10 ms over these values: then not in an event loop."""
+        return self.may_be_heavy(sum(map(values.size, self._roots))) and self._load.is_heavy(values)
+
+    def may_be_heavy(self, size: int) -> bool:
+        """Whether there are values of so many bytes of JSON over which it is heavy."""
         if self._light_bytes is None:
             self._light_bytes = self._load.light_bytes()
-        return sum(map(values.size, self._roots)) > self._light_bytes and self._load.is_heavy(values)
+        return size > self._light_bytes
 
     def _finish(self, values: Values | Mapping[str, Any], finish: Callable[[Any], Result]) -> Result:
         run = Evaluation(values if isinstance(values, Values) else Values(values), MACROS_NESTED_MAX)

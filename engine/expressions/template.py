@@ -87,6 +87,10 @@ class Template:
         """Whether it may take more than about 10 ms over these values: then not in an event loop."""
         return any(each.is_heavy(values) for each in self._expressions())
 
+    def may_be_heavy(self, size: int) -> bool:
+        """Whether there are values of so many bytes of JSON over which it is heavy."""
+        return any(each.may_be_heavy(size) for each in self._expressions())
+
     def _expressions(self) -> Iterator[Expression]:
         for piece in self._pieces:
             if not isinstance(piece, bytes):

@@ -156,8 +156,14 @@ def _references(plan: StepPlan) -> Iterator[References]:
 
 def heavy(plan: StepPlan, run: Run, payloads: Mapping[str, Raw]) -> dict[str, tuple[Expression | Template, Values]]:
     """The expressions of the step that may take more than about 10 ms, by their place, with what they read."""
-    each = ((path, what, names_of(run, plan, what.references, payloads)) for path, what in plan.expressions.items())
-    return {path: (what, values) for path, what, values in each if what.is_heavy(values)}
+    most = 2 * sum(memoryview(payload).nbytes for payload in payloads.values())  # an item is the default input, too
+    found = {}
+    for path, what in plan.expressions.items():
+        if what.may_be_heavy(most):  # mostly not: then the values need not be put together
+            values = names_of(run, plan, what.references, payloads)
+            if what.is_heavy(values):
+                found[path] = what, values
+    return found
 
 
 def _result(result: Raw | ExpressionFailed) -> Raw:
