@@ -414,12 +414,17 @@ class World(Shell, RuleBasedStateMachine):
         completed: list[str] = []
         undone: list[str] = []
         former = set[str]()
+        before: Run | None = None
         for run in self.states:
             if run is None:
                 continue
+            if before is not None and run.status is RunStatus.FAILED and run.compensation is None:
+                assert before.status is RunStatus.FAILED or not list(self.running(before)), "it may have to be undone"
             completed += sorted(set(self.undoable(run)) - set(completed))
             begun = [step_id for step_id in run.steps if step_id.endswith(".compensate") and step_id not in former]
             former |= set(begun)
+            assert not begun or not list(self.running(run)), "what runs is waited for"
+            before = run
             for step_id in begun:
                 left = [done for done in completed if done not in undone]
                 assert step_id == f"{left[-1]}.compensate"
@@ -431,6 +436,17 @@ class World(Shell, RuleBasedStateMachine):
         else:
             assert undone == []
             assert self.run.status is not RunStatus.FAILED or not list(self.undoable(self.run))
+
+    def running(self, run: Run) -> Iterator[str]:
+        """The steps, and elements of maps, that run at a worker and have something that undoes them."""
+        for step_id, step in run.steps.items():
+            plan = self.workflow.steps.get(step_id)
+            if plan is None or approval_of(plan) is not None or step.wake_at is not None:
+                continue
+            if plan.compensate is not None and step.status is StepStatus.RUNNING:
+                yield step_id
+            if step.items is not None and plan.each is not None and plan.each.compensate is not None:
+                yield from (f"{step_id}.{n}" for n, one in step.items.numbered() if one.status == ItemStatus.RUNNING)
 
     def undoable(self, run: Run) -> Iterator[str]:
         """The steps, and elements of maps, that have completed and have something that undoes them."""
