@@ -295,6 +295,19 @@ def test_the_timeout_of_a_planner_is_over_when_it_has_planned() -> None:
     assert play.step("p").due is None
 
 
+def test_a_plan_that_comes_after_the_timeout_is_not_checked() -> None:
+    """The failure of the attempt is on its way then, and is not the result of a check."""
+    play = Play(workflow(planner("p", timeout="10s", retries=1)))
+    play.start()
+    play.begin("p")
+    late = play.fire("timeout.p", "p", 1, after=10)
+    assert play.complete("p", {"steps": [step("x")]}) == []
+    play.carry_out(late)
+
+    state = play.step("p")
+    assert (state.status, state.attempts, state.error) == (StepStatus.QUEUED, 2, "step timeout exceeded (10s)")
+
+
 def test_a_snapshot_keeps_the_fragment() -> None:
     play = played()
     plan(play, step("x", when="input.n == 1", **{"with": {"k": "v"}}), step("y", "x"))

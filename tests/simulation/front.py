@@ -3,16 +3,18 @@ in the end."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Collection, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import orjson
 from msgspec import Raw
 
-from penstock.actors.control import bulk, retry, run_operations
+from penstock.actors.control import bulk, calls, retry, run_operations
 from penstock.actors.index.run_index import RunPage
 from penstock.broker.store import Store
-from penstock.engine.errors import Conflict, NotFound, Unavailable
+from penstock.engine.errors import CallFailed, Conflict, NotFound, Unavailable
 from penstock.engine.run.state import RunStatus
 from tests.simulation.broken import Broken
 from tests.simulation.clock import TIME
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
 
 MANY = 4
 AHEAD_S = 1.5
+CALL_S_MAX = 30.0
 
 
 class LogIndex:
@@ -82,7 +85,7 @@ class Front:
             return
         try:
             answer = await wanted
-        except (Conflict, NotFound) as error:
+        except (Conflict, NotFound, CallFailed) as error:
             answer = error
         except Unavailable:
             answer = None
@@ -94,6 +97,8 @@ class Front:
         match move.act:
             case "start":
                 return run_operations.start(store, known.definition, known.digest, value)
+            case "call":
+                return self._call(store, known, value)
             case "start keyed":
                 return run_operations.start(store, known.definition, known.digest, value, marker)
             case "start many":
@@ -120,6 +125,14 @@ class Front:
             case _:
                 raise AssertionError(move.act)
 
+    async def _call(self, store: Store, known: Known, value: Raw) -> tuple[str, Any]:
+        """The run, and what it has answered."""
+        async with calls.called(store, known.definition, known.digest, value) as pending:
+            try:
+                return pending.begun.run_id, await pending.answer(asyncio.timeout(CALL_S_MAX))
+            except CallFailed as error:
+                return pending.begun.run_id, error
+
     def _all(self) -> Sequence[str]:
         return list(self._world.watch.runs)[::-1]
 
@@ -139,6 +152,8 @@ class Front:
                     self._check_started(said)
                 case "schedule":
                     self._check_scheduled(said)
+                case "call" if isinstance(said.answer, tuple):
+                    self._check_called(*said.answer)
                 case "unschedule" if said.answer is None or isinstance(said.answer, Exception):
                     pass
                 case "cancel many" if isinstance(said.answer, bulk.CancelledRuns):
@@ -159,6 +174,17 @@ class Front:
     def _check_scheduled(self, said: Said) -> None:
         if isinstance(said.answer, run_operations.Begun):
             self._is_there(said.answer.run_id, "a scheduled run")
+
+    def _check_called(self, run_id: str, answer: Any) -> None:
+        """The first response of the run by its log; without one, how it has ended."""
+        self._is_there(run_id, "a call")
+        retold = self._world.watch.retold.get(run_id)
+        if retold is None or (isinstance(answer, calls.CallAnswer) and answer.outcome == RunStatus.RUNNING):
+            return
+        reply = answer.reply if isinstance(answer, calls.CallAnswer) else None
+        told = None if reply is None else (reply.status, orjson.loads(bytes(reply.body)))
+        if told != retold.answer:
+            raise Broken(f"its caller was answered {told or answer}, and it has responded {retold.answer}", run_id)
 
     def _check_bulk(self, marker: str) -> None:
         found, answers = self._marked(marker), [said.answer for said in self.said if said.marker == marker]

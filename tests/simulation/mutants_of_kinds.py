@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 
 from msgspec.structs import replace
 
+from penstock.actors.control import watch
 from penstock.actors.runs import children, run_actor
 from penstock.actors.runs.children import Children
 from penstock.actors.runs.effects import Effects
@@ -18,19 +19,21 @@ from penstock.actors.runs.waits.event_waits import EventWaits
 from penstock.actors.runs.waits.matching import EventMatching
 from penstock.actors.runs.waits.wait_index import OpenWait
 from penstock.broker.records.event_waits import SeenBy, WaitCheckpoint
+from penstock.engine import fragments
 from penstock.engine.run.commands import SetTimer
 from penstock.engine.run.events import NULL, ChildEnded, StepCompleted
-from penstock.engine.run.execution import beginning
+from penstock.engine.run.execution import beginning, steps
 from penstock.engine.run.execution import children as child_ids
 from penstock.engine.run.execution.children import child_started
 from penstock.engine.run.execution.dispatch import task_with
 from penstock.engine.run.execution.steps import fail_for_good, failed, is_current, recovered
 from penstock.engine.run.items import Items, ItemStatus
-from penstock.engine.run.kinds import handler, normal, sub_workflow, wait_for_event
+from penstock.engine.run.kinds import handler, normal, respond, sub_workflow, wait_for_event
 from penstock.engine.run.kinds import map as maps
 from penstock.engine.run.kinds.normal import Normal
+from penstock.engine.run.kinds.planner import Planner
 from penstock.engine.run.kinds.sub_workflow import ChildStep
-from penstock.engine.run.state import Run, StepStatus
+from penstock.engine.run.state import STEP_DONE, Run, StepStatus
 from penstock.engine.run.timers import live_timers
 from tests.simulation.clock import TIME
 
@@ -215,6 +218,33 @@ def _takes_new_waits_for_such_that_have_seen_everything() -> Patch:
     return event_waits, "seen_by", lambda checkpoint, tip: OfAll(seen_by(checkpoint, tip))
 
 
+def _ends_a_plan_with_the_first_of_its_last_steps() -> Patch:
+    def hasty(workflow: Any, run: Run, planner_id: str) -> bool:
+        lasts = workflow.lasts[planner_id].values()
+        return run.steps[planner_id].status is StepStatus.RUNNING and any(
+            run.steps[one].status in STEP_DONE for one in lasts
+        )
+
+    return steps, "has_ended", hasty
+
+
+def _takes_plans_as_they_come() -> Patch:
+    return fragments, "_check", lambda workflow, planner, planned, report: None
+
+
+def _does_not_say_why_a_plan_was_refused() -> Patch:
+    return Planner, "reports_error", False
+
+
+def _responds_with_the_usual_status() -> Patch:
+    return respond, "_status", lambda values: 200
+
+
+def _answers_with_what_the_run_returns() -> Patch:
+    """A caller waits for the end of the run, whatever its steps respond."""
+    return watch, "reply_in", lambda event, before, after: None
+
+
 MUTANTS: dict[str, Callable[[], Patch]] = {
     mutant.__name__.removeprefix("_"): mutant
     for mutant in (
@@ -244,5 +274,10 @@ MUTANTS: dict[str, Callable[[], Patch]] = {
         _ends_a_wait_before_it_has_read_everything,
         _says_of_busy_waits_that_they_have_seen_everything,
         _takes_new_waits_for_such_that_have_seen_everything,
+        _ends_a_plan_with_the_first_of_its_last_steps,
+        _takes_plans_as_they_come,
+        _does_not_say_why_a_plan_was_refused,
+        _responds_with_the_usual_status,
+        _answers_with_what_the_run_returns,
     )
 }

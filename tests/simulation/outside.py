@@ -7,6 +7,7 @@ from itertools import product
 from typing import TYPE_CHECKING, NamedTuple
 from zlib import crc32
 
+from msgspec import Raw
 from msgspec.structs import replace
 
 from penstock.actors.control import approvals
@@ -16,7 +17,9 @@ from penstock.broker.worker_messages import TaskPayload, decode, decode_input
 from penstock.engine.errors import Conflict, Denied, NotFound, Unavailable
 from penstock.engine.run.commands import DispatchTask
 from penstock.engine.run.events import ApprovalRequested, Decision, Event, encode
+from penstock.engine.run.expansion import expanded
 from tests.properties.world import TOO_MUCH, said
+from tests.simulation import planned
 from tests.simulation.broken import Broken
 from tests.simulation.streams import Message
 
@@ -115,7 +118,7 @@ class Workers:
 
     def _check_taken(self, message: Message, task: TaskPayload) -> None:
         run, workflow = self._world.watch.runs[task.run_id], self._world.watch.of[task.run_id].workflow
-        plan = workflow.plan_of(task.step_id)
+        plan = expanded(workflow, run).plan_of(task.step_id)
         if plan is None or plan.group != run.bound_group:
             self._world.watch.fail(Broken("a task waits for a worker of another group", task.run_id))
         if workflow.sticky == "soft" and names.sticky_of(message.subject) == NEVER_TAKEN and not self.fair:
@@ -164,8 +167,16 @@ class Workers:
         )
         event = said(command, answer, True, self._world.server.wall, f"w{task.attempt % 2}", delivery)
         event = replace(event, run_id=task.run_id)
+        if task.step_type == "planner" and answer in (OUTPUT, OTHER_OUTPUT, "null"):
+            event = replace(event, payload=Raw(self._plan(task).encode()))
         self.all_said.append(event)
         self._publish(event)
+
+    def _plan(self, task: TaskPayload) -> str:
+        if self.fair:
+            return planned.PLAIN
+        chance = crc32(f"{self._world.label(task.run_id)}.{task.step_id}.{task.attempt} plans".encode())
+        return planned.plan_of(chance, 1 + task.step_id.count("."))
 
     def _publish(self, event: Event) -> None:
         server = self._world.server

@@ -22,7 +22,9 @@ CHAOS_S = 15.0  # how long things go wrong
 POOL = 256  # workflows that there are; from this number on, as many with more kinds of steps (workflows.py)
 FIXED = 2 * POOL  # from here on those of workflows.FIXED
 CALLED = tuple(FIXED + number for number in range(len(larger.CALLED)))  # those that others start
-ASLEEP, THREE, WAITING, BRIEF, DOOMED = range(FIXED + len(larger.CALLED), FIXED + len(larger.FIXED))
+ASLEEP, THREE, WAITING, BRIEF, AGAIN, MOTHER, MOTHERS, DOOMED = range(
+    FIXED + len(larger.CALLED), FIXED + len(larger.FIXED)
+)
 LARGER, OF_SEEDS = frozenset({1, 4}), 5  # the seeds that have these: by their remainder
 STEPS_MAX = 5
 REQUESTS = 2  # one of eight workflows has HTTP requests: those whose number gives this remainder
@@ -59,8 +61,8 @@ TROUBLES = {
     "redeliver": 3, "reset": 1, "pause": 2, "takeover": 2, "join": 2, "late schedules": 2, "repeat": 3,
     "freeze between": 2, "last words": 3, "broker restart": 3,
 }  # fmt: skip
-# What strangers do to runs of larger workflows.
-STRANGE = {"child ended": 3, "repeat": 2}
+# What strangers and callers do with runs of larger workflows.
+STRANGE = {"child ended": 3, "repeat": 2, "call": 3}
 # Two owners of the same partitions, one of whom does not know of the other.
 DUEL = {"freeze between": 6, "takeover": 2, "last words": 3, "stall": 1, "disconnect": 1}
 DUELS = 8  # one of so many seeds is one

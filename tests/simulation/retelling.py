@@ -11,16 +11,19 @@ from typing import Any, NamedTuple
 
 import orjson
 from msgspec import UnsetType
+from msgspec.structs import replace
 
 from penstock.broker.worker_messages import TaskPayload, decode_input
 from penstock.config.limits import PAYLOAD_BYTES_MAX
-from penstock.engine.definition.definitions import Retry, Step, WorkflowDef
+from penstock.engine.definition.definitions import Retry, Step, WorkflowDef, steps_from_json
 from penstock.engine.definition.durations import parse
 from penstock.engine.run.events import (
     ChildEnded,
     Event,
     EventReceived,
+    PlannerExpanded,
     Record,
+    Reply,
     Started,
     StepCompleted,
     StepFacts,
@@ -34,13 +37,13 @@ from penstock.engine.run.events import (
 )
 from penstock.engine.run.state import Run, RunStatus, StepState, StepStatus
 from penstock.engine.times import instant
-from tests.simulation import templates
+from tests.simulation import planned, templates
 from tests.simulation.broken import Broken
 from tests.simulation.families import Attempt, Families
 from tests.simulation.streams import Message, Stream
 from tests.simulation.waits import Waits
 
-HANDLER = ".on_failure"
+HANDLER, REFUSED = ".on_failure", "the plan is refused: "
 ROUNDED_S = 0.001  # times in events are texts with microseconds
 NOTHING_YET = (StepStatus.PENDING, StepStatus.CANCELLED)
 OUT = (StepStatus.QUEUED, StepStatus.RUNNING)
@@ -68,6 +71,10 @@ class Retelling:
         self.results: dict[str, Result] = {}
         self.skipped: set[str] = set()
         self.items: dict[str, int] = {}
+        self.answer: tuple[int, Any] | None = None  # the first response before the first end
+        self._has_ended = False
+        self._plans: dict[str, Any] = {}
+        self._fragments: dict[str, list[str]] = {}
         self._ready_at: dict[str, float] = {}
         self._tries: dict[str, int] = {}
         self._over: set[tuple[str, int]] = set()
@@ -104,6 +111,10 @@ class Retelling:
         if is_handler(task.step_id):
             self._check_handled(step, decode_input(task))
             return
+        if step.type == "planner":
+            former = self.results.get(step.id)
+            if task.previous_error != (None if former is None else former.error):
+                raise self._broken(f"{step.id} is tried again without being told of {former}")
         wanted = self._input(step, task.item)
         if wanted is not templates.DEFAULT and decode_input(task) != wanted:
             raise self._broken(f"{task.step_id} was given {decode_input(task)}, not {wanted}")
@@ -169,6 +180,12 @@ class Retelling:
                 self._child_begun(before, event, child)
             case ChildEnded():
                 self._child_ended(before, event)
+            case StepStarted(payload=StepFacts(reply=Reply() as reply)):
+                self._responded(before, event.step_id, reply)
+            case StepCompleted() if self._is_planner(event.step_id):
+                self._planned(before, event)
+            case PlannerExpanded():
+                self._expanded(before, event)
             case StepCompleted():
                 self._completed(before, event)
             case StepFailed():
@@ -197,8 +214,56 @@ class Retelling:
         else:
             self._ended(event.step_id, Result(attempt, ok=True, final=True, output=orjson.loads(given)))
 
+    def _responded(self, before: Run, step_id: str, reply: Reply) -> None:
+        step = self.steps[step_id]
+        config, scope = step.config or {}, self._scope(step)
+        wanted = (templates.evaluated(config["status"], scope), templates.evaluated(config["body"], scope))
+        body = orjson.loads(bytes(reply.body))
+        if (reply.status, body) != wanted:
+            raise self._broken(f"{step_id} responds {reply.status} {body}, not {wanted}")
+        if self.answer is None and not self._has_ended:
+            self.answer = wanted
+        self._ended(step_id, Result(before.step(step_id).attempts, ok=True, final=True, output=body))
+
+    def _is_planner(self, step_id: str) -> bool:
+        return step_id in self.steps and self.steps[step_id].type == "planner"
+
+    def _planned(self, before: Run, event: StepCompleted) -> None:
+        """The worker of a planner has returned something, which is not part of the run yet."""
+        given = b"null" if isinstance(event.payload, UnsetType) else bytes(event.payload)
+        if len(given) > PAYLOAD_BYTES_MAX:
+            self._completed(before, event)
+        else:
+            self._plans[event.step_id] = orjson.loads(given)
+
+    def _expanded(self, before: Run, event: PlannerExpanded) -> None:
+        """Its steps are part of the run from now on: they may depend on one another."""
+        within, plan = event.step_id, self._plans.pop(event.step_id)
+        steps = steps_from_json(bytes(event.payload.steps))
+        if planned.is_refused(plan) or [step.id for step in steps] != [step["id"] for step in plan["steps"]]:
+            raise self._broken(f"{within} has got the steps {[step.id for step in steps]} by the plan {plan}")
+        self._over.add((within, before.step(within).attempts))
+        self._fragments[within] = [f"{within}.{step.id}" for step in steps]
+        for step in steps:
+            needed = tuple(f"{within}.{name}" for name in step.depends_on)
+            self.steps[f"{within}.{step.id}"] = replace(step, id=f"{within}.{step.id}", depends_on=needed)
+
+    def _lasts(self, step_id: str) -> list[str]:
+        inner = self._fragments[step_id]
+        needed = {one for other in inner for one in self.steps[other].depends_on}
+        return [one for one in inner if one not in needed]
+
+    def _output_of_plan(self, step_id: str) -> Any:
+        lasts = self._lasts(step_id)
+        if len(lasts) < 2:
+            return self.output(lasts[0]) if lasts else None
+        return {one.rpartition(".")[2]: self.output(one) for one in lasts}
+
     def _failed(self, before: Run, event: StepFailed) -> None:
         attempt = event.attempt_number or before.step(event.step_id).attempts
+        plan = self._plans.pop(event.step_id, None)
+        if event.payload.error.startswith(REFUSED) is not (plan is not None and planned.is_refused(plan)):
+            raise self._broken(f"{event.step_id} has failed by its plan {plan}: {event.payload.error}")
         hopeless = event.payload.failure_type == "non_retriable" or before.failing
         self._tried(event.step_id, attempt, event.payload.error, hopeless=hopeless)
 
@@ -261,6 +326,7 @@ class Retelling:
 
     def _finished(self, before: Run, run: Run, event: Event) -> None:
         output = orjson.loads(bytes(event.payload.output)) if isinstance(event, WorkflowCompleted) else None
+        self._has_ended = True
         self._families.finished(run, output)
         if run.status is not RunStatus.COMPLETED:
             self._unwanted = [one for one in self._queued if _is_out(before, one[1])]
@@ -388,6 +454,8 @@ class Retelling:
         step = self.steps.get(step_id)
         if step_id in self.skipped or self._is_recovered(step_id):
             return True
+        if step is not None and step.type == "planner":
+            return step_id in self._fragments and all(map(self.is_done, self._fragments[step_id]))
         if step is not None and step.type == "map":
             return step_id in self.items and all(self._item_is_done(step, item) for item in self._items_of(step_id))
         result = self.results.get(step_id)
@@ -400,6 +468,8 @@ class Retelling:
             return None
         if self._is_recovered(step_id):
             return self.results[step_id + HANDLER].output
+        if step is not None and step.type == "planner":
+            return self._output_of_plan(step_id)
         if step is not None and step.type == "map":
             wraps = _continues(step)
             return [_element(self.results[item], wraps) for item in self._items_of(step_id)]
@@ -439,8 +509,9 @@ class Retelling:
         }
         for needed in step.depends_on:
             if self.is_done(needed):
-                scope[f"steps.{needed}.output"] = self.output(needed)
-                scope[f"steps.{needed}.status"] = self._status(needed)
+                name = needed.rpartition(".")[2]  # as a plan calls it
+                scope[f"steps.{name}.output"] = self.output(needed)
+                scope[f"steps.{name}.status"] = self._status(needed)
         return scope
 
     def _status(self, step_id: str) -> str:

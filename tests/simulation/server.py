@@ -243,11 +243,11 @@ class Server:
         for consumer in self.consumers.values():
             consumer.forget(client)
 
-    def _tell(self, subject: str, data: bytes, reply: str) -> bool:
+    def _tell(self, subject: str, data: bytes, reply: str, head: bytes = b"") -> bool:
         """Give a message to those who listen now; whether there are any."""
         told = [*self._core.get(subject, ()), *(one for one in self._wide if matches(one.subject, subject))]
         for one in told:
-            self.deliver(one.client, "core", one.subject, (subject.encode(), reply.encode(), data, b""))
+            self.deliver(one.client, "core", one.subject, (subject.encode(), reply.encode(), data, head))
         return bool(told)
 
     # Storing
@@ -318,7 +318,11 @@ class Server:
         for consumer in self.consumers.values():
             if consumer.takes(message.subject):
                 consumer.offer(message)
-        self._tell(names.watch_subject(message.subject.rsplit(".", 1)[1]), message.data, "")
+        watched = names.watch_subject(message.subject.rsplit(".", 1)[1])
+        if self._core.get(watched):
+            before = self.history.subjects[message.subject][:-1]
+            head = message.head() + b"Nats-Last-Sequence: %d\r\n\r\n" % (before[-1] if before else 0)
+            self._tell(watched, message.data, "", head)
 
     def _due(self, message: Message) -> None:
         """A schedule fires, unless it was taken back or replaced; late when the broker is."""

@@ -52,6 +52,8 @@ def time_of(until: str) -> float:
 
 def _value(expression: str, scope: Scope) -> Any:
     match expression:
+        case "404":
+            return 404
         case "[1, 2, run.version]":
             return [1, 2, scope["run.version"]]
         case "run.version + 's'":

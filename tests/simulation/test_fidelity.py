@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator
+from contextlib import aclosing
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -199,6 +200,27 @@ async def whole_streams(store: Store) -> list[Any]:
     return found
 
 
+async def watching(store: Store) -> list[Any]:
+    """Who watches a run gets what is stored, then a copy of each event with its place and that of the one before."""
+    subject, found = names.history_subject(RUN), list[Any]()
+    await _raw(store, names.history_subject("1" * 32), {})
+    await _raw(store, subject, {})
+
+    async def begin() -> bool:
+        for _ in range(2):
+            await _raw(store, subject, {})
+            await _raw(store, names.history_subject("1" * 32), {})
+        return False
+
+    async with aclosing(store.history.batches(RUN, lambda body: True, begin)) as coming:
+        while len(found) < 3:
+            found += [(one.seq, one.data) for one in await anext(coming)]
+        await _raw(store, subject, {MSG_ID: "a"})
+        while len(found) < 4:
+            found += [(one.seq, one.data) for one in await anext(coming)]
+    return found
+
+
 async def ids_after_a_restart(store: Store, restart: Restart) -> list[Any]:
     """Whether it ends or is killed, what is stored stays, and ids are known of what is still there. What is in memory
     is gone."""
@@ -279,6 +301,7 @@ CONVERSATIONS: tuple[Conversation, ...] = (
     clock,
     deliveries,
     whole_streams,
+    watching,
 )
 
 

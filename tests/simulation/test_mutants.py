@@ -8,7 +8,7 @@ import pytest
 
 from tests.simulation.clock import simulated
 from tests.simulation.mutants import MUTANTS, mutated
-from tests.simulation.plan import ASLEEP, BRIEF, DOOMED, THREE, WAITING, Move, Plan, plan_of
+from tests.simulation.plan import AGAIN, ASLEEP, BRIEF, DOOMED, MOTHER, MOTHERS, THREE, WAITING, Move, Plan, plan_of
 from tests.simulation.shrink import shortest
 from tests.simulation.world import play
 
@@ -149,6 +149,13 @@ STORIES = {
         0.2,
         6.0,
         (Move(0.2, "start"), Move(0.25, "disconnect", 1, 5.0), Move(6.0, "signal")),
+    ),
+    "takes_an_event_that_an_ancestor_has_taken": Plan(1, (AGAIN,), 0.004, 0.2, 6.0, (Move(0.2, "start"),)),
+    "takes_the_end_of_any_run_for_that_of_the_child": Plan(
+        1, (MOTHER,), 0.004, 0.2, 6.0, (Move(0.2, "start"), Move(0.23, "child ended"))
+    ),
+    "does_not_cancel_the_children_of_a_map": Plan(
+        1, (MOTHERS,), 0.004, 0.2, 6.0, (Move(0.2, "start"), Move(0.23, "cancel"))
     ),
     "starts_another_run_each_time_that_it_looks_at_a_failure": Plan(
         1, (DOOMED,), 0.004, 0.2, 1.0, (Move(0.1, "crash_before", 1, 0.0, "snapshot"), Move(0.2, "start"))

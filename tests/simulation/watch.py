@@ -16,6 +16,7 @@ from penstock.engine.run.events import (
     WorkflowStarted,
     decode,
 )
+from penstock.engine.run.expansion import expanded
 from penstock.engine.run.state import STEP_DONE, Run, from_snapshot, to_snapshot
 from penstock.engine.run.timers import live_timers
 from tests.properties.laws import ends, executions, lawful, result
@@ -134,7 +135,7 @@ class Watch:
         run, known = self.runs.get(task.run_id), self.of.get(task.run_id)
         if run is None or known is None:
             raise Broken("a task of a run that nobody started", task.run_id)
-        plan = known.workflow.plan_of(task.step_id)
+        plan = expanded(known.workflow, run).plan_of(task.step_id)
         if plan is None:
             raise Broken(f"a task of {task.step_id}, which is no step", task.run_id)
         for needed in plan.depends_on:

@@ -37,6 +37,10 @@ NOWHERE = {"id": "s0", "type": "sub_workflow", "config": {"workflow": "nowhere"}
 WAIT = {"id": "s0", "type": "wait_for_event", "config": {"event": "e", "match": "event.x == 3"}}
 UNTIL = {"event": "e", "timeout": "2s", "on_timeout": "continue"}
 BRIEF = {"id": "s0", "type": "wait_for_event", "config": UNTIL}
+WAIT_FIRST = {"id": "s0", "type": "wait_for_event", "config": {"event": "e"}}
+BACK = {"event": "e", "lookback": "1m", "timeout": "2s", "on_timeout": "continue"}
+WAIT_AGAIN = {"id": "s1", "type": "wait_for_event", "depends_on": ["s0"], "config": BACK}
+CHILDREN = {"id": "s0", "type": "map", "config": {"items": [1, 2, 3], "workflow": "child"}}
 THREE = {"id": "s0", "type": "map", "task": "t", "config": {"items": [1, 2, 3]}}
 FIXED: tuple[Fields, ...] = (
     *CALLED,
@@ -44,6 +48,9 @@ FIXED: tuple[Fields, ...] = (
     {"name": "three", "steps": [THREE]},
     {"name": "waiting", "steps": [WAIT]},
     {"name": "brief", "steps": [BRIEF]},
+    {"name": "again", "steps": [WAIT_FIRST, WAIT_AGAIN]},
+    {"name": "mother", "steps": [CHILD]},
+    {"name": "mothers", "steps": [CHILDREN]},
     {"name": "doomed", "steps": [NOWHERE], "on_failure": {"workflow": "quick"}},
 )
 
@@ -58,7 +65,7 @@ def drawn(chance: Random, name: str) -> Fields:
         step = {"id": f"s{number}", "depends_on": depends_on, **fields}
         if chance.random() < 0.2:
             step["when"] = _condition(chance, depends_on)
-        if chance.random() < 0.2 and step["type"] != "sleep":
+        if chance.random() < 0.2 and step["type"] not in ("sleep", "respond"):
             step["on_failure"] = _handler(chance)
         steps.append(step)
     return {
@@ -137,6 +144,18 @@ def _wait(chance: Random, depends_on: list[str]) -> Fields:
     return {"type": "wait_for_event", "config": config}
 
 
+def _planner(chance: Random, depends_on: list[str]) -> Fields:
+    fields: Fields = {"type": "planner", "task": chance.choice(("t", "u")), "timeout": chance.choice((None, "4s"))}
+    if chance.random() < 0.3:
+        fields["config"] = {"max_steps": 20, "max_depth": 2}
+    return fields
+
+
+def _respond(chance: Random, depends_on: list[str]) -> Fields:
+    config = {"status": chance.choice((200, 201, "${{ 404 }}")), "body": _input(chance, depends_on)}
+    return {"type": "respond", "config": config}
+
+
 def _handler(chance: Random) -> Fields:
     fields: Fields = {"task": chance.choice(("t", "u"))}
     if chance.random() < 0.4:
@@ -180,5 +199,5 @@ def _retry(chance: Random) -> Fields:
     }
 
 
-KINDS: tuple[Draw, ...] = (_task, _sleep, _map, _child, _children, _wait)
-WEIGHTS = (3, 2, 3, 3, 1, 3)
+KINDS: tuple[Draw, ...] = (_task, _sleep, _map, _child, _children, _wait, _planner, _respond)
+WEIGHTS = (3, 2, 3, 3, 1, 3, 2, 1)

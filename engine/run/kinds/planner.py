@@ -85,7 +85,7 @@ class Planner(Normal):
         if awaits_check(run, plan.id, step):
             return _checked(workflow, run, record, event, plan)
         if isinstance(event, StepCompleted):
-            return _planned(workflow, run, record, event, plan)
+            return (run, []) if _is_too_late(step, plan) else _planned(workflow, run, record, event, plan)
         return super().take_event(workflow, run, record, event, plan)
 
     def outlives(self, plan: StepPlan) -> bool:
@@ -102,6 +102,13 @@ class Planner(Normal):
 def bounds_of(plan: StepPlan) -> Bounds:
     assert isinstance(plan.config, Bounds)
     return plan.config
+
+
+def _is_too_late(step: StepState, plan: StepPlan) -> bool:
+    """Whether the timeout has fired, and the failure of this attempt is on its way to the log. It would be taken for
+    the result of the check of a plan that comes before it."""
+    runs = step.status is StepStatus.RUNNING and step.left is None
+    return runs and plan.timeout_s is not None and step.due is None
 
 
 def _planned(workflow: Workflow, run: Run, record: Record, event: StepCompleted, plan: StepPlan) -> Advance:
