@@ -22,7 +22,7 @@ CHAOS_S = 15.0  # how long things go wrong
 POOL = 256  # workflows that there are; from this number on, as many with more kinds of steps (workflows.py)
 FIXED = 2 * POOL  # from here on those of workflows.FIXED
 CALLED = tuple(FIXED + number for number in range(len(larger.CALLED)))  # those that others start
-ASLEEP, THREE, WAITING, BRIEF, AGAIN, MOTHER, MOTHERS, DOOMED = range(
+ASLEEP, THREE, WAITING, BRIEF, AGAIN, MOTHER, MOTHERS, BUSY, DOOMED = range(
     FIXED + len(larger.CALLED), FIXED + len(larger.FIXED)
 )
 LARGER, OF_SEEDS = frozenset({1, 4}), 5  # the seeds that have these: by their remainder

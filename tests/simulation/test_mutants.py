@@ -8,7 +8,20 @@ import pytest
 
 from tests.simulation.clock import simulated
 from tests.simulation.mutants import MUTANTS, mutated
-from tests.simulation.plan import AGAIN, ASLEEP, BRIEF, DOOMED, MOTHER, MOTHERS, THREE, WAITING, Move, Plan, plan_of
+from tests.simulation.plan import (
+    AGAIN,
+    ASLEEP,
+    BRIEF,
+    BUSY,
+    DOOMED,
+    MOTHER,
+    MOTHERS,
+    THREE,
+    WAITING,
+    Move,
+    Plan,
+    plan_of,
+)
 from tests.simulation.shrink import shortest
 from tests.simulation.world import play
 
@@ -118,7 +131,7 @@ STORIES = {
     "counts_an_element_twice": Plan(24, (THREE,), 0.004, 0.2, 6.0, (Move(0.1, "start"), Move(14.0, "schedule"))),
     "says_of_busy_waits_that_they_have_seen_everything": Plan(
         2556,
-        (377,),
+        (BUSY,),
         0.004,
         0.2,
         6.0,
@@ -130,7 +143,7 @@ STORIES = {
     ),
     "takes_new_waits_for_such_that_have_seen_everything": Plan(
         2556,
-        (377,),
+        (BUSY,),
         0.004,
         0.2,
         6.0,

@@ -41,6 +41,22 @@ WAIT_FIRST = {"id": "s0", "type": "wait_for_event", "config": {"event": "e"}}
 BACK = {"event": "e", "lookback": "1m", "timeout": "2s", "on_timeout": "continue"}
 WAIT_AGAIN = {"id": "s1", "type": "wait_for_event", "depends_on": ["s0"], "config": BACK}
 CHILDREN = {"id": "s0", "type": "map", "config": {"items": [1, 2, 3], "workflow": "child"}}
+OWN = {"field": "order.id", "value": "${{ run.id }}"}
+BUSY: list[Fields] = [
+    {"id": "s0", "task": "u"},
+    {
+        "id": "s1",
+        "type": "wait_for_event",
+        "depends_on": ["s0"],
+        "config": {"event": "f", "match": "event.x == 1"},
+        "when": "steps.s0.output.x == 1",
+    },
+    {
+        "id": "s2",
+        "type": "wait_for_event",
+        "config": {"event": "e", "correlate": OWN, "lookback": "500ms", "timeout": "700ms", "on_timeout": "continue"},
+    },
+]
 THREE = {"id": "s0", "type": "map", "task": "t", "config": {"items": [1, 2, 3]}}
 FIXED: tuple[Fields, ...] = (
     *CALLED,
@@ -51,6 +67,7 @@ FIXED: tuple[Fields, ...] = (
     {"name": "again", "steps": [WAIT_FIRST, WAIT_AGAIN]},
     {"name": "mother", "steps": [CHILD]},
     {"name": "mothers", "steps": [CHILDREN]},
+    {"name": "busy", "steps": BUSY},
     {"name": "doomed", "steps": [NOWHERE], "on_failure": {"workflow": "quick"}},
 )
 
