@@ -235,6 +235,20 @@ def test_a_step_that_completes_after_that_is_undone_next() -> None:
     assert undo_all(play, play.complete("a.compensate")) == ["b.compensate", "z.compensate"]
 
 
+def test_a_timeout_that_had_fired_before_and_comes_again_does_not_end_the_wait() -> None:
+    play = started(workflow(undoable("a", timeout="30s"), step("b")))
+    play.begin("a")
+    play.fire("timeout.a", "a", 1, after=30)  # what it orders is on its way
+    [waits] = only(SetTimer, play.refuse())
+
+    play.fire("timeout.a", "a", 1)
+
+    assert (waits.timer, waits.due) == ("timeout.a+1", play.now + COMPENSATION_WAIT_S)
+    assert play.step("a").status is StepStatus.RUNNING
+    play.fire(waits.timer, "a", 1, after=COMPENSATION_WAIT_S)
+    assert play.step("a").status is StepStatus.CANCELLED
+
+
 def test_a_step_whose_task_a_worker_had_taken_just_before_is_waited_for_too() -> None:
     play = started(workflow(undoable("z"), undoable("a", "z"), undoable("b"), step("c", "a")))
     play.complete("z")

@@ -170,10 +170,11 @@ def _check_steps(workflow: Workflow, before: Run | None, run: Run) -> None:
 
 
 def _ends_late(run: Run, old: StepState, plan: StepPlan) -> bool:
-    """Whether the step, or elements of it, may still run after it had ended, because they can be undone."""
+    """Whether the step, or elements of it, may still run after it had ended: they can be undone, or are
+    a child that undoes its own steps."""
     if plan.each is not None and plan.each.compensate is not None:
         return True
-    return run.status is RunStatus.COMPENSATING and old.status is StepStatus.CANCELLED and plan.compensate is not None
+    return run.status is RunStatus.COMPENSATING and old.status is StepStatus.CANCELLED and plan.kind.outlives(plan)
 
 
 def _check_fragments(workflow: Workflow, before: Run | None, run: Run) -> None:

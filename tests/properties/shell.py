@@ -168,9 +168,11 @@ class Shell:
         ref = TimerRef(timer=timer.timer, step_id=timer.step_id, attempt=timer.attempt)
         before, waited = self.run, live_timers(self.known())
         self.append(TimerFired(run_id=RUN_ID, timestamp=rfc3339(timer.due), payload=ref))
-        assert self.run is before or all(one.due <= self.broker.now for one in waited if one.timer == timer.timer), (
-            "it came too early"
-        )
+        # an element has no room for the name of a second wait; a run that undoes its steps hears it all the same if it
+        # completes later
+        element = before is not None and before.compensation is not None and before.element(timer.step_id or "")
+        in_time = all(one.due <= self.broker.now for one in waited if one.timer == timer.timer)
+        assert self.run is before or element or in_time, "it came too early"
         self.settle()
 
     def save(self) -> None:

@@ -275,7 +275,10 @@ def _stopped(
         return step, 0, []
     if step.status is StepStatus.RUNNING and plan.kind.outlives(plan):
         due = step.due or record.at + (COMPENSATION_WAIT_S if step.left is None else step.left)
-        waits = replace(step, due=due, until=None, left=None, fallback=None)
+        fired = plan.timeout_s is not None and step.due is None and step.left is None
+        # a timeout that has fired may come again: it must not end this wait, so this one has another name
+        pauses = step.pauses + 1 if fired else step.pauses
+        waits = replace(step, due=due, until=None, left=None, fallback=None, pauses=pauses)
         children = [one for one in plan.kind.withdraw(workflow, plan, step) if isinstance(one, CancelChild)]
         return waits, 1, [*_again(retimed(run, plan.id, step, waits), step_timers(run, plan.id, waits)), *children]
     stopped = cancelled(step)
