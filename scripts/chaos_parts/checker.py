@@ -36,6 +36,7 @@ RULES: Sequence[Callable[[Evidence], Iterator[Violation]]] = (
     children.children_were_ordered,
     children.parents_are_told_the_truth,
     children.detached_children_go_on,
+    children.children_of_failed_runs_are_undone,
     children.parents_list_their_children,
     children.one_run_a_failure,
     waits.conditions_decide,

@@ -74,6 +74,22 @@ def detached_children_go_on(evidence: Evidence) -> Iterator[Violation]:
             yield Violation("children", "it was started to go on alone, and is cancelled", run_id)
 
 
+def children_of_failed_runs_are_undone(evidence: Evidence) -> Iterator[Violation]:
+    """A child that is cancelled because its parent fails undoes its own steps."""
+    for run_id, history in evidence.histories.items():
+        parent, account = _parent(history), history.account
+        above = None if parent is None else evidence.histories.get(parent[0])
+        if above is None or above.account.status != "failed" or account.status != "cancelled":
+            continue
+        can_be = [
+            step_id
+            for step_id, step in account.steps.items()
+            if step.status == "completed" and account.plans[step_id].compensate is not None
+        ]
+        if can_be and account.compensation is None:
+            yield Violation("children", f"its parent has failed, and it has not undone {can_be}", run_id)
+
+
 def parents_list_their_children(evidence: Evidence) -> Iterator[Violation]:
     """The API lists the runs that a run has started, and no others."""
     wanted = defaultdict[str, set[str]](set)

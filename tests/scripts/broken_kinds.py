@@ -16,14 +16,17 @@ from chaos_parts.kind_workflows import (
     CHILD,
     CHOSEN,
     FETCHED,
+    GUARDIAN,
     MAPPED,
     MOURNER,
     PARENT,
     PLANNED,
     RESCUED,
+    SHORT_S,
     STRICT,
     UNDONE,
     WAITING,
+    WARD,
 )
 from chaos_parts.ledger import Batch, CallAnswer, Ledger, Requested, SentEvent, Start
 from chaos_parts.step_account import Seen
@@ -690,6 +693,29 @@ def good_late_retry() -> Evidence:
     return evidence(UNDONE, *begun, *off, *UNDO["a"], late, *UNDO["b"], ends, ledger=keyed(UNDONE, cancelled={RUN}))
 
 
+def guarded(compensate: bool) -> Evidence:
+    """The parent RUN fails while OTHER, its child, runs: that is cancelled, and then the parent's end is written."""
+    parent = {"run_id": RUN, "step_id": "child"}
+    begins = event("workflow.started", payload={"input": {"key": "k"}, "parent": parent})
+    top = [started(key="k"), facts("nap", wake_at=rfc3339(BEGIN + 1 + SHORT_S)), facts("child", child_run_id=OTHER)]
+    doom = [timer("sleep.nap", 1, BEGIN + 6), broken("doom", "chaos: doomed"), failed(DOOMED, "doom")]
+    ends = [event("workflow.cancelled")]
+    if compensate:
+        said = event("workflow.compensating", payload={"steps": ["a"]})
+        last = event("workflow.cancelled", payload={"compensation": "completed"})
+        ends = [event("workflow.cancelled", payload=OFF), said, *UNDO["a"], last]
+    order = [(RUN, top), (OTHER, [begins, *step("a", MADE)]), (RUN, doom), (OTHER, ends)]
+    return together(order, {RUN: GUARDIAN, OTHER: WARD}, letters=frozenset({(RUN, "doom")}))
+
+
+def good_guard() -> Evidence:
+    return guarded(compensate=True)
+
+
+def child_is_not_undone() -> Evidence:
+    return guarded(compensate=False)
+
+
 OFF = {"compensate": True}
 
 
@@ -801,6 +827,7 @@ GOOD: tuple[Callable[[], Evidence], ...] = (
     good_undoing_with_late_events,
     good_late_start,
     good_late_retry,
+    good_guard,
     good_rerun,
 )
 
@@ -868,6 +895,7 @@ BROKEN: Mapping[Callable[[], Evidence], str] = {
     request_with_another_header: "requests",
     response_that_nobody_gave: "requests",
     refusal_that_completes: "requests",
+    child_is_not_undone: "children",
     undone_in_another_order: "impossible event",
     undone_before_what_runs_has_ended: "impossible event",
     not_all_is_undone: "every run ends",
