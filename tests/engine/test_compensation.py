@@ -657,3 +657,46 @@ def test_a_planned_step_does_not_take_the_id_of_a_handler_of_its_planner() -> No
     error = play.step("p").error or ""
     assert 'step "compensate" has the id of the compensate of the planner "p"' in error
     assert 'step "on_failure" has the id of the on_failure of the planner "p"' in error
+
+
+def test_children_of_a_map_undo_their_steps_and_those_that_had_completed_are_undone() -> None:
+    config = {"workflow": "child", "items": [1, 2, 3]}
+    many = {"id": "m", "type": "map", "config": config, "compensate": {"task": "UNDO"}}
+    play = Play(workflow(undoable("a"), many, step("b", "a")))
+    play.carry_out(play.start())
+    play.complete("a")
+    ended(play, "m.0", "completed")
+
+    commands = play.carry_out(play.fail("b"))
+
+    assert [one.step_id for one in only(CancelChild, commands)] == ["m.1", "m.2"]
+    assert dispatched(play.carry_out(ended(play, "m.1", "cancelled"))) == []
+    assert undo_all(play, ended(play, "m.2", "completed")) == ["m.2.compensate", "a.compensate", "m.0.compensate"]
+    assert play.run.status is RunStatus.FAILED
+
+
+def test_a_child_that_ends_after_its_map_has_failed_is_undone_too() -> None:
+    config = {"workflow": "child", "items": [1, 2]}
+    play = Play(workflow({"id": "m", "type": "map", "config": config, "compensate": {"task": "UNDO"}}))
+    play.carry_out(play.start())
+
+    commands = play.carry_out(ended(play, "m.0", "cancelled"))
+
+    assert [one.step_id for one in only(CancelChild, commands)] == ["m.1"]
+    assert play.run.status is RunStatus.COMPENSATING
+    assert undo_all(play, ended(play, "m.1", "completed")) == ["m.1.compensate"]
+
+
+def test_events_of_compensations_that_were_not_ordered_change_nothing() -> None:
+    play = started(ORDER)
+    play.complete("charge")
+    before = play.run
+    for step_id in ("charge.compensate", "ship.compensate", "m.7.compensate", "a" + ".compensate" * 5000):
+        assert play.begin(step_id) == play.complete(step_id) == play.fail(step_id) == []
+    play.tell(WorkflowCompensating(run_id=RUN_ID, payload=Compensating("forged", ("charge",))))
+    assert play.run == before
+
+    play.carry_out(play.fail("reserve"))
+    before = play.run
+    assert play.complete("reserve.compensate") == play.complete("charge.compensate", attempt=2) == []
+    assert play.run == before
