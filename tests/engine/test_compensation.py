@@ -671,7 +671,7 @@ def test_children_of_a_map_undo_their_steps_and_those_that_had_completed_are_und
 
     assert [one.step_id for one in only(CancelChild, commands)] == ["m.1", "m.2"]
     assert dispatched(play.carry_out(ended(play, "m.1", "cancelled"))) == []
-    assert undo_all(play, ended(play, "m.2", "completed")) == ["m.2.compensate", "a.compensate", "m.0.compensate"]
+    assert undo_all(play, ended(play, "m.2", "completed")) == ["m.2.compensate", "m.0.compensate", "a.compensate"]
     assert play.run.status is RunStatus.FAILED
 
 
