@@ -7,7 +7,6 @@ API's document.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from difflib import get_close_matches
 from itertools import combinations
 from typing import Any, TypeAlias
 
@@ -16,10 +15,6 @@ from msgspec import Struct, structs
 
 from penstock.engine.definition.identifiers import json_type, quoted
 from penstock.engine.definition.report import Report
-
-# Unknown fields of objects with more fields than this, and with longer names, are not compared with known ones.
-EXPLAINED_MAX, CLOSE_CHARS_MAX = 100, 64
-CLOSE = 0.75  # of 1.0, which is the same name
 
 Document: TypeAlias = dict[str, object]
 # JSON Schema. A Rule or a Form may stand in it wherever a schema may.
@@ -93,22 +88,11 @@ def _given(form: Form, key: str, value: Document) -> bool:
 
 def _unknown(form: Form, prefix: str, value: Document) -> Iterator[str]:
     known = form.fields.keys() | form.elsewhere | form.ignored.keys()
-    explained = len(value) <= EXPLAINED_MAX
     for key in value:
         if key in form.elsewhere and value[key] not in (None, {}):
             yield f"{prefix}{key} is not for a step of this type"
         elif key not in known:
-            yield f"{prefix}unknown field {quoted(key)}{_meant(form, key) if explained else ''}"
-
-
-def _meant(form: Form, key: str) -> str:
-    """What may have been meant by an unknown field: one within an object of the form, or one that is spelled nearly
-    the same."""
-    for name, field in form.fields.items():
-        if isinstance(field.schema, Form) and key in field.schema.fields:
-            return f" (it belongs in {name})"
-    close = get_close_matches(key, form.fields, 1, CLOSE) if len(key) <= CLOSE_CHARS_MAX else []
-    return f" (did you mean {quoted(close[0])}?)" if close else ""
+            yield f"{prefix}unknown field {quoted(key)}"
 
 
 def default_in_words(value: object) -> str:

@@ -133,7 +133,7 @@ def test_a_diamond_is_no_circle() -> None:
         ({**only(), "version": 1}, "version must be a string, not a number"),
         ({**only(), "version": "1\n"}, r'version "1\n" holds control characters'),
         ({**only(), "description": 1}, "description must be a string, not a number"),
-        ({**only(), "nmae": "x"}, 'unknown field "nmae" (did you mean "name"?)'),
+        ({**only(), "nmae": "x"}, 'unknown field "nmae"'),
         ({**only(), "unknown": None}, 'unknown field "unknown"'),
         ({**only(), "sticky": "firm"}, 'sticky must be one of soft hard, not "firm"'),
         ({**only(), "sticky": ""}, 'sticky must be one of soft hard, not ""'),
@@ -174,7 +174,7 @@ def test_a_diamond_is_no_circle() -> None:
         (only(config={"max_iterations": 2}), 'step "a": config is not for a step of this type'),
         (only(config=0), 'step "a": config is not for a step of this type'),
         (only(type="normal", loop={"max_iterations": 2}), 'step "a": loop is not for a step of this type'),
-        (only(depend_on=[]), 'step "a": unknown field "depend_on" (did you mean "depends_on"?)'),
+        (only(depend_on=[]), 'step "a": unknown field "depend_on"'),
         (
             only(timeout="5 minutes"),
             'step "a": timeout "5 minutes" is not a duration (write for example 500ms, 30s, 5m, 1h30m)',
@@ -191,15 +191,6 @@ def test_a_diamond_is_no_circle() -> None:
             'step "a": worker_group "a b" may hold only A-Z a-z 0-9 _ - and single dots between them',
         ),
         (only(retry={"max_attempts": 1, "n": 2}), 'step "a": retry: unknown field "n"'),
-        (
-            only(retry={"max_attempts": 1, "initial_dely": "1s"}),
-            'step "a": retry: unknown field "initial_dely" (did you mean "initial_delay"?)',
-        ),
-        (only(max_attempts=1), 'step "a": unknown field "max_attempts" (it belongs in retry)'),
-        (
-            workflow({"id": "m", "type": "map", "task": "t", "max_items": 3}),
-            'step "m": unknown field "max_items" (it belongs in config)',
-        ),
         (
             only(retry={"max_attempts": -1}),
             'step "a": retry: max_attempts must be a whole number from 0 to 100000, not -1',

@@ -19,7 +19,7 @@ from penstock.engine.run.compiling import compile_workflow
 from penstock.engine.run.execution.retry import delay_s
 from penstock.engine.validation import parse
 from tests.properties.recorded import histories, read
-from tests.scripts import broken_kinds
+from tests.scripts import broken_kinds, broken_runs, broken_undoing, broken_waits
 from tests.scripts.broken_promises import (
     BEGIN,
     BRIEFLY,
@@ -42,7 +42,8 @@ from tests.scripts.broken_promises import (
     told,
 )
 
-ALL_BROKEN = {**BROKEN, **broken_kinds.BROKEN}
+KINDS = (broken_kinds, broken_runs, broken_undoing, broken_waits)
+ALL_BROKEN = {name: rule for module in KINDS for name, rule in module.BROKEN.items()} | dict(BROKEN)
 
 
 @pytest.mark.parametrize(("broken", "rule"), ALL_BROKEN.items(), ids=[broken.__name__ for broken in ALL_BROKEN])
@@ -105,7 +106,7 @@ def test_a_kept_promise_is_no_violation(found: Evidence) -> None:
     assert [] == check(found)
 
 
-@pytest.mark.parametrize("good", broken_kinds.GOOD, ids=lambda good: good.__name__)
+@pytest.mark.parametrize("good", [good for module in KINDS for good in module.GOOD], ids=lambda good: good.__name__)
 def test_a_history_that_keeps_the_promises_of_its_steps_is_no_violation(good: Callable[[], Evidence]) -> None:
     assert [] == check(good())
 

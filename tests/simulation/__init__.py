@@ -5,9 +5,7 @@ A seed makes a plan (plan.py): workflows, runs, what people do, and every fault,
 (world.py) carries it out on virtual time; nothing else than the plan decides what happens, so a seed replays exactly.
 Here: time (loop.py, clock.py); the broker, at the level of its wire (streams.py, consumers.py, server.py, client.py),
 as observed of the real one (test_fidelity.py asks both the same); processes that crash, freeze and share partitions
-(process.py); workers, people and strangers (outside.py, strangers.py); workflows with all kinds of steps (workflows.py,
-planned.py); what must hold (laws of tests/properties, watch.py, and rules that know nothing of the engine:
-retelling.py, families.py, waits.py); how a failing plan becomes short (shrink.py); bugs put in on purpose (mutants.py,
-mutants_of_kinds.py). Not here: how the engine decides, which tests/properties looks at alone.
-`python -m tests.simulation SEED` replays one seed.
+(process.py); workers and people (outside.py); what must hold (laws of tests/properties, and watch.py); how a failing
+plan becomes short (shrink.py); bugs put in on purpose (mutants.py). Not here: how the engine decides, which
+tests/properties looks at alone. `python -m tests.simulation SEED` replays one seed.
 """
