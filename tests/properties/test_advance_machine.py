@@ -439,11 +439,13 @@ class World(Shell, RuleBasedStateMachine):
 
     def running(self, run: Run) -> Iterator[str]:
         """The steps, and elements of maps, that run at a worker and have something that undoes them."""
+        workflow = expanded(self.workflow, run)
         for step_id, step in run.steps.items():
-            plan = self.workflow.steps.get(step_id)
-            if plan is None or approval_of(plan) is not None or step.wake_at is not None:
+            plan = workflow.steps.get(step_id)
+            if plan is None:
                 continue
-            if plan.compensate is not None and step.status is StepStatus.RUNNING:
+            outlives = plan.compensate is not None and plan.kind.outlives(plan)
+            if outlives and step.status is StepStatus.RUNNING:
                 yield step_id
             if step.items is not None and plan.each is not None and plan.each.compensate is not None:
                 yield from (f"{step_id}.{n}" for n, one in step.items.numbered() if one.status == ItemStatus.RUNNING)
