@@ -37,6 +37,8 @@ class References(Struct, frozen=True):
 def all_references(parts: Iterable[References]) -> References:
     """What any of the parts reads."""
     each = list(parts)
+    if len(each) == 1:  # of most steps; it is asked each time one begins
+        return each[0]
     return References(
         frozenset().union(*(part.names for part in each)),
         frozenset().union(*(part.outputs for part in each)),
