@@ -1,5 +1,5 @@
-"""What a storm might leave behind of steps with conditions, of steps without a worker, and between runs: good
-histories, and those that break one promise."""
+"""What a storm might leave behind of conditions, sleeps, maps, plans and handlers: good histories, and those that break
+one promise."""
 
 from __future__ import annotations
 
