@@ -201,6 +201,7 @@ class World:
         since = self.loop.now
         while (left := rest(self)) and self.loop.now < since + QUIET_S_MAX:
             await self._pass(1.0)
+            self._look_after()  # a start that was on its way when nothing was open
         if left:
             raise Broken(f"everything has ended, and left {left}")
 
