@@ -106,8 +106,8 @@ class RunView(Struct, frozen=True, omit_defaults=True):
 
 
 class EventView(Struct, frozen=True, kw_only=True):
-    """One event of a run's history; `seq` is its stream sequence. `item` is the number of a map's element; `delivery` is
-    present from a task's second delivery on."""
+    """One event of a run's history; `seq` is its stream sequence. `item` is the number of a map's element; `delivery`
+    is present from a task's second delivery on."""
 
     seq: int
     type: str

@@ -3,8 +3,8 @@
 The claim of a key is stored before its event. So a claim without a sequence means that an earlier request died in
 between, and its event may be in the stream after the sequence in the claim.
 
-The event itself cannot be stored on the condition that no other one has its key: events of one name share a subject. The
-broker refuses a repeat for two minutes only. So a request that was suspended after its claim looks for the event of
+The event itself cannot be stored on the condition that no other one has its key: events of one name share a subject.
+The broker refuses a repeat for two minutes only. So a request that was suspended after its claim looks for the event of
 another one before it stores its own. What is suspended right then, with its message already written, may store a second
 event; it has the same id, so that triggers start nothing for it.
 """

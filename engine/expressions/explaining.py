@@ -20,8 +20,8 @@ _CEL_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 class ExplainedExpression(Struct, frozen=True, omit_defaults=True):
     """`step` is the step's id, empty for a field of the workflow itself, and `field` where in it the expression stands:
-    `when`, `with.user.name`. `reads` are the names that it needs: `input`, `steps.a.output`. `problems` say why it does not compile, `warnings` what may go over
-    a bound."""
+    `when`, `with.user.name`. `reads` are the names that it needs: `input`, `steps.a.output`. `problems` say why it does
+    not compile, `warnings` what may go over a bound."""
 
     step: str
     field: str

@@ -46,7 +46,8 @@ POLL: fields.Fields = {
     "max_tasks": values.whole_number(POLL_TASKS_MAX, least=1),
     "timeout_ms": values.whole_number(POLL_MS_MAX),
     "builtin": values.one_of(HTTP_WORKER).annotated(
-        description=f"What asks for the reserved task type {HTTP_TASK}: `penstock worker http`, or what stands in for it."
+        description=f"What asks for the reserved task type {HTTP_TASK}: "
+        "`penstock worker http`, or what stands in for it."
     ),
 }
 # A worker that asks for no task ends its waiting polls.

@@ -244,7 +244,8 @@ async def test_a_new_owner_finds_what_came_while_nobody_looked(store: Store, bro
 
 
 class Life:
-    """A shard that dies, or hands over. `read` are the sequences of the events that it has read from before its time."""
+    """A shard that dies, or hands over. `read` are the sequences of the events that it has read, from before its
+    time."""
 
     def __init__(self, settings: BrokerSettings) -> None:
         self._settings = settings

@@ -119,8 +119,8 @@ def _statuses(run: Run) -> Iterator[tuple[str, str]]:
 
 
 def record(path: Path) -> bool:
-    """Add the snapshot to a file without one, and what follows from each record; False if it has one. Raises Sealed in the folder of a released
-    version."""
+    """Add the snapshot to a file without one, and what follows from each record; False if it has one. Raises Sealed in
+    the folder of a released version."""
     if (path.parent / SEAL).exists():
         raise Sealed(f"version {path.parent.name} is released: record it in the folder of the next one")
     history = read(path)

@@ -1,8 +1,8 @@
 """Workflows whose runs are recorded from a real service (recording.py): each shows what its `about` says.
 
 The worker of their tasks is `Script` there. It obeys its input: `gives` is the output, the input itself without it;
-`fails` is how often it fails before, counted for each `key`, and `hopeless` makes the first failure the last one; `pauses`
-is how often it puts the task aside. A planner finds the outputs of its attempts, in turn, under its own id.
+`fails` is how often it fails before, counted for each `key`, and `hopeless` makes the first failure the last one;
+`pauses` is how often it puts the task aside. A planner finds the outputs of its attempts, in turn, under its own id.
 """
 
 from __future__ import annotations
@@ -111,7 +111,8 @@ SCENARIOS: dict[str, Scenario] = {
         [{"n": 1, "fails": 0}, {"n": 2, "fails": 1}, {"n": 3, "fails": 9}, {"n": 4, "fails": 0}],
     ),
     "map_resumed": Scenario(
-        "A map that fails with an element: what waits is withdrawn. The resumed run repeats only what did not complete.",
+        "A map that fails with an element: what waits is withdrawn. "
+        "The resumed run repeats only what did not complete.",
         {
             "name": "map_resumed",
             "steps": [step("m", type="map", config={"max_concurrency": 1}), step("end", "m")],

@@ -1,7 +1,7 @@
 """Recorded histories must for ever fold to the state that they were recorded with: old logs are read by new engines.
 
-To record a new one: describe a run in scenarios.py, and `python -m tests.properties.recording <name>` has a real service
-carry it out. What no service does on demand (repeats, late events) is written by hand: `golden/<version in
+To record a new one: describe a run in scenarios.py, and `python -m tests.properties.recording <name>` has a real
+service carry it out. What no service does on demand (repeats, late events) is written by hand: `golden/<version in
 setup.cfg>/<name>.json` with `about`, `definition` and `records` (the events of a run's history as they are on the wire,
 each with its sequence and the time of its storing); then `python -m tests.properties.recorded <file>` adds the
 snapshot, and what follows from each event. Read it before it is committed. A file whose test fails is not

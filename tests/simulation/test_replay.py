@@ -71,7 +71,7 @@ def test_a_world_passes_its_time_at_once() -> None:
 
 @pytest.mark.parametrize("act", ["stall", "stall_answer"])
 def test_peace_begins_when_nothing_is_held_up_any_more(act: str) -> None:
-    """The world counts how long a timer is astray from peace on; a reader whose answers are held up cannot take over."""
+    """How long a timer is astray counts from peace on; a reader whose answers are held up cannot take over."""
     held_s = 12.0
     with simulated():
         plan = Plan(1, (1,), 0.004, 0.5, 1.0, (Move(0.2, "start"), Move(CHAOS_S, act, 1, held_s, "read")))

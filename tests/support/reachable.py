@@ -146,6 +146,14 @@ def _unneeded(world: World, _: Operation) -> Found:
     return Found({"name": name})
 
 
+def _responding(world: World, _: Operation) -> Found:
+    """A workflow that answers its caller without a worker."""
+    name = f"w{uuid4().hex}"
+    step = {"id": "a", "type": "respond", "config": {"body": {"said": "${{ input }}"}}}
+    world.ask("POST", "/workflows", {"name": name, "steps": [step]})
+    return Found({"name": name})
+
+
 def _dead(world: World, _: Operation) -> Found:
     (dead_letter,) = world.ask("GET", "/dead-letters", run=world.failed())
     return Found({"seq": str(dead_letter["seq"])})
@@ -190,6 +198,7 @@ FINDERS: Mapping[str, Callable[[World, Operation], Found]] = {
     **dict.fromkeys(("getTrigger", "putTrigger", "deleteTrigger", "fireTrigger", "testTrigger"), _trigger),
     **dict.fromkeys(("getDeadLetter", "discardDeadLetter", "replayDeadLetter"), _dead),
     "deleteWorkflow": _unneeded,
+    "callWorkflow": _responding,
     "resolveTask": _polled,
     "getStepOutput": _answered,
     "getMapItems": _mapped,

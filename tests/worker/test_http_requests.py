@@ -333,7 +333,7 @@ async def test_nobody_there_may_be_tried_again(server: WebServer, attempts: Http
 
 
 async def test_a_server_without_a_certificate_gets_nothing(server: WebServer, attempts: HttpAttempts) -> None:
-    error = await failing(attempts, {"url": server.url().replace("http:", "https:")})
+    error = await failing(attempts, {"url": server.url().replace("http:", "https:"), "timeout": "500ms"})
 
     assert isinstance(error, Retriable)
     assert server.asked == []
