@@ -105,10 +105,6 @@ class StepState(Struct, frozen=True, omit_defaults=True):
     did. `delivery` is the delivery of its task that was begun last; 0 when none was begun yet of a task that replaces
     another.
 
-    `left` are the s of its timeout that remain to a step whose worker has put its task aside, and `pauses` counts how
-    often that was so. `delivery` is the one of its task that was begun last; 0: none yet, of a task that takes the
-    place of another.
-
     `wake_at` is when a step that sleeps goes on. `child_run_id` is the run that the last attempt of a sub_workflow has
     started. `waits_for` is the event that a step waits for, or waited for until it failed; `received` is the sequence
     of the one that completed it. `items` are the elements of a map, and
