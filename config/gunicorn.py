@@ -11,6 +11,7 @@ import gc
 import os
 import resource
 import signal
+from functools import partial
 from typing import Any
 
 from gunicorn import glogging
@@ -28,9 +29,9 @@ from penstock.config.settings import Settings, SettingsError, load
 from penstock.telemetry.warnings import WARNINGS
 
 ANSWERS = {
-    "token": "who bears api_token",
-    "protected": "this machine alone: set api_token, or insecure = true to let everybody in",
-    "insecure": "everybody who reaches it, since insecure is set and no api_token",
+    "token": "who bears api_token, or a key",
+    "protected": "this machine alone, or who bears a key, once there is one: create it, or set api_token or insecure",
+    "insecure": "everybody who reaches it, since insecure is set and no api_token; once there is a key, who bears one",
 }
 FILES_KEPT = 128
 FILES_MAX = 2**20
@@ -91,6 +92,9 @@ class HttpWorker(gasgi.ASGIWorker):  # type: ignore[misc]
     """A process that stops in order. From SIGTERM on it accepts no connection, and waiting requests are answered with
     what there is.
 
+    Connections that come while the process is busy wait in the socket's backlog, which is gunicorn's: uvloop's own is
+    100, and the kernel answers the next ones with cookies, and resets those whose request then comes in two parts.
+
     Connections without a request are closed LAST_REQUESTS_S later: a request that was just sent is still answered.
     Requests have WORKER_SHUTDOWN_S to be answered, then the application has some time to close. gunicorn's own worker
     checks for the signal once a second, accepts connections until then, and waits for idle ones in vain.
@@ -105,6 +109,10 @@ class HttpWorker(gasgi.ASGIWorker):  # type: ignore[misc]
         """Install gunicorn's handlers, but let SIGTERM end a process that does not serve yet."""
         super().init_signals()
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+    def _setup_event_loop(self) -> None:
+        super()._setup_event_loop()
+        self.loop.create_server = partial(self.loop.create_server, backlog=self.cfg.backlog)
 
     async def _serve(self) -> None:
         self._serving = asyncio.current_task()

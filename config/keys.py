@@ -10,10 +10,13 @@ import re
 from collections.abc import Callable, Mapping
 from ipaddress import ip_address
 from typing import Any, NamedTuple
+from urllib.parse import quote, unquote
 
 from penstock.config import limits, units
 from penstock.config.allowed_hosts import allowed_host
 
+OTLP_ADDRESS = re.compile(r"https?://[^\s/?#@]+(/[^\s?#@]*)?")
+HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://[^\s/,?#@*]+")
 BUILTIN_WORKERS = ("http",)
 SWITCH_WORDS = {"true": True, "1": True, "false": False, "0": False}
@@ -199,6 +202,29 @@ def _allowed_hosts(value: object) -> tuple[str, ...]:
     return entries
 
 
+def _otlp_address(value: object) -> str:
+    text = _text(value)
+    if not OTLP_ADDRESS.fullmatch(text):
+        raise ValueError(value)
+    return text
+
+
+def _header_pairs(value: object) -> tuple[tuple[str, str], ...]:
+    """As OTEL_EXPORTER_OTLP_HEADERS has them; what a value could not hold there is percent-encoded."""
+    pairs = []
+    for part in _parts(value):
+        name, separator, text = _text(part).partition("=")
+        given = unquote(text.strip(), errors="strict")
+        if not separator or not HEADER_NAME.fullmatch(name.strip()) or not (given.isascii() and given.isprintable()):
+            raise ValueError(value)
+        pairs.append((name.strip().lower(), given))
+    return tuple(pairs)
+
+
+def _header_text(pairs: tuple[tuple[str, str], ...]) -> str:
+    return ",".join(f"{name}={quote(value)}" for name, value in pairs)
+
+
 def _builtin_workers(value: object) -> tuple[str, ...]:
     names = [_text(part).strip() for part in _parts(value)]
     if any(name not in BUILTIN_WORKERS for name in names):
@@ -223,6 +249,8 @@ ORIGINS = ValueKind(_origins, "origins such as https://console.example.org, comm
 ALLOWED_HOSTS = ValueKind(
     _allowed_hosts, "addresses, networks such as 10.0.0.0/8, HOST or HOST:PORT, comma-separated", ",".join
 )
+OTLP_RECEIVER = ValueKind(_otlp_address, "an address such as http://localhost:4318, without a signal's path")
+HEADER_PAIRS = ValueKind(_header_pairs, "NAME=VALUE, comma-separated, values percent-encoded", _header_text)
 BUILTIN = ValueKind(_builtin_workers, "http, or empty for none", ",".join)
 LEAF_REMOTES = ValueKind(_leaf_remotes, f"at most {limits.LEAF_REMOTES_MAX} addresses, comma-separated", ",".join)
 
@@ -337,6 +365,21 @@ KEYS: Mapping[str, Key] = {
             "Folder with a file for each secret of http steps.",
         ),
         Key("telemetry_sample_ratio", "telemetry", "sample_ratio", RATIO, "Share of the runs whose spans are written."),
+        Key(
+            "otlp_endpoint",
+            "telemetry",
+            "otlp_endpoint",
+            _optional(OTLP_RECEIVER),
+            "OTLP/HTTP receiver that traces, metrics and logs are exported to; none: nothing is exported.",
+        ),
+        Key(
+            "otlp_headers",
+            "telemetry",
+            "otlp_headers",
+            HEADER_PAIRS,
+            "Headers of each request to that receiver.",
+            secret=True,
+        ),
         Key(
             "log_level", "log", "level", _choice("debug", "info", "warning", "error"), "Least severity that is logged."
         ),

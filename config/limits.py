@@ -15,6 +15,8 @@ NAME_CHARS_MAX: Final = 128  # Protocol: Names and limits
 # Of an execution: planners in planners, an element of a map, a handler (`a.b.c.step.7.on_failure`)
 STEP_ID_CHARS_MAX: Final = 640
 STEPS_MAX: Final = 1000  # Protocol: Names and limits
+RUN_LABELS_MAX: Final = 16  # of one run
+LABEL_VALUE_CHARS_MAX: Final = 256
 VERSIONS_LISTED_MAX: Final = 1000  # of one workflow; older definitions stay for the runs that have them
 PAYLOAD_BYTES_MAX: Final = 1 * MIB  # Protocol: Names and limits (run input, step output, checkpoint)
 ERROR_BYTES_MAX: Final = 8 * KIB  # Protocol: History events (errors and tracebacks)
@@ -22,10 +24,17 @@ ERROR_BYTES_MAX: Final = 8 * KIB  # Protocol: History events (errors and traceba
 OUTPUT_INLINE_BYTES_MAX: Final = 4 * KIB
 OUTPUTS_SHOWN_BYTES_MAX: Final = 8 * MIB  # of those that are read from the history, one answer holds so much
 EVENTS_BYTES_MAX: Final = 16 * MIB  # GET /runs/{id}/events: with so much, or one event more, a page of the history ends
+LARGE_BODIES_BYTES_MAX: Final = (
+    128 * MIB
+)  # of inputs, outputs and exports that a front-end process reads and sends at once
+LARGE_BODY_WAIT_S_MAX: Final = 30.0  # for others that are read or sent
+LARGE_BODY_STALLED_S_MAX: Final = 30.0  # a client that takes nothing for so long gets no more
+EVENTS_LISTED_MAX: Final = 10_000
 SIGNAL_BYTES_MAX: Final = 1 * MIB  # Spec: Limits, Signal payload
 WEBHOOK_BYTES_MAX: Final = 1 * MIB  # Protocol: Webhooks and triggers
 BODY_BYTES_MAX: Final = 8 * MIB  # Protocol: Names and limits
 BODY_S_MAX: Final = 60.0  # for all of a body: the largest takes that on a line of 1.1 Mbit/s
+IMPORT_BYTES_MAX: Final = BODY_BYTES_MAX - 64 * KIB  # POST /runs/import: one message of the broker, with its headers
 BULK_RUNS_MAX: Final = 1000  # Spec: Limits, Bulk run inputs
 MATCHING_RUNS_MAX: Final = 1000  # Spec: Limits, Matching runs
 BATCH_BYTES_MAX: Final = 8 * MIB  # inputs in one atomic batch of a bulk retry: about what the largest request holds
@@ -37,6 +46,17 @@ WAIT_MS_MAX: Final = 60_000  # GET /runs/{id}?wait_ms=, as long as a poll for ta
 CALL_MS_DEFAULT: Final = 30_000  # POST /workflows/{name}/call?timeout_ms=
 CALL_MS_MAX: Final = 300_000  # POST /workflows/{name}/call?timeout_ms=
 RUNS_LISTED_MAX: Final = 10_000  # Protocol: HTTP answers, GET /runs
+SEARCH_TEXT_CHARS_MAX: Final = 256  # GET /runs?q=
+SUMMARIES_LISTED_DEFAULT: Final = 100  # GET /runs/summaries
+SUMMARIES_LISTED_MAX: Final = 1000
+ANSWER_AGE_S_MAX: Final = 10  # of an answer that was made for somebody else, if a client allows that (max-age)
+ANSWERS_KEPT_BYTES_MAX: Final = 16 * MIB
+SEARCH_S_MAX: Final = 5.0  # so long the run index is searched for a list or for counts
+STATS_BUCKETS_MAX: Final = 2000  # GET /runs/stats
+STATS_WITHIN_MS_MIN: Final = 10  # GET /runs/stats?within_ms=
+STATS_WITHIN_MS_MAX: Final = 5000  # as long as a search
+STATS_GROUPS_MAX: Final = 500  # GET /runs/stats?by=
+STATS_DURATIONS_MAX: Final = 1000  # GET /runs/stats?durations=true: so many runs, the newest, of each group
 
 # Expressions: docs/adr/0020-expressions.md has the measurements
 EXPRESSION_BYTES_MAX: Final = 4 * KIB  # text of one expression
@@ -77,6 +97,7 @@ WORKER_TASKS_DEFAULT: Final = 1  # Protocol: Buckets, max_tasks
 BRIDGE_HEARTBEAT_S: Final = 25.0  # Spec: Limits, Worker heartbeat interval, bridge stream
 BRIDGE_COMMENT_S: Final = 5.0  # Protocol: HTTP answers, SSE of connect
 BRIDGE_LEASE_S: Final = 5 * 60.0  # Protocol: HTTP answers, last sign of life
+EXPORT_BYTES_MAX: Final = 256 * MIB  # of the events of a run that is exported as one document
 EVENT_KEY_TTL_S: Final = 30.0 * DAY_S  # what an idempotency key of an event stands for is known so long
 RERUN_KEY_TTL_S: Final = 30.0 * DAY_S  # what an idempotency key of a bulk rerun stands for is known so long
 BRIDGE_AWAY_S: Final = 10.0  # Protocol: HTTP answers, how long a broken connect stream may be away
@@ -108,6 +129,28 @@ TELEMETRY_BYTES_MAX: Final = 1 * GIB  # Spec: Limits, TELEMETRY retention
 STORE_BYTES_DEFAULT: Final = 10 * GIB  # Spec: Limits, Storage limit
 LEAF_REMOTES_MAX: Final = 10  # Spec: Limits, Leaf remotes
 
+# What steps say while they run: docs/adr/0024-logs-and-streams.md has the reasons
+SAID_AGE_S_MAX: Final = 7 * DAY_S  # log lines and chunks
+SAID_BYTES_MAX: Final = 1 * GIB  # of each of both streams; in a small embedded store a tenth of it
+SAID_MESSAGES_MAX: Final = 100_000  # of one step, in each of both streams: the oldest go first
+SAID_MESSAGE_BYTES_MAX: Final = 256 * KIB
+ENTRIES_MAX: Final = 1000  # lines or chunks in one message
+LOG_LINE_BYTES_MAX: Final = 16 * KIB  # text and fields
+CHUNK_BYTES_MAX: Final = 64 * KIB
+PROGRESS_TEXT_CHARS_MAX: Final = 500
+PROGRESS_AGE_S_MAX: Final = 60 * 60.0  # a step that says nothing for so long shows no progress
+PROGRESS_BYTES_MAX: Final = 16 * MIB
+PROGRESS_STEPS_MAX: Final = 20_000  # whose progress a front-end process knows
+PROGRESS_EVERY_S: Final = 0.25  # at most one message of a step
+# What one execution may say: at once, on and on, and in all until it is slowed down for good
+SAID_AT_ONCE_BYTES: Final = 8 * MIB
+SAID_BYTES_PER_S: Final = 1 * MIB
+SAID_IN_ALL_BYTES: Final = 32 * MIB
+SAID_AFTER_THAT_BYTES_PER_S: Final = 1 * KIB
+ENTRY_OVERHEAD_BYTES: Final = 64  # that each line or chunk counts more than its JSON has
+LOGS_LISTED_DEFAULT: Final = 1000  # GET /runs/{id}/logs
+LOGS_LISTED_MAX: Final = 10_000
+
 # Shards: docs/adr has the measurements
 PARTITIONS: Final = 32  # for good: a run's partition never changes
 ACK_HELD_BACK_S: Final = 5.0  # one acknowledgement for many events; what came within it comes again after a crash
@@ -127,6 +170,21 @@ SILENCE_S: Final = 3.25  # then others take its partitions over
 MEMBER_TTL_S: Final = 60.0  # a member that nobody is there to remove is forgotten by the broker
 HAND_OVER_S_MAX: Final = 3.0  # for finishing the work on runs that move to another shard; then they go on from the log
 DRAINED_TTL_S: Final = 1.0 * DAY_S  # an engine that was drained owns nothing until it ends, or for so long
+
+# Keys, sessions and the audit log
+API_KEYS_MAX: Final = 1000  # they are one document, which every front-end process has in memory
+API_KEY_BYTES: Final = 32  # random
+API_KEY_EXPIRES_S_MAX: Final = 10 * 365 * DAY_S
+KEYS_POLL_S: Final = 0.5  # how often a process reads the keys again, besides when it is told of a change
+KEYS_KNOWN_S: Final = 3.0  # keys that were read longer ago say nothing of one that is not among them
+SESSION_S: Final = 12 * 60 * 60.0  # a sign-in lasts so long
+SESSION_CHECK_S: Final = 0.5  # a session that was read longer ago is read again
+AUDIT_AGE_S_MAX: Final = 90 * DAY_S
+AUDIT_LISTED_DEFAULT: Final = 100
+AUDIT_LISTED_MAX: Final = 1000
+REFUSALS_BYTES_MAX: Final = 64 * MIB  # the oldest go first
+REFUSALS_BURST: Final = 100  # that one process writes down at once; then REFUSALS_PER_S, the others are only counted
+REFUSALS_PER_S: Final = 5.0
 
 # Webhooks and the process
 TRIGGERS_MAX: Final = 1000  # each costs every engine a subscription

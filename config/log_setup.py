@@ -14,11 +14,15 @@ from contextlib import suppress
 from typing import Any, TextIO, cast
 
 import orjson
-import structlog
-from structlog.typing import EventDict, ExcInfo, Processor, WrappedLogger
 
 from penstock.config.settings import LogSettings
+from penstock.config.unused import not_imported
+from penstock.telemetry.log_lines import LOG_LINES
 from penstock.telemetry.warnings import WARNINGS
+
+with not_imported("rich"):  # structlog would import it for tracebacks that are not used here: 4 MB in each process
+    import structlog
+    from structlog.typing import EventDict, ExcInfo, Processor, WrappedLogger
 
 # The broker's client reports every reconnect attempt; what matters of it is logged by broker/.
 QUIET = ("nats", "asyncio", "httpx2", "httpcore2")
@@ -103,6 +107,7 @@ def _processors(process: str) -> list[Processor]:
         structlog.processors.TimeStamper(fmt="iso", utc=True),
         add_process,
         WARNINGS.keep,
+        LOG_LINES.pass_on,
     ]
 
 

@@ -10,6 +10,7 @@ import os
 import tomllib
 from collections.abc import Mapping
 from difflib import get_close_matches
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -24,7 +25,10 @@ FILE_DEFAULT = Path("penstock.toml")
 FILE_VARIABLE = "SERVICE_CONFIG"
 VALUE_CHARS_MAX = 200  # of a bad value, in an error
 # Set for the command line, in the same environment: no settings of the service.
-VARIABLES_OF_OTHERS = frozenset({"SERVICE_URL", FILE_VARIABLE})
+SOURCES_VARIABLE = "SERVICE_SOURCES"  # set by `to_environ`: where the values of a child process came from
+VARIABLES_OF_OTHERS = frozenset({"SERVICE_URL", FILE_VARIABLE, SOURCES_VARIABLE})
+# Of the extra `otel`.
+OTLP_MODULES = ("opentelemetry.sdk", "opentelemetry.exporter.otlp.proto.http")
 # The second means nothing without the first.
 NEEDS = (
     ("broker_user", "broker_password"),
@@ -32,6 +36,7 @@ NEEDS = (
     ("broker_tls_cert", "broker_tls_key"),
     ("broker_tls_key", "broker_tls_cert"),
     ("leaf_credentials", "leaf_remotes"),
+    ("otlp_headers", "otlp_endpoint"),
 )
 
 
@@ -123,7 +128,11 @@ class LogSettings(Struct, frozen=True):
 
 
 class TelemetrySettings(Struct, frozen=True):
+    """`otlp_endpoint` None: nothing is exported. `otlp_headers` are names and values."""
+
     sample_ratio: float = 0.01
+    otlp_endpoint: str | None = None
+    otlp_headers: tuple[tuple[str, str], ...] = ()
 
 
 class Settings(Struct, frozen=True):
@@ -157,12 +166,23 @@ def load(flags: Mapping[str, str] = {}, environ: Mapping[str, str] = os.environ,
     given = {**_from_file(_file(file, environ)), **_from_environ(environ), **_from_flags(flags)}
     settings = msgspec.convert(_tree(given), Settings)
     _check(settings, given)
-    return Loaded(settings, {name: given[name].source if name in given else "default" for name in KEYS})
+    inherited = _inherited(environ)
+    return Loaded(settings, inherited or {name: given[name].source if name in given else "default" for name in KEYS})
 
 
-def to_environ(settings: Settings) -> dict[str, str]:
-    """Every effective value, for a child process: there `load` returns these settings again, whatever files exist."""
-    return {FILE_VARIABLE: "", **{key.variable: key.text(value_of(settings, key)) for key in KEYS.values()}}
+def to_environ(settings: Settings, sources: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Every effective value, for a child process: there `load` returns these settings again, whatever files exist, and
+    these `sources`."""
+    known = {} if sources is None else {SOURCES_VARIABLE: msgspec.json.encode(sources).decode()}
+    return {FILE_VARIABLE: "", **{key.variable: key.text(value_of(settings, key)) for key in KEYS.values()}, **known}
+
+
+def _inherited(environ: Mapping[str, str]) -> dict[str, str]:
+    """Where the process that has started this one had its values from; empty when none has said so."""
+    try:
+        return msgspec.json.decode(environ.get(SOURCES_VARIABLE, "{}"), type=dict[str, str])
+    except msgspec.MsgspecError as error:
+        raise SettingsError(f"{SOURCES_VARIABLE} is set by the service for its own processes: remove it") from error
 
 
 def value_of(settings: Settings, key: Key) -> object:
@@ -247,3 +267,14 @@ def _check(settings: Settings, given: Mapping[str, _Given]) -> None:
             raise _refused(KEYS[name], *given[name], f"set together with {needed}")
     if settings.broker.replicas > 1 and settings.broker.url is None:
         raise _refused(KEYS["replicas"], *given["replicas"], "1 for the embedded broker (more needs broker_url)")
+    if settings.telemetry.otlp_endpoint and not _can_export():
+        needs = "left out, or its extra be installed: pip install 'penstock[otel]'"
+        raise _refused(KEYS["otlp_endpoint"], *given["otlp_endpoint"], needs)
+
+
+def _can_export() -> bool:
+    """Whether the SDK that exports telemetry is installed. It is not loaded yet."""
+    try:
+        return all(find_spec(name) for name in OTLP_MODULES)
+    except ModuleNotFoundError:  # of a package above it
+        return False

@@ -33,7 +33,11 @@ class Denied(PenstockError):
 
 
 class Forbidden(PenstockError):
-    """This is not allowed from the origin of the request, with any credentials."""
+    """This is not allowed from the origin of the request, or (OutOfScope) with its credentials."""
+
+
+class OutOfScope(Forbidden):
+    """The caller's key does not allow this. Another key may."""
 
 
 class TooLarge(PenstockError):

@@ -15,18 +15,19 @@ from msgspec import Raw
 from penstock.config.limits import FRAGMENT_BYTES_MAX, PLANNED_STEPS_MAX, PLANNERS_DEPTH_MAX
 from penstock.engine.definition.definitions import steps_from_json, steps_to_json
 from penstock.engine.definition.forms import Document, Form, Rule, read_object
-from penstock.engine.definition.identifiers import json_type, quoted
+from penstock.engine.definition.identifiers import json_type, label_of, quoted
 from penstock.engine.definition.report import Report
 from penstock.engine.definition.step_fields import dependencies
 from penstock.engine.errors import Invalid
 from penstock.engine.run.commands import ExpandPlan
-from penstock.engine.run.events import Failure, Fragment, PlannerExpanded, StepFailed
+from penstock.engine.run.event_payloads import Failure, Fragment
+from penstock.engine.run.events import PlannerExpanded, StepFailed
 from penstock.engine.run.expansion import visible
 from penstock.engine.run.kinds.planner import Bounds, bounds_of
 from penstock.engine.run.state import Run
 from penstock.engine.run.workflow import COMPENSATE, ON_FAILURE, StepPlan, Workflow
 from penstock.engine.times import rfc3339
-from penstock.engine.validation import ANY_STEP, check_expressions, check_graph, id_problems, label_of
+from penstock.engine.validation import ANY_STEP, check_expressions, check_graph, id_problems
 
 STARTS_OTHERS = frozenset({"sub_workflow", "http"})  # what allowed_tasks cannot bound
 

@@ -28,3 +28,11 @@ def last_part(text: str) -> str:
     kept = body[-ERROR_BYTES_MAX:].decode("utf-8", "ignore")
     _, line_end, lines = kept.partition("\n")
     return lines if line_end and lines else kept
+
+
+def cut_utf8(text: str, bytes_max: int, mark: str) -> str:
+    """`text` with `?` for what UTF-8 cannot encode; what is longer than so many bytes is cut, and ends with `mark`."""
+    body = text.encode("utf-8", "replace")
+    if len(body) <= bytes_max:
+        return text if text.isascii() else body.decode()
+    return body[: bytes_max - len(mark.encode())].decode("utf-8", "ignore") + mark

@@ -18,16 +18,26 @@ from penstock.engine.definition import values
 from penstock.engine.definition.definitions import WorkflowDef, from_json
 from penstock.engine.definition.forms import Document, Form, Rule, default_in_words, nested, read_object
 from penstock.engine.definition.graph import circle_problems
-from penstock.engine.definition.identifiers import json_type, quoted
+from penstock.engine.definition.identifiers import json_type, label_of, quoted
+from penstock.engine.definition.labels import label_templates
 from penstock.engine.definition.report import Report
 from penstock.engine.definition.step_fields import RETRY, dependencies
 from penstock.engine.errors import Invalid
 from penstock.engine.expressions.explaining import ExplainedExpression, explain
 from penstock.engine.expressions.expression import compile_expression
-from penstock.engine.expressions.places import FAILED_RUN, HANDLERS, Place, ancestors, scope_of, written
+from penstock.engine.expressions.places import (
+    FAILED_RUN,
+    FAILURE_INPUT,
+    FAILURE_LABELS,
+    HANDLERS,
+    Place,
+    ancestors,
+    scope_of,
+    written,
+)
 from penstock.engine.expressions.scope import Scope
 from penstock.engine.expressions.template import compile_template
-from penstock.engine.run.kinds.sleep import outlasts_history
+from penstock.engine.outlasting import outlasting
 from penstock.engine.run.kinds.table import KINDS
 from penstock.engine.run.workflow import COMPENSATE, StepKind
 
@@ -36,10 +46,10 @@ NUMBER_DIGITS_MAX = 20  # more than any element has, and fewer than `int` refuse
 
 def parse(document: object, history_age_s_max: float | None = None) -> WorkflowDef:
     """The definition in `document` (as `orjson.loads` gives it), with normalised durations. Raises Invalid with all
-    problems, also with sleeps that are longer than events are kept, if that is given."""
+    problems, also with waits that are longer than events are kept, if that is given."""
     read, report = _read(document)
     if history_age_s_max is not None:
-        report.add(*_outlasting(read, history_age_s_max))
+        report.add(*outlasting(read, history_age_s_max))
     if found := report.problems():
         raise Invalid(*found)
     return from_json(orjson.dumps(read))
@@ -61,9 +71,10 @@ def explained(document: object) -> list[ExplainedExpression]:
 
 
 def _explained_input(follows: object) -> Iterator[ExplainedExpression]:
-    """The expressions of the input of a run that follows a failed one."""
+    """The expressions of the input and the labels of a run that follows a failed one."""
     if isinstance(follows, dict):
-        yield from explain("", Place("on_failure.with"), follows.get("with"), FAILED_RUN)
+        yield from explain("", Place(FAILURE_INPUT), follows.get("with"), FAILED_RUN)
+        yield from explain("", Place(FAILURE_LABELS), follows.get("labels"), FAILED_RUN)
 
 
 def _read(document: object) -> tuple[Document, Report]:
@@ -88,6 +99,11 @@ def _run_input(path: str, value: object, report: Report) -> object:
     return value
 
 
+def _run_labels(path: str, value: object, report: Report) -> object:
+    read = label_templates.read(path, value, report)
+    return _run_input(path, read, report)
+
+
 def _unkeepable(document: object) -> str | None:
     if not isinstance(document, dict):
         return f"a workflow definition must be an object, not {json_type(document)}"
@@ -108,14 +124,6 @@ def _steps(path: str, value: object, report: Report) -> list[object]:
     return [ANY_STEP.read(label_of(index, step), step, report) for index, step in enumerate(value)]
 
 
-def label_of(index: int, step: object) -> str:
-    match step:
-        case {"id": str(step_id)}:
-            return f"step {quoted(step_id)}"
-        case _:
-            return f"steps[{index}]"
-
-
 def _step(label: str, value: object, report: Report) -> Document:
     kind = _kind(value)
     form = structs.replace(kind.form, fields={**kind.form.fields, "type": values.one_of(*KINDS)})
@@ -133,14 +141,6 @@ def _type_problems(label: str, step: Document) -> Iterator[str]:
         case {"type": "planner", "config": {"allowed_types": list(names)}}:
             unknown = [quoted(name) for name in names if name not in KINDS]
             yield from (f"{label}: config: allowed_types: {name} is no type of a step" for name in unknown)
-
-
-def _outlasting(workflow: Document, history_age_s_max: float) -> Iterator[str]:
-    steps = workflow.get("steps", [])
-    assert isinstance(steps, list), "as in _read"
-    for index, step in enumerate(steps):
-        if problem := outlasts_history(step, history_age_s_max):
-            yield f"{label_of(index, step)}: {problem}"
 
 
 def _kind(step: object) -> StepKind:
@@ -239,6 +239,9 @@ ON_FAILURE = Form(
         "workflow": values.name.annotated(description="The latest version of it is started then."),
         "with": Rule(_run_input, values.anything.schema).annotated(
             description="The input of its run in place of the default, which is `default` in templates."
+        ),
+        "labels": structs.replace(label_templates, read=_run_labels).annotated(
+            description="Of its run, with `${{ expression }}`."
         ),
     },
     required=("workflow",),

@@ -44,6 +44,16 @@ def warnings(definition: WorkflowDef, facts: Facts) -> list[str]:
     return [*found[:WARNINGS_MAX], *([f"{rest} more warnings"] if rest > 0 else [])]
 
 
+def unserved_tasks(definition: WorkflowDef, served: Collection[tuple[str, str | None]]) -> list[str]:
+    """One sentence for each of its task types that is not among those that workers serve, at most 100."""
+    return list(_unserved_tasks(definition, Facts(served)))[:WARNINGS_MAX]
+
+
+def unserved(definition: WorkflowDef, served: Collection[tuple[str, str | None]]) -> list[str]:
+    """Those of its task types that are not among those that workers serve, by name."""
+    return sorted({task for step in definition.steps for task, group in queues(step) if (task, group) not in served})
+
+
 def _unserved_tasks(definition: WorkflowDef, facts: Facts) -> Iterator[str]:
     steps: dict[tuple[str, str | None], list[str]] = {}
     for step in definition.steps:

@@ -48,10 +48,12 @@ class HandlerDef(Struct, frozen=True, omit_defaults=True):
 
 
 class FailureRunDef(Struct, frozen=True, omit_defaults=True):
-    """A run of `workflow` that is started when a run has failed, with its latest version then."""
+    """A run of `workflow` that is started when a run has failed, with its latest version then. `input` (on the wire
+    `with`) and the values of `labels` have templates."""
 
     workflow: str
     input: Raw | UnsetType = msgspec.field(default=UNSET, name="with")
+    labels: dict[str, str] | None = None
 
 
 class Step(Struct, frozen=True, omit_defaults=True):
@@ -100,8 +102,21 @@ class WorkflowDef(Struct, frozen=True, omit_defaults=True):
 
 
 def to_json(definition: WorkflowDef) -> bytes:
-    """The canonical JSON form: every field in a fixed order, `version` and `type` always written."""
-    document = msgspec.to_builtins(definition, builtin_types=(Raw,))
+    """The canonical JSON form: every field in a fixed order, `version` and `type` always written, and the format that a
+    reader must know."""
+    document = _document(definition)
+    if definition.on_failure is not None or any(map(_is_new, definition.steps)):
+        document["v"] = 2
+    return orjson.dumps(document, option=orjson.OPT_SORT_KEYS)
+
+
+def as_registered(definition: WorkflowDef) -> bytes:
+    """As `to_json`, in the form in which it can be registered."""
+    return orjson.dumps(_document(definition), option=orjson.OPT_SORT_KEYS)
+
+
+def _document(definition: WorkflowDef) -> dict[str, Any]:
+    document: dict[str, Any] = msgspec.to_builtins(definition, builtin_types=(Raw,))
     document.setdefault("version", definition.version)
     for key in ("input_schema",):
         if key in document:
@@ -110,9 +125,7 @@ def to_json(definition: WorkflowDef) -> bytes:
     follows = definition.on_failure
     if follows is not None and not isinstance(follows.input, UnsetType):
         document["on_failure"]["with"] = orjson.Fragment(bytes(follows.input))
-    if follows is not None or any(map(_is_new, definition.steps)):
-        document["v"] = 2
-    return orjson.dumps(document, option=orjson.OPT_SORT_KEYS)
+    return document
 
 
 def _step_document(source: Step) -> dict[str, Any]:

@@ -90,9 +90,16 @@ def _unknown(form: Form, prefix: str, value: Document) -> Iterator[str]:
     known = form.fields.keys() | form.elsewhere | form.ignored.keys()
     for key in value:
         if key in form.elsewhere and value[key] not in (None, {}):
-            yield f"{prefix}{key} is not for a step of this type"
+            yield f"{prefix}{key} is not for a step of this type{_place(form, key)}"
         elif key not in known:
-            yield f"{prefix}unknown field {quoted(key)}"
+            yield f"{prefix}unknown field {quoted(key)}{_place(form, key)}"
+
+
+def _place(form: Form, key: str) -> str:
+    """Where the field would be right, if it is one of the form's `config`."""
+    config = form.fields.get("config")
+    inside = config is not None and isinstance(config.schema, Form) and key in config.schema.fields
+    return ": it belongs into config" if inside else ""
 
 
 def default_in_words(value: object) -> str:

@@ -76,3 +76,12 @@ def json_type(value: object) -> str:
 
 def _escaped(character: str) -> str:
     return character if character.isprintable() else character.encode("unicode_escape").decode()
+
+
+def label_of(index: int, step: object) -> str:
+    """How problems name the step at this place of a definition, which may be anything."""
+    match step:
+        case {"id": str(step_id)}:
+            return f"step {quoted(step_id)}"
+        case _:
+            return f"steps[{index}]"

@@ -11,6 +11,7 @@ SUBJECT_CHARS_MAX = 255
 # First tokens of the service's own subjects. Users may use `event`.
 RESERVED = frozenset(
     {"history", "schedule", "task", "sticky", "dead", "telemetry", "watch", "cron", "penstock", "_INBOX"}
+    | {"log", "stream", "progress", "audit", "worker"}
 )
 
 _WORD = r"[^\s.*>\x00-\x20\x7f]+"

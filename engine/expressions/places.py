@@ -31,7 +31,8 @@ class Place(Struct, frozen=True):
 
 
 IN_SCOPE = frozenset({"input", "run"})
-FAILED_RUN = Scope(names=IN_SCOPE | {"default"})  # what `with` of a workflow's on_failure may name
+FAILED_RUN = Scope(names=IN_SCOPE | {"default"})  # what these fields of a workflow's on_failure may name
+FAILURE_INPUT, FAILURE_LABELS = "on_failure.with", "on_failure.labels"
 
 WHEN = Place("when", template=False, condition=True)
 INPUT = Place("with", names=("default",))

@@ -6,7 +6,8 @@ from typing import TypeAlias
 
 from msgspec import Raw, Struct
 
-from penstock.engine.run.events import ApprovalRequest, Event, EventWait, WorkflowCompleted
+from penstock.engine.run.event_payloads import ApprovalRequest, EventWait
+from penstock.engine.run.events import Event, WorkflowCompleted
 from penstock.engine.run.payloads import Value
 
 
@@ -14,7 +15,8 @@ class DispatchTask(Struct, frozen=True, tag=True):
     """Queue one execution of a step for the workers of its task type (and group), or for the one `worker` that its run
     is bound to.
 
-    With `or_anyone`, it is queued for all workers if that worker has no consumer for the type.
+    With `or_anyone`, it is queued for all workers if that worker has no consumer for the type. `again`: the run goes on
+    after so many pauses, and the task is queued unless it is in its queue.
     """
 
     step_id: str
@@ -29,18 +31,20 @@ class DispatchTask(Struct, frozen=True, tag=True):
     or_anyone: bool = False
     item: int | None = None
     previous_error: str | None = None
+    again: int = 0
 
 
 class BeginStep(Struct, frozen=True, tag=True):
     """Evaluate the expressions of a step, then do what begins this execution of it (beginning.py says what).
 
-    `at` is when it was ordered (s since the epoch, broker time), for what counts from then.
+    `at` is when it was ordered (s since the epoch, broker time), for what counts from then. `again` as in DispatchTask.
     """
 
     step_id: str
     attempt: int
     iteration: int
     at: float
+    again: int = 0
 
 
 class StartChild(Struct, frozen=True, tag=True):
@@ -55,6 +59,7 @@ class StartChild(Struct, frozen=True, tag=True):
     at: float
     detached: bool = False
     item: int | None = None
+    labels: dict[str, str] | None = None
 
 
 class StartFailureRun(Struct, frozen=True, tag=True):
@@ -74,6 +79,36 @@ class CancelChild(Struct, frozen=True, tag=True):
     attempt: int
     reason: str
     compensate: bool = True
+
+
+class TakeOver(Struct, frozen=True, tag=True):
+    """Copy what the run is still to take over (`Run.taking`) from the history of the run that it repeats, and append
+    `step.taken_over` for each step."""
+
+
+class CancelTask(Struct, frozen=True, tag=True):
+    """Notify the worker that began this execution that its result is not wanted any more. Nothing is stored of it: a
+    worker that misses it learns it at its next sign of life.
+
+    `begun` is the sequence of the `step.started` that names the worker, where `worker_id` is None.
+    """
+
+    step_id: str
+    attempt: int
+    iteration: int
+    worker_id: str | None
+    begun: int = 0
+    reason: str = ""
+
+
+class PauseChild(Struct, frozen=True, tag=True):
+    """The run is paused with its children, or goes on with them (`pause` is false), by event `seq`: the same for the
+    run that this attempt of the step has started."""
+
+    step_id: str
+    attempt: int
+    pause: bool
+    seq: int
 
 
 class ExpandPlan(Struct, frozen=True, tag=True):
@@ -96,6 +131,15 @@ class WithdrawTask(Struct, frozen=True, tag=True):
     group: str | None = None
     worker: str | None = None
     of_step: str | None = None
+
+
+class WithdrawQueued(Struct, frozen=True, tag=True):
+    """The run is paused: withdraw its tasks of this type (and group, or of this worker) that no worker has taken. The
+    tasks of executions that run stay."""
+
+    task: str
+    group: str | None = None
+    worker: str | None = None
 
 
 class WithdrawSticky(Struct, frozen=True, tag=True):
@@ -210,8 +254,12 @@ Command: TypeAlias = (
     | StartChild
     | StartFailureRun
     | CancelChild
+    | TakeOver
+    | CancelTask
+    | PauseChild
     | ExpandPlan
     | WithdrawTask
+    | WithdrawQueued
     | WithdrawSticky
     | BindWorker
     | SetTimer

@@ -11,7 +11,7 @@ from msgspec import UnsetType
 from penstock.engine.definition.definitions import FailureRunDef, Step, WorkflowDef
 from penstock.engine.definition.durations import seconds
 from penstock.engine.expressions.expression import Expression
-from penstock.engine.expressions.places import FAILED_RUN, ancestors
+from penstock.engine.expressions.places import FAILED_RUN, FAILURE_INPUT, FAILURE_LABELS, ancestors
 from penstock.engine.expressions.template import Template, compile_template
 from penstock.engine.run.kinds.table import HANDLER_KINDS, KINDS
 from penstock.engine.run.plans import Names, Surroundings, compile_step, compiled_expressions
@@ -49,10 +49,12 @@ def compile_workflow(definition: WorkflowDef, digest: str) -> Workflow:
 
 
 def _failure_run(declared: FailureRunDef) -> FailureRunPlan:
-    if isinstance(declared.input, UnsetType):
-        return FailureRunPlan(declared.workflow)
-    template = compile_template(orjson.loads(bytes(declared.input)), FAILED_RUN, "on_failure.with")
-    return FailureRunPlan(declared.workflow, template)
+    template = labels = None
+    if not isinstance(declared.input, UnsetType):
+        template = compile_template(orjson.loads(bytes(declared.input)), FAILED_RUN, FAILURE_INPUT)
+    if declared.labels:
+        labels = compile_template(declared.labels, FAILED_RUN, FAILURE_LABELS)
+    return FailureRunPlan(declared.workflow, template, labels)
 
 
 def expressions_of(step: Step, definition: WorkflowDef) -> Mapping[str, Expression | Template]:

@@ -38,6 +38,14 @@ def expanded(workflow: Workflow, run: Run | None) -> Workflow:
     return found
 
 
+def inserted(run: Run, planner_id: str, steps: Raw, workflow: Workflow) -> tuple[Workflow, Run, list[str]]:
+    """The workflow and the run with the steps of a planner's fragment, none of them begun; and their ids."""
+    run = replace(run, fragments={**run.fragments, planner_id: steps.copy()})
+    workflow = expanded(workflow, run)
+    added = [step_id for step_id, step in workflow.steps.items() if step.planner == planner_id]
+    return workflow, replace(run, steps={**run.steps, **dict.fromkeys(added, StepState.WAITING)}), added
+
+
 def visible(workflow: Workflow, planner: StepPlan) -> dict[str, str]:
     """The ids of the steps that the planner's fragment may depend on, by what they are called there."""
     ended = ancestors(planner.id, {step_id: plan.depends_on for step_id, plan in workflow.steps.items()})

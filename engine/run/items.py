@@ -31,7 +31,7 @@ class ItemStatus(IntEnum):
     CANCELLED = 5
 
 
-class Element(Struct, frozen=True, array_like=True):
+class Element(Struct, frozen=True, array_like=True, gc=False):
     """`begun` is the sequence of its last `step.started` (0: none), `ended` that of the event that ended it, counted
     from `begun`. `due` is its deadline or the time of its retry, in s since the epoch (0: none). `base` are the
     attempts from before the run was resumed."""
@@ -80,16 +80,16 @@ class Items(Struct, frozen=True, omit_defaults=True):
         return replace(self, chunks=tuple(chunks), counts=tuple(counts))
 
     def kept(self, number: int, output: Raw | None, size: int) -> Items:
-        """The items with this output of an element beside the others, as long as they are small together."""
+        """The items with a copy of this output of an element beside the others, as long as they are small together."""
         outputs = self.outputs
         if outputs is not None:
             small = output is not None and self.output_bytes + size <= OUTPUT_INLINE_BYTES_MAX
-            outputs = {**outputs, number: output} if small and output is not None else None
+            outputs = {**outputs, number: output.copy()} if small and output is not None else None
         return replace(self, outputs=outputs, output_bytes=self.output_bytes + size)
 
     def ordered(self, most: int) -> tuple[Items, list[int]]:
         """Queue the next execution of up to `most` elements that wait; returns their numbers."""
-        numbers = list(islice(self._waiting(), most))
+        numbers = list(islice(self._waiting(), most)) if self.next < self.total else []
         if not numbers:
             return self, []
         items = self._queued(numbers) if len(numbers) < CHUNK else self._queued_at_once(numbers)
@@ -120,10 +120,10 @@ class Items(Struct, frozen=True, omit_defaults=True):
         """As `cancelled`, of elements that can be undone: those that were running can still be told from the others."""
         return self._each(_cut_short)
 
-    def waited_for(self, due: float) -> Items:
-        """The items of a map whose run undoes its steps. What runs, or ran when the map failed, runs until its
-        deadline, or until `due`; what else has not ended never will."""
-        return self._each(partial(_waited_for, due))
+    def waited_for(self, at: float, due: float) -> Items:
+        """The items of a map whose run undoes its steps from `at` on. What runs, or ran when the map failed, runs until
+        its deadline, or until `due` if it has none left; what else has not ended never will."""
+        return self._each(partial(_waited_for, at, due))
 
     @property
     def runs(self) -> bool:
@@ -155,6 +155,11 @@ class Items(Struct, frozen=True, omit_defaults=True):
         return sum(self.counts[status] for status in statuses)
 
     @property
+    def all_ended(self) -> bool:
+        """Whether all have completed, or failed."""
+        return self.counts[ItemStatus.COMPLETED] + self.counts[ItemStatus.FAILED] == self.total
+
+    @property
     def out(self) -> int:
         """How many are queued or running."""
         return self.counts[ItemStatus.QUEUED] + self.counts[ItemStatus.RUNNING]
@@ -177,8 +182,10 @@ def _cut_short(element: Element) -> Element:
     return found if element.status in ENDED or element.status == ItemStatus.RUNNING else replace(found, begun=0)
 
 
-def _waited_for(due: float, element: Element) -> Element:
-    return replace(element, status=RUNNING, due=element.due or due) if _runs(element) else _cut_short(element)
+def _waited_for(at: float, due: float, element: Element) -> Element:
+    if not _runs(element):
+        return _cut_short(element)
+    return replace(element, status=RUNNING, due=element.due if element.due > at else due)
 
 
 def _runs(element: Element) -> bool:

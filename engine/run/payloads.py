@@ -16,19 +16,18 @@ import orjson
 from msgspec import UNSET, Raw, Struct, UnsetType
 
 from penstock.config.limits import OUTPUT_INLINE_BYTES_MAX, PAYLOAD_BYTES_MAX
+from penstock.engine.run.event_payloads import NULL, ChildEnd, Reply, StepFacts, TakenStep
 from penstock.engine.run.events import (
-    NULL,
     ApprovalGranted,
-    ChildEnd,
     ChildEnded,
     Event,
     EventReceived,
-    Reply,
     StepCompleted,
     StepContinue,
-    StepFacts,
     StepFailed,
+    StepOverridden,
     StepStarted,
+    StepTakenOver,
     WorkflowScheduled,
     WorkflowStarted,
     event_type,
@@ -79,6 +78,8 @@ def payload_of(event: Event) -> Raw | UnsetType:
             return NULL if isinstance(event.payload, UnsetType) else event.payload
         case StepStarted(payload=StepFacts(reply=Reply() as reply)):
             return reply.body
+        case StepOverridden() | StepTakenOver():
+            return event.payload.output
         case ApprovalGranted():
             return Raw(msgspec.json.encode(event.payload))
         case _:
@@ -127,6 +128,11 @@ def element_result(event: Event, wraps: bool) -> Raw:
             output = NULL if isinstance(event.payload, UnsetType) else event.payload
             if problem := too_large("the output", output):
                 return failed_with(problem)
+            return succeeded(output) if wraps else output
+        case StepTakenOver(payload=TakenStep(error=str() as error)):
+            return failed_with(error)
+        case StepTakenOver(payload=taken):
+            output = NULL if isinstance(taken.output, UnsetType) else taken.output
             return succeeded(output) if wraps else output
         case ChildEnded():
             if problem := child_problem(event.payload):

@@ -87,7 +87,7 @@ def _handler(
         task=handler.task,
         depends_on=(),
         dependents=(),
-        retry=NO_RETRY if declared is None else _resolve(declared),
+        retry=NO_RETRY if declared is None else policy_of(declared),
         timeout_s=seconds(handler.timeout or step.timeout),
         skip_if=None,
         metadata=step.metadata or NO_METADATA,
@@ -137,13 +137,13 @@ def _kind(step: Step, kinds: Mapping[str, StepKind]) -> StepKind:
 def _policy(step: Step, default_retry: Retry | None) -> RetryPolicy:
     declared = step.retry or default_retry
     if declared is not None:
-        return _resolve(declared)
+        return policy_of(declared)
     if step.retries is not None:  # short form: this many retries with a fixed delay
         return RetryPolicy(retries=step.retries, initial_s=RETRY_DELAY_DEFAULT_S)
     return NO_RETRY
 
 
-def _resolve(retry: Retry) -> RetryPolicy:
+def policy_of(retry: Retry) -> RetryPolicy:
     return RetryPolicy(
         retry.max_attempts, retry.strategy, parse(retry.initial_delay), seconds(retry.max_delay), retry.multiplier
     )

@@ -11,12 +11,14 @@ import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
 from penstock.engine import formats
-from penstock.engine.run.events import NULL, EventWait, ParentRef, TriggerRef
+from penstock.engine.run.event_payloads import NULL, EventWait, ParentRef, Taking, TriggerRef
+from penstock.engine.run.events import ApprovalExpired, ApprovalGranted, ApprovalRejected
 from penstock.engine.run.items import Items, ItemStatus
 from penstock.engine.run.payloads import PayloadRef
 
 # `v` of snapshots (formats.py): raised when older versions would misread a snapshot
 SNAPSHOT_FORMAT = 1
+PAUSED_FORMAT = 2  # of a run that is paused, or was
 
 
 class RunStatus(StrEnum):
@@ -51,7 +53,17 @@ RUN_MOVES: Mapping[RunStatus, frozenset[RunStatus]] = {
 }
 
 STEP_MOVES: Mapping[StepStatus, frozenset[StepStatus]] = {
-    StepStatus.PENDING: frozenset({StepStatus.QUEUED, StepStatus.SKIPPED, StepStatus.CANCELLED}),
+    # by hand, or taken over by a rerun: what is done, and a planner of which some steps are
+    StepStatus.PENDING: frozenset(
+        {
+            StepStatus.QUEUED,
+            StepStatus.SKIPPED,
+            StepStatus.CANCELLED,
+            StepStatus.COMPLETED,
+            StepStatus.RECOVERED,
+            StepStatus.RUNNING,
+        }
+    ),
     StepStatus.QUEUED: frozenset(
         {
             StepStatus.RUNNING,
@@ -64,7 +76,16 @@ STEP_MOVES: Mapping[StepStatus, frozenset[StepStatus]] = {
     ),
     StepStatus.RUNNING: frozenset({StepStatus.QUEUED, StepStatus.COMPLETED, StepStatus.FAILED, StepStatus.CANCELLED}),
     StepStatus.COMPLETED: frozenset(),
-    StepStatus.FAILED: frozenset({StepStatus.QUEUED, StepStatus.RECOVERED, StepStatus.CANCELLED}),
+    # pending: what is completed by hand next, in a run that goes on
+    StepStatus.FAILED: frozenset(
+        {
+            StepStatus.PENDING,
+            StepStatus.QUEUED,
+            StepStatus.RECOVERED,
+            StepStatus.CANCELLED,
+            StepStatus.COMPLETED,
+        }
+    ),
     StepStatus.SKIPPED: frozenset(),
     StepStatus.CANCELLED: frozenset({StepStatus.PENDING, StepStatus.QUEUED, StepStatus.RUNNING, StepStatus.COMPLETED}),
     StepStatus.RECOVERED: frozenset(),
@@ -96,7 +117,8 @@ class StepState(Struct, frozen=True, omit_defaults=True):
     The struct is flat because older and newer versions read the same snapshots: a struct for each kind would be
     converted from and to this form for each snapshot. `attempts` counts dispatched executions (of this iteration) from
     1; `due` is the step's current deadline or the time of its retry. `base` is the number of attempts before the run
-    was resumed: they do not count as retries. `unbegun` is how many of those no worker had begun. `carried` is the
+    was resumed: they do not count as retries. `unbegun` is how many of those, and of the last one
+    of a step that was completed by hand, no worker had begun. `carried` is the
     input of a loop's later iterations, `until` the loop's deadline. `traceback` belongs to `error`. `sticky` is the
     worker that a dispatched task waits for, `fallback` the time when that wait ends. `token` is the SHA-256 of an
     approval's token. Times are s since the epoch.
@@ -116,7 +138,7 @@ class StepState(Struct, frozen=True, omit_defaults=True):
 
     An output that is too large for a state has its place in `output_at`, and so has `carried` in `carried_at`; `skips`
     are then the dependents that such an output has skipped. `completed_seq` is the sequence of the event that completed
-    a step that can be undone.
+    a step that can be undone. `overridden`: somebody has completed the step by hand.
     """
 
     status: StepStatus = StepStatus.PENDING
@@ -151,6 +173,7 @@ class StepState(Struct, frozen=True, omit_defaults=True):
     received: int | None = None
     parts: dict[str, str] = {}
     completed_seq: int = 0
+    overridden: bool = False
 
     WAITING: ClassVar[StepState]
 
@@ -190,16 +213,48 @@ class Compensation(Struct, frozen=True, omit_defaults=True):
     announced: bool = False
 
 
+class KeptDecision(Struct, frozen=True):
+    """How an approval of a paused run was decided, or that nobody decided in time; `seq` is the event's sequence."""
+
+    seq: int
+    event: ApprovalGranted | ApprovalRejected | ApprovalExpired
+
+
+class RunPause(Struct, frozen=True, omit_defaults=True):
+    """The pause of a run, since `at` (RFC 3339), and what takes effect when it goes on.
+
+    `left` is what remains of the workflow's timeout, in s. `children`: its children were paused, too. `starts`: the
+    time has come at which the run is to start. `decisions` are of its approvals. `timers` are the names of the timers
+    that have fired. `begun` are the executions whose task a worker had taken when it was withdrawn.
+    """
+
+    at: str
+    left: float | None = None
+    children: bool = False
+    starts: bool = False
+    decisions: tuple[KeptDecision, ...] = ()
+    timers: tuple[str, ...] = ()
+    begun: tuple[str, ...] = ()
+
+    def decided(self, step_id: str) -> bool:
+        """Whether there is a decision about this approval."""
+        return any(kept.event.step_id == step_id for kept in self.decisions)
+
+
 class Run(Struct, frozen=True, omit_defaults=True):
     """One execution of a workflow. `seq` is the stream sequence of the last event folded in, `due` the workflow's
     deadline.
 
     `resumes` counts how often it was resumed after a failure; `bound` is the worker that executes the steps of a sticky
     run, for those of `bound_group`: the group of the step that bound it. An input that is too large for the state has a
-    reference in `input_at`; `input` is null then. `failure_of` is the run whose failure has started this one.
+    reference in `input_at`; `input` is null then. `failure_of` is the run whose failure has started this one. `labels`
+    are texts by names, by which people find the run.
 
     `fragments` are the steps that planners have inserted, as JSON, in the order of their insertion. `compensation` is
-    there from when the run begins to undo its steps.
+    there from when the run begins to undo its steps. `rerun_of` is the run that this one repeats, from the step
+    `rerun_from` on; `taking` is what it has still to take over before it begins. `pause` is there while the run is
+    paused, `pauses` counts how often it was. `removed`: the run is not there any more, for whoever asks. `imported` is
+    the id of the document from which somebody reads an imported run; no fold sets it.
     """
 
     run_id: str
@@ -227,6 +282,13 @@ class Run(Struct, frozen=True, omit_defaults=True):
     fragments: dict[str, Raw] = {}
     failure_of: str | None = None
     compensation: Compensation | None = None
+    labels: dict[str, str] | None = None
+    rerun_from: str | None = None
+    taking: Taking | None = None
+    pause: RunPause | None = None
+    pauses: int = 0
+    removed: bool = False
+    imported: str | None = None
 
     @property
     def ended(self) -> bool:
@@ -244,8 +306,11 @@ class Run(Struct, frozen=True, omit_defaults=True):
         found = self.steps.get(step_id)
         if found is not None:
             return found
-        place = self.element(step_id)
-        return None if place is None else _view(self.steps[place[0]], place[1])
+        place = _place(step_id)
+        step = None if place is None else self.steps.get(place[0])
+        if place is None or step is None or step.items is None or place[1] >= step.items.total:
+            return None
+        return _view(step, step.items, place[1])
 
     def element(self, step_id: str) -> tuple[str, int] | None:
         """The map and the number that the id of an element names (`m.7`: m and 7); None for any other id."""
@@ -269,12 +334,11 @@ class Run(Struct, frozen=True, omit_defaults=True):
         return self.error is not None and self.status is RunStatus.RUNNING
 
 
-def _view(step: StepState, number: int) -> StepState:
+def _view(step: StepState, items: Items, number: int) -> StepState:
     """An element as if it were a step."""
-    assert step.items is not None
     if number in step.item_states:
         return step.item_states[number]
-    element = step.items.get(number)
+    element = items.get(number)
     return state_of(element.status, element.attempts, element.base, element.due)
 
 
@@ -303,6 +367,9 @@ class RunHead(Struct, frozen=True):
     seq: int
     rerun_of: str | None = None
     parent: ParentRef | str | None = None
+    trigger: TriggerRef | None = None
+    labels: dict[str, str] | None = None
+    pause: RunPause | None = None
 
 
 StepState.WAITING = StepState()
@@ -314,7 +381,7 @@ _HEAD = msgspec.json.Decoder(RunHead)
 
 def to_snapshot(run: Run) -> bytes:
     """Encode the run as one JSON object for `from_snapshot`."""
-    return formats.stamped(_ENCODER.encode(run), SNAPSHOT_FORMAT)
+    return formats.stamped(_ENCODER.encode(run), PAUSED_FORMAT if run.pauses else SNAPSHOT_FORMAT)
 
 
 def from_snapshot(body: bytes) -> Run:

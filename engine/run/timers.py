@@ -9,8 +9,10 @@ from __future__ import annotations
 
 from enum import StrEnum
 
+from msgspec.structs import replace
+
 from penstock.engine.run.commands import Command, SetTimer, WithdrawTimer
-from penstock.engine.run.events import TimerRef
+from penstock.engine.run.event_payloads import TimerRef
 from penstock.engine.run.state import RUN_OPEN, Run, StepState, StepStatus
 
 WORKFLOW_TIMER = "workflow"
@@ -22,7 +24,7 @@ class TimerKind(StrEnum):
     TIMEOUT: the deadline of an execution. RETRY: the next execution is to be ordered. LOOP: the loop's last moment.
     APPROVAL: its expiry. STICKY: the bound worker has not begun the task. SLEEP: the end of
     a sleep. WAIT: no event came in time. LOST: the bound worker does not hold the task
-    any more; this one is never set.
+    any more. RESTORED: a backup was restored, and nobody holds the task. These two are never set.
     """
 
     TIMEOUT = "timeout"
@@ -33,14 +35,17 @@ class TimerKind(StrEnum):
     SLEEP = "sleep"
     WAIT = "wait"
     LOST = "lost"
+    RESTORED = "restored"
 
 
 # The kinds that `due` of a step stands for.
 _OF_DUE = frozenset({TimerKind.TIMEOUT, TimerKind.RETRY, TimerKind.APPROVAL})
+_BEGUN = frozenset({StepStatus.QUEUED, StepStatus.RUNNING})
 
 
 def live_timers(run: Run) -> list[SetTimer]:
-    """Every timer of this state; none when the run is going to fail."""
+    """Every timer of this state, but those that have fired while the run is paused; none when the run is going to
+    fail."""
     if run.status not in RUN_OPEN or run.failing:
         return []
     timers = [] if run.due is None else [workflow_timer(run, run.due)]
@@ -48,7 +53,21 @@ def live_timers(run: Run) -> list[SetTimer]:
         timers += step_timers(run, step_id, step)
         if step.items is not None:
             timers += item_timers(run, step_id, step)
-    return timers
+    if run.pause is None or not run.pause.timers:
+        return timers
+    fired = frozenset(run.pause.timers)
+    return [timer for timer in timers if timer.timer not in fired]
+
+
+def asleep_until(run: Run) -> float | None:
+    """When the first of its sleeps ends, if the run waits for nothing but sleeps; else None."""
+    first = None
+    for step in run.steps.values():
+        if step.status in _BEGUN:
+            if step.wake_at is None:
+                return None
+            first = step.wake_at if first is None else min(first, step.wake_at)
+    return first
 
 
 def item_timers(run: Run, map_id: str, step: StepState) -> list[SetTimer]:
@@ -63,7 +82,21 @@ def item_timers(run: Run, map_id: str, step: StepState) -> list[SetTimer]:
 
 
 def workflow_timer(run: Run, due: float) -> SetTimer:
-    return SetTimer(WORKFLOW_TIMER, due, attempt=run.resumes or None)
+    return SetTimer(workflow_timer_name(run), due, attempt=run.resumes or None)
+
+
+def workflow_timer_name(run: Run) -> str:
+    """A timeout after a pause of the run is another timer, with `+<pauses>`, so that one from before is ignored."""
+    return f"{WORKFLOW_TIMER}+{run.pauses}" if run.pauses else WORKFLOW_TIMER
+
+
+def with_timeout(run: Run, timeout_s: float | None, at: float) -> tuple[Run, list[Command]]:
+    """The run, which begins or goes on `at` that time (s since the epoch), and the timer that ends it; a run without a
+    timeout has none."""
+    if timeout_s is None:
+        return run, []
+    due = at + timeout_s
+    return replace(run, due=due), [workflow_timer(run, due)]
 
 
 def step_timers(run: Run, step_id: str, step: StepState) -> list[SetTimer]:
@@ -78,6 +111,8 @@ def fired_timer(run: Run, step_id: str, step: StepState, fired: TimerRef) -> Tim
     if fired.timer == lost_timer(step_id, step):
         waits = step.sticky is not None and step.status is StepStatus.RUNNING and fired.attempt == step.attempts
         return TimerKind.LOST if waits else None
+    if fired.timer == restored_timer(step_id, step):
+        return TimerKind.RESTORED if is_out(step) and fired.attempt == step.attempts else None
     if step.waits_for is not None and fired.timer == timer_name(TimerKind.WAIT, step_id, step):
         waits = step.status is StepStatus.RUNNING and fired.attempt == step.attempts
         return TimerKind.WAIT if waits else None
@@ -91,6 +126,16 @@ def lost_timer(step_id: str, step: StepState) -> str:
     """The name of the timer that maintenance appends when the bound worker of a running step no longer holds its
     task."""
     return timer_name(TimerKind.LOST, step_id, step)
+
+
+def restored_timer(step_id: str, step: StepState) -> str:
+    """The name of the timer that is appended, when a service is restored from a backup, for each task that was out."""
+    return timer_name(TimerKind.RESTORED, step_id, step)
+
+
+def is_out(step: StepState) -> bool:
+    """Whether a worker has the step's task, or it waits for one."""
+    return step.status is StepStatus.RUNNING or (step.status is StepStatus.QUEUED and step.due is None)
 
 
 def timer_name(kind: TimerKind, step_id: str, step: StepState) -> str:

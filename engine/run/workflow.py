@@ -124,6 +124,7 @@ class FailureRunPlan(Struct, frozen=True):
 
     workflow: str
     input: Template | None = None
+    labels: Template | None = None
 
 
 class Workflow(Struct, frozen=True):
@@ -165,15 +166,21 @@ class Workflow(Struct, frozen=True):
             return None if undoing is None else replace(undoing, id=step_id, handles=whole_id)
         if whole is None:
             return None
-        handlers = {ON_FAILURE: whole.on_failure, COMPENSATE: whole.compensate}
-        return handlers[last] if last in handlers else self._element(step_id)
+        if last == ON_FAILURE:
+            return whole.on_failure
+        return whole.compensate if last == COMPENSATE else _element(whole, step_id, last)
 
     def _element(self, step_id: str) -> StepPlan | None:
         map_id, _, digits = step_id.rpartition(".")
         whole = self.steps.get(map_id)
-        if whole is None or whole.each is None or not digits.isdecimal() or len(digits) > ITEM_DIGITS_MAX:
-            return None
-        return replace(whole.each, id=step_id, item=int(digits))
+        return None if whole is None else _element(whole, step_id, digits)
+
+
+def _element(whole: StepPlan, step_id: str, digits: str) -> StepPlan | None:
+    """The plan of an element of a map; None for a step that is none, and for what is no number."""
+    if whole.each is None or not digits.isdecimal() or len(digits) > ITEM_DIGITS_MAX:
+        return None
+    return replace(whole.each, id=step_id, item=int(digits))
 
 
 class StepKind(Protocol):
@@ -203,6 +210,10 @@ class StepKind(Protocol):
     def begin(self, workflow: Workflow, run: Run, plan: StepPlan, at: float, values: Evaluated) -> Sequence[Command]:
         """What begins the execution that BeginStep has ordered at `at`, with the values of its expressions. It may be
         asked again, and answers the same."""
+
+    def held(self, plan: StepPlan, step: StepState, at: float) -> StepState:
+        """The step, which could have begun at that time, but its run is paused: a kind that counts from then notes
+        it."""
 
     def done(self, workflow: Workflow, run: Run, record: Record, plan: StepPlan, output: Raw | UnsetType) -> Advance:
         """What follows from a step that has completed or was skipped. The run has its new state already."""

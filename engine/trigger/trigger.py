@@ -31,6 +31,7 @@ from penstock.engine.definition.report import Report
 from penstock.engine.definition.subjects import SUBJECT_CHARS_MAX, WILDCARD_PATTERN, problem_with_subject
 from penstock.engine.errors import Invalid
 from penstock.engine.trigger.cron import Cron
+from penstock.engine.trigger.labels import event_labels
 from penstock.engine.trigger.routes import HTTP, HttpSource
 
 SECRET_CHARS_MAX = 512
@@ -73,8 +74,8 @@ class WebhookSource(Struct, frozen=True, omit_defaults=True):
 
 
 class Trigger(Struct, frozen=True, omit_defaults=True):
-    """Exactly one of the last five fields is set. Without `input`, the payload of the trigger event is the run's
-    input."""
+    """Exactly one of the sources is set. Without `input`, the payload of the trigger event is the run's input. `labels`
+    are those of the runs, with expressions over the event."""
 
     name: str
     workflow: str
@@ -85,6 +86,7 @@ class Trigger(Struct, frozen=True, omit_defaults=True):
     event: EventSource | None = None
     webhook: WebhookSource | None = None
     http: HttpSource | None = None
+    labels: dict[str, str] | None = None
 
     @property
     def kind(self) -> Kind:
@@ -246,6 +248,7 @@ TRIGGER = Form(
         "event": nested(EVENT),
         "webhook": nested(Form(fields={"secret": _secret})),
         "http": nested(HTTP),
+        "labels": event_labels.annotated(description="Of its runs; `${{ expression }}` may read `event`."),
     },
     required=("name", "workflow"),
     ignored={

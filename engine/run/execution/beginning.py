@@ -21,7 +21,8 @@ from penstock.engine.expressions.places import WHEN
 from penstock.engine.expressions.scope import References, all_references
 from penstock.engine.expressions.template import Template
 from penstock.engine.run.commands import AppendEvent, BeginStep, Command, DispatchTask, StartChild
-from penstock.engine.run.events import NULL, Failure, StepFacts, StepFailed, StepSkipped, StepStarted
+from penstock.engine.run.event_payloads import NULL, Failure, StepFacts
+from penstock.engine.run.events import StepFailed, StepSkipped, StepStarted
 from penstock.engine.run.execution.inputs import output_of, step_input
 from penstock.engine.run.payloads import Value
 from penstock.engine.run.state import Run, StepState, StepStatus
@@ -46,12 +47,15 @@ def begin_step(
 ) -> Sequence[Command]:
     """The commands that begin the execution, or that say why it is skipped or has failed; none where it is not wanted
     any more. `payloads` are those that `needed` has named, `ready` what was evaluated elsewhere. A step that would
-    sleep for longer than `history_age_s_max`, the time for which events are kept, fails."""
+    sleep or wait for longer than `history_age_s_max`, the time for which events are kept, fails."""
     step = run.step(command.step_id)
     if not is_due(run, step, command):
         return []
     plan = workflow.plan_of(command.step_id)
     assert plan is not None, "the step is there"
+    queued = step.status is StepStatus.QUEUED  # else a worker has begun it: what runs goes on
+    if run.pause is not None and queued and plan.kind.held(plan, step, command.at) is step:
+        return []
     try:
         if not _applies(plan, run, payloads, ready):
             return [AppendEvent(_skipped(run, command))]
@@ -63,19 +67,22 @@ def begin_step(
 
 
 def _check_kept(begun: Sequence[Command], at: float, history_age_s_max: float | None) -> None:
-    """Raises ExpressionFailed for a sleep that would end after the run's events are gone."""
+    """Raises ExpressionFailed for a sleep or a wait that would end after the run's events are gone."""
     match begun:
-        case [AppendEvent(event=StepStarted(payload=StepFacts(wake_at=str() as wake_at)))] if history_age_s_max:
-            if instant(wake_at) - at > history_age_s_max:
+        case [AppendEvent(event=StepStarted(payload=StepFacts() as facts))] if history_age_s_max:
+            end = facts.wake_at or facts.until
+            if end is not None and instant(end) - at > history_age_s_max:
                 kept = f"longer than history_max_age ({text(history_age_s_max)}) keeps the run's events"
-                raise ExpressionFailed(f"it would sleep until {wake_at}, which is {kept}")
+                raise ExpressionFailed(f"it would {'sleep' if facts.wake_at else 'wait'} until {end}, which is {kept}")
 
 
 def is_due(run: Run, step: StepState, command: BeginStep) -> bool:
     """Whether the execution that was ordered is still to begin."""
     ordered = (command.attempt, command.iteration)
-    waits = step.status is StepStatus.QUEUED and (step.attempts, step.iteration) == ordered
-    return waits and step.due is None and not run.failing and not run.ended
+    queued = step.status is StepStatus.QUEUED and step.due is None
+    begun = step.status is StepStatus.RUNNING and command.again > 0  # its task may have been withdrawn
+    is_it = (step.attempts, step.iteration) == ordered
+    return is_it and (queued or begun) and not run.failing and not run.ended
 
 
 def needed(run: Run, plan: StepPlan) -> dict[str, Value]:
@@ -213,7 +220,7 @@ def about(run: Run) -> dict[str, Any]:
         "id": run.run_id,
         "workflow": run.workflow_id,
         "version": run.version,
-        "labels": {},
+        "labels": run.labels or {},
         "created_at": run.created_at,
     }
 

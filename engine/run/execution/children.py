@@ -7,22 +7,17 @@ same run, and no state has to keep the id.
 from __future__ import annotations
 
 from hashlib import sha256
+from typing import Any
 
-from msgspec import UNSET
+import msgspec
+from msgspec import UNSET, Raw
 
 from penstock.config.limits import RUNS_IN_CHAIN_MAX
+from penstock.engine.definition.labels import label_of, problems
+from penstock.engine.errors import ExpressionFailed
 from penstock.engine.run.commands import CancelChild, StartChild
-from penstock.engine.run.events import (
-    ChildEnd,
-    ChildEnded,
-    Failure,
-    ParentRef,
-    Record,
-    StepFacts,
-    StepFailed,
-    StepStarted,
-    WorkflowCompleted,
-)
+from penstock.engine.run.event_payloads import ChildEnd, Failure, ParentRef, StepFacts
+from penstock.engine.run.events import ChildEnded, Record, StepFailed, StepStarted, WorkflowCompleted
 from penstock.engine.run.state import Run, RunStatus, StepState, StepStatus
 from penstock.engine.times import rfc3339
 
@@ -33,6 +28,17 @@ def child_run_id(parent_run_id: str, step_id: str, attempt: int) -> str:
     """The id of the run that this attempt of a step, or of an element of a map (`m.7`), starts."""
     hashed = sha256(f"{parent_run_id}\n{step_id}\n{attempt}".encode()).hexdigest()
     return (parent_run_id[:PREFIX_CHARS] + hashed)[:32]
+
+
+def labels_given(path: str, value: Raw | None) -> dict[str, str] | None:
+    """The labels of a child, as the templates at `path` have given them. Raises ExpressionFailed for those that are too
+    long."""
+    if value is None:
+        return None
+    found = {key: label_of(one) for key, one in msgspec.json.decode(value, type=dict[str, Any]).items()}
+    if wrong := next(problems(path, found), None):
+        raise ExpressionFailed(wrong)
+    return found or None
 
 
 def parent_ref(run: Run, command: StartChild) -> ParentRef:

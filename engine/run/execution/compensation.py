@@ -14,29 +14,25 @@ from collections.abc import Iterator
 from msgspec import Raw, UnsetType
 from msgspec.structs import replace
 
-from penstock.config.limits import COMPENSATION_WAIT_S
+from penstock.config.limits import COMPENSATION_WAIT_S, DEDUP_WINDOW_S
 from penstock.engine.run.commands import AppendEvent, CancelChild, Command, SetTimer, WithdrawTask, WithdrawTimer
-from penstock.engine.run.events import (
-    Cancellation,
-    Compensating,
-    Record,
-    StepStarted,
-    WorkflowCancelled,
-    WorkflowCompensating,
-    WorkflowFailed,
-)
+from penstock.engine.run.event_payloads import Cancellation, Compensating
+from penstock.engine.run.events import Record, StepStarted, WorkflowCancelled, WorkflowCompensating, WorkflowFailed
+from penstock.engine.run.execution.cancelling import for_reason, silently, why_ended
 from penstock.engine.run.execution.elements import with_step
 from penstock.engine.run.execution.ending import cancelled, fail_run
 from penstock.engine.run.execution.handlers import enter_handler
 from penstock.engine.run.items import ItemStatus
 from penstock.engine.run.payloads import inline_or_ref, too_large
 from penstock.engine.run.state import STEP_ENDED, STEP_OUT, Compensation, Run, RunStatus, StepState, StepStatus
-from penstock.engine.run.timers import WORKFLOW_TIMER, item_timers, retimed, step_timers
+from penstock.engine.run.timers import TimerKind, item_timers, retimed, step_timers, workflow_timer_name
 from penstock.engine.run.workflow import COMPENSATE, Advance, StepEvent, StepPlan, Workflow
 from penstock.engine.texts import shortened
 
 FORMAT = 2  # of `workflow.compensating`: versions that read format 1 only would take it for malformed
 COMPLETED, FAILED = "completed", "failed"
+REPEATS_S = DEDUP_WINDOW_S + 1  # after that a timer that fires again is no repeat to the broker
+TOO_LATE = "the run has undone its steps without it"
 NEVER_UNDONE = frozenset({StepStatus.RECOVERED, StepStatus.SKIPPED})
 
 
@@ -62,7 +58,7 @@ def compensate(
 ) -> Advance:
     """The run begins to undo its steps, and then ends as `ends`: nothing else begins, and what waits is withdrawn."""
     todo = tuple(done for _, _, done in sorted(_completed(workflow, run)))
-    commands: list[Command] = [] if run.due is None else [WithdrawTimer(WORKFLOW_TIMER, run.due)]
+    commands: list[Command] = [] if run.due is None else [WithdrawTimer(workflow_timer_name(run), run.due)]
     steps, awaited = dict[str, StepState](), 0
     for each_id, step in run.steps.items():
         plan = workflow.plan_of(each_id)
@@ -76,6 +72,7 @@ def compensate(
         run, status=RunStatus.COMPENSATING, steps=steps, error=stored, due=None, seq=record.seq, compensation=began
     )
     run, following = _undo_next(workflow, run, record)
+    commands = for_reason(commands, why_ended(ends, error))
     return run, [*commands, _announced(run, record, todo), *following]
 
 
@@ -165,10 +162,15 @@ def given_up(workflow: Workflow, run: Run, record: Record, plan: StepPlan, error
     return run, commands + following
 
 
-def waited_out(workflow: Workflow, run: Run, record: Record, plan: StepPlan) -> Advance:
-    """The time is over for which the step is waited for. Its timer has fired: it need not be withdrawn."""
-    step = replace(run.step(plan.id), due=None)
-    return given_up(workflow, with_step(run, record, plan.id, step), record, plan)
+def waited_out(workflow: Workflow, run: Run, record: Record, plan: StepPlan, timer: TimerKind) -> Advance:
+    """The time is over for which the step is waited for, or nobody holds its task any more: the task is withdrawn, and
+    no other worker is given it. A timeout that has fired need not be withdrawn."""
+    step = run.step(plan.id)
+    if timer is TimerKind.TIMEOUT:
+        step = replace(step, due=None)
+    withdrawn = [one for one in _withdrawn(workflow, plan, step) if not isinstance(one, CancelChild)]
+    run, commands = given_up(workflow, with_step(run, record, plan.id, step), record, plan)
+    return run, [*for_reason(withdrawn, TOO_LATE), *commands]
 
 
 def _was_begun(run: Run, plan: StepPlan, step: StepState) -> bool:
@@ -235,7 +237,7 @@ def _announced(run: Run, record: Record, todo: tuple[str, ...]) -> AppendEvent:
 
 def _completed(workflow: Workflow, run: Run) -> Iterator[tuple[int, int, str]]:
     """What can be undone: the sequence of its completion, what comes first of the same event, its id. A planner
-    completes with the last step of its fragment, and after it."""
+    completes with the last step of its fragment, or with the last element of that, and after it."""
     for step_id, step in run.steps.items():
         plan = workflow.steps.get(step_id)
         if plan is None or step.status in NEVER_UNDONE:
@@ -245,7 +247,8 @@ def _completed(workflow: Workflow, run: Run) -> Iterator[tuple[int, int, str]]:
         if step.items is not None and _each(plan):
             for number, element in step.items.numbered():
                 if element.status == ItemStatus.COMPLETED:
-                    yield element.begun + element.ended, 0, f"{step_id}.{number}"
+                    element_id = f"{step_id}.{number}"
+                    yield element.begun + element.ended, -len(element_id), element_id
 
 
 def _running(workflow: Workflow, run: Run) -> Iterator[str]:
@@ -256,7 +259,7 @@ def _running(workflow: Workflow, run: Run) -> Iterator[str]:
             continue
         if plan.compensate is not None and step.status is StepStatus.RUNNING and plan.kind.outlives(plan):
             yield step_id
-        if step.items is not None and _each(plan) and step.items.runs:
+        if step.items is not None and _each(plan) and step.items.runs and not step.overridden:
             yield step_id
 
 
@@ -275,8 +278,9 @@ def _stopped(
         return step, 0, []
     if step.status is StepStatus.RUNNING and plan.kind.outlives(plan):
         due = step.due or record.at + (COMPENSATION_WAIT_S if step.left is None else step.left)
-        fired = plan.timeout_s is not None and step.due is None and step.left is None
-        # a timeout that has fired may come again: it must not end this wait, so this one has another name
+        over = step.due is not None and step.due <= record.at  # a run that is about to fail ignores its timers
+        fired = over or (plan.timeout_s is not None and step.due is None and step.left is None)
+        # a timeout that has fired may come again, or be dropped as a repeat: this wait has a timer of another name
         pauses = step.pauses + 1 if fired else step.pauses
         waits = replace(step, due=due, until=None, left=None, fallback=None, pauses=pauses)
         children = [one for one in plan.kind.withdraw(workflow, plan, step) if isinstance(one, CancelChild)]
@@ -291,13 +295,19 @@ def _stopped(
 def _stopped_map(
     workflow: Workflow, run: Run, record: Record, plan: StepPlan, each: StepPlan, step: StepState
 ) -> tuple[StepState, int, list[Command]]:
-    """Elements that run are waited for; those that ran when the map failed, too."""
+    """Elements that run are waited for; those that ran when the map failed, too.
+
+    A timeout of an element that had fired before, and comes again, ends the wait for it early: an Element is too small
+    to have a second name for its timer. If it completes all the same, it is undone like any other that is late. So that
+    the end of the wait is not dropped as a repeat of that timeout, it is not before the broker has forgotten that.
+    """
     assert step.items is not None
     if step.status not in (StepStatus.RUNNING, StepStatus.FAILED) or (
         step.status is StepStatus.FAILED and each.compensate is None
     ):
         return (step if step.status in STEP_ENDED else cancelled(step)), 0, []
-    items = step.items.waited_for(record.at + (each.timeout_s or COMPENSATION_WAIT_S))
+    wait_s = max(each.timeout_s or COMPENSATION_WAIT_S, REPEATS_S)
+    items = step.items.waited_for(record.at, record.at + wait_s)
     running = items.count(ItemStatus.RUNNING)
     ended = step.status is StepStatus.RUNNING and not running
     after = replace(step, items=items, item_states={}, status=StepStatus.CANCELLED if ended else step.status)
@@ -306,7 +316,7 @@ def _stopped_map(
         timer.timer: timer for timer in item_timers(replace(run, steps={**run.steps, plan.id: after}), plan.id, after)
     }
     gone = [WithdrawTimer(timer.timer, timer.due) for timer in old.values() if timer.timer not in new]
-    return after, running, [*gone, *new.values(), *_withdrawn(workflow, plan, step)]
+    return after, running, [*gone, *new.values(), *silently(_withdrawn(workflow, plan, step))]
 
 
 def _again(commands: list[Command], timers: list[SetTimer]) -> list[Command]:

@@ -28,11 +28,12 @@ def order_task(workflow: Workflow, run: Run, record: Record, plan: StepPlan, ste
 
 
 def fall_back(run: Run, record: Record, plan: StepPlan, step: StepState) -> Ordered:
-    """The bound worker has not begun the task in time, or has left: withdraw it, and order it from any worker."""
+    """The bound worker has not begun the task in time, or has left: withdraw it, and order it from any worker. Before
+    a pause the same may have been ordered from any worker, and withdrawn."""
     assert step.sticky is not None
     withdrawn = WithdrawSticky(plan.id, plan.task, step.attempts, step.iteration, step.sticky)
     step = replace(step, sticky=None, fallback=None, delivery=0)
-    return step, [withdrawn, _ordered(run, record, plan, step)]
+    return step, [withdrawn, replace(_ordered(run, record, plan, step), again=run.pauses)]
 
 
 def withdrawn_tasks(workflow: Workflow, plan: StepPlan, step: StepState) -> list[WithdrawTask]:

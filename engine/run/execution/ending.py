@@ -8,10 +8,12 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from penstock.engine.run.commands import AppendEvent, CancelChild, Command, WithdrawTimer
-from penstock.engine.run.events import ParentRef, Record, RunFailure, WorkflowFailed
+from penstock.engine.run.event_payloads import ParentRef, RunFailure
+from penstock.engine.run.events import Record, WorkflowFailed
+from penstock.engine.run.execution.cancelling import for_reason, why_ended
 from penstock.engine.run.execution.children import child_ended
 from penstock.engine.run.state import STEP_ENDED, STEP_OUT, Run, RunStatus, StepState, StepStatus
-from penstock.engine.run.timers import WORKFLOW_TIMER, item_timers, retimed
+from penstock.engine.run.timers import item_timers, retimed, workflow_timer_name
 from penstock.engine.run.workflow import Advance, Workflow
 from penstock.engine.texts import shortened
 
@@ -24,7 +26,7 @@ def end(
     finished_at = record.event.timestamp
     steps, commands = run.steps, list[Command]()
     if run.due is not None:
-        commands.append(WithdrawTimer(WORKFLOW_TIMER, run.due))
+        commands.append(WithdrawTimer(workflow_timer_name(run), run.due))
     if isinstance(run.parent, ParentRef) and not run.parent.detached:
         commands.append(AppendEvent(child_ended(run, run.parent, record, status, error)))
     if status is not RunStatus.COMPLETED:
@@ -32,9 +34,8 @@ def end(
         commands += withdrawn if compensate else [_plainly(command) for command in withdrawn]
         steps = {step_id: step if step.status in STEP_ENDED else cancelled(step) for step_id, step in run.steps.items()}
     stored = None if error is None else shortened(error)
-    return replace(
-        run, status=status, steps=steps, error=stored, finished_at=finished_at, due=None, seq=record.seq
-    ), commands
+    ended = replace(run, status=status, steps=steps, error=stored, finished_at=finished_at, due=None, seq=record.seq)
+    return ended, for_reason(commands, why_ended(status, error))
 
 
 def cancelled(step: StepState) -> StepState:

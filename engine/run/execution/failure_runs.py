@@ -6,16 +6,20 @@ fails, whoever starts it again.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from hashlib import sha256
+from typing import Any
 
 import orjson
 from msgspec import Raw
 
 from penstock.engine.expressions.evaluation.values import Values
+from penstock.engine.expressions.places import FAILURE_LABELS
+from penstock.engine.expressions.template import Template
 from penstock.engine.run.commands import StartFailureRun
 from penstock.engine.run.events import Record, WorkflowFailed
 from penstock.engine.run.execution.beginning import about
-from penstock.engine.run.execution.children import PREFIX_CHARS
+from penstock.engine.run.execution.children import PREFIX_CHARS, labels_given
 from penstock.engine.run.state import Run
 from penstock.engine.run.workflow import Workflow
 from penstock.engine.texts import shortened
@@ -35,8 +39,13 @@ def failure_run_id(run_id: str, resumes: int) -> str:
     return (run_id[:PREFIX_CHARS] + hashed)[:32]
 
 
-def failure_input(workflow: Workflow, run: Run, command: StartFailureRun, given: Raw) -> Raw:
-    """The input of that run; `given` is that of the run which has failed. Raises ExpressionFailed."""
+def failure_start(
+    workflow: Workflow, run: Run, command: StartFailureRun, given: Raw
+) -> tuple[Raw, dict[str, str] | None]:
+    """The input and the labels of that run; `given` is the input of the run which has failed.
+
+    Raises ExpressionFailed.
+    """
     default = {
         "run_id": run.run_id,
         "workflow": run.workflow_id,
@@ -44,9 +53,12 @@ def failure_input(workflow: Workflow, run: Run, command: StartFailureRun, given:
         "failed_step": command.failed_step,
         "input": orjson.Fragment(bytes(given)),
     }
-    encoded = Raw(orjson.dumps(default))
-    template = None if workflow.on_failure is None else workflow.on_failure.input
-    if template is None:
-        return encoded
+    plan, encoded = workflow.on_failure, Raw(orjson.dumps(default))
     values = {"default": encoded, "input": given, "run": about(run)}
+    value = encoded if plan is None or plan.input is None else _filled(plan.input, values)
+    labels = None if plan is None or plan.labels is None else _filled(plan.labels, values)
+    return value, labels_given(FAILURE_LABELS, labels)
+
+
+def _filled(template: Template, values: Mapping[str, Any]) -> Raw:
     return Raw(template.json(Values({name: values[name] for name in template.references.names})))

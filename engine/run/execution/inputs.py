@@ -10,7 +10,7 @@ import orjson
 from msgspec import Raw, UnsetType
 
 from penstock.engine.definition.definitions import SkipIf
-from penstock.engine.run.events import NULL
+from penstock.engine.run.event_payloads import NULL
 from penstock.engine.run.payloads import Gathered, Parts, Payload, Value, joined, size_of
 from penstock.engine.run.state import Run, StepState
 from penstock.engine.run.workflow import StepPlan, Workflow

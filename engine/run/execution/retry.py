@@ -6,7 +6,7 @@ from zlib import crc32
 
 from penstock.config.limits import RETRY_JITTER_RATIO
 from penstock.engine.definition.durations import NS_MAX, SECOND_NS
-from penstock.engine.run.events import Failure
+from penstock.engine.run.event_payloads import Failure
 from penstock.engine.run.workflow import RetryPolicy
 
 DELAY_S_MAX = NS_MAX / SECOND_NS
@@ -15,6 +15,14 @@ DELAY_S_MAX = NS_MAX / SECOND_NS
 def delay_s(policy: RetryPolicy, run_id: str, step_id: str, failed_attempt: int) -> float:
     """Seconds to wait after the `failed_attempt`-th execution (from 1) failed; the same on every replay."""
     return _base_s(policy, failed_attempt) * (1 + RETRY_JITTER_RATIO * _jitter(f"{run_id}.{step_id}.{failed_attempt}"))
+
+
+def longest_delay_s(policy: RetryPolicy) -> float:
+    """The longest wait before any retry of this policy, in seconds; 0 without retries."""
+    if policy.retries < 1:
+        return 0.0
+    base_s = max(_base_s(policy, 1), _base_s(policy, policy.retries))
+    return min(base_s * (1 + RETRY_JITTER_RATIO), DELAY_S_MAX)
 
 
 def retry_after_s(failure: Failure) -> float:

@@ -15,16 +15,8 @@ from penstock.config.limits import PAYLOAD_BYTES_MAX
 from penstock.engine.definition.durations import text
 from penstock.engine.definition.identifiers import problem_with
 from penstock.engine.run.commands import AppendEvent, BindWorker, Command, CompleteRun, DeadLetterTask
-from penstock.engine.run.events import (
-    NULL,
-    Completed,
-    Failure,
-    Record,
-    StepFailed,
-    StepSkipped,
-    StepStarted,
-    WorkflowCompleted,
-)
+from penstock.engine.run.event_payloads import NULL, Completed, Failure
+from penstock.engine.run.events import Record, StepFailed, StepSkipped, StepStarted, WorkflowCompleted
 from penstock.engine.run.execution.compensation import fail
 from penstock.engine.run.execution.elements import with_step
 from penstock.engine.run.execution.fragments import closed, has_ended
@@ -223,9 +215,13 @@ def timed_out(run: Run, record: Record, plan: StepPlan, step: StepState) -> Appe
         attempt_number=step.attempts,
         iteration=step.iteration or None,
         item=plan.item,
-        payload=Failure(error=f"step timeout exceeded ({text(plan.timeout_s or 0)})"),
+        payload=Failure(error=took_too_long(plan)),
     )
     return AppendEvent(late)
+
+
+def took_too_long(plan: StepPlan) -> str:
+    return f"step timeout exceeded ({text(plan.timeout_s or 0)})"
 
 
 def _is_provided_for(workflow: Workflow, run: Run, plan: StepPlan) -> bool:

@@ -13,6 +13,7 @@ from penstock.engine.definition.forms import Document, Form, at_least_one, exact
 from penstock.engine.definition.report import Report
 from penstock.engine.definition.step_fields import STEP, step_type
 from penstock.engine.run.events import Record, StepContinue
+from penstock.engine.run.execution.cancelling import cancelled_task
 from penstock.engine.run.execution.dispatch import order_task, withdrawn_tasks
 from penstock.engine.run.execution.elements import with_step
 from penstock.engine.run.execution.steps import fail_for_good
@@ -150,7 +151,7 @@ def _out_of_time(workflow: Workflow, run: Run, record: Record, plan: StepPlan) -
         workflow, with_step(run, record, plan.id, before), record, plan, _too_long(_bounds(plan))
     )
     withdrawn = [structs.replace(command, of_step=plan.id) for command in withdrawn_tasks(workflow, plan, before)]
-    return run, [*commands, *withdrawn]
+    return run, [*cancelled_task(plan, before, _too_long(_bounds(plan))), *commands, *withdrawn]
 
 
 def _bounds(plan: StepPlan) -> Loop:

@@ -21,15 +21,14 @@ from penstock.engine.definition.report import Report
 from penstock.engine.definition.step_fields import STEP, step_type
 from penstock.engine.expressions.places import WHEN, Place
 from penstock.engine.run.commands import AppendEvent, Command, OpenApproval, RequestApproval
+from penstock.engine.run.event_payloads import Decision, TimerRef
 from penstock.engine.run.events import (
     ApprovalExpired,
     ApprovalGranted,
     ApprovalRejected,
     ApprovalRequested,
-    Decision,
     Record,
     StepFailed,
-    TimerRef,
 )
 from penstock.engine.run.execution.dispatch import begin_step
 from penstock.engine.run.execution.elements import with_step

@@ -10,13 +10,15 @@ from penstock.engine.definition.definitions import Step
 from penstock.engine.definition.forms import Document
 from penstock.engine.definition.report import Report
 from penstock.engine.expressions.places import WHEN, Place
-from penstock.engine.run.commands import Command
-from penstock.engine.run.events import Record, StepFacts, StepFailed, StepStarted
+from penstock.engine.run.commands import AppendEvent, Command
+from penstock.engine.run.event_payloads import StepFacts
+from penstock.engine.run.events import Record, StepFailed, StepStarted
 from penstock.engine.run.execution.dispatch import begin_step
 from penstock.engine.run.execution.steps import fail_with, failed, go_on, is_current
 from penstock.engine.run.state import Run, StepState, StepStatus
 from penstock.engine.run.timers import TimerKind
 from penstock.engine.run.workflow import Advance, Ordered, StepEvent, StepPlan, Workflow
+from penstock.engine.times import rfc3339
 
 
 class BaseKind:
@@ -55,6 +57,9 @@ class BaseKind:
     def take_timer(self, workflow: Workflow, run: Run, record: Record, plan: StepPlan, timer: TimerKind) -> Advance:
         return run, []
 
+    def held(self, plan: StepPlan, step: StepState, at: float) -> StepState:
+        return step
+
     def done(self, workflow: Workflow, run: Run, record: Record, plan: StepPlan, output: Raw | UnsetType) -> Advance:
         return go_on(workflow, run, record, plan.id, output)
 
@@ -69,3 +74,15 @@ class BaseKind:
 
     def take_late(self, workflow: Workflow, run: Run, record: Record, event: StepEvent, plan: StepPlan) -> Advance:
         return run, []
+
+
+def written_down(run: Run, plan: StepPlan, at: float, facts: StepFacts) -> list[Command]:
+    """Write down what was worked out for a step, which begins with that: a fold evaluates nothing."""
+    event = StepStarted(
+        run_id=run.run_id,
+        step_id=plan.id,
+        timestamp=rfc3339(at),
+        attempt_number=run.step(plan.id).attempts,
+        payload=facts,
+    )
+    return [AppendEvent(event)]

@@ -24,22 +24,30 @@ from penstock.engine.definition.report import Report
 from penstock.engine.definition.step_fields import STEP, step_type
 from penstock.engine.errors import ExpressionFailed
 from penstock.engine.expressions.places import INPUT, WHEN, Place
-from penstock.engine.run.commands import AppendEvent, BeginStep, CancelChild, Command, WithdrawTask, WithdrawTimer
-from penstock.engine.run.events import NULL, ChildEnded, Record, StepCompleted, StepFacts, StepFailed, StepStarted
+from penstock.engine.run.commands import BeginStep, CancelChild, Command, WithdrawTask, WithdrawTimer
+from penstock.engine.run.event_payloads import NULL, StepFacts
+from penstock.engine.run.events import ChildEnded, Record, StepCompleted, StepFailed
 from penstock.engine.run.execution.beginning import NOT_READY, Ready, evaluated
+from penstock.engine.run.execution.cancelling import cancelled_elements, for_reason, silently
 from penstock.engine.run.execution.children import child_run_id
 from penstock.engine.run.execution.dispatch import order_task, task_with, withdrawn_tasks
 from penstock.engine.run.execution.elements import with_item, with_step
 from penstock.engine.run.execution.steps import completed, fail_for_good
 from penstock.engine.run.items import Items, ItemStatus, new_items
-from penstock.engine.run.kinds.base import BaseKind
+from penstock.engine.run.kinds.base import BaseKind, written_down
 from penstock.engine.run.kinds.normal import Normal
-from penstock.engine.run.kinds.sub_workflow import CHILD_FIELDS, ENDED_WITHOUT_IT, ChildPlan, ChildStep
+from penstock.engine.run.kinds.sub_workflow import (
+    CHILD_FIELDS,
+    CHILD_LABELS,
+    ENDED_WITHOUT_IT,
+    LABELS,
+    ChildPlan,
+    ChildStep,
+)
 from penstock.engine.run.payloads import child_problem, failed_with, succeeded, too_large
-from penstock.engine.run.state import Run, StepState, StepStatus
+from penstock.engine.run.state import STEP_DONE, Run, StepState, StepStatus
 from penstock.engine.run.timers import item_timers
 from penstock.engine.run.workflow import NO_RETRY, Advance, Evaluated, StepEvent, StepPlan, Workflow
-from penstock.engine.times import rfc3339
 
 ITEMS = "config.items"
 
@@ -62,6 +70,9 @@ CONFIG = Form(
             description="In place of `task`: each element is a run of this workflow, a child."
         ),
         "version": CHILD_FIELDS["version"],
+        "labels": CHILD_LABELS.annotated(
+            description="Of the children, with `${{ expression }}`; `item` is the element."
+        ),
     },
 )
 
@@ -79,7 +90,12 @@ class Map(BaseKind):
 
     name = "map"
     reads_default = True
-    places: tuple[Place, ...] = (WHEN, Place(ITEMS), Place(INPUT.path, names=("default", "item", "index"), later=True))
+    places: tuple[Place, ...] = (
+        WHEN,
+        Place(ITEMS),
+        Place(INPUT.path, names=("default", "item", "index"), later=True),
+        Place(LABELS, names=("item", "index"), later=True),
+    )
     form = structs.replace(
         STEP,
         component="MapStep",
@@ -99,6 +115,8 @@ class Map(BaseKind):
             report.add(f"{label}: a map needs a task or config.workflow, and not both")
         if "version" in config and "workflow" not in config:
             report.add(f"{label}: config: version is that of config.workflow, which is missing")
+        if "labels" in config and "workflow" not in config:
+            report.add(f"{label}: config: labels are those of runs of config.workflow, which is missing")
         if "worker_group" in step and "workflow" in config:
             report.add(f"{label}: worker_group is for a task, and the map has config.workflow")
         return step
@@ -127,14 +145,7 @@ class Map(BaseKind):
 
     def begin(self, workflow: Workflow, run: Run, plan: StepPlan, at: float, values: Evaluated) -> Sequence[Command]:
         """Write down how many elements there are."""
-        event = StepStarted(
-            run_id=run.run_id,
-            step_id=plan.id,
-            timestamp=rfc3339(at),
-            attempt_number=run.step(plan.id).attempts,
-            payload=StepFacts(items=len(elements(plan, values))),
-        )
-        return [AppendEvent(event)]
+        return written_down(run, plan, at, StepFacts(items=len(elements(plan, values))))
 
     def begun(self, workflow: Workflow, run: Run, record: Record, plan: StepPlan, begun: StepFacts) -> Advance:
         step, total = run.step(plan.id), begun.items or 0
@@ -150,7 +161,8 @@ class Map(BaseKind):
         if plan.each is not None and isinstance(plan.each.kind, MapChild):
             return [*_children(plan, step, step.items)]
         states = [StepState(), *step.item_states.values()]
-        return [*dict.fromkeys(command for state in states for command in withdrawn_tasks(workflow, plan, state))]
+        tasks = dict.fromkeys(command for state in states for command in withdrawn_tasks(workflow, plan, state))
+        return [*cancelled_elements(plan, step), *tasks]
 
 
 CUT_SHORT = StepStatus.CANCELLED  # an element that had not ended when its map failed
@@ -161,7 +173,9 @@ class ItemEnds(BaseKind):
 
     def done(self, workflow: Workflow, run: Run, record: Record, plan: StepPlan, output: Raw | UnsetType) -> Advance:
         given = NULL if isinstance(output, UnsetType) else output
-        return _ended(workflow, run, record, plan, succeeded(given), given)
+        whole = map_of(workflow, plan)
+        result = succeeded(given) if _mapped(whole).continues else given
+        return _ended(workflow, run, record, whole, plan, result)
 
     def take_event(self, workflow: Workflow, run: Run, record: Record, event: StepEvent, plan: StepPlan) -> Advance:
         if plan.compensate is not None and isinstance(event, StepCompleted | StepFailed | ChildEnded):
@@ -170,10 +184,16 @@ class ItemEnds(BaseKind):
                 return _ended_after_map(run, record, event, plan), []
         return super().take_event(workflow, run, record, event, plan)
 
+    def take_late(self, workflow: Workflow, run: Run, record: Record, event: StepEvent, plan: StepPlan) -> Advance:
+        whole = run.steps[map_of(workflow, plan).id].status
+        if whole in STEP_DONE or (plan.compensate is None and whole is StepStatus.FAILED):
+            return run, []  # its elements are not waited for
+        return super().take_late(workflow, run, record, event, plan)
+
     def gave_up(self, workflow: Workflow, run: Run, record: Record, plan: StepPlan, error: str) -> Advance:
         whole = map_of(workflow, plan)
         if _mapped(whole).continues:
-            return _ended(workflow, run, record, plan, failed_with(error), NULL)
+            return _ended(workflow, run, record, whole, plan, failed_with(error))
         return _fail(workflow, run, record, whole, plan, error)
 
 
@@ -238,12 +258,10 @@ def _with_items(run: Run, record: Record, map_id: str, items: Items) -> Run:
     return _with_map(run, record, map_id, replace(run.steps[map_id], items=items))
 
 
-def _ended(workflow: Workflow, run: Run, record: Record, plan: StepPlan, result: Raw, output: Raw) -> Advance:
-    """An element has ended, and the map goes on; `result` is what stands in its array where failures do, too."""
-    whole = map_of(workflow, plan)
+def _ended(workflow: Workflow, run: Run, record: Record, whole: StepPlan, plan: StepPlan, result: Raw) -> Advance:
+    """An element has ended, and the map goes on; `result` is what stands in its array."""
     assert plan.item is not None
-    value = result if _mapped(whole).continues else output.copy()
-    items = _items(run, whole.id).kept(plan.item, value, memoryview(value).nbytes + 1)
+    items = _items(run, whole.id).kept(plan.item, result, memoryview(result).nbytes + 1)
     return _go_on(workflow, _with_items(run, record, whole.id, items), record, whole)
 
 
@@ -252,7 +270,7 @@ def _go_on(workflow: Workflow, run: Run, record: Record, whole: StepPlan) -> Adv
     if run.failing:
         return run, []
     items = _items(run, whole.id)
-    if items.count(ItemStatus.COMPLETED, ItemStatus.FAILED) == items.total:
+    if items.all_ended:
         return _complete(workflow, run, record, whole, items)
     items, numbers = items.ordered(_mapped(whole).concurrency - items.out)
     run, commands = _with_items(run, record, whole.id, items) if numbers else run, list[Command]()
@@ -285,8 +303,10 @@ def _fail(workflow: Workflow, run: Run, record: Record, whole: StepPlan, plan: S
     """An element has failed for good, and the map with it: what is out is taken back, what waits never begins."""
     step = run.steps[whole.id]
     commands: list[Command] = [WithdrawTimer(timer.timer, timer.due) for timer in item_timers(run, whole.id, step)]
-    commands += _withdrawn(workflow, whole, step)
     undone = plan.compensate is not None
+    withdrawn = _withdrawn(workflow, whole, step)
+    why = f"the map has failed: element {plan.item} failed: {error}"
+    commands += silently(withdrawn) if undone else for_reason(withdrawn, why)
     items = _items(run, whole.id).cut_short() if undone else _items(run, whole.id).cancelled()
     items = replace(items, failed=plan.item)
     run = _with_map(run, record, whole.id, replace(step, items=items, item_states={}))

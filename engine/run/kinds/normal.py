@@ -27,14 +27,23 @@ from penstock.engine.run.events import (
     StepSkipped,
     StepStarted,
 )
+from penstock.engine.run.execution.cancelling import begun_in_vain, cancelled_task
 from penstock.engine.run.execution.compensation import begun_late, completed_late, given_up, is_late
 from penstock.engine.run.execution.dispatch import fall_back, order_task, task_with, withdrawn_tasks
 from penstock.engine.run.execution.elements import with_step
 from penstock.engine.run.execution.pauses import begun_again, paused
-from penstock.engine.run.execution.steps import completed, fail_for_good, failed, is_current, started, timed_out
+from penstock.engine.run.execution.steps import (
+    completed,
+    fail_for_good,
+    failed,
+    is_current,
+    started,
+    timed_out,
+    took_too_long,
+)
 from penstock.engine.run.kinds.base import BaseKind
 from penstock.engine.run.state import Run, StepState, StepStatus
-from penstock.engine.run.timers import TimerKind
+from penstock.engine.run.timers import TimerKind, retimed
 from penstock.engine.run.workflow import Advance, Evaluated, Ordered, StepEvent, StepPlan, Workflow
 
 NO_LOOP = "its worker asked for another iteration, which only a step of type agent_loop has"
@@ -54,12 +63,12 @@ class Normal(BaseKind):
         return [task_with(run, plan, run.step(plan.id), values.get(INPUT.path))]
 
     def withdraw(self, workflow: Workflow, plan: StepPlan, step: StepState) -> Sequence[Command]:
-        return withdrawn_tasks(workflow, plan, step)
+        return [*cancelled_task(plan, step), *withdrawn_tasks(workflow, plan, step)]
 
     def take_event(self, workflow: Workflow, run: Run, record: Record, event: StepEvent, plan: StepPlan) -> Advance:
         step = run.step(plan.id)
         if not is_current(step, event):
-            return run, []
+            return run, begun_in_vain(workflow, run, event)
         match event:
             case StepStarted() if step.status is StepStatus.QUEUED:
                 return started(run, record, event, plan, self.last_moment(record, step, plan))
@@ -106,14 +115,25 @@ class Normal(BaseKind):
             case TimerKind.RETRY:
                 step, commands = self.order(workflow, run, record, plan, replace(step, due=None))
             case TimerKind.TIMEOUT:
-                step, commands = replace(step, due=None), [timed_out(run, record, plan, step)]
+                notices = cancelled_task(plan, step, took_too_long(plan))
+                step, commands = replace(step, due=None), [timed_out(run, record, plan, step), *notices]
             case TimerKind.STICKY:
                 step, commands = fall_back(run, record, plan, step)
             case TimerKind.LOST if workflow.sticky == "soft":
                 step, commands = fall_back(run, record, plan, step)
+            case TimerKind.RESTORED:
+                step, commands = self._order_again(workflow, run, record, plan, step)
             case _:
                 return run, []
         return with_step(run, record, plan.id, step), commands
+
+    def _order_again(
+        self, workflow: Workflow, run: Run, record: Record, plan: StepPlan, lost: StepState
+    ) -> tuple[StepState, list[Command]]:
+        """Order the task of the same attempt again, which nobody holds any more."""
+        queued = replace(lost, status=StepStatus.QUEUED, worker_id=None, due=None, left=None, delivery=0)
+        step, ordered = self.order(workflow, run, record, plan, queued)
+        return step, [*retimed(run, plan.id, lost, queued), *ordered]
 
     def last_moment(self, record: Record, step: StepState, plan: StepPlan) -> float | None:
         """The deadline for further iterations: a normal step has none."""

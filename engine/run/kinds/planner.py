@@ -15,7 +15,7 @@ from penstock.engine.run.events import PlannerExpanded, Record, StepCompleted, S
 from penstock.engine.run.execution.elements import with_step
 from penstock.engine.run.execution.fragments import awaits_check, closed
 from penstock.engine.run.execution.steps import bound_by, enter, fail_for_good, failed, go_on, is_current, is_ready
-from penstock.engine.run.expansion import expanded
+from penstock.engine.run.expansion import inserted
 from penstock.engine.run.kinds.normal import Normal
 from penstock.engine.run.payloads import inline_or_ref, too_large
 from penstock.engine.run.state import Run, StepState, StepStatus
@@ -156,10 +156,7 @@ def _without_plan(run: Run, record: Record, plan: StepPlan) -> Run:
 
 def _expand(workflow: Workflow, run: Run, record: Record, event: PlannerExpanded, plan: StepPlan) -> Advance:
     run = with_step(run, record, plan.id, replace(run.step(plan.id), error=None, traceback=None))
-    run = replace(run, fragments={**run.fragments, plan.id: event.payload.steps.copy()})
-    workflow = expanded(workflow, run)
-    added = [step_id for step_id, step in workflow.steps.items() if step.planner == plan.id]
+    workflow, run, added = inserted(run, plan.id, event.payload.steps, workflow)
     if not added:
         return go_on(workflow, closed(workflow, run, record, plan, UNSET), record, plan.id)
-    run = replace(run, steps={**run.steps, **dict.fromkeys(added, StepState.WAITING)})
     return enter(workflow, run, [step_id for step_id in added if is_ready(run, workflow.steps[step_id])], record)

@@ -29,15 +29,15 @@ from penstock.engine.definition.report import Report
 from penstock.engine.definition.step_fields import FOR_WORKERS_ONLY, WITHOUT_WORKER, step_type
 from penstock.engine.errors import ExpressionFailed
 from penstock.engine.expressions.places import WHEN, Place
-from penstock.engine.run.commands import AppendEvent, Command
-from penstock.engine.run.events import NULL, Event, Record, Reply, StepFacts, StepStarted
+from penstock.engine.run.commands import Command
+from penstock.engine.run.event_payloads import NULL, Reply, StepFacts
+from penstock.engine.run.events import Event, Record, StepStarted
 from penstock.engine.run.execution.elements import with_step
 from penstock.engine.run.execution.steps import completed
-from penstock.engine.run.kinds.base import BaseKind
+from penstock.engine.run.kinds.base import BaseKind, written_down
 from penstock.engine.run.kinds.http import as_text
 from penstock.engine.run.state import Run, StepStatus
 from penstock.engine.run.workflow import Advance, Evaluated, StepPlan, Workflow
-from penstock.engine.times import rfc3339
 
 STATUS, HEADERS, BODY = "config.status", "config.headers", "config.body"
 STATUS_MIN, STATUS_DEFAULT = 200, 200
@@ -108,14 +108,7 @@ class Respond(BaseKind):
     def begin(self, workflow: Workflow, run: Run, plan: StepPlan, at: float, values: Evaluated) -> Sequence[Command]:
         """Write down the response. What the expressions give is checked here: a fault in it fails the step."""
         reply = Reply(_status(values), _checked_headers(values), values.get(BODY, NULL))
-        event = StepStarted(
-            run_id=run.run_id,
-            step_id=plan.id,
-            timestamp=rfc3339(at),
-            attempt_number=run.step(plan.id).attempts,
-            payload=StepFacts(reply=reply),
-        )
-        return [AppendEvent(event)]
+        return written_down(run, plan, at, StepFacts(reply=reply))
 
     def begun(self, workflow: Workflow, run: Run, record: Record, plan: StepPlan, begun: StepFacts) -> Advance:
         if begun.reply is None:

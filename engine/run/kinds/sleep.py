@@ -18,11 +18,12 @@ from penstock.engine.definition.report import Report
 from penstock.engine.definition.step_fields import FOR_WORKERS_ONLY, WITHOUT_WORKER, step_type
 from penstock.engine.errors import ExpressionFailed
 from penstock.engine.expressions.places import WHEN, Place
-from penstock.engine.run.commands import AppendEvent, Command
-from penstock.engine.run.events import Record, StepFacts, StepStarted
+from penstock.engine.run.commands import Command
+from penstock.engine.run.event_payloads import StepFacts
+from penstock.engine.run.events import Record
 from penstock.engine.run.execution.elements import with_step
 from penstock.engine.run.execution.steps import completed
-from penstock.engine.run.kinds.base import BaseKind
+from penstock.engine.run.kinds.base import BaseKind, written_down
 from penstock.engine.run.state import Run, StepStatus
 from penstock.engine.run.timers import TimerKind, retimed
 from penstock.engine.run.workflow import Advance, Evaluated, StepPlan, Workflow
@@ -70,19 +71,7 @@ class Sleep(BaseKind):
 
     def begin(self, workflow: Workflow, run: Run, plan: StepPlan, at: float, values: Evaluated) -> Sequence[Command]:
         """Write down until when. What the expression gives is checked here: a fault in it fails the step."""
-        step = run.step(plan.id)
-        begun = StepFacts(wake_at=rfc3339(_wake_at(at, values)))
-        return [
-            AppendEvent(
-                StepStarted(
-                    run_id=run.run_id,
-                    step_id=plan.id,
-                    timestamp=rfc3339(at),
-                    attempt_number=step.attempts,
-                    payload=begun,
-                )
-            )
-        ]
+        return written_down(run, plan, at, StepFacts(wake_at=rfc3339(_wake_at(at, values))))
 
     def begun(self, workflow: Workflow, run: Run, record: Record, plan: StepPlan, begun: StepFacts) -> Advance:
         step = run.step(plan.id)
@@ -127,16 +116,6 @@ def _instant(value: object) -> float:
     except (ValueError, OverflowError) as error:
         raise ExpressionFailed(f"config.until: {error}") from error
     raise ExpressionFailed(f"config.until gives {json_type(value)}, not an RFC 3339 time or milliseconds since 1970")
-
-
-def outlasts_history(step: Document, history_age_s_max: float) -> str | None:
-    """The problem of a sleep whose constant duration is longer than events are kept."""
-    config = step.get("config")
-    duration = config.get("duration") if step.get("type") == Sleep.name and isinstance(config, dict) else None
-    if not history_age_s_max < _seconds(duration) <= SLEEP_S_MAX:
-        return None
-    kept = f"history_max_age ({text(history_age_s_max)}) keeps the run's events"
-    return f"config: duration {duration} is longer than {kept}"
 
 
 def _seconds(duration: object) -> float:

@@ -10,19 +10,13 @@ from msgspec.structs import replace
 from penstock.engine.definition import values
 from penstock.engine.definition.definitions import Step
 from penstock.engine.definition.forms import Form, default_in_words, nested
+from penstock.engine.definition.labels import label_templates
 from penstock.engine.definition.step_fields import STEP, step_type
 from penstock.engine.expressions.places import INPUT, WHEN, Place
 from penstock.engine.run.commands import Command, StartChild
-from penstock.engine.run.events import (
-    NULL,
-    ChildEnd,
-    ChildEnded,
-    Failure,
-    Record,
-    StepFacts,
-    StepFailed,
-)
-from penstock.engine.run.execution.children import cancelled_child, child_run_id
+from penstock.engine.run.event_payloads import NULL, ChildEnd, Failure, StepFacts
+from penstock.engine.run.events import ChildEnded, Record, StepFailed
+from penstock.engine.run.execution.children import cancelled_child, child_run_id, labels_given
 from penstock.engine.run.execution.compensation import completed_late, given_up, is_late
 from penstock.engine.run.execution.elements import with_step
 from penstock.engine.run.execution.steps import completed, fail_for_good, failed, is_current, timed_out
@@ -32,12 +26,15 @@ from penstock.engine.run.state import Run, RunStatus, StepState, StepStatus
 from penstock.engine.run.timers import TimerKind, retimed
 from penstock.engine.run.workflow import Advance, Evaluated, StepEvent, StepPlan, Workflow
 
+LABELS = "config.labels"
 ENDED_WITHOUT_IT = "it has ended"
 
 CHILD_FIELDS = {
     "workflow": values.name.annotated(description="The workflow of the child."),
     "version": values.version.annotated(description="An older version of it; else the one that is the latest then."),
 }
+
+CHILD_LABELS = label_templates.annotated(description="Of the child, with `${{ expression }}`.")
 
 CONFIG = Form(
     component="SubWorkflowConfig",
@@ -46,6 +43,7 @@ CONFIG = Form(
         "detach": values.boolean.annotated(
             description=f"Complete at once with the child's run id. {default_in_words(False)}"
         ),
+        "labels": CHILD_LABELS,
     },
     required=("workflow",),
 )
@@ -65,6 +63,7 @@ class ChildStep(BaseKind):
     name = "sub_workflow"
 
     def begin(self, workflow: Workflow, run: Run, plan: StepPlan, at: float, values: Evaluated) -> Sequence[Command]:
+        """Raises ExpressionFailed for values that cannot be labels."""
         child, default = _child(plan), values.get("item", values.get("default", NULL))
         return [
             StartChild(
@@ -76,6 +75,7 @@ class ChildStep(BaseKind):
                 at,
                 child.detached,
                 plan.item,
+                labels_given(LABELS, values.get(LABELS)),
             )
         ]
 
@@ -142,7 +142,7 @@ class SubWorkflow(ChildStep):
     """A step of its own that starts a child."""
 
     reads_default = True
-    places: tuple[Place, ...] = (WHEN, INPUT)
+    places: tuple[Place, ...] = (WHEN, INPUT, Place(LABELS))
     form = Form(
         component="SubWorkflowStep",
         fields={

@@ -21,12 +21,13 @@ from penstock.engine.definition.report import Report
 from penstock.engine.definition.step_fields import FOR_WORKERS_ONLY, WITHOUT_WORKER, step_type
 from penstock.engine.errors import ExpressionFailed
 from penstock.engine.expressions.places import WHEN, Place
-from penstock.engine.run.commands import AppendEvent, AwaitEvent, Command, StopWaiting
+from penstock.engine.run.commands import AwaitEvent, Command, StopWaiting
 from penstock.engine.run.correlation import NoValue, key_of
-from penstock.engine.run.events import Correlation, EventReceived, EventWait, Record, StepFacts, StepStarted
+from penstock.engine.run.event_payloads import Correlation, EventWait, StepFacts
+from penstock.engine.run.events import EventReceived, Record
 from penstock.engine.run.execution.elements import with_step
 from penstock.engine.run.execution.steps import completed, fail_for_good, is_current
-from penstock.engine.run.kinds.base import BaseKind
+from penstock.engine.run.kinds.base import BaseKind, written_down
 from penstock.engine.run.payloads import payload_of
 from penstock.engine.run.state import Run, StepState, StepStatus
 from penstock.engine.run.timers import TimerKind
@@ -120,17 +121,14 @@ class WaitForEvent(BaseKind):
             since=rfc3339(since),
             until=None if waited.timeout_s is None else rfc3339(at + waited.timeout_s),
         )
-        return [
-            AppendEvent(
-                StepStarted(
-                    run_id=run.run_id,
-                    step_id=plan.id,
-                    timestamp=rfc3339(at),
-                    attempt_number=step.attempts,
-                    payload=begun,
-                )
-            )
-        ]
+        return written_down(run, plan, at, begun)
+
+    def held(self, plan: StepPlan, step: StepState, at: float) -> StepState:
+        """Events that are stored from now on count, whenever it begins to wait."""
+        if step.waits_for is not None:
+            return step
+        waited = _plan(plan)
+        return replace(step, waits_for=EventWait(waited.event, at - waited.lookback_s))
 
     def begun(self, workflow: Workflow, run: Run, record: Record, plan: StepPlan, begun: StepFacts) -> Advance:
         wait = EventWait(
