@@ -18,9 +18,12 @@ from penstock.engine.run.events import (
     StepCompleted,
     StepContinue,
     StepFailed,
+    StepOverridden,
     StepPaused,
     StepSkipped,
     StepStarted,
+    StepTakenOver,
+    TimerFired,
     WorkflowCancelled,
     WorkflowCompleted,
     WorkflowFailed,
@@ -34,6 +37,8 @@ _STEP_EVENTS = (
     StepFailed,
     StepContinue,
     StepSkipped,
+    StepOverridden,
+    StepTakenOver,
     PlannerExpanded,
     ApprovalRequested,
     ApprovalGranted,
@@ -58,6 +63,8 @@ def of_event(event: Event) -> str:
         return f"{event.run_id}.{kind}.{event.payload.resumes}" if event.payload.resumes else f"{event.run_id}.{kind}"
     if isinstance(event, ChildEnded):
         return f"{event.run_id}.{event.step_id}.{kind}.{event.payload.run_id}"
+    if isinstance(event, TimerFired):
+        return of_timer(event.run_id, event.payload.timer, event.payload.attempt)
     if not isinstance(event, _STEP_EVENTS):
         return f"{event.run_id}.{kind}"
     parts = f"{event.run_id}.{event.step_id}.{kind}"
@@ -72,8 +79,16 @@ def of_event(event: Event) -> str:
     return parts
 
 
-def of_task(run_id: str, step_id: str, iteration: int, attempt: int) -> str:
-    return f"{run_id}.{step_id}.{iteration}.{attempt}"
+def of_task(run_id: str, step_id: str, iteration: int, attempt: int, again: int = 0) -> str:
+    """`+<again>` for a task that was withdrawn, and is queued again after so many pauses of its run."""
+    own = f"{run_id}.{step_id}.{iteration}.{attempt}"
+    return f"{own}+{again}" if again else own
+
+
+def of_checked_plan(run_id: str, step_id: str, attempt: int) -> str:
+    """What the engine says of a planner's plan. Not that of a report by its worker, who may have executed the task
+    twice, and have failed then: the check would be dropped as a repeat of that."""
+    return f"{run_id}.{step_id}.plan.checked.{attempt}"
 
 
 def of_cancellation(run_id: str, resumes: int) -> str:
@@ -84,6 +99,11 @@ def of_cancellation(run_id: str, resumes: int) -> str:
 def of_parents_cancellation(child_run_id: str) -> str:
     """The cancellation of a child by its parent."""
     return f"{child_run_id}.workflow.cancelled.parent"
+
+
+def of_parents_pause(child_run_id: str, kind: str, seq: int) -> str:
+    """The pause of a child by event `seq` of its parent, or the end of it (`kind` is the event's)."""
+    return f"{child_run_id}.{kind}.parent.{seq}"
 
 
 def of_signal(run_id: str, name: str, revision: int) -> str:
@@ -104,3 +124,8 @@ def of_timer(run_id: str, timer: str, attempt: int | None) -> str:
     if kind == "retry":
         return f"{run_id}.{step}.rate_retry.{attempt or 0}"
     return f"{run_id}.{timer}.timer.fired.{attempt or 0}"
+
+
+def of_said(task_id: str, kind: str, name: str) -> str:
+    """Of a message with lines or chunks; `name` is unique among those of the task and kind."""
+    return f"{task_id}.{kind}.{name}"

@@ -1,10 +1,10 @@
-"""Every subject, stream, bucket, consumer and key is built here and nowhere else. Message ids: message_ids.py."""
+"""Every subject, stream, bucket and consumer is built here and nowhere else. Keys of buckets: record_keys.py; message
+ids: message_ids.py."""
 
 from __future__ import annotations
 
 import re
 from functools import lru_cache
-from hashlib import sha256
 
 from penstock.config.limits import PARTITIONS
 
@@ -13,7 +13,12 @@ TASKS = "TASK_QUEUES"
 DEAD = "DEAD_LETTERS"
 TELEMETRY = "TELEMETRY"
 EVENTS = "EVENTS"
+AUDIT = "AUDIT"
+REFUSALS = "AUDIT_REFUSALS"
 STICKY = "STICKY_TASKS"
+LOGS = "LOGS"
+CHUNKS = "CHUNKS"
+PROGRESS = "PROGRESS"
 
 DEFINITIONS = "workflow_defs"
 RUNS = "workflow_runs"
@@ -28,19 +33,17 @@ ENGINES = "engines"
 RERUN_KEYS = "rerun_keys"
 EVENT_KEYS = "event_keys"
 EVENT_WAITS = "event_waits"
-
-# Prefixes of keys in the bucket of engines; a dot and an id follow.
-MEMBER = "member"  # a shard that is alive
-CLAIM = "partition"  # who owns it
-DRAINED = "drained"  # a draining engine
-PROBE = "probe"  # written only to test whether a write succeeds
+API_KEYS = "api_keys"
+SESSIONS = "sessions"
+IMPORTS = "imported_runs"
 
 CAPTURE_PREFIX = "TRIGGER-"
-CAPTURES_KEY = "/captures"  # in the bucket of triggers: the existing streams and their users
 
 OWNER_SEQ = "Owner-Seq"  # of an end written by the run's owner: the last event of the run that it had folded
 EVENT_HEADERS = "Event-Headers"  # of a webhook: its sender's headers, as a JSON object of strings
+EVENT_BY = "Event-By"  # of an event: the name of the key with which it was sent
 EVENT_ID = "Event-Id"  # of an event: a repeat with the same id is the same event
+TRACE_PARENT = "traceparent"  # of an event: the span in which it was sent (W3C Trace Context)
 
 _OWNER_SEQ = re.compile(rb"\r\n%b: (\d{1,18})\r\n" % OWNER_SEQ.encode())
 
@@ -53,6 +56,9 @@ ENGINE_PING = "penstock.engine.ping"  # every shard answers with the partitions 
 ENGINE_CHANGED = "penstock.engine.ring"  # every shard reads members and claims again
 TRIGGERS_PING = "penstock.triggers.ping"  # every process that runs triggers answers
 METRICS_PING = "penstock.metrics.ping"  # every process answers with its metrics
+
+AUDIT_FILTER = "audit.change.*"
+REFUSALS_SUBJECT = "audit.refused"
 
 NO_SUBJECT = "=none"  # in no stream
 
@@ -79,18 +85,20 @@ def watch_subject(run_id: str) -> str:
     return f"watch.{run_id}"
 
 
-def partition(run_id: str) -> int:
-    """The partition by the broker's own hash: 32-bit FNV-1a, modulo the number of partitions."""
-    return _fnv1a(run_id) % PARTITIONS
+def cancel_subject(worker_id: str) -> str:
+    """Where a worker is notified that what it carries out is not wanted any more."""
+    return f"worker.{worker_id}.cancel"
 
 
 @lru_cache(maxsize=1 << 14)
-def _fnv1a(run_id: str) -> int:
-    """Takes 3 us, once for each timer of a run."""
+def partition(run_id: str) -> int:
+    """The partition by the broker's own hash: 32-bit FNV-1a, modulo the number of partitions.
+
+    It takes 3 us, once for each timer. `cache_clear`: the ids of a burst are spread over all memory that it used."""
     h = 0x811C9DC5
     for byte in run_id.encode():
         h = ((h ^ byte) * 0x01000193) & 0xFFFFFFFF
-    return h
+    return h % PARTITIONS
 
 
 def partition_filter(number: int) -> str:
@@ -110,18 +118,6 @@ def engine_consumer_parts(consumer: str) -> tuple[int, int]:
     if kind != "engine" or not 1 <= len(parts) <= 2 or not all(part.isdigit() for part in parts):
         return -1, -1
     return int(parts[0]), int(parts[1]) if len(parts) == 2 else -1
-
-
-def member_key(member_id: str) -> str:
-    return f"{MEMBER}.{member_id}"
-
-
-def claim_key(number: int) -> str:
-    return f"{CLAIM}.{number}"
-
-
-def drained_key(engine: str) -> str:
-    return f"{DRAINED}.{engine}"
 
 
 def schedule_subject(run_id: str, timer: str) -> str:
@@ -232,6 +228,11 @@ def dead_trigger_subject(name: str) -> str:
     return f"dead.trigger.{name}"
 
 
+def audit_subject(entry_id: str) -> str:
+    """The subject of an entry of the audit log. It is written again when its outcome is known."""
+    return f"audit.change.{entry_id}"
+
+
 def event_subject(name: str) -> str:
     """Where an event that a program sends is stored."""
     return f"event.{name}"
@@ -240,26 +241,6 @@ def event_subject(name: str) -> str:
 def event_of(subject: str) -> str | None:
     """The name of the event that is stored under a subject; None for what is no event."""
     return subject.removeprefix("event.") if subject.startswith("event.") else None
-
-
-def wait_key(run_id: str, step_id: str, attempt: int) -> str:
-    """The key of what an attempt of a step waits for, under the partition of its run."""
-    return f"{partition(run_id)}.{run_id}.{step_id}.{attempt}"
-
-
-def wait_checkpoint_key(number: int) -> str:
-    """The key of the checkpoint of a partition's waits, which `waits_in` finds, too. No run id is such a word."""
-    return f"{number}.checkpoint"
-
-
-def waits_in(number: int) -> str:
-    """A filter for all that is waited for in a partition."""
-    return f"{number}.>"
-
-
-def event_key(name: str, key: str) -> str:
-    """What a caller's idempotency key stands for, in the bucket of such keys and as the event's id."""
-    return "api." + sha256(f"{name}\n{key}".encode()).hexdigest()
 
 
 def webhook_subject(name: str) -> str:
@@ -288,16 +269,6 @@ def capture_stream(name: str, generation: str) -> str:
     return CAPTURE_PREFIX + f"{name.replace('.', '=')}-{generation}"
 
 
-def route_key(route: str) -> str:
-    """The key of the name of the trigger that has this route (`POST orders/new`)."""
-    return f"routes/{sha256(route.encode()).hexdigest()[:32]}"
-
-
-def progress_key(trigger: str) -> str:
-    """The key of a cron trigger's last handled instant."""
-    return f"{trigger}/progress"
-
-
 def key_subject(bucket: str, key: str) -> str:
     return f"$KV.{bucket}.{key}"
 
@@ -306,38 +277,10 @@ def bucket_stream(bucket: str) -> str:
     return f"KV_{bucket}"
 
 
-def rerun_key(workflow: str, key: str) -> str:
-    """The key in the bucket of reruns for a caller's idempotency key."""
-    return sha256(f"{workflow}\n{key}".encode()).hexdigest()
-
-
 def owner_seq(headers: bytes) -> int | None:
     """The value of OWNER_SEQ in a message's raw headers; None without it."""
     found = _OWNER_SEQ.search(headers)
     return None if found is None else int(found[1])
-
-
-def definition_key(name: str, digest: str) -> str:
-    return f"{name}/{digest}"
-
-
-def definition_keys(name: str) -> str:
-    """A filter that all keys of a workflow's definitions match, among others."""
-    return ".".join([*name.split(".")[:-1], "*"])
-
-
-def versions_key(name: str) -> str:
-    """Beside a workflow's latest definition: the list of its versions. No digest is this word."""
-    return f"{name}/versions"
-
-
-def step_key(run_id: str, step_id: str) -> str:
-    return f"{run_id}.{step_id}"
-
-
-def pause_key(run_id: str, step_id: str) -> str:
-    """The key, beside a step's checkpoint, of the number of its pauses and the label of the last."""
-    return f"{run_id}.{step_id}/pause"
 
 
 def telemetry_subject(kind: str, about: str) -> str:
@@ -345,5 +288,33 @@ def telemetry_subject(kind: str, about: str) -> str:
     return f"telemetry.{kind}.{about}"
 
 
-def signal_key(run_id: str, name: str) -> str:
-    return f"{run_id}.{name}"
+def log_subject(run_id: str, step_id: str) -> str:
+    """Where the log lines of a step are stored. The dots of its id stay: what is below a step, such as the elements of
+    a map, is below its subject."""
+    return f"log.{run_id}.{step_id}"
+
+
+def chunk_subject(run_id: str, step_id: str) -> str:
+    """Where the chunks that a step streams are stored, in the same form."""
+    return f"stream.{run_id}.{step_id}"
+
+
+def progress_subject(run_id: str, step_id: str) -> str:
+    """Where the latest progress of a step is kept, in the same form."""
+    return f"progress.{run_id}.{step_id}"
+
+
+def copy_subject(subject: str) -> str:
+    """Where the broker sends a copy of each stored message of such a subject, with its sequence."""
+    return f"watch.{subject}"
+
+
+def said_by(subject: str) -> tuple[str, str]:
+    """Run and step of one of these subjects; also of a copy's, without its `watch.`."""
+    _, run_id, step_id = subject.removeprefix("watch.").split(".", 2)
+    return run_id, step_id
+
+
+def said_in(subject: str) -> tuple[str, str]:
+    """Filters for what a step said, and for what is below it."""
+    return subject, f"{subject}.>"

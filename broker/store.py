@@ -6,15 +6,22 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from penstock.broker import names
+from penstock.broker.live.progress_board import ProgressBoard
+from penstock.broker.live.said import SaidStream
 from penstock.broker.nats.buckets import Bucket
 from penstock.broker.nats.connection import Broker, connect
 from penstock.broker.nats.direct import DirectReader, open_reader
 from penstock.broker.nats.publisher import Publisher, open_publisher
+from penstock.broker.records.api_keys import ApiKeys
+from penstock.broker.records.audit import Audit
 from penstock.broker.records.definitions import Definitions
 from penstock.broker.records.event_waits import WaitRecords
+from penstock.broker.records.imports import Imports
 from penstock.broker.records.leases import Leases
 from penstock.broker.records.owners import Owners
+from penstock.broker.records.past_states import PastStates
 from penstock.broker.records.pauses import Pauses
+from penstock.broker.records.run_data import RunData
 from penstock.broker.streams.consumers import Consumers
 from penstock.broker.streams.dead_letters import DeadLetters
 from penstock.broker.streams.events import Events
@@ -66,17 +73,16 @@ class Store:
         self.event_waits = WaitRecords(self.bucket(names.EVENT_WAITS), publisher)
         self.triggers = Triggers(self.bucket(names.TRIGGERS))
         self.sources = Sources(broker, self.events, Captures(self.bucket(names.TRIGGERS), broker))
+        self.audit = Audit(broker, publisher, reader)
+        self.sessions = self.bucket(names.SESSIONS)
+        self.api_keys = ApiKeys(self.bucket(names.API_KEYS))
         self.definitions = Definitions(self.bucket(names.DEFINITIONS))
-
-    async def remove_run(self, run_id: str) -> None:
-        """Delete everything that is stored of a run. Its history is deleted last, so that an interrupted removal is
-        found again."""
-        await self.signals.purge(f"{run_id}.>")
-        await self.checkpoints.purge(f"{run_id}.>")
-        await self.approval_tokens.purge(f"{run_id}.>")
-        await self.sticky_bindings.purge(run_id)
-        await self.runs.purge(run_id)
-        await self.history.remove(run_id)
+        self.imports = Imports(self.bucket(names.IMPORTS))
+        self.logs = SaidStream(names.LOGS, names.log_subject, broker, publisher, reader)
+        self.chunks = SaidStream(names.CHUNKS, names.chunk_subject, broker, publisher, reader)
+        self.progress = ProgressBoard(broker, reader)
+        self.run_data = RunData(broker, reader)
+        self.past_states = PastStates()
 
     def bucket(self, name: str) -> Bucket:
         return Bucket(names.bucket_stream(name), names.key_subject(name, ""), self.broker, self.publisher, self.reader)

@@ -13,7 +13,7 @@ import orjson
 from msgspec import UNSET, Raw, Struct, UnsetType
 
 from penstock.config.limits import WORKER_TASKS_DEFAULT
-from penstock.engine.run.events import NULL
+from penstock.engine.run.event_payloads import NULL
 
 NON_RETRIABLE = "non_retriable"
 
@@ -22,7 +22,8 @@ class TaskPayload(Struct, frozen=True, omit_defaults=True):
     """What a worker receives. `attempt` counts from 1, `iteration` from 0; `metadata` is the step's own.
 
     `step_type` is agent_loop for a step that may go on with another iteration. `item` is the number of a map's element,
-    from 0. `previous_error` is why a planner's attempt before this one has failed.
+    from 0. `previous_error` is why a planner's attempt before this one has failed. `trace_parent` (W3C Trace
+    Context) is the span of this execution, where the service exports its telemetry.
     """
 
     task_id: str
@@ -36,6 +37,19 @@ class TaskPayload(Struct, frozen=True, omit_defaults=True):
     step_type: str = "normal"
     item: int | None = None
     previous_error: str | None = None
+    trace_parent: str | None = None
+
+
+class CancelledTask(Struct, frozen=True, omit_defaults=True):
+    """The result of this execution is not wanted any more: `reason` says why, for people. Sent to the worker that
+    carries it out; it may come late, more than once, or never."""
+
+    task_id: str
+    run_id: str
+    step_id: str = ""
+    attempt: int = 1
+    iteration: int = 0
+    reason: str = ""
 
 
 class WorkerRegistration(Struct, frozen=True, kw_only=True):

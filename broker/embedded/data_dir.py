@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import fcntl
 import os
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from penstock.config.limits import MIB
@@ -14,6 +15,7 @@ from penstock.engine.errors import Conflict, Unavailable
 STREAMS = "jetstream"
 LOCK = "lock"
 PROBE = "write-probe"
+RESTORING = "restoring"  # is there from before the first stream of a backup is made until all is done
 ROOM_BYTES = 4 * MIB  # with less, a restarted broker would soon stop again
 
 
@@ -25,6 +27,7 @@ class DataDir:
         self._lock: int | None = None
         self._device: int | None = None
         self._streams: tuple[int, int] | None = None
+        self._restoring = False
 
     @property
     def empty(self) -> bool:
@@ -39,6 +42,28 @@ class DataDir:
         except OSError as error:
             raise Unavailable(f"the data directory {self.path} cannot be used: {error.strerror}") from error
         self._device = self.path.stat().st_dev
+        if (self.path / RESTORING).exists() and not self._restoring:
+            self.release()
+            raise Conflict(f"the data directory {self.path} has a part of a backup only: remove it, and restore again")
+
+    @contextmanager
+    def restoring(self) -> Iterator[None]:
+        """Take the directory, which must be empty. If the block ends with an error after the first stream was made, or
+        never ends, nothing starts with the directory any more. Raises Conflict, Unavailable."""
+        self.take()
+        if not self.empty:
+            self.release()
+            raise Conflict(f"the data directory {self.path} is in use: a backup is restored to an empty one")
+        mark = self.path / RESTORING
+        self._restoring = True
+        _sync_file(mark)
+        try:
+            yield
+        except BaseException:
+            if self.empty:
+                mark.unlink()
+            raise
+        mark.unlink()
 
     def release(self) -> None:
         """Release the lock; a second call does nothing."""
@@ -109,6 +134,16 @@ def _device(path: Path) -> int | None:
         with suppress(OSError):
             return one.stat().st_dev
     return None
+
+
+def _sync_file(path: Path) -> None:
+    """Make an empty file that is there also after a loss of power."""
+    for place, flags in ((path, os.O_WRONLY | os.O_CREAT), (path.parent, os.O_RDONLY)):
+        handle = os.open(place, flags, 0o600)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
 
 
 def _write(path: Path) -> None:

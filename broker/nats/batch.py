@@ -7,26 +7,34 @@ are requested at the same time are merged into one (`Batches.join`), and each pr
 from __future__ import annotations
 
 import asyncio
+import math
+import time
+from base64 import b64decode
 from collections.abc import Mapping, Sequence
 from itertools import chain
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from uuid import uuid4
 
 import orjson
 from tenacity import AsyncRetrying, retry_if_exception, stop_after_delay, wait_random_exponential
 
 from penstock.broker.nats.connection import Broker
-from penstock.broker.nats.errors import Code, translated
+from penstock.broker.nats.errors import ApiError, Code, translated
 from penstock.broker.nats.headers import MSG_ID
-from penstock.config.limits import BATCH_BYTES_MAX, BULK_RUNS_MAX
+from penstock.config.limits import BATCH_BYTES_MAX, BULK_RUNS_MAX, MIB
 from penstock.config.process.background import report, start
-from penstock.engine.errors import Full, NotFound, PenstockError, Unavailable
+from penstock.engine.errors import Conflict, Full, NotFound, PenstockError, Unavailable
 
 BATCH_ID = "Nats-Batch-Id"
 BATCH_SEQUENCE = "Nats-Batch-Sequence"
 BATCH_COMMIT = "Nats-Batch-Commit"
 COMMIT_TIMEOUT_S = 2.0
 ON_THEIR_WAY_MAX = 4
+SEQ_NEVER = 2**63 - 1
+# Room that is left for what others write meanwhile: this share of the storage, and no more than so many bytes.
+SPARE_SHARE, SPARE_BYTES_MAX = 64, 16 * MIB
+AMPLE_BYTES, AMPLE_S = 1024 * MIB, 1.0  # with so much room, it is asked for again after so many s
+OVERHEAD_BYTES = 512  # of each stored message: ids, and what the broker adds
 
 
 class Message(NamedTuple):
@@ -38,9 +46,14 @@ class Message(NamedTuple):
     headers: Mapping[str, str] = {}
 
 
+class IncompleteBatch(Unavailable):
+    """The broker has stored a part of a batch: it became full meanwhile. To send the batch again does not store the
+    rest."""
+
+
 def _may_pass(error: BaseException) -> bool:
     """Whether a retry soon may succeed; a full storage will still be full."""
-    return isinstance(error, Unavailable) and not isinstance(error, Full)
+    return isinstance(error, Unavailable) and not isinstance(error, Full | IncompleteBatch)
 
 
 _AGAIN = AsyncRetrying(
@@ -55,19 +68,51 @@ class _Joined(NamedTuple):
     future: asyncio.Future[int]
 
 
+class Room:
+    """What the broker's storage still takes, as far as the broker says. Owned by `Batches`."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._ample_until = 0.0
+
+    async def check(self, messages: Sequence[Message]) -> None:
+        """Raises Full if these messages may not all find room, Unavailable."""
+        if time.monotonic() < self._ample_until:
+            return
+        info = await self._broker.api("INFO")
+        most = self._limit(info)
+        if most is None:
+            self._ample_until = math.inf
+            return
+        left = most - info["storage"]
+        if left < _stored_bytes(messages) + min(SPARE_BYTES_MAX, most // SPARE_SHARE):
+            raise Full("the broker's storage is full, nothing was stored (insufficient resources)")
+        if left > AMPLE_BYTES:
+            self._ample_until = time.monotonic() + AMPLE_S
+
+    def _limit(self, info: dict[str, Any]) -> int | None:
+        """None: not known. The embedded broker's limit is the server's, which its account does not show."""
+        account = int(info["limits"]["max_storage"])
+        return account if account > 0 else self._broker.store_bytes_max
+
+
+def _stored_bytes(messages: Sequence[Message]) -> int:
+    return sum(len(message.data) + len(message.subject) + OVERHEAD_BYTES for message in messages)
+
+
 class Batches:
     """Owned by whoever publishes batches, as long as its connection lives."""
 
     def __init__(self, broker: Broker) -> None:
-        self._broker = broker
+        self._broker, self._room = broker, Room(broker)
         self._gate = asyncio.Semaphore(ON_THEIR_WAY_MAX)
         self._waiting: list[_Joined] = []
         self._task: asyncio.Task[None] | None = None
 
     async def publish(self, messages: Sequence[Message]) -> int:
-        """`publish_batch`, with a limit on the number of batches in flight."""
+        """`publish_batch`, if there is room, with a limit on the number of batches in flight."""
         async with self._gate:
-            return await publish_batch(self._broker, messages)
+            return await publish_batch(self._broker, messages, self._room)
 
     async def join(self, messages: Sequence[Message]) -> int:
         """Store these few messages, all or none, in a batch with messages of other callers. Returns the sequence of
@@ -131,41 +176,43 @@ def _succeed(group: Sequence[_Joined], last_seq: int) -> None:
         last_seq = max(0, last_seq - len(joined.messages))
 
 
-async def publish_batch(broker: Broker, messages: Sequence[Message]) -> int:
+async def publish_batch(broker: Broker, messages: Sequence[Message], room: Room | None = None) -> int:
     """Store up to 1,000 messages of one stream, all or none. Returns the sequence of the last; 0 for a repeat of a
     stored batch.
 
     A batch whose outcome is unknown is sent again with the same message ids, so it is stored once. Raises Unavailable
-    when the broker gives no answer for 5 s (outcome unknown), Full at once, Conflict when an expectation in the headers
-    is stale, perhaps because of this same batch whose answer was lost.
+    when the broker gives no answer for 5 s (outcome unknown), or has stopped in the middle of a batch; Full at once;
+    Conflict when an expectation in the headers is stale, perhaps because of this same batch whose answer was lost.
     """
     try:
-        return await _publish_once(broker, messages)
-    except Full:
+        return await _publish_once(broker, messages, room)
+    except (Full, IncompleteBatch):
         raise
     except Unavailable:
-        return await _AGAIN(_publish_once, broker, messages)
+        return await _AGAIN(_publish_once, broker, messages, room)
 
 
-async def _publish_once(broker: Broker, messages: Sequence[Message]) -> int:
+async def _publish_once(broker: Broker, messages: Sequence[Message], room: Room | None) -> int:
     batch = uuid4().hex
     broker.check_connected()
+    if room is not None:
+        await room.check(messages)
     for number, message in enumerate(messages[:-1], start=1):
         await broker.publish(message.subject, message.data, headers=_headers(batch, number, message))
     last = {**_headers(batch, len(messages), messages[-1]), BATCH_COMMIT: "1"}
     answer = await _commit(broker, messages[-1].subject, messages[-1].data, last)
     if "error" in answer:
-        _raise(answer["error"])
+        await _refused(broker, answer, batch)
         return 0
     return int(str(answer["seq"]))
 
 
-async def _commit(broker: Broker, subject: str, data: bytes, headers: dict[str, str]) -> dict[str, object]:
+async def _commit(broker: Broker, subject: str, data: bytes, headers: dict[str, str]) -> dict[str, Any]:
     try:
         reply = await broker.request(subject, data, COMMIT_TIMEOUT_S, headers)
     except NotFound as error:
         raise Unavailable("broker: no stream stores the subjects of this batch") from error
-    answer: dict[str, object] = orjson.loads(reply.data)
+    answer: dict[str, Any] = orjson.loads(reply.data)
     return answer
 
 
@@ -173,11 +220,32 @@ def _headers(batch: str, number: int, message: Message) -> dict[str, str]:
     return {BATCH_ID: batch, BATCH_SEQUENCE: str(number), MSG_ID: message.id, **message.headers}
 
 
-def _raise(error: object) -> None:
-    """A duplicate id means that this same batch was stored before: its ids always belong together."""
-    assert isinstance(error, dict)
-    if error.get("err_code") == Code.DUPLICATE_IN_BATCH:
-        return
-    if error.get("err_code") == Code.BATCH_INCOMPLETE:
+async def _refused(broker: Broker, answer: dict[str, Any], batch: str) -> None:
+    """Raise what a refusal means. A duplicate id means that this same batch was stored before: its ids always belong
+    together."""
+    code, error = answer["error"].get("err_code"), translated(answer["error"])
+    if code == Code.BATCH_INCOMPLETE:
         raise Unavailable("broker: a batch was cut short")
-    raise translated(error)
+    if isinstance(error, Full) and await _is_stored_in_part(broker, answer["stream"], batch):
+        raise IncompleteBatch("broker: its storage became full when a part of a batch was stored") from error
+    if code == Code.DUPLICATE_IN_BATCH or isinstance(error, Conflict):
+        await _check_whole(broker, answer["stream"])
+    if code != Code.DUPLICATE_IN_BATCH:
+        raise error
+
+
+async def _check_whole(broker: Broker, stream: str) -> None:
+    """Raises Unavailable if the stream has stopped at a failed write, perhaps in the middle of a batch: then what it
+    holds, and what it refuses, counts only when the broker has been started again. The removal of something that cannot
+    exist changes nothing, and is refused with the error that stopped the stream."""
+    await broker.remove(f"STREAM.MSG.DELETE.{stream}", {"seq": SEQ_NEVER, "no_erase": True})
+
+
+async def _is_stored_in_part(broker: Broker, stream: str, batch: str) -> bool:
+    """Whether the stream ends with a message of this batch, which was refused."""
+    state = (await broker.api(f"STREAM.INFO.{stream}"))["state"]
+    try:
+        found = await broker.api(f"STREAM.MSG.GET.{stream}", {"seq": state["last_seq"]})
+    except ApiError:  # it has none, or the last one was removed
+        return False
+    return batch.encode() in b64decode(found["message"].get("hdrs", ""))

@@ -14,11 +14,9 @@ from nats.aio.msg import Msg
 
 from penstock.broker.nats.connection import REQUEST_TIMEOUT_S, Broker
 from penstock.broker.nats.direct import DirectReader
-from penstock.broker.nats.errors import Within
-from penstock.broker.nats.headers import EXPECT_SEQ, KV_OPERATION
+from penstock.broker.nats.errors import ApiError, Code, Within
+from penstock.broker.nats.headers import EXPECT_SEQ, KV_OPERATION, TTL
 from penstock.broker.nats.publisher import Publisher, ack_seq
-
-KEYS_PAGE = 100_000
 
 
 class Entry(Struct, frozen=True):
@@ -96,21 +94,26 @@ class Bucket:
         unknown."""
         return await self._write(key, value, _expecting(expect))
 
-    async def delete(self, key: str, expect: int | None = None) -> None:
-        """Remove the key, if it exists. Raises Conflict if its revision is not the expected one."""
-        headers = {KV_OPERATION: "DEL"} if expect is None else {KV_OPERATION: "DEL", EXPECT_SEQ: str(expect)}
+    async def delete(self, key: str, expect: int | None = None, ttl: str | None = None) -> None:
+        """Remove the key, if it exists. Raises Conflict if its revision is not the expected one. What stays of it, so
+        that no write that expects no entry succeeds, goes after `ttl` (`1h`; None: never)."""
+        headers = {KV_OPERATION: "DEL", **(_expecting(expect) or {}), **({} if ttl is None else {TTL: ttl})}
         await self._write(key, b"", headers)
 
     async def keys(self, under: str = ">") -> list[str]:
         """The keys that match a subject filter, including deleted ones that the broker has not removed yet."""
-        found: list[str] = []
-        while True:
-            request = {"subjects_filter": self._prefix + under, "offset": len(found)}
-            state = (await self._broker.api(f"STREAM.INFO.{self._stream}", request))["state"]
-            page = state.get("subjects") or {}
-            found += [subject[len(self._prefix) :] for subject in page]
-            if len(page) < KEYS_PAGE:
-                return found
+        subjects = await self._broker.subjects(self._stream, self._prefix + under)
+        return [subject[len(self._prefix) :] for subject in subjects]
+
+    async def exists(self) -> bool:
+        """Whether the bucket has been made. Raises Unavailable."""
+        try:
+            await self._broker.api(f"STREAM.INFO.{self._stream}")
+        except ApiError as error:
+            if error.err_code == Code.STREAM_NOT_FOUND:
+                return False
+            raise
+        return True
 
     async def purge(self, under: str) -> int:
         """Remove every key that matches, with its history; returns the number of removed messages."""

@@ -23,7 +23,9 @@ from penstock.config.settings import BrokerSettings
 from penstock.engine.errors import Denied, Invalid, NotFound, Unavailable
 
 REQUEST_TIMEOUT_S = 5.0
+SUBJECTS_PAGE = 100_000  # the broker gives no more at once
 CONNECT_TIMEOUT_S = 5.0
+DRAIN_S_MAX = 2.0
 PENDING_BYTES = 64 << 20
 
 # The broker's errors for refused or expired credentials; missing permissions have other messages.
@@ -44,6 +46,8 @@ class Broker:
         ] = {}  # in the order of their start: a simulation must replay exactly
         self._closing = False
         self._opened = False
+        self.store_bytes_max: int | None = None  # the limit of its storage; None: not known
+        self._cancelled = 0  # requests to cancel the task that connects, before it began to
         self._last_error = ""
 
     @property
@@ -54,6 +58,19 @@ class Broker:
     def clustered(self) -> bool:
         """Whether this broker is one node of several, which may have copies of each other's streams."""
         return "cluster" in self.client._server_info
+
+    @property
+    def cluster(self) -> str | None:
+        """The name of its cluster, None for a broker of one node."""
+        return self.client._server_info.get("cluster")
+
+    @property
+    def server_name(self) -> str:
+        return str(self.client._server_info.get("server_name", ""))
+
+    @property
+    def server_version(self) -> str:
+        return str(self.client._server_info.get("version", ""))
 
     @property
     def max_payload(self) -> int:
@@ -120,12 +137,19 @@ class Broker:
         """One call of the broker's stream API. Raises ApiError, Conflict or Unavailable."""
         body = b"" if request is None else orjson.dumps(request)
         try:
-            answer: dict[str, Any] = orjson.loads((await self.request("$JS.API." + verb, body, timeout_s)).data)
+            return api_answer((await self.request("$JS.API." + verb, body, timeout_s)).data)
         except NotFound as error:
             raise Unavailable("broker: its stream storage is not available") from error
-        if "error" in answer:
-            raise translated(answer["error"])
-        return answer
+
+    async def subjects(self, stream: str, under: str) -> list[str]:
+        """The subjects of the stream with messages that match the filter. Raises ApiError, Unavailable."""
+        found: list[str] = []
+        while True:
+            request = {"subjects_filter": under, "offset": len(found)}
+            page = (await self.api(f"STREAM.INFO.{stream}", request))["state"].get("subjects") or {}
+            found += page
+            if len(page) < SUBJECTS_PAGE:
+                return found
 
     async def remove(
         self, verb: str, request: dict[str, Any] | None = None, timeout_s: float = REQUEST_TIMEOUT_S
@@ -149,13 +173,22 @@ class Broker:
         )
 
     @asynccontextmanager
-    async def listening(self, subject: str, callback: Callable[[Msg], Awaitable[None]]) -> AsyncIterator[None]:
-        """As `subscribe`, for the time of the block."""
+    async def listening(
+        self, subject: str, callback: Callable[[Msg], Awaitable[None]], *, drain: bool = False
+    ) -> AsyncIterator[None]:
+        """As `subscribe`, for the time of the block. Messages in flight at its end are dropped.
+
+        With `drain`, the callback has had every message that the broker accepted before the end of the block, unless
+        the broker does not answer within DRAIN_S_MAX.
+        """
         subscription = await self.subscribe(subject, callback)
         try:
             yield
         finally:
-            await self.client.end(subscription)
+            if drain:
+                await self.client.drain_receiving(subscription, DRAIN_S_MAX)
+            else:
+                await self.client.end(subscription)
 
     def answering(self, subject: str, body: bytes) -> AbstractAsyncContextManager[None]:
         """Give this answer to every request on the subject, for the time of the block."""
@@ -191,7 +224,7 @@ class Broker:
 
     async def close(self) -> None:
         self._closing = True
-        with suppress(OSError):  # the connection may be lost already
+        with suppress(OSError, RuntimeError):  # the connection may be lost already; uvloop then raises a RuntimeError
             await self.client.close()
 
     @asynccontextmanager
@@ -219,6 +252,7 @@ class Broker:
         Raises Denied when the first connection is refused for its credentials. Later the client tries again, because
         the credentials may have been changed at the broker by mistake.
         """
+        self._check_cancelled()
         text = str(error) or type(error).__name__
         refused = REFUSAL.search(text)
         if refused and not self._opened:
@@ -230,6 +264,13 @@ class Broker:
             log.error("broker_refuses_credentials", reason=refused[0].lower())
         else:
             log.warning("broker_error", error=text)
+
+    def _check_cancelled(self) -> None:
+        """Raises CancelledError when the first attempts to connect go on though their task was cancelled: the client's
+        way to wait for an answer swallows a cancellation that comes together with the answer."""
+        task = asyncio.current_task()
+        if not self._opened and task is not None and task.cancelling() > self._cancelled:
+            raise asyncio.CancelledError
 
     async def _reconnected(self) -> None:
         self._last_error = ""
@@ -248,6 +289,7 @@ async def connect(settings: BrokerSettings, name: str, timeout_s: float = 10.0) 
     """
     given = credentials(settings)
     broker, where = Broker(QuickClient(tls=needs_tls(settings))), address(settings)
+    broker.store_bytes_max = settings.max_store_bytes if settings.embedded else None
     try:
         async with asyncio.timeout(timeout_s):
             await _open(broker, settings, name, given)
@@ -266,6 +308,14 @@ async def connect(settings: BrokerSettings, name: str, timeout_s: float = 10.0) 
         await broker.close()
 
 
+def api_answer(body: bytes) -> dict[str, Any]:
+    """An answer of the broker's stream API, empty for an empty one. Raises ApiError, Conflict or Unavailable."""
+    answer: dict[str, Any] = orjson.loads(body) if body else {}
+    if "error" in answer:
+        raise translated(answer["error"])
+    return answer
+
+
 def address(settings: BrokerSettings) -> str:
     """The broker's address for messages to people, without the passwords in it."""
     return hide_passwords(_url(settings))
@@ -276,6 +326,8 @@ def _url(settings: BrokerSettings) -> str:
 
 
 async def _open(broker: Broker, settings: BrokerSettings, name: str, given: dict[str, Any]) -> None:
+    if (task := asyncio.current_task()) is not None:
+        broker._cancelled = task.cancelling()
     while True:
         try:
             await broker.client.connect(

@@ -33,10 +33,10 @@ LEFT = re.compile(rb"\r\nNats-Num-Pending: (\d+)")
 
 
 class _Answers:
-    __slots__ = ("alone", "done", "found", "stream")
+    __slots__ = ("alone", "done", "found", "key", "stream")
 
-    def __init__(self, stream: str, alone: bool) -> None:
-        self.stream, self.alone = stream, alone
+    def __init__(self, key: bytes, stream: str, alone: bool) -> None:
+        self.key, self.stream, self.alone = key, stream, alone
         self.found: list[Stored] = []
         self.done: asyncio.Future[int] = asyncio.get_running_loop().create_future()
 
@@ -69,17 +69,30 @@ class DirectReader:
                 return found
             from_seq = page[-1].seq + 1
 
-    async def pages(self, stream: str, subject: str, from_seq: int = 1) -> AsyncGenerator[list[Stored]]:
-        """As `subject`, a page at a time, so that little of it is in memory."""
+    async def pages(
+        self, stream: str, subject: str, from_seq: int = 1, ahead_to: int = 0
+    ) -> AsyncGenerator[list[Stored]]:
+        """As `subject`, a page at a time, so that little of it is in memory.
+
+        While the caller handles a page that ends before the sequence `ahead_to`, the next one is on its way.
+        """
         newest = await self.leaders.last(stream, subject) if await self.leaders.needed(stream) else None
-        left = 1
-        while left:
-            request = {"seq": from_seq, "batch": PAGE, "max_bytes": PAGE_BYTES, "next_by_subj": subject}
-            page, left = await self._ask(stream, request)
-            if not page:
-                break
-            yield page
-            from_seq = page[-1].seq + 1
+        request = {"batch": PAGE, "max_bytes": PAGE_BYTES, "next_by_subj": subject}
+        left, ahead = 1, None
+        try:
+            while left:
+                asked, ahead = ahead or await self._send(stream, {**request, "seq": from_seq}), None
+                page, left = await self._received(asked)
+                if not page:
+                    break
+                from_seq = page[-1].seq + 1
+                if left and from_seq <= ahead_to:
+                    ahead = await self._send(stream, {**request, "seq": from_seq})
+                    await asyncio.sleep(0)  # it leaves for the broker
+                yield page
+        finally:
+            if ahead is not None:
+                del self._waiting[ahead.key]
         if missing := await self._missing(stream, subject, from_seq, newest):
             yield missing
 
@@ -147,10 +160,16 @@ class DirectReader:
         newest = await self.leaders.last(stream, subject) if await self.leaders.needed(stream) else None
         return 0 if newest is None or newest.at < at else 1  # of copies, the one that answered did not have it yet
 
-    async def count(self, stream: str, subject: str) -> int:
-        """The number of messages under a subject (or wildcard), from any copy."""
-        found, left = await self._ask(stream, {"seq": 1, "batch": 1, "next_by_subj": subject})
+    async def count(self, stream: str, subject: str, from_seq: int = 1) -> int:
+        """The number of messages under a subject (or wildcard) from `from_seq` on, from any copy. With a wildcard, it
+        takes the broker 0.3 ms for each 1,000 of them."""
+        found, left = await self._ask(stream, {"seq": from_seq, "batch": 1, "next_by_subj": subject})
         return len(found) + left
+
+    async def next(self, stream: str, subject: str, from_seq: int) -> Stored | None:
+        """The first message under a subject (or wildcard) from `from_seq` on, from any copy, or None."""
+        found, _ = await self._ask(stream, {"seq": from_seq, "batch": 1, "next_by_subj": subject})
+        return found[0] if found else None
 
     async def one(self, stream: str, subject: str) -> Stored | None:
         """The last message of a literal subject, or None."""
@@ -169,17 +188,28 @@ class DirectReader:
     async def _ask(self, stream: str, request: dict[str, Any], alone: bool = False) -> tuple[list[Stored], int]:
         """The broker's answers, and how many messages remain after them; `alone`: the one message is not followed by an
         end marker."""
+        return await self._received(await self._send(stream, request, alone))
+
+    async def _send(self, stream: str, request: dict[str, Any], alone: bool = False) -> _Answers:
+        """Send a request. The caller awaits its answers by `_received`, or drops them."""
         self._broker.check_connected()
         self._count += 1
         key = b"%d" % self._count
-        answers = self._waiting[key] = _Answers(stream, alone)
+        answers = self._waiting[key] = _Answers(key, stream, alone)
         try:
             reply = self._prefix + key.decode()
             await self._broker.publish(f"$JS.API.DIRECT.GET.{stream}", orjson.dumps(request), reply=reply)
-            async with self._broker.deadline(REQUEST_TIMEOUT_S, f"broker: no answer to a read of {stream}"):
+        except BaseException:
+            del self._waiting[key]
+            raise
+        return answers
+
+    async def _received(self, answers: _Answers) -> tuple[list[Stored], int]:
+        try:
+            async with self._broker.deadline(REQUEST_TIMEOUT_S, f"broker: no answer to a read of {answers.stream}"):
                 return answers.found, await answers.done
         finally:
-            del self._waiting[key]
+            del self._waiting[answers.key]
 
     async def _answered(self, subject: bytes, reply: bytes, data: bytes, headers: bytes | None) -> None:
         answers = self._waiting.get(subject[self._cut :])

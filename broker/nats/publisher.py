@@ -242,10 +242,19 @@ class Publisher:
     async def _reconnected(self) -> None:
         self._resend(time.monotonic())
 
+    def _abandon(self) -> None:
+        """Cancel all that is still without an answer: whoever waits for one would wait, and be in memory, for ever."""
+        for sent in self._waiting.values():
+            sent.future.cancel()
+        for waiter in self._waiters:
+            waiter.cancel()
+        self._waiting.clear()
+
 
 @asynccontextmanager
 async def open_publisher(broker: Broker, meters: Meters | None = None) -> AsyncIterator[Publisher]:
-    """A publisher for the time of the block. The outcome of messages without an answer at its end is unknown."""
+    """A publisher for the time of the block. The outcome of messages without an answer at its end is unknown; their
+    futures are cancelled then."""
     publisher = Publisher(broker, meters or Meters())
     subscription = await broker.client.receive(publisher._prefix + "*", publisher._answered)
     broker.on_reconnect.append(publisher._reconnected)
@@ -254,6 +263,7 @@ async def open_publisher(broker: Broker, meters: Meters | None = None) -> AsyncI
             yield publisher
     finally:
         broker.on_reconnect.remove(publisher._reconnected)
+        publisher._abandon()
         await broker.client.stop_receiving(subscription)
 
 

@@ -15,7 +15,7 @@ from contextlib import suppress
 import msgspec
 from msgspec import Struct
 
-from penstock.broker import names
+from penstock.broker import record_keys
 from penstock.broker.nats.buckets import Bucket, Entry
 from penstock.broker.records.version_list import StoredVersion, VersionList, decode, encode
 from penstock.config.logging import get_logger
@@ -67,7 +67,7 @@ class Definitions:
         state = await self._read(name)
         if state.is_latest(found):
             return found
-        await self._bucket.put(names.definition_key(name, found), body)  # first: no list may name a missing one
+        await self._bucket.put(record_keys.definition_key(name, found), body)  # first: no list may name a missing one
         reached("definition.stored")
         registered = StoredVersion(definition.version, found, rfc3339(time.time()))
         await self._change(state, lambda state: state.versions.registered(registered))
@@ -94,7 +94,7 @@ class Definitions:
         """
         state = await self._read(name)
         try:
-            await self._bucket.put(names.versions_key(name), encode(_confirmed(state)), state.revision)
+            await self._bucket.put(record_keys.versions_key(name), encode(_confirmed(state)), state.revision)
         except Conflict:
             _confirmed(await self._read(name))
 
@@ -109,10 +109,17 @@ class Definitions:
     async def version(self, name: str, version: str) -> tuple[WorkflowDef, str]:
         """The definition that was registered last under this label, and its digest. Raises NotFound, NeedsUpgrade."""
         found = VersionList(await self.versions(name)).labelled(version)
-        entry = None if found is None else await self._bucket.get(names.definition_key(name, found))
+        entry = None if found is None else await self._bucket.get(record_keys.definition_key(name, found))
         if found is None or entry is None:
             raise NotFound(f'workflow "{name}" has no version {quoted(version)}')
         return from_json(entry.value), found
+
+    async def exact(self, name: str, digest: str) -> WorkflowDef:
+        """The definition that a run has. Raises NotFound, NeedsUpgrade."""
+        entry = await self._bucket.get(record_keys.definition_key(name, digest))
+        if entry is None:
+            raise NotFound(f'workflow "{name}" has no version {digest}')
+        return from_json(entry.value)
 
     async def latest(self, name: str) -> tuple[WorkflowDef, str]:
         """The latest definition of a name and its digest. Raises NotFound, NeedsUpgrade."""
@@ -150,10 +157,7 @@ class Definitions:
         """The compiled version of a run. Raises NotFound, NeedsUpgrade."""
         found = self._compiled.get(digest)
         if found is None:
-            entry = await self._bucket.get(names.definition_key(name, digest))
-            if entry is None:
-                raise NotFound(f'workflow "{name}" has no version {digest}')
-            found = compile_workflow(from_json(entry.value), digest)
+            found = compile_workflow(await self.exact(name, digest), digest)
             self._keep(digest, found)
         return found
 
@@ -173,7 +177,7 @@ class Definitions:
         """The list and the latest definition as they are now. An older version of the service writes no list: what it
         has registered is added here."""
         (listed, revision), (latest, at) = await both(
-            self._bucket.find(names.versions_key(name)), self._bucket.find(name)
+            self._bucket.find(record_keys.versions_key(name)), self._bucket.find(name)
         )
         versions = None if listed is None else _decoded(listed)
         if versions is None and latest is not None:
@@ -185,12 +189,12 @@ class Definitions:
 
     async def _registered_before(self, name: str) -> VersionList:
         """The list of a workflow that was registered when there were no lists."""
-        keys = await self._bucket.keys(names.definition_keys(name))
+        keys = await self._bucket.keys(record_keys.definition_keys(name))
         found = await self._bucket.get_many([key for key in keys if key.startswith(f"{name}/")])
         entries = sorted(found.values(), key=lambda entry: entry.revision)
         versions = VersionList()
         for entry in entries:
-            if entry.key != names.versions_key(name):
+            if entry.key != record_keys.versions_key(name):
                 versions = versions.registered(_version(entry, entry.key.rpartition("/")[2]))
         return versions
 
@@ -205,7 +209,7 @@ class Definitions:
             if check is not None:
                 await check()
             try:
-                await self._bucket.put(names.versions_key(state.name), encode(change(state)), state.revision)
+                await self._bucket.put(record_keys.versions_key(state.name), encode(change(state)), state.revision)
                 return
             except Conflict:
                 state = await self._read(state.name)
@@ -215,7 +219,9 @@ class Definitions:
         """Have the name say what the list says. Can be repeated, and done by several at once. `known` are definitions
         by their digests."""
         for _ in range(TRIES_MAX):
-            listed, (latest, revision) = await both(self._bucket.get(names.versions_key(name)), self._bucket.find(name))
+            listed, (latest, revision) = await both(
+                self._bucket.get(record_keys.versions_key(name)), self._bucket.find(name)
+            )
             versions = None if listed is None else _decoded(listed)
             if versions is None or versions.latest == (None if latest is None else digest(latest.value)):
                 return
@@ -230,7 +236,7 @@ class Definitions:
             return
         body = known.get(wanted)
         if body is None:
-            entry = await self._bucket.get(names.definition_key(name, wanted))
+            entry = await self._bucket.get(record_keys.definition_key(name, wanted))
             assert entry is not None, "it was stored before it was listed"
             body = entry.value
         await self._bucket.put(name, body, revision)

@@ -10,29 +10,31 @@ from typing import NamedTuple
 import msgspec
 from msgspec import Struct
 
-from penstock.broker import names
+from penstock.broker import names, record_keys
 from penstock.broker.nats.buckets import Bucket
 from penstock.broker.nats.headers import KV_OPERATION, TTL
 from penstock.broker.nats.publisher import Publisher
 from penstock.config.logging import get_logger
-from penstock.engine.run.events import EventWait
+from penstock.engine.run.event_payloads import EventWait
 
 MARKER_TTL = "2s"  # of what a removed record leaves behind
 MARK_BYTES = 8
 
 
 class WaitRecord(Struct, frozen=True, omit_defaults=True):
-    """The wait of one attempt of a step. `conditional`: its step has a `match`."""
+    """The wait of one attempt of a step. `conditional`: its step has a `match`. `began` is when it began (s since the
+    epoch), for one that accepts older events."""
 
     run_id: str
     step_id: str
     attempt: int
     wait: EventWait
     conditional: bool = False
+    began: float = 0.0
 
     @property
     def key(self) -> str:
-        return names.wait_key(self.run_id, self.step_id, self.attempt)
+        return record_keys.wait_key(self.run_id, self.step_id, self.attempt)
 
     @property
     def mark(self) -> bytes:
@@ -85,18 +87,18 @@ class WaitRecords:
 
     async def of_partition(self, number: int) -> StoredWaits:
         """All records of a partition's runs, and its checkpoint, if there is a readable one. Raises Unavailable."""
-        entries = {entry.key: entry.value for entry in await self._bucket.all(names.waits_in(number))}
-        written = entries.pop(names.wait_checkpoint_key(number), None)
+        entries = {entry.key: entry.value for entry in await self._bucket.all(record_keys.waits_in(number))}
+        written = entries.pop(record_keys.wait_checkpoint_key(number), None)
         checkpoint = None if written is None else _read(written)
         return StoredWaits([_DECODER.decode(value) for value in entries.values()], checkpoint)
 
     async def write_checkpoint(self, number: int, checkpoint: WaitCheckpoint) -> None:
         """Replace the checkpoint of a partition. Raises Unavailable."""
-        await self._bucket.put(names.wait_checkpoint_key(number), msgspec.json.encode(checkpoint))
+        await self._bucket.put(record_keys.wait_checkpoint_key(number), msgspec.json.encode(checkpoint))
 
     async def remove_checkpoint(self, number: int) -> None:
         """Remove the checkpoint of a partition, whether there is one or not. Raises Unavailable."""
-        await self.remove(names.wait_checkpoint_key(number))
+        await self.remove(record_keys.wait_checkpoint_key(number))
 
 
 def _read(written: bytes) -> WaitCheckpoint | None:

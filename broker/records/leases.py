@@ -14,7 +14,7 @@ import msgspec
 from msgspec import Struct
 from nats.aio.msg import Msg
 
-from penstock.broker import names
+from penstock.broker import names, record_keys
 from penstock.broker.nats.buckets import Bucket
 from penstock.broker.nats.connection import Broker
 from penstock.broker.nats.errors import ApiError, Code
@@ -51,7 +51,7 @@ class Lease(Struct, frozen=True, omit_defaults=True):
 
     @property
     def task_id(self) -> str:
-        return names.step_key(self.run_id, self.step_id)
+        return record_keys.step_key(self.run_id, self.step_id)
 
     @property
     def deliveries(self) -> int:
@@ -153,8 +153,8 @@ class Leases:
     async def forwarded(self, holder: str, carry_out: Callable[[str, bytes], Awaitable[bytes]]) -> AsyncIterator[None]:
         """Answer reports that are forwarded to this holder with `carry_out(task id, body)`, for the time of the block.
 
-        Reports that came before its end are still answered; later ones find no holder, and their senders carry them out
-        themselves.
+        Reports that the broker accepted before its end are still answered; later ones find no holder, and their senders
+        carry them out themselves.
         """
         running: set[asyncio.Task[None]] = set()
 
@@ -168,7 +168,7 @@ class Leases:
             task.add_done_callback(running.discard)
 
         try:
-            async with self._broker.listening(names.forward_subject(holder), receive):
+            async with self._broker.listening(names.forward_subject(holder), receive, drain=True):
                 yield
         finally:
             if running:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 import msgspec
@@ -16,7 +16,7 @@ import orjson
 from msgspec import Struct
 from nats.aio.msg import Msg
 
-from penstock.broker import names
+from penstock.broker import names, record_keys
 from penstock.broker.nats.buckets import Bucket, Entry
 from penstock.broker.nats.connection import Broker
 from penstock.broker.nats.errors import translated
@@ -64,11 +64,13 @@ class Claimed(NamedTuple):
 
 
 class View(NamedTuple):
-    """Members by id, claims by partition, and the draining engines, all read at about the same time."""
+    """Members by id, claims by partition, and the draining engines, all read at about the same time. `renewed_at` is
+    the broker's time of each member's last heartbeat, in s since the epoch."""
 
     members: dict[str, Listed]
     claims: dict[int, Claimed]
     drained: frozenset[str]
+    renewed_at: Mapping[str, float] = {}
 
 
 _ENCODER = msgspec.json.Encoder()
@@ -102,22 +104,23 @@ class Owners:
     def _view(self) -> View:
         """A new copy for each caller, who may change it."""
         view = View({}, {}, frozenset())
-        drained = set()
+        drained, renewed_at = set[str](), dict[str, float]()
         for entry in self._entries.values():
             if entry is None:
                 continue
             kind, _, about = entry.key.partition(".")
-            if kind == names.MEMBER:
+            if kind == record_keys.MEMBER:
                 view.members[about] = Listed(_MEMBER.decode(entry.value), entry.revision)
-            elif kind == names.CLAIM:
+                renewed_at[about] = entry.at
+            elif kind == record_keys.CLAIM:
                 view.claims[int(about)] = Claimed(_CLAIM.decode(entry.value), entry.revision)
-            elif kind == names.DRAINED:
+            elif kind == record_keys.DRAINED:
                 drained.add(about)
-        return view._replace(drained=frozenset(drained))
+        return view._replace(drained=frozenset(drained), renewed_at=renewed_at)
 
     async def find(self, member_id: str) -> Listed | None:
         """The member as it is stored now, or None. Raises Unavailable."""
-        entry = await self._bucket.get(names.member_key(member_id))
+        entry = await self._bucket.get(record_keys.member_key(member_id))
         return None if entry is None else Listed(_MEMBER.decode(entry.value), entry.revision)
 
     async def renew(self, member: Member, expect: int) -> int:
@@ -127,23 +130,23 @@ class Owners:
         Unavailable (outcome unknown).
         """
         ttl = {TTL: f"{MEMBER_TTL_S:.0f}"}  # the broker removes a member that no other shard is there to remove
-        return await self._write(names.member_key(member.id), _ENCODER.encode(member), expect, ttl)
+        return await self._write(record_keys.member_key(member.id), _ENCODER.encode(member), expect, ttl)
 
     async def remove(self, member_id: str, expect: int) -> None:
         """Remove the member: its claims have no owner from now on. Raises Conflict: it is alive, or already removed;
         Unavailable (outcome unknown)."""
         headers = {KV_OPERATION: "DEL", TTL: f"{MEMBER_TTL_S:.0f}"}
-        await self._write(names.member_key(member_id), b"", expect, headers)
+        await self._write(record_keys.member_key(member_id), b"", expect, headers)
 
     async def claim(self, number: int, claim: Claim, expect: int) -> int:
         """Write the claim and return its revision. Raises Conflict: another shard was faster; Unavailable (outcome
         unknown)."""
-        return await self._write(names.claim_key(number), _ENCODER.encode(claim), expect, {})
+        return await self._write(record_keys.claim_key(number), _ENCODER.encode(claim), expect, {})
 
     async def drain(self, engine: str) -> None:
         """Mark the engine as draining: its shards hand over what they own and take nothing more, as long as it lives.
         Raises Unavailable."""
-        await self._sent(names.drained_key(engine), b"", {TTL: f"{DRAINED_TTL_S:.0f}"})
+        await self._sent(record_keys.drained_key(engine), b"", {TTL: f"{DRAINED_TTL_S:.0f}"})
         await self.announce_change()
 
     async def announce_change(self) -> None:

@@ -7,7 +7,7 @@ from typing import Protocol
 import msgspec
 from msgspec import Struct
 
-from penstock.broker import names
+from penstock.broker import record_keys
 from penstock.broker.nats.buckets import Bucket
 from penstock.broker.nats.pull import Delivery
 from penstock.engine.errors import Conflict
@@ -86,4 +86,4 @@ class Pauses:
 
 
 def _key(execution: Execution) -> str:
-    return names.pause_key(execution.run_id, execution.step_id)
+    return record_keys.pause_key(execution.run_id, execution.step_id)

@@ -9,7 +9,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Mapping
+from datetime import datetime
 from typing import Any, TypeVar
+
+from msgspec import Struct
 
 from penstock.broker import names
 from penstock.broker.nats.connection import Broker
@@ -23,6 +26,31 @@ ANSWERS_S = 0.5  # a new consumer may not receive requests yet
 ANSWERS_TRIED_MAX = 10
 
 T = TypeVar("T")
+
+
+class ConsumerProgress(Struct, frozen=True):
+    """How far a consumer is, at the broker's time `at` (s since the epoch). Everything up to the sequence `floor` is
+    acknowledged, and `delivered` is the last one that was delivered; `pending` messages are not, and `in_hand` are
+    delivered and not acknowledged. `asked`: a client requests messages now."""
+
+    at: float
+    floor: int
+    delivered: int
+    pending: int
+    in_hand: int
+    asked: bool
+
+
+def progress_in(info: dict[str, Any]) -> ConsumerProgress:
+    """What the broker's description of a consumer says."""
+    return ConsumerProgress(
+        datetime.fromisoformat(info["ts"]).timestamp(),
+        int(info["ack_floor"]["stream_seq"]),
+        int(info["delivered"]["stream_seq"]),
+        int(info["num_pending"]),
+        int(info["num_ack_pending"]),
+        int(info["num_waiting"]) > 0,
+    )
 
 
 class Consumers:
@@ -69,8 +97,13 @@ class Consumers:
     async def floor(self, consumer: str) -> int | None:
         """The sequence up to which everything is acknowledged; None: the consumer does not exist. Raises
         Unavailable."""
+        found = await self.progress(consumer)
+        return None if found is None else found.floor
+
+    async def progress(self, consumer: str) -> ConsumerProgress | None:
+        """How far the consumer is; None: it does not exist. Raises Unavailable."""
         try:
-            return int((await self._api("INFO", consumer))["ack_floor"]["stream_seq"])
+            return progress_in(await self._api("INFO", consumer))
         except ApiError as error:
             if error.err_code != Code.CONSUMER_NOT_FOUND:
                 raise

@@ -27,6 +27,8 @@ PUBLISH_DEADLINE_S = 5.0
 EVENT_ID, EVENT_HEADERS = (
     re.compile(rb"\r\n%b: ?([^\r\n]+)\r\n" % name.encode()) for name in (names.EVENT_ID, names.EVENT_HEADERS)
 )
+# Programs write this one, too, and in both cases.
+TRACE_PARENT = re.compile(rb"\r\n%b: ?([^\r\n]+)\r\n" % names.TRACE_PARENT.encode(), re.IGNORECASE)
 
 
 class Tick(Struct, frozen=True):
@@ -63,16 +65,27 @@ class Events:
         self._broker, self._publisher, self._reader = broker, publisher, reader
 
     async def publish(
-        self, subject: str, body: bytes, event_id: str | None = None, sender_headers: Mapping[str, str] = {}
+        self,
+        subject: str,
+        body: bytes,
+        event_id: str | None = None,
+        sender_headers: Mapping[str, str] = {},
+        by: str | None = None,
+        trace: str | None = None,
     ) -> int:
         """Publish an event; it is stored when this returns. Raises Unavailable (outcome unknown).
 
         With an `event_id` (characters that a header can carry), a repeat is the same event for every trigger; a repeat
-        within 2 min is not stored. `sender_headers` are recorded with the runs that the event starts.
+        within 2 min is not stored. `sender_headers` are recorded with the runs that the event starts. `by` is the
+        name of the key with which it was sent, `trace` the `traceparent` of the sender's span.
         """
         headers = {MSG_ID: event_id or uuid4().hex}
         if event_id:
             headers[names.EVENT_ID] = event_id
+        if by is not None:
+            headers[names.EVENT_BY] = by
+        if trace is not None:
+            headers[names.TRACE_PARENT] = trace
         if sender_headers:
             headers[names.EVENT_HEADERS] = json.dumps(sender_headers)  # always ASCII
         return await self._send(subject, body, headers)
@@ -166,6 +179,12 @@ def text_of(instant: datetime) -> str:
 def event_id(delivery: Delivery) -> str | None:
     """The id that a repeat of the event has in common with it; None without one."""
     found = EVENT_ID.search(delivery.headers)
+    return found[1].decode(errors="replace").strip() if found else None
+
+
+def trace_of(delivery: Delivery) -> str | None:
+    """The sender's `traceparent` as it stands in the message; None without one."""
+    found = TRACE_PARENT.search(delivery.headers)
     return found[1].decode(errors="replace").strip() if found else None
 
 

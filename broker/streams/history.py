@@ -10,11 +10,11 @@ from typing import NamedTuple, TypeAlias
 from uuid import uuid4
 
 from penstock.broker import message_ids, names
-from penstock.broker.nats.batch import Batches, Message
+from penstock.broker.nats.batch import BATCH_COMMIT, BATCH_ID, Batches, Message
 from penstock.broker.nats.connection import Broker
 from penstock.broker.nats.direct import DirectReader, Stored
 from penstock.broker.nats.errors import ApiError, Code, Within
-from penstock.broker.nats.headers import EXPECT_SEQ, MSG_ID, SCHEDULE, SCHEDULE_NEXT, SCHEDULE_TARGET, SCHEDULER
+from penstock.broker.nats.headers import EXPECT_SEQ, MSG_ID, SCHEDULE, SCHEDULE_NEXT, SCHEDULE_TARGET, SCHEDULER, TTL
 from penstock.broker.nats.publisher import Publisher, ack_seq
 from penstock.broker.nats.pull import Delivery, Pull, open_pull
 from penstock.broker.nats.tail import Tail, open_tail
@@ -26,6 +26,7 @@ from penstock.engine.run.events import (
     WorkflowCompensating,
     WorkflowCompleted,
     WorkflowFailed,
+    WorkflowRemoved,
     WorkflowScheduled,
     WorkflowStarted,
     encode,
@@ -34,6 +35,8 @@ from penstock.engine.run.events import (
 PUBLISH_DEADLINE_S = 5.0
 FOLLOW_HEARTBEAT_S = 2
 FOLLOW_AGAIN_S = 0.1
+MOVED_EVENTS_MAX = 5000  # more are not read in order to know whose they are
+REMOVAL_TTL = "1h"  # in which every reader of the log sees that the run was removed
 LEADER_S = 2.5  # requests while a cluster has no leader are never answered: repeat them soon
 
 
@@ -89,20 +92,50 @@ class History:
             return await self._append(event, {EXPECT_SEQ: str(expect_seq)})
         return await self._append(event, {MSG_ID: message_id or message_ids.of_event(event)})
 
-    async def append_next(self, event: Event, last_seq: int) -> bool:
+    async def mark(self, run_id: str, body: bytes) -> int:
+        """Append what is no event to an empty history, and return its sequence; no two bodies are the same. Raises
+        Conflict, and appends nothing, for a history that is not empty; Unavailable (outcome unknown)."""
+        try:
+            return await self._publish(run_id, body, {EXPECT_SEQ: "0"})
+        except Conflict:
+            stored = await self.last(run_id)
+            if stored is None or stored.data != body:
+                raise
+            return self._saw(stored.seq)  # it was this very message, whose answer got lost
+
+    async def append_next(self, event: Event, last_seq: int, more: Mapping[str, str] = {}) -> bool:
         """Append if the run's history still ends with the sequence `last_seq`; otherwise return False. Of several
-        concurrent calls, exactly one returns True. Raises Unavailable (outcome unknown)."""
+        concurrent calls, exactly one returns True. `more` are headers. Raises Unavailable (outcome unknown)."""
         mark = uuid4().hex
         try:
-            await self._append(event, {MSG_ID: mark, EXPECT_SEQ: str(last_seq)})
+            await self._append(event, {MSG_ID: mark, EXPECT_SEQ: str(last_seq), **more})
             return True
         except Conflict:  # perhaps by this very event, whose answer got lost
             return _is_among(mark, await self.read(event.run_id, last_seq))
+
+    async def append_removal(self, event: WorkflowRemoved, last_seq: int) -> bool:
+        """As `append_next`. What stays of the run is this event, for REMOVAL_TTL."""
+        return await self.append_next(event, last_seq, {TTL: REMOVAL_TTL})
+
+    async def append_together(self, events: Sequence[Event], last_seq: int) -> bool:
+        """As `append_next`, of up to 1,000 events of one run, all or none."""
+        mark, run_id = uuid4().hex, events[0].run_id
+        expected = ({EXPECT_SEQ: str(last_seq)} if not number else {} for number in range(len(events)))
+        try:
+            await self._store_all([_message(event, mark, one) for event, one in zip(events, expected, strict=True)])
+        except Conflict:  # as in append_next
+            return _is_among(mark, await self.read(run_id, last_seq))
+        return True
 
     async def append_all(self, events: Sequence[Event]) -> int:
         """Append up to 1,000 events of any runs, all or none, and return the last sequence. Raises as
         `publish_batch`."""
         return await self._store_all([_message(event) for event in events])
+
+    async def append_orders(self, events: Sequence[Event]) -> int:
+        """As `append_all`, under ids of their own: the same order may be given again at once, after its opposite."""
+        call = uuid4().hex
+        return await self._store_all([_message(event, call) for event in events])
 
     async def append_first(self, events: Sequence[Event]) -> int:
         """As `append_all`, for runs without a history. Raises Conflict, and appends nothing, when one has a history;
@@ -121,11 +154,30 @@ class History:
         found = await self._reader.last(names.HISTORY, [names.stored_subject(run_id) for run_id in run_ids])
         return {one.subject.rpartition(".")[2] for one in found}
 
+    async def moved(self, run_ids: Sequence[str], after: int, until: int) -> list[str]:
+        """Those of these runs that have an event beyond the sequence `after`, up to `until`; all of them when that is
+        not cheap to find out."""
+        if until - after > MOVED_EVENTS_MAX or await self._reader.leaders.needed(names.HISTORY):
+            return list(run_ids)
+        events = self._reader.between(names.HISTORY, "history.>", after + 1, until)
+        found = {one.subject.rpartition(".")[2] async for one in events}
+        return [run_id for run_id in run_ids if run_id in found]
+
     async def first_seq(self, run_id: str) -> int:
         """The sequence of the run's first event; 0: it has none."""
+        found = await self.first(run_id)
+        return 0 if found is None else found.seq
+
+    async def first(self, run_id: str) -> Stored | None:
+        """The run's first event, or None."""
         async for page in self.pages(run_id, 0):
-            return page[0].seq
-        return 0
+            return page[0]
+        return None
+
+    async def begins_amid_batch(self, run_id: str) -> bool:
+        """Whether the run's first event was stored in a batch, and was not the last of it."""
+        first = await self.first(run_id)
+        return first is not None and BATCH_ID.encode() in first.headers and BATCH_COMMIT.encode() not in first.headers
 
     async def _store_all(self, messages: Sequence[Message]) -> int:
         seq = await self._batches.publish(messages)
@@ -155,7 +207,8 @@ class History:
         and nothing was appended. Raises Unavailable (outcome unknown).
 
         The expectation is the end of the run's own history, not of its schedule, where a cluster counts a start that is
-        not stored yet. If a signal comes in between, this tries again.
+        not stored yet. If a signal comes in between, this tries again. A start that the broker has taken up by then may
+        still be stored behind the event: a cancelled run ignores it.
         """
         mark = uuid4().hex
         while True:
@@ -175,8 +228,11 @@ class History:
         await self._store_all([_message(event, batch, _taking_back(event.run_id)) for event in events])
 
     async def _append(self, event: Event, headers: dict[str, str]) -> int:
+        return await self._publish(event.run_id, encode(event), headers)
+
+    async def _publish(self, run_id: str, body: bytes, headers: dict[str, str]) -> int:
         self._broker.check_connected()
-        sent = self._publisher.send(names.history_subject(event.run_id), encode(event), headers, wait_if_full=False)
+        sent = self._publisher.send(names.history_subject(run_id), body, headers, wait_if_full=False)
         async with Within(
             PUBLISH_DEADLINE_S, "the broker gave no answer in time; whether the event was stored is unknown"
         ):
@@ -186,18 +242,40 @@ class History:
         """The run's stored events after a sequence, in order. An unknown run has none."""
         return await self._reader.subject(names.HISTORY, names.stored_subject(run_id), after + 1)
 
-    def pages(self, run_id: str, after: int = 0) -> AsyncGenerator[list[Stored]]:
-        """As `read`, a page at a time, so that little of it is in memory."""
-        return self._reader.pages(names.HISTORY, names.stored_subject(run_id), after + 1)
+    def pages(self, run_id: str, after: int = 0, ahead_to: int = 0) -> AsyncGenerator[list[Stored]]:
+        """As `read`, a page at a time, so that little of it is in memory; up to `ahead_to` the next page is on its way
+        meanwhile."""
+        return self._reader.pages(names.HISTORY, names.stored_subject(run_id), after + 1, ahead_to)
 
     async def at(self, run_id: str, seq: int) -> Stored | None:
         """The run's event with this stream sequence, or None."""
         found = await self._reader.at(names.HISTORY, seq)
         return found if found is not None and found.subject == names.stored_subject(run_id) else None
 
-    async def remove(self, run_id: str) -> None:
-        """Delete the run's whole history, for good."""
-        await self._broker.remove(f"STREAM.PURGE.{names.HISTORY}", {"filter": names.stored_subject(run_id)})
+    async def last(self, run_id: str) -> Stored | None:
+        """The run's last event, or None. Faster than to look for events after a sequence that is the last one."""
+        return await self._reader.one(names.HISTORY, names.stored_subject(run_id))
+
+    async def first_in(self, partition: int, from_seq: int) -> Stored | None:
+        """The first event of any run of a partition from this sequence on, or None."""
+        return await self._reader.next(names.HISTORY, names.partition_filter(partition), from_seq)
+
+    async def erase(self, seq: int) -> None:
+        """Delete one message, for good, if it is there. Raises Unavailable."""
+        await self._broker.remove(f"STREAM.MSG.DELETE.{names.HISTORY}", {"seq": seq, "no_erase": True})
+
+    async def last_of(self, run_ids: Sequence[str]) -> dict[str, Stored]:
+        """The last event of each run that has one; in a cluster it may be slightly out of date."""
+        found = await self._reader.last(names.HISTORY, [names.stored_subject(run_id) for run_id in run_ids])
+        return {one.subject.rpartition(".")[2]: one for one in found}
+
+    async def surely_last_of(self, run_ids: Sequence[str]) -> dict[str, Stored]:
+        """As `last_of`, never out of date: of none of the runs in a cluster, where a copy may answer."""
+        return {} if await self._reader.leaders.needed(names.HISTORY) else await self.last_of(run_ids)
+
+    async def run_ids(self) -> list[str]:
+        """The ids of all runs that have a history. Raises Unavailable."""
+        return [subject.rpartition(".")[2] for subject in await self._broker.subjects(names.HISTORY, "history.>")]
 
     async def last_seq(self) -> int:
         """The stream's last sequence now, over all runs."""

@@ -27,6 +27,7 @@ LASTING = (
     names.TRIGGERS,
     names.ENGINES,
     names.EVENT_WAITS,
+    names.API_KEYS,
 )
 
 # Buckets to which workers of any origin write: the broker refuses larger entries.
@@ -68,9 +69,12 @@ def streams(settings: BrokerSettings) -> list[dict[str, Any]]:
         "subjects": ["telemetry.>"],
         "duplicate_window": int(limits.DEDUP_WINDOW_S * NS),
         "max_age": int(limits.TELEMETRY_AGE_S_MAX * NS),
-        "max_bytes": _telemetry_bytes(settings),
+        "max_bytes": _share(settings, limits.TELEMETRY_BYTES_MAX),
     }
     events = {"subjects": ["event.>", "cron.>"], "allow_msg_schedules": True}
+    age = int(limits.AUDIT_AGE_S_MAX * NS)
+    audit = {"subjects": [names.AUDIT_FILTER], "max_age": age, "max_msgs_per_subject": 1}
+    refusals = {"subjects": [names.REFUSALS_SUBJECT], "max_age": age, "max_bytes": _refusals_bytes(settings)}
     dead = {"subjects": ["dead.>"], "max_age": int(limits.DEAD_LETTERS_AGE_S_MAX * NS)}
     return [
         _stream(settings, names.HISTORY, history),
@@ -78,20 +82,59 @@ def streams(settings: BrokerSettings) -> list[dict[str, Any]]:
         _stream(settings, names.STICKY, {"subjects": ["sticky.>"], "retention": "workqueue"}),
         _stream(settings, names.DEAD, dead),
         _stream(settings, names.EVENTS, events),
+        _stream(settings, names.AUDIT, audit),
+        _stream(settings, names.REFUSALS, refusals),
         _stream(settings, names.TELEMETRY, telemetry),
+        _said(settings, names.LOGS, "log"),
+        _said(settings, names.CHUNKS, "stream"),
+        _progress(settings),
         *(_bucket(settings, name) for name in LASTING),
         _bucket(settings, names.WORKERS, ttl_s=limits.WORKER_TTL_S),
         _bucket(settings, names.RERUN_KEYS, ttl_s=limits.RERUN_KEY_TTL_S),
+        _bucket(settings, names.SESSIONS, ttl_s=limits.SESSION_S),
+        _bucket(settings, names.IMPORTS, ttl_s=settings.history_max_age or 0),
         _bucket(settings, names.EVENT_KEYS, ttl_s=limits.EVENT_KEY_TTL_S),
         _leases(settings),
     ]
 
 
-def _telemetry_bytes(settings: BrokerSettings) -> int:
-    """The size limit of the telemetry stream. The broker reserves it, so in a small embedded store it must leave room
-    for the rest."""
-    share = settings.max_store_bytes // 10 if settings.embedded else limits.TELEMETRY_BYTES_MAX
-    return min(limits.TELEMETRY_BYTES_MAX, share)
+def _share(settings: BrokerSettings, most: int) -> int:
+    """The size limit of a stream that may have so much. The broker reserves it, so in a small embedded store it must
+    leave room for the rest."""
+    return min(most, settings.max_store_bytes // 10) if settings.embedded else most
+
+
+def _said(settings: BrokerSettings, name: str, kind: str) -> dict[str, Any]:
+    """The stream of what steps say, log lines or chunks. One step's flood pushes out its own messages."""
+    more = {
+        "subjects": [f"{kind}.*.>"],
+        "republish": {"src": f"{kind}.*.>", "dest": f"watch.{kind}.{{{{wildcard(1)}}}}.>"},
+        "duplicate_window": int(limits.DEDUP_WINDOW_S * NS),
+        "max_age": int(limits.SAID_AGE_S_MAX * NS),
+        "max_bytes": _share(settings, limits.SAID_BYTES_MAX),
+        "max_msgs_per_subject": limits.SAID_MESSAGES_MAX,
+        "max_msg_size": limits.SAID_MESSAGE_BYTES_MAX + VALUE_HEADERS_BYTES_MAX,
+    }
+    return _stream(settings, name, more)
+
+
+def _progress(settings: BrokerSettings) -> dict[str, Any]:
+    """The stream with the latest progress of each step, in memory: it is gone with the broker, and said again."""
+    more = {
+        "subjects": ["progress.*.>"],
+        "storage": "memory",
+        "duplicate_window": int(limits.DEDUP_WINDOW_S * NS),
+        "max_age": int(limits.PROGRESS_AGE_S_MAX * NS),
+        "max_bytes": limits.PROGRESS_BYTES_MAX,
+        "max_msgs_per_subject": 1,
+    }
+    return _stream(settings, names.PROGRESS, more)
+
+
+def _refusals_bytes(settings: BrokerSettings) -> int:
+    """As `_telemetry_bytes`, for the refusals in the audit log."""
+    share = settings.max_store_bytes // 100 if settings.embedded else limits.REFUSALS_BYTES_MAX
+    return min(limits.REFUSALS_BYTES_MAX, share)
 
 
 async def provision(broker: Broker, settings: BrokerSettings) -> None:
@@ -110,8 +153,9 @@ async def provision(broker: Broker, settings: BrokerSettings) -> None:
 
 
 async def restore_leases(broker: Broker, settings: BrokerSettings) -> None:
-    """Create the bucket of leases again if it was lost with the broker's memory: a single server forgets even that it
-    existed."""
+    """Create the bucket of leases, and the stream of progress, again if they were lost with the broker's memory: a
+    single server forgets even that they existed."""
+    await _create(broker, _progress(settings))
     await _create(broker, {**_leases(settings), "metadata": {names.RESTORED: "true"}})
 
 

@@ -7,7 +7,7 @@ A broker whose storage is full at that time does not publish, and does not try a
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from datetime import datetime
 
 from penstock.broker import names
@@ -16,7 +16,7 @@ from penstock.broker.nats.headers import EXPECT_SEQ, SCHEDULE, SCHEDULE_TARGET
 from penstock.broker.nats.publisher import Publisher
 from penstock.engine.errors import Conflict
 
-KEPT_IN = ((names.HISTORY, "schedule.>"), (names.EVENTS, "cron.>"))
+KEPT_IN = {names.HISTORY: "schedule.>", names.EVENTS: "cron.>"}
 SCHEDULED = re.compile(rb"\r\n%s: (@at (\S+))\r\n" % SCHEDULE.encode())
 TARGET = re.compile(rb"\r\n%s: (\S+)\r\n" % SCHEDULE_TARGET.encode())
 
@@ -27,15 +27,14 @@ class Schedules:
     def __init__(self, publisher: Publisher, reader: DirectReader) -> None:
         self._publisher, self._reader = publisher, reader
 
-    async def due_before(self, at: float) -> AsyncIterator[Stored]:
-        """Schedules that still exist though they were due before this time (the broker's clock, s since the epoch).
-        Raises Unavailable."""
-        for stream, subjects in KEPT_IN:
-            async for page in self._reader.pages(stream, subjects):
-                for one in page:
-                    due = _due(one)
-                    if due is not None and due < at:
-                        yield one
+    async def pages(self, stream: str, from_seq: int = 1) -> AsyncIterator[list[Stored]]:
+        """The schedules that still exist in the stream from this sequence on, in order. Raises Unavailable."""
+        async for page in self._reader.pages(stream, KEPT_IN[stream], from_seq):
+            yield page
+
+    async def existing(self, stream: str, subjects: Sequence[str]) -> list[Stored]:
+        """Those of these schedules that still exist. Raises Unavailable."""
+        return await self._reader.last(stream, subjects)
 
     async def repeat(self, schedule: Stored) -> bool:
         """Write it again in its place: the broker publishes an overdue one at once.
@@ -58,8 +57,11 @@ class Schedules:
         return True
 
 
-def _due(schedule: Stored) -> float | None:
-    """None for a repeating schedule and for an unreadable time: whoever may publish events may also schedule some."""
+def due_at(schedule: Stored) -> float | None:
+    """When the broker is to publish it, in s since the epoch.
+
+    None for a repeating schedule and for an unreadable time: whoever may publish events may also schedule some.
+    """
     found = SCHEDULED.search(schedule.headers)
     try:
         return None if found is None else datetime.fromisoformat(found[2].decode()).timestamp()

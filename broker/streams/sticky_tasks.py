@@ -85,6 +85,10 @@ class StickyTasks:
         self._filters = {name: await self._filter(name) for name in others}
         return Taken(frozenset(parts for parts in listed.values() if parts is not None), tuple(self._filters.values()))
 
+    async def pairs(self) -> list[tuple[str, str]]:
+        """Task type and worker id of each consumer with one of our names. Raises Unavailable."""
+        return [parts for name in await self._consumers() if (parts := names.sticky_consumer_parts(name)) is not None]
+
     async def _consumers(self) -> list[str]:
         found: list[str] = []
         while True:
@@ -165,6 +169,22 @@ class StickyTasks:
         """Remove the worker's consumer; its tasks stay for its return."""
         with suppress(PenstockError):  # then it goes by itself
             await self._broker.remove(f"CONSUMER.DELETE.{names.STICKY}.{names.sticky_consumer(task, worker_id)}")
+
+    async def forget_unasked(self, task: str, worker_id: str) -> bool:
+        """As `forget`, if nobody requests tasks from it now. Returns whether it was removed. Raises Unavailable.
+
+        A worker that comes back in the same moment finds that its consumer is gone, and makes it again.
+        """
+        name = names.sticky_consumer(task, worker_id)
+        try:
+            asked = (await self._broker.api(f"CONSUMER.INFO.{names.STICKY}.{name}"))["num_waiting"]
+        except ApiError as error:
+            if error.err_code != Code.CONSUMER_NOT_FOUND:
+                raise
+            return False
+        if not asked:
+            await self.forget(task, worker_id)
+        return not asked
 
     async def _durable(self, task: str, worker_id: str) -> None:
         """Create the consumer, before each start on a new inbox: it may have been removed while it was not used."""

@@ -10,7 +10,8 @@ from typing import Any
 
 import orjson
 
-from penstock.broker import names
+from penstock.broker import names, record_keys
+from penstock.broker.nats.batch import SEQ_NEVER
 from penstock.broker.nats.connection import Broker, connect
 from penstock.broker.nats.errors import FULL, NOT_THERE_TEXTS, Code
 from penstock.broker.nats.headers import TTL
@@ -21,7 +22,6 @@ from penstock.engine.errors import Full, NotFound, Unavailable
 CHECK_S_MAX = 1.0
 WRITE_S_MAX = 1.5
 FAILED = (Code.STREAM_FAILED, Code.DELETE_FAILED, Code.PURGE_FAILED)
-SEQ_NEVER = 2**63 - 1
 PROBE_TTL_S = 60
 
 
@@ -54,7 +54,7 @@ async def _stopped(broker: Broker, stream: dict[str, Any]) -> str | None:
 
 async def check_writes(broker: Broker) -> None:
     """Have the broker store a few bytes that nothing reads. Raises Unavailable with the reason if it cannot, Full."""
-    subject = names.key_subject(names.ENGINES, names.PROBE)
+    subject = names.key_subject(names.ENGINES, record_keys.PROBE)
     try:
         answer = await broker.request(subject, b"", WRITE_S_MAX, {TTL: str(PROBE_TTL_S)})
     except NotFound as error:

@@ -13,18 +13,19 @@ from penstock.broker import message_ids, names
 from penstock.broker.nats.connection import Broker
 from penstock.broker.nats.consumers import ConsumerConfig, create_consumer
 from penstock.broker.nats.direct import DirectReader, Stored
+from penstock.broker.nats.errors import ApiError, Code
 from penstock.broker.nats.headers import MSG_ID
 from penstock.broker.nats.publisher import Publisher
 from penstock.broker.nats.pull import EXPIRES_S, Delivery, Pull, open_pull
-from penstock.broker.worker_messages import decode
+from penstock.broker.worker_messages import TaskPayload, decode
 from penstock.config.limits import ACK_WAIT_S
 from penstock.engine.errors import Conflict, PenstockError
-from penstock.engine.run.commands import DispatchTask, WithdrawSticky, is_within
+from penstock.engine.run.commands import DispatchTask, WithdrawQueued, WithdrawSticky, is_within
 
 _ENCODER = msgspec.json.Encoder()
 
 
-def payload(run_id: str, workflow: str, command: DispatchTask) -> bytes:
+def payload(run_id: str, workflow: str, command: DispatchTask, trace_parent: str | None = None) -> bytes:
     """The body of the task message for one execution of a step. Its input must be one JSON text."""
     assert isinstance(command.input, Raw)
     document = {
@@ -44,6 +45,8 @@ def payload(run_id: str, workflow: str, command: DispatchTask) -> bytes:
         document["previous_error"] = command.previous_error
     if command.step_type != "normal":
         document["step_type"] = command.step_type
+    if trace_parent is not None:
+        document["trace_parent"] = trace_parent
     return _ENCODER.encode(document)
 
 
@@ -54,15 +57,17 @@ class Tasks:
         self._broker, self._publisher, self._reader = broker, publisher, reader
         self._durables: dict[tuple[str, str | None], str] = {}
 
-    def send(self, run_id: str, workflow: str, command: DispatchTask) -> asyncio.Future[bytes]:
+    def send(
+        self, run_id: str, workflow: str, command: DispatchTask, trace_parent: str | None = None
+    ) -> asyncio.Future[bytes]:
         """Queue a task, for all workers of its type or for its one worker; the future ends when it is stored. A repeat
-        within 2 min is stored once."""
-        message_id = message_ids.of_task(run_id, command.step_id, command.iteration, command.attempt)
+        within 2 min is stored once. `trace_parent` names the span of the execution."""
+        message_id = message_ids.of_task(run_id, command.step_id, command.iteration, command.attempt, command.again)
         if command.worker is None:
             subject = names.task_subject(command.task, run_id, command.group)
         else:
             subject = names.sticky_subject(command.task, command.worker, run_id)
-        return self._publisher.send(subject, payload(run_id, workflow, command), {MSG_ID: message_id})
+        return self._publisher.send(subject, payload(run_id, workflow, command, trace_parent), {MSG_ID: message_id})
 
     async def withdraw(
         self,
@@ -83,11 +88,48 @@ class Tasks:
         def wanted(stored: Stored) -> bool:
             return of_step is None or is_within(decode(stored.data).step_id, of_step)
 
-        stream = names.TASKS if worker is None else names.STICKY
-        for subject in (
-            names.task_subjects(task, run_id, group) if worker is None else names.sticky_subjects(task, worker, run_id)
-        ):
+        for stream, subject in _places(run_id, task, group, worker):
             await self._remove(stream, subject, wanted, check)
+
+    async def withdraw_queued(
+        self, run_id: str, command: WithdrawQueued, waits: Callable[[TaskPayload], bool], check: Callable[[], None]
+    ) -> None:
+        """Remove those of the run's tasks that wait, unless a worker has taken them. `check` as above.
+
+        Of a task that is taken in this moment both may happen: then it runs, and will not be delivered again.
+        """
+        for stream, subject in _places(run_id, command.task, command.group, command.worker):
+            if not (there := await self._reader.subject(stream, subject)):
+                continue
+            taken = await self._taken(command.task, command.group, command.worker)
+            for stored in there:
+                if stored.seq > taken and waits(decode(stored.data)):
+                    await self._delete(stream, stored, check)
+
+    async def queued(self, run_id: str, command: DispatchTask) -> set[tuple[str, int, int]]:
+        """Step, attempt and iteration of all tasks of the run that are in the queue of this one, taken or not."""
+        found: set[tuple[str, int, int]] = set()
+        for stream, subject in _places(run_id, command.task, command.group, command.worker):
+            for stored in await self._reader.subject(stream, subject):
+                task = decode(stored.data)
+                found.add((task.step_id, task.attempt, task.iteration))
+        return found
+
+    async def _taken(self, task: str, group: str | None, worker: str | None) -> int:
+        """The sequence up to which workers may have tasks of this queue; 0: they have none."""
+        stream = names.TASKS if worker is None else names.STICKY
+        name = (
+            self._durables.get((task, group)) or names.task_consumer(task, group)
+            if worker is None
+            else names.sticky_consumer(task, worker)
+        )
+        try:
+            found = await self._broker.api(f"CONSUMER.INFO.{stream}.{name}")
+        except ApiError as error:
+            if error.err_code != Code.CONSUMER_NOT_FOUND:
+                raise
+            return 0
+        return int(found["delivered"]["stream_seq"]) if found["num_ack_pending"] else 0
 
     async def withdraw_sticky(self, run_id: str, command: WithdrawSticky, check: Callable[[], None]) -> None:
         """Remove this execution from the tasks of its worker, if it is there. `check` as above."""
@@ -107,8 +149,11 @@ class Tasks:
         runs never come again (nats-server 2.15.1)."""
         for stored in await self._reader.subject(stream, subject):
             if wanted(stored):
-                check()
-                await self._broker.remove(f"STREAM.MSG.DELETE.{stream}", {"seq": stored.seq, "no_erase": True})
+                await self._delete(stream, stored, check)
+
+    async def _delete(self, stream: str, stored: Stored, check: Callable[[], None]) -> None:
+        check()
+        await self._broker.remove(f"STREAM.MSG.DELETE.{stream}", {"seq": stored.seq, "no_erase": True})
 
     @asynccontextmanager
     async def consume(
@@ -179,6 +224,13 @@ class Tasks:
         except PenstockError:
             return None
         return str(found["config"].get("filter_subject", ">"))
+
+
+def _places(run_id: str, task: str, group: str | None, worker: str | None) -> list[tuple[str, str]]:
+    """The streams and subjects under which the run's tasks of a type (and group, or of a worker) may wait."""
+    if worker is None:
+        return [(names.TASKS, subject) for subject in names.task_subjects(task, run_id, group)]
+    return [(names.STICKY, subject) for subject in names.sticky_subjects(task, worker, run_id)]
 
 
 def covers(wide: str, narrow: str) -> bool:

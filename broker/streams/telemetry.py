@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import msgspec
 from msgspec import Struct
@@ -18,6 +19,10 @@ from penstock.broker.nats.connection import Broker
 from penstock.broker.nats.headers import MSG_ID
 from penstock.engine.errors import PenstockError
 from penstock.telemetry.meters import Meters, Sample
+from penstock.telemetry.tracing import Span
+
+if TYPE_CHECKING:  # it is loaded where something is exported only
+    from penstock.telemetry.otlp.export import OtlpExport
 
 BEHIND_BYTES = 1 << 20  # unwritten bytes of the connection above which telemetry is dropped
 SPANS_WAITING_MAX = 10_000
@@ -26,7 +31,7 @@ STATE_S_MAX = 2.0
 
 class ProcessReport(Struct, frozen=True):
     """All metrics of one process at one time. `life` distinguishes it from an earlier process of the same name; `at` is
-    RFC 3339."""
+    RFC 3339, `version` that of penstock (empty: a version that did not say)."""
 
     process: str
     host: str
@@ -34,19 +39,7 @@ class ProcessReport(Struct, frozen=True):
     life: str
     at: str
     metrics: list[Sample]
-
-
-class Span(Struct, frozen=True, omit_defaults=True):
-    """A part of a run's time, with the field names of OpenTelemetry; ids in hex as in W3C Trace Context."""
-
-    trace_id: str
-    span_id: str
-    name: str
-    start_time_unix_nano: int
-    end_time_unix_nano: int
-    parent_span_id: str | None = None
-    status: str = "ok"
-    attributes: dict[str, str | int] = {}
+    version: str = ""
 
 
 class StreamState(Struct, frozen=True):
@@ -63,10 +56,11 @@ _REPORTS = msgspec.json.Decoder(list[ProcessReport])
 
 class Telemetry:
     """One for each Store. `spans` wait here until the process writes them; when too many wait, further ones are only
-    counted."""
+    counted. `otlp` is where the process exports its telemetry to; None: nowhere."""
 
     def __init__(self, broker: Broker, meters: Meters) -> None:
         self._broker = broker
+        self.otlp: OtlpExport | None = None
         self.spans: deque[Span] = deque()
         self._dropped = meters.counter("penstock_telemetry_dropped_total")
 

@@ -23,12 +23,14 @@ COPIES_MAX, COPIES_BYTES_MAX = 1000, 4 * MIB  # that wait for one watcher: a cli
 SEQUENCES = re.compile(rb"Nats-Sequence: (\d+)\r\n(?:.*\r\n)*?Nats-Last-Sequence: (\d+)")
 
 
-class _Copy:
-    """A stored event; `before` is the sequence of the same run's event before it."""
+class Copy:
+    """A stored message, by the subject of its copy; `before` is the sequence of the same subject's message before
+    it."""
 
-    __slots__ = ("before", "data", "headers", "seq")
+    __slots__ = ("before", "data", "headers", "seq", "subject")
 
-    def __init__(self, headers: bytes, data: bytes) -> None:
+    def __init__(self, subject: bytes, headers: bytes, data: bytes) -> None:
+        self.subject = subject
         found = SEQUENCES.search(headers)
         assert found is not None, headers
         self.seq, self.before, self.data, self.headers = int(found[1]), int(found[2]), data, headers
@@ -43,31 +45,35 @@ Begin = Callable[[], Awaitable[bool]]
 whose stored events need not be read."""
 
 
-class _Copies:
+class Copies:
     """Received copies, until the watcher takes them."""
 
     def __init__(self, wakes: Wakes | None) -> None:
         self._wakes = wakes
-        self._waiting: list[_Copy] = []
+        self._waiting: list[Copy] = []
         self._bytes = 0
         self._lost = False
         self._awake = asyncio.Event()
 
     async def receive(self, subject: bytes, reply: bytes, data: bytes, headers: bytes | None) -> None:
-        self._waiting.append(_Copy(headers or b"", data))
+        self._waiting.append(Copy(subject, headers or b"", data))
         self._bytes += len(data)
         if len(self._waiting) > COPIES_MAX or self._bytes > COPIES_BYTES_MAX:
             self._waiting, self._bytes, self._lost = [], 0, True
         if self._wakes is None or self._wakes(data):
-            self._awake.set()
+            self.wake()
 
-    async def take(self) -> tuple[list[_Copy], bool]:
+    def wake(self) -> None:
+        """Have `take` return now."""
+        self._awake.set()
+
+    async def take(self) -> tuple[list[Copy], bool]:
         """All copies received, when `wakes` is true of one or after a quiet time (perhaps none); and whether some were
         dropped.
 
         A slow watcher reads dropped ones from the stream.
         """
-        quiet = asyncio.get_running_loop().call_later(QUIET_S, self._awake.set)
+        quiet = asyncio.get_running_loop().call_later(QUIET_S, self.wake)
         try:
             await self._awake.wait()
         finally:
@@ -134,8 +140,8 @@ async def batches(
 
 
 @asynccontextmanager
-async def _copies(broker: Broker, run_id: str, wakes: Wakes | None) -> AsyncIterator[_Copies]:
-    copies = _Copies(wakes)
+async def _copies(broker: Broker, run_id: str, wakes: Wakes | None) -> AsyncIterator[Copies]:
+    copies = Copies(wakes)
     subscription = await broker.client.receive(names.watch_subject(run_id), copies.receive)
     try:
         yield copies

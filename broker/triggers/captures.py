@@ -13,7 +13,7 @@ from collections.abc import Collection
 import msgspec
 from msgspec import Struct
 
-from penstock.broker import names
+from penstock.broker import names, record_keys
 from penstock.broker.nats.buckets import Bucket
 from penstock.broker.nats.connection import Broker
 from penstock.broker.nats.errors import ApiError, Code
@@ -77,12 +77,12 @@ class Captures:
         raise Unavailable("the streams of subject triggers are being changed by too many at once")
 
     async def _read(self) -> tuple[Register, int]:
-        entry, revision = await self._bucket.find(names.CAPTURES_KEY)
+        entry, revision = await self._bucket.find(record_keys.CAPTURES_KEY)
         return ({} if entry is None else _DECODER.decode(entry.value)), revision
 
     async def _written(self, register: Register, revision: int) -> bool:
         try:
-            await self._bucket.put(names.CAPTURES_KEY, msgspec.json.encode(register), revision)
+            await self._bucket.put(record_keys.CAPTURES_KEY, msgspec.json.encode(register), revision)
         except Conflict:
             return False
         return True

@@ -13,7 +13,7 @@ from contextlib import AbstractAsyncContextManager
 import msgspec
 from msgspec import Struct
 
-from penstock.broker import names
+from penstock.broker import record_keys
 from penstock.broker.nats.buckets import Bucket, Entry
 from penstock.config.logging import get_logger
 from penstock.engine import formats
@@ -103,30 +103,30 @@ class Triggers:
     async def remove(self, found: TriggerEntry) -> None:
         """Remove the entry. Raises Conflict if it has changed since it was found."""
         await self._bucket.delete(found.name, found.revision)
-        await self._bucket.purge(names.progress_key(found.name))
+        await self._bucket.purge(record_keys.progress_key(found.name))
 
     async def route(self, route: str) -> tuple[str | None, int]:
         """The name of the trigger that was last given this route, and the revision that the next write must expect."""
-        entry, revision = await self._bucket.find(names.route_key(route))
+        entry, revision = await self._bucket.find(record_keys.route_key(route))
         return None if entry is None else entry.value.decode(errors="replace"), revision
 
     async def set_route(self, route: str, trigger: str, revision: int) -> None:
         """Give the route to a trigger. Raises Conflict if that has changed since it was read."""
-        await self._bucket.put(names.route_key(route), trigger.encode(), revision)
+        await self._bucket.put(record_keys.route_key(route), trigger.encode(), revision)
 
     async def remove_route(self, route: str, revision: int) -> None:
         """Take the route from the trigger that has it. Raises Conflict as `set_route`."""
-        await self._bucket.delete(names.route_key(route), revision)
+        await self._bucket.delete(record_keys.route_key(route), revision)
 
     async def progress(self, name: str) -> Progress | None:
-        entry = await self._bucket.get(names.progress_key(name))
+        entry = await self._bucket.get(record_keys.progress_key(name))
         try:
             return None if entry is None else _PROGRESS.decode(entry.value)
         except msgspec.MsgspecError:
             return None
 
     async def set_progress(self, name: str, progress: Progress) -> None:
-        await self._bucket.put(names.progress_key(name), msgspec.json.encode(progress))
+        await self._bucket.put(record_keys.progress_key(name), msgspec.json.encode(progress))
 
     def notifying(self, callback: Callable[[], None]) -> AbstractAsyncContextManager[None]:
         """Call `callback` when a trigger is written, for the time of the block. A notification may be lost."""

@@ -56,6 +56,7 @@ class PolledTask(Struct, frozen=True):
     checkpoint: Raw | UnsetType = UNSET
     item: int | UnsetType = UNSET
     previous_error: str | UnsetType = UNSET
+    trace_parent: str | UnsetType = UNSET
 
 
 class ResolveTask(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -71,6 +72,27 @@ class ResolveTask(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults
     checkpoint: Raw | UnsetType = UNSET
     data: Raw | UnsetType = UNSET
     traceback: str | None = None
+    id: str | None = None
+    dropped: int | None = None
+    attempt: int | None = None
+    iteration: int | None = None
+
+
+class BridgeLine(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """One entry of `data` of the action log. `fields` is a JSON object."""
+
+    text: str
+    level: str = "info"
+    at: str | None = None
+    fields: Raw | UnsetType = UNSET
+
+
+class BridgeProgress(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """`data` of the action progress."""
+
+    done: float
+    total: float | None = None
+    text: str = ""
 
 
 class TaskAnswer(ResolveTask, frozen=True, forbid_unknown_fields=True, omit_defaults=True, kw_only=True):
@@ -131,6 +153,7 @@ def polled_task(task: TaskPayload, task_type: str, *, deliveries: int, checkpoin
         UNSET if checkpoint is None else Raw(checkpoint),
         UNSET if task.item is None else task.item,
         UNSET if task.previous_error is None else task.previous_error,
+        UNSET if task.trace_parent is None else task.trace_parent,
     )
 
 
@@ -148,4 +171,5 @@ def task_payload(polled: PolledTask) -> TaskPayload:
         polled.step_type or "normal",
         None if polled.item is UNSET else polled.item,
         None if polled.previous_error is UNSET else polled.previous_error,
+        None if polled.trace_parent is UNSET else polled.trace_parent,
     )

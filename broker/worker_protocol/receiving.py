@@ -16,7 +16,7 @@ from penstock.config.limits import DELIVERIES_MAX, PAYLOAD_BYTES_MAX, STEP_ID_CH
 from penstock.config.logging import get_logger
 from penstock.engine.definition.identifiers import is_run_id, problem_with, shown
 from penstock.engine.run.commands import DeadLetterTask
-from penstock.engine.run.events import Failure
+from penstock.engine.run.event_payloads import Failure
 from penstock.engine.texts import shortened
 
 NEVER_ANSWERED = f"delivered {DELIVERIES_MAX} times without an answer"

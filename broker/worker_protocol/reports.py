@@ -8,15 +8,8 @@ from functools import lru_cache
 from msgspec import UNSET, Raw, UnsetType
 
 from penstock.broker.records.pauses import Execution
-from penstock.engine.run.events import (
-    Failure,
-    PauseRef,
-    StepCompleted,
-    StepContinue,
-    StepFailed,
-    StepPaused,
-    StepStarted,
-)
+from penstock.engine.run.event_payloads import Failure, PauseRef
+from penstock.engine.run.events import StepCompleted, StepContinue, StepFailed, StepPaused, StepStarted
 
 
 def now() -> str:

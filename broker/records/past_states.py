@@ -1,0 +1,68 @@
+"""States of long runs as they once were, in memory: who moves through the history of a run folds what lies between."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import OrderedDict
+from operator import attrgetter
+
+from msgspec import Struct
+
+from penstock.config.limits import MIB
+from penstock.engine.run.state import Run
+
+PAST_STATES_BYTES_MAX = 16 * MIB
+EVENTS_APART = 500  # fewer are folded faster than they are worth remembering
+EVENT_BYTES = 256  # what a state keeps of an event beside its payload, roughly
+
+_seq = attrgetter("seq")
+
+
+class PastState(Struct, frozen=True):
+    """The run after the event `seq`, stored at `at` (s since the epoch), all of whose `events` have `size` bytes."""
+
+    seq: int
+    at: float
+    run: Run
+    events: int
+    size: int
+
+
+class PastStates:
+    """Owned by a Store. The states of a run share most of what they hold, so they are counted, and leave, together:
+    those of the run that was asked for longest ago first."""
+
+    def __init__(self, most: int = PAST_STATES_BYTES_MAX) -> None:
+        self._most, self._bytes = most, 0
+        self._of: OrderedDict[str, list[PastState]] = OrderedDict()
+
+    def newest(self, run_id: str, seq: int) -> PastState | None:
+        """The newest state up to this sequence. Whether the event is still in the log is not known."""
+        states = self._of.get(run_id, [])
+        if states:
+            self._of.move_to_end(run_id)
+        place = bisect_right(states, seq, key=_seq)
+        return states[place - 1] if place else None
+
+    def keep(self, state: PastState) -> None:
+        """Keep a state that is newer by many events than all those of its run, if there is room for it."""
+        states = self._of.get(state.run.run_id, [])
+        size, before = _size(state), _size(states[-1]) if states else 0
+        apart = state.events - (states[-1].events if states else 0)
+        if apart < EVENTS_APART or size > self._most:
+            return
+        self._of[state.run.run_id] = [*states, state]
+        self._of.move_to_end(state.run.run_id)
+        self._bytes += size - before
+        while self._bytes > self._most:
+            self.forget(next(iter(self._of)))
+
+    def forget(self, run_id: str) -> None:
+        """Drop all states of a run."""
+        states = self._of.pop(run_id, [])
+        self._bytes -= _size(states[-1]) if states else 0
+
+
+def _size(state: PastState) -> int:
+    """What this state and all those before it may hold in memory, roughly, in bytes."""
+    return state.size + EVENT_BYTES * state.events

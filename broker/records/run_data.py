@@ -1,0 +1,105 @@
+"""Removal of all that is stored of runs, in every stream and bucket, many runs at a time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from penstock.broker import names, record_keys
+from penstock.broker.nats.connection import Broker
+from penstock.broker.nats.direct import DirectReader
+from penstock.config.process.background import all_of
+from penstock.config.process.crash_points import reached
+from penstock.engine.errors import Unavailable
+
+TOGETHER_MAX = 100  # runs whose data are removed together
+CALLS_AT_ONCE = 16
+
+
+class _Place(NamedTuple):
+    """A stream that may have something of a run, under what `subject_of` returns; `token` of such a subject is the id
+    of the run."""
+
+    stream: str
+    subject_of: Callable[[str], str]
+    token: int
+
+
+def _keys(bucket: str, token: int, key_of: Callable[[str], str]) -> _Place:
+    return _Place(names.bucket_stream(bucket), lambda run_id: names.key_subject(bucket, key_of(run_id)), token)
+
+
+# Most runs have nothing there, so the broker is asked first, once for many runs.
+SELDOM = (
+    _keys(names.SIGNALS, 2, lambda run_id: f"{run_id}.>"),
+    _keys(names.CHECKPOINTS, 2, lambda run_id: f"{run_id}.>"),
+    _keys(names.APPROVAL_TOKENS, 2, lambda run_id: f"{run_id}.>"),
+    _keys(names.STICKY_BINDINGS, 2, lambda run_id: run_id),
+    _keys(names.EVENT_WAITS, 3, lambda run_id: f"{names.partition(run_id)}.{run_id}.>"),
+    _keys(names.IMPORTS, 2, lambda run_id: record_keys.import_key(run_id, "*")),
+    _Place(names.LOGS, lambda run_id: names.log_subject(run_id, ">"), 1),
+    _Place(names.CHUNKS, lambda run_id: names.chunk_subject(run_id, ">"), 1),
+    _Place(names.PROGRESS, lambda run_id: names.progress_subject(run_id, ">"), 1),
+    _Place(names.HISTORY, lambda run_id: names.schedule_subject(run_id, ">"), 1),
+)
+
+
+class RunData:
+    """Owned by a store. Whoever removes runs at the same time shares the calls of the broker."""
+
+    def __init__(self, broker: Broker, reader: DirectReader) -> None:
+        self._broker, self._reader = broker, reader
+        self._wanted: dict[str, int] = {}
+        self._gate = asyncio.Semaphore(1)
+
+    async def remove(self, run_id: str, before: int) -> None:
+        """Delete everything of a run, of its history only what has a sequence below `before`. The history goes last.
+        Raises Unavailable (it may be repeated)."""
+        self._wanted[run_id] = before
+        async with self._gate:
+            if run_id in self._wanted:  # else it was among those of another caller
+                others = [one for one in self._wanted if one != run_id][: TOGETHER_MAX - 1]
+                await self._remove({one: self._wanted[one] for one in (run_id, *others)})
+
+    async def _remove(self, runs: Mapping[str, int]) -> None:
+        for place in SELDOM:
+            await self._purge(place.stream, map(place.subject_of, await self._there(place, list(runs))))
+        await self._purge(names.DEAD, await self._dead_letters(runs.keys()))
+        snapshots = names.bucket_stream(names.RUNS)
+        await self._purge(snapshots, [names.key_subject(names.RUNS, run_id) for run_id in runs])
+        reached("run.data_removed")
+        history = [{"filter": names.stored_subject(run_id), "seq": before} for run_id, before in runs.items()]
+        await self._purge_all(names.HISTORY, history)
+        for run_id in runs:
+            self._wanted.pop(run_id, None)
+
+    async def _purge(self, stream: str, subjects: Iterable[str]) -> None:
+        await self._purge_all(stream, [{"filter": subject} for subject in subjects])
+
+    async def _purge_all(self, stream: str, requests: Sequence[dict[str, Any]]) -> None:
+        gate = asyncio.Semaphore(CALLS_AT_ONCE)
+
+        async def purge(request: dict[str, Any]) -> None:
+            async with gate:
+                await self._broker.remove(f"STREAM.PURGE.{stream}", request)
+
+        await all_of(map(purge, requests))
+
+    async def _there(self, place: _Place, run_ids: Sequence[str]) -> list[str]:
+        """Those of these runs of which the stream has something; all, when that cannot be told for sure."""
+        if await self._reader.leaders.needed(place.stream):
+            return list(run_ids)
+        try:
+            found = await self._reader.last(place.stream, [place.subject_of(run_id) for run_id in run_ids])
+        except Unavailable:  # more subjects than the broker lists at a time
+            return list(run_ids)
+        return sorted({one.subject.split(".")[place.token] for one in found})
+
+    async def _dead_letters(self, run_ids: Iterable[str]) -> list[str]:
+        info = await self._broker.api(f"STREAM.INFO.{names.DEAD}")
+        if not info["state"]["messages"]:
+            return []
+        wanted = frozenset(run_ids)
+        subjects = await self._broker.subjects(names.DEAD, names.dead_filter())
+        return [subject for subject in subjects if not wanted.isdisjoint(subject.split("."))]
