@@ -16,12 +16,13 @@ from typing import TypeAlias
 from msgspec import Struct
 
 from penstock.actors.runs.loading import load, load_many, workflow_of
-from penstock.broker import names
+from penstock.broker import record_keys
 from penstock.broker.store import Store
 from penstock.config.process.crash_points import reached
 from penstock.engine.definition.identifiers import quoted
 from penstock.engine.errors import Conflict, Denied, NotFound, PenstockError, Unavailable
-from penstock.engine.run.events import ApprovalGranted, ApprovalRejected, Decision
+from penstock.engine.run.event_payloads import Decision
+from penstock.engine.run.events import ApprovalGranted, ApprovalRejected
 from penstock.engine.run.expansion import expanded
 from penstock.engine.run.kinds.approval import approval_of, has_expired, token_hash
 from penstock.engine.run.state import Run, RunStatus, StepState, StepStatus
@@ -75,14 +76,17 @@ async def decide_by_right(store: Store, run_id: str, step_id: str, decision: Dec
     await _decide(store, run_id, step_id, decision, lambda run, now: _check_waits(run, step_id, now), granted=granted)
 
 
-async def waiting(store: Store, workflow: str | None, limit: int, cursor: str | None) -> WaitingPage:
-    """The steps that wait for a decision, of the oldest run first, at most `limit`. Raises Unavailable."""
+async def waiting(
+    store: Store, workflow: str | None, limit: int, cursor: str | None, sees: Callable[[str], bool] = lambda _: True
+) -> WaitingPage:
+    """The steps that wait for a decision, of the oldest run first, at most `limit`, of workflows that the caller
+    `sees`. Raises Unavailable."""
     found: list[Waiting] = []
     keys = [key for key in sorted(await store.approval_tokens.keys()) if cursor is None or key > cursor]
     for at in range(0, len(keys), CHUNK):
         chunk = keys[at : at + CHUNK]
         async for key, one in _waiting(store, chunk):
-            if workflow in (None, one.workflow_id):
+            if workflow in (None, one.workflow_id) and sees(one.workflow_id):
                 found.append(one)
                 if len(found) == limit:
                     return WaitingPage(found, key if key != keys[-1] else None)
@@ -98,7 +102,7 @@ async def _decide(store: Store, run_id: str, step_id: str, decision: Decision, c
         if await store.history.append_next(_event(loaded.run, step_id, decision, granted=granted), loaded.last_seq):
             reached("approval.decided")
             with suppress(PenstockError):  # a token that stays there decides nothing, and is left out of lists
-                await store.approval_tokens.delete(names.step_key(run_id, step_id))
+                await store.approval_tokens.delete(record_keys.step_key(run_id, step_id))
             return
     raise Unavailable(f"run {run_id} has too many events at this moment, try again")
 
@@ -107,7 +111,7 @@ def _check_token(run: Run, step_id: str, token: str, now: float) -> None:
     step = run.steps.get(step_id)
     if step is None or step.token is None or not compare_digest(token_hash(token), step.token):
         raise Denied(INVALID)
-    if _is_decided(step):
+    if _is_decided(step) or _is_kept(run, step_id):
         raise Conflict(f'the token was used already: step "{step_id}" is decided')
     if not _waits(run, step, now):
         raise Denied(INVALID)
@@ -119,6 +123,8 @@ def _check_waits(run: Run, step_id: str, now: float) -> None:
         raise NotFound(f"run {run.run_id} has no step {quoted(step_id)}")
     if step.token is not None and _is_decided(step):
         raise Conflict(f'step "{step_id}" of run {run.run_id} is decided already: it is {step.status}')
+    if _is_kept(run, step_id):
+        raise Conflict(f'step "{step_id}" of run {run.run_id} is decided already; it ends when the run is resumed')
     if not _waits(run, step, now):
         raise Conflict(f'step "{step_id}" of run {run.run_id} does not wait for an approval: it is {step.status}')
 
@@ -126,6 +132,11 @@ def _check_waits(run: Run, step_id: str, now: float) -> None:
 def _is_decided(step: StepState) -> bool:
     failed = step.status in (StepStatus.FAILED, StepStatus.RECOVERED)
     return step.status is StepStatus.COMPLETED or (failed and not has_expired(step))
+
+
+def _is_kept(run: Run, step_id: str) -> bool:
+    """Whether a decision came while the run was paused, and takes effect when it goes on."""
+    return run.pause is not None and run.pause.decided(step_id)
 
 
 def _waits(run: Run, step: StepState, now: float) -> bool:
@@ -141,7 +152,7 @@ async def _waiting(store: Store, keys: list[str]) -> AsyncIterator[tuple[str, Wa
     for key, (run_id, step_id) in zip(keys, places, strict=True):
         run = runs.get(run_id)
         step = run.steps.get(step_id) if run else None
-        if run and step and _waits(run, step, now):
+        if run and step and _waits(run, step, now) and not _is_kept(run, step_id):
             yield key, await _described(store, run, step_id, step)
 
 

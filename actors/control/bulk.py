@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from msgspec import Struct
 
 from penstock.actors.control import run_operations
+from penstock.actors.index.queries import Selection
 from penstock.actors.index.run_index import RunIndex
 from penstock.actors.runs.loading import load, load_many
 from penstock.broker.nats.buckets import Entry
@@ -20,7 +21,8 @@ from penstock.config.limits import MATCHING_RUNS_MAX
 from penstock.config.process.background import all_of
 from penstock.config.process.crash_points import reached
 from penstock.engine.errors import Conflict, Invalid, NotFound, Unavailable
-from penstock.engine.run.events import Cancellation, WorkflowCancelled
+from penstock.engine.run.event_payloads import Cancellation
+from penstock.engine.run.events import WorkflowCancelled
 from penstock.engine.run.state import RunStatus
 
 CHUNK = 50  # runs that are in memory at a time: each may have several MiB
@@ -28,17 +30,25 @@ AT_ONCE = 16
 
 
 class Wanted(Struct, frozen=True):
-    """The filter: a workflow, statuses, and bounds of the creation time (RFC 3339, included in the range).
+    """The filter: a workflow, statuses, bounds of the creation time (RFC 3339, included in the range), labels
+    (`key:value`) that a run must have, and whether it must be paused, or must not; the rest as in Selection.
 
     With `limit`, the newest so many of the matching runs beyond `cursor`.
     """
 
-    workflow: str
+    workflow: str | None
     statuses: frozenset[str]
     after: str | None = None
     before: str | None = None
     limit: int | None = None
     cursor: str | None = None
+    labels: tuple[str, ...] = ()
+    paused: bool | None = None
+    trigger: str | None = None
+    parent: str | None = None
+    text: str | None = None
+    run_ids: tuple[str, ...] | None = None
+    pattern: str | None = None
 
 
 class MatchingRuns(Struct, frozen=True):
@@ -76,17 +86,35 @@ class RetriedRuns(Struct, frozen=True):
     skipped: list[Skipped]
 
 
-def matching(index: RunIndex, wanted: Wanted) -> MatchingRuns:
-    """The runs that match in the index. Raises Invalid when they are more than 1,000 and there is no limit, or
-    for a bad bound or cursor; Unavailable without an index."""
-    chosen = (wanted.workflow, wanted.statuses, wanted.after, wanted.before)
-    page = index.query(*chosen, wanted.limit or MATCHING_RUNS_MAX, wanted.cursor)
+async def matching(index: RunIndex, wanted: Wanted) -> MatchingRuns:
+    """The runs that match in the index. Raises as `selected`."""
+    selection = Selection(
+        workflow=wanted.workflow,
+        statuses=wanted.statuses,
+        after=wanted.after,
+        before=wanted.before,
+        labels=wanted.labels,
+        imported=False,
+        paused=wanted.paused,
+        trigger=wanted.trigger,
+        parent=wanted.parent,
+        text=wanted.text,
+        run_ids=wanted.run_ids,
+        pattern=wanted.pattern,
+    )
+    return await selected(index, selection, wanted.limit, wanted.cursor)
+
+
+async def selected(index: RunIndex, selection: Selection, limit: int | None, cursor: str | None) -> MatchingRuns:
+    """The runs of the selection in the index; with `limit` the newest so many beyond `cursor`. Raises Invalid when they
+    are more than 1,000 and there is no limit, or for a bad bound or cursor; Unavailable without an index."""
+    page = await index.find(selection, limit or MATCHING_RUNS_MAX, cursor)
     if page.next is None:
         return MatchingRuns(page.run_ids)
-    if wanted.limit is None:
+    if limit is None:
         most = f"more than {MATCHING_RUNS_MAX} runs match, {MATCHING_RUNS_MAX} is the most"
         raise Invalid(f"{most}: narrow after and before, or take them in parts, with limit and cursor")
-    return MatchingRuns(page.run_ids, page.next, index.count_matching(*chosen, page.next))
+    return MatchingRuns(page.run_ids, page.next, await index.count_matching(selection, page.next))
 
 
 async def cancel(store: Store, run_ids: Sequence[str], *, compensate: bool = False) -> CancelledRuns:

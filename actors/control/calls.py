@@ -19,7 +19,7 @@ from penstock.broker.store import Store
 from penstock.config.limits import OUTPUTS_SHOWN_BYTES_MAX
 from penstock.engine.definition.definitions import WorkflowDef
 from penstock.engine.errors import CallFailed
-from penstock.engine.run.events import Reply, TriggerRef
+from penstock.engine.run.event_payloads import Reply, TriggerRef
 from penstock.engine.run.execution.inputs import run_output
 from penstock.engine.run.payloads import size_of
 from penstock.engine.run.state import RunStatus
@@ -71,7 +71,7 @@ class PendingCall:
                 f"most of an answer: read it from /runs/{run.run_id}/steps/<step>/output",
                 run.status,
             )
-        return await Outputs(self._store, run.run_id).whole(output, OUTPUTS_SHOWN_BYTES_MAX)
+        return await Outputs(self._store.history, run.run_id).whole(output, OUTPUTS_SHOWN_BYTES_MAX)
 
 
 @asynccontextmanager
@@ -82,6 +82,7 @@ async def called(
     value: Raw,
     key: str | None = None,
     trigger: TriggerRef | None = None,
+    labels: dict[str, str] | None = None,
 ) -> AsyncIterator[PendingCall]:
     """A run that is started, and watched during the block. With a key, a second call is about the first run.
 
@@ -90,7 +91,7 @@ async def called(
     run_id, begun = run_operations.id_of_run(definition.name, key), list[Begun]()
 
     async def begin() -> bool:
-        begun.append(await run_operations.begin(store, definition, digest, value, key, run_id, trigger))
+        begun.append(await run_operations.begin(store, definition, digest, value, key, run_id, trigger, labels))
         return key is None
 
     async with aclosing(store.history.batches(run_id, may_answer, begin)) as coming:

@@ -15,9 +15,11 @@ import msgspec
 from msgspec import Struct
 
 from penstock.actors.runs.shared.lease import now
-from penstock.broker import names
+from penstock.broker import names, record_keys
 from penstock.broker.store import Store
 from penstock.config.limits import DEDUP_WINDOW_BROKER_S
+from penstock.config.process.author import author
+from penstock.config.process.caller_trace import caller_trace
 from penstock.config.process.crash_points import reached
 from penstock.engine.errors import Conflict, Unavailable
 
@@ -54,8 +56,8 @@ async def send(store: Store, name: str, body: bytes, key: str | None = None) -> 
     """
     subject = names.event_subject(name)
     if key is None:
-        return await store.events.publish(subject, body)
-    event_id = names.event_key(name, key)
+        return await store.events.publish(subject, body, by=author(), trace=caller_trace())
+    event_id = record_keys.event_key(name, key)
     for _ in range(TRIES_MAX):
         found = await _claimed(store, event_id)
         if found.claim.seq:
@@ -84,7 +86,7 @@ async def _claimed(store: Store, event_id: str) -> _Found:
 async def _store(store: Store, subject: str, body: bytes, event_id: str, found: _Found) -> int:
     """Store the event, unless one of the claim is already stored. Raises Conflict when the claim has changed."""
     seq = 0 if found.fresh else await store.events.find(subject, event_id, found.claim.after)
-    seq = seq or await store.events.publish(subject, body, event_id)
+    seq = seq or await store.events.publish(subject, body, event_id, by=author(), trace=caller_trace())
     reached("event.stored")
     await store.event_keys.put(event_id, msgspec.json.encode(EventClaim(found.claim.after, seq)), found.revision)
     return seq

@@ -1,4 +1,4 @@
-"""Reruns: new runs with the input of failed ones. With a key, a call can be repeated safely.
+"""Reruns of many runs: new runs with the input of ended ones. With a key, a call can be repeated safely.
 
 The plan of a key is stored before any run is started, and the new runs' ids are derived from the key and the original's
 id. So a repeated call starts what an interrupted call has not started, and reports all of it.
@@ -6,34 +6,29 @@ id. So a repeated call starts what an interrupted call has not started, and repo
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from hashlib import sha256
+from typing import NamedTuple, TypeAlias
 
 import msgspec
 from msgspec import Struct
 
 from penstock.actors.control import run_operations
 from penstock.actors.control.bulk import MatchingRuns, RetriedRuns, RetryResult, Skipped, chunks, skip_rest
+from penstock.actors.control.rerunning import Definition, RerunWish, new_run
 from penstock.actors.index.run_index import RunIndex
 from penstock.actors.runs.loading import load_many
-from penstock.actors.runs.outputs import input_of
-from penstock.broker import names
+from penstock.broker import record_keys
 from penstock.broker.store import Store
 from penstock.config.limits import BATCH_BYTES_MAX, BULK_RUNS_MAX
+from penstock.config.process.background import Work, all_of
 from penstock.config.process.crash_points import reached
-from penstock.engine.definition.definitions import WorkflowDef
-from penstock.engine.definition.schema import Schema
-from penstock.engine.errors import Conflict, NotFound, Unavailable
+from penstock.engine.errors import Conflict, Invalid, NotFound, Unavailable
 from penstock.engine.run.events import WorkflowStarted
 from penstock.engine.run.state import Run, RunStatus
 
-
-class Latest(Struct, frozen=True):
-    """The definition of new runs; `schema` is that of its input, if it declares one."""
-
-    definition: WorkflowDef
-    digest: str
-    schema: Schema | None
+Again: TypeAlias = Callable[[Run, str], Work[WorkflowStarted | str]]
+"""The event that starts a run again under this id, or the reason why it is not started. Raises Unavailable."""
 
 
 class Plan(Struct, frozen=True, omit_defaults=True):
@@ -64,78 +59,108 @@ def plan(index: RunIndex, found: MatchingRuns, *, once: bool, wanted: str = "") 
 
 async def planned(store: Store, workflow: str, key: str) -> Plan | None:
     """The stored plan of this key, if it was used before. Raises Unavailable."""
-    entry = await store.rerun_keys.get(names.rerun_key(workflow, key))
+    entry = await store.rerun_keys.get(record_keys.rerun_key(workflow, key))
     return None if entry is None else msgspec.json.decode(entry.value, type=Plan)
 
 
 async def keep(store: Store, workflow: str, key: str, wanted: Plan) -> Plan:
     """Store the plan under this key. Returns the stored plan, which may be another request's. Raises Unavailable."""
     try:
-        await store.rerun_keys.put(names.rerun_key(workflow, key), msgspec.json.encode(wanted), expect=0)
+        await store.rerun_keys.put(record_keys.rerun_key(workflow, key), msgspec.json.encode(wanted), expect=0)
     except Conflict:
         return await planned(store, workflow, key) or wanted
     reached("rerun.planned")
     return wanted
 
 
-async def rerun(store: Store, wanted: Plan, latest: Latest, *, dry_run: bool, key: str | None = None) -> RetriedRuns:
-    """Start a new run with the input of each of these that has failed; with `dry_run`, only report which would be.
+class _Call(NamedTuple):
+    """One call of `rerun`, and what it has done so far."""
+
+    store: Store
+    workflow: str
+    once: bool
+    key: str | None
+    again: Again
+    dry_run: bool
+    done: RetriedRuns
+
+    def new_id(self, run_id: str) -> str:
+        """The new run's id: derived from the original's id, or from the key, where it must not start twice."""
+        if self.once:
+            return sha256(f"{run_id}\nonce".encode()).hexdigest()[:32]
+        if self.key is None:
+            return run_operations.new_run_id()
+        return run_operations.keyed_run_id(self.workflow, f"{self.key}\n{run_id}")
+
+
+async def rerun(
+    store: Store, workflow: str, wanted: Plan, again: Again, *, dry_run: bool, key: str | None = None
+) -> RetriedRuns:
+    """Start a new run for each of these runs of a workflow; with `dry_run`, only report which would be.
 
     They start in batches of bounded size. With a key, runs started by an earlier call are reported as started. Raises
     Unavailable when no run is known to have started; when some have, the others are reported as skipped.
     """
-    done = RetriedRuns([], list(wanted.skipped))
-    for chunk in chunks(wanted.run_ids):
+    call = _Call(store, workflow, wanted.once, key, again, dry_run, RetriedRuns([], list(wanted.skipped)))
+    await _rerun(call, wanted.run_ids)
+    return call.done
+
+
+async def _rerun(call: _Call, run_ids: Sequence[str]) -> None:
+    """Runs are read a few at a time, and their successors are stored together: what has started takes the CPU that the
+    rest of the request needs."""
+    batch, size = dict[str, WorkflowStarted](), 0
+    for chunk in chunks(run_ids):
         try:
-            await _rerun(store, chunk, wanted.once, latest, done, key, dry_run=dry_run)
+            events = await _events(call, chunk)
         except Unavailable as error:
-            skip_rest(done, chunk, error)
-    return done
+            skip_rest(call.done, chunk, error)
+            continue
+        for run_id, event in events.items():
+            more = memoryview(event.payload.input).nbytes
+            if batch and (len(batch) == BULK_RUNS_MAX or size + more > BATCH_BYTES_MAX):
+                await _start(call, batch)
+                batch, size = {}, 0
+            batch[run_id] = event
+            size += more
+    if batch:
+        await _start(call, batch)
 
 
-async def _rerun(
-    store: Store,
-    run_ids: Sequence[str],
-    once: bool,
-    latest: Latest,
-    done: RetriedRuns,
-    key: str | None,
-    *,
-    dry_run: bool,
-) -> None:
-    ids = {run_id: _new_id(run_id, once, latest.definition.name, key) for run_id in run_ids}
-    begun = await store.history.begun(list(ids.values())) if once or key is not None else set[str]()
-    runs = {
-        run.run_id: run for run in await load_many(store, [run_id for run_id in run_ids if ids[run_id] not in begun])
-    }
+async def _events(call: _Call, run_ids: Sequence[str]) -> Mapping[str, WorkflowStarted]:
+    """The events that start these runs again. Those that are not started are reported."""
+    store, done = call.store, call.done
+    ids = {run_id: call.new_id(run_id) for run_id in run_ids}
+    begun = await store.history.begun(list(ids.values())) if call.once or call.key is not None else set[str]()
+    loaded = await load_many(store, [run_id for run_id in run_ids if ids[run_id] not in begun])
+    found = await all_of(call.again(run, ids[run.run_id]) for run in loaded)
+    results = {run.run_id: result for run, result in zip(loaded, found, strict=True)}
     events: dict[str, WorkflowStarted] = {}
     for run_id in run_ids:
+        result = results.get(run_id, "it is not there any more")
         if ids[run_id] in begun:
-            _report_begun(done, run_id, ids[run_id], key)
-            continue
-        again = await _again(store, runs.get(run_id), ids[run_id], latest)
-        if isinstance(again, WorkflowStarted):
-            events[run_id] = again
+            _report_begun(done, run_id, ids[run_id], call.key)
+        elif isinstance(result, WorkflowStarted):
+            events[run_id] = result
         else:
-            done.skipped.append(Skipped(run_id, again))
-    if dry_run:
-        done.retried.extend(map(RetryResult, events))
+            done.skipped.append(Skipped(run_id, result))
+    return events
+
+
+async def _start(call: _Call, batch: Mapping[str, WorkflowStarted]) -> None:
+    """Start a batch of runs, all or none."""
+    if call.dry_run:
+        call.done.retried.extend(map(RetryResult, batch))
         return
-    for batch in _batches(events):
-        try:
-            await store.history.append_first([events[run_id] for run_id in batch])
-        except Conflict:  # another call has just started some of them
-            await _rerun(store, batch, once, latest, done, key, dry_run=False)
-            continue
+    try:
+        await call.store.history.append_first(list(batch.values()))
+    except Conflict:  # another call has just started some of them
+        await _rerun(call, list(batch))
+    except Unavailable as error:
+        skip_rest(call.done, list(batch), error)
+    else:
         reached("runs.rerun")
-        done.retried.extend(RetryResult(run_id, ids[run_id]) for run_id in batch)
-
-
-def _new_id(run_id: str, once: bool, workflow: str, key: str | None) -> str:
-    """The new run's id: derived from the original's id, or from the key, where it must not start twice."""
-    if once:
-        return sha256(f"{run_id}\nonce".encode()).hexdigest()[:32]
-    return run_operations.new_run_id() if key is None else run_operations.keyed_run_id(workflow, f"{key}\n{run_id}")
+        call.done.retried.extend(RetryResult(run_id, event.run_id) for run_id, event in batch.items())
 
 
 def _report_begun(done: RetriedRuns, run_id: str, new_id: str, key: str | None) -> None:
@@ -149,33 +174,28 @@ def _rerun_already(run_id: str, new_id: str) -> Skipped:
     return Skipped(run_id, f"already rerun as {new_id}")
 
 
-def _batches(events: Mapping[str, WorkflowStarted]) -> Iterator[list[str]]:
-    batch: list[str] = []
-    size = 0
-    for run_id, event in events.items():
-        more = memoryview(event.payload.input).nbytes
-        if batch and (len(batch) == BULK_RUNS_MAX or size + more > BATCH_BYTES_MAX):
-            yield batch
-            batch, size = [], 0
-        batch.append(run_id)
-        size += more
-    if batch:
-        yield batch
+def with_latest(store: Store, latest: Definition) -> Again:
+    """New runs of failed ones, with the latest definition."""
+
+    async def again(run: Run, new_id: str) -> WorkflowStarted | str:
+        if run.status is not RunStatus.FAILED:
+            return f"it is {run.status}"
+        return await _again(store, run, new_id, RerunWish(latest=latest))
+
+    return again
 
 
-async def _again(store: Store, run: Run | None, new_id: str, latest: Latest) -> WorkflowStarted | str:
-    """The event that starts the new run, or the reason why it is not started."""
-    if run is None:
-        return "it is not there any more"
-    if run.status is not RunStatus.FAILED:
-        return f"it is {run.status}"
+def with_wish(store: Store, wish: RerunWish) -> Again:
+    """New runs of ended ones, as the wish says."""
+
+    async def again(run: Run, new_id: str) -> WorkflowStarted | str:
+        return await _again(store, run, new_id, wish)
+
+    return again
+
+
+async def _again(store: Store, run: Run, new_id: str, wish: RerunWish) -> WorkflowStarted | str:
     try:
-        value = await input_of(store, run)
-    except NotFound as error:
+        return (await new_run(store, run, new_id, wish)).started
+    except (Conflict, NotFound, Invalid) as error:
         return str(error)
-    problems = latest.schema.check(bytes(value), "input") if latest.schema else []
-    if problems:
-        return "; ".join(problems)
-    return run_operations.started(
-        new_id, latest.definition, latest.digest, value, run_operations.now(), rerun_of=run.run_id
-    )

@@ -6,6 +6,7 @@ import time
 from collections.abc import Sequence
 from datetime import datetime
 from hashlib import sha256
+from itertools import repeat
 
 from msgspec import Raw, Struct
 from uuid_utils import uuid7
@@ -13,26 +14,21 @@ from uuid_utils import uuid7
 from penstock.actors.runs.loading import LoadedRun, load
 from penstock.broker import message_ids
 from penstock.broker.nats.buckets import Entry
+from penstock.broker.records.imports import mark_in
 from penstock.broker.store import Store
 from penstock.broker.streams.dead_letters import DeadLetter
 from penstock.broker.worker_protocol import signals
+from penstock.config.process.author import author
+from penstock.config.process.caller_trace import caller_trace
 from penstock.config.process.crash_points import reached
 from penstock.engine.definition.definitions import WorkflowDef
 from penstock.engine.errors import Conflict, NotFound, Unavailable
-from penstock.engine.run.events import (
-    Cancellation,
-    Resumed,
-    Scheduled,
-    Started,
-    TriggerRef,
-    WorkflowCancelled,
-    WorkflowResumed,
-    WorkflowScheduled,
-    WorkflowStarted,
-)
+from penstock.engine.run.event_payloads import LABELS_FORMAT, Cancellation, Resumed, Scheduled, Started, TriggerRef
+from penstock.engine.run.events import Event, WorkflowCancelled, WorkflowResumed, WorkflowScheduled, WorkflowStarted
 from penstock.engine.run.state import Run, RunStatus, StepStatus
 from penstock.engine.times import rfc3339
 
+HOLDS_FORMAT = 2  # of a resumption that holds a step: versions that read format 1 only would begin the step
 CANCEL_TRIES_MAX = 10  # each one overtaken by a resume of the run
 
 
@@ -84,6 +80,7 @@ async def begin(
     key: str | None = None,
     run_id: str | None = None,
     trigger: TriggerRef | None = None,
+    labels: dict[str, str] | None = None,
 ) -> Begun:
     """Start one run. With a key, a second call returns the first run. `run_id` is one that was made for it before,
     `trigger` says what starts it.
@@ -91,13 +88,13 @@ async def begin(
     Raises Unavailable (outcome unknown).
     """
     run_id = run_id or id_of_run(definition.name, key)
-    event = started(run_id, definition, digest, value, now(), trigger=trigger)
+    event = started(run_id, definition, digest, value, now(), trigger=trigger, labels=labels)
     if key is None:
         return Begun(run_id, seq=await store.history.append(event))
     try:
         seq = await store.history.append(event, expect_seq=0)
     except Conflict:  # it was started before, perhaps by a request whose answer got lost
-        return Begun(run_id, seq=await store.history.first_seq(run_id))
+        return Begun(run_id, seq=await begun_before(store, run_id))
     reached("run.started")
     return Begun(run_id, seq=seq)
 
@@ -108,28 +105,44 @@ async def start_all(store: Store, definition: WorkflowDef, digest: str, values: 
 
 
 async def begin_all(
-    store: Store, definition: WorkflowDef, digest: str, values: Sequence[Raw], key: str | None = None
+    store: Store,
+    definition: WorkflowDef,
+    digest: str,
+    values: Sequence[Raw],
+    key: str | None = None,
+    labels: Sequence[dict[str, str] | None] | None = None,
 ) -> BegunAll:
-    """Start up to 1,000 runs, all or none. With a key, a second call returns the first runs.
+    """Start up to 1,000 runs, all or none. With a key, a second call returns the first runs. `labels` are those of each
+    run.
 
     Raises Conflict for a key that was used for another number of inputs, Unavailable (outcome unknown).
     """
     at, many = now(), range(len(values))
     run_ids = [new_run_id() if key is None else _one_of_keyed(definition.name, key, number) for number in many]
-    events = [started(run_id, definition, digest, value, at) for run_id, value in zip(run_ids, values, strict=True)]
+    of_each = labels or repeat(None, len(values))
+    events = [
+        started(run_id, definition, digest, value, at, labels=own)
+        for run_id, value, own in zip(run_ids, values, of_each, strict=True)
+    ]
     if key is None:
         seq = await store.history.append_all(events)
     else:
         try:
             seq = await store.history.append_first(events)
         except Conflict:  # as in begin
-            return await _begun_before(store, definition.name, key, run_ids)
+            return await _begun_before(store, definition.name, key, events)
     reached("runs.started")
     return BegunAll(run_ids, seq)
 
 
 async def schedule(
-    store: Store, definition: WorkflowDef, digest: str, value: Raw, run_at: datetime, key: str | None = None
+    store: Store,
+    definition: WorkflowDef,
+    digest: str,
+    value: Raw,
+    run_at: datetime,
+    key: str | None = None,
+    labels: dict[str, str] | None = None,
 ) -> Begun:
     """Let the broker start one run at `run_at`. With a key, a second call returns the first run.
 
@@ -137,14 +150,14 @@ async def schedule(
     """
     run_id = id_of_run(definition.name, key)
     at = rfc3339(run_at.timestamp())
-    payload = Scheduled(workflow=definition.name, version=definition.version, digest=digest, input=value, run_at=at)
-    event = WorkflowScheduled(run_id=run_id, timestamp=now(), payload=payload)
+    payload = Scheduled(definition.name, definition.version, digest, at, value, labels, author())
+    event = WorkflowScheduled(run_id=run_id, timestamp=now(), payload=payload, v=LABELS_FORMAT if labels else 1)
     try:
-        seq = await store.history.schedule(event, started(run_id, definition, digest, value, at))
+        seq = await store.history.schedule(event, started(run_id, definition, digest, value, at, labels=labels))
         reached("run.scheduled")
         return Begun(run_id, scheduled=True, seq=seq)
     except Conflict:  # as in begin
-        first = await store.history.first_seq(run_id)
+        first = await begun_before(store, run_id)
         return Begun(run_id, scheduled=(await get(store, run_id)).run_at is not None, seq=first)
 
 
@@ -190,12 +203,16 @@ async def unschedule(store: Store, run_id: str) -> None:
     """Cancel a scheduled run before it starts: exactly one of several concurrent calls succeeds, or none when it
     starts.
 
-    Raises NotFound for a run that is not scheduled (any more), Unavailable (outcome unknown).
+    Raises NotFound for a run that is not scheduled (any more), Conflict for a paused one that others have just changed,
+    Unavailable (outcome unknown).
     """
-    await get_scheduled(store, run_id)
+    run = await get_scheduled(store, run_id)
     event = WorkflowCancelled(run_id=run_id, timestamp=now())
-    if not await store.history.append_unless_started(event):
-        raise _not_scheduled(await get(store, run_id))
+    if run.pause is not None and run.pause.starts:  # its time has come, but it has not started
+        if not await store.history.append_next(event, run.seq):
+            raise Conflict(f"run {run_id} has just changed: read it again, then retry")
+    elif not await store.history.append_unless_started(event):
+        raise not_scheduled(await get(store, run_id))
     reached("run.unscheduled")
 
 
@@ -203,7 +220,7 @@ async def signal(store: Store, run_id: str, name: str, payload: bytes) -> None:
     """Send a signal to a run, whatever its status. Raises NotFound, Unavailable (outcome unknown: it may be sent
     again)."""
     await get(store, run_id)
-    await signals.send(store, run_id, name, payload)
+    await signals.send(store, run_id, name, payload, author())
 
 
 async def replay(store: Store, run_id: str, snapshot: Entry | None = None) -> None:
@@ -213,17 +230,27 @@ async def replay(store: Store, run_id: str, snapshot: Entry | None = None) -> No
     a read.
     """
     loaded = await load(store, run_id, snapshot)
-    steps = resumable(run_id, loaded)
-    letters = await store.dead_letters.last_seq()  # later ones are of a later failure
-    event = WorkflowResumed(run_id=run_id, timestamp=now(), payload=Resumed(steps=steps, dead_letters=letters))
-    if not await store.history.append_next(event, loaded.last_seq):
-        raise Conflict(f"run {run_id} has just changed: read it again, then retry")
+    await resume(store, loaded, await resumption(store, run_id, loaded))
+
+
+async def resume(store: Store, loaded: LoadedRun, event: WorkflowResumed, *following: Event) -> None:
+    """Append the resumption, and with it what follows at once, and remove the dead letters of the failed steps.
+
+    Raises Conflict for a run that has changed since it was read, Unavailable (outcome unknown).
+    """
+    history = store.history
+    if not (
+        await history.append_together([event, *following], loaded.last_seq)
+        if following
+        else await history.append_next(event, loaded.last_seq)
+    ):
+        raise Conflict(f"run {event.run_id} has just changed: read it again, then retry")
     reached("run.resumed")
     assert loaded.workflow is not None
     # The run's engine does it as well, even if this process dies. Here, it is done before the answer.
-    for step_id in steps:
+    for step_id in event.payload.steps:
         if (plan := loaded.workflow.plan_of(step_id)) is not None:
-            await store.dead_letters.remove_task(run_id, step_id, plan.task, letters)
+            await store.dead_letters.remove_task(event.run_id, step_id, plan.task, event.payload.dead_letters)
 
 
 async def replay_dead_letter(store: Store, seq: int) -> str:
@@ -245,8 +272,8 @@ async def replay_dead_letter(store: Store, seq: int) -> str:
 
 
 async def get(store: Store, run_id: str) -> Run:
-    """The run, as fresh as its log. Raises NotFound, Unavailable."""
-    return found(run_id, (await load(store, run_id)).run)
+    """The run, as fresh as its log. Raises NotFound, Conflict for an imported one, Unavailable."""
+    return found(await load(store, run_id), run_id)
 
 
 async def get_scheduled(store: Store, run_id: str) -> Run:
@@ -254,21 +281,23 @@ async def get_scheduled(store: Store, run_id: str) -> Run:
     Unavailable."""
     run = await get(store, run_id)
     if run.status is not RunStatus.SCHEDULED:
-        raise _not_scheduled(run)
+        raise not_scheduled(run)
     return run
 
 
-def found(run_id: str, run: Run | None) -> Run:
-    """The run. Raises NotFound when it is None."""
-    if run is None:
+def found(loaded: LoadedRun, run_id: str) -> Run:
+    """The run, of which something is wanted. Raises NotFound when there is none, Conflict when it is imported."""
+    if loaded.mark is not None:
+        raise Conflict(f"run {run_id} is imported: it is a record of what happened elsewhere, and never changes")
+    if loaded.run is None:
         raise NotFound(f"run {run_id} does not exist")
-    return run
+    return loaded.run
 
 
 def resumable(run_id: str, loaded: LoadedRun) -> tuple[str, ...]:
     """The failed steps of a failed run. Raises NotFound, Conflict for a run that has not failed, or has undone its
     steps."""
-    run = found(run_id, loaded.run)
+    run = found(loaded, run_id)
     if run.status is not RunStatus.FAILED:
         raise Conflict(f"run {run_id} is {run.status}, only a failed one can be resumed")
     if run.compensation is not None:
@@ -276,6 +305,14 @@ def resumable(run_id: str, loaded: LoadedRun) -> tuple[str, ...]:
     if loaded.workflow is None:
         raise Conflict(f"run {run_id} cannot go on, its definition is not in the store")
     return tuple(step_id for step_id, step in run.steps.items() if step.status is StepStatus.FAILED)
+
+
+async def resumption(store: Store, run_id: str, loaded: LoadedRun, holds: str | None = None) -> WorkflowResumed:
+    """The event with which a failed run goes on. Raises as `resumable`; Unavailable."""
+    steps = resumable(run_id, loaded)
+    letters = await store.dead_letters.last_seq()  # later ones are of a later failure
+    payload = Resumed(steps=steps, dead_letters=letters, holds=holds)
+    return WorkflowResumed(run_id=run_id, timestamp=now(), payload=payload, v=1 if holds is None else HOLDS_FORMAT)
 
 
 def started(
@@ -286,6 +323,7 @@ def started(
     at: str,
     rerun_of: str | None = None,
     trigger: TriggerRef | None = None,
+    labels: dict[str, str] | None = None,
 ) -> WorkflowStarted:
     """The event that begins a run."""
     payload = Started(
@@ -295,8 +333,11 @@ def started(
         input=value,
         trigger=trigger,
         rerun_of=rerun_of,
+        labels=labels,
+        by=author(),
     )
-    return WorkflowStarted(run_id=run_id, timestamp=at, payload=payload)
+    needed = LABELS_FORMAT if labels else 1
+    return WorkflowStarted(run_id=run_id, timestamp=at, trace_parent=caller_trace(), payload=payload, v=needed)
 
 
 def _one_of_keyed(workflow: str, key: str, number: int) -> str:
@@ -304,12 +345,42 @@ def _one_of_keyed(workflow: str, key: str, number: int) -> str:
     return keyed_run_id(workflow, f"{key}\n{number}")
 
 
-async def _begun_before(store: Store, workflow: str, key: str, run_ids: list[str]) -> BegunAll:
-    """The runs that were started with the key. They were stored together: the last one exists, and none after it."""
-    last_seq = await store.history.first_seq(run_ids[-1])
-    if not last_seq or await store.history.first_seq(_one_of_keyed(workflow, key, len(run_ids))):
-        raise Conflict(f"this Idempotency-Key was used for another number of inputs, not for {len(run_ids)}")
-    return BegunAll(run_ids, last_seq)
+async def _begun_before(store: Store, workflow: str, key: str, events: Sequence[Event]) -> BegunAll:
+    """The runs that were started with the key. They were stored together: the last one exists, and none after it. If
+    the last is missing, so that their number is not known, those that are not there are started."""
+    run_ids = [event.run_id for event in events]
+    last_seq = await begun_before(store, run_ids[-1])
+    if last_seq and not await store.history.first_seq(_one_of_keyed(workflow, key, len(run_ids))):
+        return BegunAll(run_ids, last_seq)
+    if not last_seq and (missing := await _cut_off(store, events)):
+        return BegunAll(run_ids, await _completed(store, missing))
+    raise Conflict(f"this Idempotency-Key was used for another number of inputs, not for {len(run_ids)}")
+
+
+async def _cut_off(store: Store, events: Sequence[Event]) -> list[Event]:
+    """The starts that are missing if what is there is only a part of what was stored together: the broker was full, or
+    the last runs were removed."""
+    there = await store.history.begun([event.run_id for event in events])
+    last = next((event.run_id for event in reversed(events) if event.run_id in there), None)
+    if last is None or not await store.history.begins_amid_batch(last):
+        return []
+    return [event for event in events if event.run_id not in there]
+
+
+async def _completed(store: Store, missing: Sequence[Event]) -> int:
+    """Start these; the sequence of the last."""
+    try:
+        return await store.history.append_first(missing)
+    except Conflict as error:
+        raise Unavailable("another request with this Idempotency-Key is starting the runs") from error
+
+
+async def begun_before(store: Store, run_id: str) -> int:
+    """The sequence of the run's first event; 0: it has none. Raises Conflict when an imported run has this id."""
+    first = await store.history.first(run_id)
+    if first is not None and mark_in(first.data) is not None:
+        raise Conflict(f"the run would have the id {run_id}, which is that of an imported run")
+    return 0 if first is None else first.seq
 
 
 async def _was_replayed(store: Store, letter: DeadLetter) -> bool:
@@ -323,5 +394,5 @@ async def _was_replayed(store: Store, letter: DeadLetter) -> bool:
     return True
 
 
-def _not_scheduled(run: Run) -> NotFound:
+def not_scheduled(run: Run) -> NotFound:
     return NotFound(f"run {run.run_id} is not scheduled: it is {run.status}")

@@ -20,10 +20,11 @@ from penstock.config.limits import TRIGGERS_MAX
 from penstock.config.process.crash_points import reached
 from penstock.engine.definition.identifiers import problem_with
 from penstock.engine.errors import Conflict, Invalid, NotFound, PenstockError, Unavailable
-from penstock.engine.run.events import NULL
+from penstock.engine.run.event_payloads import NULL
 from penstock.engine.times import rfc3339
+from penstock.engine.trigger.labels import run_labels
 from penstock.engine.trigger.trigger import Trigger, parse
-from penstock.engine.trigger.trigger_events import matches, run_input
+from penstock.engine.trigger.trigger_events import as_json, matches, run_input
 
 SHOWN_INSTANTS = 5
 
@@ -38,6 +39,7 @@ class Trial(Struct, frozen=True, omit_defaults=True):
     input: Raw | None = None
     problems: list[str] = []
     next: list[str] = []
+    labels: dict[str, str] | None = None
 
 
 async def put(store: Store, document: object) -> StoredTrigger:
@@ -135,7 +137,8 @@ async def fire(store: Store, name: str, payload: bytes | None) -> str:
     """
     trigger = (await get(store, name)).trigger
     run_id = new_run_id()
-    await Starter(store).start(trigger, run_id, _fired_input(trigger, payload), now())
+    event = NULL if payload is None else Raw(payload)
+    await Starter(store).start(trigger, run_id, _fired_input(trigger, payload), now(), event=event)
     return run_id
 
 
@@ -145,15 +148,18 @@ async def try_out(store: Store, name: str, payload: bytes | None) -> Trial:
     problems = [] if trigger.enabled else ["the trigger is disabled"]
     if trigger.event is not None and payload is not None and not matches(trigger.event, payload):
         problems.append("the filter does not let it through")
-    value, version = NULL, None
+    value, version, labels = NULL, None, None
     try:
         value = _tried_input(trigger, payload)
+        labels = run_labels(trigger.labels, NULL if payload is None or trigger.cron else as_json(payload))
         version = (await Starter(store).checked(trigger, value))[0].version
     except Unavailable:
         raise
     except PenstockError as error:
         problems += str(error).splitlines()
-    return Trial(not problems, trigger.workflow, version, value, problems, next_instants(trigger, SHOWN_INSTANTS))
+    return Trial(
+        not problems, trigger.workflow, version, value, problems, next_instants(trigger, SHOWN_INSTANTS), labels
+    )
 
 
 def next_instants(trigger: Trigger, count: int) -> list[str]:

@@ -7,21 +7,15 @@ from contextlib import AbstractAsyncContextManager, aclosing
 
 from msgspec import Raw
 
-from penstock.actors.control import run_operations
+from penstock.actors.imports.reading import folded, imported_records, read, read_import
 from penstock.actors.runs.loading import advance_safely, records, workflow_of
 from penstock.broker import names
 from penstock.broker.nats.direct import Stored
+from penstock.broker.records.imports import mark_in
 from penstock.broker.store import Store
 from penstock.engine.errors import NotFound, Unavailable
-from penstock.engine.run.events import (
-    IN_BETWEEN,
-    STARTED_RUN,
-    STARTED_STEP,
-    Completed,
-    Record,
-    Reply,
-    WorkflowCompleted,
-)
+from penstock.engine.run.event_payloads import Completed, Reply
+from penstock.engine.run.events import IN_BETWEEN, STARTED_RUN, STARTED_STEP, Record, WorkflowCompleted
 from penstock.engine.run.kinds.respond import reply_in
 from penstock.engine.run.state import Run
 from penstock.engine.run.workflow import Workflow
@@ -37,6 +31,7 @@ class Watched:
         self._store, self._run_id = store, run_id
         self.workflow: Workflow | None = None
         self.run: Run | None = None
+        self.imported: Sequence[Stored] = ()
 
     async def events(self) -> AsyncGenerator[Stored | None, None]:
         """All events until the run has ended, by its state: the first event that ends a run may not apply.
@@ -47,6 +42,10 @@ class Watched:
         past = True
         async with aclosing(self._store.history.follow(self._run_id)) as following:
             async for stored in following:
+                if stored is not None and self.run is None and await self._is_imported(stored):
+                    for event in self.imported:
+                        yield event
+                    return
                 if stored is not None:
                     await self._fold([stored])
                     yield stored
@@ -62,6 +61,8 @@ class Watched:
         past = True
         async with aclosing(self._store.history.batches(self._run_id, may_end)) as coming:
             async for batch in coming:
+                if self.run is None and batch and await self._is_imported(batch[0]):
+                    return
                 await self._fold(batch)
                 past = past and len(batch) > 0
                 if not past and self._known().ended:
@@ -70,7 +71,8 @@ class Watched:
     async def first_answer(self, coming: AsyncGenerator[Sequence[Stored]]) -> Reply | Raw | None:
         """The first response of the run; the output with which it has completed, where that needs no fold; None when it
         has ended without a response. Then `run` is as it was at its first end, whatever came later. `coming` are its
-        events from the first one. Raises as `events`."""
+        events from the first one; it has begun. Raises Unavailable, and NotFound for one that was removed."""
+        read = False
         async for batch in coming:
             if self.run is None and (output := owner_output(batch)) is not None:
                 return output
@@ -81,13 +83,28 @@ class Watched:
                         return reply
                 if self.run is not None and self.run.ended:
                     return None
-            if not batch:
-                self._known()
+            read = read or bool(batch)
+            if not batch:  # of a busy broker, even the first event may not have been read in time
+                self._known() if read else self._check_connected()
         return None
 
-    def _known(self) -> Run:
+    async def _is_imported(self, first: Stored) -> bool:
+        """Whether this first message of the history leads to an imported run, which is then in `run`, with its
+        `imported` events: no more will come."""
+        mark = mark_in(first.data)
+        found = None if mark is None else await read_import(self._store, mark)
+        if mark is None or found is None:
+            return False
+        self.imported = found.events
+        self.run, self.workflow = folded(found, mark, imported_records(found))
+        return True
+
+    def _check_connected(self) -> None:
         if not self._store.broker.connected:
             raise Unavailable("the broker is not connected")
+
+    def _known(self) -> Run:
+        self._check_connected()
         if self.run is None:
             raise NotFound(f"run {self._run_id} does not exist")
         return self.run
@@ -110,7 +127,7 @@ async def wait_for_end(store: Store, run_id: str, limit: AbstractAsyncContextMan
         async with limit:
             await watched.end()
     except TimeoutError:
-        return await run_operations.get(store, run_id)  # what was folded so far may be any part of what has happened
+        return await read(store, run_id)  # what was folded so far may be any part of what has happened
     assert watched.run
     return watched.run
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from penstock.actors.index.queries import Selection
 from penstock.actors.index.run_index import RunIndex
 from penstock.broker.store import Store
 from penstock.broker.triggers.triggers import StoredTrigger
@@ -18,7 +19,7 @@ OPEN = frozenset[str](RunStatus) - RUN_ENDED
 async def check_unneeded(store: Store, index: RunIndex, name: str) -> None:
     """Raises Conflict that names the triggers of the workflow and its runs that have not ended; Unavailable."""
     kept = [one for one in await store.triggers.all() if not one.deleted and one.trigger.workflow == name]
-    if problems := [*_of_triggers(name, kept), *_of_runs(index, name)]:
+    if problems := [*_of_triggers(name, kept), *await _of_runs(index, name)]:
         way_out = "delete the triggers and cancel the runs, or use force: the runs keep their definition, and"
         raise Conflict("\n".join([*problems, f"{way_out} what comes to the triggers becomes dead letters"]))
 
@@ -30,12 +31,14 @@ def _of_triggers(name: str, kept: Sequence[StoredTrigger]) -> Iterator[str]:
         yield f"workflow {quoted(name)} is needed by {len(kept)} {noun}: {shown}"
 
 
-def _of_runs(index: RunIndex, name: str) -> Iterator[str]:
-    count = sum(runs for status, runs in index.count(name).items() if status in OPEN)
-    if count:
-        noun = "run that has" if count == 1 else "runs that have"
-        newest = index.query(name, OPEN, limit=NAMED_MAX).run_ids
-        yield f"workflow {quoted(name)} is needed by {count} {noun} not ended: {_shown(newest, count)}"
+async def _of_runs(index: RunIndex, name: str) -> list[str]:
+    wanted = Selection(workflow=name, statuses=OPEN, imported=False)
+    count = await index.count_matching(wanted)
+    if not count:
+        return []
+    noun = "run that has" if count == 1 else "runs that have"
+    newest = (await index.find(wanted, NAMED_MAX)).run_ids
+    return [f"workflow {quoted(name)} is needed by {count} {noun} not ended: {_shown(newest, count)}"]
 
 
 def _shown(names: Sequence[str], total: int) -> str:

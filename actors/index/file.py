@@ -11,13 +11,12 @@ from __future__ import annotations
 import os
 import sqlite3
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from datetime import UTC, datetime, timedelta
-from heapq import merge
 from itertools import islice
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 import orjson
@@ -28,28 +27,35 @@ from penstock.engine import formats
 from penstock.engine.errors import Conflict
 from penstock.engine.run.state import RUN_ENDED, RunStatus
 
-FORM = 6
+FORM = 10
 # a version with more events rebuilds the file, and reads those that the former one skipped
 VERSION = FORM * 1000 + formats.VERSION
 WRITER_WAIT_S = 5.0
-READER_WAIT_S = 0.1  # readers never wait for the writer, only for a file that is being opened or repaired
 WAL_PAGES = 4000
-INSTANT_US_MAX = 2**63 - 1
-AFTER_ANY_ID = "\U0010ffff"
 CACHED_ROWS_MAX = 20_000  # of runs that have not ended, in the writer's memory: some 10 MB
 STATUS = {str(status): status for status in RunStatus}
+LABELS_AT = Row._fields.index("labels")
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
-# Created_us and run_id end both indexes: each status is one sorted list, and a page merges the lists that it needs.
+# Created_us and run_id end all indexes: each status is one sorted list, and a page merges the lists that it needs.
+# A run's labels, an array of their ids, are NULL without any; of each label there is one list per status in `labelled`.
+# A pause is one of them (rows.py). The list of a workflow also has how long its runs took.
+# `folded` is the text without regard to case, where that differs from the text.
 SCHEMA = """
 CREATE TABLE runs (
     run_id TEXT PRIMARY KEY, workflow TEXT NOT NULL, status TEXT NOT NULL, created_us INTEGER NOT NULL,
-    status_seq INTEGER NOT NULL, confirmed INTEGER NOT NULL, rerun_of TEXT, parent TEXT
+    status_seq INTEGER NOT NULL, confirmed INTEGER NOT NULL, rerun_of TEXT, parent TEXT, labels TEXT,
+    started_us INTEGER, took_us INTEGER
 ) WITHOUT ROWID;
 CREATE INDEX by_rerun_of ON runs (rerun_of) WHERE rerun_of IS NOT NULL;
 CREATE INDEX by_parent ON runs (parent, created_us, run_id) WHERE parent IS NOT NULL;
 CREATE INDEX by_status ON runs (status, created_us, run_id);
-CREATE INDEX by_workflow ON runs (workflow, status, created_us, run_id);
+CREATE INDEX by_workflow ON runs (workflow, status, created_us, run_id, took_us);
+CREATE TABLE labels (label_id INTEGER PRIMARY KEY, text TEXT NOT NULL UNIQUE, folded TEXT, runs INTEGER NOT NULL);
+CREATE TABLE labelled (
+    label_id INTEGER NOT NULL, status TEXT NOT NULL, created_us INTEGER NOT NULL, run_id TEXT NOT NULL,
+    PRIMARY KEY (label_id, status, created_us, run_id)
+) WITHOUT ROWID;
 CREATE TABLE totals (
     workflow TEXT NOT NULL, status TEXT NOT NULL, runs INTEGER NOT NULL, PRIMARY KEY (workflow, status)
 ) WITHOUT ROWID;
@@ -58,40 +64,24 @@ CREATE TABLE progress (
 );
 """
 
-NEWEST = """
-SELECT created_us, run_id FROM runs
-WHERE status = :status AND created_us >= :first AND (created_us, run_id) < (:last, :last_id)
-ORDER BY created_us DESC, run_id DESC
-"""
-NEWEST_OF_WORKFLOW = NEWEST.replace("WHERE", "WHERE workflow = :workflow AND")
-NEWEST_BY_PREFIX = """
-SELECT created_us, run_id FROM runs
-WHERE run_id >= :prefix AND run_id < :prefix || 'g'
-AND (:workflow IS NULL OR workflow = :workflow) AND +status IN (SELECT value FROM json_each(:status))
-AND +created_us >= :first AND (+created_us, run_id) < (:last, :last_id)
-ORDER BY created_us DESC, run_id DESC LIMIT :limit
-"""  # with a +, no index is made use of: that of the ids is the right one
-NEWEST_CHILDREN = """
-SELECT created_us, run_id FROM runs
-WHERE parent = :parent AND (:prefix IS NULL OR run_id LIKE :prefix || '%')
-AND (:workflow IS NULL OR +workflow = :workflow) AND +status IN (SELECT value FROM json_each(:status))
-AND created_us >= :first AND (created_us, run_id) < (:last, :last_id)
-ORDER BY created_us DESC, run_id DESC LIMIT :limit
-"""
-COUNT_MATCHING = """
-SELECT count(*) FROM runs WHERE workflow = :workflow AND status = :status AND created_us >= :first
-AND (created_us, run_id) < (:last, :last_id)
-"""
-STATUSES = "SELECT run_id, status FROM json_each(?) CROSS JOIN runs ON run_id = json_each.value"
 ROWS = "SELECT runs.* FROM json_each(?) CROSS JOIN runs ON run_id = json_each.value"
-UNCONFIRMED = "SELECT run_id FROM runs WHERE status_seq > confirmed"
-RERUNS = """
-SELECT rerun_of, run_id FROM json_each(?) CROSS JOIN runs ON rerun_of = json_each.value ORDER BY created_us, run_id
+LABELS = "SELECT label_id, text FROM labels WHERE label_id IN (SELECT value FROM json_each(?))"
+ADD_LABEL = """
+INSERT INTO labels (text, folded, runs) VALUES (?, ?, ?)
+ON CONFLICT (text) DO UPDATE SET runs = runs + excluded.runs RETURNING label_id
 """
-COUNT = "SELECT status, sum(runs) FROM totals WHERE :workflow IS NULL OR workflow = :workflow GROUP BY status"
-
-Place = tuple[int, str]
-"""Where a run stands in a list: when it was created (in us), then its id."""
+MOVE = "UPDATE runs SET status = ?, status_seq = ?, confirmed = ?, started_us = ?, took_us = ? WHERE run_id = ?"
+MOVE_LABEL = """
+UPDATE labelled SET status = ?
+WHERE label_id = (SELECT label_id FROM labels WHERE text = ?) AND status = ? AND created_us = ? AND run_id = ?
+"""
+RELABEL = """
+UPDATE runs SET labels = (
+    SELECT nullif(json_group_array(label_id), '[]')
+    FROM (SELECT label_id FROM json_each(?) CROSS JOIN labels ON text = value ORDER BY key)
+) WHERE run_id = ?
+"""
+UNCONFIRMED = "SELECT run_id FROM runs WHERE status_seq > confirmed"
 
 
 class IndexProgress(NamedTuple):
@@ -122,7 +112,7 @@ def prepare(path: Path, stream: str) -> None:
         return
     remove(path)
     path.parent.mkdir(0o700, parents=True, exist_ok=True)
-    with closing(_connect(path, "rwc")) as db:
+    with closing(connect(path, "rwc")) as db:
         db.execute("PRAGMA journal_mode = WAL")
         db.executescript(f"BEGIN;{SCHEMA}PRAGMA user_version = {VERSION};COMMIT")
         db.execute("INSERT INTO progress VALUES (?, 0, 0, 0, 0)", (stream,))
@@ -153,80 +143,8 @@ def instant_us(text: str) -> int | None:
 
 def ends_to_confirm(path: Path) -> list[str]:
     """Ids of the runs whose status is not confirmed. Reads every row."""
-    with closing(_connect(path, "rw")) as db:
+    with closing(connect(path, "rw")) as db:
         return [run_id for (run_id,) in db.execute(UNCONFIRMED)]
-
-
-class IndexReader:
-    """Reads the file, and never creates or changes it. All methods raise sqlite3.DatabaseError. Owned by a RunIndex."""
-
-    def __init__(self, path: Path) -> None:
-        self.identity = identity(path)
-        self._db = _connect(path, "rw", READER_WAIT_S)
-
-    def close(self) -> None:
-        self._db.close()
-
-    def progress(self) -> IndexProgress:
-        return _progress(self._db)
-
-    def newest(self, workflow: str | None, status: Collection[str], first: int, last: Place, limit: int) -> list[Place]:
-        """Runs created at `first` or later whose place is before `last`, newest first."""
-        with self._db:
-            self._db.execute("BEGIN")  # all lists as of one moment
-            lists = [self._sorted(workflow, one, first, last) for one in status]
-            return list(islice(merge(*lists, reverse=True), limit))
-
-    def newest_by_prefix(
-        self, prefix: str, workflow: str | None, status: Collection[str], first: int, last: Place, limit: int
-    ) -> list[Place]:
-        """As `newest`, of the runs whose id begins so (hexadecimal characters)."""
-        values = {"prefix": prefix, "workflow": workflow, "status": orjson.dumps(list(status)).decode()}
-        return self._db.execute(
-            NEWEST_BY_PREFIX, {**values, "first": first, "last": last[0], "last_id": last[1], "limit": limit}
-        ).fetchall()
-
-    def newest_children(
-        self,
-        parent: str,
-        prefix: str | None,
-        workflow: str | None,
-        status: Collection[str],
-        first: int,
-        last: Place,
-        limit: int,
-    ) -> list[Place]:
-        """As `newest`, of the runs that this run has started, whose id begins with `prefix`."""
-        values = {"parent": parent, "prefix": prefix, "workflow": workflow, "first": first, "limit": limit}
-        statuses = orjson.dumps(list(status)).decode()
-        bounds = {"status": statuses, "last": last[0], "last_id": last[1]}
-        return self._db.execute(NEWEST_CHILDREN, {**values, **bounds}).fetchall()
-
-    def count_matching(self, workflow: str, status: Collection[str], first: int, last: Place) -> int:
-        """How many runs `newest` would give without a limit."""
-        bounds = {"workflow": workflow, "first": first, "last": last[0], "last_id": last[1]}
-        return sum(self._db.execute(COUNT_MATCHING, {**bounds, "status": one}).fetchone()[0] for one in status)
-
-    def statuses(self, run_ids: Collection[str]) -> dict[str, str]:
-        """Unknown ones are left out."""
-        return dict(self._db.execute(STATUSES, (orjson.dumps(list(run_ids)).decode(),)))
-
-    def reruns(self, run_ids: Collection[str]) -> dict[str, str]:
-        """The latest run that was started in place of each of these; those without one are left out."""
-        return dict(self._db.execute(RERUNS, (orjson.dumps(list(run_ids)).decode(),)))
-
-    def count(self, workflow: str | None) -> dict[str, int]:
-        return {status: runs for status, runs in self._db.execute(COUNT, {"workflow": workflow}) if runs}
-
-    def totals(self) -> dict[tuple[str, str], int]:
-        """By workflow and status."""
-        found = self._db.execute("SELECT workflow, status, runs FROM totals WHERE runs > 0")
-        return {(workflow, status): runs for workflow, status, runs in found}
-
-    def _sorted(self, workflow: str | None, status: str, first: int, last: Place) -> Iterator[Place]:
-        """The runs in one status; rows are read only as far as they are needed."""
-        values = {"workflow": workflow, "status": status, "first": first, "last": last[0], "last_id": last[1]}
-        return self._db.execute(NEWEST if workflow is None else NEWEST_OF_WORKFLOW, values)
 
 
 class IndexFile:
@@ -238,17 +156,18 @@ class IndexFile:
 
     def __init__(self, path: Path) -> None:
         self._path, self._identity = path, identity(path)
-        self._db = _connect(path, "rw")
+        self._db = connect(path, "rw")
         self._db.execute("PRAGMA synchronous = OFF")
         self._db.execute(f"PRAGMA wal_autocheckpoint = {WAL_PAGES}")
-        self.at = _progress(self._db)
+        self.at = read_progress(self._db)
         self._cached: dict[str, Row] = {}
 
     def close(self) -> None:
         self._db.close()
 
-    def write(self, news: Sequence[News], at: IndexProgress) -> dict[str, Row]:
-        """Fold the news in and set the progress to `at`, in one transaction. Returns the rows that have changed.
+    def write(self, news: Sequence[News], at: IndexProgress, gone: Collection[str] = ()) -> dict[str, Row]:
+        """Fold the news in, delete the rows of the runs that are `gone`, and set the progress to `at`, in one
+        transaction. Returns the rows that have changed.
 
         Raises Unfit when the file was deleted, Conflict when another process writes to it, sqlite3.DatabaseError.
         """
@@ -260,6 +179,8 @@ class IndexFile:
             if news:
                 changed = self._fold(news)
                 reached("index.folded")
+            if gone:
+                changed = self._without(gone, changed)
         reached("index.written")
         self.at = at
         self._keep(changed)
@@ -277,9 +198,23 @@ class IndexFile:
         Any process of the host may call this.
         """
         with self._transaction():
-            totals = Counter((row.workflow, row.status) for row in self._rows(run_ids).values())
-            self._db.executemany("UPDATE totals SET runs = runs - ? WHERE (workflow, status) = (?, ?)", _shares(totals))
-            self._db.executemany("DELETE FROM runs WHERE run_id = ?", [(run_id,) for run_id in run_ids])
+            self._delete(self._rows(run_ids))
+
+    def _without(self, run_ids: Collection[str], changed: dict[str, Row]) -> dict[str, Row]:
+        """Delete the rows of these runs, if they have ended. Returns the others of those that have changed."""
+        rows = {
+            run_id: row for run_id, row in self._rows(run_ids).items() if row.status in RUN_ENDED or row.unconfirmed
+        }
+        self._delete(rows)
+        for run_id in rows:
+            self._cached.pop(run_id, None)
+        return {run_id: row for run_id, row in changed.items() if run_id not in rows}
+
+    def _delete(self, rows: Mapping[str, Row]) -> None:
+        totals = Counter((row.workflow, row.status) for row in rows.values())
+        self._forget_labels([row for row in rows.values() if row.labels])
+        self._db.executemany("UPDATE totals SET runs = runs - ? WHERE (workflow, status) = (?, ?)", _shares(totals))
+        self._db.executemany("DELETE FROM runs WHERE run_id = ?", [(run_id,) for run_id in rows])
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:
@@ -311,11 +246,24 @@ class IndexFile:
             if old := before.get(run_id):
                 totals[old.workflow, old.status] -= 1
         made = [row for run_id, row in after.items() if run_id not in before]
+        ids = self._label_ids(made)
+        known = [(before[run_id], row) for run_id, row in after.items() if run_id in before]
         moved = [
-            (row.status, row.status_seq, row.confirmed, run_id) for run_id, row in after.items() if run_id in before
+            (new.status, new.status_seq, new.confirmed, new.started_us, new.took_us, new.run_id) for _, new in known
         ]
-        self._db.executemany("INSERT INTO runs VALUES (?, ?, ?, ?, ?, ?, ?, ?)", made)
-        self._db.executemany("UPDATE runs SET status = ?, status_seq = ?, confirmed = ? WHERE run_id = ?", moved)
+        self._db.executemany(
+            "INSERT INTO runs VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            [
+                (*row[:LABELS_AT], _ids_text(ids, row.labels) if row.labels else None, *row[LABELS_AT + 1 :])
+                for row in made
+            ],
+        )
+        self._db.executemany(MOVE, moved)
+        if ids:
+            self._db.executemany("INSERT INTO labelled VALUES (?, ?, ?, ?)", _labelled(made, ids))
+        labelled = [(old, new) for old, new in known if old.labels or new.labels]
+        self._move_labels(labelled)
+        self._relabel([(old, new) for old, new in labelled if old.labels != new.labels])
         self._db.executemany(
             "INSERT INTO totals VALUES (?, ?, ?) ON CONFLICT DO UPDATE SET runs = runs + excluded.runs",
             [(*key, count) for key, count in totals.items() if count],
@@ -323,8 +271,49 @@ class IndexFile:
         return after
 
     def _rows(self, run_ids: Collection[str]) -> dict[str, Row]:
-        found = self._db.execute(ROWS, (orjson.dumps(list(run_ids)).decode(),))
-        return {row[0]: Row(row[0], row[1], STATUS[row[2]], *row[3:]) for row in found}
+        found = self._db.execute(ROWS, (orjson.dumps(list(run_ids)).decode(),)).fetchall()
+        ids = {row[0]: orjson.loads(row[LABELS_AT]) for row in found if row[LABELS_AT] is not None}
+        texts = self._texts({label_id for each in ids.values() for label_id in each}) if ids else {}
+        return {row[0]: _row(row, tuple(texts[one] for one in ids.get(row[0], ()))) for row in found}
+
+    def _texts(self, label_ids: Collection[int]) -> dict[int, str]:
+        return dict(self._db.execute(LABELS, (orjson.dumps(list(label_ids)).decode(),)))
+
+    def _label_ids(self, rows: Iterable[Row]) -> dict[str, int]:
+        """The ids of the labels of new rows, which are counted."""
+        counts = Counter(text for row in rows for text in row.labels)
+        return {
+            text: self._db.execute(ADD_LABEL, (text, folded(text), runs)).fetchone()[0] for text, runs in counts.items()
+        }
+
+    def _move_labels(self, rows: Iterable[tuple[Row, Row]]) -> None:
+        """Rows before and after: the runs' places in the lists of their labels."""
+        self._db.executemany(
+            MOVE_LABEL,
+            [
+                (new.status, text, old.status, old.created_us, old.run_id)
+                for old, new in rows
+                if old.status is not new.status
+                for text in old.labels
+            ],
+        )
+
+    def _relabel(self, rows: Sequence[tuple[Row, Row]]) -> None:
+        """Rows before and after, which were moved, and are paused now, or go on."""
+        if not rows:
+            return
+        self._forget_labels([new._replace(labels=_without(old.labels, new.labels)) for old, new in rows])
+        added = [new._replace(labels=_without(new.labels, old.labels)) for old, new in rows]
+        self._db.executemany("INSERT INTO labelled VALUES (?, ?, ?, ?)", _labelled(added, self._label_ids(added)))
+        self._db.executemany(RELABEL, [(orjson.dumps(new.labels).decode(), new.run_id) for _, new in rows])
+
+    def _forget_labels(self, rows: Sequence[Row]) -> None:
+        counts = Counter(text for row in rows for text in row.labels)
+        ids = {text: self._db.execute(ADD_LABEL, (text, None, -runs)).fetchone()[0] for text, runs in counts.items()}
+        self._db.executemany(
+            "DELETE FROM labelled WHERE (label_id, status, created_us, run_id) = (?, ?, ?, ?)", _labelled(rows, ids)
+        )
+        self._db.executemany("DELETE FROM labels WHERE label_id = ? AND runs <= 0", [(one,) for one in ids.values()])
 
     def _keep(self, changed: Mapping[str, Row]) -> None:
         for run_id, row in changed.items():
@@ -336,24 +325,48 @@ class IndexFile:
             del self._cached[run_id]
 
 
+def folded(text: str) -> str | None:
+    """The text without regard to case; None where that is the text itself."""
+    found = text.casefold()
+    return None if found == text else found
+
+
+def _row(read: tuple[Any, ...], labels: tuple[str, ...]) -> Row:
+    run_id, workflow, status, *others = read
+    others[LABELS_AT - 3] = labels
+    return Row(run_id, workflow, STATUS[status], *others)
+
+
+def _ids_text(ids: Mapping[str, int], labels: Iterable[str]) -> str:
+    return orjson.dumps([ids[text] for text in labels]).decode()
+
+
+def _without(labels: Iterable[str], others: Collection[str]) -> tuple[str, ...]:
+    return tuple(text for text in labels if text not in others)
+
+
+def _labelled(rows: Iterable[Row], ids: Mapping[str, int]) -> list[tuple[int, RunStatus, int, str]]:
+    return [(ids[text], row.status, row.created_us, row.run_id) for row in rows for text in row.labels]
+
+
 def _shares(totals: Mapping[tuple[str, RunStatus], int]) -> list[tuple[int, str, RunStatus]]:
     return [(count, workflow, status) for (workflow, status), count in totals.items()]
 
 
-def _progress(db: sqlite3.Connection) -> IndexProgress:
+def read_progress(db: sqlite3.Connection) -> IndexProgress:
     found = db.execute("SELECT seq, as_of, whole, beat FROM progress").fetchone()
     return IndexProgress(found[0], found[1], bool(found[2]), found[3]) if found else IndexProgress()
 
 
-def _connect(path: Path, mode: str, wait_s: float = WRITER_WAIT_S) -> sqlite3.Connection:
+def connect(path: Path, mode: str, wait_s: float = WRITER_WAIT_S) -> sqlite3.Connection:
     uri = f"{path.absolute().as_uri()}?mode={mode}"
-    return sqlite3.connect(uri, uri=True, timeout=wait_s, isolation_level=None)
+    return sqlite3.connect(uri, uri=True, timeout=wait_s, isolation_level=None, check_same_thread=False)
 
 
 def _fits(path: Path, stream: str) -> bool:
     """Whether the file is of this version and stream, and sound."""
     try:
-        with closing(_connect(path, "rw")) as db:
+        with closing(connect(path, "rw")) as db:
             if db.execute("PRAGMA user_version").fetchone() != (VERSION,):
                 return False
             if db.execute("SELECT stream FROM progress").fetchall() != [(stream,)]:

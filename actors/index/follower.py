@@ -15,22 +15,36 @@ from typing import NoReturn
 
 from penstock.actors.index.file import IndexFile, IndexProgress, Unfit, ends_to_confirm, instant_us, prepare, remove
 from penstock.actors.index.lost_beginnings import lost_beginnings
-from penstock.actors.index.rows import MOVES, Change, News, State
+from penstock.actors.index.rows import (
+    IMPORTED_TEXT,
+    MOVES,
+    PAUSED_TEXT,
+    Change,
+    News,
+    Row,
+    State,
+    label_texts,
+    pause_texts,
+)
 from penstock.broker import names
 from penstock.broker.nats.pull import Delivery
 from penstock.broker.nats.tail import Lost, ReadBatch, Tail
+from penstock.broker.records.imports import mark_in
 from penstock.broker.store import Store
 from penstock.broker.streams.history import Tip
 from penstock.config.logging import get_logger
 from penstock.engine.errors import Conflict, NeedsUpgrade, PenstockError, Unavailable
+from penstock.engine.run.event_payloads import parent_run_id
 from penstock.engine.run.events import (
     IN_BETWEEN,
     Malformed,
     WorkflowCancelled,
+    WorkflowCompleted,
+    WorkflowFailed,
+    WorkflowRemoved,
     WorkflowScheduled,
     WorkflowStarted,
     decode,
-    parent_run_id,
 )
 from penstock.engine.run.state import Run
 
@@ -41,6 +55,7 @@ PAUSE_S_PER_MESSAGE, PAUSE_S_MAX = 0.003, 0.05  # after a write, so that a busy 
 BURST, BURST_PAUSE_S = 500, 0.1  # messages in a batch: in a burst, more and smaller writes make no list fresher
 RETRY_S = 0.5
 RENEW_S = 0.05
+ENDS = frozenset({WorkflowCompleted, WorkflowFailed, WorkflowCancelled})
 CONFIRM_AFTER_S = 2.0  # so that a run with several changes in quick succession is folded once
 CONFIRMED_AT_ONCE = 20  # an engine that is far behind must not be slowed down by being read
 QUIET_S = 10.0  # the same error is logged again after so long
@@ -126,6 +141,12 @@ async def _start(store: Store, file: IndexFile) -> Tip:
     return tip
 
 
+def took_us(run: Run) -> int | None:
+    """How long the run took from its start to its end, None while it has not ended."""
+    begun, ended = (instant_us(at) if at else None for at in (run.started_at, run.finished_at))
+    return None if begun is None or ended is None else max(0, ended - begun)
+
+
 class _Follower:
     """Reads the log by one consumer, and writes each batch to the file in one transaction."""
 
@@ -156,7 +177,8 @@ class _Follower:
             batch += await tail.waiting(BATCH)
             last = batch.last or last
         changes = list(_changes(batch.wanted))
-        self._write(changes, self._file.at._replace(seq=last.seq, as_of=last.at))
+        gone = [one.run_id for one in changes if isinstance(one, Change) and one.kind is WorkflowRemoved]
+        self._write(changes, self._file.at._replace(seq=last.seq, as_of=last.at), gone)
         if batch.messages > BATCH:
             return 0.0
         return BURST_PAUSE_S if batch.messages > BURST else min(PAUSE_S_MAX, batch.messages * PAUSE_S_PER_MESSAGE)
@@ -167,11 +189,13 @@ class _Follower:
             self._write(rows)
         self._write((), self._file.at._replace(whole=True))
 
-    def _write(self, news: Sequence[News] = (), at: IndexProgress | None = None) -> None:
-        """Fold these news in, and move the progress to `at`, or leave it."""
+    def _write(self, news: Sequence[News] = (), at: IndexProgress | None = None, gone: Sequence[str] = ()) -> None:
+        """Fold these news in, delete the rows of what is `gone`, and move the progress to `at`, or leave it."""
         at = (at or self._file.at)._replace(beat=time.time())
         now = time.monotonic()
-        for run_id, row in self._file.write(news, at).items():
+        for run_id in gone:
+            self._unconfirmed.pop(run_id, None)
+        for run_id, row in self._file.write(news, at, gone).items():
             if row.unconfirmed:
                 self._unconfirmed.setdefault(run_id, now)
             else:
@@ -184,7 +208,8 @@ class _Follower:
         if not due:
             return
         upto = self._file.at.seq
-        states = [State(run.run_id, run.status, run.seq, upto) for run in await self._fold(self._store, due)]
+        runs = await self._fold(self._store, due)
+        states = [State(run.run_id, run.status, run.seq, upto, pause_texts(run.pause), took_us(run)) for run in runs]
         for run_id in due:
             self._unconfirmed.pop(run_id, None)
         if states:
@@ -213,10 +238,12 @@ class _Follower:
             self._missing = following
 
 
-def _changes(kept: Sequence[Delivery]) -> Iterator[Change]:
+def _changes(kept: Sequence[Delivery]) -> Iterator[News]:
     for delivery in kept:
         if (change := _change(delivery)) is not None:
             yield change
+        elif (row := _imported(delivery)) is not None:
+            yield row
 
 
 def _change(delivery: Delivery) -> Change | None:
@@ -236,8 +263,29 @@ def _change(delivery: Delivery) -> Change | None:
         created_us = int(delivery.at * 1e6) if created_us is None else created_us
         first = Change(run_id, type(event), delivery.seq, event.payload.workflow, created_us)
         if isinstance(event, WorkflowScheduled):
-            return first
-        return first._replace(rerun_of=event.payload.rerun_of, parent=parent_run_id(event.payload.parent))
+            return first._replace(labels=label_texts(event.payload.labels, None))
+        begun = event.payload
+        labels = label_texts(begun.labels, begun.trigger)
+        parent = parent_run_id(begun.parent)
+        return first._replace(rerun_of=begun.rerun_of, parent=parent, labels=labels, at_us=created_us)
     folded = names.owner_seq(delivery.headers) if delivery.headers else None
     undoes = isinstance(event, WorkflowCancelled) and event.payload.compensate
-    return Change(run_id, type(event), delivery.seq, folded=folded, undoes=undoes)
+    at_us = instant_us(event.timestamp) if type(event) in ENDS else None
+    return Change(run_id, type(event), delivery.seq, folded=folded, undoes=undoes, at_us=at_us)
+
+
+def _imported(delivery: Delivery) -> Row | None:
+    """The row of an imported run, if the message is the mark of one."""
+    if not delivery.subject.startswith("history."):
+        return None
+    try:
+        mark = mark_in(delivery.data)
+    except NeedsUpgrade:
+        return None
+    if mark is None or mark.run_id != delivery.subject.rpartition(".")[2]:
+        return None
+    head = mark.payload
+    labels = (*label_texts(head.labels, head.trigger), IMPORTED_TEXT, *([PAUSED_TEXT] if head.paused else []))
+    created_us = instant_us(head.created_at)
+    known = (head.workflow, head.status, int(delivery.at * 1e6) if created_us is None else created_us, 0, delivery.seq)
+    return Row(mark.run_id, *known, head.rerun_of, parent_run_id(head.parent), labels)

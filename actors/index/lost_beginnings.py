@@ -7,11 +7,11 @@ from collections.abc import AsyncGenerator, Callable, Collection
 import msgspec
 
 from penstock.actors.index.file import instant_us
-from penstock.actors.index.rows import Row
+from penstock.actors.index.rows import Row, label_texts, pause_texts
 from penstock.broker.nats.buckets import Entry
 from penstock.broker.store import Store
 from penstock.engine.errors import NeedsUpgrade
-from penstock.engine.run.events import parent_run_id
+from penstock.engine.run.event_payloads import parent_run_id
 from penstock.engine.run.state import head_of
 
 BODIES_AT_ONCE = 50  # a snapshot may have some MiB
@@ -33,4 +33,5 @@ def _row(entry: Entry) -> Row | None:
         return None
     created_us = instant_us(head.created_at)
     parent = parent_run_id(head.parent)
-    return Row(entry.key, head.workflow_id, head.status, created_us or 0, 0, head.seq, head.rerun_of, parent)
+    labels = (*label_texts(head.labels, head.trigger), *pause_texts(head.pause))
+    return Row(entry.key, head.workflow_id, head.status, created_us or 0, 0, head.seq, head.rerun_of, parent, labels)

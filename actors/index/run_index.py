@@ -9,30 +9,35 @@ import asyncio
 import sqlite3
 import time
 from collections import Counter
-from collections.abc import Collection, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import closing, contextmanager
+from datetime import timedelta
 from pathlib import Path
+from typing import TypeVar
 
 from msgspec import Struct
 
-from penstock.actors.index.file import (
-    AFTER_ANY_ID,
-    INSTANT_US_MAX,
-    IndexProgress,
-    IndexReader,
-    Place,
-    identity,
-    instant_us,
+from penstock.actors.index.file import IndexProgress, identity, instant_us
+from penstock.actors.index.queries import AFTER_ANY_ID, INSTANT_US_MAX, GroupBy, Place, Selection, TimeRange
+from penstock.actors.index.reader import Counted, CreatedRuns, GroupedRuns, IndexReader, Overdue, Took, TooManyBuckets
+from penstock.config.limits import (
+    RUNS_LISTED_DEFAULT,
+    SEARCH_S_MAX,
+    STATS_BUCKETS_MAX,
+    STATS_DURATIONS_MAX,
+    STATS_GROUPS_MAX,
 )
-from penstock.config.limits import RUNS_LISTED_DEFAULT
+from penstock.engine.definition import durations
 from penstock.engine.definition.identifiers import quoted
 from penstock.engine.errors import Invalid, Unavailable
-from penstock.engine.run.state import RunStatus
+from penstock.engine.times import rfc3339
 from penstock.telemetry.metrics import LABELS_MAX, OTHER
 
 POLL_S = 0.002
 ALIVE_S = 3.0
-EVERY_STATUS = frozenset[str](RunStatus)
+SEARCHES_AT_ONCE = 2  # each has a thread, and may keep a core busy
+
+T = TypeVar("T")
 
 
 class RunPage(Struct, frozen=True):
@@ -45,10 +50,11 @@ class RunPage(Struct, frozen=True):
 class RunIndex:
     """A reader, owned by one front-end process. The file may not exist yet, and may be replaced at any time."""
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
+    def __init__(self, path: Path, clock: Callable[[], float] = time.monotonic) -> None:
+        self.path, self._clock = path, clock
         self._file: IndexReader | None = None
         self._seq, self._seq_read_at = 0, 0.0
+        self._searching = asyncio.Semaphore(SEARCHES_AT_ONCE)
 
     def close(self) -> None:
         if self._file is not None:
@@ -80,45 +86,85 @@ class RunIndex:
         before: str | None = None,
         limit: int = RUNS_LISTED_DEFAULT,
         cursor: str | None = None,
-        prefix: str | None = None,
-        parent: str | None = None,
     ) -> RunPage:
-        """The newest runs that match, at most `limit`: of one workflow, in one of these statuses, created within these
-        bounds, with an id that begins with `prefix` (hexadecimal characters), started by the run `parent`.
+        """As `find`, at once: by what never takes long."""
+        wanted = Selection(workflow=workflow, statuses=status, after=after, before=before)
+        span = _span(wanted, cursor)
+        with self._reading() as file:
+            return _page(file, wanted, span, limit)
 
-        The bounds are RFC 3339 and belong to the range. Raises Invalid for a bad bound or cursor, Unavailable without a
-        file.
+    async def find(self, wanted: Selection, limit: int = RUNS_LISTED_DEFAULT, cursor: str | None = None) -> RunPage:
+        """The newest runs of the selection beyond the cursor, at most `limit`.
+
+        Raises Invalid for a bad bound or cursor, and for a search by labels that takes longer than 5 s; Unavailable
+        without a file.
         """
-        first = _instant("after", after, -INSTANT_US_MAX)
-        last = min((_instant("before", before, INSTANT_US_MAX), AFTER_ANY_ID), _place(cursor))
-        wanted = (workflow, EVERY_STATUS if status is None else status, first, last, limit + 1)
+        span = _span(wanted, cursor)
+        if wanted.may_take_long:
+            return await self._searched(lambda file: _page(file, wanted, span, limit))
         with self._reading() as file:
-            if parent is not None:
-                found = file.newest_children(parent, prefix, *wanted)
-            else:
-                found = file.newest(*wanted) if prefix is None else file.newest_by_prefix(prefix, *wanted)
-        return RunPage(
-            [run_id for _, run_id in found[:limit]], _cursor(found[limit - 1]) if len(found) > limit else None
-        )
+            return _page(file, wanted, span, limit)
 
-    def count_matching(
-        self,
-        workflow: str,
-        status: frozenset[str],
-        after: str | None = None,
-        before: str | None = None,
-        cursor: str | None = None,
-    ) -> int:
-        """How many runs `query` would give beyond `cursor`. Raises as `query`."""
-        first = _instant("after", after, -INSTANT_US_MAX)
-        last = min((_instant("before", before, INSTANT_US_MAX), AFTER_ANY_ID), _place(cursor))
-        with self._reading() as file:
-            return file.count_matching(workflow, status, first, last)
+    async def count_matching(self, wanted: Selection, cursor: str | None = None) -> int:
+        """How many runs `find` would give beyond `cursor`. Raises as `find`."""
+        span = _span(wanted, cursor)
+        return await self._searched(lambda file: file.count_of(wanted, span))
+
+    async def grouped_stats(
+        self, wanted: Selection, by: GroupBy, width: timedelta | None = None
+    ) -> dict[str, GroupedRuns]:
+        """As `stats`, of each workflow or trigger that has such runs, at most 500: those with most runs of all."""
+        span = _span(wanted, None)
+        width_us = None if width is None else width // timedelta(microseconds=1)
+        try:
+            return await self._searched(
+                lambda file: file.grouped_buckets(wanted, span, width_us, STATS_BUCKETS_MAX, by, STATS_GROUPS_MAX)
+            )
+        except TooManyBuckets as error:
+            raise Invalid(_too_many(error)) from error
+
+    async def durations(self, selections: Sequence[Selection]) -> list[Took | None]:
+        """For each of these selections, how long its newest 1,000 completed runs took. All have the same bounds of
+        time. Raises as `find`."""
+        if not selections:
+            return []
+        span = _span(selections[0], None)
+        return await self._searched(lambda file: file.durations(selections, span, STATS_DURATIONS_MAX))
+
+    async def stats(self, wanted: Selection, width: timedelta | None = None) -> list[CreatedRuns]:
+        """The runs of the selection by status and time of creation, the oldest first: in buckets of this width, each
+        beginning at a multiple of it, those without runs left out; None: in one, that begins with the oldest.
+
+        Raises as `find`, and Invalid for more than 2,000 buckets.
+        """
+        span = _span(wanted, None)
+        width_us = None if width is None else width // timedelta(microseconds=1)
+        try:
+            return await self._searched(lambda file: file.buckets(wanted, span, width_us, STATS_BUCKETS_MAX))
+        except TooManyBuckets as error:
+            raise Invalid(_too_many(error)) from error
+
+    async def stats_within(self, wanted: Selection, width: timedelta | None, within_s: float) -> Counted:
+        """As `stats`, counted from the newest run backwards, and for so long only. Raises as `stats`."""
+        span = _span(wanted, None)
+        width_us = None if width is None else width // timedelta(microseconds=1)
+        try:
+            return await self._searched(
+                lambda file: file.counted_back(wanted, span, width_us, STATS_BUCKETS_MAX, within_s, self._clock)
+            )
+        except TooManyBuckets as error:
+            raise Invalid(_too_many(error)) from error
 
     def statuses(self, run_ids: Collection[str]) -> dict[str, str]:
         """The status of each of these runs; unknown ones are left out. Raises Unavailable without a file."""
         with self._reading() as file:
             return file.statuses(run_ids)
+
+    def begun(self, run_ids: Collection[str]) -> dict[str, int]:
+        """The sequence of the first event of those of these runs whose status nothing has changed since. Raises
+        Unavailable without a file."""
+        with self._reading() as file:
+            return file.begun(run_ids)
 
     def count(self, workflow: str | None = None) -> dict[str, int]:
         """How many runs (of one workflow) are in each status; those without any are left out. Raises Unavailable
@@ -154,6 +200,12 @@ class RunIndex:
         with self._reading() as file:
             return file.reruns(run_ids)
 
+    def needed(self, run_ids: Collection[str]) -> dict[str, str]:
+        """Which of these runs have children or reruns that have not ended, with a text that names one. Raises
+        Unavailable without a file."""
+        with self._reading() as file:
+            return file.needed(run_ids)
+
     def alive(self) -> bool:
         """Whether a follower has written a heartbeat in the last 3 s."""
         try:
@@ -162,9 +214,28 @@ class RunIndex:
         except Unavailable:
             return False
 
+    async def _searched(self, search: Callable[[IndexReader], T]) -> T:
+        """What the search finds, in a thread of its own: it may take long."""
+        async with self._searching:
+            return await asyncio.to_thread(self._search, search)
+
+    def _search(self, search: Callable[[IndexReader], T]) -> T:
+        there = identity(self.path)
+        if not there:
+            raise Unavailable("the run index is not there yet")
+        try:
+            with closing(IndexReader(self.path)) as file, file.limited(SEARCH_S_MAX):
+                return search(file)
+        except sqlite3.DatabaseError as error:
+            raise Unavailable(f"the run index cannot be read: {error}") from error
+        except Overdue as error:
+            raise Invalid(
+                f"the runs that match cannot be found within {SEARCH_S_MAX:g} s: narrow after and before"
+            ) from error
+
     def _is_readable(self) -> bool:
         """Whether the file has been read before, or can be read now: a new file has no tables for a moment."""
-        there = identity(self._path)
+        there = identity(self.path)
         if there and self._file is not None and self._file.identity == there:
             return True
         try:
@@ -184,17 +255,39 @@ class RunIndex:
     @contextmanager
     def _reading(self) -> Iterator[IndexReader]:
         """The file that is there now. Raises Unavailable when it is not there or not sound."""
-        there = identity(self._path)
+        there = identity(self.path)
         if self._file is None or self._file.identity != there:
             self.close()
         if not there:
             raise Unavailable("the run index is not there yet")
         try:
-            self._file = self._file or IndexReader(self._path)
+            self._file = self._file or IndexReader(self.path)
             yield self._file
         except sqlite3.DatabaseError as error:
             self.close()
             raise Unavailable(f"the run index cannot be read: {error}") from error
+
+
+def _page(file: IndexReader, wanted: Selection, span: TimeRange, limit: int) -> RunPage:
+    found = file.newest(wanted, span, limit + 1)
+    following = _cursor(found[limit - 1]) if len(found) > limit else None
+    return RunPage([run_id for _, run_id in found[:limit]], following)
+
+
+def _span(wanted: Selection, cursor: str | None) -> TimeRange:
+    """Raises Invalid for a bad bound or cursor."""
+    first = _instant("after", wanted.after, -INSTANT_US_MAX)
+    return TimeRange(first, min((_instant("before", wanted.before, INSTANT_US_MAX), AFTER_ANY_ID), _place(cursor)))
+
+
+def _too_many(error: TooManyBuckets) -> str:
+    """What is wrong with the width of buckets, and which is not too small."""
+    first, last = (rfc3339(at / 1e6) for at in (error.first, error.last))
+    least_s = max(1, -(-(error.last - error.first) // (STATS_BUCKETS_MAX - 1) // 1_000_000))
+    return (
+        f"bucket makes {error.number} buckets from {first} to {last}, {STATS_BUCKETS_MAX} is the most: "
+        f"use {durations.text(least_s)} or more, or narrow after and before"
+    )
 
 
 def _instant(name: str, text: str | None, otherwise: int) -> int:

@@ -19,7 +19,8 @@ from penstock.broker.store import Store
 from penstock.broker.worker_messages import decode
 from penstock.config.logging import get_logger
 from penstock.engine.errors import NotFound
-from penstock.engine.run.events import TimerFired, TimerRef
+from penstock.engine.run.event_payloads import TimerRef
+from penstock.engine.run.events import TimerFired
 from penstock.engine.run.expansion import expanded
 from penstock.engine.run.state import Run, StepState, StepStatus
 from penstock.engine.run.timers import lost_timer

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import closing
-from datetime import datetime
 from pathlib import Path
 
 from penstock.actors.index.file import IndexFile
+from penstock.actors.index.queries import Selection
 from penstock.actors.index.run_index import RunIndex
+from penstock.actors.maintenance.pruning import prune
 from penstock.actors.maintenance.rounds import PAGE, Throttle, repeat_rounds, unthrottled
 from penstock.actors.runs.loading import load_many, snapshots
 from penstock.broker.store import Store
 from penstock.config.logging import get_logger
-from penstock.engine.run.state import RUN_ENDED, Run
+from penstock.engine.run.state import RUN_ENDED
 from penstock.engine.times import rfc3339
 
 EVERY_S = 10.0
+LOST_AFTER_S = 60.0  # an import takes less
 
 log = get_logger()
 
@@ -33,7 +35,9 @@ async def apply_retention(store: Store, index: Path, runs_max_age_s: float | Non
 
 
 async def remove_leftovers(store: Store, throttle: Throttle = unthrottled) -> None:
-    """Delete the checkpoints and the sticky bindings of every run that has ended."""
+    """Delete the checkpoints and the sticky bindings of every run that has ended, and documents of imports that came to
+    nothing."""
+    await _remove_lost_imports(store)
     keys = [*await store.checkpoints.keys(), *await store.sticky_bindings.keys()]
     run_ids = sorted({key.partition(".")[0] for key in keys})
     for at in range(0, len(run_ids), PAGE):
@@ -44,6 +48,18 @@ async def remove_leftovers(store: Store, throttle: Throttle = unthrottled) -> No
                 await store.sticky_bindings.purge(run.run_id)
 
 
+async def _remove_lost_imports(store: Store) -> None:
+    """Delete documents to which no history leads: a process died between the two."""
+    documents = await store.imports.keys()
+    begun = await store.history.begun([run_id for run_id, _ in documents])
+    for run_id, import_id in documents:
+        if run_id in begun:
+            continue
+        entry = await store.imports.entry(run_id, import_id)
+        if entry is not None and entry.at < await store.history.now() - LOST_AFTER_S:
+            await store.imports.remove(run_id, import_id)
+
+
 async def _seem_ended(store: Store, run_ids: Sequence[str]) -> list[str]:
     """The runs that have ended by their snapshots, and the runs without one. A snapshot is written when a run ends."""
     found = await snapshots(store, run_ids)
@@ -51,39 +67,33 @@ async def _seem_ended(store: Store, run_ids: Sequence[str]) -> list[str]:
 
 
 async def remove_old_runs(store: Store, index: Path, ended_before: float, throttle: Throttle = unthrottled) -> int:
-    """Delete runs that ended before this time (of the broker, s since the epoch) with all their data. Returns how
-    many."""
-    removed, cursor = 0, None
+    """Remove runs that ended before this time (of the broker, s since the epoch) with all their data, but those that
+    other runs need, and runs that were imported before it. Returns how many."""
+    removed, cursor = await remove_old_imports(store, index, ended_before, throttle), None
     with closing(RunIndex(index)) as reader:
         while True:
             await throttle()
             page = reader.query(status=frozenset(RUN_ENDED), before=rfc3339(ended_before), limit=PAGE, cursor=cursor)
-            removed += await _remove(store, index, page.run_ids, ended_before)
+            removed += len((await prune(store, reader, page.run_ids, ended_before)).pruned)
             cursor = page.next
             if cursor is None:
                 return removed
 
 
-async def _remove(store: Store, index: Path, run_ids: list[str], ended_before: float) -> int:
-    runs = await load_many(store, run_ids)
-    old = [
-        run.run_id for run in runs if _ended_before(run, ended_before) and await _ends_before(store, run, ended_before)
-    ]
-    for run_id in old:
-        await store.remove_run(run_id)
-    gone = [*old, *(set(run_ids) - {run.run_id for run in runs})]
-    if gone:
-        with closing(IndexFile(index)) as file:
-            file.forget(gone)
-    return len(old)
-
-
-def _ended_before(run: Run, at: float) -> bool:
-    return run.ended and datetime.fromisoformat(run.finished_at or run.created_at).timestamp() < at
-
-
-async def _ends_before(store: Store, run: Run, at: float) -> bool:
-    """Whether the run's last event is that old by the broker's clock: the times in a run come from other hosts' clocks,
-    which may be wrong."""
-    last = await store.history.at(run.run_id, run.seq)
-    return last is None or last.at < at  # its log may be gone before it
+async def remove_old_imports(store: Store, index: Path, before: float, throttle: Throttle = unthrottled) -> int:
+    """Remove the runs that were imported before this time of the broker, whatever their times. Returns how many."""
+    removed, cursor = 0, None
+    with closing(RunIndex(index)) as reader:
+        while True:
+            await throttle()
+            page = await reader.find(Selection(imported=True), PAGE, cursor)
+            marks = await store.history.last_of(page.run_ids)
+            old = [run_id for run_id, mark in marks.items() if mark.at < before]
+            for run_id in old:
+                await store.run_data.remove(run_id, before=marks[run_id].seq + 1)
+            if gone := [*old, *(run_id for run_id in page.run_ids if run_id not in marks)]:
+                with closing(IndexFile(index)) as file:
+                    file.forget(gone)
+            removed, cursor = removed + len(old), page.next
+            if cursor is None:
+                return removed

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, NoReturn
@@ -21,20 +22,26 @@ log = get_logger()
 
 
 async def repeat_rounds(
-    name: str, check: Callable[[Throttle], Coroutine[Any, Any, object]], every_s: float
+    name: str,
+    check: Callable[[Throttle], Coroutine[Any, Any, object]],
+    every_s: float,
+    latest_s: float = math.inf,
 ) -> NoReturn:
-    """Run `check` for ever: `every_s` after the last round has ended, later after a round that took long.
+    """Run `check` for ever: `every_s` after the last round has ended, later after a round that took long, but at most
+    `latest_s` later.
 
-    An error ends its round only. `name` labels the log event and the metric of failures.
+    An error ends its round only, and what was waited for in vain is no work. `name` labels the log event and the
+    metric of failures.
     """
     share = _TimeShare(every_s)
     while True:
-        await asyncio.sleep(max(every_s, share.sleep_due_s()))
+        await asyncio.sleep(max(every_s, min(share.sleep_due_s(), latest_s)))
         share.begin()
         try:
             await check(share.throttle)
         except PenstockError as error:
             log.warning("maintenance_round_failed", work=name, error=str(error))
+            share.begin()
         except Exception as error:
             report(name, error)
 

@@ -17,7 +17,8 @@ from penstock.broker.store import Store
 from penstock.config.logging import get_logger
 from penstock.engine.errors import NotFound
 from penstock.engine.run.commands import WithdrawSticky
-from penstock.engine.run.events import Failure, StepFailed
+from penstock.engine.run.event_payloads import Failure
+from penstock.engine.run.events import StepFailed
 from penstock.engine.run.expansion import expanded
 from penstock.engine.run.state import STEP_OUT, Run, StepState
 from penstock.engine.run.workflow import Workflow

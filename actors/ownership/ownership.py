@@ -44,6 +44,7 @@ class Ownership:
         self._notified = asyncio.Event()
         self._places: frozenset[str] = frozenset()
         self._changed_at = 0.0
+        self._leaves_consumers = False
 
     async def start(self, siblings: int) -> None:
         """Take the free partitions, once the `siblings` of the same start are listed, too. Raises Unavailable."""
@@ -95,6 +96,7 @@ class Ownership:
             asyncio.get_running_loop().call_later(self._settled_in_s(), self._notified.set)
         if any(number not in view.claims for number in moves.take):
             await self._assume_claims(view)
+        self._leaves_consumers = self._leaves_consumers or bool(moves.take or moves.replace_consumer)
         await self._carry_out(moves, view)
         await self._clean_up(moves)
 
@@ -130,9 +132,11 @@ class Ownership:
         )
 
     async def _clean_up(self, moves: Moves) -> None:
-        """Remove the consumers that the moves have replaced, and log what was moved."""
-        if moves.take or moves.replace_consumer:
+        """Remove the consumers that these moves, or earlier ones, have replaced, and log what was moved. Consumers that
+        nobody reads from cost the broker time at each event."""
+        if self._leaves_consumers:
             await self._store.consumers.remove_former({n: mine.claim.consumer for n, mine in self._mine.items()})
+            self._leaves_consumers = False
         if moves.take or moves.hand_over:
             log.info(
                 "partitions_moved",

@@ -8,8 +8,8 @@ import gc
 import os
 import signal
 import sys
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from typing import Any
 
@@ -17,6 +17,7 @@ import uvloop
 
 from penstock.actors.index.file import index_path
 from penstock.actors.index.follower import follow_when_free
+from penstock.actors.maintenance.away_workers import watch_away_workers
 from penstock.actors.maintenance.former_names import watch_former_names
 from penstock.actors.maintenance.lost_tasks import watch_lost_tasks
 from penstock.actors.maintenance.overdue import watch_overdue_schedules
@@ -27,6 +28,7 @@ from penstock.actors.ownership.ownership import open_shard
 from penstock.actors.ownership.places import free_places, occupied
 from penstock.actors.processes.leaf_watch import watch_links
 from penstock.actors.runs.loading import load_many
+from penstock.actors.telemetry.exporting import exporting
 from penstock.actors.telemetry.relay import Relay
 from penstock.actors.telemetry.telemetry import Numbers, reporting, secret_values
 from penstock.actors.triggers.trigger_runner import serve_triggers
@@ -49,6 +51,7 @@ ENGINE_WIDE = {
     "overdue_schedules": watch_overdue_schedules,
     "former_names": watch_former_names,
     "unserved_tasks": watch_unserved_tasks,
+    "away_workers": watch_away_workers,
 }
 
 Loop = Callable[[], Coroutine[Any, Any, object]]
@@ -100,7 +103,7 @@ async def _life(settings: Settings, me: Member, relay: Relay | None, stop: async
     engine, data_dir = settings.engine, settings.broker.data_dir
     async with (
         open_store(settings.broker, process, wait_s) as store,
-        reporting(store, Numbers(process, store.meters, relay), secret_values(settings)),
+        _telemetry(settings, store, process, relay),
         open_shard(
             store, me, settings.telemetry.sample_ratio, siblings=engine.shards, dead=lambda: free_places(data_dir)
         ) as shard,
@@ -112,7 +115,7 @@ async def _services(settings: Settings, relay: Relay, triggers: bool, stop: asyn
     index = index_path(settings.broker.data_dir)
     async with (
         open_store(settings.broker, "services", BROKER_WAIT_S) as store,
-        reporting(store, Numbers("services", store.meters, relay), secret_values(settings)),
+        _telemetry(settings, store, "services", relay),
         AsyncExitStack() as stack,
     ):
         loops: dict[str, Loop] = {
@@ -128,11 +131,20 @@ async def _services(settings: Settings, relay: Relay, triggers: bool, stop: asyn
 async def _triggers(settings: Settings, stop: asyncio.Event) -> None:
     async with (
         open_store(settings.broker, "triggers", BROKER_WAIT_S) as store,
-        reporting(store, Numbers("triggers", store.meters, None), secret_values(settings)),
+        _telemetry(settings, store, "triggers", None),
         AsyncExitStack() as stack,
     ):
         await _keep(stack, _engine_wide(store))
         await stop.wait()
+
+
+@asynccontextmanager
+async def _telemetry(settings: Settings, store: Store, process: str, relay: Relay | None) -> AsyncIterator[None]:
+    """The telemetry of this process, for the time of the block."""
+    numbers = Numbers(process, store.meters, relay)
+    secrets = secret_values(settings)
+    async with reporting(store, numbers, secrets), exporting(store, numbers, settings.telemetry, secrets):
+        yield
 
 
 def _engine_wide(store: Store) -> dict[str, Loop]:

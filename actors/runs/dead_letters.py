@@ -1,4 +1,4 @@
-"""History events that cannot be applied, stored as dead letters."""
+"""History events that cannot be applied, stored as dead letters, and such as need not be."""
 
 from __future__ import annotations
 
@@ -9,9 +9,11 @@ from typing import TypeAlias
 
 from penstock.actors.runs.shared.mailbox import PartitionQueue, PendingEvent
 from penstock.actors.runs.shared.run_metrics import RunMetrics
+from penstock.broker.records.imports import MARK_START
 from penstock.broker.store import Store
 from penstock.config.logging import get_logger
 from penstock.config.process.crash_points import reached
+from penstock.engine.run.events import Malformed, WorkflowCancelled, decode
 
 AGAIN_S = 1.0  # after the broker has refused a dead letter
 
@@ -57,3 +59,14 @@ def _stored(queue: PartitionQueue, seq: int) -> None:
     waiting = queue.dead_letters.pop(seq, None)
     if waiting is not None:
         waiting.set_result(None)
+
+
+def is_expected(event: PendingEvent) -> bool:
+    """Whether the event may come where no run is: the mark of an imported run, or the cancellation of a child that now
+    never starts."""
+    if event.delivery.data.startswith(MARK_START):
+        return True
+    try:
+        return isinstance(decode(event.delivery.data), WorkflowCancelled)
+    except Malformed:
+        return False

@@ -4,24 +4,27 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping, Sequence
-from typing import assert_never, cast
+from collections.abc import Sequence
+from typing import assert_never
 
-from msgspec import Raw
 from msgspec.structs import replace
 
-from penstock.actors.evaluation.evaluator import Evaluator
-from penstock.actors.runs.approval_requests import approval_request, open_approval
-from penstock.actors.runs.children import Children
-from penstock.actors.runs.item_cache import ItemCache
-from penstock.actors.runs.outputs import Outputs
+from penstock.actors.runs.commands.approval_requests import approval_request, open_approval
+from penstock.actors.runs.commands.cancelled_tasks import CancelledTasks
+from penstock.actors.runs.commands.children import Children
+from penstock.actors.runs.commands.paused_tasks import PausedTasks
+from penstock.actors.runs.commands.step_values import VALUE_BYTES_MAX, StepValues
+from penstock.actors.runs.commands.takeovers import Takeovers
+from penstock.actors.runs.outputs import Outputs, is_light
+from penstock.actors.runs.shared.answers import stored
 from penstock.actors.runs.shared.lease import ShardLease
 from penstock.actors.runs.shared.mailbox import PendingEvent
+from penstock.actors.runs.shared.spans import header_of_step
 from penstock.actors.runs.timers import Timers
 from penstock.actors.runs.waits.event_waits import EventWaits
+from penstock.broker import message_ids
 from penstock.broker.store import Store
 from penstock.broker.streams.history import RunEvent
-from penstock.config.limits import KIB, MIB
 from penstock.config.logging import get_logger
 from penstock.config.process.background import start
 from penstock.config.process.crash_points import reached
@@ -33,57 +36,42 @@ from penstock.engine.run.commands import (
     BeginStep,
     BindWorker,
     CancelChild,
+    CancelTask,
     Command,
     CompleteRun,
     DeadLetterTask,
     DispatchTask,
     ExpandPlan,
     OpenApproval,
+    PauseChild,
     RemoveDeadLetters,
     RequestApproval,
     SetTimer,
     StartChild,
     StartFailureRun,
     StopWaiting,
+    TakeOver,
+    WithdrawQueued,
     WithdrawSticky,
     WithdrawTask,
     WithdrawTimer,
 )
-from penstock.engine.run.events import (
-    NULL,
-    RunFailure,
-    WorkflowCancelled,
-    WorkflowCompensating,
-    WorkflowCompleted,
-    WorkflowFailed,
-)
+from penstock.engine.run.event_payloads import NULL, RunFailure
+from penstock.engine.run.events import WorkflowCancelled, WorkflowCompensating, WorkflowCompleted, WorkflowFailed
 from penstock.engine.run.execution.beginning import (
-    DEFAULT,
-    ITEM,
-    about_completion,
-    about_failure,
     begin_step,
-    first_given,
     given_input,
-    heavy,
-    needed,
-    received,
     refused,
 )
 from penstock.engine.run.execution.compensation import can_undo
-from penstock.engine.run.execution.elements import ended_seq
-from penstock.engine.run.execution.failure_runs import failure_input
+from penstock.engine.run.execution.failure_runs import failure_start
 from penstock.engine.run.execution.fragments import is_planned
 from penstock.engine.run.execution.inputs import output_of
 from penstock.engine.run.expansion import expanded
-from penstock.engine.run.kinds.map import items_of, map_of
-from penstock.engine.run.payloads import Value
 from penstock.engine.run.state import Run, RunStatus
-from penstock.engine.run.workflow import COMPENSATE, StepPlan, Workflow
+from penstock.engine.run.workflow import Workflow
 from penstock.engine.times import rfc3339
 
-LIGHT_BYTES_MAX = 64 * KIB
-VALUE_BYTES_MAX = 64 * MIB  # of what an expression reads: an array of a map's outputs may be larger than a message
 SENT_AT_ONCE = 256  # commands of one run, before others have their turn
 HEAVY_AT_ONCE = 4  # messages with large payloads that are read, joined and not stored yet
 
@@ -96,9 +84,12 @@ class Effects:
     def __init__(self, store: Store, lease: ShardLease, timers: Timers, waits: EventWaits) -> None:
         self._store, self._lease, self._timers, self._waits = store, lease, timers, waits
         self.heavy = asyncio.Semaphore(HEAVY_AT_ONCE)
-        self.evaluator = Evaluator()
-        self._item_cache = ItemCache()
+        self._values = StepValues(lease, self.heavy)
+        self.evaluator = self._values.evaluator
         self._children = Children(store, lease)
+        self._takeovers = Takeovers(store, lease, self.heavy)
+        self._cancelled_tasks = CancelledTasks(store)
+        self._paused = PausedTasks(store, lease)
 
     async def perform(
         self, workflow: Workflow, run: Run, commands: list[Command], since: float, events: Sequence[PendingEvent] = ()
@@ -111,7 +102,8 @@ class Effects:
         """
         self._lease.check()
         workflow = expanded(workflow, run)
-        publisher, outputs = self._store.publisher, Outputs(self._store, run.run_id, events)
+        publisher, outputs = self._store.publisher, Outputs(self._store.history, run.run_id, events)
+        self._paused.forget(run.run_id)
         try:
             for command in commands:
                 if isinstance(command, DeadLetterTask):  # readable before the event that fails the run
@@ -125,12 +117,12 @@ class Effects:
                 elif not number % SENT_AT_ONCE:
                     await asyncio.sleep(0)
                     self._lease.check()
-                if isinstance(command, WithdrawTask | WithdrawSticky):
-                    await _stored(answers)  # it removes stored tasks, and an earlier command may have sent one
+                if isinstance(command, WithdrawTask | WithdrawSticky | CancelTask) or self._paused.looks(run, command):
+                    await stored(answers)  # it looks for what is stored, and an earlier command may have sent one
                     self._lease.check()
                 answers.append(await self._send(workflow, run, command, since, outputs))
                 reached("shard.command_sent")
-            await _stored(answers)
+            await stored(answers)
         except (Unavailable, Conflict):
             raise
         except (TooLarge, NotFound, Invalid) as error:
@@ -149,13 +141,15 @@ class Effects:
             case DispatchTask():
                 if command.or_anyone and not await self._is_taken(command):
                     command = replace(command, worker=None)
-                if _is_light(command.input):
-                    return self._store.tasks.send(run.run_id, run.workflow_id, command)
+                if command.again and await self._paused.is_queued(run, command):
+                    return None
+                if is_light(command.input):
+                    return self._store.tasks.send(run.run_id, run.workflow_id, command, self._trace(run, command))
                 await self._dispatch(run, command, outputs)
             case BeginStep():
                 return await self._begin(workflow, run, command, since, outputs)
             case StartChild():
-                if _is_light(command.input):
+                if is_light(command.input):
                     return start(self._children.start(run, command), name="child", expected=PenstockError)
                 async with self.heavy:
                     await self._children.start(run, command)
@@ -163,6 +157,13 @@ class Effects:
                 await self._after_failure(workflow, run, command, outputs)
             case CancelChild():
                 return self._children.cancel(run, command)
+            case TakeOver():
+                if run.taking is not None:  # else a later event of this turn has brought the last of it
+                    await self._takeovers.carry_out(run)
+            case CancelTask():
+                return await self._cancelled_tasks.notify(run.run_id, command)
+            case PauseChild():
+                return self._children.pause(run, command)
             case ExpandPlan():
                 return await self._expand(workflow, run, command, outputs)
             case CompleteRun():
@@ -181,6 +182,8 @@ class Effects:
                 await self._store.tasks.withdraw(
                     run.run_id, command.task, command.group, command.worker, self._lease.check, command.of_step
                 )
+            case WithdrawQueued():
+                await self._paused.withdraw(run, command)
             case WithdrawSticky():
                 await self._store.tasks.withdraw_sticky(run.run_id, command, self._lease.check)
             case BindWorker():
@@ -191,7 +194,7 @@ class Effects:
                 await open_approval(self._store, run, command)
             case AwaitEvent():
                 plan = workflow.plan_of(command.step_id)
-                return self._waits.begin(run.run_id, command, plan is not None and bool(plan.later))
+                return self._waits.begin(run, command, plan is not None and bool(plan.later))
             case StopWaiting():
                 return self._waits.end(run.run_id, command)
             case RemoveDeadLetters():
@@ -208,9 +211,10 @@ class Effects:
         try:
             async with self.heavy:
                 given = await outputs.whole(wanted, VALUE_BYTES_MAX)
-                value = failure_input(workflow, run, command, given)
+                value, labels = failure_start(workflow, run, command, given)
                 self._lease.check()
-                await self._children.start_after_failure(run, workflow.on_failure.workflow, command.resumes, value)
+                of = workflow.on_failure.workflow
+                await self._children.start_after_failure(run, of, command.resumes, value, labels)
         except (ExpressionFailed, NotFound, TooLarge) as error:
             log.error("failure_run_refused", run_id=run.run_id, error=str(error))
 
@@ -221,6 +225,8 @@ class Effects:
         answer = None
         try:
             for following in await self._following(workflow, run, command, outputs):
+                if command.again and isinstance(following, DispatchTask):
+                    following = replace(following, again=command.again)
                 answer = await self._send(workflow, run, following, since, outputs)
         except (TooLarge, NotFound, Invalid) as error:
             if run.status is not RunStatus.COMPENSATING:
@@ -232,54 +238,9 @@ class Effects:
     async def _following(self, workflow: Workflow, run: Run, command: BeginStep, outputs: Outputs) -> Sequence[Command]:
         plan = workflow.plan_of(command.step_id)
         assert plan is not None, "the step is there"
-        payloads = await self._given(workflow, run, plan, outputs)
-        ready = await self._ready(run, plan, payloads)
+        payloads = await self._values.given(workflow, run, plan, outputs)
+        ready = await self._values.ready(run, plan, payloads)
         return begin_step(workflow, run, command, payloads, ready, self._store.history.age_s_max)
-
-    async def _ready(self, run: Run, plan: StepPlan, payloads: Mapping[str, Raw]) -> dict[str, Raw | ExpressionFailed]:
-        """Results of those of the step's expressions that may take long: they are evaluated outside this event loop."""
-        results: dict[str, Raw | ExpressionFailed] = {}
-        for path, (what, values) in heavy(plan, run, payloads).items():
-            try:
-                results[path] = Raw(await self.evaluator.json(what, values))
-            except ExpressionFailed as error:
-                results[path] = error
-        if results:
-            self._lease.check()
-        return results
-
-    async def _given(self, workflow: Workflow, run: Run, plan: StepPlan, outputs: Outputs) -> dict[str, Raw]:
-        """What beginning the execution reads: also the element that it is for, or what became of the step that it
-        handles."""
-        payloads = await self._payloads(run, plan, outputs)
-        if plan.item is not None:
-            items = await self._items(workflow, run, map_of(workflow, plan), outputs)
-            payloads[ITEM] = items[plan.item]
-        if plan.handles is not None:
-            payloads[DEFAULT] = await self._about(workflow, run, plan, plan.handles, outputs)
-        return payloads
-
-    async def _about(self, workflow: Workflow, run: Run, handler: StepPlan, step_id: str, outputs: Outputs) -> Raw:
-        """The default input of what handles that step."""
-        plan, undoes = workflow.plan_of(step_id), handler.kind.name == COMPENSATE
-        assert plan is not None, "the step is there"
-        run = first_given(run, plan) if undoes else run
-        value = received(workflow, run, plan, await self._given(workflow, run, plan, outputs))
-        output = await self._output(run, step_id, outputs) if undoes else NULL
-        if not (_is_light(value) and _is_light(output)):
-            async with self.heavy:
-                value = await outputs.whole(value, VALUE_BYTES_MAX)
-                output = await outputs.whole(output, VALUE_BYTES_MAX)
-                self._lease.check()
-        if undoes:
-            reached("compensation.read")
-        given, returned = cast(Raw, value), cast(Raw, output)
-        return about_completion(given, returned) if undoes else about_failure(run, step_id, given)
-
-    async def _output(self, run: Run, step_id: str, outputs: Outputs) -> Value:
-        """The output of a step, or of an element of a map, which only the history has."""
-        place = run.element(step_id)
-        return output_of(run, step_id) if place is None else await outputs.of_event(ended_seq(run, *place))
 
     async def _expand(
         self, workflow: Workflow, run: Run, command: ExpandPlan, outputs: Outputs
@@ -292,38 +253,15 @@ class Effects:
             self._lease.check()
             event = expansion(workflow, run, command, plan)
         reached("planner.checked")
-        return self._store.history.send(event)
-
-    async def _payloads(self, run: Run, plan: StepPlan, outputs: Outputs) -> dict[str, Raw]:
-        """What beginning the step reads, as JSON."""
-        wanted = needed(run, plan)
-        if all(map(_is_light, wanted.values())):
-            return cast(dict[str, Raw], wanted)
-        async with self.heavy:
-            try:
-                payloads = {name: await outputs.whole(value, VALUE_BYTES_MAX) for name, value in wanted.items()}
-            except (NotFound, TooLarge) as error:
-                raise type(error)(f'step "{plan.id}" cannot be given its input: {error}') from error
-            self._lease.check()
-            return payloads
-
-    async def _items(self, workflow: Workflow, run: Run, whole: StepPlan, outputs: Outputs) -> list[Raw]:
-        """The elements of a map, which are worked out once for many."""
-        key = (run.run_id, whole.id, run.step(whole.id).attempts)
-        found = self._item_cache.get(key)
-        if found is None:
-            payloads = await self._payloads(run, whole, outputs)
-            found = items_of(run, whole, payloads, await self._ready(run, whole, payloads))
-            self._item_cache.put(key, found)
-        return found
+        message_id = message_ids.of_checked_plan(run.run_id, command.step_id, command.attempt)
+        return self._store.history.send(event, message_id)
 
     async def _is_taken(self, command: DispatchTask) -> bool:
         """Whether the task's worker accepts tasks of this type. It may have to ask the broker."""
         assert command.worker is not None
-        sticky_tasks = self._store.sticky_tasks
-        known = sticky_tasks.known_to_take(command.task, command.worker)
+        known = self._store.sticky_tasks.known_to_take(command.task, command.worker)
         if known is None:
-            known = await sticky_tasks.takes(command.task, command.worker)
+            known = await self._store.sticky_tasks.takes(command.task, command.worker)
             self._lease.check()
         return known
 
@@ -332,9 +270,17 @@ class Effects:
             try:
                 value = await outputs.whole(command.input, self._store.publisher.body_bytes_max)
                 self._lease.check()
-                await self._store.tasks.send(run.run_id, run.workflow_id, replace(command, input=value))
+                command = replace(command, input=value)
+                await self._store.tasks.send(run.run_id, run.workflow_id, command, self._trace(run, command))
             except (NotFound, TooLarge) as error:
                 raise type(error)(f'step "{command.step_id}" cannot be given its input: {error}') from error
+
+    def _trace(self, run: Run, command: DispatchTask) -> str | None:
+        """The span of this execution for its worker, where spans are exported."""
+        otlp = self._store.telemetry.otlp
+        if otlp is None:
+            return None
+        return header_of_step(otlp, run, command.step_id, command.attempt, command.iteration)
 
     async def _complete(self, workflow: Workflow, run: Run, command: CompleteRun, outputs: Outputs) -> None:
         async with self.heavy:
@@ -362,7 +308,7 @@ class Effects:
         plan = workflow.plan_of(command.step_id)
         assert plan is not None, "the step is there"
         try:
-            payloads = await self._given(workflow, run, plan, outputs)
+            payloads = await self._values.given(workflow, run, plan, outputs)
             return replace(command, input=given_input(workflow, run, plan, payloads))
         except (ExpressionFailed, NotFound, TooLarge) as error:
             return replace(command, error=f"{command.error} (its input is not kept here: {error})")
@@ -372,7 +318,7 @@ class Effects:
         dead_letters = self._store.dead_letters
         if command.evaluate:
             command = await self._with_input(workflow, run, command, outputs)
-        if _is_light(command.input):
+        if is_light(command.input):
             await dead_letters.send_task(run.run_id, run.workflow_id, command)
             return
         async with self.heavy:
@@ -382,17 +328,3 @@ class Effects:
             except (NotFound, TooLarge) as error:
                 text = f"{command.error} (its input is not kept here: {error})"
                 await dead_letters.send_task(run.run_id, run.workflow_id, replace(command, input=NULL, error=text))
-
-
-async def _stored(answers: list[asyncio.Future[bytes] | None]) -> None:
-    """Return once the broker has stored all that was sent so far, and empty the list."""
-    for answer in answers:
-        if answer is not None:
-            await answer
-            reached("shard.command_stored")
-    answers.clear()
-
-
-def _is_light(value: Value) -> bool:
-    """Whether its bytes are in memory, and so few that any number of such messages may be in flight."""
-    return isinstance(value, Raw) and memoryview(value).nbytes <= LIGHT_BYTES_MAX

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Container, Sequence
-from datetime import datetime
+from collections.abc import Callable, Container, Mapping, Sequence
 from typing import TypeAlias
 
 import msgspec
@@ -12,19 +11,19 @@ from msgspec import Struct
 
 from penstock.broker.nats.buckets import Entry
 from penstock.broker.nats.direct import Stored
+from penstock.broker.records.imports import ImportMark, mark_in
+from penstock.broker.records.past_states import PastState
 from penstock.broker.store import Store
-from penstock.config.limits import SCHEDULE_AHEAD_MIN_S, SNAPSHOT_AFTER_S
 from penstock.config.logging import get_logger
 from penstock.config.process.background import all_of
 from penstock.engine import formats
-from penstock.engine.definition.identifiers import is_run_id
-from penstock.engine.errors import NeedsUpgrade, NotFound
-from penstock.engine.run.advance import advance, still_due
+from penstock.engine.errors import Invalid, NeedsUpgrade, NotFound
+from penstock.engine.run.advance import advance
 from penstock.engine.run.commands import Command
 from penstock.engine.run.events import (
     Malformed,
-    ParentRef,
     Record,
+    WorkflowRemoved,
     WorkflowScheduled,
     WorkflowStarted,
     decode,
@@ -32,10 +31,11 @@ from penstock.engine.run.events import (
 )
 from penstock.engine.run.expansion import expanded
 from penstock.engine.run.state import Run, RunStatus, from_snapshot
+from penstock.engine.run.still_due import still_due
 from penstock.engine.run.workflow import Workflow
 
 READS_AT_ONCE = 64
-YOUNG_S = SNAPSHOT_AFTER_S  # less than the broker's 5 s window for repeated message ids: see RunActor._open_new
+ALL = 2**63 - 1  # sequences
 FINAL = frozenset(
     {RunStatus.COMPLETED, RunStatus.CANCELLED}
 )  # no event changes such a run; a failed one may be resumed
@@ -53,7 +53,9 @@ class LoadedRun(Struct, frozen=True):
 
     `due` are the commands of the events after the snapshot, which may have been carried out or not; doing them again is
     safe. `revision` is the snapshot's (0: there is none). `beyond` counts the events folded on top of it. `last_seq` is
-    the last sequence of the run's history (0: it has none), for an append that expects it.
+    the last sequence of the run's history (0: it has none), for an append that expects it. `removed` is the sequence of
+    the event that removed the run, which is None then; 0: none did. `mark`: there is no run, and the id is that of an
+    imported one (imports/reading.py reads it).
     """
 
     run: Run | None
@@ -62,6 +64,8 @@ class LoadedRun(Struct, frozen=True):
     due: tuple[Command, ...] = ()
     workflow: Workflow | None = None
     last_seq: int = 0
+    removed: int = 0
+    mark: ImportMark | None = None
 
 
 async def load(
@@ -83,11 +87,14 @@ async def load(
     last_seq = run.seq if run else 0
     workflow = None if run is None else await workflow_of(store, run, ())
     commands: list[Command] = []
-    beyond = 0
-    async for page in store.history.pages(run_id, last_seq):
+    beyond = removed = 0
+    mark: ImportMark | None = None
+    async for page in store.history.pages(run_id, last_seq, ahead_to=ALL):
         last_seq, tail = page[-1].seq, records(page)
         workflow = workflow or await workflow_of(store, run, tail)
         if workflow is None:
+            removed = max([removed, *(one.seq for one in tail if isinstance(one.event, WorkflowRemoved))])
+            mark = mark or mark_in(page[0].data)
             continue
         beyond += len(tail)
         for record in tail:
@@ -101,9 +108,69 @@ async def load(
             entry.value
         )  # without its beginning in the log, all there is of the run is a newer version's snapshot
     revision = entry.revision if entry else 0
+    removed = removed if run is None else run.seq if run.removed else 0
+    if removed:
+        return LoadedRun(None, revision, last_seq=last_seq, removed=removed)
     workflow = None if workflow is None else expanded(workflow, run)
     due = () if run is None else tuple(command for command in commands if still_due(run, command))
-    return LoadedRun(run, revision, beyond, due, workflow, last_seq)
+    return LoadedRun(run, revision, beyond, due, workflow, last_seq, mark=mark)
+
+
+async def load_at(store: Store, run_id: str, seq: int) -> Run:
+    """The run as it was when the event with this sequence of the log was stored. States along the way of a long run are
+    kept for whoever asks next.
+
+    Raises NotFound for an unknown run and before its first event, Invalid for a sequence that the log has not reached,
+    Unavailable.
+    """
+    begin = await _state_before(store, run_id, seq)
+    run, events, size = begin.run, begin.events, begin.size
+    workflow = None if run is None else await workflow_of(store, run, ())
+    first = later = 0
+    async for page in store.history.pages(run_id, begin.seq, ahead_to=seq):
+        first, later = first or page[0].seq, page[-1].seq
+        tail = [record for record in records(page) if record.seq <= seq]
+        workflow = workflow or await workflow_of(store, run, tail)
+        if workflow is not None:
+            for record in tail:
+                run, _ = advance_safely(workflow, run, record)
+        if later > seq:
+            break
+        events, size = events + len(page), size + sum(len(one.data) for one in page)
+        if run is not None and begin.whole:
+            store.past_states.keep(PastState(later, page[-1].at, run, events, size))
+    if later <= seq and seq > (newest := await store.history.last_seq()):
+        raise Invalid(f"at {seq} is in the future: the log has {newest} events so far")
+    if run is None:
+        begins = f": its first event is {first}" if first else ""
+        raise NotFound(f"run {run_id} was not there at {seq}{begins}")
+    return run
+
+
+class _Begin(Struct, frozen=True):
+    """A state from which to fold on, after the event `seq`. `whole`: all `events` until then are known to have `size`
+    bytes."""
+
+    run: Run | None = None
+    seq: int = 0
+    events: int = 0
+    size: int = 0
+    whole: bool = True
+
+
+async def _state_before(store: Store, run_id: str, seq: int) -> _Begin:
+    """The newest state up to this sequence that is at hand: the run's snapshot, or a state that was asked for before,
+    whose event is still in the log."""
+    run = (await snapshots(store, [run_id])).get(run_id)
+    found = _Begin() if run is None or run.seq > seq else _Begin(run, run.seq, whole=False)
+    past = store.past_states.newest(run_id, seq)
+    if past is None or past.seq <= found.seq:
+        return found
+    stored = await store.history.at(run_id, past.seq)
+    if stored is None or stored.at != past.at:
+        store.past_states.forget(run_id)
+        return found
+    return _Begin(past.run, past.seq, past.events, past.size)
 
 
 def advance_safely(workflow: Workflow, run: Run | None, record: Record) -> tuple[Run | None, list[Command]]:
@@ -117,37 +184,6 @@ def advance_safely(workflow: Workflow, run: Run | None, record: Record) -> tuple
         return run, FAILED
 
 
-def is_first(event: WorkflowStarted | WorkflowScheduled, at: float) -> bool:
-    """Whether this event, stored at that time, is certainly the first of its run."""
-    if isinstance(event, WorkflowStarted):
-        if isinstance(event.payload.parent, ParentRef):
-            return True
-        if waited_for_its_time(event):
-            return False  # it may have been cancelled, and its former actor be gone
-    return is_young(event.run_id, at)
-
-
-def is_young(run_id: str, now: float) -> bool:
-    """Whether a time-ordered run id was made less than 3 s before (or after) `now`, in s since the epoch."""
-    return is_run_id(run_id) and run_id[12] == "7" and abs(now - _made_at(run_id)) < YOUNG_S
-
-
-def waited_for_its_time(started: WorkflowStarted) -> bool:
-    """Whether a run with a time-ordered id was scheduled, or may have been: its start's timestamp is well after the id.
-
-    Both come from one clock, the front end's: it does not matter how long the event was in flight.
-    """
-    try:
-        start_at = datetime.fromisoformat(started.timestamp).timestamp()
-    except ValueError:
-        return True
-    return start_at - _made_at(started.run_id) > SCHEDULE_AHEAD_MIN_S / 2
-
-
-def _made_at(run_id: str) -> float:
-    return int(run_id[:12], 16) / 1000
-
-
 async def snapshots(store: Store, run_ids: Sequence[str]) -> dict[str, Run]:
     """The runs by id, as of their snapshots, which may be seconds behind the log. Those without a readable one are left
     out."""
@@ -155,25 +191,40 @@ async def snapshots(store: Store, run_ids: Sequence[str]) -> dict[str, Run]:
     return {run_id: run for run_id, run in found.items() if run is not None}
 
 
-async def load_many(store: Store, run_ids: Sequence[str]) -> list[Run]:
-    """The runs in the given order, as fresh as the log, without unknown ones and those that wait for an upgrade."""
+async def load_many(store: Store, run_ids: Sequence[str], begun: Mapping[str, int] = {}) -> list[Run]:
+    """The runs in the given order, as fresh as the log, without unknown ones and those that wait for an upgrade.
+
+    `begun` are runs with the sequence of their first event, where somebody knows it: nothing else is looked for in the
+    history of a run that has only this one.
+    """
     entries = await store.runs.get_many(run_ids)
+    read = {run_id: _decoded(entry) for run_id, entry in entries.items()}
+    moving = [run_id for run_id in run_ids if (run := read.get(run_id)) is None or run.status not in FINAL]
+    lasts = await store.history.surely_last_of(moving) if len(moving) > 1 else {}
     gate = asyncio.Semaphore(READS_AT_ONCE)
 
     async def one(run_id: str) -> Run | None:
-        entry = entries.get(run_id)
-        run = _decoded(entry)
-        if run is not None and run.status in FINAL:
+        entry, run, last = entries.get(run_id), read.get(run_id), lasts.get(run_id)
+        if run is not None and (run.status in FINAL or (last is not None and run.seq == last.seq and not run.removed)):
             return run
         async with gate:
             try:
-                return (await load(store, run_id, entry)).run
+                is_first = entry is None and last is not None and begun.get(run_id) == last.seq
+                only = await _of_first(store, last) if last is not None and is_first else None
+                return only or (await load(store, run_id, entry)).run
             except NeedsUpgrade as error:
                 log.warning("run_left_out", run_id=run_id, reason=str(error))
                 return None
 
     found = await all_of(map(one, run_ids))
     return [run for run in found if run is not None]
+
+
+async def _of_first(store: Store, first: Stored) -> Run | None:
+    """The run after its first event; None where that does not begin one."""
+    tail = records([first])
+    workflow = await workflow_of(store, None, tail)
+    return None if workflow is None else advance_safely(workflow, None, tail[0])[0]
 
 
 def records(stored: Sequence[Stored]) -> list[Record]:

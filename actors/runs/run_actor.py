@@ -11,13 +11,14 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Container
-from enum import Enum
 
 from msgspec import Struct
 
-from penstock.actors.runs.dead_letters import EventDeadLetters
+from penstock.actors.runs.actor_state import RELOAD_DUE, SAVE_DUE, SAVED, TURN_DUE, UNSAVED
+from penstock.actors.runs.dead_letters import EventDeadLetters, is_expected
 from penstock.actors.runs.effects import Effects
-from penstock.actors.runs.loading import FAILED, LoadedRun, advance_safely, is_first, load
+from penstock.actors.runs.loading import FAILED, LoadedRun, advance_safely, load
+from penstock.actors.runs.new_runs import workflow_of_new
 from penstock.actors.runs.shared.broker_clock import BrokerClock
 from penstock.actors.runs.shared.lease import LeaseLost, ShardLease
 from penstock.actors.runs.shared.mailbox import Backlog, PartitionQueue, PendingEvent, observe
@@ -27,24 +28,22 @@ from penstock.actors.runs.shared.turn_queue import TurnQueue
 from penstock.actors.runs.timers import Timers
 from penstock.broker.nats.publisher import ack_seq
 from penstock.broker.store import Store
-from penstock.config.limits import EVENT_FAILURES_MAX, UPGRADE_CHECK_S
+from penstock.broker.streams.history import REMOVAL_TTL
+from penstock.config.limits import ACTOR_IDLE_S, EVENT_FAILURES_MAX, UPGRADE_CHECK_S
 from penstock.config.logging import get_logger
 from penstock.config.process.background import begin
 from penstock.config.process.crash_points import reached
 from penstock.config.process.rate_limited_log import log_rate_limited
-from penstock.engine.errors import Conflict, NeedsUpgrade, NotFound, TooLarge, Unavailable
+from penstock.engine.errors import Conflict, NeedsUpgrade, TooLarge, Unavailable
 from penstock.engine.run.commands import Command, SetTimer
 from penstock.engine.run.events import (
     Malformed,
     Record,
-    WorkflowCancelled,
-    WorkflowScheduled,
-    WorkflowStarted,
     decode,
 )
 from penstock.engine.run.expansion import expanded
 from penstock.engine.run.state import Run, to_snapshot
-from penstock.engine.run.timers import live_timers
+from penstock.engine.run.timers import asleep_until, live_timers
 from penstock.engine.run.workflow import Workflow
 
 AGAIN_S = 0.2
@@ -55,7 +54,7 @@ log = get_logger()
 
 class RunDeps(Struct, frozen=True):
     """What the actors of a shard need, made by the shard once. `loads` bounds the runs that are read at once. `leave`
-    makes the shard forget an actor that has nothing left to do."""
+    makes the shard forget an actor that has nothing left to do, `rest` one whose run sleeps for long."""
 
     store: Store
     lease: ShardLease
@@ -69,23 +68,7 @@ class RunDeps(Struct, frozen=True):
     turns: TurnQueue
     loads: asyncio.Semaphore
     leave: Callable[[RunActor], None]
-
-
-class ActorState(Enum):
-    """How the run in memory stands to its snapshot. SAVE_DUE and RELOAD_DUE need a turn, even if no event waits."""
-
-    SAVED = "saved"
-    """The snapshot is as new as the state in memory, or nothing is in memory."""
-    UNSAVED = "unsaved"
-    """The state is ahead of its snapshot. The run is in the shard's snapshot queue."""
-    SAVE_DUE = "save_due"
-    """The next turn writes the snapshot."""
-    RELOAD_DUE = "reload_due"
-    """After an error the state was dropped. The next turn reads the run again, and saves it."""
-
-
-SAVED, UNSAVED, SAVE_DUE, RELOAD_DUE = ActorState
-TURN_DUE = (SAVE_DUE, RELOAD_DUE)
+    rest: Callable[[RunActor], None]
 
 
 class RunActor:
@@ -99,12 +82,14 @@ class RunActor:
         "_failures",
         "_in_turn",
         "_pending",
+        "_removed",
         "_revision",
         "_state",
         "_traced",
         "_unsaved",
         "_workflow",
         "active_at",
+        "asleep",
         "queue",
         "run",
         "run_id",
@@ -118,6 +103,7 @@ class RunActor:
         self.task: asyncio.Task[None] | None = None
         self.waits = False  # for its turn
         self.active_at = 0.0
+        self.asleep = False  # until later than an idle run stays in memory
         self._workflow: Workflow | None = None
         self._revision = 0
         self._current = False
@@ -126,6 +112,7 @@ class RunActor:
         self._unsaved: list[PendingEvent] = []
         self._in_turn = 0
         self._failures = 0
+        self._removed = 0
         self._counted = 0
         self._traced = deps.metrics.traces(run_id)
 
@@ -182,6 +169,8 @@ class RunActor:
             self.active_at = time.monotonic()
         if self._pending or self._state in TURN_DUE:
             self._begin()
+        elif self.asleep and self.idle:
+            self._deps.rest(self)
 
     async def _turn(self) -> None:
         deps = self._deps
@@ -189,10 +178,17 @@ class RunActor:
         events = self._pending[:]  # they stay in the mailbox until they are carried out: an error loses none
         self._in_turn = len(events)
         if self._workflow is None and not await self._open(events):
+            if self._removed:
+                await self._remove(events)
+                return
             self._give_up("the run was never started, or its definition is not in the store")
             return
         before = self.run
         commands = self._advance(events)
+        if self.run is not None and self.run.removed:
+            self._removed = self.run.seq
+            await self._remove(events)
+            return
         if self._state is SAVED and self.run is not before:
             self._state = UNSAVED
         reached("shard.advanced")
@@ -207,6 +203,20 @@ class RunActor:
         deps.backlog.remove(events)
         self._unsaved += events
         await self._settle()
+
+    async def _remove(self, events: list[PendingEvent]) -> None:
+        """Delete what is stored of the removed run, and what has come late for it. Its removal stays for a while."""
+        deps, removed = self._deps, self._removed
+        deps.snapshots.remove(self.run_id)
+        await deps.store.run_data.remove(self.run_id, removed)
+        # The first snapshot of a former owner may still be on its way, and readers would trust it: it is refused so.
+        await deps.store.runs.delete(self.run_id, ttl=REMOVAL_TTL)
+        for event in events:
+            if event.delivery.seq > removed:
+                await deps.store.history.erase(event.delivery.seq)
+        reached("shard.run_removed")
+        self.run, self._workflow, self._revision, self._current = None, None, 0, False
+        self._discard(len(events))
 
     def _advance(self, events: list[PendingEvent]) -> list[Command]:
         commands: list[Command] = []
@@ -269,6 +279,7 @@ class RunActor:
         except TooLarge as error:  # the log has everything; reading the run just takes longer
             log.warning("snapshot_too_large", run_id=self.run_id, error=str(error))
         self._state = SAVED
+        self.asleep = (asleep_until(run) or 0.0) > self._deps.clock.now() + ACTOR_IDLE_S
         self._handled()
 
     async def _settle_conflict(self, body: bytes) -> bool:
@@ -297,11 +308,14 @@ class RunActor:
     async def _open(self, events: list[PendingEvent]) -> bool:
         """Get the run's definition and state; False when nothing was ever started under this id."""
         self._check_owned()
-        if events and await self._open_new(events[0]):
+        if events and not events[0].redelivered:
+            self._workflow = await workflow_of_new(self._deps.store, self.run_id, events[0].delivery)
+        if self._workflow is not None:
             return True
         repeat = not events or any(event.redelivered for event in events)
         loaded = await self._load(() if repeat else self.queue.current)
         self.queue.current.discard(loaded.revision)
+        self._removed = loaded.removed
         if loaded.workflow is None:
             return False
         reached("shard.loaded")
@@ -319,32 +333,6 @@ class RunActor:
         """Read the run from the store. A bounded number are read at once: thousands together would all be late."""
         async with self._deps.loads:
             return await load(self._deps.store, self.run_id, on_fold=self._count, current=current)
-
-    async def _open_new(self, first: PendingEvent) -> bool:
-        """Open a run by its first event, with nothing in the store that would have to be read: the usual case.
-
-        Only the first delivery of an event counts whose time-ordered run id was made just before it was stored. The
-        broker refuses a repeat of the start within that time; a later one comes with an id that is not young any more.
-        The start of a child has an older id, but the broker stores it only into an empty history.
-        """
-        if first.redelivered:
-            return False
-        try:
-            event = decode(first.delivery.data)
-        except Malformed:
-            return False
-        if not isinstance(event, WorkflowStarted | WorkflowScheduled) or event.run_id != self.run_id:
-            return False
-        if not is_first(event, first.delivery.at):
-            return False
-        started, definitions = event.payload, self._deps.store.definitions
-        try:
-            self._workflow = definitions.compiled(started.digest) or await definitions.load(
-                started.workflow, started.digest
-            )
-        except NotFound:
-            return False
-        return True
 
     async def _resume(self, loaded: LoadedRun, since: float, repeat: bool) -> None:
         """Take over the state of the log and carry out what may not have been carried out.
@@ -370,7 +358,7 @@ class RunActor:
         """Store the events of this turn as dead letters, so that they do not block the whole partition. Later events
         have their own turn."""
         for event in self._pending[: self._in_turn]:
-            if not _is_cancellation(event):  # of a child that now never starts
+            if not is_expected(event):
                 self._dead_letter(event, why)
         self._discard(self._in_turn)
 
@@ -411,10 +399,4 @@ class RunActor:
             self._give_up(f"{type(error).__name__}: {error}")
             return
         await asyncio.sleep(AGAIN_S)
-
-
-def _is_cancellation(event: PendingEvent) -> bool:
-    try:
-        return isinstance(decode(event.delivery.data), WorkflowCancelled)
-    except Malformed:
-        return False
+        await self._deps.lease.until_good()  # thousands that tried again meanwhile would delay the heartbeat

@@ -23,6 +23,7 @@ from penstock.actors.runs.shared.snapshot_queue import SnapshotQueue
 from penstock.actors.runs.shared.turn_queue import TurnQueue
 from penstock.actors.runs.timers import Timers
 from penstock.actors.runs.waits.event_waits import EventWaits
+from penstock.broker import names
 from penstock.broker.nats.pull import Delivery, Pull
 from penstock.broker.store import Store
 from penstock.config.limits import (
@@ -74,10 +75,11 @@ class Shard:
             turns=TurnQueue(),
             loads=asyncio.Semaphore(LOADS_AT_ONCE),
             leave=self._leave,
+            rest=self._rest,
         )
         self._queues: dict[int, PartitionQueue] = {}
         self._swept_at = 0.0
-        self._left_last = 0
+        self._left_last = self._resting = 0
 
     def register_metrics(self) -> None:
         """Register the shard's own gauges, which are read for each request for metrics."""
@@ -263,17 +265,29 @@ class Shard:
             reached("shard.acknowledged")
 
     def _passivate(self, now: float) -> None:
-        """Remove idle actors from memory; over the cap, also those that are idle for a shorter time."""
+        """Remove from memory the actors that are idle for long; over the cap, also others that are idle."""
         over = len(self.actors) - ACTORS_RESIDENT_MAX
         gone = []
         for actor in self.actors.values():
             if actor.idle and (over > 0 or now - actor.active_at > ACTOR_IDLE_S):
-                gone.append(actor.run_id)
+                gone.append(actor)
                 over -= 1
-        for run_id in gone:
-            actor = self.actors.pop(run_id)
-            if revision := actor.current_revision:
-                actor.queue.keep_current(revision)
+        for actor in gone:
+            self._put_aside(actor)
         if self._left_last >= LEFT_MANY:  # not at once: what the actors held goes in the turns that follow
+            names.partition.cache_clear()
             give_back(thoroughly=len(self.actors) < LEFT_MANY)
-        self._left_last = len(gone)
+        self._left_last, self._resting = len(gone) + self._resting, 0
+
+    def _rest(self, actor: RunActor) -> None:
+        """Remove an actor at once whose run sleeps for longer than an idle one stays: a burst of runs that go to sleep
+        would be in memory together else."""
+        if self.actors.get(actor.run_id) is actor:
+            self._put_aside(actor)
+            self._resting += 1
+
+    def _put_aside(self, actor: RunActor) -> None:
+        """Remove an idle actor from memory; its snapshot is up to date."""
+        del self.actors[actor.run_id]
+        if revision := actor.current_revision:
+            actor.queue.keep_current(revision)

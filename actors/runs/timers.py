@@ -28,7 +28,8 @@ from penstock.config.process.crash_points import reached
 from penstock.config.process.rate_limited_log import log_rate_limited
 from penstock.engine.errors import Conflict, PenstockError
 from penstock.engine.run.commands import SetTimer
-from penstock.engine.run.events import TimerFired, TimerRef, encode
+from penstock.engine.run.event_payloads import TimerRef
+from penstock.engine.run.events import TimerFired, encode
 from penstock.engine.times import rfc3339
 
 AGAIN_S = 0.5

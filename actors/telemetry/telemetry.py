@@ -13,6 +13,7 @@ import socket
 import time
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
+from importlib.metadata import version
 from typing import NoReturn
 from uuid import uuid4
 
@@ -45,7 +46,7 @@ class Numbers:
 
     def __init__(self, process: str, meters: Meters, relay: Relay | None = None) -> None:
         self.process, self.relay, self._meters = process, relay, meters
-        self._host, self._life = socket.gethostname(), uuid4().hex
+        self._host, self._life, self.version = socket.gethostname(), uuid4().hex, version("penstock")
         _read_process(meters)
 
     def reports(self) -> list[ProcessReport]:
@@ -59,7 +60,7 @@ class Numbers:
         return [own, self._report(SUPERVISOR, os.getppid(), f"{self._life}-{SUPERVISOR}", samples)]
 
     def _report(self, process: str, pid: int, life: str, samples: list[Sample]) -> ProcessReport:
-        return ProcessReport(process, self._host, pid, life, rfc3339(time.time()), samples)
+        return ProcessReport(process, self._host, pid, life, rfc3339(time.time()), samples, self.version)
 
 
 class Reporter:
@@ -120,7 +121,8 @@ async def reporting(store: Store, numbers: Numbers, secrets: frozenset[str]) -> 
 
 def secret_values(settings: Settings) -> frozenset[str]:
     """The values of secret settings: no telemetry may contain them in any field."""
-    values = (value_of(settings, key) for key in KEYS.values() if key.secret)
+    values = [value_of(settings, key) for key in KEYS.values() if key.secret and key.name != "otlp_headers"]
+    values += [text for _, text in settings.telemetry.otlp_headers]
     return frozenset(str(value) for value in values if value)
 
 
@@ -132,8 +134,13 @@ def scrubbed(event: dict[str, Field], secrets: Iterable[str]) -> dict[str, Field
 def _scrubbed(name: str, value: Field, secrets: Iterable[str]) -> Field:
     if value is not None and SECRET_FIELD.search(name):
         return HIDDEN
-    if not isinstance(value, str):
-        return value
+    return hidden(name, value, secrets) if isinstance(value, str) else value
+
+
+def hidden(name: str, value: str, secrets: Iterable[str]) -> str:
+    """The text of a field with secrets hidden."""
+    if SECRET_FIELD.search(name):
+        return HIDDEN
     for secret in secrets:
         value = value.replace(secret, HIDDEN)
     return URL_PASSWORD.sub("://***@", value)

@@ -9,11 +9,14 @@ from msgspec import Raw
 
 from penstock.broker.store import Store
 from penstock.config.limits import PAYLOAD_BYTES_MAX
+from penstock.config.process.author import author
 from penstock.engine.definition.definitions import WorkflowDef
 from penstock.engine.definition.schema import Schemas
 from penstock.engine.errors import Conflict, Invalid, NotFound, TooLarge
-from penstock.engine.run.events import Started, TriggerRef, WorkflowStarted
+from penstock.engine.run.event_payloads import LABELS_FORMAT, NULL, Started, TriggerRef
+from penstock.engine.run.events import WorkflowStarted
 from penstock.engine.times import rfc3339
+from penstock.engine.trigger.labels import run_labels
 from penstock.engine.trigger.trigger import Trigger
 
 
@@ -26,13 +29,20 @@ class Starter:
         self._schemas = Schemas()
 
     async def start(
-        self, trigger: Trigger, run_id: str, value: Raw, at: str, headers: dict[str, str] | None = None
+        self,
+        trigger: Trigger,
+        run_id: str,
+        value: Raw,
+        at: str,
+        headers: dict[str, str] | None = None,
+        event: Raw = NULL,
+        trace: str | None = None,
     ) -> None:
         """Start the trigger's workflow under this id, unless that run exists. `at` is the time of the trigger event
-        (RFC 3339), `headers` are those of a webhook.
+        (RFC 3339), `headers` are those of a webhook, `event` is what came, `trace` the `traceparent` of its sender.
 
-        Raises Invalid for an input that breaks the workflow's schema and for a workflow that is not registered,
-        TooLarge, and Unavailable (outcome unknown: start it again).
+        Raises Invalid for labels that cannot be made of the event, for an input that breaks the workflow's schema and
+        for a workflow that is not registered, TooLarge, and Unavailable (outcome unknown: start it again).
         """
         definition, digest = await self.checked(trigger, value)
         started = Started(
@@ -41,11 +51,15 @@ class Starter:
             digest=digest,
             input=value,
             trigger=TriggerRef(name=trigger.name, kind=trigger.kind, at=at, headers=headers or {}),
+            labels=run_labels(trigger.labels, event),
+            by=author(),
+        )
+        needed = LABELS_FORMAT if started.labels else 1
+        first = WorkflowStarted(
+            run_id=run_id, timestamp=rfc3339(time.time()), trace_parent=trace, payload=started, v=needed
         )
         with suppress(Conflict):
-            await self._store.history.append(
-                WorkflowStarted(run_id=run_id, timestamp=rfc3339(time.time()), payload=started), expect_seq=0
-            )
+            await self._store.history.append(first, expect_seq=0)
             self._fires.add(trigger.kind)
 
     async def checked(self, trigger: Trigger, value: Raw) -> tuple[WorkflowDef, str]:

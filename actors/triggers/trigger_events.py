@@ -13,15 +13,16 @@ from penstock.actors.triggers.reconcile import cron_of, schedule_after
 from penstock.actors.triggers.starting import Starter
 from penstock.broker.nats.pull import Delivery
 from penstock.broker.store import Store
-from penstock.broker.streams.events import decode_tick, event_id, headers_of, text_of
+from penstock.broker.streams.events import decode_tick, event_id, headers_of, text_of, trace_of
 from penstock.broker.triggers.triggers import Progress, StoredTrigger
 from penstock.config.logging import get_logger
 from penstock.config.process.crash_points import reached
 from penstock.engine.errors import Invalid, TooLarge
-from penstock.engine.run.events import NULL
+from penstock.engine.run.event_payloads import NULL
 from penstock.engine.times import rfc3339
 from penstock.engine.trigger.trigger import Trigger
-from penstock.engine.trigger.trigger_events import matches, run_id, run_input
+from penstock.engine.trigger.trigger_events import as_json, matches, run_id, run_input
+from penstock.telemetry.tracing import trace_parent
 
 CAUGHT_UP_MAX = 100  # instants of one delivery; the next one beyond them is scheduled, and due at once
 
@@ -86,7 +87,9 @@ class TriggerEventHandler:
         run = run_id(trigger.name, event_name)
         try:
             value = _own_input(trigger) if trigger.cron is not None else run_input(trigger, delivery.data)
-            await self._starter.start(trigger, run, value, at, headers_of(delivery))
+            event = as_json(delivery.data) if trigger.labels and trigger.cron is None else NULL
+            trace = self._sender_span(trigger, delivery)
+            await self._starter.start(trigger, run, value, at, headers_of(delivery), event, trace)
             reached("trigger_event.started")
         except (Invalid, TooLarge) as error:
             await self._store.dead_letters.store_trigger_event(
@@ -102,6 +105,14 @@ class TriggerEventHandler:
             )
         else:
             log.debug("trigger_fired", trigger=trigger.name, kind=trigger.kind, run_id=run, at=at)
+
+    def _sender_span(self, trigger: Trigger, delivery: Delivery) -> str | None:
+        """The span in which the event was sent: where traces are exported, the run is below it. An instant of a cron
+        trigger has none, and each of its runs a trace of its own."""
+        if self._store.telemetry.otlp is None or trigger.cron is not None:
+            return None
+        found = trace_parent(trace_of(delivery))
+        return None if found is None else found.text
 
 
 def _event_name(generation: str, delivery: Delivery) -> str:

@@ -1,6 +1,6 @@
 """What the parts of a shard share: its queues, its lease, its clock, its metrics.
 
-mailbox.py has the events that wait, snapshot_queue.py the runs whose snapshot is due, lease.py the right to write,
-broker_clock.py the broker's time; run_metrics.py counts what happens to runs, spans.py makes traces of it. Not here:
-what is done with any of it. Start reading at mailbox.py.
+mailbox.py has the events that wait, snapshot_queue.py the runs whose snapshot is due, revisions.py a compact set of
+numbers, lease.py the right to write, broker_clock.py the broker's time; run_metrics.py counts what happens to runs,
+spans.py makes traces of it. Not here: what is done with any of it. Start reading at mailbox.py.
 """

@@ -19,6 +19,7 @@ class ShardLease:
     def __init__(self) -> None:
         self.over = asyncio.Event()
         self._until = 0.0
+        self._waiting: list[asyncio.Future[None]] = []
 
     @property
     def good(self) -> bool:
@@ -33,10 +34,24 @@ class ShardLease:
         """Extend the lease: the broker has stored a heartbeat that was sent at this time (`now`)."""
         if not self.over.is_set():
             self._until = asked_at + LEASE_S
+            self._let_go_on()
 
     def end(self) -> None:
         self._until = 0.0
         self.over.set()
+
+    async def until_good(self) -> None:
+        """Return when the lease is good; never when it is over."""
+        while not self.good:
+            waiter = asyncio.get_running_loop().create_future()
+            self._waiting.append(waiter)
+            await waiter
+
+    def _let_go_on(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        for waiter in waiting:
+            if not waiter.done():  # else it was cancelled
+                waiter.set_result(None)
 
 
 def now() -> float:

@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
 
+from penstock.actors.runs.shared.revisions import Revisions
 from penstock.broker.nats.pull import Delivery, Pull
 from penstock.config.limits import MIB
 from penstock.telemetry.meters import Histogram
@@ -69,7 +70,7 @@ class PartitionQueue:
         self.consumer, self.start = consumer, start
         self.events: deque[PendingEvent] = deque()
         self.dead_letters: dict[int, asyncio.Future[None]] = {}
-        self.current: set[int] = set()
+        self.current = Revisions()
         self.takeover_seq = 0
         self.owned = True
         self.pulling = AsyncExitStack()

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import datetime
 
-from penstock.actors.runs.shared.spans import is_sampled, spans
+from penstock.actors.runs.shared.spans import is_sampled, span_of_run, spans, trace_of
 from penstock.broker.store import Store
 from penstock.engine.run.events import (
     ApprovalExpired,
@@ -20,6 +20,7 @@ from penstock.engine.run.events import (
     StepCompleted,
     StepContinue,
     StepFailed,
+    StepOverridden,
     StepPaused,
     StepSkipped,
     StepStarted,
@@ -49,6 +50,7 @@ STEP_EVENTS: Mapping[type[Event], str] = {
     StepFailed: "failed",
     StepPaused: "paused",
     StepSkipped: "skipped",
+    StepOverridden: "overridden",
     StepContinue: "continued",
     ApprovalRequested: "requested",
     ApprovalGranted: "granted",
@@ -80,7 +82,10 @@ class RunMetrics:
         self.commit = meters.histogram("penstock_event_commit_seconds")
 
     def traces(self, run_id: str) -> bool:
-        """Whether this run is traced."""
+        """Whether spans of this run are written or, as far as its id says, exported."""
+        return self._is_written(run_id) or self._telemetry.otlp is not None
+
+    def _is_written(self, run_id: str) -> bool:
         return self._ratio > 0 and is_sampled(run_id, self._ratio)
 
     def folded(self, workflow: Workflow, before: Run | None, run: Run | None, record: Record, traced: bool) -> None:
@@ -125,8 +130,17 @@ class RunMetrics:
                 self._queue_waits.observe(seconds(since, begun), task)
 
     def _trace(self, workflow: Workflow, before: Run, run: Run, record: Record) -> None:
+        otlp = self._telemetry.otlp
+        exported, written = otlp is not None and otlp.samples(*trace_of(run)), self._is_written(run.run_id)
+        if not (exported or written):
+            return
+        if exported and otlp is not None and run.trace_parent is not None:
+            otlp.run_of_caller(run.run_id, span_of_run(otlp, run))
         for span in spans(workflow, before, run, record):
-            self._telemetry.offer(span)
+            if written:
+                self._telemetry.offer(span)
+            if exported and otlp is not None:
+                otlp.span(span)
 
 
 def _last_done(run: Run, dependencies: tuple[str, ...]) -> str | None:

@@ -21,7 +21,7 @@ from penstock.actors.runs.waits.checkpoints import WaitCheckpoints, checkpoint_o
 from penstock.actors.runs.waits.endings import received, timed_out
 from penstock.actors.runs.waits.matching import EventMatching
 from penstock.actors.runs.waits.wait_index import EventWaitIndex, FoundEvent, OpenWait, RecentEvents
-from penstock.broker import names
+from penstock.broker import names, record_keys
 from penstock.broker.nats.direct import Stored
 from penstock.broker.nats.tail import Lost, ReadBatch, Tail
 from penstock.broker.records.event_waits import StoredWaits, WaitCheckpoint, WaitRecord
@@ -33,6 +33,8 @@ from penstock.config.process.rate_limited_log import log_rate_limited
 from penstock.engine.errors import PenstockError
 from penstock.engine.run.commands import AwaitEvent, StopWaiting
 from penstock.engine.run.events import Event
+from penstock.engine.run.state import Run
+from penstock.engine.times import instant
 
 BATCH = 256
 DEAD_MAX = 1000  # deadlines of waits that have ended
@@ -70,15 +72,17 @@ class EventWaits:
         """The number of waits."""
         return self._count
 
-    def begin(self, run_id: str, command: AwaitEvent, conditional: bool) -> asyncio.Future[bytes]:
+    def begin(self, run: Run, command: AwaitEvent, conditional: bool) -> asyncio.Future[bytes]:
         """Look for an event from now on. The future ends when the wait is stored: whoever owns the run next goes on."""
-        record = WaitRecord(run_id, command.step_id, command.attempt, command.wait, conditional)
+        run_id, since = run.run_id, instant(run.step(command.step_id).started_at or run.created_at)
+        began = since if command.wait.since < since else 0.0
+        record = WaitRecord(run_id, command.step_id, command.attempt, command.wait, conditional, began)
         self._add(names.partition(run_id), record)
         return self._store.event_waits.send(record)
 
     def end(self, run_id: str, command: StopWaiting) -> asyncio.Future[bytes]:
         """Look no more. The future ends when the broker has noted it."""
-        key, partition = names.wait_key(run_id, command.step_id, command.attempt), names.partition(run_id)
+        key, partition = record_keys.wait_key(run_id, command.step_id, command.attempt), names.partition(run_id)
         if partition in self._stopped:
             self._stopped[partition].add(key)
         waiting = self._waits.get(partition, {}).get(key)
@@ -309,7 +313,7 @@ class EventWaits:
         record = waiting.record
         if not record.conditional or await self._matching.holds(record, event.body):
             reached("event_wait.found")
-            await self._append(waiting, received(record, event))
+            await self._append(waiting, received(record, event, self._clock.now()))
             reached("event_wait.received")
         waiting.past = max(waiting.past, event.seq)
 

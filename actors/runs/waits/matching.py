@@ -86,7 +86,7 @@ class EventMatching:
         plan = None if loaded.workflow is None else loaded.workflow.plan_of(record.step_id)
         if loaded.run is None or plan is None or MATCH not in plan.later:
             return None
-        outputs = Outputs(self._store, record.run_id)
+        outputs = Outputs(self._store.history, record.run_id)
         wanted = needed_by(loaded.run, plan, plan.later[MATCH].references)
         try:
             payloads = {name: await outputs.whole(value, READ_BYTES_MAX) for name, value in wanted.items()}

@@ -11,13 +11,14 @@ import time
 import msgspec
 from msgspec import Struct
 
-from penstock.broker import message_ids, names
+from penstock.broker import message_ids, record_keys
 from penstock.broker.nats.headers import MSG_ID
 from penstock.broker.store import Store
 from penstock.config.limits import APPROVAL_TOKEN_BYTES
 from penstock.config.process.crash_points import reached
 from penstock.engine.run.commands import OpenApproval, RequestApproval
-from penstock.engine.run.events import ApprovalRequest, ApprovalRequested
+from penstock.engine.run.event_payloads import ApprovalRequest
+from penstock.engine.run.events import ApprovalRequested
 from penstock.engine.run.kinds.approval import token_hash
 from penstock.engine.run.state import Run
 from penstock.engine.times import rfc3339
@@ -69,7 +70,7 @@ async def open_approval(store: Store, run: Run, command: OpenApproval) -> None:
     Unavailable."""
     request = command.request
     stored = ApprovalToken(token_hash(request.token), command.attempt, request.expires_at)
-    await store.approval_tokens.send(names.step_key(run.run_id, command.step_id), msgspec.json.encode(stored))
+    await store.approval_tokens.send(record_keys.step_key(run.run_id, command.step_id), msgspec.json.encode(stored))
     reached("approval.token_stored")
     if request.subject is not None:
         message_id = message_ids.of_approval_notice(run.run_id, command.step_id, command.attempt)

@@ -14,6 +14,7 @@ from typing import TypeAlias
 from msgspec import Raw
 
 from penstock.actors.runs.shared.lease import ShardLease
+from penstock.actors.runs.shared.spans import header_of_step, span_of_run
 from penstock.broker import message_ids
 from penstock.broker.store import Store
 from penstock.config.limits import PAYLOAD_BYTES_MAX
@@ -23,14 +24,16 @@ from penstock.config.process.crash_points import reached
 from penstock.engine.definition.definitions import WorkflowDef
 from penstock.engine.definition.schema import Schemas
 from penstock.engine.errors import Conflict, Invalid, NotFound, PenstockError, TooLarge
-from penstock.engine.run.commands import CancelChild, StartChild
+from penstock.engine.run.commands import CancelChild, PauseChild, StartChild
+from penstock.engine.run.event_payloads import Cancellation, PauseScope, Started
 from penstock.engine.run.events import (
-    Cancellation,
-    Started,
     StepFailed,
     StepStarted,
     WorkflowCancelled,
+    WorkflowPaused,
     WorkflowStarted,
+    WorkflowUnpaused,
+    event_type,
 )
 from penstock.engine.run.execution.children import child_refused, child_run_id, child_started, parent_ref, too_deep
 from penstock.engine.run.execution.failure_runs import failure_run_id
@@ -97,10 +100,17 @@ class Children:
             digest=digest,
             input=command.input,
             parent=parent_ref(run, command),
+            labels=command.labels,
         )
-        return WorkflowStarted(run_id=child, timestamp=rfc3339(time.time()), payload=payload, v=FORMAT)
+        otlp = self._store.telemetry.otlp
+        trace = None if otlp is None else header_of_step(otlp, run, command.step_id, command.attempt)
+        return WorkflowStarted(
+            run_id=child, timestamp=rfc3339(time.time()), trace_parent=trace, payload=payload, v=FORMAT
+        )
 
-    async def start_after_failure(self, run: Run, workflow: str, resumes: int, value: Raw) -> None:
+    async def start_after_failure(
+        self, run: Run, workflow: str, resumes: int, value: Raw, labels: dict[str, str] | None
+    ) -> None:
         """Start the run that follows from the failure of this one. Where it cannot start, that is logged: the run that
         has failed has ended, and says why itself.
 
@@ -118,8 +128,13 @@ class Children:
                 digest=digest,
                 input=value,
                 failure_of=run.run_id,
+                labels=labels,
             )
-            event = WorkflowStarted(run_id=run_id, timestamp=rfc3339(time.time()), payload=payload, v=FORMAT)
+            otlp = self._store.telemetry.otlp
+            trace = None if otlp is None else span_of_run(otlp, run).text
+            event = WorkflowStarted(
+                run_id=run_id, timestamp=rfc3339(time.time()), trace_parent=trace, payload=payload, v=FORMAT
+            )
             self._lease.check()
             with suppress(Conflict):
                 await self._store.history.append(event, expect_seq=0)
@@ -149,3 +164,10 @@ class Children:
         wanted = Cancellation(reason, command.compensate)
         event = WorkflowCancelled(run_id=child, timestamp=rfc3339(time.time()), payload=wanted)
         return self._store.history.send(event, message_ids.of_parents_cancellation(child))
+
+    def pause(self, run: Run, command: PauseChild) -> asyncio.Future[bytes]:
+        """Pause the child and its children, or let them go on. One that has ended, or is paused already, ignores it."""
+        child = child_run_id(run.run_id, command.step_id, command.attempt)
+        kind = WorkflowPaused if command.pause else WorkflowUnpaused
+        event = kind(run_id=child, timestamp=rfc3339(time.time()), payload=PauseScope(children=True), v=FORMAT)
+        return self._store.history.send(event, message_ids.of_parents_pause(child, event_type(event), command.seq))
