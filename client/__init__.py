@@ -10,8 +10,8 @@ send the values that requests.py, workflow_requests.py and calls.py make (api_re
 (connection.py, async_connection.py; address.py has the options of both), and get structs of views.py or errors
 (responses.py). methods.py makes methods of the requests; following.py says when a lost stream is connected again.
 
-Not here: anything of the service but engine/ and config/. The service imports views.py, too: what it answers is defined
-there, once. Start reading at requests.py.
+Not here: anything of the service but engine/ and config/. The service imports views.py, here and in the rooms, too:
+what it answers is defined there, once. Start reading at requests.py.
 """
 
 from __future__ import annotations
@@ -20,16 +20,19 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from penstock.client.async_client import AsyncClient
-    from penstock.client.bodies import ToCancel, ToRetry
+    from penstock.client.bodies import ToCancel, ToPause, ToPrune, ToRerun, ToRetry
     from penstock.client.client import Client
     from penstock.client.responses import Unreachable
 
-__all__ = ["AsyncClient", "Client", "ToCancel", "ToRetry", "Unreachable"]
+__all__ = ["AsyncClient", "Client", "ToCancel", "ToPause", "ToPrune", "ToRerun", "ToRetry", "Unreachable"]
 
 _MODULES = {
     "AsyncClient": "async_client",
     "Client": "client",
     "ToCancel": "bodies",
+    "ToPause": "bodies",
+    "ToPrune": "bodies",
+    "ToRerun": "bodies",
     "ToRetry": "bodies",
     "Unreachable": "responses",
 }

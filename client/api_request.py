@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Generic, TypeVar
 
@@ -35,7 +35,7 @@ class PagedRequest(Struct, Generic[T], frozen=True):
     limit: int | None = None
 
 
-def get(path: str, kind: type[T]) -> ApiRequest[T]:
+def get(path: str | httpx2.URL, kind: type[T]) -> ApiRequest[T]:
     return ApiRequest("GET", path, partial(decode, kind=kind))
 
 
@@ -43,9 +43,19 @@ def post(url: str | httpx2.URL, kind: type[T], content: bytes = b"", headers: Ma
     return ApiRequest("POST", url, partial(decode, kind=kind), content, headers)
 
 
-def with_query(path: str, query: Mapping[str, str | None]) -> httpx2.URL:
-    """The path with those parameters that are not None."""
+def with_query(path: str, query: Mapping[str, str | Sequence[str] | None]) -> httpx2.URL:
+    """The path with those parameters that are not None, and one for each of several values."""
     return httpx2.URL(path, params={name: value for name, value in query.items() if value is not None})
+
+
+def label_texts(labels: Mapping[str, str] | None) -> list[str] | None:
+    """Labels as a query string has them, each as one text."""
+    return [f"{key}:{value}" for key, value in labels.items()] if labels else None
+
+
+def truth(value: bool | None) -> str | None:
+    """The value as a query string has it."""
+    return None if value is None else str(value).lower()
 
 
 def keyed(idempotency_key: str | None) -> dict[str, str]:

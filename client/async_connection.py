@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import TypeVar
 
@@ -13,8 +13,10 @@ from penstock.client.address import options, segment, stream_timeout
 from penstock.client.api_request import ApiRequest, PagedRequest
 from penstock.client.views import EventView
 from penstock.config.limits import BODY_BYTES_MAX
+from penstock.config.process.trace_headers import trace_headers
 
 T = TypeVar("T")
+SSE = httpx2.ServerSentEvent
 
 
 class AsyncConnection:
@@ -35,7 +37,7 @@ class AsyncConnection:
                 request.method,
                 request.url,
                 content=request.content,
-                headers=request.headers,
+                headers={**request.headers, **trace_headers()},
                 timeout=self._timeout_s + request.wait_s,
             )
         request.check(response)
@@ -63,19 +65,26 @@ class AsyncConnection:
     @asynccontextmanager
     async def stream(self, run_id: str, after: int) -> AsyncIterator[AsyncIterator[EventView]]:
         """The events of one connection. Raises Unavailable when it is not made, LostError when it breaks."""
+        async with self.listen(f"/runs/{segment(run_id)}/events", after, responses.event) as events:
+            yield events
+
+    @asynccontextmanager
+    async def listen(
+        self, url: httpx2.URL | str, after: int, read: Callable[[SSE], T | None]
+    ) -> AsyncIterator[AsyncIterator[T]]:
+        """As `stream`, of any server-sent events; `read` gives None for those that only keep the connection open."""
         timeout = stream_timeout(self._timeout_s)
         headers = {"Last-Event-ID": str(after)} if after else {}
-        path = f"/runs/{segment(run_id)}/events"
         with responses.translated():
-            async with self._http.sse(path, headers=headers, timeout=timeout, max_event_size=BODY_BYTES_MAX) as source:
+            async with self._http.sse(url, headers=headers, timeout=timeout, max_event_size=BODY_BYTES_MAX) as source:
                 if source.response.status_code != httpx2.codes.OK:
                     await source.response.aread()
                 responses.check(source.response)
-                yield _events(source)
+                yield _read(source, read)
 
 
-async def _events(source: httpx2.EventSource) -> AsyncIterator[EventView]:
+async def _read(source: httpx2.EventSource, read: Callable[[SSE], T | None]) -> AsyncIterator[T]:
     with responses.translated_stream(source.response):
         async for message in source:
-            if (event := responses.event(message)) is not None:
+            if (event := read(message)) is not None:
                 yield event

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import httpx2
 from msgspec import Struct
 
 from penstock.client.address import segment
-from penstock.client.api_request import ApiRequest, keyed, with_query
+from penstock.client.api_request import ApiRequest, keyed, label_texts, with_query
 from penstock.client.responses import check
 from penstock.client.views import OUTCOME
 from penstock.config.limits import CALL_MS_DEFAULT
@@ -33,13 +35,15 @@ def call(
     *,
     timeout_ms: int = CALL_MS_DEFAULT,
     idempotency_key: str | None = None,
+    labels: Mapping[str, str] | None = None,
 ) -> ApiRequest[CallResult]:
     """Start a run and wait for its answer, `timeout_ms` at most (300,000 is the most); `input` is JSON, at most 1 MiB.
 
     Raises NotFound for an unknown workflow, Invalid for an input that does not fit its schema; a run that fails raises
-    nothing. With an `idempotency_key` it is safe to repeat.
+    nothing. With an `idempotency_key` it is safe to repeat. The run gets the `labels`.
     """
-    url = with_query(f"/workflows/{segment(workflow)}/call", {"timeout_ms": str(timeout_ms)})
+    query = {"timeout_ms": str(timeout_ms), "label": label_texts(labels)}
+    url = with_query(f"/workflows/{segment(workflow)}/call", query)
     return ApiRequest("POST", url, _result, input, keyed(idempotency_key), check_call, timeout_ms / 1000)
 
 

@@ -8,18 +8,28 @@ from collections.abc import Callable, Iterator
 from types import TracebackType
 from typing import Concatenate, ParamSpec, Self, TypeVar
 
+import httpx2
+
 from penstock.client import calls, requests, workflow_requests
+from penstock.client.access import requests as access_requests
 from penstock.client.address import TIMEOUT_S
 from penstock.client.api_request import ApiRequest, PagedRequest
 from penstock.client.connection import BlockingConnection
 from penstock.client.following import Reconnects
+from penstock.client.history import requests as history
+from penstock.client.live import events as live_events
+from penstock.client.live import requests as live_requests
+from penstock.client.live.events import StreamEnd
 from penstock.client.methods import documented
+from penstock.client.operating import requests as operating
+from penstock.client.recovery import requests as recovery
 from penstock.client.responses import LostError
-from penstock.client.views import EventView
+from penstock.client.views import ChunkView, EventView, LogLineView
 from penstock.engine.errors import Unavailable
 
 P = ParamSpec("P")
 T = TypeVar("T")
+L = TypeVar("L", LogLineView, ChunkView)
 
 
 def _sent(make: Callable[P, ApiRequest[T]]) -> Callable[Concatenate[Client, P], T]:
@@ -66,6 +76,7 @@ class Client:
 
     register = _sent(workflow_requests.register)
     workflows = _sent(workflow_requests.workflows)
+    workflow_summaries = _sent(workflow_requests.workflow_summaries)
     workflow = _sent(workflow_requests.workflow)
     versions = _sent(workflow_requests.versions)
     delete_workflow = _sent(workflow_requests.delete_workflow)
@@ -73,13 +84,32 @@ class Client:
     start = _sent(requests.start)
     bulk = _sent(requests.bulk)
     run = _sent(requests.run)
+    run_at = _sent(history.run_at)
+    diff = _sent(history.diff)
+    graph = _sent(history.graph)
+    export = _sent(history.export)
+    import_run = _sent(history.import_run)
+    explain = _sent(operating.explain)
+    summaries = _listed(operating.summaries)
     items = _listed(requests.items)
     runs = _listed(requests.runs)
+    run_stats = _sent(requests.run_stats)
     output = _sent(requests.output)
+    checkpoint = _sent(requests.checkpoint)
+    step_input = _sent(requests.step_input)
     cancel = _sent(requests.cancel)
     cancel_all = _sent(requests.cancel_all)
+    pause = _sent(requests.pause)
+    resume = _sent(requests.resume)
+    pause_all = _sent(requests.pause_all)
+    resume_all = _sent(requests.resume_all)
     retry = _sent(requests.retry)
     retry_all = _sent(requests.retry_all)
+    rerun = _sent(recovery.rerun)
+    rerun_all = _sent(recovery.rerun_all)
+    prune = _sent(recovery.prune)
+    retry_step = _sent(recovery.retry_step)
+    skip_step = _sent(recovery.skip_step)
     scheduled = _sent(requests.scheduled)
     unschedule = _sent(requests.unschedule)
     signal = _sent(requests.signal)
@@ -100,8 +130,48 @@ class Client:
     discard_dead_letter = _sent(requests.discard_dead_letter)
     tasks = _sent(requests.tasks)
     workers = _sent(requests.workers)
+    audit = _listed(access_requests.audit)
+    session = _sent(access_requests.session)
+    keys = _sent(access_requests.keys)
+    create_key = _sent(access_requests.create_key)
+    revoke_key = _sent(access_requests.revoke_key)
+    doctor = _sent(operating.doctor)
+    broker = _sent(operating.broker)
+    settings = _sent(operating.settings)
+    metrics = _sent(operating.metrics)
     health = _sent(requests.health)
     ready = _sent(requests.ready)
+
+    logs = _listed(live_requests.logs)
+
+    def follow_logs(
+        self, run_id: str, *, step: str | None = None, level: str | None = None, text: str | None = None, after: int = 0
+    ) -> Iterator[LogLineView]:
+        """As `logs`, then live, until the step or the run ends. A lost connection is resumed where it broke. Raises as
+        `follow`, and as `logs`."""
+        return self._live(live_requests.logs_url(run_id, step, level, text, 0), live_events.line, after)
+
+    def chunks(self, run_id: str, *, step: str | None = None) -> Iterator[ChunkView]:
+        """What the steps of a run stream, from the first chunk on and live, until the step or the run ends. Raises as
+        `follow`."""
+        return self._live(live_requests.chunks_url(run_id, step), live_events.chunk, 0)
+
+    def _live(self, url: httpx2.URL, read: Callable[[httpx2.ServerSentEvent], L | None], after: int) -> Iterator[L]:
+        reconnects = Reconnects()
+        while True:
+            try:
+                with self._service.listen(url, after, read) as stream:
+                    reconnects.connected()
+                    for said in stream:
+                        after = said.seq or after
+                        yield said
+            except StreamEnd:
+                return
+            except LostError:
+                pass
+            except Unavailable as error:
+                reconnects.failed(error)
+            time.sleep(reconnects.pause_s)
 
     def events(self, run_id: str, after: int = 0) -> list[EventView]:
         """The history of a run after stream sequence `after`, as far as it goes now. Raises NotFound."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import islice
 from typing import TypeVar
@@ -14,8 +14,10 @@ from penstock.client.address import options, segment, stream_timeout
 from penstock.client.api_request import ApiRequest, PagedRequest
 from penstock.client.views import EventView
 from penstock.config.limits import BODY_BYTES_MAX
+from penstock.config.process.trace_headers import trace_headers
 
 T = TypeVar("T")
+SSE = httpx2.ServerSentEvent
 
 
 class BlockingConnection:
@@ -36,7 +38,7 @@ class BlockingConnection:
                 request.method,
                 request.url,
                 content=request.content,
-                headers=request.headers,
+                headers={**request.headers, **trace_headers()},
                 timeout=self._timeout_s + request.wait_s,
             )
         request.check(response)
@@ -56,21 +58,26 @@ class BlockingConnection:
     @contextmanager
     def stream(self, run_id: str, after: int) -> Iterator[Iterator[EventView]]:
         """The events of one connection. Raises Unavailable when it is not made, LostError when it breaks."""
+        with self.listen(f"/runs/{segment(run_id)}/events", after, responses.event) as events:
+            yield events
+
+    @contextmanager
+    def listen(self, url: httpx2.URL | str, after: int, read: Callable[[SSE], T | None]) -> Iterator[Iterator[T]]:
+        """As `stream`, of any server-sent events; `read` gives None for those that only keep the connection open."""
         timeout = stream_timeout(self._timeout_s)
         headers = {"Last-Event-ID": str(after)} if after else {}
-        path = f"/runs/{segment(run_id)}/events"
         with (
             responses.translated(),
-            self._http.sse(path, headers=headers, timeout=timeout, max_event_size=BODY_BYTES_MAX) as source,
+            self._http.sse(url, headers=headers, timeout=timeout, max_event_size=BODY_BYTES_MAX) as source,
         ):
             if source.response.status_code != httpx2.codes.OK:
                 source.response.read()
             responses.check(source.response)
-            yield _events(source)
+            yield _read(source, read)
 
 
-def _events(source: httpx2.EventSource) -> Iterator[EventView]:
+def _read(source: httpx2.EventSource, read: Callable[[SSE], T | None]) -> Iterator[T]:
     with responses.translated_stream(source.response):
         for message in source:
-            if (event := responses.event(message)) is not None:
+            if (event := read(message)) is not None:
                 yield event

@@ -7,7 +7,7 @@ Denied, Forbidden, NotFound, Conflict, TooLarge, Unavailable (outcome unknown), 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 
 import httpx2
@@ -15,7 +15,17 @@ import msgspec
 from msgspec import UNSET, Raw
 
 from penstock.client.address import segment
-from penstock.client.api_request import ApiRequest, PagedRequest, get, keyed, page_limit, post, with_query
+from penstock.client.api_request import (
+    ApiRequest,
+    PagedRequest,
+    get,
+    keyed,
+    label_texts,
+    page_limit,
+    post,
+    truth,
+    with_query,
+)
 from penstock.client.bodies import (
     BulkStart,
     OperatorDecision,
@@ -24,15 +34,17 @@ from penstock.client.bodies import (
     RunStart,
     ToCancel,
     TokenDecision,
+    ToPause,
     ToRetry,
 )
+from penstock.client.recovery.views import BulkPaused, BulkResumed, BulkRetried, PausedRun, RetriedRun
 from penstock.client.responses import decode
 from penstock.client.views import (
     ApprovalView,
     BulkCancelled,
-    BulkRetried,
     BulkStarted,
     CancelledRun,
+    CheckpointView,
     DeadLetterView,
     DecidedApproval,
     Discarded,
@@ -40,7 +52,7 @@ from penstock.client.views import (
     FiredRun,
     MapItemView,
     Replayed,
-    RetriedRun,
+    RunStats,
     RunView,
     ScheduledRun,
     Sent,
@@ -62,9 +74,10 @@ def start(
     run_at: str | None = None,
     version: str | None = None,
     idempotency_key: str | None = None,
+    labels: Mapping[str, str] | None = None,
 ) -> ApiRequest[StartedRun]:
     """Start a run, now or at an RFC 3339 time, of the latest definition or of a `version`; `input` is JSON, at most
-    1 MiB.
+    1 MiB. The run is found by its `labels`, and expressions read them.
 
     Raises NotFound for an unknown workflow, Invalid for an input that does not fit its schema. After Unavailable, only
     the same `idempotency_key` makes a second try safe.
@@ -74,17 +87,30 @@ def start(
         UNSET if input is None else Raw(input),
         UNSET if run_at is None else run_at,
         UNSET if version is None else version,
+        labels or UNSET,
     )
     return post("/runs", StartedRun, msgspec.json.encode(body), keyed(idempotency_key))
 
 
-def bulk(workflow: str, inputs: Sequence[bytes], *, version: str | None = None) -> ApiRequest[BulkStarted]:
+def bulk(
+    workflow: str,
+    inputs: Sequence[bytes],
+    *,
+    version: str | None = None,
+    labels: Mapping[str, str] | None = None,
+    run_labels: Sequence[Mapping[str, str] | None] | None = None,
+    idempotency_key: str | None = None,
+) -> ApiRequest[BulkStarted]:
     """Start one run per input (JSON), all or none, at most 1,000; the run ids stand in the order of `inputs`.
 
-    Raises NotFound for an unknown workflow, Invalid that names every input that does not fit.
+    `labels` are those of every run, `run_labels` those of each, in the same order.
+
+    Raises NotFound for an unknown workflow, Invalid that names every input that does not fit. After Unavailable, only
+    the same `idempotency_key` makes a second try safe.
     """
-    body = BulkStart(workflow, [Raw(one) for one in inputs], UNSET if version is None else version)
-    return post("/runs/bulk", BulkStarted, msgspec.json.encode(body))
+    given = UNSET if version is None else version
+    body = BulkStart(workflow, [Raw(one) for one in inputs], given, labels or UNSET, run_labels or UNSET)
+    return post("/runs/bulk", BulkStarted, msgspec.json.encode(body), keyed(idempotency_key))
 
 
 def run(run_id: str) -> ApiRequest[RunView]:
@@ -95,6 +121,18 @@ def run(run_id: str) -> ApiRequest[RunView]:
 def output(run_id: str, step_id: str) -> ApiRequest[bytes]:
     """A step's output, whatever its size, as JSON. Raises NotFound when it has none."""
     return ApiRequest("GET", f"/runs/{segment(run_id)}/steps/{segment(step_id)}/output", lambda got: got.content)
+
+
+def step_input(run_id: str, step_id: str) -> ApiRequest[bytes]:
+    """The input of a step's last execution, as JSON. Raises NotFound while it waits for other steps."""
+    return ApiRequest("GET", f"/runs/{segment(run_id)}/steps/{segment(step_id)}/input", lambda got: got.content)
+
+
+def checkpoint(run_id: str, step_id: str, *, payload_max: int | None = None) -> ApiRequest[CheckpointView]:
+    """What the worker of a step has kept last; of more than `payload_max` bytes only its size. Raises NotFound without
+    a checkpoint, and when the run has ended."""
+    path = f"/runs/{segment(run_id)}/steps/{segment(step_id)}/checkpoint"
+    return get(with_query(path, {"payload_max": None if payload_max is None else str(payload_max)}), CheckpointView)
 
 
 def items(run_id: str, step_id: str, *, status: str | None = None) -> PagedRequest[MapItemView]:
@@ -111,12 +149,17 @@ def runs(
     before: str | None = None,
     prefix: str | None = None,
     parent: str | None = None,
+    trigger: str | None = None,
+    labels: Mapping[str, str] | None = None,
+    text: str | None = None,
+    paused: bool | None = None,
     limit: int | None = None,
 ) -> PagedRequest[RunView]:
     """Runs, newest first, at most `limit` in all; pages are fetched as they are needed.
 
     `after` and `before` (RFC 3339) bound their creation, `prefix` is what the run ids begin with, 8 characters or more.
-    `parent` is the run that has started them.
+    `parent` is the run that has started them, `trigger` the trigger's name. A run must have all `labels`. `text` is
+    what an id begins with or a label contains. `paused`: only runs that are paused, or (False) that are not.
     """
     query = {
         "workflow": workflow,
@@ -125,9 +168,53 @@ def runs(
         "before": before,
         "prefix": prefix,
         "parent": parent,
+        "trigger": trigger,
+        "label": label_texts(labels),
+        "q": text,
+        "paused": truth(paused),
         "limit": page_limit(limit, RUNS_LISTED_DEFAULT),
     }
     return PagedRequest(with_query("/runs", query), RunView, limit)
+
+
+def run_stats(
+    *,
+    bucket: str | None = None,
+    workflow: str | None = None,
+    status: str | None = None,
+    after: str | None = None,
+    before: str | None = None,
+    prefix: str | None = None,
+    parent: str | None = None,
+    trigger: str | None = None,
+    labels: Mapping[str, str] | None = None,
+    text: str | None = None,
+    paused: bool | None = None,
+    by: str | None = None,
+    durations: bool | None = None,
+    within_ms: int | None = None,
+) -> ApiRequest[RunStats]:
+    """Numbers of runs by status and time of creation, in buckets of a width such as `1h`, or in one; the rest is as for
+    `runs`. `by` is workflow or trigger: the numbers of each, too. `durations`: also how long the newest 1,000 completed
+    runs took. `within_ms`: count the newest runs for so long, and say in `complete` and `since` how far that went.
+    Raises Invalid for more than 2,000 buckets."""
+    query = {
+        "bucket": bucket,
+        "by": by,
+        "durations": truth(durations),
+        "within_ms": None if within_ms is None else str(within_ms),
+        "workflow": workflow,
+        "status": status,
+        "after": after,
+        "before": before,
+        "prefix": prefix,
+        "parent": parent,
+        "trigger": trigger,
+        "label": label_texts(labels),
+        "q": text,
+        "paused": truth(paused),
+    }
+    return get(with_query("/runs/stats", query), RunStats)
 
 
 def cancel(run_id: str, reason: str | None = None, *, compensate: bool = False) -> ApiRequest[CancelledRun]:
@@ -140,6 +227,31 @@ def cancel(run_id: str, reason: str | None = None, *, compensate: bool = False) 
 def cancel_all(matching: ToCancel) -> ApiRequest[BulkCancelled]:
     """Cancel the runs that match, at most 1,000. Raises NotFound for an unknown workflow, Invalid when more match."""
     return post("/runs/cancel", BulkCancelled, msgspec.json.encode(matching))
+
+
+def pause(run_id: str, *, children: bool = False) -> ApiRequest[PausedRun]:
+    """Pause a run, unless it is paused: what runs finishes, and nothing new begins. With `children` the runs that its
+    steps wait for, too. Raises NotFound, Conflict when the run has ended."""
+    return post(f"/runs/{segment(run_id)}/pause", PausedRun, _scope(children))
+
+
+def resume(run_id: str, *, children: bool = False) -> ApiRequest[PausedRun]:
+    """Let a run go on, if it is paused; with `children` the runs that its steps wait for, too. Raises as `pause`."""
+    return post(f"/runs/{segment(run_id)}/resume", PausedRun, _scope(children))
+
+
+def pause_all(matching: ToPause) -> ApiRequest[BulkPaused]:
+    """Pause the runs that match, at most 1,000. Raises Invalid for an unknown workflow, or when more match."""
+    return post("/runs/pause", BulkPaused, msgspec.json.encode(matching))
+
+
+def resume_all(matching: ToPause) -> ApiRequest[BulkResumed]:
+    """Let those go on that are paused, of the runs that match, at most 1,000. Raises as `pause_all`."""
+    return post("/runs/resume", BulkResumed, msgspec.json.encode(matching))
+
+
+def _scope(children: bool) -> bytes:
+    return b'{"children":true}' if children else b""
 
 
 def retry(run_id: str, mode: str = "replay", *, once: bool = False) -> ApiRequest[RetriedRun]:
@@ -204,9 +316,12 @@ def dead_letters(
     return PagedRequest(with_query("/dead-letters", query), DeadLetterView, limit)
 
 
-def dead_letter(seq: int) -> ApiRequest[DeadLetterView]:
-    """One dead letter with its payload. Raises NotFound."""
-    return get(f"/dead-letters/{seq}", DeadLetterView)
+def dead_letter(seq: int, *, payload_max: int | None = None) -> ApiRequest[DeadLetterView]:
+    """One dead letter with its payload; of one over `payload_max` bytes only its size. Raises NotFound."""
+    return get(
+        with_query(f"/dead-letters/{seq}", {"payload_max": None if payload_max is None else str(payload_max)}),
+        DeadLetterView,
+    )
 
 
 def replay_dead_letter(seq: int) -> ApiRequest[Replayed]:

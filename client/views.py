@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from msgspec import UNSET, Raw, Struct, UnsetType
 
-from penstock.engine.run.events import Correlation, TriggerRef
+from penstock.engine.run.event_payloads import Correlation, TriggerRef
 from penstock.engine.run.state import RUN_ENDED, RunStatus
 from penstock.engine.trigger.routes import HttpSource
 from penstock.engine.trigger.trigger import CronSource, EventSource, SubjectSource
@@ -53,11 +53,19 @@ class MapItemView(Struct, frozen=True, omit_defaults=True):
     error: str | None = None
 
 
+class ProgressView(Struct, frozen=True, omit_defaults=True):
+    """How much of a step is done, in its worker's unit; without `total` it is not known how much there is."""
+
+    done: float
+    total: float | None = None
+    text: str = ""
+
+
 class StepView(Struct, frozen=True, omit_defaults=True):
     """`attempts` counts those that were begun. `output_bytes` replaces an output that is too large for this response.
     `wake_at` is when a sleep ends, `items` counts the elements of a map, `child_run_id` is the run that a sub_workflow
     has started last. `handles` is the step from whose failure this one follows, or that it undoes. `waits_for` is there
-    while the step waits."""
+    while the step waits, `progress` while its worker reports it. `overridden`: completed by hand."""
 
     status: str
     attempts: int
@@ -74,12 +82,17 @@ class StepView(Struct, frozen=True, omit_defaults=True):
     child_run_id: str | None = None
     handles: str | None = None
     waits_for: WaitView | UnsetType = UNSET
+    progress: ProgressView | UnsetType = UNSET
+    overridden: bool = False
 
 
 class RunView(Struct, frozen=True, omit_defaults=True):
     """Fields with default values are left out of the response. The input is null when the run has none; `input_bytes`
     replaces one that is too large. `failure_of` is the run whose failure has started this one. `compensation` says of a
-    run that has undone its steps whether that worked for all of them: completed or failed."""
+    run that has undone its steps whether that worked for all of them: completed or failed. `rerun_of` is the run that
+    this one repeats, from the step `rerun_from` on. A run with
+    `paused_at` is paused since then: nothing new begins until it is resumed. An `imported` run is a record of what
+    happened elsewhere, and never changes."""
 
     run_id: str
     workflow_id: str
@@ -98,6 +111,10 @@ class RunView(Struct, frozen=True, omit_defaults=True):
     input_bytes: int | UnsetType = UNSET
     failure_of: str | None = None
     compensation: str | None = None
+    labels: dict[str, str] | None = None
+    rerun_from: str | None = None
+    paused_at: str | None = None
+    imported: bool = False
 
     @property
     def ended(self) -> bool:
@@ -105,9 +122,47 @@ class RunView(Struct, frozen=True, omit_defaults=True):
         return self.status in RUN_ENDED
 
 
+class StatsBucket(Struct, frozen=True):
+    """Numbers of runs by status, of those that were created from `at` (RFC 3339) on."""
+
+    at: str
+    counts: dict[str, int]
+
+
+class DurationsView(Struct, frozen=True):
+    """Of `runs` completed runs, from start to end: half of them took at most `p50_ms`, 99 of 100 at most `p99_ms`."""
+
+    runs: int
+    p50_ms: float
+    p99_ms: float
+
+
+class StatsGroup(Struct, frozen=True, omit_defaults=True):
+    """The numbers of one workflow or trigger; its newest run was created at `newest_at`."""
+
+    name: str
+    total: int
+    newest_at: str
+    buckets: list[StatsBucket]
+    durations: DurationsView | None = None
+
+
+class RunStats(Struct, frozen=True, omit_defaults=True):
+    """Numbers of runs by status and time, the oldest first; buckets without runs are left out. `groups` and `durations`
+    are there if they were asked for; `complete` if there was a limit of time. Where that has cut the answer, it is
+    false, and all runs that were created from `since` (RFC 3339) on were counted."""
+
+    total: int
+    buckets: list[StatsBucket]
+    durations: DurationsView | None = None
+    groups: list[StatsGroup] | None = None
+    complete: bool | None = None
+    since: str | None = None
+
+
 class EventView(Struct, frozen=True, kw_only=True):
     """One event of a run's history; `seq` is its stream sequence. `item` is the number of a map's element; `delivery`
-    is present from a task's second delivery on."""
+    is present from a task's second delivery on. `payload_bytes` replaces a payload over `payload_max`."""
 
     seq: int
     type: str
@@ -121,6 +176,42 @@ class EventView(Struct, frozen=True, kw_only=True):
     item: int | UnsetType = UNSET
     delivery: int | UnsetType = UNSET
     trace_parent: str | UnsetType = UNSET
+    payload_bytes: int | UnsetType = UNSET
+
+
+class LogLineView(Struct, frozen=True, omit_defaults=True):
+    """One log line of a step. `seq` grows from line to line; `level` is debug, info, warning, error or critical;
+    `delivery` is there from a task's second delivery on."""
+
+    seq: int
+    at: str
+    level: str
+    text: str
+    step_id: str
+    attempt: int
+    worker_id: str | None = None
+    fields: Raw | UnsetType = UNSET
+    delivery: int = 1
+
+
+class ChunkView(Struct, frozen=True):
+    """One chunk that a step has streamed, at the place `seq`; without `data`, so many were `dropped`."""
+
+    seq: int
+    step_id: str
+    attempt: int
+    data: Raw | UnsetType = UNSET
+    dropped: int = 0
+    delivery: int = 1
+
+
+class CheckpointView(Struct, frozen=True, omit_defaults=True):
+    """What the worker of a step has kept. `checkpoint` is left out where only the size was wanted, and of what is no
+    JSON."""
+
+    at: str
+    checkpoint_bytes: int
+    checkpoint: Raw | UnsetType = UNSET
 
 
 class WorkerView(Struct, frozen=True, kw_only=True):
@@ -184,6 +275,7 @@ class TriggerView(Struct, frozen=True, omit_defaults=True):
     webhook: WebhookView | None = None
     http: HttpSource | None = None
     next_at: str | None = None
+    labels: dict[str, str] | None = None
 
 
 class TrialView(Struct, frozen=True, omit_defaults=True):
@@ -196,6 +288,7 @@ class TrialView(Struct, frozen=True, omit_defaults=True):
     input: Raw | UnsetType = UNSET
     problems: list[str] = []
     next: list[str] = []
+    labels: dict[str, str] | None = None
 
 
 class SentEvent(Struct, frozen=True):
@@ -217,6 +310,18 @@ class Registered(Struct, frozen=True):
     warnings: list[str] | UnsetType = UNSET
 
 
+class WorkflowSummary(Struct, frozen=True, omit_defaults=True):
+    """A definition in short: the beginning of its description, the number of its steps, how many of its task types no
+    worker serves now, and the first of these by name."""
+
+    name: str
+    version: str
+    steps: int
+    description: str | None = None
+    unserved: int = 0
+    unserved_task: str | None = None
+
+
 class VersionView(Struct, frozen=True):
     """`digest` names the definition; `registered_at` is when it last became the latest one."""
 
@@ -234,10 +339,12 @@ class DecidedApproval(Struct, frozen=True):
 
 
 class StartedRun(Struct, frozen=True, omit_defaults=True):
-    """`status` is scheduled, or absent for a run that has started."""
+    """`status` is scheduled, or absent for a run that has started. `warnings` are about task types that no worker
+    serves now: the run waits there."""
 
     run_id: str
     status: str | None = None
+    warnings: list[str] | UnsetType = UNSET
 
 
 class FiredRun(Struct, frozen=True):
@@ -304,26 +411,9 @@ class BulkCancelled(Struct, frozen=True):
     remaining: int | UnsetType = UNSET
 
 
-class RetriedRun(Struct, frozen=True, omit_defaults=True):
-    """`new_run_id` is present when a new run was started."""
-
-    original_run_id: str
-    new_run_id: str | None = None
-
-
-class BulkRetried(Struct, frozen=True):
-    """As BulkCancelled."""
-
-    retried: list[RetriedRun]
-    skipped: list[SkippedRun]
-    total: int
-    dry_run: bool
-    next: str | UnsetType = UNSET
-    remaining: int | UnsetType = UNSET
-
-
 class DeadLetterView(Struct, frozen=True, omit_defaults=True):
-    """`kind` is task, history or trigger. A single one has `payload`, or `payload_base64` when that is not JSON."""
+    """`kind` is task, history or trigger. A single one has `payload`, or `payload_base64` when that is not JSON;
+    `payload_bytes` replaces one over `payload_max`."""
 
     seq: int
     kind: str
@@ -337,6 +427,7 @@ class DeadLetterView(Struct, frozen=True, omit_defaults=True):
     trigger: str | None = None
     payload: Raw | UnsetType = UNSET
     payload_base64: str | None = None
+    payload_bytes: int | UnsetType = UNSET
 
 
 class Replayed(Struct, frozen=True):

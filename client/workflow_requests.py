@@ -9,7 +9,7 @@ from msgspec import Raw
 from penstock.client.address import segment
 from penstock.client.api_request import ApiRequest, get, post, with_query
 from penstock.client.responses import decode
-from penstock.client.views import Deleted, Registered, VersionView
+from penstock.client.views import Deleted, Registered, VersionView, WorkflowSummary
 from penstock.engine.definition.definitions import WorkflowDef, from_json
 
 
@@ -24,6 +24,11 @@ def register(definition: bytes) -> ApiRequest[Registered]:
 def workflows() -> ApiRequest[list[WorkflowDef]]:
     """The latest definition of every name."""
     return ApiRequest("GET", "/workflows", lambda got: [from_json(bytes(body)) for body in decode(got, list[Raw])])
+
+
+def workflow_summaries() -> ApiRequest[list[WorkflowSummary]]:
+    """The latest definition of every name in short, and which tasks nobody serves."""
+    return get("/workflows?summary=true", list[WorkflowSummary])
 
 
 def workflow(name: str, version: str | None = None) -> ApiRequest[WorkflowDef]:

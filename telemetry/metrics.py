@@ -63,7 +63,8 @@ METRICS: Mapping[str, Metric] = {
             "penstock_step_events_total",
             "counter",
             "Events that changed a step: started, completed, failed (one attempt), retried (another attempt follows), "
-            "skipped, continued (next iteration), requested, granted, rejected, expired (approvals).",
+            "skipped, overridden (completed by hand), continued (next iteration), requested, granted, rejected, "
+            "expired (approvals).",
             ("task", "event"),
         ),
         Metric(
@@ -159,6 +160,12 @@ METRICS: Mapping[str, Metric] = {
             "penstock_run_index_lag_messages",
             "gauge",
             "Messages of the log that the run index has not read.",
+            of="service",
+        ),
+        Metric(
+            "penstock_engine_lag_messages",
+            "gauge",
+            "Messages of the log that no engine has received, of the partitions that have one.",
             of="service",
         ),
         Metric("penstock_processes", "gauge", "Processes that answered this scrape.", of="service"),
