@@ -9,8 +9,9 @@
     worker.run()
 
 worker.py has `Worker` and the life of its process; functions.py checks a registered function; tasks/ carries out one
-task; transports/ get tasks and send answers, through the broker or over HTTP, behind the protocol of transport.py.
-outcomes.py lists what may become of a task. retrying.py repeats a request while the service is unavailable.
+task; live/ sends what it says while it runs; transports/ get tasks and send answers, through the broker or over HTTP,
+behind the protocol of transport.py. outcomes.py lists what may become of a task. retrying.py repeats a request while
+the service is unavailable.
 
 Not here: what an answer means for the run. A worker reports facts; retries and the run's course are decided by the
 engine. Start reading at tasks/executor.py: one task from its delivery to its answer, on one screen.
@@ -18,8 +19,18 @@ engine. Start reading at tasks/executor.py: one task from its delivery to its an
 
 from penstock.worker.outcomes import Continue, Pause
 from penstock.worker.tasks.blocking import BlockingContext
+from penstock.worker.tasks.cancelling import TaskCancelled
 from penstock.worker.tasks.context import Context
 from penstock.worker.tasks.failures import NonRetriable, RetryAfter
 from penstock.worker.worker import Worker
 
-__all__ = ["BlockingContext", "Context", "Continue", "NonRetriable", "Pause", "RetryAfter", "Worker"]
+__all__ = [
+    "BlockingContext",
+    "Context",
+    "Continue",
+    "NonRetriable",
+    "Pause",
+    "RetryAfter",
+    "TaskCancelled",
+    "Worker",
+]

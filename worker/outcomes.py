@@ -6,7 +6,7 @@ import math
 from typing import Any, NamedTuple, TypeAlias
 
 from penstock.config.limits import NAME_CHARS_MAX, PAUSE_MS_MAX
-from penstock.engine.run.events import Failure
+from penstock.engine.run.event_payloads import Failure
 
 
 class Continue:

@@ -9,16 +9,17 @@ import secrets
 import signal
 import socket
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, closing
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, aclosing, asynccontextmanager, closing
 from typing import Any, Literal, TypeVar
 
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception, wait_fixed
 
 from penstock.config.logging import get_logger, is_configured
-from penstock.config.settings import LogSettings, Settings, SettingsError, load
+from penstock.config.settings import LogSettings, Settings, SettingsError, TelemetrySettings, load
 from penstock.engine.definition.identifiers import problem_with
 from penstock.engine.errors import Conflict, Invalid, PenstockError, Unavailable
 from penstock.worker.functions import TaskFunction, task_function
+from penstock.worker.live.outbox import Outboxes
 from penstock.worker.tasks.executor import TaskExecutor
 from penstock.worker.tasks.threads import Threads
 from penstock.worker.transport import IntakeLimits, TaskIntake, Transport
@@ -113,7 +114,7 @@ class Worker:
         service, Denied by the bridge, Conflict for a consumer that serves other tasks."""
         if not self._functions:
             raise Invalid("the worker has no task functions")
-        async with self._opened() as transport:
+        async with _exporting(self._settings().telemetry), self._opened() as transport:
             bounds = self._bounds
             entry = registration(
                 self.worker_id, tuple(self._functions), bounds.max_tasks, bounds.group, self._metadata, transport.name
@@ -155,11 +156,10 @@ class Worker:
 
     @asynccontextmanager
     async def _working(self, transport: Transport) -> AsyncIterator[TaskIntake]:
-        threads = Threads(self._bounds.max_tasks)
+        threads, outboxes = Threads(self._bounds.max_tasks), Outboxes()
+        executor, functions = TaskExecutor(threads, outboxes), list(self._functions.values())
         with closing(threads):
-            async with transport.receiving(
-                list(self._functions.values()), TaskExecutor(threads).handle, self._bounds
-            ) as intake:
+            async with aclosing(outboxes), transport.receiving(functions, executor, self._bounds) as intake:
                 yield intake
 
     def _opened(self) -> AbstractAsyncContextManager[Transport]:
@@ -177,6 +177,22 @@ class Worker:
     def _settings(self) -> Settings:
         """Raises SettingsError."""
         return load({} if self._broker_url is None else {"broker_url": self._broker_url}).settings
+
+
+@asynccontextmanager
+async def _exporting(settings: TelemetrySettings) -> AsyncIterator[None]:
+    """Export the spans of the task functions, if the settings say so."""
+    if settings.otlp_endpoint is None:
+        yield
+        return
+    from penstock.telemetry.otlp import worker_spans  # loaded by who exports only
+    from penstock.telemetry.otlp.resource import OtlpTarget
+
+    worker_spans.set_up(OtlpTarget(settings.otlp_endpoint, settings.otlp_headers))
+    try:
+        yield
+    finally:
+        await asyncio.to_thread(worker_spans.flush)
 
 
 def _refuse_a_running_loop() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, closing
 from typing import Any, NamedTuple
 
@@ -28,11 +28,13 @@ class HttpAttempts(NamedTuple):
     sender: HttpSender
     secrets: SecretStore
 
-    async def make(self, value: object, task_id: str) -> dict[str, Any]:
-        """The step's output. Raises Retriable, RetryAfter, NonRetriable, without a secret in their texts."""
+    async def make(self, value: object, task_id: str, carried: Mapping[str, str] = {}) -> dict[str, Any]:
+        """The step's output; the request has the headers `carried` unless it has its own.
+
+        Raises Retriable, RetryAfter, NonRetriable, without a secret in their texts."""
         secrets = UsedSecrets(self.secrets)
         try:
-            return await self._answered(read_request(value, task_id, secrets), secrets)
+            return await self._answered(read_request(value, task_id, secrets, carried), secrets)
         except OWN as error:
             error.args = (secrets.hidden(str(error)),)
             raise error.with_traceback(None) from None  # its text says all

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import httpx2
@@ -61,8 +62,11 @@ class HttpRequest(NamedTuple):
         return f"{self.method} {shown_url(self.url)}"
 
 
-def read_request(value: object, idempotency_key: str, secrets: UsedSecrets) -> HttpRequest:
-    """The request that a task's input asks for. Raises NonRetriable."""
+def read_request(
+    value: object, idempotency_key: str, secrets: UsedSecrets, carried: Mapping[str, str] = {}
+) -> HttpRequest:
+    """The request that a task's input asks for, with the headers `carried` unless it has its own. Raises
+    NonRetriable."""
     try:
         task = msgspec.convert(value, HttpTask)
     except msgspec.ValidationError as error:
@@ -72,7 +76,8 @@ def read_request(value: object, idempotency_key: str, secrets: UsedSecrets) -> H
     for status in task.expect:
         if problem := status_problem(status):
             raise NonRetriable(f"expect: {problem}")
-    headers = {"idempotency-key": idempotency_key.encode(), **_headers(task, secrets)}
+    own = {name: text.encode() for name, text in {"idempotency-key": idempotency_key, **carried}.items()}
+    headers = {**own, **_headers(task, secrets)}
     body = _body(task.body, headers)
     return HttpRequest(
         task.method,

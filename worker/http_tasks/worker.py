@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any, Literal
 
+from penstock.config.process.trace_headers import trace_headers
 from penstock.config.settings import Settings
 from penstock.engine.definition.http_requests import BUILTIN, TASK
 from penstock.worker.functions import TaskFunction
@@ -57,4 +58,5 @@ class HttpTaskWorker(Worker):
 
     async def _make(self, value: object, context: Context) -> dict[str, Any]:
         assert self._attempts is not None
-        return await self._attempts.make(value, context.task_id)
+        carried = {} if context.trace_parent is None else {"traceparent": context.trace_parent, **trace_headers()}
+        return await self._attempts.make(value, context.task_id, carried)

@@ -11,7 +11,10 @@ import orjson
 from penstock.broker.worker_messages import TaskPayload
 from penstock.config.limits import PAYLOAD_BYTES_MAX
 from penstock.engine.definition.signals import check_size, check_target
-from penstock.engine.errors import TooLarge
+from penstock.engine.errors import Conflict, TooLarge
+from penstock.worker.live.live_output import LiveOutput
+from penstock.worker.live.step_log import StepLog
+from penstock.worker.tasks.cancelling import TaskCancelled
 from penstock.worker.tasks.payloads import as_json
 from penstock.worker.transport import HeldTask
 
@@ -20,7 +23,11 @@ class TaskFacts:
     """The execution of the step: `attempt` counts from 1, `iteration` from 0; `deliveries` counts how often the broker
     has delivered this attempt; `metadata` is the step's own, `workflow` the workflow's name. `item` is the number of a
     map's element, from 0; None of any other step. `previous_error` says why a planner's attempt before this one has
-    failed."""
+    failed. `trace_parent` (W3C Trace Context) names the span of this execution, where the service exports telemetry;
+    with OpenTelemetry installed, the current span is one below it. `cancel_reason` says why the execution was
+    cancelled; None: it was not."""
+
+    cancel_reason: str | None = None
 
     def __init__(self, task: TaskPayload, deliveries: int) -> None:
         self.run_id: str = task.run_id
@@ -30,17 +37,66 @@ class TaskFacts:
         self.iteration: int = task.iteration
         self.item: int | None = task.item
         self.previous_error: str | None = task.previous_error
+        self.trace_parent: str | None = task.trace_parent
         self.deliveries: int = deliveries
         self.workflow: str = task.workflow_name
         self.metadata: Mapping[str, str] = task.metadata
 
+    def cancel(self, reason: str) -> None:
+        """Called by the worker."""
+        self.cancel_reason = reason
+
+    def raise_if_cancelled(self) -> None:
+        """Raise TaskCancelled if the result of this execution is not wanted any more."""
+        if self.cancel_reason is not None:
+            raise TaskCancelled(self.cancel_reason)
+
 
 class Context(TaskFacts):
-    """Belongs to one execution of an async task function. While the service is unavailable, its methods wait."""
+    """Belongs to one execution of an async task function. While the service is unavailable, its methods wait.
 
-    def __init__(self, task: TaskPayload, held: HeldTask) -> None:
+    When the execution is cancelled, the function gets a CancelledError where it awaits. From then on `checkpoint` and
+    `wait_signal` raise TaskCancelled, which is one, too.
+    """
+
+    _cancelled: asyncio.Event | None = None
+
+    def __init__(self, task: TaskPayload, held: HeldTask, live: LiveOutput) -> None:
         super().__init__(task, held.deliveries)
-        self._held = held
+        self._held, self._live = held, live
+
+    @property
+    def log(self) -> StepLog:
+        """The log of this execution: `ctx.log("charged", amount=12)`, `ctx.log.warning(…)`; also a handler of `logging`
+        and a processor of structlog. It never waits: lines that find no room are dropped and counted."""
+        return self._live.log
+
+    def stream(self, chunk: Any) -> None:
+        """Show `chunk` (JSON, at most 64 KiB), such as a token, to who follows the step. It never waits, as `log`.
+
+        Raises TooLarge, and TypeError for what is no JSON.
+        """
+        self._live.stream(as_json(chunk))
+
+    def progress(self, done: float, total: float | None = None, text: str = "") -> None:
+        """Show that `done` of `total` is done; without `total` it is not known how much there is. It never waits.
+        Raises Invalid for what is no number from 0 on."""
+        self._live.progress(done, total, text)
+
+    @property
+    def cancelled(self) -> asyncio.Event:
+        """Set when the execution is cancelled: for what the function has shielded from cancellation."""
+        if self._cancelled is None:
+            self._cancelled = asyncio.Event()
+            if self.cancel_reason is not None:
+                self._cancelled.set()
+        return self._cancelled
+
+    def cancel(self, reason: str) -> None:
+        """Called by the worker."""
+        super().cancel(reason)
+        if self._cancelled is not None:
+            self._cancelled.set()
 
     async def checkpoint(self, value: Any) -> None:
         """Store `value` (JSON, at most 1 MiB) for later attempts and iterations of this step, until the run ends.
@@ -48,7 +104,12 @@ class Context(TaskFacts):
         body = as_json(value)
         if len(body) > PAYLOAD_BYTES_MAX:
             raise TooLarge(f"the checkpoint has {len(body)} bytes, {PAYLOAD_BYTES_MAX} is the most")
-        await self._held.checkpoint(body)
+        self.raise_if_cancelled()
+        try:
+            await self._held.checkpoint(body)
+        except Conflict:
+            self.raise_if_cancelled()  # by the service's answer
+            raise
 
     async def load_checkpoint(self) -> Any:
         """The latest checkpoint of this step, None without one; bytes if it is not JSON."""
@@ -62,6 +123,7 @@ class Context(TaskFacts):
         Invalid.
         """
         check_target(self.run_id, name)
+        self.raise_if_cancelled()
         async with asyncio.timeout(timeout_s):
             return _decoded(await self._held.wait_signal(name))
 

@@ -8,19 +8,23 @@ from typing import Any
 
 import orjson
 
-from penstock.broker.worker_messages import TaskPayload, decode_input
+from penstock.broker.worker_messages import CancelledTask, TaskPayload, decode_input
 from penstock.config.limits import PAYLOAD_BYTES_MAX
 from penstock.config.logging import get_logger
 from penstock.engine.definition.identifiers import shown
 from penstock.engine.errors import PenstockError
-from penstock.engine.run.events import Failure
+from penstock.engine.run.event_payloads import Failure
 from penstock.worker.functions import TaskFunction
+from penstock.worker.live.live_output import LiveOutput
+from penstock.worker.live.outbox import Outboxes
 from penstock.worker.outcomes import Continue, Outcome, Pause, TaskCompleted, TaskContinued, TaskPaused
 from penstock.worker.tasks.blocking import BlockingContext
+from penstock.worker.tasks.cancelling import RunningTask
 from penstock.worker.tasks.context import Context
 from penstock.worker.tasks.failures import OWN, NonRetriable, failure
 from penstock.worker.tasks.payloads import NoJson, as_json
 from penstock.worker.tasks.threads import Threads
+from penstock.worker.tasks.tracing import traced
 from penstock.worker.transport import HeldTask
 
 REFUSED_DELAY_S = 1.0
@@ -32,15 +36,27 @@ log = get_logger()
 class TaskExecutor:
     """Owned by a running worker; it has no state between two tasks."""
 
-    def __init__(self, threads: Threads) -> None:
-        self._threads = threads
+    def __init__(self, threads: Threads, outboxes: Outboxes) -> None:
+        self._threads, self._outboxes = threads, outboxes
+        self._running: set[RunningTask] = set()
+
+    def cancel(self, cancelled: CancelledTask) -> None:
+        """Cancel this execution. One that has ended, or was never here, is ignored."""
+        for running in [one for one in self._running if one.is_named_by(cancelled)]:
+            running.cancel(cancelled.reason)
+
+    def executing(self) -> list[TaskPayload]:
+        """The tasks whose functions are running, without those that are cancelled."""
+        return [running.task for running in self._running if running.reason is None]
 
     async def handle(self, function: TaskFunction, held: HeldTask) -> None:
         """Execute the task and report its outcome; if that fails, or this is cancelled, give it back."""
         try:
             task = await held.begin()
             if task is not None:
-                await held.answer(await self._call(function, task, held))
+                running = RunningTask(task)
+                outcome = await self._call(function, running, held)
+                await (held.discard(running.reason) if outcome is None else held.answer(outcome))
         except PenstockError as error:
             log.error("task_not_reported", task=function.name, deliveries=held.deliveries, error=str(error))
             await held.give_back(REFUSED_DELAY_S)
@@ -48,30 +64,57 @@ class TaskExecutor:
             await held.give_back()
             raise
 
-    async def _call(self, function: TaskFunction, task: TaskPayload, held: HeldTask) -> Outcome:
-        """The outcome of the function. Cancellation passes through; a CancelledError that the function itself raised is
-        a failure."""
+    async def _call(self, function: TaskFunction, running: RunningTask, held: HeldTask) -> Outcome | None:
+        """The outcome of the function; None if it was cancelled, however it ended. A cancellation of this very task
+        passes through; a CancelledError that the function itself raised is a failure."""
+        task = running.task
+        self._running.add(running)
         try:
-            return _outcome(function, await self._output(function, task, held))
+            found: Outcome = _outcome(function, await self._output(function, running, held))
         except Pause as pause:
-            return _paused(function, task, pause)
+            found = _paused(function, task, pause)
         except asyncio.CancelledError as error:
-            if _is_cancelled():
+            if running.reason is None and _is_cancelled():
                 raise
-            return _failed(function, task, error)
+            found = _failed(function, task, error, running)
         except (Exception, SystemExit) as error:  # the boundary of the user's code: whatever it raises is an answer
-            return _failed(function, task, error)
+            found = _failed(function, task, error, running)
+        finally:
+            self._running.discard(running)
+            running.ended()
+        return found if running.reason is None else None
 
-    async def _output(self, function: TaskFunction, task: TaskPayload, held: HeldTask) -> Any:
+    async def _output(self, function: TaskFunction, running: RunningTask, held: HeldTask) -> Any:
+        task = running.task
+        if task.trace_parent is not None:
+            function = traced(function, task)
+        if function.is_async:
+            running.awaits_in(asyncio.current_task())
         if not function.takes:
             return await function.call() if function.is_async else await self._threads.run(function.call)
         value = _input(task)
         if function.takes == 1:
             return await function.call(value) if function.is_async else await self._threads.run(function.call, value)
-        context = Context(task, held)
+        live = LiveOutput(task, held, self._outboxes)
+        try:
+            output = await self._with_context(function, value, Context(task, held, live), running, held)
+        except asyncio.CancelledError:
+            live.close()
+            raise
+        except BaseException:
+            await live.flush()
+            raise
+        await live.flush()  # what the function said is stored before its outcome is
+        return output
+
+    async def _with_context(
+        self, function: TaskFunction, value: Any, context: Context, running: RunningTask, held: HeldTask
+    ) -> Any:
         if function.is_async:
+            running.listen(context.cancel)
             return await function.call(value, context)
-        with contextlib.closing(BlockingContext(task, held.deliveries, context)) as blocking:
+        with contextlib.closing(BlockingContext(running.task, held.deliveries, context)) as blocking:
+            running.listen(blocking.cancel)
             return await self._threads.run(function.call, value, blocking)
 
 
@@ -88,9 +131,14 @@ def _paused(function: TaskFunction, task: TaskPayload, pause: Pause) -> Outcome:
         return _failed(function, task, error)
 
 
-def _failed(function: TaskFunction, task: TaskPayload, error: BaseException) -> Failure:
-    """The failure to report; it is logged with its type and reason, and with frames unless it was raised on purpose."""
+def _failed(
+    function: TaskFunction, task: TaskPayload, error: BaseException, running: RunningTask | None = None
+) -> Failure:
+    """The failure to report; it is logged with its type and reason, and with frames unless it was raised on purpose.
+    That of a cancelled function is not reported, and logged only if it is another error."""
     found, expected = failure(error), isinstance(error, OWN)
+    if running is not None and running.reason is not None and isinstance(error, asyncio.CancelledError):
+        return found
     log.warning(
         "task_failed",
         task=function.name,

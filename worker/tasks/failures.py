@@ -7,7 +7,7 @@ from pathlib import Path
 from traceback import TracebackException
 
 from penstock.broker.worker_messages import NON_RETRIABLE
-from penstock.engine.run.events import Failure
+from penstock.engine.run.event_payloads import Failure
 from penstock.engine.texts import last_part, shortened
 
 RETRIABLE = "retriable"

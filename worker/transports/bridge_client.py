@@ -8,15 +8,16 @@ not know, such as a proxy's 502, where the client gives up; and each request has
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import NoReturn
 
 import httpx2
 import msgspec
 from msgspec import UnsetType
 
-from penstock.broker.worker_messages import WorkerRegistration
+from penstock.broker.worker_messages import CancelledTask, WorkerRegistration
 from penstock.broker.worker_protocol.bridge_messages import (
     ConnectWorker,
     Exchanged,
@@ -45,6 +46,8 @@ ERRORS: Mapping[int, type[errors.PenstockError]] = {
 }
 
 
+_CANCEL = re.compile(rb"event: cancel\ndata: (.*)")
+_CANCELLED = msgspec.json.Decoder(CancelledTask)
 _EXCHANGED = msgspec.json.Decoder(Exchanged)
 _TASKS = msgspec.json.Decoder(list[PolledTask])
 
@@ -86,9 +89,9 @@ class BridgeClient:
         await self._ask("POST", f"/v1/runs/{run_id}/signals/{name}", content=payload)
 
     @asynccontextmanager
-    async def connected(self, entry: WorkerRegistration) -> AsyncIterator[AsyncIterator[bytes]]:
-        """Registered for the time of the block; yields a value every few seconds while the stream is alive. Raises the
-        errors of the other methods, also while it iterates."""
+    async def connected(self, entry: WorkerRegistration) -> AsyncIterator[AsyncIterator[CancelledTask | None]]:
+        """Registered for the time of the block; yields executions that are cancelled, and None every few seconds while
+        the stream is alive. Raises the errors of the other methods, also while it iterates."""
         timeout = httpx2.Timeout(ANSWER_S_MAX, read=SILENCE_S_MAX)
         body = msgspec.json.encode(_announced(entry))
         try:
@@ -96,7 +99,7 @@ class BridgeClient:
                 if answer.status_code != httpx2.codes.OK:
                     await answer.aread()
                     _refuse(answer)
-                yield answer.aiter_raw()
+                yield _cancelled(answer.aiter_raw())
         except (httpx2.TransportError, httpx2.StreamError) as error:
             raise errors.Unavailable(f"the connection to the service broke: {error or type(error).__name__}") from error
 
@@ -125,6 +128,18 @@ def refusal_of(resolved: ResolvedTask) -> errors.PenstockError | None:
     if isinstance(resolved.code, UnsetType):
         return None
     return ERRORS.get(resolved.code, errors.Unavailable)(resolved.error or "")
+
+
+async def _cancelled(chunks: AsyncIterator[bytes]) -> AsyncIterator[CancelledTask | None]:
+    """What is cancelled, out of the server-sent events of a connect stream; None for each chunk."""
+    rest = b""
+    async for chunk in chunks:
+        yield None
+        *events, rest = (rest + chunk).split(b"\n\n")
+        for event in events:
+            if found := _CANCEL.fullmatch(event):
+                with suppress(msgspec.MsgspecError):  # of a newer version: the heartbeat says it, too
+                    yield _CANCELLED.decode(found[1])
 
 
 def _announced(entry: WorkerRegistration) -> ConnectWorker:

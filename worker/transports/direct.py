@@ -4,27 +4,33 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from contextlib import asynccontextmanager, suppress
 from typing import assert_never
 
-from penstock.broker import names
+from penstock.broker import message_ids, record_keys
+from penstock.broker.live import chunks, lines
+from penstock.broker.live.progress import StepProgress
 from penstock.broker.nats.pull import Delivery
 from penstock.broker.store import Store, open_store
 from penstock.broker.worker_messages import TaskPayload, WorkerRegistration
 from penstock.broker.worker_protocol import receiving, reports, signals
+from penstock.broker.worker_protocol.cancels import WantedTasks, cancellation, cancellations
 from penstock.broker.worker_protocol.receiving import Unreadable, given_up, refuse
 from penstock.broker.worker_protocol.registrations import register
-from penstock.config.limits import DELIVERIES_MAX, WORKER_HEARTBEAT_S
+from penstock.config.limits import ACK_WAIT_S, DELIVERIES_MAX, WORKER_HEARTBEAT_S
 from penstock.config.process.background import background
 from penstock.config.process.crash_points import reached
 from penstock.config.settings import BrokerSettings
 from penstock.engine.errors import Unavailable
-from penstock.engine.run.events import Failure, StepCompleted, StepContinue, StepFailed
+from penstock.engine.run.event_payloads import Failure
+from penstock.engine.run.events import StepCompleted, StepContinue, StepFailed
 from penstock.worker.functions import TaskFunction
 from penstock.worker.outcomes import Outcome, TaskCompleted, TaskContinued, TaskPaused
 from penstock.worker.retrying import retry_until_available
-from penstock.worker.transport import Handle, IntakeLimits
+from penstock.worker.transport import Executions, IntakeLimits
 from penstock.worker.transports.direct_intake import DirectIntake, open_direct_intake
+
+CHECK_S = ACK_WAIT_S / 3  # how often a worker asks whether what it carries out is wanted
 
 
 class DirectTask:
@@ -68,6 +74,11 @@ class DirectTask:
         await self._delivery.ack()
         reached("worker.acknowledged")
 
+    async def discard(self, reason: str | None) -> None:
+        await self._started
+        with suppress(Unavailable):  # then it is delivered again, and its worker is notified at once
+            await self._delivery.ack()
+
     async def give_back(self, delay_s: float = 0.0) -> None:
         """A delay means that it could not be reported, and the delivery counts; without one the worker only stops."""
         task = getattr(self, "_task", None)  # None: it could not be read
@@ -91,9 +102,25 @@ class DirectTask:
         revision = await retry_until_available(lambda: signals.put(self._store, run_id, name, payload))
         await signals.report(self._store, run_id, name, len(payload), revision)
 
+    async def say_lines(self, said: Sequence[bytes], number: int) -> None:
+        task = self._task
+        body = lines.batch(said, task.attempt, self._worker_id, delivery=self.deliveries)
+        await self._store.logs.send(task.run_id, task.step_id, body, self._said_id("log", number))
+
+    async def say_chunks(self, said: Sequence[bytes], dropped: int, number: int) -> None:
+        task = self._task
+        body = chunks.batch(said, task.attempt, self._worker_id, dropped, delivery=self.deliveries)
+        await self._store.chunks.send(task.run_id, task.step_id, body, self._said_id("stream", number))
+
+    async def say_progress(self, said: StepProgress) -> None:
+        await self._store.progress.say(self._task.run_id, self._task.step_id, said)
+
+    def _said_id(self, kind: str, number: int) -> str:
+        return message_ids.of_said(self._task.task_id, kind, f"{self._worker_id}.{self._delivery.reply}.{number}")
+
     @property
     def _key(self) -> str:
-        return names.step_key(self._task.run_id, self._task.step_id)
+        return record_keys.step_key(self._task.run_id, self._task.step_id)
 
     async def _pause(self, pause: TaskPaused) -> None:
         """Store the checkpoint, the pause and its event, then give the delivery back with its delay."""
@@ -144,13 +171,28 @@ class DirectTransport:
             with suppress(Unavailable):  # then its time to live removes it
                 await bucket.delete(entry.worker_id)
 
-    def receiving(
-        self, functions: Sequence[TaskFunction], handle: Handle, bounds: IntakeLimits
-    ) -> AbstractAsyncContextManager[DirectIntake]:
+    @asynccontextmanager
+    async def receiving(
+        self, functions: Sequence[TaskFunction], executions: Executions, bounds: IntakeLimits
+    ) -> AsyncIterator[DirectIntake]:
         def handled(function: TaskFunction, delivery: Delivery) -> Awaitable[None]:
-            return handle(function, DirectTask(self._store, self._worker_id, function, delivery))
+            return executions.handle(function, DirectTask(self._store, self._worker_id, function, delivery))
 
-        return open_direct_intake(self._store, functions, handled, bounds, self._worker_id)
+        async with (
+            cancellations(self._store.broker, self._worker_id, executions.cancel),
+            background(self._check(executions), name="worker_cancellations"),
+            open_direct_intake(self._store, functions, handled, bounds, self._worker_id) as intake,
+        ):
+            yield intake
+
+    async def _check(self, executions: Executions) -> None:
+        """Find what was cancelled without this worker having been notified: the message may be lost."""
+        wanted = WantedTasks(self._store)
+        while True:
+            await asyncio.sleep(CHECK_S)
+            for task in executions.executing():
+                if why := await wanted.given_up(task):
+                    executions.cancel(cancellation(task, why))
 
     async def _renew(self, entry: WorkerRegistration) -> None:
         while True:
