@@ -12,16 +12,19 @@ from penstock.actors.index.file import index_path
 from penstock.actors.index.follower import follow_when_free
 from penstock.actors.index.run_index import RunIndex
 from penstock.actors.runs.loading import load_many
+from penstock.actors.telemetry.exporting import exporting
 from penstock.actors.telemetry.telemetry import Numbers, reporting
 from penstock.broker.store import Store, open_store
 from penstock.config.log_setup import process_name
 from penstock.config.logging import get_logger
 from penstock.config.process.background import again_and_again, end, restarting, start
 from penstock.config.process.stopping import ON_STOP
-from penstock.config.settings import BrokerSettings
+from penstock.config.settings import BrokerSettings, TelemetrySettings
 from penstock.engine.errors import Denied, PenstockError, Unavailable
 from penstock.http.catalog import Catalog
+from penstock.http.messages.large_bodies import LargeBodies
 from penstock.http.messages.presence import Waiters
+from penstock.http.served import ServedTasks
 from penstock.telemetry.meters import Meters
 
 STARTUP_S_MAX = 2.0
@@ -29,6 +32,7 @@ CONNECT_S = 10.0
 RETRY_S = 0.2
 REFUSED_RETRY_S = 2.0
 FOLLOW_AFTER_S = 2.0
+NO_EXPORT = TelemetrySettings()
 
 log = get_logger()
 
@@ -36,16 +40,23 @@ log = get_logger()
 class Backend:
     """Owned by the application, from its startup to its shutdown; it connects when the broker is up."""
 
-    def __init__(self, settings: BrokerSettings, secrets: frozenset[str] = frozenset()) -> None:
+    def __init__(
+        self,
+        settings: BrokerSettings,
+        secrets: frozenset[str] = frozenset(),
+        telemetry: TelemetrySettings = NO_EXPORT,
+    ) -> None:
         """`secrets` are values that telemetry must never contain."""
         self.settings = settings
         self.meters = Meters()
         self.numbers = Numbers(process_name(), self.meters)
-        self._secrets = secrets
+        self._secrets, self._telemetry = secrets, telemetry
         self.index = RunIndex(index_path(settings.data_dir))
         self.waiters = Waiters()
+        self.large = LargeBodies()
         self._store: Store | None = None
         self._catalog: Catalog | None = None
+        self._served: ServedTasks | None = None
         self.beside: list[Callable[[Store], AbstractAsyncContextManager[object]]] = []  # open as long as the store is
         self._task: asyncio.Task[None] | None = None
         self._problem = ""
@@ -67,6 +78,13 @@ class Backend:
         assert self.store
         assert self._catalog
         return self._catalog
+
+    @property
+    def served(self) -> ServedTasks:
+        """Raises Unavailable as `store` does."""
+        assert self.store
+        assert self._served
+        return self._served
 
     async def process_startup(self, scope: Mapping[str, Any], event: Mapping[str, Any]) -> None:
         """Return when the store is open, or after a time limit: requests are answered 503 until it is."""
@@ -90,6 +108,8 @@ class Backend:
                 async with (
                     open_store(self.settings, "http", CONNECT_S, self.meters) as store,
                     reporting(store, self.numbers, self._secrets),
+                    exporting(store, self.numbers, self._telemetry, self._secrets),
+                    store.progress.listening(),
                     AsyncExitStack() as stack,
                     restarting(partial(self._follow_in_need, store), name="run_index", again_s=FOLLOW_AFTER_S),
                 ):
@@ -116,4 +136,4 @@ class Backend:
         catalog = Catalog(store.definitions)
         await catalog.watch()
         store.broker.on_reconnect.append(catalog.forget_all)
-        self._store, self._catalog = store, catalog
+        self._store, self._catalog, self._served = store, catalog, ServedTasks(store)

@@ -1,4 +1,4 @@
-"""The bearer token of the worker bridge. Without one in the settings, the bridge is closed."""
+"""Who uses the worker bridge: SERVICE_BRIDGE_TOKEN, or a key. Without either, the bridge is closed."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Any
 from falcon.asgi import Request, Response
 
 from penstock.config.logging import get_logger
-from penstock.engine.errors import Denied
-from penstock.http.middleware.auth import bears
-
-PATHS = re.compile(r"/v1/(workers|tasks|runs)(/.*)?", re.DOTALL)
+from penstock.config.process.author import set_author
+from penstock.http.middleware.credentials import Credentials
 
 log = get_logger()
+
+PATHS = re.compile(r"/v1/(workers|tasks|runs)(/.*)?", re.DOTALL)
 
 
 class BridgeAuth:
@@ -23,10 +23,10 @@ class BridgeAuth:
     router has found a resource of the bridge, by any spelling of its path.
     """
 
-    def __init__(self, token: str | None) -> None:
-        self._expected = None if token is None else token.encode()
-        if token is None:
-            log.warning("bridge_closed", reason="SERVICE_BRIDGE_TOKEN is not set")
+    def __init__(self, credentials: Credentials) -> None:
+        self._credentials = credentials
+        if not credentials.has_bridge_token:
+            log.warning("bridge_closed", reason="SERVICE_BRIDGE_TOKEN is not set: only keys of scope operate open it")
 
     async def process_request(self, req: Request, resp: Response) -> None:
         if PATHS.fullmatch(req.path):
@@ -37,7 +37,5 @@ class BridgeAuth:
             self._check(req)
 
     def _check(self, req: Request) -> None:
-        if self._expected is None:
-            raise Denied("the worker bridge is closed: the service has no SERVICE_BRIDGE_TOKEN")
-        if not bears(req, self._expected):
-            raise Denied("a valid bearer token is needed")
+        caller = req.context.caller = self._credentials.of_worker(req)
+        set_author(caller.name)

@@ -1,5 +1,5 @@
 """Reports and the next poll in one request. Each report is carried out separately; a refused one does not affect the
-others."""
+others, except that what a task says keeps its order."""
 
 from __future__ import annotations
 
@@ -20,13 +20,14 @@ from penstock.broker.worker_protocol.bridge_messages import (
 from penstock.config.limits import POLL_TASKS_MAX
 from penstock.config.process.background import all_of
 from penstock.engine.definition import values
-from penstock.engine.errors import Invalid, PenstockError
+from penstock.engine.errors import Invalid, PenstockError, Unavailable
 from penstock.http.bridge.requests import POLL, action_of, checked_poll
 from penstock.http.bridge.resolver import Resolver
 from penstock.http.messages import bodies, errors, fields, params
 
 ANSWERS: fields.Fields = {"resolve": fields.entries(POLL_TASKS_MAX)}
 WORKER: fields.Fields = {"worker_id": values.name}
+IN_ORDER = ("log", "stream")  # actions that are of no use behind a missing one
 
 
 class UnreadExchange(Struct, frozen=True, forbid_unknown_fields=True):
@@ -58,27 +59,41 @@ async def read(req: Request) -> ExchangeRequest:
 
 async def resolve_all(resolver: Resolver, answers: Sequence[tuple[str, Raw]]) -> list[ResolvedTask]:
     """The result of each report, in their order. Reports on one task are carried out one after the other, all others
-    concurrently."""
+    concurrently. A line or chunk behind one that may not be stored is not stored either: the worker sends both again,
+    and in their order."""
     tasks: dict[str, list[int]] = {}
     for at, (task_id, _) in enumerate(answers):
         tasks.setdefault(task_id, []).append(at)
     found: dict[int, ResolvedTask] = {}
 
     async def in_order(places: Sequence[int]) -> None:
+        unknown: dict[str, Unavailable] = {}
         for at in places:
-            found[at] = await _resolved(resolver, *answers[at])
+            found[at] = await _resolved(resolver, *answers[at], unknown)
 
     await all_of(map(in_order, tasks.values()))
     return [found[at] for at in range(len(answers))]
 
 
-async def _resolved(resolver: Resolver, task_id: str, body: Raw) -> ResolvedTask:
+async def _resolved(resolver: Resolver, task_id: str, body: Raw, unknown: dict[str, Unavailable]) -> ResolvedTask:
+    """`unknown` has, by action, why what the task said before may not be stored."""
     try:
         answer = bodies.decode_part(body, TaskAnswer, "the answer")
-        await resolver.resolve(params.task_id(task_id), action_of(answer), _alone(answer))
+        if before := unknown.get(answer.action):
+            raise before
+        await _resolve(resolver, params.task_id(task_id), answer, unknown)
     except PenstockError as error:
         return ResolvedTask(task_id, "error", errors.status_of(error), str(error))
     return ResolvedTask(task_id, "ok")
+
+
+async def _resolve(resolver: Resolver, task_id: str, answer: TaskAnswer, unknown: dict[str, Unavailable]) -> None:
+    try:
+        await resolver.resolve(task_id, action_of(answer), _alone(answer))
+    except Unavailable as error:
+        if answer.action in IN_ORDER:
+            unknown[answer.action] = error
+        raise
 
 
 def _alone(answer: TaskAnswer) -> bytes:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import NamedTuple, TypeAlias
 
-from penstock.broker import names
+from penstock.broker import record_keys
 from penstock.broker.records.leases import Lease
 from penstock.broker.store import Store
 from penstock.broker.worker_messages import TaskPayload
@@ -136,7 +136,7 @@ class TaskHandout:
 
     async def _checkpoint(self, task: TaskPayload) -> bytes | None:
         """The step's checkpoint, if it is JSON: other programs may write other bytes."""
-        entry = await self._store.checkpoints.get(names.step_key(task.run_id, task.step_id))
+        entry = await self._store.checkpoints.get(record_keys.step_key(task.run_id, task.step_id))
         return entry.value if entry is not None and bodies.is_json(entry.value) else None
 
 

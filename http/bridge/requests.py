@@ -8,6 +8,7 @@ from typing import NamedTuple, TypeAlias
 from falcon.asgi import Request
 from msgspec import UNSET, Raw, UnsetType
 
+from penstock.broker.records.leases import Lease
 from penstock.broker.worker_messages import WorkerRegistration
 from penstock.broker.worker_protocol.bridge_messages import ConnectWorker, PollTasks, ResolveTask
 from penstock.config.limits import (
@@ -23,14 +24,17 @@ from penstock.engine.definition.http_requests import TASK as HTTP_TASK
 from penstock.engine.definition.identifiers import shown
 from penstock.engine.definition.report import Report
 from penstock.engine.errors import Invalid
-from penstock.engine.run.events import Failure
+from penstock.engine.run.event_payloads import Failure
 from penstock.engine.texts import last_part, shortened
+from penstock.http.bridge.live import live_requests
+from penstock.http.bridge.live.live_requests import LiveAction
 from penstock.http.messages import bodies, fields
 
 TRANSPORT = "bridge"
-ACTIONS = ("complete", "fail", "pause", "checkpoint", "continue", "heartbeat")
+ACTIONS = ("complete", "fail", "pause", "checkpoint", "continue", "heartbeat", "log", "stream", "progress")
 RETRY_AFTER_MS_MAX = 2**53
 PID_MAX = 2**32 - 1
+ATTEMPT_MAX = 2**31
 
 CONNECT: fields.Fields = {
     "worker_id": values.name,
@@ -57,13 +61,17 @@ FAIL: fields.Fields = {
     "retry_after_ms": values.whole_number(RETRY_AFTER_MS_MAX).annotated(
         description="fail: when to try again, for retry_after."
     ),
+    "attempt": values.whole_number(ATTEMPT_MAX, least=1).annotated(
+        description="fail: 404 if the worker holds another attempt of the step by now. Without it: any."
+    ),
+    "iteration": values.whole_number(ATTEMPT_MAX).annotated(description="fail: with attempt; 0 if absent."),
 }
 PAUSE: fields.Fields = {
     "duration_ms": values.whole_number(PAUSE_MS_MAX).annotated(description="pause: required."),
     "name": fields.characters(NAME_CHARS_MAX).annotated(description="pause: a label."),
 }
 # Fields of all actions; those of one are read for this one only.
-RESOLUTION: fields.Fields = {"action": ACTION, **FAIL, **PAUSE}
+RESOLUTION: fields.Fields = {"action": ACTION, **FAIL, **PAUSE, **live_requests.SAID}
 
 
 class CompleteAction(NamedTuple):
@@ -75,7 +83,14 @@ class ContinueAction(NamedTuple):
 
 
 class FailAction(NamedTuple):
+    """With an attempt it is for a task of this attempt and iteration only: another may have taken its place."""
+
     failure: Failure
+    attempt: int | None = None
+    iteration: int = 0
+
+    def is_for(self, lease: Lease) -> bool:
+        return self.attempt is None or (self.attempt, self.iteration) == (lease.attempt, lease.iteration)
 
 
 class PauseAction(NamedTuple):
@@ -92,7 +107,9 @@ class HeartbeatAction(NamedTuple):
     pass
 
 
-Action: TypeAlias = CompleteAction | ContinueAction | FailAction | PauseAction | CheckpointAction | HeartbeatAction
+Action: TypeAlias = (
+    CompleteAction | ContinueAction | FailAction | PauseAction | CheckpointAction | HeartbeatAction | LiveAction
+)
 
 
 async def connection(req: Request) -> WorkerRegistration:
@@ -161,9 +178,10 @@ def _fail(request: ResolveTask, report: Report) -> Action:
         report.add("error is required")
     fields.read_fields(request, FAIL, report)
     kind = Failure().failure_type if request.failure_type is None else shown(request.failure_type)
-    return FailAction(
-        Failure(shortened(request.error or ""), kind, request.retry_after_ms or 0, last_part(request.traceback or ""))
+    failure = Failure(
+        shortened(request.error or ""), kind, request.retry_after_ms or 0, last_part(request.traceback or "")
     )
+    return FailAction(failure, request.attempt, request.iteration or 0)
 
 
 def _pause(request: ResolveTask, report: Report) -> Action:
@@ -192,6 +210,9 @@ _ACTIONS = {
     "checkpoint": _checkpoint,
     "continue": _continue,
     "heartbeat": _heartbeat,
+    "log": live_requests.log,
+    "stream": live_requests.stream,
+    "progress": live_requests.progress_of,
 }
 
 

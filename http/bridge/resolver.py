@@ -11,17 +11,20 @@ from typing import assert_never
 import msgspec
 import orjson
 
-from penstock.broker import names
+from penstock.broker import record_keys
 from penstock.broker.nats.publisher import ack_seq
 from penstock.broker.records.leases import Lease, StoredLease, ignore
 from penstock.broker.store import Store
 from penstock.broker.worker_protocol import reports
-from penstock.config.limits import BRIDGE_CLAIM_S
+from penstock.broker.worker_protocol.cancels import WantedTasks
+from penstock.config.limits import ACK_WAIT_S, BRIDGE_CLAIM_S
 from penstock.config.process.crash_points import reached
 from penstock.engine.definition.identifiers import quoted
 from penstock.engine.errors import Conflict, Invalid, NotFound, PenstockError, TooLarge, Unavailable
 from penstock.engine.run.events import StepCompleted, StepContinue, StepFailed
 from penstock.http.bridge.leases import HeldLeases, claimed, seen, unclaimed
+from penstock.http.bridge.live.live_reports import LiveReports
+from penstock.http.bridge.live.live_requests import LogAction, ProgressAction, StreamAction
 from penstock.http.bridge.requests import (
     Action,
     CheckpointAction,
@@ -36,7 +39,13 @@ from penstock.http.bridge.starts import Starts
 
 ANSWER_S_MAX = 5.0
 CHECK_AGAIN_S = 0.1
-RAISED: Mapping[str, type[PenstockError]] = {"Invalid": Invalid, "NotFound": NotFound, "TooLarge": TooLarge}
+SEEN_LATELY_S = ACK_WAIT_S / 3  # how old a sign of life may be before another one is written down
+RAISED: Mapping[str, type[PenstockError]] = {
+    "Invalid": Invalid,
+    "NotFound": NotFound,
+    "Conflict": Conflict,
+    "TooLarge": TooLarge,
+}
 
 
 class Resolver:
@@ -54,12 +63,15 @@ class Resolver:
         claimed → held      storing it failed: the worker answers again
         claimed → claimed   the claim is older than BRIDGE_CLAIM_S: another answer takes its place
 
-    Checkpoints and heartbeats leave a lease held. A process that does not hold the lease forwards to the holder, so
-    that one process decides between several answers. Without the holder, the lease's revision decides.
+    Checkpoints and heartbeats leave a lease held, and so does what a worker says. A process that does not hold the
+    lease forwards to the holder, so that one process decides between several answers. Without the holder, the lease's
+    revision decides.
     """
 
     def __init__(self, store: Store, held: HeldLeases, starts: Starts) -> None:
         self._store, self._leases, self._held, self._starts = store, store.leases, held, starts
+        self._live = LiveReports(store)
+        self._wanted = WantedTasks(store)
 
     async def resolve(self, task_id: str, action: Action, body: bytes) -> None:
         """Return when all that the action requests is stored; `body` is the request with the action.
@@ -108,7 +120,7 @@ class Resolver:
         """
         await self._starts.report_for_former_holder(kept.lease)
         reached("bridge.begun_in_place")
-        if isinstance(action, CheckpointAction | HeartbeatAction):
+        if not isinstance(action, CompleteAction | ContinueAction | FailAction | PauseAction):
             with suppress(Conflict):  # someone else was faster
                 self._held.keep(
                     await self._leases.replace(kept, msgspec.structs.replace(kept.lease, holder=self._held.holder))
@@ -118,19 +130,40 @@ class Resolver:
         self._starts.report(task_id)
         match action:
             case CompleteAction() | ContinueAction() | FailAction():
+                await self._live.end(task_id)
                 if not await self._answer_held(task_id, action):
                     await self._answer(task_id, action)
             case PauseAction():
+                await self._live.end(task_id)
                 await self._pause(task_id, action)
             case CheckpointAction(data):
-                kept = await self._change(task_id, seen)
+                kept = await self._seen(task_id)
                 await self._store.checkpoints.put(_key(kept.lease), data)
                 await self._leases.delivery(kept.lease).in_progress()
             case HeartbeatAction():
-                kept = await self._change(task_id, seen)
+                kept = await self._seen(task_id)
                 await self._leases.delivery(kept.lease).in_progress()
+            case LogAction() | StreamAction() | ProgressAction():
+                kept = await self._seen_lately(task_id)
+                await self._wanted.check(kept.lease)
+                await self._live.store(kept.lease, action)
             case _:
                 assert_never(action)
+
+    async def _seen_lately(self, task_id: str) -> StoredLease:
+        """The lease, as it is while the last sign of life is young: what a worker says is one, and comes often."""
+        kept = await self._held.get(task_id)
+        if kept is not None and not kept.lease.claimed_at and time.time() - kept.lease.seen_at < SEEN_LATELY_S:
+            return kept
+        kept = await self._change(task_id, seen)
+        await self._leases.delivery(kept.lease).in_progress()
+        return kept
+
+    async def _seen(self, task_id: str) -> StoredLease:
+        """Note a sign of life. Raises NotFound, and Conflict when the execution was given up."""
+        kept = await self._change(task_id, seen)
+        await self._wanted.check(kept.lease)
+        return kept
 
     async def _answer_held(self, task_id: str, action: CompleteAction | ContinueAction | FailAction) -> bool:
         """Answer a task that this process holds: send the event, and right behind it the removal of the lease.
@@ -141,6 +174,7 @@ class Resolver:
         kept = await self._held.get(task_id)
         if kept is None or kept.lease.claimed_at or not self._store.broker.connected:
             return False
+        _check_execution(kept.lease, action)
         self._held.let_go(kept)  # another answer meanwhile finds no lease
         event, removal = (
             self._store.history.send(_event(kept.lease, action), wait_if_full=False),
@@ -166,7 +200,7 @@ class Resolver:
         After a crash behind the claim, another answer counts once the claim is BRIDGE_CLAIM_S old. After one behind the
         event, the task is delivered again, and the engine ignores a second answer.
         """
-        kept = await self._claim(task_id)
+        kept = await self._change(task_id, lambda lease: claimed(_check_execution(lease, action)))
         reached("bridge.claimed")
         was_held = self._held.let_go(kept)
         try:
@@ -187,7 +221,7 @@ class Resolver:
 
     async def _pause(self, task_id: str, pause: PauseAction) -> None:
         """Claim the lease, store the pause, give the delivery back with its delay, remove the lease."""
-        kept = await self._claim(task_id)
+        kept = await self._change(task_id, claimed)
         was_held = self._held.let_go(kept)
         try:
             await self._store_pause(kept.lease, pause)
@@ -213,9 +247,6 @@ class Resolver:
             await delivery.give_back(pause.delay_s)
         else:  # the worker has not begun it
             await self._store.pauses.give_back(lease, delivery)
-
-    async def _claim(self, task_id: str) -> StoredLease:
-        return await self._change(task_id, claimed)
 
     async def _change(self, task_id: str, change: Callable[[Lease], Lease]) -> StoredLease:
         """Change the lease; of several changes at once, one succeeds and the others try again on the new lease. Raises
@@ -243,7 +274,7 @@ class Resolver:
             return kept
         if await self._leases.being_restored():
             raise Unavailable("the leases of tasks are being restored")
-        raise NotFound(f"task {quoted(task_id)} is not among the polled tasks")
+        raise _not_polled(task_id)
 
     async def _claim_ended(self, kept: StoredLease, wait_s: float) -> None:
         """Wait until the lease is changed, at most `wait_s` and at most CHECK_AGAIN_S: a change notification may come
@@ -269,6 +300,17 @@ class Resolver:
         self._leases.restore(kept, lease)
         if was_held:
             self._held.keep(StoredLease(lease, kept.revision))
+
+
+def _check_execution(lease: Lease, action: CompleteAction | ContinueAction | FailAction) -> Lease:
+    """The lease, if the answer is about its execution. Raises NotFound."""
+    if isinstance(action, FailAction) and not action.is_for(lease):
+        raise _not_polled(lease.task_id)
+    return lease
+
+
+def _not_polled(task_id: str) -> NotFound:
+    return NotFound(f"task {quoted(task_id)} is not among the polled tasks")
 
 
 def _is_conflict(removal: asyncio.Future[bytes]) -> bool:
@@ -310,4 +352,4 @@ def _event(
 
 
 def _key(lease: Lease) -> str:
-    return names.step_key(lease.run_id, lease.step_id)
+    return record_keys.step_key(lease.run_id, lease.step_id)

@@ -17,6 +17,7 @@ from penstock.actors.control import run_operations
 from penstock.broker.worker_messages import WorkerRegistration
 from penstock.broker.worker_protocol import signals
 from penstock.broker.worker_protocol.bridge_messages import Exchanged, PolledTask, PollTasks
+from penstock.broker.worker_protocol.cancels import cancellations
 from penstock.broker.worker_protocol.registrations import register
 from penstock.config.limits import SIGNAL_BYTES_MAX
 from penstock.config.process.background import start
@@ -24,7 +25,7 @@ from penstock.config.process.crash_points import reached
 from penstock.engine.errors import PenstockError, Unavailable
 from penstock.http.backend import Backend
 from penstock.http.bridge import exchange, requests
-from penstock.http.bridge.connection import heartbeat_stream
+from penstock.http.bridge.connection import CancelInbox, heartbeat_stream
 from penstock.http.bridge.departures import Departures
 from penstock.http.bridge.service import Bridge, OpenBridge
 from penstock.http.messages import bodies, params, responses
@@ -59,8 +60,13 @@ class ConnectResource:
     async def _stream(
         self, req: Request, entry: WorkerRegistration, revision: int, departures: Departures
     ) -> AsyncGenerator[bytes]:
-        async with self._backend.waiters.presence(req) as client, departures.stream(entry) as stale:
-            signs = heartbeat_stream(self._backend.store.workers, entry, revision, client.over, stale)
+        store, cancels = self._backend.store, CancelInbox()
+        async with (
+            self._backend.waiters.presence(req) as client,
+            departures.stream(entry) as stale,
+            cancellations(store.broker, entry.worker_id, cancels.put),
+        ):
+            signs = heartbeat_stream(store.workers, entry, revision, client.over, stale, cancels)
             async with aclosing(signs):  # the registration ends first: receivers of the departure read it
                 async for line in signs:
                     yield line

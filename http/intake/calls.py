@@ -9,10 +9,10 @@ from penstock.actors.control.calls import CallAnswer, called
 from penstock.client.views import CalledRun
 from penstock.config.limits import PAYLOAD_BYTES_MAX
 from penstock.engine.errors import CallFailed, Invalid
-from penstock.engine.run.events import NULL, TriggerRef
+from penstock.engine.run.event_payloads import NULL, TriggerRef
 from penstock.http.backend import Backend
 from penstock.http.catalog import Known
-from penstock.http.messages import bodies, params, responses
+from penstock.http.messages import bodies, params, responses, run_filters
 
 
 class CallResource:
@@ -21,10 +21,11 @@ class CallResource:
 
     async def on_post(self, req: Request, resp: Response, name: str) -> None:
         """Start a run with the body as its input, and wait for its answer."""
-        workflow, timeout_s, key = params.workflow_name(name), params.call_s(req), params.idempotency_key(req)
+        workflow, key = params.workflow_name(name), params.idempotency_key(req)
+        timeout_s, labels = run_filters.call_options(req)
         value = await _input(req)
         known = await self._backend.catalog.latest(workflow)
-        await answer(self._backend, req, resp, known, value, timeout_s, key)
+        await answer(self._backend, req, resp, known, value, timeout_s, key, labels=labels)
 
 
 async def answer(
@@ -36,6 +37,7 @@ async def answer(
     timeout_s: float,
     key: str | None,
     trigger: TriggerRef | None = None,
+    labels: dict[str, str] | None = None,
 ) -> None:
     """Start a run of the workflow, and answer with what it gives, or that it goes on.
 
@@ -43,7 +45,7 @@ async def answer(
     """
     if known.schema is not None and (problems := known.schema.check(bytes(value), "input")):
         raise Invalid(*problems)
-    async with called(backend.store, known.definition, known.digest, value, key, trigger) as call:
+    async with called(backend.store, known.definition, known.digest, value, key, trigger, labels) as call:
         responses.set_run(resp, call.begun.run_id)
         responses.set_seq(resp, call.begun.seq)
         try:

@@ -13,6 +13,7 @@ from msgspec import UNSET, Struct
 
 from penstock.broker import names
 from penstock.config.limits import WEBHOOK_BYTES_MAX
+from penstock.config.process.caller_trace import caller_trace
 from penstock.config.process.crash_points import reached
 from penstock.engine.definition.identifiers import problem_with, quoted
 from penstock.engine.errors import Denied, Invalid, NotFound
@@ -50,7 +51,7 @@ class WebhookResource:
         await self._check_input(trigger, document)
         event_id = _event_id(name, delivery_id(signed, req.get_header, body, value))
         await self._backend.store.events.publish(
-            names.webhook_subject(name), document, event_id, _kept_headers(req, signed)
+            names.webhook_subject(name), document, event_id, _kept_headers(req, signed), trace=caller_trace()
         )
         reached("webhook.stored")
         responses.accepted(resp, Accepted())

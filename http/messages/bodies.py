@@ -32,9 +32,13 @@ KINDS: Mapping[Any, tuple[type, str]] = {
     list[Raw]: (list, "an array"),
     list[str]: (list, "an array"),
     dict[str, str]: (dict, "an object"),
+    dict[str, Raw]: (dict, "an object"),
+    dict[str, str] | None: (dict, "an object"),
+    list[dict[str, str] | None] | None: (list, "an array"),
 }
 WHOLE = (int, int | None)
-WITH_STRINGS = (list[str], dict[str, str])
+OF_OBJECTS = (list[dict[str, str] | None] | None,)
+WITH_STRINGS = (list[str], dict[str, str], dict[str, str] | None)
 
 T = TypeVar("T", bound=Struct)
 
@@ -140,6 +144,13 @@ def _field_problems(name: str, field: FieldInfo, value: object) -> Iterator[str]
         yield f"{name} must be a whole number, not {orjson.dumps(value).decode()}"
     elif field.type in KINDS and not isinstance(value, KINDS[field.type][0]):
         yield f"{name} must be {KINDS[field.type][1]}, not {json_type(value)}"
+    elif field.type in OF_OBJECTS:
+        assert isinstance(value, list)
+        for at, item in enumerate(value):
+            if item is not None and not isinstance(item, dict):
+                yield f"{name}[{at}] must be an object, not {json_type(item)}"
+            elif item is not None:
+                yield from _item_problems(f"{name}[{at}]", item)
     elif field.type in WITH_STRINGS:
         yield from _item_problems(name, value)
 

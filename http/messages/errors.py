@@ -26,6 +26,7 @@ from penstock.engine.errors import (
     Invalid,
     NeedsUpgrade,
     NotFound,
+    OutOfScope,
     PenstockError,
     PublishFailed,
     TooLarge,
@@ -45,6 +46,7 @@ KINDS: Mapping[type[PenstockError], ProblemKind] = {
     Invalid: ProblemKind(HTTPStatus.BAD_REQUEST, "invalid", "The request breaks a rule"),
     Denied: ProblemKind(HTTPStatus.UNAUTHORIZED, "unauthorized", "The token or the signature is missing or wrong"),
     Forbidden: ProblemKind(HTTPStatus.FORBIDDEN, "forbidden", "Not allowed from where the request comes"),
+    OutOfScope: ProblemKind(HTTPStatus.FORBIDDEN, "out-of-scope", "The key does not allow it"),
     NotFound: ProblemKind(HTTPStatus.NOT_FOUND, "not-found", "It does not exist"),
     Conflict: ProblemKind(HTTPStatus.CONFLICT, "conflict", "Its state does not allow it"),
     TooLarge: ProblemKind(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "too-large", "Over its limit, nothing was stored"),
@@ -110,6 +112,11 @@ def status_of(error: PenstockError) -> int:
     return (_kind(error) or INTERNAL).status.value
 
 
+def was_refused(req: Request) -> bool:
+    """Whether the request was answered with 403 by the service itself, not by a step that responds."""
+    return getattr(req.context, "refused", False)
+
+
 def register(app: App[Request, Response]) -> None:
     """Handle every exception of the application here; HTTPError is named because the framework has a handler of its
     own."""
@@ -120,6 +127,7 @@ async def _answer(
     req: Request, resp: Response | None, error: Exception, params: dict[str, Any], ws: WebSocket | None = None
 ) -> None:
     found = _problem_response(req, error)
+    req.context.refused = isinstance(error, Forbidden)
     if resp is None:
         assert ws is not None
         await ws.close()

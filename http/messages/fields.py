@@ -70,6 +70,18 @@ def entries(most: int, least: int = 0) -> Rule:
     return read
 
 
+def each(rule: Rule, most: int) -> Rule:
+    """The rule of an array of 1 to `most` items, each by this rule."""
+
+    @forms.rule({"items": rule, "minItems": 1, "maxItems": most})
+    def read(path: str, value: object, report: Report) -> object:
+        assert isinstance(value, list)
+        _check_size(path, value, 1, most, report)
+        return [rule.read(f"{path}[{number}]", one, report) for number, one in enumerate(value[:most])]
+
+    return read
+
+
 def characters(most: int) -> Rule:
     """The rule of a text of at most `most` characters."""
 

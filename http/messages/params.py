@@ -9,36 +9,40 @@ from typing import Any
 from falcon.asgi import Request
 from msgspec import Struct
 
+from penstock.broker.live.lines import LEVELS, RANKS
+from penstock.broker.records.audit import END
 from penstock.config.limits import (
     APPROVALS_LISTED_MAX,
-    CALL_MS_DEFAULT,
+    AUDIT_LISTED_DEFAULT,
+    AUDIT_LISTED_MAX,
     CALL_MS_MAX,
     DEAD_LETTERS_LISTED_DEFAULT,
     DEAD_LETTERS_LISTED_MAX,
+    EVENTS_LISTED_MAX,
+    LOGS_LISTED_DEFAULT,
+    LOGS_LISTED_MAX,
     MAP_ITEMS_DEFAULT,
     MAP_ITEMS_MAX,
     NAME_CHARS_MAX,
+    OUTPUTS_SHOWN_BYTES_MAX,
     POLL_MS_MAX,
-    RUNS_LISTED_DEFAULT,
-    RUNS_LISTED_MAX,
     STEP_ID_CHARS_MAX,
     WAIT_MS_MAX,
 )
 from penstock.engine.definition import forms, values
-from penstock.engine.definition.identifiers import is_run_id, problem_with, quoted
+from penstock.engine.definition.identifiers import NAME_PATTERN, is_run_id, problem_with, quoted
 from penstock.engine.definition.report import Report
 from penstock.engine.errors import Invalid, NotFound
-from penstock.engine.run.state import RunStatus
-from penstock.http.messages.fields import Fields, digits, moment, raise_problems
+from penstock.http.messages.fields import Fields, digits, raise_problems
 
 KEY_CHARS_MAX = 255
 ITEMS_LISTED_DEFAULT = 100
 SEQ_MAX = 2**63 - 1
+AUDIT_CURSOR = re.compile(r"^[0-9]{1,18}\.[0-9]{1,18}$")
 MIN_SEQ = "Penstock-Min-Seq"
 ACTIONS = ("approve", "reject")
 RESERVED_EVENTS = r"^(webhook|cron)\."
 RUN_ID_EXAMPLE = "01a1fbd4e22e73c2b60e9754e7b7a067"
-PREFIX = re.compile("^[0-9a-f]{8,32}$")
 
 
 @forms.rule({"type": "string", "pattern": "^[0-9a-f]{32}$", "examples": [RUN_ID_EXAMPLE]}, component="RunId")
@@ -49,37 +53,42 @@ def run(path: str, value: object, report: Report) -> object:
     return value
 
 
-@forms.rule({"type": "string", "pattern": PREFIX.pattern})
-def prefix(path: str, value: object, report: Report) -> object:
+@forms.rule({"type": "string", "pattern": AUDIT_CURSOR.pattern})
+def audit_cursor(path: str, value: object, report: Report) -> object:
     assert isinstance(value, str)
-    if not PREFIX.fullmatch(value):
-        report.add(f"{path} must be the first 8 to 32 characters of a run id, which are 0-9 a-f, not {quoted(value)}")
+    if not AUDIT_CURSOR.fullmatch(value):
+        report.add(f"{path} {quoted(value)} is not one that this service has returned")
     return value
 
 
 SEQ = digits(0, SEQ_MAX)
 VERSION = values.version
 FORCE = values.one_of("true", "false")
+SUMMARY = values.one_of("true", "false")
 WAIT_MS = digits(0, WAIT_MS_MAX)
+PAYLOAD_MAX = digits(0, OUTPUTS_SHOWN_BYTES_MAX)
 CALL_MS = digits(0, CALL_MS_MAX)
 TIMEOUT_MS = digits(0, POLL_MS_MAX)
+
+
+@forms.rule({"type": "string", "minLength": 1, "maxLength": STEP_ID_CHARS_MAX, "pattern": f"^{NAME_PATTERN}$"})
+def step(path: str, value: object, report: Report) -> object:
+    if problem := problem_with(path, value, STEP_ID_CHARS_MAX):
+        report.add(problem)
+    return value
+
+
 # The query strings of lists.
-RUNS: Fields = {
-    "workflow": values.name,
-    "status": values.one_of(*RunStatus),
-    "after": moment,
-    "before": moment,
-    "limit": digits(1, RUNS_LISTED_MAX),
-    "cursor": values.text,
-    "prefix": prefix,
-    "parent": run,
-}
 ITEMS: Fields = {
     "status": values.one_of("queued", "running", "completed", "failed", "cancelled"),
     "limit": digits(1, MAP_ITEMS_DEFAULT),
     "cursor": digits(0, MAP_ITEMS_MAX),
 }
+STREAM: Fields = {"step": step, "after": SEQ}
+EVENTS: Fields = {"after": SEQ, "limit": digits(1, EVENTS_LISTED_MAX), "payload_max": PAYLOAD_MAX}
+LOGS: Fields = {**STREAM, "level": values.one_of(*LEVELS), "q": values.text, "limit": digits(1, LOGS_LISTED_MAX)}
 APPROVALS: Fields = {"workflow": values.name, "limit": digits(1, APPROVALS_LISTED_MAX), "cursor": values.text}
+AUDIT: Fields = {"limit": digits(1, AUDIT_LISTED_MAX), "cursor": audit_cursor}
 DEAD_LETTERS: Fields = {
     "run": run,
     "task": values.name,
@@ -88,18 +97,7 @@ DEAD_LETTERS: Fields = {
 }
 
 
-class Filter(Struct, frozen=True):
-    """Which runs to list. `after` and `before` are as `created_at` is written; `cursor` continues an earlier list;
-    `prefix` is what the ids begin with, `parent` the run that has started them."""
-
-    workflow: str | None
-    status: RunStatus | None
-    after: str | None
-    before: str | None
-    limit: int
-    cursor: str | None
-    prefix: str | None
-    parent: str | None
+REPEATED = frozenset({"label"})  # what may be given several times
 
 
 class ItemFilter(Struct, frozen=True):
@@ -110,6 +108,32 @@ class ItemFilter(Struct, frozen=True):
     cursor: int
 
 
+class StreamFilter(Struct, frozen=True):
+    """Which chunks to show: of a step and what is below it, after a place; None: of all steps."""
+
+    step: str | None
+    after: int
+
+
+class EventFilter(Struct, frozen=True):
+    """Which events of a run to show: `limit` of them after a sequence, None: as many as fit a page. Payloads over
+    `payload_max` bytes are left out, None: none."""
+
+    after: int
+    limit: int | None
+    payload_max: int | None
+
+
+class LogFilter(Struct, frozen=True):
+    """Which log lines to show: as StreamFilter, of this rank (RANKS) and worse, with this text, in lower case."""
+
+    step: str | None
+    after: int
+    rank: int
+    text: str
+    limit: int
+
+
 class DeadLetterFilter(Struct, frozen=True):
     """Which dead letters to list; `cursor` continues an earlier list."""
 
@@ -117,6 +141,13 @@ class DeadLetterFilter(Struct, frozen=True):
     task: str | None
     limit: int
     cursor: int
+
+
+class AuditFilter(Struct, frozen=True):
+    """Which entries of the audit log to list; `before` is where an earlier list has ended, in each of its streams."""
+
+    limit: int
+    before: tuple[int, int]
 
 
 class ApprovalFilter(Struct, frozen=True):
@@ -169,6 +200,11 @@ def force(req: Request) -> bool:
     return bool(_query_values(req, {"force": FORCE}).get("force") == "true")
 
 
+def summary(req: Request) -> bool:
+    """Whether what is listed shall be in short."""
+    return bool(_query_values(req, {"summary": SUMMARY}).get("summary") == "true")
+
+
 def trigger_name(text: str) -> str:
     """A trigger's name out of a path."""
     return _name_in_path(text, "trigger name", "the trigger's name")
@@ -208,42 +244,70 @@ def approval_filter(req: Request) -> ApprovalFilter:
     return ApprovalFilter(query.get("workflow"), query.get("limit", APPROVALS_LISTED_MAX), query.get("cursor"))
 
 
-def run_filter(req: Request) -> Filter:
-    """The filter in a query string."""
-    query = _query_values(req, RUNS)
-    status = RunStatus(query["status"]) if "status" in query else None
-    return Filter(**{**dict.fromkeys(RUNS), "limit": RUNS_LISTED_DEFAULT, **query, "status": status})
-
-
 def item_filter(req: Request) -> ItemFilter:
     """Which elements of a map to list, out of a query string."""
     query = _query_values(req, ITEMS)
     return ItemFilter(query.get("status"), query.get("limit", ITEMS_LISTED_DEFAULT), query.get("cursor", 0))
 
 
-def after_seq(req: Request) -> int:
-    """The sequence after which events are requested: the header of a resumed stream, else the query parameter, else
+def stream_filter(req: Request) -> StreamFilter:
+    """Which chunks to show, out of a query string and the header of a resumed stream."""
+    query = _resumed(req, STREAM)
+    return StreamFilter(query.get("step"), query.get("after", 0))
+
+
+def log_filter(req: Request) -> LogFilter:
+    """Which log lines to show, out of a query string and the header of a resumed stream."""
+    query = _resumed(req, LOGS)
+    return LogFilter(
+        query.get("step"),
+        query.get("after", 0),
+        RANKS[query.get("level", LEVELS[0])],
+        query.get("q", "").casefold(),
+        query.get("limit", LOGS_LISTED_DEFAULT),
+    )
+
+
+def event_filter(req: Request) -> EventFilter:
+    """Which events to show: those after the sequence in the header of a resumed stream, else the query parameter, else
     0."""
+    query = _resumed(req, EVENTS)
+    return EventFilter(query.get("after", 0), query.get("limit"), query.get("payload_max"))
+
+
+def _resumed(req: Request, rules: Fields) -> dict[str, Any]:
+    """The query parameters; the header of a resumed stream replaces `after`. Raises Invalid that names every
+    problem."""
     report = Report()
-    query = _read(req, {"after": SEQ}, report)
+    query = read_query(req, rules, report)
     resumed = req.get_header("Last-Event-ID")
-    seq: int = query.get("after", 0)
     if resumed:
-        seq = _seq("Last-Event-ID", resumed, report)
+        query["after"] = _seq("Last-Event-ID", resumed, report)
     raise_problems(report)
-    return seq
+    return query
 
 
-def wait_s(req: Request) -> float:
-    """How long the response may wait for the end of the run, in s; 0: not at all."""
-    query = _query_values(req, {"wait_ms": WAIT_MS})
-    return float(query.get("wait_ms", 0) / 1000)
+class Moment(Struct, frozen=True):
+    """Which state of a run is asked for: with `at` that of this sequence, else the newest, after waiting `wait_s` for
+    its end; and how large the payloads in it may be, in bytes."""
+
+    wait_s: float
+    at: int | None
+    payload_max: int | None
 
 
-def call_s(req: Request) -> float:
-    """How long a caller waits for the answer of a run, in s."""
-    query = _query_values(req, {"timeout_ms": CALL_MS})
-    return float(query.get("timeout_ms", CALL_MS_DEFAULT) / 1000)
+def moment(req: Request) -> Moment:
+    """Raises Invalid for both at once."""
+    query = _query_values(req, {"wait_ms": WAIT_MS, "at": SEQ, "payload_max": PAYLOAD_MAX})
+    if query.get("at") is not None and query.get("wait_ms"):
+        raise Invalid("at and wait_ms exclude each other: what was does not change")
+    return Moment(float(query.get("wait_ms", 0) / 1000), query.get("at"), query.get("payload_max"))
+
+
+def payload_max(req: Request) -> int | None:
+    """How large a payload may be, in bytes; None: as large as it is."""
+    found: int | None = _query_values(req, {"payload_max": PAYLOAD_MAX}).get("payload_max")
+    return found
 
 
 def timeout_s(req: Request) -> float:
@@ -274,6 +338,13 @@ def dead_letter_filter(req: Request) -> DeadLetterFilter:
     query = _query_values(req, DEAD_LETTERS)
     limit, cursor = query.get("limit", DEAD_LETTERS_LISTED_DEFAULT), query.get("cursor", SEQ_MAX)
     return DeadLetterFilter(query.get("run"), query.get("task"), limit, cursor)
+
+
+def audit_filter(req: Request) -> AuditFilter:
+    """Which entries of the audit log to list, out of a query string."""
+    query = _query_values(req, AUDIT)
+    changes, _, refusals = query.get("cursor", f"{END}.{END}").partition(".")
+    return AuditFilter(query.get("limit", AUDIT_LISTED_DEFAULT), (int(changes), int(refusals)))
 
 
 def dead_letter_seq(text: str) -> int:
@@ -308,13 +379,17 @@ def _name_in_path(text: str, kind: str, missing: str | None = None, chars_max: i
     return text
 
 
-def _query(req: Request, report: Report, *known: str) -> Mapping[str, str]:
-    """Each known parameter at most once."""
+def _query(req: Request, report: Report, *known: str) -> Mapping[str, Any]:
+    """Each known parameter at most once, but for those in REPEATED."""
     report.add(*(f"unknown query parameter {quoted(name)}" for name in req.params if name not in known))
     report.add(
-        *(f"{name} is given {len(value)} times" for name, value in req.params.items() if isinstance(value, list))
+        *(
+            f"{name} is given {len(value)} times"
+            for name, value in req.params.items()
+            if isinstance(value, list) and name not in REPEATED
+        )
     )
-    return {name: value for name, value in req.params.items() if isinstance(value, str)}
+    return {name: value for name, value in req.params.items() if isinstance(value, str) or name in REPEATED}
 
 
 def _seq(name: str, text: str, report: Report) -> int:
@@ -325,14 +400,14 @@ def _seq(name: str, text: str, report: Report) -> int:
 
 
 def _query_values(req: Request, rules: Fields) -> dict[str, Any]:
-    """As `_read`. Raises Invalid that names every problem."""
+    """As `read_query`. Raises Invalid that names every problem."""
     report = Report()
-    query = _read(req, rules, report)
+    query = read_query(req, rules, report)
     raise_problems(report)
     return query
 
 
-def _read(req: Request, rules: Fields, report: Report) -> dict[str, Any]:
+def read_query(req: Request, rules: Fields, report: Report) -> dict[str, Any]:
     """The parameters of the query string that are given, in their normal form. Others are problems."""
     query = _query(req, report, *rules)
     return {name: rule.read(name, query[name], report) for name, rule in rules.items() if name in query}

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from urllib.parse import urlencode
 
 import msgspec
 import orjson
 from falcon import HTTP_201, HTTP_202
-from falcon.asgi import Response
+from falcon.asgi import Request, Response
 from msgspec import Raw, Struct
 
 from penstock.actors.index.freshness import Lag
 from penstock.client.views import OUTCOME
-from penstock.engine.run.events import Reply
+from penstock.engine.run.event_payloads import Reply
 from penstock.engine.times import rfc3339
 
 INDEX_LAG = "Penstock-Index-Lag"
@@ -27,10 +28,19 @@ def ok(resp: Response, value: Struct | Sequence[Struct]) -> None:
     resp.data = _ENCODER.encode(value)
 
 
+def encoded(value: Struct | Sequence[Struct]) -> bytes:
+    """The body of an answer."""
+    return _ENCODER.encode(value)
+
+
 def set_lag(resp: Response, lag: Lag) -> None:
-    """Set the headers that say how far behind the log the index is that this response is made of."""
-    resp.set_header(INDEX_LAG, f"{lag.messages};{lag.seconds:.3f}")
-    resp.set_header(INDEX_AS_OF, rfc3339(lag.as_of))
+    """Set the headers of `lag_headers`."""
+    resp.set_headers(lag_headers(lag))
+
+
+def lag_headers(lag: Lag) -> dict[str, str]:
+    """The headers that say how far behind the log the index is that a response is made of."""
+    return {INDEX_LAG: f"{lag.messages};{lag.seconds:.3f}", INDEX_AS_OF: rfc3339(lag.as_of)}
 
 
 def set_seq(resp: Response, seq: int) -> None:
@@ -71,9 +81,20 @@ def accepted(resp: Response, value: Struct) -> None:
     resp.data = _ENCODER.encode(value)
 
 
+def link(req: Request, cursor: str) -> str:
+    """The Link header's value: the next page of this list."""
+    query = urlencode({**req.params, "cursor": cursor}, doseq=True)
+    return f'<{req.path}?{query}>; rel="next"'
+
+
 def ok_raw(resp: Response, documents: Sequence[bytes]) -> None:
     """200 with an array of JSON texts."""
-    resp.data = b"[" + b",".join(documents) + b"]"
+    resp.data = listed(documents)
+
+
+def listed(documents: Sequence[bytes]) -> bytes:
+    """An array of JSON texts."""
+    return b"[" + b",".join(documents) + b"]"
 
 
 def ok_body(resp: Response, document: Raw) -> None:

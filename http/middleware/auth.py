@@ -1,42 +1,54 @@
-"""The bearer token of the control plane, if the settings have one; protection.py applies when they have none."""
+"""Finds out who each request of the control plane comes from, before it is routed. Protocol: HTTP answers."""
 
 from __future__ import annotations
 
-from hmac import compare_digest
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import aclosing
+from functools import partial
+from typing import Any
 
 from falcon.asgi import Request, Response
 
-from penstock.engine.errors import Denied
+from penstock.config.process.author import set_author
+from penstock.http.messages.callers import caller_of
+from penstock.http.middleware.credentials import Credentials
+from penstock.http.middleware.paths import is_control_plane
 
-# Paths that show nothing of workflows and runs.
-OPEN_PATHS = frozenset({"/health", "/ready", "/health/telemetry", "/openapi.json", "/docs"})
+SIGN_IN = "/session"
 
 
 class Auth:
-    """Checks every request before it is routed. Protocol: HTTP answers, SERVICE_API_TOKEN."""
+    """Refuses what shows no valid credentials where they are needed."""
 
-    def __init__(self, token: str) -> None:
-        self._expected = token.encode()
+    def __init__(self, credentials: Credentials) -> None:
+        self._credentials = credentials
 
     async def process_request(self, req: Request, resp: Response) -> None:
-        if is_control_plane(req.path) and not bears(req, self._expected):
-            raise Denied("a valid bearer token is needed")
+        set_author(None)
+        if is_control_plane(req.path) and not self._is_sign_in(req):
+            caller = req.context.caller = await self._credentials.of_control_plane(req)
+            set_author(caller.name)
+
+    async def process_response(self, req: Request, resp: Response, resource: object, req_succeeded: bool) -> None:
+        """A stream ends when the key with which it was asked for is not valid any more, or one is needed now."""
+        if resp.sse is None and resp.stream is None:
+            return
+        caller = caller_of(req)
+        if self._credentials.ends(caller):
+            valid = partial(self._credentials.still_valid, req, caller)
+            if resp.sse is not None:
+                resp.sse = _as_long_as(valid, resp.sse)
+            elif isinstance(resp.stream, AsyncGenerator):
+                resp.stream = _as_long_as(valid, resp.stream)
+
+    def _is_sign_in(self, req: Request) -> bool:
+        """Whether a request shows its key in its body, which the responder checks."""
+        return req.path == SIGN_IN and req.method == "POST" and self._credentials.needed
 
 
-def is_control_plane(path: str) -> bool:
-    """Whether a path, also one that does not exist, is for administrators. Bridge, webhooks and approvals authenticate
-    by themselves."""
-    return not (path in OPEN_PATHS or path.startswith("/v1/") or _is_approval(path))
-
-
-def bears(req: Request, expected: bytes) -> bool:
-    """Whether the request has this bearer token. Takes constant time."""
-    scheme, _, token = (req.get_header("Authorization") or "").partition(" ")
-    # The header's bytes as they came: they are latin-1 to the framework.
-    return scheme.lower() == "bearer" and compare_digest(token.strip().encode("latin-1"), expected)
-
-
-def _is_approval(path: str) -> bool:
-    """Whether it is /runs/{run_id}/approval/{step_id}."""
-    segments = path.split("/", 5)
-    return len(segments) == 5 and segments[1] == "runs" and segments[3] == "approval"
+async def _as_long_as(valid: Callable[[], Awaitable[bool]], items: Any) -> AsyncGenerator[Any]:
+    async with aclosing(items):
+        async for item in items:
+            if not await valid():
+                return
+            yield item

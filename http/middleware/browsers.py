@@ -10,7 +10,7 @@ from falcon.asgi import Request, Response
 
 from penstock.engine.definition.identifiers import quoted
 from penstock.engine.errors import Forbidden
-from penstock.http.middleware.auth import is_control_plane
+from penstock.http.middleware.paths import is_control_plane
 
 READING = frozenset({"GET", "HEAD", "OPTIONS"})
 OWN_SITES = frozenset({"same-origin", "none"})

@@ -1,4 +1,4 @@
-"""Protected mode: protects the control plane while it has no token. Protocol: HTTP answers.
+"""Protected mode: protects the control plane while it has neither token nor key. Protocol: HTTP answers.
 
 Anyone who reaches the port could start runs. So clients on other machines are refused, and also host names that an
 attacker could let resolve to this machine: for a browser, a page of such a name has the same origin (DNS rebinding).
@@ -11,33 +11,30 @@ from functools import lru_cache
 from ipaddress import IPv6Address, ip_address
 from typing import Any
 
-from falcon.asgi import Request, Response
+from falcon.asgi import Request
 
 from penstock.engine.definition.identifiers import quoted
 from penstock.engine.errors import Forbidden
-from penstock.http.middleware.auth import is_control_plane
 
 # Top-level names that nobody can register: what is under them means what this network says (RFC 6761, RFC 6762, ICANN).
 OWN_DOMAINS = frozenset({"localhost", "local", "internal"})
 WAY_OUT = (
-    "set SERVICE_API_TOKEN to a token of your choice, or SERVICE_INSECURE=true to let everybody in (docs/security.md)"
+    "create a key on that machine (penstock key create), set SERVICE_API_TOKEN to a token of your choice, or "
+    "SERVICE_INSECURE=true to let everybody in (docs/security.md)"
 )
-ELSEWHERE = f"protected mode: without a token, the control plane answers only this machine: {WAY_OUT}"
+ELSEWHERE = f"protected mode: without a token or a key, the control plane answers only this machine: {WAY_OUT}"
 
 
-class Protection:
-    """Checks every request before it is routed, while no token is set and SERVICE_INSECURE is not true."""
-
-    async def process_request(self, req: Request, resp: Response) -> None:
-        local, host = is_local(req.scope), req.get_header("Host") or ""  # a browser always sends one
-        if (local and is_own_name(host)) or not is_control_plane(req.path):
-            return
-        if local:
-            raise Forbidden(
-                f"protected mode: the host {quoted(host)} may mean any machine: "
-                f"use an address or localhost, or {WAY_OUT}"
-            )
-        raise Forbidden(ELSEWHERE)
+def check_near(req: Request) -> None:
+    """Raises Forbidden for a request that does not come from this machine, or to a name that may mean another one."""
+    local, host = is_local(req.scope), req.get_header("Host") or ""  # a browser always sends one
+    if local and is_own_name(host):
+        return
+    if local:
+        raise Forbidden(
+            f"protected mode: the host {quoted(host)} may mean any machine: use an address or localhost, or {WAY_OUT}"
+        )
+    raise Forbidden(ELSEWHERE)
 
 
 def is_local(scope: Mapping[str, Any]) -> bool:

@@ -13,6 +13,7 @@ from msgspec import structs
 
 from penstock.engine.definition import values
 from penstock.engine.definition.forms import Form, Rule
+from penstock.engine.definition.labels import label_text, labels
 from penstock.engine.trigger.trigger import TRIGGER
 from penstock.engine.validation import WORKFLOW
 from penstock.http.messages import params
@@ -110,5 +111,5 @@ def _or_null(schema: Schema) -> Schema:
 
 
 DOCUMENTS: Mapping[str, Schema] = {
-    **components(values.name, params.run, WORKFLOW, TRIGGER, NAMED_TRIGGER),
+    **components(values.name, params.run, labels, label_text, WORKFLOW, TRIGGER, NAMED_TRIGGER),
 }

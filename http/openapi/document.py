@@ -21,6 +21,7 @@ from penstock.engine.trigger.signatures import HEX_HEADERS, SLACK_SIGNATURE, SLA
 from penstock.http.messages import responses
 from penstock.http.messages.errors import KINDS, OF_THE_FRAMEWORK, PROBLEM, TYPE
 from penstock.http.messages.params import SEQ_MAX
+from penstock.http.middleware.sessions import COOKIE, CSRF_HEADER
 from penstock.http.openapi.definitions import DOCUMENTS, Schema, one_of, ref, whole
 from penstock.http.openapi.operations.operation import (
     BYTES,
@@ -36,7 +37,7 @@ from penstock.http.openapi.operations.operation import (
 )
 from penstock.http.openapi.operations.parameters import PATHS
 from penstock.http.openapi.schemas import Components
-from penstock.http.openapi.table import OPERATIONS
+from penstock.http.openapi.table import BY_KEYS, OPERATIONS
 from penstock.http.openapi.texts import TEXTS
 
 Document: TypeAlias = dict[str, Any]
@@ -55,6 +56,7 @@ TAGS: Mapping[str, str] = {
     "Dead letters": "What failed for good.",
     "Workers": "Workers, and the queues of their tasks.",
     "Worker bridge": "Workers over HTTP: connect, poll, resolve.",
+    "Access": "Keys, and who has done what.",
     "Service": "Health, numbers, and this document.",
 }
 
@@ -76,13 +78,21 @@ SECURITY: Mapping[str, Schema] = {
     Access.API: {
         "type": "http",
         "scheme": "bearer",
-        "description": "SERVICE_API_TOKEN of the service. One that has none answers its own machine alone.",
+        "description": "An API key, whose scope stands as the role, or SERVICE_API_TOKEN of the service. One that has "
+        "neither answers its own machine alone.",
     },
     Access.BRIDGE: {
         "type": "http",
         "scheme": "bearer",
-        "description": "SERVICE_BRIDGE_TOKEN of the service. One that has none refuses.",
+        "description": "SERVICE_BRIDGE_TOKEN of the service, or an API key of scope operate.",
     },
+    "session": {
+        "type": "apiKey",
+        "in": "cookie",
+        "name": COOKIE,
+        "description": "As signIn sets it; changes need the header of csrfToken, too.",
+    },
+    "csrfToken": {"type": "apiKey", "in": "header", "name": CSRF_HEADER, "description": "As getSession gives it."},
     Access.APPROVAL: {
         "type": "apiKey",
         "in": "query",
@@ -95,13 +105,6 @@ SECURITY: Mapping[str, Schema] = {
         for name, text in way.items()
     },
 }
-ACCEPTED: Mapping[Access, list[dict[str, list[str]]]] = {
-    Access.OPEN: [],
-    Access.API: [{Access.API: []}, {}],
-    Access.BRIDGE: [{Access.BRIDGE: []}],
-    Access.APPROVAL: [{Access.APPROVAL: []}],
-    Access.SIGNATURE: [{name: list[str]() for name in way} for way in SIGNATURES],
-}
 
 
 class DocumentedError(Struct, frozen=True):
@@ -113,7 +116,8 @@ REFUSALS: Mapping[int, DocumentedError] = {
     HTTPStatus.BAD_REQUEST: DocumentedError("The request is wrong; every offender is named."),
     HTTPStatus.UNAUTHORIZED: DocumentedError("The token or the signature is missing or wrong.", "WWW-Authenticate"),
     HTTPStatus.FORBIDDEN: DocumentedError(
-        "Not from there: no token is set and the peer is on another machine, or a page of another origin asks."
+        "The key does not allow it, and the scope that is needed is named. Or not from there: no token is set and the "
+        "peer is on another machine, or a page of another origin asks."
     ),
     HTTPStatus.NOT_FOUND: DocumentedError("It does not exist."),
     HTTPStatus.CONFLICT: DocumentedError("Its state does not allow it."),
@@ -160,6 +164,10 @@ HEADERS: Mapping[str, Schema] = {
     responses.SEQ: {
         "schema": whole(0, SEQ_MAX),
         "description": "Where the log has what was started; a list with Penstock-Min-Seq waits until it has that, too.",
+    },
+    "ETag": {
+        "schema": {"type": "string"},
+        "description": "Differs for every other answer: with If-None-Match, what has not changed is 304.",
     },
     "Retry-After": {"schema": {"type": "string"}, "description": "When to try again, in s."},
     "WWW-Authenticate": {"schema": {"type": "string"}, "description": "Bearer"},
@@ -222,12 +230,28 @@ def path_parameters(operation: Operation) -> list[Parameter]:
     return found
 
 
+def accepted(operation: Operation) -> list[dict[str, list[str]]]:
+    """The ways to authenticate. A key must have the scope that stands there as its role."""
+    match operation.access:
+        case Access.OPEN | Access.SIGN_IN:
+            return []
+        case Access.API:
+            cookie = ["session"] if operation.method == "get" else ["session", "csrfToken"]
+            return [{Access.API: [operation.scope.value]}, {name: [] for name in cookie}, {}]
+        case Access.BRIDGE:
+            return [{Access.BRIDGE: [operation.scope.value]}]
+        case Access.APPROVAL:
+            return [{Access.APPROVAL: []}]
+        case Access.SIGNATURE:
+            return [{name: [] for name in way} for way in SIGNATURES]
+
+
 def refused(operation: Operation) -> list[int]:
     """The statuses of errors that the operation may answer with."""
     able = {
         HTTPStatus.BAD_REQUEST: operation.parameters or operation.body or "{" in operation.path,
         HTTPStatus.UNAUTHORIZED: operation.access is not Access.OPEN,
-        HTTPStatus.FORBIDDEN: operation.access is Access.API,
+        HTTPStatus.FORBIDDEN: operation.access in BY_KEYS,
         HTTPStatus.REQUEST_ENTITY_TOO_LARGE: operation.body,
         HTTPStatus.SERVICE_UNAVAILABLE: operation.needs_broker,
     }
@@ -263,7 +287,7 @@ def _operation(operation: Operation, components: Components) -> Document:
         "summary": operation.responder.__doc__,
         "description": TEXTS[operation.name],
         "tags": [operation.tag],
-        "security": ACCEPTED[operation.access],
+        "security": accepted(operation),
         **({"parameters": parameters} if parameters else {}),
         **body,
         "responses": {**answers, **errors},
@@ -277,7 +301,7 @@ def _parameter(parameter: Parameter) -> Document:
         "required": parameter.required,
         "description": parameter.description,
         "schema": parameter.schema,
-        "example": int(parameter.example) if parameter.schema.get("type") == "integer" else parameter.example,
+        "example": parameter.value,
     }
 
 

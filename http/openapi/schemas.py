@@ -18,14 +18,21 @@ from penstock.broker.worker_protocol.bridge_messages import (
     TaskAnswer,
 )
 from penstock.client import views
+from penstock.client.history.views import ImportedRun
+from penstock.client.operating.views import ExplanationView
+from penstock.client.recovery.views import BulkRetried, PausedRun
 from penstock.client.views import EventView, RunView, StepView, WorkerView
 from penstock.engine.definition.forms import default_in_words
-from penstock.engine.run.state import RunStatus, StepStatus
+from penstock.engine.run.state import RUN_ENDED, RunStatus, StepStatus
+from penstock.engine.waiting.reasons import Reason, WaitingReason
+from penstock.http.access.keys import NEW, CreateKey
 from penstock.http.bridge import requests
 from penstock.http.bridge.exchange import ANSWERS, WORKER
+from penstock.http.history.importing import ImportRun
 from penstock.http.messages.fields import Fields
 from penstock.http.messages.params import ACTIONS
 from penstock.http.openapi.definitions import Schema, array, described, one_of, ref, whole
+from penstock.http.recovery import pausing, pruning, rerun, steps
 from penstock.http.resources import bulk
 from penstock.http.resources.approvals import Choice
 from penstock.http.resources.retry import RETRY_RUN, RetryRun
@@ -41,7 +48,10 @@ RESOLUTION: Mapping[str, Schema] = {
     "error": {"description": "fail: required, 8 KiB of it are kept; complete: empty, if given."},
     "failure_type": {"description": "fail: retriable (also any unknown word), non_retriable or retry_after."},
     "checkpoint": {"description": "pause: any JSON."},
-    "data": {"description": "checkpoint: any JSON, required."},
+    "data": {
+        "description": "Required. checkpoint: any JSON; log: an array of lines, each {text, level, at, fields}, all "
+        "but text optional; stream: any JSON of at most 64 KiB; progress: {done, total, text}, all but done optional."
+    },
     "traceback": {"description": "fail: where the error came from; its last 8 KiB are kept."},
 }
 
@@ -52,6 +62,11 @@ READ: Mapping[type[Struct], Fields] = {
     bulk.CancelRuns: bulk.CANCEL,
     bulk.RetryRuns: bulk.RETRY,
     RetryRun: RETRY_RUN,
+    CreateKey: NEW,
+    pausing.PauseRuns: pausing.PAUSE,
+    pruning.PruneRuns: pruning.PRUNE,
+    rerun.RerunMany: rerun.RERUN_ALL,
+    rerun.RerunOne: rerun.RERUN,
     ConnectWorker: requests.CONNECT,
     PollTasks: requests.WORKERS_POLL,
     NextPoll: {name: rule for name, rule in requests.POLL.items() if name != "worker_id"},
@@ -69,6 +84,21 @@ KNOWN: Mapping[type[Struct], Mapping[str, Schema]] = {
     bulk.StartRuns: {"workflow_id": ref("Name")},
     bulk.CancelRuns: SELECTION,
     bulk.RetryRuns: SELECTION,
+    pausing.PauseRuns: SELECTION,
+    pruning.PruneRuns: SELECTION,
+    rerun.RerunMany: {**SELECTION, "from": {"description": "As for one run."}},
+    rerun.RerunOne: {
+        "from": {"description": "What does not depend on this step is taken over; without it nothing is."},
+        "input": {"description": "Any JSON; without it the input of the run."},
+        "outputs": {"description": "By step id, any JSON: in place of outputs that are taken over."},
+    },
+    ImportRun: {
+        "run_id": ref("RunId"),
+        "definition": {"type": "object", "description": "As the service gives it that has the run."},
+        "events": {"minItems": 1, "description": "In the order of their seq; each with seq and stored_at."},
+    },
+    ImportedRun: {"status": one_of(*RunStatus), "run_id": ref("RunId")},
+    steps.SkipStep: {"output": {"description": "Any JSON, null if absent."}},
     ResolveTask: RESOLUTION,
     TaskAnswer: {**RESOLUTION, "task_id": {"description": "As it was polled."}},
     ResolvedTask: {
@@ -90,7 +120,15 @@ KNOWN: Mapping[type[Struct], Mapping[str, Schema]] = {
         "seq": whole(1, 2**63 - 1, description="The sequence in the stream."),
         "payload": {"description": "Depends on the type."},
     },
+    WaitingReason: {
+        "reason": one_of(*Reason),
+        "since": {"format": "date-time"},
+        "until": {"format": "date-time"},
+        "details": {"description": "Depends on the reason: busy and slots, place, attempt, worker_id, and so on."},
+    },
+    ExplanationView: {"status": one_of(*RunStatus)},
     views.CancelledRun: {"status": one_of(RunStatus.CANCELLED, RunStatus.COMPENSATING)},
+    PausedRun: {"status": one_of(*sorted(set(RunStatus) - RUN_ENDED))},
     views.SentEvent: {"seq": whole(1, 2**63 - 1, description="Its sequence among all events.")},
     Choice: {"action": one_of(*ACTIONS)},
     views.TaskQueueView: {"waiting": whole(0, 2**63 - 1), "in_hand": whole(0, 2**63 - 1)},
@@ -104,7 +142,7 @@ MOMENTS = frozenset({"at", "timestamp", "last_seen"})
 # Components with a shorter name in the document than in Python, where another class has it.
 NAMES: Mapping[type[Struct], str] = {
     views.ApprovalView: "Waiting",
-    views.BulkRetried: "Retried",
+    BulkRetried: "Retried",
     views.DecidedApproval: "Decided",
     views.SkippedRun: "Skipped",
     views.TaskQueueView: "TaskQueue",

@@ -12,10 +12,10 @@ from msgspec import Struct, structs
 from penstock.actors.control import approvals
 from penstock.client.views import ApprovalView, DecidedApproval
 from penstock.config.limits import PAYLOAD_BYTES_MAX
-from penstock.engine.run.events import Decision
+from penstock.engine.run.event_payloads import Decision
 from penstock.http.backend import Backend
 from penstock.http.messages import bodies, params, responses
-from penstock.http.resources import listing
+from penstock.http.messages.callers import caller_of
 
 
 class Opinion(Struct, frozen=True, forbid_unknown_fields=True):
@@ -55,10 +55,12 @@ class ApprovalsResource:
     async def on_get(self, req: Request, resp: Response) -> None:
         """Steps that wait for a decision, of the oldest run first; a Link leads to the next page."""
         wanted = params.approval_filter(req)
-        page = await approvals.waiting(self._backend.store, wanted.workflow, wanted.limit, wanted.cursor)
+        page = await approvals.waiting(
+            self._backend.store, wanted.workflow, wanted.limit, wanted.cursor, caller_of(req).sees
+        )
         responses.ok(resp, [ApprovalView(**structs.asdict(one)) for one in page.waiting])
         if page.next is not None:
-            resp.set_header("Link", listing.link(req, page.next))
+            resp.set_header("Link", responses.link(req, page.next))
 
 
 class OperatorApprovalResource:

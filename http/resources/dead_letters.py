@@ -6,28 +6,32 @@ import base64
 
 import orjson
 from falcon.asgi import Request, Response
-from msgspec import UNSET, Raw, UnsetType
+from msgspec import UNSET, Raw, UnsetType, structs
 
 from penstock.actors.control import run_operations
 from penstock.broker.streams import dead_letters
 from penstock.client.views import DeadLetterView, Discarded, Replayed
 from penstock.engine.times import rfc3339
+from penstock.http.access.belonging import Belonging
 from penstock.http.backend import Backend
 from penstock.http.messages import params, responses
-from penstock.http.resources import listing
+from penstock.http.messages.callers import caller_of
 
 
 class DeadLettersResource:
-    def __init__(self, backend: Backend) -> None:
-        self._backend = backend
+    def __init__(self, backend: Backend, belonging: Belonging) -> None:
+        self._backend, self._belonging = backend, belonging
 
     async def on_get(self, req: Request, resp: Response) -> None:
         """Dead letters, newest first; a Link leads to the next page."""
         wanted = params.dead_letter_filter(req)
         page = await self._backend.store.dead_letters.page(wanted.run, wanted.task, wanted.limit, wanted.cursor)
-        responses.ok(resp, [_view(letter) for letter in page.dead_letters])
+        caller, letters = caller_of(req), page.dead_letters
+        if caller.workflows is not None:
+            letters = [letter for letter in letters if await self._belonging.sees_dead_letter(caller, letter)]
+        responses.ok(resp, [_view(letter) for letter in letters])
         if page.next is not None:
-            resp.set_header("Link", listing.link(req, str(page.next)))
+            resp.set_header("Link", responses.link(req, str(page.next)))
 
 
 class DeadLetterResource:
@@ -36,8 +40,12 @@ class DeadLetterResource:
 
     async def on_get(self, req: Request, resp: Response, seq: str) -> None:
         """One dead letter with its payload."""
+        payload_max = params.payload_max(req)
         letter, body = await self._backend.store.dead_letters.get(params.dead_letter_seq(seq))
-        responses.ok(resp, _view(letter, body))
+        if payload_max is not None and len(body) > payload_max:
+            responses.ok(resp, structs.replace(_view(letter), payload_bytes=len(body)))
+        else:
+            responses.ok(resp, _view(letter, body))
 
     async def on_delete(self, req: Request, resp: Response, seq: str) -> None:
         """Discard a dead letter, for good."""

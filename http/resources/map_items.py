@@ -8,8 +8,8 @@ from itertools import islice
 from falcon.asgi import Request, Response
 from msgspec import UNSET, Raw, UnsetType
 
-from penstock.actors.control import run_operations
-from penstock.actors.runs.loading import load
+from penstock.actors.imports.reading import read_loaded
+from penstock.actors.runs.outputs import events_of
 from penstock.broker.store import Store
 from penstock.client.views import MapItemView
 from penstock.config.limits import OUTPUT_INLINE_BYTES_MAX
@@ -25,7 +25,6 @@ from penstock.engine.run.workflow import Workflow
 from penstock.http.backend import Backend
 from penstock.http.messages import params, responses
 from penstock.http.messages.params import ItemFilter
-from penstock.http.resources import listing
 
 READS_AT_ONCE = 16
 
@@ -38,14 +37,16 @@ class MapItemsResource:
         """The elements of a map, by number; a Link leads to the next page."""
         found, step, wanted = params.run_id(run_id), params.step_id(step_id), params.item_filter(req)
         store = self._backend.store
-        loaded = await load(store, found)
-        run = run_operations.found(found, loaded.run)
+        loaded = await read_loaded(store, found)
+        run = loaded.run
+        if run is None:
+            raise NotFound(f"run {found} does not exist")
         if loaded.workflow is None:
             raise NotFound(f"the definition of run {found} is not in the store")
         page = await items_of_map(store, loaded.workflow, run, step, wanted)
         responses.ok(resp, page)
         if len(page) == wanted.limit:
-            resp.set_header("Link", listing.link(req, str(page[-1].item + 1)))
+            resp.set_header("Link", responses.link(req, str(page[-1].item + 1)))
 
 
 async def items_of_map(
@@ -96,7 +97,7 @@ def _status(element: Element) -> str:
 
 
 async def _event(store: Store, run: Run, seq: int) -> Event | None:
-    stored = await store.history.at(run.run_id, seq) if seq else None
+    stored = await (await events_of(store, run)).at(run.run_id, seq) if seq else None
     try:
         return None if stored is None else decode(stored.data)
     except Malformed:  # the stream was created again, and has another message there

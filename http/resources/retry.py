@@ -7,9 +7,10 @@ from msgspec import Struct
 
 from penstock.actors.control import run_operations
 from penstock.actors.control.bulk import MatchingRuns
-from penstock.actors.control.retry import Latest, plan, rerun
+from penstock.actors.control.rerunning import Definition
+from penstock.actors.control.retry import plan, rerun, with_latest
 from penstock.actors.index.freshness import freshened
-from penstock.client.views import RetriedRun
+from penstock.client.recovery.views import RetriedRun
 from penstock.config.limits import PAYLOAD_BYTES_MAX
 from penstock.engine.errors import Conflict
 from penstock.http.backend import Backend
@@ -50,7 +51,8 @@ class RunRetryResource:
         if once:
             await freshened(store, index)
         wanted = plan(index, MatchingRuns([run_id]), once=once)
-        done = await rerun(store, wanted, Latest(known.definition, known.digest, known.schema), dry_run=False)
+        again = with_latest(store, Definition(known.definition, known.digest, known.schema))
+        done = await rerun(store, run.workflow_id, wanted, again, dry_run=False)
         if done.skipped:
             raise Conflict(f"run {run_id} is not started again: {done.skipped[0].reason}")
         new = done.retried[0].new_run_id

@@ -5,9 +5,11 @@ from __future__ import annotations
 from falcon.asgi import Request, Response
 
 from penstock.actors.control import run_operations
+from penstock.actors.imports.reading import read
 from penstock.actors.runs.outputs import input_of
 from penstock.client.views import ScheduledRun, Unscheduled
 from penstock.engine.errors import Invalid, NotFound
+from penstock.engine.run.state import RunStatus
 from penstock.http.backend import Backend
 from penstock.http.messages import params, responses
 
@@ -19,8 +21,9 @@ class ScheduledRunResource:
     async def on_get(self, req: Request, resp: Response, run_id: str) -> None:
         """The scheduled run; not found once it has started or was cancelled."""
         store = self._backend.store
-        run = await run_operations.get_scheduled(store, params.run_id(run_id))
-        assert run.run_at is not None
+        run = await read(store, params.run_id(run_id))
+        if run.status is not RunStatus.SCHEDULED or run.run_at is None:
+            raise run_operations.not_scheduled(run)
         responses.ok(
             resp,
             ScheduledRun(

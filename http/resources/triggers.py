@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from falcon.asgi import Request, Response
 from msgspec import structs
 
 from penstock.actors.control import triggers
+from penstock.broker.store import Store
 from penstock.broker.triggers.triggers import StoredTrigger
 from penstock.client.views import Deleted, FiredRun, TrialView, TriggerView, WebhookView
 from penstock.config.limits import PAYLOAD_BYTES_MAX
-from penstock.engine.definition.identifiers import quoted
-from penstock.engine.errors import Invalid
+from penstock.engine.access.scopes import Caller
+from penstock.engine.definition.identifiers import problem_with, quoted
+from penstock.engine.errors import Invalid, NotFound
 from penstock.http.backend import Backend
 from penstock.http.messages import bodies, params, responses
+from penstock.http.messages.callers import caller_of
 
 
 class TriggersResource:
@@ -21,11 +26,13 @@ class TriggersResource:
 
     async def on_get(self, req: Request, resp: Response) -> None:
         """All triggers, by name."""
-        responses.ok(resp, [_view(kept) for kept in await triggers.get_all(self._backend.store)])
+        found = await triggers.get_all(self._backend.store)
+        responses.ok(resp, [_view(kept) for kept in found if caller_of(req).sees(kept.trigger.workflow)])
 
     async def on_post(self, req: Request, resp: Response) -> None:
         """Create a trigger, or replace the one of that name."""
         document = bodies.parse(await bodies.read(req))
+        await _check_replaced(self._backend.store, caller_of(req), document)
         responses.created(resp, _view(await triggers.put(self._backend.store, document)))
 
 
@@ -40,6 +47,7 @@ class TriggerResource:
     async def on_put(self, req: Request, resp: Response, name: str) -> None:
         """Replace a trigger, or create it; the document may be one that GET returned."""
         document = _named(params.trigger_name(name), bodies.parse(await bodies.read(req)))
+        await _check_replaced(self._backend.store, caller_of(req), document)
         responses.ok(resp, _view(await triggers.put(self._backend.store, document)))
 
     async def on_delete(self, req: Request, resp: Response, name: str) -> None:
@@ -84,7 +92,21 @@ def _view(kept: StoredTrigger) -> TriggerView:
         WebhookView(trigger.secret is not None) if trigger.webhook else None,
         trigger.http,
         following[0] if following else None,
+        trigger.labels,
     )
+
+
+async def _check_replaced(store: Store, caller: Caller, document: object) -> None:
+    """Raises OutOfScope for a trigger that starts, or that would replace one that starts, a workflow with which the
+    caller may not deal."""
+    if caller.workflows is None or not isinstance(document, dict):
+        return
+    if isinstance(workflow := document.get("workflow"), str):
+        caller.check_workflow(workflow)
+    name = document.get("name")
+    if isinstance(name, str) and problem_with("trigger", name) is None:
+        with suppress(NotFound):
+            caller.check_workflow((await triggers.get(store, name)).trigger.workflow)
 
 
 def _named(name: str, document: object) -> object:

@@ -3,6 +3,7 @@ started. /health/telemetry: how much telemetry is stored."""
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from contextlib import suppress
 from typing import TypeVar
 
@@ -93,10 +94,10 @@ class Ready:
         if self._backend.waiters.stopped:
             raise Unavailable("this front end is stopping")
         storage = await self._storage.problem()
-        unowned, triggers = await both(_unowned(broker), _triggers_run(broker))
+        missing, triggers = await both(unowned(broker), triggers_run(broker))
         problems = [storage] if storage else []
-        if unowned:
-            problems.append(f"no engine has the partitions {_ranges(unowned)}")
+        if missing:
+            problems.append(f"no engine has the partitions {ranges(missing)}")
         if not triggers:
             problems.append("no engine runs the triggers")
         if not self._backend.index.alive():
@@ -113,13 +114,13 @@ def _leaf(settings: BrokerSettings) -> Leaf | None:
     return Leaf(all(link.connected for link in links), links)
 
 
-async def _unowned(broker: Broker) -> set[int]:
+async def unowned(broker: Broker) -> set[int]:
     """The partitions for which no engine answers."""
     found = await broker.ask_all(names.ENGINE_PING, lambda answers: not _without(answers), ANSWERS_S_MAX)
     return _without(found)
 
 
-async def _triggers_run(broker: Broker) -> bool:
+async def triggers_run(broker: Broker) -> bool:
     found = await broker.ask_all(names.TRIGGERS_PING, lambda answers: bool(_read(answers, Running)), ANSWERS_S_MAX)
     return bool(_read(found, Running))
 
@@ -137,7 +138,7 @@ def _read(answers: list[bytes], kind: type[T]) -> list[T]:
     return found
 
 
-def _ranges(numbers: set[int]) -> str:
+def ranges(numbers: Collection[int]) -> str:
     """Numbers as ranges: `0-3, 7`."""
     starts = sorted(number for number in numbers if number - 1 not in numbers)
     ends = sorted(number for number in numbers if number + 1 not in numbers)

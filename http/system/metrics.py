@@ -17,6 +17,7 @@ from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, choose_encode
 from prometheus_client.registry import Collector
 
 from penstock.broker import names
+from penstock.broker.inspection.consumer_list import consumers_of
 from penstock.broker.store import Store
 from penstock.broker.streams import stats
 from penstock.broker.streams.provisioning import streams
@@ -69,7 +70,7 @@ async def _samples(backend: Backend) -> list[Sample]:
     try:
         store = backend.store
         async with asyncio.timeout(BROKER_S_MAX):
-            parts = _storage(backend, store), _streams(backend, store), _queues(store)
+            parts = _storage(backend, store), _streams(backend, store), _queues(store), _engines(store)
             for part in await each_of(parts):
                 if isinstance(part, list):
                     found += part
@@ -110,6 +111,13 @@ async def _streams(backend: Backend, store: Store) -> list[Sample]:
             )
         )
     return samples
+
+
+async def _engines(store: Store) -> list[Sample]:
+    view, consumers = await both(store.owners.read(), consumers_of(store.broker, names.HISTORY))
+    current = {claimed.claim.consumer for claimed in view.claims.values()}
+    behind = sum(one.progress.pending for one in consumers if one.name in current)
+    return [Sample("penstock_engine_lag_messages", behind)]
 
 
 async def _queues(store: Store) -> list[Sample]:

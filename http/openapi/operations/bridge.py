@@ -10,6 +10,7 @@ from penstock.broker.worker_protocol.bridge_messages import (
     PollTasks,
     ResolveTask,
 )
+from penstock.engine.access.scopes import KeyScope
 from penstock.http.bridge.routes import (
     ConnectResource,
     ExchangeResource,
@@ -34,6 +35,7 @@ BRIDGE_OPERATIONS: tuple[Operation, ...] = (
         {200: Answer(media=(STREAM,))},
         access=Access.BRIDGE,
         body=Body(ConnectWorker, {"worker_id": "w1", "task_types": ["hello"], "max_tasks": 1}),
+        scope=KeyScope.OPERATE,
     ),
     Operation(
         "pollTasks",
@@ -43,6 +45,7 @@ BRIDGE_OPERATIONS: tuple[Operation, ...] = (
         {200: Answer(list[PolledTask])},
         access=Access.BRIDGE,
         body=Body(PollTasks, {"task_types": ["hello"], "max_tasks": 1, "timeout_ms": 100}),
+        scope=KeyScope.OPERATE,
     ),
     Operation(
         "exchangeTasks",
@@ -61,6 +64,7 @@ BRIDGE_OPERATIONS: tuple[Operation, ...] = (
                 "poll": {"task_types": ["hello"], "max_tasks": 1, "timeout_ms": 100},
             },
         ),
+        scope=KeyScope.OPERATE,
     ),
     Operation(
         "resolveTask",
@@ -69,8 +73,9 @@ BRIDGE_OPERATIONS: tuple[Operation, ...] = (
         "Worker bridge",
         {200: Answer(Resolved)},
         access=Access.BRIDGE,
-        refusals=(404,),
+        refusals=(404, 409),
         body=Body(ResolveTask, {"action": "complete", "output": {"greeting": "Hello, Ada!"}}),
+        scope=KeyScope.OPERATE,
     ),
     Operation(
         "awaitSignal",
@@ -81,6 +86,7 @@ BRIDGE_OPERATIONS: tuple[Operation, ...] = (
         access=Access.BRIDGE,
         refusals=(404,),
         parameters=(TIMEOUT,),
+        scope=KeyScope.OPERATE,
     ),
     Operation(
         "sendSignalAsWorker",
@@ -91,5 +97,6 @@ BRIDGE_OPERATIONS: tuple[Operation, ...] = (
         access=Access.BRIDGE,
         refusals=(404,),
         body=SIGNAL_BODY,
+        scope=KeyScope.OPERATE,
     ),
 )

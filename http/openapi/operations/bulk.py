@@ -5,6 +5,9 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from penstock.client import views
+from penstock.client.recovery.views import BulkRetried
+from penstock.engine.access.scopes import KeyScope
+from penstock.http.middleware.rights import About
 from penstock.http.openapi.operations.operation import Answer, Body, Operation
 from penstock.http.openapi.operations.parameters import INSTANT, KEY, LAG, MIN_SEQ, STARTS
 from penstock.http.resources import bulk
@@ -27,6 +30,9 @@ BULK_OPERATIONS: tuple[Operation, ...] = (
         parameters=(KEY_OF_MANY,),
         body=Body(bulk.StartRuns, {"workflow_id": "greet", "inputs": ["Ada", "Grace"]}),
         leads={"getRun": {"run_id": "$response.body#/run_ids/0"}},
+        scope=KeyScope.OPERATE,
+        about=About.SEVERAL,
+        audited=False,
     ),
     Operation(
         "cancelRuns",
@@ -36,17 +42,21 @@ BULK_OPERATIONS: tuple[Operation, ...] = (
         {200: Answer(views.BulkCancelled, headers=LAG)},
         parameters=(MIN_SEQ,),
         body=Body(bulk.CancelRuns, {"workflow_id": "greet", "status": "pending", "before": INSTANT, "dry_run": True}),
+        scope=KeyScope.OPERATE,
+        about=About.SEVERAL,
     ),
     Operation(
         "retryRuns",
         "/runs/retry",
         bulk.BulkRetryResource.on_post,
         "Bulk",
-        {200: Answer(views.BulkRetried, headers=LAG)},
+        {200: Answer(BulkRetried, headers=LAG)},
         refusals=(409,),
         parameters=(KEY_OF_RERUN, MIN_SEQ),
         body=Body(
             bulk.RetryRuns, {"workflow_id": "greet", "mode": "replay", "after": "2026-11-20T12:00:00Z", "dry_run": True}
         ),
+        scope=KeyScope.OPERATE,
+        about=About.SEVERAL,
     ),
 )

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from penstock.client import views
 from penstock.config import limits
+from penstock.engine.access.scopes import KeyScope
 from penstock.http.messages.params import DEAD_LETTERS
+from penstock.http.middleware.rights import About
 from penstock.http.openapi.definitions import described
 from penstock.http.openapi.operations.operation import Answer, Operation, Parameter
 from penstock.http.openapi.operations.parameters import RUN_ID, limit
+from penstock.http.openapi.operations.runs import PAYLOAD_MAX
 from penstock.http.resources import dead_letters
 
 SELECTION = (
@@ -25,6 +28,8 @@ DEAD_LETTERS_OPERATIONS: tuple[Operation, ...] = (
         "Dead letters",
         {200: Answer(list[views.DeadLetterView], paged=True)},
         parameters=SELECTION,
+        scope=KeyScope.READ,
+        about=About.SEVERAL,
     ),
     Operation(
         "getDeadLetter",
@@ -32,7 +37,10 @@ DEAD_LETTERS_OPERATIONS: tuple[Operation, ...] = (
         dead_letters.DeadLetterResource.on_get,
         "Dead letters",
         {200: Answer(views.DeadLetterView)},
+        parameters=(PAYLOAD_MAX,),
         refusals=(404,),
+        scope=KeyScope.READ,
+        about=About.DEAD_LETTER,
     ),
     Operation(
         "discardDeadLetter",
@@ -41,6 +49,8 @@ DEAD_LETTERS_OPERATIONS: tuple[Operation, ...] = (
         "Dead letters",
         {200: Answer(views.Discarded)},
         refusals=(404,),
+        scope=KeyScope.OPERATE,
+        about=About.DEAD_LETTER,
     ),
     Operation(
         "replayDeadLetter",
@@ -49,5 +59,7 @@ DEAD_LETTERS_OPERATIONS: tuple[Operation, ...] = (
         "Dead letters",
         {200: Answer(views.Replayed)},
         refusals=(404, 409),
+        scope=KeyScope.OPERATE,
+        about=About.DEAD_LETTER,
     ),
 )

@@ -13,6 +13,8 @@ from typing import Any
 from msgspec import Struct
 
 from penstock.config import limits
+from penstock.engine.access.scopes import KeyScope
+from penstock.http.middleware.rights import About
 from penstock.http.openapi.definitions import Schema
 
 JSON, TEXT, STREAM, BYTES, HTML = (
@@ -32,6 +34,7 @@ class Access(StrEnum):
     BRIDGE = "bridgeToken"
     APPROVAL = "approvalToken"
     SIGNATURE = "signature"
+    SIGN_IN = "signIn"  # the key stands in the body
 
 
 class Parameter(Struct, frozen=True):
@@ -43,6 +46,17 @@ class Parameter(Struct, frozen=True):
     example: str
     required: bool = False
     place: str = "query"
+
+    @property
+    def value(self) -> object:
+        """The example as its schema has it: a number, or an array of one that is repeated."""
+        match self.schema.get("type"):
+            case "integer":
+                return int(self.example)
+            case "array":
+                return [self.example]
+            case _:
+                return self.example
 
 
 class Body(Struct, frozen=True):
@@ -66,7 +80,8 @@ class Answer(Struct, frozen=True):
 
 class Operation(Struct, frozen=True):
     """`refusals` are the statuses that do not follow from the other fields; `leads` names the operations that use a
-    value of the response."""
+    value of the response. `scope` and `about` are what it needs of a key, the strictest unless the row says more. A
+    change that is not `audited` is one whose own log says who made it, or none."""
 
     name: str
     path: str
@@ -79,6 +94,9 @@ class Operation(Struct, frozen=True):
     body: Body | None = None
     leads: Mapping[str, Mapping[str, str]] = {}
     needs_broker: bool = True
+    scope: KeyScope = KeyScope.ADMIN
+    about: About = About.NONE
+    audited: bool = True
 
     @property
     def method(self) -> str:

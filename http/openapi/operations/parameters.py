@@ -14,7 +14,7 @@ from penstock.http.messages import params, responses
 from penstock.http.messages.fields import Fields
 from penstock.http.messages.params import KEY_CHARS_MAX, RESERVED_EVENTS, SEQ_MAX
 from penstock.http.openapi.definitions import Schema, described, ref, whole
-from penstock.http.openapi.operations.operation import Body, Parameter
+from penstock.http.openapi.operations.operation import Answer, Body, Parameter
 
 RUN_ID = params.RUN_ID_EXAMPLE
 INSTANT = "2026-11-21T12:00:00Z"
@@ -40,6 +40,7 @@ STEP_ID: Schema = {
 PATHS: Mapping[tuple[str, str], tuple[Schema, str, str]] = {
     ("workflows", "name"): (ref("Name"), "The workflow's name.", "greet"),
     ("runs", "run_id"): (ref("RunId"), "The run's id.", RUN_ID),
+    ("diff", "other"): (ref("RunId"), "The id of the run to compare it with.", RUN_ID),
     ("signal", "name"): (ref("Name"), "The signal's name.", "paid"),
     ("signals", "name"): (ref("Name"), "The signal's name.", "paid"),
     ("approvals", "run_id"): (ref("RunId"), "The run's id.", RUN_ID),
@@ -47,6 +48,7 @@ PATHS: Mapping[tuple[str, str], tuple[Schema, str, str]] = {
     ("approval", "step_id"): (STEP_ID, "The step that waits.", "review"),
     ("steps", "step_id"): (STEP_ID, "The step's id; `<map>.<number>` is that of an element.", "hello"),
     ("triggers", "name"): (ref("Name"), "The trigger's name.", "nightly"),
+    ("keys", "name"): (ref("Name"), "The key's name.", "ada"),
     ("webhooks", "name"): (ref("Name"), "The webhook trigger's name.", "push"),
     ("events", "name"): (
         {"allOf": [ref("Name")], "not": {"pattern": RESERVED_EVENTS}},
@@ -77,6 +79,18 @@ MIN_SEQ = Parameter(
     place="header",
 )
 LAG = (responses.INDEX_AS_OF, responses.INDEX_LAG)
+OLDER = (
+    Parameter(
+        "Cache-Control",
+        {"type": "string"},
+        "With max-age, an answer that was made for somebody else will do, if it is no older (s, at most "
+        f"{limits.ANSWER_AGE_S_MAX}).",
+        "max-age=2",
+        place="header",
+    ),
+    Parameter("If-None-Match", {"type": "string"}, "The ETag of an answer that is there.", '"a3f1"', place="header"),
+)
+UNCHANGED = Answer(media=(), headers=("ETag",))
 STARTS = (responses.SEQ,)
 CALLS = (responses.LOCATION, OUTCOME, responses.SEQ)
 SIGNAL_BODY = Body(None, {"amount": 12}, required=False, bytes_max=limits.SIGNAL_BYTES_MAX)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from penstock.engine.access.scopes import KeyScope
 from penstock.http.openapi.operations.operation import HTML, TEXT, Access, Answer, Operation
 from penstock.http.openapi.reference import Document, Reference
 from penstock.http.system import health
@@ -23,7 +24,15 @@ SERVICE_OPERATIONS: tuple[Operation, ...] = (
         access=Access.OPEN,
         needs_broker=False,
     ),
-    Operation("getMetrics", "/metrics", Metrics.on_get, "Service", {200: Answer(media=(TEXT,))}, needs_broker=False),
+    Operation(
+        "getMetrics",
+        "/metrics",
+        Metrics.on_get,
+        "Service",
+        {200: Answer(media=(TEXT,))},
+        needs_broker=False,
+        scope=KeyScope.READ,
+    ),
     Operation(
         "getDocument",
         "/openapi.json",

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from penstock.client import views
 from penstock.config import limits
+from penstock.engine.access.scopes import KeyScope
 from penstock.http.intake.events import EventIntakeResource
 from penstock.http.intake.webhooks import Accepted, Challenge, WebhookResource
+from penstock.http.middleware.rights import About
 from penstock.http.openapi.definitions import ref
 from penstock.http.openapi.operations.operation import Access, Answer, Body, Operation
 from penstock.http.openapi.operations.parameters import EVENT_KEY, PAYLOAD_BODY
@@ -25,6 +27,8 @@ TRIGGERS_OPERATIONS: tuple[Operation, ...] = (
         triggers.TriggersResource.on_get,
         "Triggers",
         {200: Answer(list[views.TriggerView])},
+        scope=KeyScope.READ,
+        about=About.SEVERAL,
     ),
     Operation(
         "createTrigger",
@@ -35,6 +39,8 @@ TRIGGERS_OPERATIONS: tuple[Operation, ...] = (
         refusals=(409,),
         body=Body(ref("TriggerDocument"), NIGHTLY),
         leads={name: {"name": "$response.body#/name"} for name in ("getTrigger", "fireTrigger", "testTrigger")},
+        scope=KeyScope.ADMIN,
+        about=About.SEVERAL,
     ),
     Operation(
         "getTrigger",
@@ -43,6 +49,8 @@ TRIGGERS_OPERATIONS: tuple[Operation, ...] = (
         "Triggers",
         {200: Answer(views.TriggerView)},
         refusals=(404,),
+        scope=KeyScope.READ,
+        about=About.TRIGGER,
     ),
     Operation(
         "putTrigger",
@@ -52,6 +60,8 @@ TRIGGERS_OPERATIONS: tuple[Operation, ...] = (
         {200: Answer(views.TriggerView)},
         refusals=(409,),
         body=Body(ref("NamedTriggerDocument"), {"workflow": "greet", "webhook": {"secret": "keep it"}}),
+        scope=KeyScope.ADMIN,
+        about=About.SEVERAL,
     ),
     Operation(
         "deleteTrigger",
@@ -60,6 +70,8 @@ TRIGGERS_OPERATIONS: tuple[Operation, ...] = (
         "Triggers",
         {200: Answer(views.Deleted)},
         refusals=(404,),
+        scope=KeyScope.ADMIN,
+        about=About.TRIGGER,
     ),
     Operation(
         "fireTrigger",
@@ -69,6 +81,9 @@ TRIGGERS_OPERATIONS: tuple[Operation, ...] = (
         {201: Answer(views.FiredRun)},
         refusals=(404,),
         body=PAYLOAD_BODY,
+        scope=KeyScope.OPERATE,
+        about=About.TRIGGER,
+        audited=False,
     ),
     Operation(
         "testTrigger",
@@ -78,6 +93,9 @@ TRIGGERS_OPERATIONS: tuple[Operation, ...] = (
         {200: Answer(views.TrialView)},
         refusals=(404,),
         body=PAYLOAD_BODY,
+        scope=KeyScope.OPERATE,
+        about=About.TRIGGER,
+        audited=False,
     ),
     Operation(
         "sendEvent",
@@ -87,6 +105,8 @@ TRIGGERS_OPERATIONS: tuple[Operation, ...] = (
         {202: Answer(views.SentEvent)},
         parameters=(EVENT_KEY,),
         body=Body({}, {"order": 17, "state": "paid"}, bytes_max=limits.PAYLOAD_BYTES_MAX),
+        scope=KeyScope.OPERATE,
+        audited=False,
     ),
     Operation(
         "receiveWebhook",
