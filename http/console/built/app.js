@@ -1,0 +1,1 @@
+import"./chunk-ESTLSORY.js";
