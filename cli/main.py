@@ -34,6 +34,14 @@ COMMANDS: Mapping[str, Lazy] = {
     "event": Lazy("penstock.cli.commands.event:event", "Send events, which start runs by event triggers."),
     "task": Lazy("penstock.cli.commands.task:task", "List what waits for workers."),
     "worker": Lazy("penstock.cli.commands.worker:worker", "List the workers, or run the worker of http steps."),
+    "key": Lazy("penstock.cli.commands.access.key:key", "Create, list and revoke API keys."),
+    "top": Lazy("penstock.cli.operating.top.command:top", "Watch queues, workers, rates and held-up runs, live."),
+    "doctor": Lazy("penstock.cli.operating.doctor:doctor", "Examine the whole service; say what is wrong with it."),
+    "system": Lazy("penstock.cli.operating.system:system", "Show the broker behind the service, and its settings."),
+    "audit": Lazy("penstock.cli.commands.access.audit:audit", "Show who has changed what, and what was refused."),
+    "backup": Lazy("penstock.cli.recovery.backup:backup", "Copy everything that the service stores, while it runs."),
+    "restore": Lazy("penstock.cli.recovery.backup:restore", "Restore a backup into an empty data directory."),
+    "prune": Lazy("penstock.cli.recovery.prune:prune", "Remove runs that have ended, by age, status or workflow."),
     "config": Lazy("penstock.cli.commands.config:config", "Show the effective settings and where each came from."),
     "demo": Lazy("penstock.cli.commands.demo:demo", "Run a demonstration workflow from start to end."),
 }
@@ -87,7 +95,7 @@ def _say(error: Exception) -> int:
 def _hint(error: Exception) -> str | None:
     """What a person can do about it, where the text of the error cannot know."""
     if isinstance(error, Denied) and "bearer token" in str(error):  # not that of an approval
-        return "Give the service's token by --token or SERVICE_API_TOKEN."
+        return "Give one by --token or SERVICE_API_TOKEN; one that was given is wrong, revoked or expired."
     if isinstance(error, Unavailable):
         from penstock.client import Unreachable
 

@@ -3,25 +3,24 @@ computation."""
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from importlib.resources import files
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any
 
 import click
 import orjson
+from click.core import ParameterSource
 
+from penstock.cli.demo.starting import await_ready, await_registered
 from penstock.cli.terminal import output
 from penstock.cli.terminal.session import REFUSED, RUN_NOT_COMPLETED, JsonCommand, Session, as_json
 from penstock.demo import textstats
-from penstock.engine.errors import PenstockError, Unavailable
 
 if TYPE_CHECKING:
     from penstock.client import Client
@@ -31,10 +30,7 @@ if TYPE_CHECKING:
 INSTALLED = Path(__file__).resolve().parents[2]
 WORKER = "penstock.demo.textstats_worker"
 LAST_STEP = "report"
-SERVICE_STARTS_S_MAX = 30.0
-WORKER_STARTS_S_MAX = 15.0
 WORKER_STOPS_S_MAX = 15.0
-POLL_S = 0.05
 
 
 @click.command(cls=JsonCommand)
@@ -42,15 +38,24 @@ POLL_S = 0.05
     "--path", type=click.Path(exists=True, path_type=Path), help="Folder with texts; default: penstock's own documents."
 )
 @click.option("--keep-worker", is_flag=True, help="Leave the worker running.")
+@click.option(
+    "--console",
+    is_flag=True,
+    help="Fill a service with workflows of every kind, and keep them going until Ctrl-C. Without --url and "
+    "SERVICE_URL: a service of its own, whose data are removed at the end.",
+)
 @click.pass_obj
-def demo(session: Session, path: Path | None, keep_worker: bool) -> None:
+def demo(session: Session, path: Path | None, keep_worker: bool, console: bool) -> None:
     """Count the words of many texts with a workflow on a worker process of its own, and count them again without.
 
     A service that is just starting is waited for. The worker finds the broker as every worker does: by
     SERVICE_BROKER_URL, else on this machine. Exit code 1 when the two results differ, 4 when the run did not complete.
     """
+    if console:
+        _present(session, path, keep_worker)
+        return
     source, client = _source(path), session.client()
-    _await_ready(client, session.url)
+    await_ready(client, session.url)
     client.register(files("penstock.demo").joinpath("textstats.json").read_bytes())
     _say("registered the workflow textstats")
     with _worker(client, keep_worker):
@@ -63,21 +68,14 @@ def demo(session: Session, path: Path | None, keep_worker: bool) -> None:
         _show(run, textstats.compute(source))
 
 
-def _await_ready(client: Client, url: str) -> None:
-    """Return once the service is ready. Raises Unavailable when it is not within SERVICE_STARTS_S_MAX."""
-    deadline, printed = time.monotonic() + SERVICE_STARTS_S_MAX, False
-    while True:
-        try:
-            return client.ready()
-        except Unavailable:
-            if time.monotonic() > deadline:
-                raise
-        if not printed:
-            click.echo(
-                f"waiting for the service at {url} to be ready, at most {SERVICE_STARTS_S_MAX:g} s ...", err=True
-            )
-            printed = True
-        time.sleep(POLL_S)
+def _present(session: Session, path: Path | None, keep_worker: bool) -> None:
+    """The console with something in it."""
+    if path is not None or keep_worker:
+        raise click.UsageError("--console goes with neither --path nor --keep-worker")
+    from penstock.cli.demo.showcase import present
+
+    source = click.get_current_context().find_root().get_parameter_source("url")
+    present(session, own=source is ParameterSource.DEFAULT)
 
 
 def _source(path: Path | None) -> list[str]:
@@ -100,26 +98,12 @@ def _worker(client: Client, keep: bool) -> Iterator[None]:
         process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
         kept = stack.enter_context(ExitStack())
         kept.callback(_stop, process)
-        _await_registered(client, process, log)
+        await_registered(client, process.pid, lambda: process.poll() is not None, log)
         _say(f"started a worker, process {process.pid}")
         yield
         if keep:
             kept.pop_all()
             _say(f"the worker keeps running: kill {process.pid} ends it")
-
-
-def _await_registered(client: Client, process: subprocess.Popen[bytes], log: IO[bytes]) -> None:
-    """Wait until the service lists the worker. Raises PenstockError with the end of its log when it does not."""
-    deadline = time.monotonic() + WORKER_STARTS_S_MAX
-    while all(worker.pid != process.pid for worker in client.workers()):
-        if process.poll() is not None or time.monotonic() > deadline:
-            log.seek(0)
-            lines = log.read().decode(errors="replace").strip().splitlines()[-5:]
-            broker = os.environ.get("SERVICE_BROKER_URL", "not set")
-            raise PenstockError(
-                "\n".join([f"the worker did not reach the service's broker (SERVICE_BROKER_URL is {broker}):", *lines])
-            )
-        time.sleep(POLL_S)
 
 
 def _stop(process: subprocess.Popen[bytes]) -> None:

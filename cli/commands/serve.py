@@ -8,7 +8,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 from types import FrameType
@@ -26,13 +26,14 @@ from penstock.broker.embedded.child_program import ChildProgram
 from penstock.broker.embedded.server import EmbeddedBroker
 from penstock.broker.nats.connection import address, connect
 from penstock.broker.streams.provisioning import provision
+from penstock.cli.terminal.browser import console_url
 from penstock.cli.terminal.options import settings_options
 from penstock.config.limits import HTTP_SHUTDOWN_S, SHUTDOWN_S
 from penstock.config.log_setup import configure
 from penstock.config.logging import get_logger
 from penstock.config.process.notice import Notice
 from penstock.config.process.ports import trouble
-from penstock.config.settings import BrokerSettings, Settings, load, to_environ
+from penstock.config.settings import Address, BrokerSettings, Loaded, Settings, load, to_environ
 from penstock.engine.errors import Conflict, Invalid, Unavailable
 
 READY_POLL_S = 0.02
@@ -50,7 +51,7 @@ log = get_logger()
 @settings_options
 def serve(flags: dict[str, str], config: Path | None) -> None:
     """Run the whole service: embedded broker (unless broker_url is set), engine and HTTP."""
-    settings = _settings(flags, config)
+    settings, sources = _settings(flags, config)
     _check_http_port(settings)
     broker = None if settings.broker.url else EmbeddedBroker(settings.broker)
     started_at, relay, notice = time.monotonic(), Relay(), Notice()
@@ -65,7 +66,7 @@ def serve(flags: dict[str, str], config: Path | None) -> None:
         children += [
             *_shards(settings, None),
             _services_child(settings, relay, triggers=True),
-            *_api_children(settings, notice),
+            *_api_children(settings, sources, notice),
             *(_worker_child(settings, name) for name in settings.engine.builtin_workers),
         ]
         supervisor = Supervisor(children, SHUTDOWN_S, relay)
@@ -80,7 +81,7 @@ def serve(flags: dict[str, str], config: Path | None) -> None:
 @settings_options
 def engine(flags: dict[str, str], config: Path | None) -> None:
     """Run the shards and the triggers against an external broker (broker_url)."""
-    settings = _settings(flags, config)
+    settings, _ = _settings(flags, config)
     _need_url(settings)
     _provision(settings.broker)
     relay = Relay()
@@ -91,21 +92,21 @@ def engine(flags: dict[str, str], config: Path | None) -> None:
 @settings_options
 def api(flags: dict[str, str], config: Path | None) -> None:
     """Run the HTTP front end and its run index against an external broker (broker_url)."""
-    settings = _settings(flags, config)
+    settings, sources = _settings(flags, config)
     _need_url(settings)
     _check_http_port(settings)
     _provision(settings.broker)
     relay = Relay()
     Supervisor(
-        [_services_child(settings, relay, triggers=False), *_api_children(settings, None)], SHUTDOWN_S, relay
+        [_services_child(settings, relay, triggers=False), *_api_children(settings, sources, None)], SHUTDOWN_S, relay
     ).run()
 
 
-def _settings(flags: dict[str, str], config: Path | None) -> Settings:
-    settings = load(flags, file=config).settings
-    configure(settings.log, "serve")
+def _settings(flags: dict[str, str], config: Path | None) -> Loaded:
+    loaded = load(flags, file=config)
+    configure(loaded.settings.log, "serve")
     signal.signal(signal.SIGTERM, _leave)  # until the supervisor takes it over
-    return settings
+    return loaded
 
 
 def _leave(number: int, frame: FrameType | None) -> None:
@@ -205,7 +206,7 @@ def _python(name: str, target: Callable[..., None], *args: object) -> Child:
     return Child(name, start, stage=1, grace_s=ENGINE_GRACE_S)
 
 
-def _api_children(settings: Settings, notice: Notice | None) -> list[Child]:
+def _api_children(settings: Settings, sources: Mapping[str, str], notice: Notice | None) -> list[Child]:
     """gunicorn, with every effective setting in its environment, and the descriptor of the supervisor's notice on the
     storage."""
     arguments = [
@@ -216,7 +217,7 @@ def _api_children(settings: Settings, notice: Notice | None) -> list[Child]:
         "python:penstock.config.gunicorn",
         "penstock.http.app:application",
     ]
-    environ = {**os.environ, **to_environ(settings), **(notice.environ if notice else {})}
+    environ = {**os.environ, **to_environ(settings, sources), **(notice.environ if notice else {})}
     inherited = [notice.descriptor] if notice else []
 
     def start() -> Process:
@@ -241,15 +242,28 @@ def _watch_ready(settings: Settings, started_at: float) -> Callable[[], float | 
         nonlocal ready
         if not ready and _is_ready(settings):
             ready = True
-            log.info("ready", listen=str(settings.http.listen), seconds=round(time.monotonic() - started_at, 2))
+            _say_ready(settings, time.monotonic() - started_at)
         return None if ready else READY_POLL_S
 
     return step
 
 
+def _say_ready(settings: Settings, seconds: float) -> None:
+    """Log it with the address of the console, as it is on this machine; on a terminal also as a line of its own."""
+    console = console_url(f"http://{_local(settings.http.listen)}")
+    log.info("ready", listen=str(settings.http.listen), console=console, seconds=round(seconds, 2))
+    if sys.stderr.isatty():
+        click.echo(f"\nThe console: {console}\n", err=True)
+
+
+def _local(listen: Address) -> Address:
+    """Where a service that listens there is reached on this machine."""
+    return Address("127.0.0.1", listen.port) if listen.host in ("0.0.0.0", "::") else listen  # noqa: S104
+
+
 def _is_ready(settings: Settings) -> bool:
-    host = "127.0.0.1" if settings.http.listen.host in ("0.0.0.0", "::") else settings.http.listen.host  # noqa: S104
-    connection = HTTPConnection(host, settings.http.listen.port, timeout=1)
+    at = _local(settings.http.listen)
+    connection = HTTPConnection(at.host, at.port, timeout=1)
     try:
         connection.request("GET", "/ready")
         return connection.getresponse().status == 200

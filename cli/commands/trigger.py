@@ -9,6 +9,7 @@ import click
 import orjson
 
 from penstock.cli.terminal import documents, output, times
+from penstock.cli.terminal.labels import TEMPLATE
 from penstock.cli.terminal.session import REFUSED, Group, Session
 
 if TYPE_CHECKING:
@@ -53,6 +54,7 @@ def trigger() -> None:
 @click.option("--timeout", metavar="D", help="Of --http: how long a caller waits, such as 5s.  [default: 30s]")
 @click.option("--name", metavar="N", help="Default: WORKFLOW for a webhook, WORKFLOW-cron and so on for others.")
 @documents.given_option("The input of every run, in place of what came:")
+@TEMPLATE
 @click.option("--disabled", is_flag=True, help="Make it, but do not listen yet.")
 @click.option("--replace", is_flag=True, help="Also in place of a trigger of this name that is of another kind.")
 @click.pass_obj
@@ -62,6 +64,7 @@ def create(
     workflow: str,
     name: str | None,
     given: str | None,
+    labels: dict[str, str],
     disabled: bool,
     replace: bool,
     **options: Any,
@@ -75,6 +78,7 @@ def create(
         "workflow": workflow,
         "enabled": not disabled,
         kind: what,
+        **({"labels": labels} if labels else {}),
         **({} if given is None else {"input": orjson.Fragment(documents.run_input(given))}),
     }
     if not replace:
@@ -214,10 +218,15 @@ def _describe(found: TriggerView) -> None:
             ("enabled", "yes" if found.enabled else "no"),
             (kind, what),
             ("input", output.optional(found.input)),
+            ("labels", _labels(found.labels)),
             ("created", times.moment(found.created_at)),
             ("next", times.moment(found.next_at or "")),
         ]
     )
+
+
+def _labels(labels: Mapping[str, str] | None) -> str:
+    return " ".join(f"{key}:{value}" for key, value in (labels or {}).items())
 
 
 def _kind(found: TriggerView) -> tuple[str, str]:
@@ -246,6 +255,7 @@ def _say_trial(trial: TrialView) -> None:
         [
             ("version", trial.version or ""),
             ("input", output.optional(trial.input)),
+            ("labels", _labels(trial.labels)),
             *(("at", times.moment(instant)) for instant in trial.next),
         ]
     )

@@ -10,6 +10,7 @@ import orjson
 from msgspec import Raw, UnsetType
 
 from penstock.cli.terminal import documents, output, times
+from penstock.cli.terminal.labels import LABEL
 from penstock.cli.terminal.session import RUN_NOT_COMPLETED, Group, Session, as_json
 from penstock.cli.terminal.step_table import step_table
 from penstock.config.limits import CALL_MS_DEFAULT, CALL_MS_MAX
@@ -50,12 +51,15 @@ def register(session: Session, file: BinaryIO) -> None:
     help="How long to wait for the answer.",
 )
 @click.option("--idempotency-key", metavar="KEY", help="The same key gives the same run and the same answer.")
+@LABEL
 @click.pass_obj
-def call(session: Session, name: str, given: str | None, timeout_ms: int, idempotency_key: str | None) -> None:
+def call(
+    session: Session, name: str, given: str | None, timeout_ms: int, idempotency_key: str | None, labels: dict[str, str]
+) -> None:
     """Start a run of the workflow NAME and print what it answers; exit code 4 when it fails, is cancelled or has not
     answered in time."""
     body = b"null" if given is None else documents.run_input(given)
-    answer = session.client().call(name, body, timeout_ms=timeout_ms, idempotency_key=idempotency_key)
+    answer = session.client().call(name, body, timeout_ms=timeout_ms, idempotency_key=idempotency_key, labels=labels)
     if answer.outcome in ("completed", "responded"):
         click.echo(answer.body)
         return

@@ -7,6 +7,7 @@ import shlex
 import sys
 import tomllib
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any, BinaryIO
 
 import click
@@ -41,20 +42,20 @@ def definition(file: BinaryIO) -> bytes:
     return body
 
 
-def run_input(text: str) -> bytes:
-    """The JSON that `--input` of a run means: the text itself, `@FILE`, or `-` for stdin."""
+def run_input(text: str, option: str = "--input") -> bytes:
+    """The JSON that `--input` of a run, or another option, means: the text itself, `@FILE`, or `-` for stdin."""
     if text == "-":
         return _json(sys.stdin.buffer.read(), "stdin")
     if text.startswith("@"):
         return _json(_read(text[1:]), text[1:])
-    return _argument(text)
+    return _argument(text, option)
 
 
 def payload(text: str) -> bytes:
     """The bytes that `--input` of a signal means: JSON in the text itself, or whatever `@FILE` or stdin (`-`) holds."""
     if text == "-":
         return sys.stdin.buffer.read()
-    return _read(text[1:]) if text.startswith("@") else _argument(text)
+    return _read(text[1:]) if text.startswith("@") else _argument(text, "--input")
 
 
 def bulk_inputs(body: bytes) -> list[bytes]:
@@ -87,19 +88,27 @@ def _toml(body: bytes, name: str) -> object:
         raise click.BadParameter(f"{name} is not TOML: {error}") from error
 
 
-def _argument(text: str) -> bytes:
+def _argument(text: str, option: str) -> bytes:
     """JSON in the argument itself. Raises BadParameter, with the way out of the most frequent mistake: a text without
     its quotes."""
     try:
-        return _json(text.encode(), "--input")
+        return _json(text.encode(), option)
     except click.BadParameter as error:
         quoted = shlex.quote(orjson.dumps(text).decode())
         hint = (
-            f"a text needs quotes of its own: --input {quoted}"
+            f"a text needs quotes of its own: {option} {quoted}"
             if WORDS.fullmatch(text)
-            else "a file is given as --input @FILE"
+            else f"a file is given as {option} @FILE"
         )
         raise click.BadParameter(f"{error.message} ({hint})") from error
+
+
+def write(path: Path, body: bytes) -> None:
+    """Write a file that an option names."""
+    try:
+        path.write_bytes(body)
+    except OSError as error:
+        raise click.BadParameter(f"{path} cannot be written: {error.strerror}") from error
 
 
 def _json(body: bytes, name: str) -> bytes:

@@ -59,5 +59,6 @@ COLUMNS: Mapping[str, Column] = {
     "DETAILS": _details,
     "WHEN": _condition,
     "HANDLERS": _handler,
+    "DESCRIPTION": lambda step: step.description or "",
 }
 ALWAYS = frozenset({"STEP", "TASK", "TYPE", "DEPENDS ON", "TIMEOUT"})
