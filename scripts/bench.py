@@ -5,7 +5,8 @@ out.
     scripts/bench.py                            all of it: about half an hour
     scripts/bench.py --only bulk --only latency some of it
     scripts/bench.py --json now.json            keep the figures, to compare with later: --compare now.json
-    scripts/bench.py --quick                    everything once and small: whether it works, not how fast
+    scripts/bench.py --quick                    everything once and small: whether it works, not how fast; what needs
+                                                no service of its own shares one
 
 Everything runs on this machine: broker, engine, front end, worker and load. The load is started over HTTP. That bulks
 have ended is known from the number of messages in the log, which disturbs nothing; when, from the broker's times in
@@ -14,16 +15,18 @@ it, read afterwards. CPU and memory are taken from /proc. The columns of noise s
 
 from __future__ import annotations
 
+import asyncio
 import os
 import platform
 import sys
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import click
 import msgspec
 import uvloop
-from load.environment import QUICK, Setup, Sizes, setup
-from load.samples import Sample, Workload
+from load.environment import QUICK, Setup, Sizes, setup, sharing
+from load.samples import Sample
 from load.table import Results, show
 from load.workloads import WORKLOADS
 from msgspec.structs import replace
@@ -65,20 +68,37 @@ def main(
     sizes = QUICK if quick else replace(Sizes(), idle_wait_s=idle_wait, parked=parked)
     results = Results(_machine(), quick, {}, {}, {}, {})
     with setup(sizes, shards) as given:
-        for name in only or WORKLOADS:
-            results.add(_played(given, name, WORKLOADS[name], 1 if quick else repeat))
+        for samples in _quickly(given, only or WORKLOADS) if quick else _measured(given, only or WORKLOADS, repeat):
+            results.add(samples)
             if target is not None:
                 target.write_bytes(msgspec.json.format(msgspec.json.encode(results)))
     show(results, before)
 
 
-def _played(given: Setup, name: str, workload: Workload, repeat: int) -> list[Sample]:
-    samples: list[Sample] = []
-    for number in range(1 if workload.once else repeat):
-        samples.append(uvloop.run(workload.run(given)))
-        figures = ", ".join(f"{row} {value:,.4g}" for row, value in samples[-1].rows.items())
-        print(f"{name} {number + 1}: {figures}", file=sys.stderr, flush=True)
-    return samples
+def _measured(given: Setup, names: Iterable[str], repeat: int) -> Iterator[list[Sample]]:
+    """The samples of each workload."""
+    for name in names:
+        workload = WORKLOADS[name]
+        numbers = range(1 if workload.once else repeat)
+        yield [_shown(name, number, uvloop.run(workload.run(given))) for number in numbers]
+
+
+def _quickly(given: Setup, names: Iterable[str]) -> Iterator[list[Sample]]:
+    """One sample of each workload, by turns on the same service where they need none of their own."""
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        shared = sharing(given)
+        together = runner.run(shared.__aenter__())
+        try:
+            for name in names:
+                yield [_shown(name, 0, runner.run(WORKLOADS[name].run(together)))]
+        finally:
+            runner.run(shared.__aexit__(None, None, None))
+
+
+def _shown(name: str, number: int, sample: Sample) -> Sample:
+    figures = ", ".join(f"{row} {value:,.4g}" for row, value in sample.rows.items())
+    print(f"{name} {number + 1}: {figures}", file=sys.stderr, flush=True)
+    return sample
 
 
 def _machine() -> str:

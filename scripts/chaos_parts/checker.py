@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
-from . import children, histories, promises, states, waits
+from . import children, histories, importing, operations, promises, pruning, states, waits
 from .evidence import Evidence, Violation
 
 RULES: Sequence[Callable[[Evidence], Iterator[Violation]]] = (
@@ -25,6 +25,16 @@ RULES: Sequence[Callable[[Evidence], Iterator[Violation]]] = (
     promises.callers_get_the_answer,
     promises.requests_are_answered,
     promises.one_rerun_a_run,
+    operations.paused_runs_are_paused,
+    operations.selections_are_what_was_asked_for,
+    operations.steps_by_hand_stay_so,
+    operations.attempts_begin_now,
+    operations.one_rerun_a_key,
+    operations.reruns_take_over_what_is_done,
+    operations.labels_find_their_runs,
+    pruning.removed_runs_are_gone,
+    pruning.only_what_was_asked_for_is_removed,
+    importing.imports_are_kept,
     promises.odd_answers,
     promises.inputs_are_results,
     histories.every_run_ends,
@@ -34,7 +44,7 @@ RULES: Sequence[Callable[[Evidence], Iterator[Violation]]] = (
     histories.failures_have_a_reason,
     children.one_child_an_attempt,
     children.children_were_ordered,
-    children.parents_are_told_the_truth,
+    children.parents_hear_the_true_end,
     children.detached_children_go_on,
     children.children_of_failed_runs_are_undone,
     children.parents_list_their_children,
@@ -44,10 +54,12 @@ RULES: Sequence[Callable[[Evidence], Iterator[Violation]]] = (
     waits.waits_end_by_the_first_event,
     waits.maps_have_all_elements,
     states.snapshot_is_the_fold,
-    states.all_tell_the_same,
+    states.all_show_the_same,
     states.dead_letters,
+    states.said_is_kept,
     states.nothing_left,
     states.no_bug_logged,
+    states.no_internal_error,
 )
 
 

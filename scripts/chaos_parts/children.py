@@ -54,7 +54,7 @@ def children_were_ordered(evidence: Evidence) -> Iterator[Violation]:
             yield Violation("children", f"it was given another input than {step_id} of run {parent[0]} says", run_id)
 
 
-def parents_are_told_the_truth(evidence: Evidence) -> Iterator[Violation]:
+def parents_hear_the_true_end(evidence: Evidence) -> Iterator[Violation]:
     """What a parent is told of its child's end is how the child has ended, before that."""
     for run_id, history in evidence.histories.items():
         for seen in history.seen:

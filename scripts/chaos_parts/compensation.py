@@ -153,7 +153,7 @@ def _completed(account: Account) -> Iterator[tuple[int, int, str]]:
             yield step.done_seq or 0, -len(step_id), step_id
         for element_id, element in numbered(step_id, step):
             if element.status == "completed" and _undoing(account, element_id) is not None:
-                yield element.done_seq or 0, 0, element_id
+                yield element.done_seq or 0, -len(element_id), element_id
 
 
 def _outliving(account: Account) -> Iterator[str]:

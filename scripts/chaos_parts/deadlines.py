@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from penstock.config.limits import STICKY_FALLBACK_S
-from penstock.engine.run.events import Failure
+from penstock.engine.run.event_payloads import Failure
 from penstock.engine.run.execution.retry import delay_s, retry_after_s
 from penstock.engine.run.kinds.agent_loop import loop_of
 from penstock.engine.run.kinds.approval import approval_of
@@ -18,11 +18,12 @@ from .step_account import Seen, StepAccount
 TOLERANCE_S = 0.005  # the broker's schedules count whole milliseconds
 
 
-def early_timers(run_id: str, workflow: Workflow, history: Sequence[Seen]) -> Iterator[str]:
-    """A sentence for each timer that fired before its time, or that was never set."""
+def early_timers(run_id: str, workflow: Workflow, history: Sequence[Seen], restored: bool = False) -> Iterator[str]:
+    """A sentence for each timer that fired before its time, or that was never set. In a service that was `restored`
+    there is one for each task that was out when the backup was made."""
     account, due = Account(workflow), dict[tuple[str, int], float]()
     for seen in history:
-        if seen.type == "timer.fired":
+        if seen.type == "timer.fired" and not (restored and seen.payload["timer"].startswith("restored.")):
             yield from _early(seen, due)
         before = {step_id: (step.attempt, step.iteration, step.status) for step_id, step in account.executions()}
         account.take(seen)
@@ -37,15 +38,30 @@ def early_timers(run_id: str, workflow: Workflow, history: Sequence[Seen]) -> It
 def _early(seen: Seen, due: dict[tuple[str, int], float]) -> Iterator[str]:
     timer, attempt = seen.payload["timer"], seen.payload.get("attempt") or 0
     at = due.get((timer, attempt))
+    if at is None and timer.startswith("timeout."):  # set again, when what is undone waits for a step that still runs
+        at = due.get((timer.partition("+")[0], attempt))
     if at is None:
         yield f"the timer {timer} of attempt {attempt} ({seen.seq}) was never set"
-    elif seen.at < at - TOLERANCE_S:
+    elif seen.at < at - TOLERANCE_S and not seen.payload.get("early"):  # somebody has ended the wait
         yield f"the timer {timer} of attempt {attempt} ({seen.seq}) fired {at - seen.at:.3f} s early"
 
 
 def _set_run_timer(account: Account, seen: Seen, due: dict[tuple[str, int], float]) -> None:
-    if seen.type in ("workflow.started", "workflow.resumed") and account.workflow.timeout_s is not None:
-        due.setdefault(("workflow", account.resumes), seen.at + account.workflow.timeout_s)
+    """Its time stands still while the run is paused; a timer after a pause has another name."""
+    lasts_s, paused = account.workflow.timeout_s, account.last_pause
+    if lasts_s is None or account.pause is not None:
+        return
+    name = _run_timer(account.pauses), account.resumes
+    if seen.type in ("workflow.started", "workflow.resumed"):
+        due.setdefault(name, seen.at + lasts_s)
+    elif seen.type == "workflow.unpaused" and paused is not None and name not in due:
+        before = due.get((_run_timer(account.pauses - 1), account.resumes))
+        left_s = lasts_s if before is None else max(0.0, before - paused.began.at)
+        due[name] = seen.at + left_s
+
+
+def _run_timer(pauses: int) -> str:
+    return f"workflow+{pauses}" if pauses else "workflow"
 
 
 def _set_waits(account: Account, run_id: str, step_id: str, seen: Seen, due: dict[tuple[str, int], float]) -> None:

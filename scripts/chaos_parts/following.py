@@ -11,7 +11,7 @@ import orjson
 from load.client import ENDED
 
 from .api import Api, Heard
-from .kind_workflows import CLAN, DESERTED, RESCUED, STRICT
+from .kind_workflows import CLAN, DESERTED, RECALLED, RESCUED, STRICT
 from .ledger import Ledger, Verdict
 from .workflows import CONSENT, DOOMED, PARKED, SIGNAL, SIGNALLED
 
@@ -50,17 +50,15 @@ class Following:
         elif heard.status != 409:
             self._ledger.wonder(run_id, f"its cancellation was answered {heard.text}")
 
-    async def cancel_parked(self) -> int:
-        """Cancel every run that waits for nobody; how many there were."""
-        heard = await self._api.insist(
-            "POST", "/runs/cancel", orjson.dumps({"workflow_id": PARKED, "status": "running"})
-        )
-        if heard.status != 200:
-            self._ledger.wonder(None, f"a bulk cancellation was answered {heard.text}")
-            return 0
-        found = heard.json()
-        self._ledger.cancelled.update(found["cancelled"])
-        return int(found["total"])
+    async def cancel_parked(self) -> None:
+        """Cancel every run that waits for nobody, of one workflow with compensation."""
+        for workflow, more in ((PARKED, {}), (RECALLED, {"compensate": True})):
+            body = {"workflow_id": workflow, "status": "running", **more}
+            heard = await self._api.insist("POST", "/runs/cancel", orjson.dumps(body))
+            if heard.status == 200:
+                self._ledger.cancelled.update(heard.json()["cancelled"])
+            else:
+                self._ledger.wonder(None, f"a bulk cancellation was answered {heard.text}")
 
     async def replay_doomed(self) -> None:
         heard = await self._api.insist("POST", "/runs/retry", orjson.dumps({"workflow_id": DOOMED, "mode": "replay"}))
@@ -118,20 +116,20 @@ class Following:
         """Its dead letter is there before it is seen to fail."""
         if (await self._ended(run_id))["status"] != "failed" or self._dice.random() > REPLAYED:
             return
-        letters = await self._api.insist("GET", f"/dead-letters?run={run_id}")
-        if letters.status != 200 or not letters.json():
-            await self._replayed_by_others(run_id, letters)
+        found = await self._api.insist("GET", f"/dead-letters?run={run_id}")
+        if found.status != 200 or not found.json():
+            await self._replayed_by_others(run_id, found)
             return
-        heard = await self._api.insist("POST", f"/dead-letters/{letters.json()[0]['seq']}/replay")
+        heard = await self._api.insist("POST", f"/dead-letters/{found.json()[0]['seq']}/replay")
         if heard.status == 200:
             self._ledger.replayed.add(run_id)
         elif heard.status not in (404, 409):  # somebody else was first, or our own first try was
             self._ledger.wonder(run_id, f"its replay was answered {heard.text}")
 
-    async def _replayed_by_others(self, run_id: str, letters: Heard) -> None:
+    async def _replayed_by_others(self, run_id: str, found: Heard) -> None:
         events = await self._api.insist("GET", f"/runs/{run_id}/events")
         if all(event["type"] != "workflow.resumed" for event in events.json()):
-            self._ledger.wonder(run_id, f"it has failed, and has no dead letter: {letters.text}")
+            self._ledger.wonder(run_id, f"it has failed, and has no dead letter: {found.text}")
 
     async def _ended(self, run_id: str) -> dict[str, Any]:
         while True:

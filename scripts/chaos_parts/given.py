@@ -1,4 +1,4 @@
-"""What each execution is given, and what the storm's expressions give: told in Python, beside the service's own
+"""What each execution is given, and what the storm's expressions give: worked out in Python, beside the service's own
 evaluation of their text."""
 
 from __future__ import annotations
@@ -25,11 +25,12 @@ from .kind_workflows import (
     STRICT,
     THREE,
     UNDONE,
+    UNPLANNED,
     WAITING,
 )
 from .step_account import StepAccount
 
-Told = Callable[[Account, StepPlan, Any], Any]
+Result = Callable[[Account, StepPlan, Any], Any]
 """What an expression gives, of a run and a step of it; the last is what the execution would be given without it."""
 
 
@@ -38,7 +39,7 @@ def _output(account: Account, step_id: str) -> Any:
 
 
 # `with`, by workflow and step, without the number of an element.
-WITH: Mapping[tuple[str, str], Told] = {
+WITH: Mapping[tuple[str, str], Result] = {
     (CHOSEN, "b"): lambda run, plan, _: {"key": run.input["key"], "by": f"after {_output(run, 'a')['by']}"},
     (CHOSEN, "c"): lambda run, plan, _: {"a": _output(run, "a"), "b": run.steps["b"].status},
     (STRICT, "m"): lambda run, plan, item: {"number": item["number"], "place": plan.item, "key": run.input["key"]},
@@ -54,6 +55,7 @@ WHEN: Mapping[tuple[str, str], Callable[[Account], bool]] = {(CHOSEN, "b"): lamb
 SLEEPS_S: Mapping[tuple[str, str], Callable[[Account], float]] = {
     (ASLEEP, "nap"): lambda run: SHORT_S if _output(run, "a")["even"] else LONG_S,
     (PLANNED, "plan.nap"): lambda run: SHORT_S,
+    (UNPLANNED, "plan.nap"): lambda run: SHORT_S,
     (GUARDIAN, "nap"): lambda run: SHORT_S,
 }
 # Whether an event is one that the step waits for.
@@ -76,8 +78,8 @@ def given(account: Account, step_id: str, attempt: int, iteration: int = 0) -> A
     if iteration:
         return step.inputs.get(iteration)
     default = _default(account, step, plan, attempt)
-    told = WITH.get((account.workflow.name, _written(plan)))
-    return default if told is None else told(account, plan, default)
+    result = WITH.get((account.workflow.name, _written(plan)))
+    return default if result is None else result(account, plan, default)
 
 
 def items_of(account: Account, plan: StepPlan) -> list[Any]:
@@ -113,6 +115,13 @@ def _about_failure(account: Account, handler: StepAccount, step_id: str, attempt
     error, attempts = handler.causes[max(first for first in handler.causes if first <= attempt)]
     received = given(account, step_id, attempts, account.steps[step_id].iteration)
     return {"step": step_id, "error": error, "input": received, "attempts": attempts}
+
+
+def sleeps_s(account: Account, step_id: str) -> float | None:
+    """How long the step sleeps, None if it is not known to. A planner in a plan gives the same plans as the first."""
+    planner, _, name = step_id.rpartition(".")
+    lasts = SLEEPS_S.get((account.workflow.name, f"{planner.partition('.')[0]}.{name}" if planner else name))
+    return None if lasts is None else lasts(account)
 
 
 def _written(plan: StepPlan) -> str:

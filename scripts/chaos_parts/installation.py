@@ -28,7 +28,7 @@ class Installation:
     def __init__(self, directory: Path, places: Places, workers: int, seed: int) -> None:
         http_port, broker_port = free_ports(2)
         self.url, self.broker_url = f"http://127.0.0.1:{http_port}", f"nats://127.0.0.1:{broker_port}"
-        self.executions = directory / "executions"
+        self.directory, self.executions = directory, directory / "executions"
         self.executions.mkdir()
         self._log, self._read_to, self._names = directory / "serve.log", 0, dict[str, int]()
         options = {
@@ -45,7 +45,9 @@ class Installation:
             "log-format": "json",
         }
         flags = [word for name, value in options.items() for word in (f"--{name}", str(value))]
-        self.serve = places.add(Place("serve", [sys.executable, "-c", SERVE, "serve", *flags], _environ({}), self._log))
+        self.serve = places.add(
+            Place("serve", [sys.executable, "-c", SERVE, "serve", *flags], environ_with({}), self._log)
+        )
         self._workers = {
             "worker": [
                 places.add(self._worker(f"worker-{number}", "nats", directory, seed)) for number in range(workers)
@@ -89,7 +91,7 @@ class Installation:
     def _worker(self, name: str, transport: str, directory: Path, seed: int) -> Place:
         given = {"SERVICE_BROKER_URL": self.broker_url, "SERVICE_URL": self.url, "SERVICE_BRIDGE_TOKEN": BRIDGE_TOKEN}
         arguments = [sys.executable, "-m", "chaos_parts.worker", name, transport, str(self.executions), str(seed)]
-        return Place(name, arguments, _environ({**given, "SERVICE_LOG_LEVEL": "error"}), directory / f"{name}.log")
+        return Place(name, arguments, environ_with({**given, "SERVICE_LOG_LEVEL": "error"}), directory / f"{name}.log")
 
     def _named(self) -> Mapping[str, int]:
         """The last process id of each child, from the supervisor's log."""
@@ -105,7 +107,7 @@ class Installation:
         return self._names
 
 
-def _environ(given: Mapping[str, str]) -> dict[str, str]:
+def environ_with(given: Mapping[str, str]) -> dict[str, str]:
     """Ours without the settings in it, so that it has the defaults; and workers find their module."""
     path = os.pathsep.join(filter(None, (str(SCRIPTS), os.environ.get("PYTHONPATH"))))
     clean = {name: value for name, value in os.environ.items() if not name.startswith("SERVICE_")}

@@ -1,6 +1,6 @@
 """The storm's workflows with conditions, inputs of their own, and the kinds of steps that need no worker.
 
-What their expressions give is told a second time in given.py.
+What their expressions give is worked out a second time in given.py.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ CHOSEN, ASLEEP, MAPPED, STRICT, PARENT, CHILD, FAMILY, PATRON, STUCK, WAITING, A
 CALLED, FETCHED, CLAN, DESERTED, LISTENING, UNDONE, GUARDIAN, WARD = (
     f"chaos-{word}" for word in ("called", "fetched", "clan", "deserted", "listening", "undone", "guardian", "ward")
 )
+UNPLANNED, SCRAPPED, RECALLED, ROUTED = (f"chaos-{word}" for word in ("unplanned", "scrapped", "recalled", "routed"))
 
 ANSWER, NEWS = "chaos-answer", "chaos-news"  # events that runs wait for: one each, and all of them the same
 THREE = [1, 2, 3]
@@ -201,6 +202,18 @@ _STEPS: dict[str, list[dict[str, Any]]] = {
         step("doom", "b", "m", task=DOOM),
         work("never", "doom"),
     ],
+    UNPLANNED: [
+        work("a", timeout=WAITED, compensate={"task": WORK}),
+        step("plan", "a", task=PLAN, type="planner"),
+        step("doom", "plan", task=DOOM),
+    ],
+    SCRAPPED: [
+        work("a", timeout=WAITED, compensate={"task": PIECE}),
+        step("list", "a", task=LIST),
+        step("m", "list", type="map", task=FRAIL, timeout=WAITED, retry=NO_RETRY, compensate={"task": WORK}),
+        work("after", "m"),
+    ],
+    RECALLED: [work("a", timeout=WAITED, compensate={"task": WORK}), step("b", "a", task=NOBODY)],
     WARD: [work("a", timeout=WAITED, compensate={"task": WORK}), step("b", "a", task=NOBODY)],
     GUARDIAN: [
         step("child", type="sub_workflow", config={"workflow": WARD}),
@@ -222,6 +235,15 @@ _STEPS: dict[str, list[dict[str, Any]]] = {
         ),
         work("after", "a"),
     ],
+    ROUTED: [
+        work("a"),
+        step(
+            "answer",
+            "a",
+            type="respond",
+            config={"status": 203, "body": {"key": "${{ input.body.key }}", "by": "${{ steps.a.output.by }}"}},
+        ),
+    ],
 }
 _OTHERWISE: dict[str, dict[str, Any]] = {RESCUED: {"on_failure": {"workflow": MOURNER}}}
 
@@ -230,14 +252,24 @@ DEFINITIONS: list[dict[str, Any]] = [
     for name, steps in _STEPS.items()
 ]
 
-# What a planner's worker may answer. The last one is no plan: it is refused, and another one is asked for.
+# What a planner's worker may answer. The last one is no plan: it is refused, and another one is asked for, as it is for
+# a plan that has too many planners in one another.
 PLANS: list[list[dict[str, Any]]] = [
     [],
-    [work("x"), work("y", "x")],
-    [work("x"), work("y", "x", "a"), work("z", "x")],
+    [work("x", timeout=WAITED, compensate={"task": WORK}), work("y", "x")],
+    [work("x"), work("y", "x", "a", timeout=WAITED, compensate={"task": PIECE}), work("z", "x")],
+    [work("x"), step("inner", "x", type="planner", task=PLAN)],
     [
         step("list", task=LIST),
-        step("m", "list", type="map", task=PIECE, config={"on_item_failure": "continue"}),
+        step(
+            "m",
+            "list",
+            type="map",
+            task=PIECE,
+            config={"on_item_failure": "continue"},
+            timeout=WAITED,
+            compensate={"task": WORK},
+        ),
         step("nap", "m", type="sleep", config={"duration": f"{SHORT_S}s"}),
     ],
     [work("x", "nobody")],

@@ -11,7 +11,8 @@ from .evidence import Evidence, History, Violation
 from .executions import Execution, digest
 from .given import given
 from .ledger import CallAnswer
-from .workflows import CRON, HOOK, SENT
+from .operations import key_of
+from .workflows import CRON, HOOK, ROUTE, SENT
 
 EARLY_S = 0.005
 
@@ -118,13 +119,13 @@ def nobody_starts_by_itself(evidence: Evidence) -> Iterator[Violation]:
     """Every run in the log was asked for: by a key, in a bulk, by a webhook, an event or the clock."""
     ledger = evidence.ledger
     known = {"key": set(ledger.starts), "batch": set(ledger.batches), "delivery": set(ledger.deliveries)}
-    known["event"] = set(ledger.events)
+    known["event"], known["prune"] = set(ledger.events), set(ledger.prunings)
     for run_id, history in evidence.histories.items():
-        value = history.account.input
+        value = _sent(history)
         asked = isinstance(value, dict) and any(value.get(name) in found for name, found in known.items())
         if not asked and not from_within(history) and _trigger(history) != CRON:
             yield Violation("asked for", f"nobody has asked for a run with the input {value}", run_id)
-        if _trigger(history) not in (None, CRON, HOOK, SENT):
+        if _trigger(history) not in (None, CRON, HOOK, SENT, ROUTE):
             yield Violation("asked for", f"there is no trigger {_trigger(history)}", run_id)
 
 
@@ -217,7 +218,7 @@ def requests_are_answered(evidence: Evidence) -> Iterator[Violation]:
         run_id, _, step_id = asked.key.partition(".")
         history = evidence.histories.get(run_id)
         said = None if history is None or step_id not in history.account.steps else _asks(history)
-        if said != (asked.path, asked.by):
+        if said != (asked.path, asked.by) and not evidence.restored:  # it may be of a time after the backup
             yield Violation("requests", f"{asked.key} has asked for {asked.path}, by {asked.by}; its run says {said}")
         answered[run_id].append((asked.status, asked.body))
     for run_id, history in evidence.histories.items():
@@ -234,12 +235,13 @@ def _asks(history: History) -> tuple[str, str]:
 
 
 def one_rerun_a_run(evidence: Evidence) -> Iterator[Violation]:
-    """A run that was asked to be repeated once has one repeat at the most; and each that was answered is there, with
-    the same input."""
+    """A run that was asked to be repeated once has one repeat at the most, beside those that were asked for with a key;
+    and each that was answered is there, with the same input."""
     repeats = defaultdict[str, list[str]](list)
     for run_id, history in evidence.histories.items():
         if (first := history.account.origin("rerun_of")) is not None:
-            repeats[first].append(run_id)
+            if key_of(history, evidence) not in evidence.ledger.keyed_reruns:
+                repeats[first].append(run_id)
             before = evidence.histories.get(first)
             if before is None or before.account.input != history.account.input:
                 yield Violation("reruns", f"it repeats run {first}, with another input", run_id)
@@ -261,6 +263,8 @@ def inputs_are_results(evidence: Evidence) -> Iterator[Violation]:
     counts."""
     for execution in evidence.executions:
         history = evidence.histories.get(execution.run_id)
+        if execution.run_id in evidence.removed:
+            continue
         if history is None:
             yield Violation(
                 "executions",
@@ -291,9 +295,16 @@ def _by_input(evidence: Evidence, name: str) -> defaultdict[str, list[str]]:
     """Run ids by what their input says under this name."""
     found: defaultdict[str, list[str]] = defaultdict(list)
     for run_id, history in evidence.histories.items():
-        if isinstance(history.account.input, dict) and name in history.account.input and not from_within(history):
-            found[history.account.input[name]].append(run_id)
+        value = _sent(history)
+        if isinstance(value, dict) and name in value and not from_within(history):
+            found[value[name]].append(run_id)
     return found
+
+
+def _sent(history: History) -> Any:
+    """What a user has sent: the run's input, or the body of the request that the input describes."""
+    value = history.account.input
+    return value["body"] if _trigger(history) == ROUTE else value
 
 
 def from_within(history: History) -> bool:

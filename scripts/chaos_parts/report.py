@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from .api import Api
 from .evidence import Evidence, Violation
@@ -23,7 +24,8 @@ class Report(Struct, frozen=True, kw_only=True):
 
     `repeated` are executions beyond the first of one attempt and iteration of a step: they are allowed. `late` are
     events that changed nothing; `timers` of ended runs are still set, and will change nothing. `lost` are promised runs
-    that are not in the log. `violations` come with the history of their run.
+    that are not in the log. `restored` are the runs of the backup, as they have ended.
+    `violations` come with the history of their run.
     """
 
     seed: int
@@ -46,6 +48,7 @@ class Report(Struct, frozen=True, kw_only=True):
     lost: int
     violations: list[Violation]
     histories: dict[str, list[Seen]]
+    restored: dict[str, int] = {}
 
     @property
     def held(self) -> bool:
@@ -97,6 +100,20 @@ def reported(
     )
 
 
+def with_restored(
+    report: Report, violations: Sequence[Violation], runs: dict[str, int], histories: dict[str, list[Seen]]
+) -> Report:
+    """The report, with what was found in the service out of the backup."""
+    shown = {run_id: histories[run_id] for run_id in list(histories)[:SHOWN_MAX]}
+    return replace(
+        report,
+        violations=[*report.violations, *violations],
+        histories={**report.histories, **shown},
+        restored=runs,
+        lost=report.lost + sum(one.rule == "restored: acknowledged start" for one in violations),
+    )
+
+
 def lines(report: Report) -> Iterator[str]:
     """The whole report for people."""
     lasted = f"{report.seconds:g} s of faults over load"
@@ -105,6 +122,7 @@ def lines(report: Report) -> Iterator[str]:
     for name, count in report.faults.items():
         yield f"    {name:<20} {count:>6,}"
     yield f"  runs            {sum(report.runs.values()):,}: {_counts(report.runs)}"
+    yield f"  restored        {sum(report.restored.values()):,}: {_counts(report.restored)}"
     yield f"  acknowledged    {_counts(report.acknowledged)}"
     yield f"  executions      {report.executions:,}, of them {report.repeated:,} again of the same attempt (allowed)"
     yield f"  events          {report.events:,}, of them {report.late:,} that changed nothing"
@@ -142,6 +160,14 @@ def _acknowledged(evidence: Evidence) -> dict[str, int]:
         "requests": sum(asked.status == 200 for asked in ledger.requests),
         "calls": sum(map(len, ledger.calls.values())),
         "reruns": len(ledger.reruns),
+        "pauses": len(ledger.paused),
+        "by hand": sum(one.done for one in ledger.by_hand),
+        "begun now": len(ledger.begun_now),
+        "reruns by key": sum(bool(one.answers) for one in ledger.keyed_reruns.values()),
+        "labelled": sum(bool(one.labels and one.answers) for one in ledger.starts.values()),
+        "pruned": len(evidence.removed),
+        "imported": len(evidence.imports),
+        "said": sum(map(len, (evidence.lines or {}).values())),
         "undone": sum(history.account.compensation is not None for history in evidence.histories.values()),
     }
     return {**starts, **others}

@@ -46,13 +46,13 @@ def wire_event(seq: int, at: float, body: bytes) -> Seen:
 
 
 class Begun(Struct):
-    """What the engine has written down as a step without a worker began: a sleep, a wait. `ordered` is the event by
-    which it was its turn, `first` the one by which it was the first of its attempts'; `end` has ended it, None: its run
-    did."""
+    """What the engine has written down as a step without a worker began: a sleep, a wait. `turns` are the events by
+    which it was its turn: once more after each pause before it began. `first` is the one by which it was the first of
+    its attempts'; `end` has ended it, None: its run did."""
 
     step_id: str
     attempt: int
-    ordered: Seen
+    turns: tuple[Seen, ...]
     first: Seen
     facts: dict[str, Any]
     end: Seen | None = None
@@ -62,7 +62,10 @@ class StepAccount(Struct):
     """`attempt` and `iteration` are of the execution that is out, or was the last; 0: it has not been its turn. `base`
     are the attempts from before the run was resumed, `unbegun` those that nobody had begun when the run ended. `inputs`
     are what the later iterations of a loop were handed. `ordered` is the event by which it was its turn, `first_turn`
-    the first such event of an attempt that began. `engine` is what was written down then.
+    the first such event of an attempt that began, `turns` those of this execution: it is its turn again when its run
+    goes on after a pause. `engine` is what was written down when it began. `paused` says that it waits for its next
+    attempt, `overridden` that somebody has completed it by hand, `taken` that it comes from the run that this one
+    repeats.
 
     `facts` are what the engine has worked out for a step without a worker. `elements` are those of a map, `fragment`
     the steps that a planner has inserted (full ids by their own), `planned` says that its plan waits to be checked.
@@ -95,6 +98,9 @@ class StepAccount(Struct):
     handles: str | None = None
     causes: dict[int, tuple[str, int]] = field(default_factory=dict)
     received: int | None = None
+    turns: list[Seen] = field(default_factory=list)
+    overridden: bool = False
+    taken: bool = False
 
     @property
     def begun(self) -> int:
@@ -104,14 +110,14 @@ class StepAccount(Struct):
     def order(self, seen: Seen) -> None:
         """It is its turn: its next attempt, and the first of new retries."""
         self.base, self.attempt = self.attempt, self.attempt + 1
-        self.status, self.ordered = "out", seen
+        self.status, self.ordered, self.turns = "out", seen, [seen]
         self.waits = self.began = self.paused = self.ever_began = self.erred = self.planned = False
         self.facts, self.engine = {}, None
 
     def retry(self, seen: Seen, pause: bool) -> None:
         """The attempt has failed, and there is another one, after a pause or at once."""
         self.attempt, self.began, self.paused, self.erred, self.planned = self.attempt + 1, False, pause, True, False
-        self.facts, self.ordered = {}, None if pause else seen
+        self.facts, self.ordered, self.turns = {}, None if pause else seen, [] if pause else [seen]
 
     def cancel(self) -> None:
         """Its run has ended, or the map that it is an element of; what has ended stays as it is."""
@@ -134,6 +140,14 @@ class StepAccount(Struct):
         self.status = "out" if self.fragment is not None else "pending" if self.handles is None else "cancelled"
         for element in self.elements or ():
             element.reset()
+
+    def result(self, wraps: bool) -> Any:
+        """What an element is in the output of its map, which may go on when some have failed."""
+        if not wraps:
+            return self.output
+        if self.status == "completed":
+            return {"ok": True, "output": self.output}
+        return {"ok": False, "error": self.error}
 
     def counts(self) -> tuple[int, ...] | None:
         """How many elements there are, and how many have completed, failed, and were cancelled."""

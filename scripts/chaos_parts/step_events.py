@@ -9,7 +9,7 @@ from penstock.engine.run.kinds.sub_workflow import ChildPlan
 from penstock.engine.run.kinds.wait_for_event import EventWaitPlan
 from penstock.engine.run.workflow import StepPlan
 
-from . import compensation
+from . import by_hand, compensation, pausing
 from .step_account import Begun, Seen, StepAccount
 
 if TYPE_CHECKING:
@@ -33,8 +33,13 @@ def take(account: Account, seen: Seen, step: StepAccount, plan: StepPlan) -> Non
         account.problems.append(f"{seen.type} ({seen.seq}) of an execution of {seen.step_id} that was not ordered yet")
     if seen.type == "step.started" and step.first_seq is None:
         step.first_seq = seen.seq
+    pausing.check_begin(account, seen, step)
     if account.status == "compensating" and plan.handles is None:
         compensation.take(account, seen, step, plan)
+    elif seen.type == "step.overridden":
+        by_hand.complete(account, seen, step, plan)
+    elif seen.type == "step.taken_over":
+        account.problems.append(f"step.taken_over ({seen.seq}) of {seen.step_id}, which is not to be taken over")
     elif seen.type == "step.skipped":
         _skipped(account, seen, step, plan)
     elif seen.type.startswith("approval."):
@@ -68,12 +73,12 @@ def take_timer(
     themselves."""
     current = step.status == "out" and attempt in (0, step.attempt)
     if account.status == "compensating" and plan.handles is None:
-        if current and kind == "timeout":
+        if current and kind in ("timeout", "lost", "restored"):  # nobody has its task any more
             compensation.give_up(account, seen, step, plan)
         return
     match kind:
         case "retry" if step.paused and (iteration, attempt) == (step.iteration, step.attempt):
-            step.paused, step.ordered = False, seen
+            step.paused, step.ordered, step.turns = False, seen, [seen]
         case "loop" if step.status == "out" and attempt == account.resumes:
             account.fail(seen, step, plan, "its loop has taken too long")
         case "sleep" if current and "wake_at" in step.facts:
@@ -163,7 +168,7 @@ def _fact(account: Account, seen: Seen, step: StepAccount, plan: StepPlan) -> No
 def _note(account: Account, step: StepAccount, plan: StepPlan) -> None:
     assert step.ordered is not None
     step.first_turn = step.first_turn or step.ordered
-    step.engine = Begun(plan.id, step.attempt, step.ordered, step.first_turn, step.facts)
+    step.engine = Begun(plan.id, step.attempt, tuple(step.turns), step.first_turn, step.facts)
     account.begun.append(step.engine)
 
 
@@ -240,9 +245,16 @@ def _approval(account: Account, seen: Seen, step: StepAccount, plan: StepPlan) -
     elif seen.type == "approval.requested" and not step.waits:
         step.waits = step.ever_began = True
         step.first_seq = step.first_seq or seen.seq
-    elif seen.type != "approval.requested" and step.waits:
+    elif seen.type != "approval.requested" and step.waits and not pausing.keeps_decision(account, seen, step):
         account.decisions.append(seen)
-        if seen.type == "approval.granted":
-            account.complete(seen, step, plan, seen.payload)
-        else:
-            account.fail(seen, step, plan, seen.type)
+        decide(account, seen, step, plan, seen)
+
+
+def decide(account: Account, seen: Seen, step: StepAccount, plan: StepPlan, moment: Seen) -> None:
+    """A decision about an approval takes effect, at once or when its run goes on."""
+    if step.status != "out" or not step.waits or account.doomed:
+        account.late += 1
+    elif seen.type == "approval.granted":
+        account.complete(moment, step, plan, seen.payload)
+    else:
+        account.fail(moment, step, plan, seen.type)

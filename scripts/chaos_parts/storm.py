@@ -6,8 +6,8 @@ import asyncio
 import math
 import tempfile
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager, suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import orjson
@@ -17,24 +17,26 @@ from penstock.broker import names
 from penstock.broker.store import Store, open_store
 from penstock.config.settings import BrokerSettings
 from penstock.engine.definition.http_requests import TASK as HTTP_TASK
-from penstock.engine.errors import PenstockError
 
 from .api import Api
+from .backups import Backup, take
+from .calm import LOOK_S, BadStart, queued, reading, ready, stop_clock
 from .checker import check
+from .evidence import Violation
+from .executions import read_all
 from .faults import Faults
 from .gathering import Gathering
 from .installation import Installation
 from .ledger import Ledger, Ticks
 from .places import Places
 from .plan import Fault
-from .report import Report, reported
+from .report import Report, reported, with_restored
+from .restored import restored
 from .target import serving
 from .users import Users
-from .workflows import CRON, DEFINITIONS, TASKS, TRIGGERS
+from .workflows import DEFINITIONS, TASKS, TRIGGERS
 
-READY_S_MAX = 60.0
 CALM_S_MAX = 180.0
-LOOK_S = 0.5
 TASK_LEASE_S = 12  # instead of 30: what a killed worker held comes again while the storm still lasts
 WORKERS = 3  # and one over the bridge
 
@@ -49,10 +51,6 @@ class Wanted(Struct, frozen=True):
     keep: Path | None
 
 
-class BadStart(Exception):
-    """The service did not even get ready, and nothing had been done to it; the text says why."""
-
-
 async def storm(wanted: Wanted, progress: Callable[[str], None]) -> Report:
     """Play it through and say what was found; nothing of it is left running. Raises BadStart."""
     places = Places()
@@ -64,15 +62,31 @@ async def storm(wanted: Wanted, progress: Callable[[str], None]) -> Report:
 
 
 async def _storm(wanted: Wanted, directory: Path, places: Places, progress: Callable[[str], None]) -> Report:
+    ledger = Ledger()
+    async with serving(ledger, wanted.seed) as target:
+        report, backup = await _stormy(wanted, directory, places, ledger, target.url, progress)
+        places.end()
+        if backup is None:
+            violations = [Violation("backup", "none could be made")]
+            return with_restored(report, violations, {}, {})
+        progress(f"restoring the backup, which was made at try {backup.tries}")
+        return with_restored(
+            report,
+            *await restored(backup, ledger, read_all(directory / "executions"), directory / "restored", wanted.seed),
+        )
+
+
+async def _stormy(
+    wanted: Wanted, directory: Path, places: Places, ledger: Ledger, target: str, progress: Callable[[str], None]
+) -> tuple[Report, Backup | None]:
     installation = Installation(directory, places, WORKERS, wanted.seed)
     keeping = asyncio.create_task(places.keep())
-    api, ledger = Api(installation.url), Ledger()
+    api = Api(installation.url)
     try:
-        await _ready(api, installation)
+        await ready(api, installation)
         async with open_store(BrokerSettings(url=installation.broker_url), "chaos") as store:
             await _prepare(api, store, ledger)
-            async with serving(ledger, wanted.seed) as target:
-                return await _weather(wanted, installation, api, store, ledger, target.url, progress)
+            return await _weather(wanted, installation, api, store, ledger, target, progress)
     finally:
         keeping.cancel()
         api.close()
@@ -86,21 +100,33 @@ async def _weather(
     ledger: Ledger,
     target: str,
     progress: Callable[[str], None],
-) -> Report:
+) -> tuple[Report, Backup | None]:
     gathering, faults = Gathering(store), Faults(installation)
     users = Users(api, ledger, wanted.seed, wanted.fewer, target)
     begin = time.time()
     load = asyncio.create_task(users.run())
-    async with _reading(gathering):
-        await faults.run(wanted.faults)
-        await asyncio.sleep(max(0.0, begin + wanted.seconds - time.time()))
-        end = time.time()
-        users.stop()
-        progress(f"calm: {faults.missed} faults found nothing to hit; waiting for what is open")
-        calm = await _calm(installation, api, ledger, gathering, users, load, int(end))
+    copying = asyncio.create_task(_copied(wanted, installation, ledger))
+    try:
+        async with reading(gathering):
+            await faults.run(wanted.faults)
+            await asyncio.sleep(max(0.0, begin + wanted.seconds - time.time()))
+            end = time.time()
+            users.stop()
+            progress(f"calm: {faults.missed} faults found nothing to hit; waiting for what is open")
+            calm = await _calm(installation, api, ledger, gathering, users, load, int(end))
+        backup = await copying
+    finally:
+        copying.cancel()
     progress("reading the evidence")
     evidence = await gathering.evidence(ledger, api, installation)
-    return reported(wanted.seed, wanted.faults, begin, end, calm, faults, api, gathering, evidence, check(evidence))
+    report = reported(wanted.seed, wanted.faults, begin, end, calm, faults, api, gathering, evidence, check(evidence))
+    return report, backup
+
+
+async def _copied(wanted: Wanted, installation: Installation, ledger: Ledger) -> Backup | None:
+    """A backup of the middle of the storm."""
+    await asyncio.sleep(wanted.seconds / 2)
+    return await take(installation, ledger, installation.directory)
 
 
 async def _prepare(api: Api, store: Store, ledger: Ledger) -> None:
@@ -143,34 +169,16 @@ async def _calm(
     with suppress(TimeoutError):
         async with asyncio.timeout(CALM_S_MAX):
             await load
-            await _stop_clock(api, ledger, gathering, last_tick)
-            while gathering.open or await _queued(gathering):
+            await stop_clock(api, ledger, gathering, last_tick)
+            while gathering.open or await queued(gathering):
                 await users.following.cancel_parked()
+                await users.operators.end_pauses(gathering.paused)
                 await asyncio.sleep(LOOK_S)
     load.cancel()
     with suppress(asyncio.CancelledError, ExceptionGroup):
         await load
-    await _ready(api, installation)
+    await ready(api, installation)
     return time.monotonic() - begin
-
-
-async def _queued(gathering: Gathering) -> bool:
-    """Whether a task is left, perhaps only because the broker has not heard that it was answered: then it is handed out
-    again."""
-    try:
-        return bool(await gathering.queued())
-    except PenstockError:
-        return True
-
-
-async def _stop_clock(api: Api, ledger: Ledger, gathering: Gathering, last_tick: int) -> None:
-    """Once the cron trigger has made up for everything up to this second, disable it."""
-    assert ledger.ticks is not None
-    ledger.ticks.last = last_tick
-    while gathering.last_tick < last_tick:  # noqa: ASYNC110 - the log is read at its own pace
-        await asyncio.sleep(LOOK_S)
-    trigger = next(one for one in TRIGGERS if one["name"] == CRON)
-    await api.insist("PUT", f"/triggers/{CRON}", orjson.dumps({**trigger, "enabled": False}))
 
 
 @contextmanager
@@ -182,31 +190,3 @@ def _directory(keep: Path | None) -> Iterator[Path]:
         return
     with tempfile.TemporaryDirectory(prefix="penstock-chaos-", ignore_cleanup_errors=True) as directory:
         yield Path(directory)
-
-
-@asynccontextmanager
-async def _reading(gathering: Gathering) -> AsyncIterator[None]:
-    """The log is read as it grows, for the time of the block and once more at its end."""
-    reading = asyncio.create_task(_read(gathering))
-    try:
-        yield
-    finally:
-        reading.cancel()
-        with suppress(asyncio.CancelledError):
-            await reading
-    await gathering.read_on()
-
-
-async def _read(gathering: Gathering) -> None:
-    while True:
-        with suppress(PenstockError):
-            await gathering.read_on()
-        await asyncio.sleep(LOOK_S)
-
-
-async def _ready(api: Api, installation: Installation) -> None:
-    deadline = time.monotonic() + READY_S_MAX
-    while not await api.ready():
-        if time.monotonic() > deadline:
-            raise BadStart(f"the service did not get ready; its log ends with:\n{installation.last_words()}")
-        await asyncio.sleep(LOOK_S / 10)

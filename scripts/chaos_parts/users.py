@@ -18,6 +18,7 @@ from load.connection import LostError
 
 from .api import Api
 from .following import Following
+from .importing import Importer
 from .installation import WEBHOOK_SECRET
 from .kind_workflows import (
     ANSWER,
@@ -36,29 +37,52 @@ from .kind_workflows import (
     PARENT,
     PATRON,
     PLANNED,
+    RECALLED,
     RESCUED,
+    ROUTED,
+    SCRAPPED,
     STRICT,
     UNDONE,
+    UNPLANNED,
     WAITING,
 )
 from .ledger import Batch, CallAnswer, Ledger, SentEvent, Start
-from .workflows import AGENT, BRIEF, CHAIN, CONSENT, DIAMOND, DOOMED, HOOK, PARKED, SENT, SIGNALLED, STICKY, TIMED
+from .operators import Operators
+from .pruning import Pruner
+from .workflows import (
+    AGENT,
+    BRIEF,
+    CHAIN,
+    CONSENT,
+    DIAMOND,
+    DOOMED,
+    HOOK,
+    PARKED,
+    ROUTE_PATH,
+    SENT,
+    SIGNALLED,
+    STICKY,
+    TIMED,
+)
 
 KEYED_EVERY_S, SCHEDULED_EVERY_S, BULK_EVERY_S, HOOK_EVERY_S, MANY_EVERY_S = 0.3, 1.0, 4.0, 1.0, 13.0
-EVENT_EVERY_S, KIND_EVERY_S, CALL_EVERY_S, NEWS_EVERY_S = 1.0, 0.6, 1.5, 3.0
+PRUNE_EVERY_S, IMPORT_EVERY_S = 5.0, 3.0
+EVENT_EVERY_S, KIND_EVERY_S, CALL_EVERY_S, NEWS_EVERY_S, OPERATE_EVERY_S = 1.0, 0.6, 1.5, 3.0, 0.12
 CALL_MS = 8000
+ANSWERED = (200, 201, 202, 203, 502)  # by the run, or while it goes on, or by its failure
 ANSWERS_MAX = 3
 ANSWER_AFTER_S = (0.0, 3.0)
 AT_ONCE_MAX = 150
 BULK_SIZE = (5, 40)
 AHEAD_S = (1.2, 5.0)
-SECOND_TIME, UNSCHEDULED, CANCELLED, CALLED_OFF = 0.15, 0.2, 0.1, 0.4
+SECOND_TIME, UNSCHEDULED, CANCELLED, CALLED_OFF, PAUSED = 0.15, 0.2, 0.1, 0.4, 0.3
 FLOWS = (CHAIN, CHAIN, DIAMOND, DIAMOND, AGENT, SIGNALLED, CONSENT, DOOMED, TIMED, PARKED, STICKY)
 KINDS = (
     *(CHOSEN, ASLEEP, FETCHED, MAPPED, STRICT, PARENT, FAMILY, PATRON),
     *(WAITING, WAITING, ASKING, PLANNED, PLANNED, RESCUED, CLAN, DESERTED, LISTENING),
-    *(UNDONE, UNDONE, GUARDIAN),
+    *(UNDONE, UNDONE, GUARDIAN, UNPLANNED, UNPLANNED, SCRAPPED, RECALLED),
 )
+UNDOING = (UNDONE, GUARDIAN, UNPLANNED, PLANNED, SCRAPPED)
 QUICK_FLOWS = (CHAIN, DIAMOND, STICKY, BRIEF)
 
 
@@ -68,7 +92,9 @@ class Users:
     def __init__(self, api: Api, ledger: Ledger, seed: int, fewer: float, target: str) -> None:
         self._api, self._ledger, self._fewer, self._target = api, ledger, fewer, target
         self._dice = random.Random(f"users {seed}")
-        self.following = Following(api, ledger, self._dice)
+        self.following, self.operators = Following(api, ledger, self._dice), Operators(api, ledger, seed)
+        self._pruner = Pruner(api, ledger, random.Random(f"pruner {seed}"))
+        self._importer = Importer(api, ledger, random.Random(f"importer {seed}"))
         self._stopped, self._repeating = asyncio.Event(), asyncio.Lock()
         self._gate = asyncio.Semaphore(AT_ONCE_MAX)
 
@@ -87,6 +113,9 @@ class Users:
             (KIND_EVERY_S, self._kind),
             (CALL_EVERY_S, self._call),
             (NEWS_EVERY_S, self._news),
+            (OPERATE_EVERY_S, self.operators.operate),
+            (PRUNE_EVERY_S, self._pruner.prune),
+            (IMPORT_EVERY_S, self._importer.import_one),
         ]
         async with asyncio.TaskGroup() as group:
             for every_s, user in kinds:
@@ -125,9 +154,11 @@ class Users:
             await self.following.see_through(workflow, run_id)
 
     async def _start(self, key: str, workflow: str, run_at: datetime | None = None) -> str | None:
-        start = self._ledger.starts[key] = Start(workflow, run_at=run_at.timestamp() if run_at else None)
+        start = Start(workflow, run_at=run_at.timestamp() if run_at else None, labels=self.operators.labels())
+        self._ledger.starts[key] = start
         value = {"key": key, **({"url": self._target} if workflow == FETCHED else {})}
-        body = {"workflow": workflow, "input": value, **({"run_at": run_at.isoformat()} if run_at else {})}
+        body = {"workflow": workflow, "input": value, "labels": start.labels}
+        body |= {"run_at": run_at.isoformat()} if run_at else {}
         for _ in range(2 if self._dice.random() < SECOND_TIME else 1):
             heard = await self._api.insist("POST", "/runs", orjson.dumps(body), f"Idempotency-Key: {key}\r\n".encode())
             if heard.status != 201:
@@ -143,6 +174,8 @@ class Users:
         run_at = datetime.now(UTC) + timedelta(seconds=self._dice.uniform(*AHEAD_S))
         run_id = await self._start(f"scheduled-{number}", self._dice.choice(QUICK_FLOWS), run_at)
         if run_id is None or self._dice.random() >= UNSCHEDULED:
+            if run_id is not None and self._dice.random() < PAUSED:
+                await self.operators.pause(run_id)
             return
         heard = await self._api.insist("DELETE", f"/runs/{run_id}/scheduled")
         if heard.status == 200:
@@ -163,7 +196,11 @@ class Users:
             await self._answer(key, at)
         if run_id is not None and self._dice.random() < CANCELLED:
             await self.following.cancel(run_id)
-        elif run_id is not None and workflow in (UNDONE, GUARDIAN) and self._dice.random() < CALLED_OFF:
+        elif (
+            run_id is not None
+            and workflow in (UNDONE, GUARDIAN, UNPLANNED, PLANNED, SCRAPPED)
+            and self._dice.random() < CALLED_OFF
+        ):
             await self.following.cancel(run_id, compensate=True)
         elif run_id is not None:
             await self.following.see_through(workflow, run_id)
@@ -188,19 +225,22 @@ class Users:
             sent.seqs.append(heard.json()["seq"])
 
     async def _call(self, number: int) -> None:
-        """Who calls gets an answer, and with the same key the same one."""
+        """Who calls gets an answer, and with the same key the same one: of the workflow itself, or by the route of a
+        trigger."""
         key = f"call-{number}"
-        start = self._ledger.starts[key] = Start(CALLED)
+        routed = number % 2 == 1
+        target = f"/v1/http/{ROUTE_PATH}" if routed else f"/workflows/{CALLED}/call?timeout_ms={CALL_MS}"
+        start = self._ledger.starts[key] = Start(ROUTED if routed else CALLED)
         answers = self._ledger.calls[key] = []
-        target, header = f"/workflows/{CALLED}/call?timeout_ms={CALL_MS}", f"Idempotency-Key: {key}\r\n".encode()
+        header = f"Idempotency-Key: {key}\r\n".encode()
         for _ in range(2 if self._dice.random() < SECOND_TIME else 1):
             heard = await self._api.insist("POST", target, orjson.dumps({"key": key}), header)
             run_id = heard.headers.get(b"location", b"").decode().rpartition("/")[2]
-            if not run_id:
-                self._ledger.wonder(None, f"the call {key} was answered {heard.text}")
+            if not run_id or heard.status not in ANSWERED:
+                self._ledger.wonder(run_id or None, f"the call {key} was answered {heard.text}")
                 return
             start.answers.append(run_id)
-            answers.append(CallAnswer(run_id, heard.status, None if heard.status == 502 else heard.json()))
+            answers.append(CallAnswer(run_id, heard.status, None if heard.status == 502 else heard.said))
 
     async def _bulk(self, number: int) -> None:
         await (self._keyed_bulk(number) if number % 2 else self._plain_bulk(number))

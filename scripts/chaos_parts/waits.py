@@ -9,7 +9,7 @@ from penstock.engine.times import instant
 
 from .account import Account
 from .evidence import Evidence, History, Sent, Violation
-from .given import MATCHES, SLEEPS_S, WHEN, items_of
+from .given import MATCHES, WHEN, items_of, sleeps_s
 from .step_account import Begun
 
 NEAR_S = 0.00001  # texts of times have microseconds
@@ -29,10 +29,10 @@ def conditions_decide(evidence: Evidence) -> Iterator[Violation]:
 def sleeps_last_as_long_as_said(evidence: Evidence) -> Iterator[Violation]:
     for run_id, history in evidence.histories.items():
         for begun in history.account.begun:
-            lasts = SLEEPS_S.get((history.workflow.name, begun.step_id))
-            if lasts is None:
+            lasts_s = sleeps_s(history.account, begun.step_id)
+            if lasts_s is None:
                 continue
-            late_s = instant(begun.facts["wake_at"]) - begun.ordered.at - lasts(history.account)
+            late_s = _nearest(begun, instant(begun.facts["wake_at"]) - lasts_s)
             if abs(late_s) > NEAR_S:
                 yield Violation("sleeps", f"step {begun.step_id} wakes {late_s:+.6f} s from when it should", run_id)
 
@@ -69,8 +69,13 @@ def _bounds(begun: Begun, plan: EventWaitPlan) -> Iterator[str]:
     until = begun.facts.get("until")
     if (until is None) is not (plan.timeout_s is None):
         yield f"its deadline is {until}"
-    elif until is not None and abs(late_s := instant(until) - begun.ordered.at - (plan.timeout_s or 0)) > NEAR_S:
+    elif until is not None and abs(late_s := _nearest(begun, instant(until) - (plan.timeout_s or 0))) > NEAR_S:
         yield f"its wait ends {late_s:+.6f} s from when it should"
+
+
+def _nearest(begun: Begun, at: float) -> float:
+    """How long after one of its turns that is, in s."""
+    return min((at - turn.at for turn in begun.turns), key=abs)
 
 
 def _end(evidence: Evidence, history: History, begun: Begun) -> Iterator[str]:

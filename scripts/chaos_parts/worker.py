@@ -30,7 +30,7 @@ LAST_ITERATION = 2
 SLOW_S = (0.2, 2.0)
 WORK_S = (0.0, 0.15)
 DAWDLE_S = 4.0
-LISTED_MAX = 9
+LISTED_MAX, SAID_MAX = 9, 5
 HOPELESS, BREAKS = 0.1, 0.2
 
 
@@ -55,7 +55,12 @@ class Tasks:
         dice = self._begin(value, ctx)
         await asyncio.sleep(dice.uniform(*WORK_S))
         await _misfortune(dice)
-        return {"by": secrets.token_hex(8), "even": dice.random() < 0.5, "pad": "x" * int(ctx.metadata.get("bytes", 0))}
+        by, said = secrets.token_hex(8), dice.randint(0, SAID_MAX)
+        for number in range(said):
+            ctx.log(f"{by} {number}")
+            ctx.stream([by, number])
+        pad = "x" * int(ctx.metadata.get("bytes", 0))
+        return {"by": by, "even": dice.random() < 0.5, "pad": pad, "said": said}
 
     async def loop(self, value: Any, ctx: Context) -> Any:
         dice = self._begin(value, ctx)

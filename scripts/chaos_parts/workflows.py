@@ -5,18 +5,20 @@ from __future__ import annotations
 from typing import Any
 
 from . import kind_workflows
-from .kind_workflows import DOOM, FRAIL, LIST, NOBODY, PATIENT, PIECE, PLAN, SLOW, WORK
+from .kind_workflows import DOOM, FRAIL, LIST, NOBODY, PATIENT, PIECE, PLAN, ROUTED, SLOW, WORK
 
 LOOP, WAIT = "chaos.loop", "chaos.wait"
 TASKS = (WORK, LOOP, WAIT, SLOW, DOOM, LIST, PIECE, FRAIL, PLAN)  # nobody does NOBODY
 
-HOOK, CRON, SENT = "chaos-hook", "chaos-cron", "chaos-sent"
+HOOK, CRON, SENT, ROUTE = "chaos-hook", "chaos-cron", "chaos-sent", "chaos-route"
+ROUTE_PATH = "chaos/asked"
 SIGNAL = "go"
 
 CHAIN, DIAMOND, AGENT, SIGNALLED, CONSENT, DOOMED, TIMED, PARKED, STICKY, BRIEF = (
     f"chaos-{word}"
     for word in ("chain", "diamond", "agent", "signalled", "consent", "doomed", "timed", "parked", "sticky", "brief")
 )
+SHORT, LOST = "chaos-short", "chaos-lost"  # whose runs are removed; the second one leaves dead letters
 
 
 def _step(step_id: str, task: str, *after: str, **more: Any) -> dict[str, Any]:
@@ -83,11 +85,14 @@ DEFINITIONS: list[dict[str, Any]] = [
         "steps": [_step("a", WORK), _step("b", WORK, "a"), _step("c", WORK, "b")],
     },
     {"name": BRIEF, "default_retry": PATIENT, "steps": [_step("a", WORK)]},
+    {"name": SHORT, "default_retry": PATIENT, "steps": [_step("a", WORK)]},
+    {"name": LOST, "steps": [_step("a", WORK, retry=PATIENT), _step("doom", DOOM, "a")]},
     *kind_workflows.DEFINITIONS,
 ]
 
 TRIGGERS: list[dict[str, Any]] = [
     {"name": HOOK, "workflow": BRIEF, "enabled": True, "webhook": {}},
     {"name": SENT, "workflow": BRIEF, "enabled": True, "event": {"subject": f"event.{SENT}"}},
+    {"name": ROUTE, "workflow": ROUTED, "enabled": True, "http": {"path": ROUTE_PATH, "auth": "none", "timeout": "8s"}},
     {"name": CRON, "workflow": BRIEF, "enabled": True, "cron": {"expression": "* * * * * *"}},
 ]

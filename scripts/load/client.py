@@ -87,6 +87,33 @@ class Client:
     async def send_event(self, name: str, body: bytes) -> None:
         _checked(await self._pool.request("POST", f"/events/{name}", body))
 
+    async def rerun(self, body: bytes) -> bytes:
+        """Start many runs again in one request."""
+        return _checked(await self._pool.request("POST", "/runs/rerun", body)).body
+
+    async def prune(self, body: bytes) -> bytes:
+        """Remove many runs in one request."""
+        return _checked(await self._pool.request("POST", "/runs/prune", body)).body
+
+    async def pause(self, body: bytes) -> bytes:
+        """Pause many runs in one request."""
+        return _checked(await self._pool.request("POST", "/runs/pause", body)).body
+
+    async def resume(self, body: bytes) -> bytes:
+        """Let many runs go on in one request."""
+        return _checked(await self._pool.request("POST", "/runs/resume", body)).body
+
+    async def cancel(self, run_id: str) -> None:
+        _checked(await self._pool.request("POST", f"/runs/{run_id}/cancel"))
+
+    async def run_at(self, run_id: str, seq: int) -> None:
+        """Ask for the run as it was when the log was as long."""
+        _checked(await self._pool.request("GET", f"/runs/{run_id}?at={seq}"))
+
+    async def explain(self, run_id: str) -> None:
+        """Ask why a run waits."""
+        _checked(await self._pool.request("GET", f"/runs/{run_id}/explain"))
+
     async def status(self, run_id: str) -> str:
         return _read(await self._pool.request("GET", f"/runs/{run_id}"), _RUN).status
 

@@ -7,11 +7,12 @@ import shutil
 import tempfile
 import time
 from collections.abc import AsyncIterator, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from penstock.broker.store import Store, open_store
 from penstock.config.settings import BrokerSettings
@@ -51,7 +52,20 @@ class Sizes(Struct, frozen=True, kw_only=True):
     calls: int = 5_000
     waiting: int = 10_000
     due: int = 10_000
+    explained: int = 2_000
     expressions: int = 2_000
+    rerun: int = 1_000
+    pruned: int = 2_000
+    exported: int = 8_000
+    paused: int = 1_000
+    cancelled: int = 300
+    indexed: int = 1_000_000
+    said: int = 400_000
+    followed: int = 50
+    late: int = 100_000
+    reads: int = 20_000
+    pages: int = 3
+    chained: int = 1_000
     left_s: float = 50.0  # after which runs that nothing happens to have left the engine's memory
     idle_wait_s: float = 60.0
     idle_s: float = 30.0
@@ -75,7 +89,20 @@ QUICK = Sizes(
     calls=100,
     waiting=100,
     due=100,
+    explained=50,
     expressions=50,
+    rerun=20,
+    pruned=300,
+    exported=200,
+    paused=20,
+    cancelled=20,
+    indexed=3_000,
+    said=800,
+    followed=2,
+    reads=200,
+    pages=1,
+    chained=40,
+    late=1_000,
     left_s=3.0,
     idle_wait_s=0.5,
     idle_s=0.5,
@@ -84,11 +111,12 @@ QUICK = Sizes(
 
 class Setup(Struct, frozen=True):
     """What all workloads share. `shards` None: the service's default. `directory` is theirs, and is removed at the
-    end."""
+    end. `kept`: workloads that need no service of their own share this one, when nothing is measured."""
 
     sizes: Sizes
     shards: int | None
     directory: Path
+    kept: Kept | None = None
 
 
 class Cost(NamedTuple):
@@ -143,23 +171,56 @@ class Environment:
         return {role: cpu_s(pids) for role, pids in self.roles.items()}
 
 
+class Kept:
+    """An environment for several workloads, one after the other. Owned by `sharing`; made when the first one needs
+    it."""
+
+    def __init__(self, setup: Setup, stack: AsyncExitStack) -> None:
+        self._setup, self._stack = setup, stack
+        self._made: Environment | None = None
+
+    async def environment(self) -> Environment:
+        if self._made is None:
+            self._made = await self._stack.enter_async_context(environment(self._setup))
+        return self._made
+
+
+@asynccontextmanager
+async def sharing(setup: Setup) -> AsyncIterator[Setup]:
+    """The setup for the time of the block, in which workloads share a service, unless they need one of their own."""
+    async with AsyncExitStack() as stack:
+        yield replace(setup, kept=Kept(setup, stack))
+
+
 @asynccontextmanager
 async def environment(
     setup: Setup,
     *,
+    alone: bool = False,
     shards: int | None = None,
     fsync: str | None = None,
     worker_count: int = 1,
     data: Path | None = None,
     bridge: bool = False,
+    otlp_endpoint: str | None = None,
 ) -> AsyncIterator[Environment]:
     """An environment for the time of the block, with nothing left of it. `data` is a data directory to begin with; it
-    is copied."""
+    is copied. `alone`: it is not shared with other workloads, as is none with options."""
+    options = (shards, fsync, data, otlp_endpoint) != (None, None, None, None) or bridge or worker_count != 1
+    if setup.kept is not None and not (alone or options):
+        yield await setup.kept.environment()
+        return
     with tempfile.TemporaryDirectory(dir=setup.directory) as directory:
         if data is not None:
             shutil.copytree(data, Path(directory, "data"))
         async with environment_in(
-            Path(directory), setup, shards=shards, fsync=fsync, worker_count=worker_count, bridge=bridge
+            Path(directory),
+            setup,
+            shards=shards,
+            fsync=fsync,
+            worker_count=worker_count,
+            bridge=bridge,
+            otlp_endpoint=otlp_endpoint,
         ) as on:
             yield on
 
@@ -173,10 +234,12 @@ async def environment_in(
     fsync: str | None = None,
     worker_count: int = 1,
     bridge: bool = False,
+    otlp_endpoint: str | None = None,
 ) -> AsyncIterator[Environment]:
     """An environment whose data stay in `directory`. When it has workers, everything has been used once before the
     block begins; `bridge` says that they come over HTTP."""
-    async with service(directory, shards or setup.shards, fsync, BRIDGE_TOKEN if bridge else None) as ours:
+    token = BRIDGE_TOKEN if bridge else None
+    async with service(directory, shards or setup.shards, fsync, token, otlp_endpoint=otlp_endpoint) as ours:
         with (
             bridge_workers(worker_count, ours.url, BRIDGE_TOKEN)
             if bridge

@@ -51,6 +51,7 @@ async def service(
     fsync: str | None = None,
     bridge_token: str | None = None,
     ports: tuple[int, int] | None = None,
+    otlp_endpoint: str | None = None,
 ) -> AsyncIterator[Service]:
     """A service that is ready, for the time of the block. Raises RuntimeError with its last words when it does not get
     there.
@@ -65,6 +66,7 @@ async def service(
         "shards": shards,
         "fsync": fsync,
         "bridge-token": bridge_token,
+        "otlp-endpoint": otlp_endpoint,
     }
     log = directory / "serve.log"
     begin = time.perf_counter()

@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from itertools import islice
 from statistics import median
 from typing import Any, TypeVar
@@ -13,6 +14,8 @@ from typing import Any, TypeVar
 import msgspec
 
 from penstock.broker import names
+from penstock.config.limits import ACK_HELD_BACK_S, SNAPSHOT_AFTER_S
+from penstock.worker import Worker
 
 from .bulk import REQUEST_RUNS
 from .chain import NAME, TASK, inputs
@@ -20,11 +23,14 @@ from .environment import STEPS, Cost, Environment, Setup, environment
 from .figures import percentile
 from .samples import Sample, Workload, idle
 
-CALLED, WAITING, ASLEEP, EXPRESSIVE = (f"loadtest-{name}" for name in ("called", "waiting", "asleep", "expressive"))
+CALLED, WAITING, ASLEEP, EXPRESSIVE, BUSY = (
+    f"loadtest-{name}" for name in ("called", "waiting", "asleep", "expressive", "busy")
+)
 EVENT = "loadtest-event"
 USERS = 64
 WARM = 10  # one in so many, before it counts
 ALONE = 10  # one event in so many is sent alone
+STEADY, STEADY_PER_S = 3, 1000  # one event in so many is sent at this rate
 EVENTS_OF_WAKING = 2  # what ends the step, and the end of the run
 ASLEEP_EVENTS = 3  # messages in the history of each run that sleeps: its start, the step's start, a schedule
 FAR_S = 24 * 3600.0
@@ -59,7 +65,7 @@ async def call(setup: Setup) -> Sample:
 
 async def events(setup: Setup) -> Sample:
     """Runs that wait for events of one name, each with another value; then these events, some of them one at a time,
-    the others many at a time. A run has moved when the broker has stored its next event."""
+    some at a steady rate, the others many at a time. A run has moved when the broker has stored its next event."""
     runs = setup.sizes.waiting
     wait = {"event": EVENT, "correlate": {"field": "n", "value": "${{ input.n }}"}}
     sent: dict[str, float] = {}
@@ -75,25 +81,29 @@ async def events(setup: Setup) -> Sample:
             await on.client.send_event(EVENT, pair[1])
 
         pairs = iter(zip(run_ids, inputs(runs), strict=True))
-        alone = runs // ALONE
+        alone, steady = runs // ALONE, runs // STEADY
         async with on.log.followed() as live:
             with on.measured("event-p50", alone) as slowly:
                 for pair in islice(pairs, alone):
                     await send(pair)
                     await live.watch(pair[0])
         before = await on.log.messages()
-        with on.measured("events-64", runs - alone) as quickly:
+        with on.measured("event-steady", steady) as steadily:
+            await _at_rate(send, islice(pairs, steady), STEADY_PER_S)
+            await on.log.until(before + EVENTS_OF_WAKING * steady)
+        many = runs - alone - steady
+        with on.measured("events-64", many) as quickly:
             begin = time.time()
             await _each(send, pairs, USERS)
-            await on.log.until(before + EVENTS_OF_WAKING * (runs - alone))
+            await on.log.until(before + EVENTS_OF_WAKING * (steady + many))
         moved = await on.log.first_at(run_ids, "event.received")
     took = [moved[run_id] - sent[run_id] for run_id in run_ids]
     rows = {
         **_percentiles("event", sorted(took[:alone])),
-        "events-64": (runs - alone) / (max(moved.values()) - begin),
-        "events-64-p50": percentile(sorted(took[alone:]), 0.5) * 1000,
+        **_percentiles("event-steady", sorted(took[alone : alone + steady])),
+        "events-64": many / (max(moved.values()) - begin),
     }
-    return Sample(rows, {**costs, **slowly, **quickly})
+    return Sample(rows, {**costs, **slowly, **steadily, **quickly})
 
 
 async def asleep(setup: Setup) -> Sample:
@@ -139,10 +149,45 @@ async def expressions(setup: Setup) -> Sample:
     return Sample({"expressions": max(MORE_US_MIN, more)}, costs)
 
 
+async def explained(setup: Setup) -> Sample:
+    """Why runs wait, asked of one after the other, while very many wait: for a worker that there is none of, or in a
+    queue whose only worker is busy."""
+    runs, asked = setup.sizes.parked, setup.sizes.explained
+    async with environment(setup, worker_count=0) as on:
+        await on.client.register(_definition(BUSY, {"id": "s", "task": BUSY}))
+        async with _held_worker(on, BUSY) as begun:
+            run_ids = await _start(on, NAME, [b'{"n":1}'] * (runs // 2))
+            run_ids += await _start(on, BUSY, [b"1"] * (runs - runs // 2))
+            await on.log.until(runs, names.TASKS)
+            await begun.wait()
+            await asyncio.sleep(
+                SNAPSHOT_AFTER_S + ACK_HELD_BACK_S
+            )  # else the snapshots of all of them are on their way
+            chosen = run_ids[:: max(1, runs // asked)]
+            with on.measured("explain", len(chosen)) as costs:
+                times = await _each(on.client.explain, iter(chosen), 1)
+    return Sample(_percentiles("explain", times), costs)
+
+
+@asynccontextmanager
+async def _held_worker(on: Environment, task: str) -> AsyncIterator[asyncio.Event]:
+    """A worker with one slot that begins a task and holds it, for the time of the block. Yields what is set then."""
+    worker, begun = Worker(broker_url=on.service.broker_url, max_tasks=1, grace_s=0), asyncio.Event()
+
+    @worker.task(task)
+    async def hold(value: Any) -> None:
+        begun.set()
+        await asyncio.Event().wait()
+
+    async with worker.running():
+        yield begun
+
+
 WAIT_WORKLOADS: Mapping[str, Workload] = {
     "call": Workload(call),
     "events": Workload(events),
     "asleep-100k": Workload(asleep, once=True),
+    "explain": Workload(explained, once=True),
     "expressions": Workload(expressions),
 }
 
@@ -177,6 +222,15 @@ async def _each(do: Callable[[T], Awaitable[None]], items: Iterator[T], users: i
 
     await asyncio.gather(*(user() for _ in range(users)))
     return sorted(times)
+
+
+async def _at_rate(do: Callable[[T], Awaitable[None]], items: Iterator[T], per_s: int) -> None:
+    """Begin it with so many of the items a second, however long each takes."""
+    begin = time.perf_counter()
+    async with asyncio.TaskGroup() as group:
+        for number, item in enumerate(items):
+            await asyncio.sleep(begin + number / per_s - time.perf_counter())
+            group.create_task(do(item))
 
 
 def _percentiles(row: str, times: Sequence[float]) -> dict[str, float]:

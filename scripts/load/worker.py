@@ -8,6 +8,7 @@ from typing import Any
 from penstock.worker import Worker
 
 from .chain import HOLD, TASK
+from .live_workloads import SAY, say
 
 MAX_TASKS = 500
 
@@ -27,6 +28,7 @@ def main() -> None:
     worker = Worker(max_tasks=MAX_TASKS)
     worker.task(TASK)(echo)
     worker.task(HOLD)(hold)
+    worker.task(SAY)(say)
     worker.run()
 
 

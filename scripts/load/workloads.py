@@ -13,20 +13,27 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from penstock.broker import names
+from penstock.broker import names, record_keys
 
 from .burst import EVENTS as BURST_EVENTS
 from .burst import NAME as BURST
 from .burst import OK, looks, register
 from .chain import NAME, inputs
+from .console_workloads import CONSOLE_WORKLOADS
+from .control_workloads import CONTROL_WORKLOADS
 from .counts import Counts
 from .environment import EVENTS_PER_RUN, Environment, Setup, environment, environment_in
 from .figures import percentile
+from .index_workloads import INDEX_WORKLOADS
+from .key_workloads import KEY_WORKLOADS
+from .live_workloads import LIVE_WORKLOADS
 from .log import STARTED, Live, Seen
 from .map_workloads import MAP_WORKLOADS
 from .modes import Plan, closed_loop
+from .recovery_workloads import RECOVERY_WORKLOADS
 from .samples import Sample, Workload, idle, merged
 from .service import service
+from .upkeep_workloads import UPKEEP_WORKLOADS
 from .wait_workloads import WAIT_WORKLOADS
 from .watching import Watch, watch
 
@@ -141,7 +148,7 @@ async def parked_and_bound(setup: Setup) -> Sample:
         for run_id in run_ids:
             await on.store.publisher.room()
             on.store.sticky_bindings.send(run_id, b"bench")
-            on.store.checkpoints.send(names.step_key(run_id, "s1"), b"{}")
+            on.store.checkpoints.send(record_keys.step_key(run_id, "s1"), b"{}")
         await asyncio.sleep(setup.sizes.idle_wait_s)
         return await idle(on, "idle-bound", setup.sizes.idle_s)
 
@@ -174,10 +181,11 @@ async def sticky(setup: Setup) -> Sample:
     for name, kind in (("anybody", None), ("sticky", "soft")):
         async with environment(setup) as on:
             await register(on.client, kind)
+            before = await on.log.messages()
             with on.measured(name, runs) as cost:
                 begin = time.time()
                 run_ids, _ = await on.start_all(runs, BURST)
-                await on.log.until(runs * BURST_EVENTS)
+                await on.log.until(before + runs * BURST_EVENTS)
                 took_s[name] = await on.log.all_completed_at(run_ids) - begin
             costs |= cost
     return Sample({"sticky": took_s["sticky"] / took_s["anybody"]}, costs)
@@ -243,6 +251,13 @@ WORKLOADS: Mapping[str, Workload] = {
     "sticky": Workload(sticky),
     **MAP_WORKLOADS,
     **WAIT_WORKLOADS,
+    **INDEX_WORKLOADS,
+    **RECOVERY_WORKLOADS,
+    **CONTROL_WORKLOADS,
+    **LIVE_WORKLOADS,
+    **CONSOLE_WORKLOADS,
+    **KEY_WORKLOADS,
+    **UPKEEP_WORKLOADS,
 }
 
 
