@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import functools
+import gc
 import socket
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
+import httpcore2
 import msgspec
 import pytest
 import structlog
@@ -27,6 +29,23 @@ def _configure_uncached(**options: Any) -> None:
 
 
 structlog.configure = _configure_uncached
+
+# Every client of tests makes a context for TLS, which reads all certificates in 20 ms. Hardly any uses it.
+httpcore2.default_ssl_context = functools.cache(httpcore2.default_ssl_context)
+
+
+# Tests that take long come first: what is left at the end, when workers run out of tests, is short.
+LONG = ("tests/scripts/test_chaos.py", "tests/e2e/", "tests/scripts/", "tests/simulation/")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=lambda item: next((at for at, path in enumerate(LONG) if item.nodeid.startswith(path)), len(LONG)))
+
+
+def pytest_collection_finish() -> None:
+    """What is loaded now stays: it is not looked at again by each collection of garbage."""
+    gc.collect()
+    gc.freeze()
 
 
 def free_port() -> int:

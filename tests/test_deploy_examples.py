@@ -205,7 +205,7 @@ def test_the_proxy_lets_long_polls_and_streams_through() -> None:
     assert "1.1" == everywhere["proxy_http_version"]
     assert ("server", "proxy_set_header", 'Connection ""') in found  # connections to the front end are kept
     streams = [block for block, name, value in found if (name, value) == ("proxy_buffering", "off")]
-    assert ["location = /v1/workers/connect", "location ~ ^/runs/[^/]+/events$"] == streams
+    assert ["location = /v1/workers/connect", "location ~ ^/runs/[^/]+/(events|logs|stream)$"] == streams
 
 
 def test_the_proxy_logs_no_query_which_may_hold_an_approval_token() -> None:

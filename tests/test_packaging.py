@@ -62,7 +62,12 @@ def test_the_wheel_has_every_package_with_its_types_and_nothing_else(built: Path
     here = {name.replace("penstock/", "", 1) for name in names if name.count("/") > 1}
     modules = {str(path.relative_to(ROOT)) for folder in PACKAGES[1:] for path in (ROOT / folder).rglob("*.py")}
     assert modules == {name for name in here if name.endswith(".py")}
-    assert {"http/openapi/reference.html", "http/openapi/reference.css"} <= here
+    assert {"http/openapi/reference.html", "http/openapi/reference.css", "http/console/page.html"} <= here
+    pages = {str(path.relative_to(ROOT)) for path in (ROOT / "http/console/built").iterdir()}
+    assert "http/console/built/app.js" in pages
+    definitions = {str(path.relative_to(ROOT)) for path in (ROOT / "demo").rglob("*.json")}
+    assert definitions == {name for name in here if name.startswith("demo/") and name.endswith(".json")}
+    assert pages == {name for name in here if name.startswith("http/console/") and name.count("/") > 2}
     assert {
         "penstock/__init__.py",
         "penstock/py.typed",

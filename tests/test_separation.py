@@ -29,7 +29,8 @@ def test_no_process_of_the_service_can_execute_steps(module: str) -> None:
 
 def test_nothing_that_runs_workflows_reads_who_is_registered_to_work() -> None:
     """The bucket is for people to look at; only who registers workers, who lists them, and a front end
-    that has handed tasks to workers over HTTP and asks which of those have left, touches it. The engine never does."""
+    that has handed tasks to workers over HTTP and asks which of those have left, touches it; who explains why a run
+    waits; and a backup, which leaves it out. The engine never does."""
     users = {
         path.relative_to(ROOT).as_posix()
         for folder in ("engine", "actors", "http", "client", "worker")
@@ -37,6 +38,8 @@ def test_nothing_that_runs_workflows_reads_who_is_registered_to_work() -> None:
         if _uses(path)
     }
     assert {
+        "actors/backup/contents.py",
+        "actors/diagnosis/registrations.py",
         "http/bridge/routes.py",
         "http/bridge/departures.py",
         "http/resources/workers.py",

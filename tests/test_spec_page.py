@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from falcon.inspect import inspect_routes
 
 from penstock.config.settings import HttpSettings, Settings
 from penstock.http.app import create_app
+from tests.support.routes import api_routes
 
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs" / "spec.md").read_text()
@@ -63,7 +63,7 @@ def defined(file: str) -> frozenset[str]:
 
 def served() -> Iterator[tuple[str, str]]:
     """Each method of each path of the application."""
-    for route in inspect_routes(create_app(Settings(http=HttpSettings(bridge_token="any")))):
+    for route in api_routes(create_app(Settings(http=HttpSettings(bridge_token="any")))):
         for method in route.methods:
             if not method.internal and method.method != "HEAD":
                 yield method.method, route.path

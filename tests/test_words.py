@@ -9,6 +9,7 @@ import io
 import re
 import tokenize
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -77,15 +78,17 @@ def _words(source: str) -> Iterator[str]:
             yield from (word.lower() for word in WORD.findall(token.string))
 
 
+@cache
 def _used() -> dict[str, set[str]]:
+    """The files with each word. It takes seconds, which the collection of the tests must not."""
     found: dict[str, set[str]] = {}
     for path in (path for folder in FOLDERS for path in (ROOT / folder).rglob("*.py")):
-        for word in _words(path.read_text()):
-            found.setdefault(word, set()).add(path.relative_to(ROOT).as_posix())
+        name = path.relative_to(ROOT).as_posix()
+        for word in set(_words(path.read_text())):
+            found.setdefault(word, set()).add(name)
     return found
 
 
-USED = _used()
 IN_PAGES = INSTEAD | {
     "letter": "dead letter",
     "letters": "dead letters",
@@ -101,12 +104,15 @@ def _words_of_a_page(text: str) -> set[str]:
     return {word.lower() for word in re.findall(r"[A-Za-z]+", prose)}
 
 
-WRITTEN = {path.relative_to(ROOT).as_posix(): _words_of_a_page(path.read_text()) for path in PAGES}
+@cache
+def _written() -> dict[str, set[str]]:
+    """The words of each page."""
+    return {path.relative_to(ROOT).as_posix(): _words_of_a_page(path.read_text()) for path in PAGES}
 
 
 @pytest.mark.parametrize("word", sorted(INSTEAD))
 def test_no_word_of_a_private_vocabulary_stands_in_the_product(word: str) -> None:
-    assert USED.get(word, set()) == set(), f"write {INSTEAD[word]!r} instead"
+    assert _used().get(word, set()) == set(), f"write {INSTEAD[word]!r} instead"
 
 
 @pytest.mark.parametrize(
@@ -119,7 +125,7 @@ def test_a_word_is_found_wherever_it_stands(line: str) -> None:
 
 @pytest.mark.parametrize("word", sorted(IN_PAGES))
 def test_no_word_of_a_private_vocabulary_stands_in_a_page(word: str) -> None:
-    assert [page for page, words in WRITTEN.items() if word in words] == [], f"write {IN_PAGES[word]!r} instead"
+    assert [page for page, words in _written().items() if word in words] == [], f"write {IN_PAGES[word]!r} instead"
 
 
 def test_a_word_is_found_in_a_page_but_not_in_its_code() -> None:
@@ -134,13 +140,11 @@ def test_a_word_is_found_in_a_page_but_not_in_its_code() -> None:
 TERMS = [term for term, _ in ENTRY.findall(GLOSSARY)]
 
 
+@cache
 def _text_of_everything_but_the_glossary() -> str:
     pages = [path for path in (*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")) if path.name != "glossary.md"]
     sources = [path for folder in FOLDERS for path in (ROOT / folder).rglob("*.py")]
     return "\n".join(path.read_text() for path in (*pages, *sources)).lower()
-
-
-TEXT = _text_of_everything_but_the_glossary()
 
 
 def test_the_glossary_defines_each_term_once_in_order() -> None:
@@ -156,7 +160,7 @@ def test_a_definition_is_at_most_three_sentences() -> None:
 
 @pytest.mark.parametrize("term", TERMS)
 def test_a_term_of_the_glossary_is_used(term: str) -> None:
-    assert re.search(rf"\b{term.lower().replace(' ', '[ _-]?')}", TEXT)
+    assert re.search(rf"\b{term.lower().replace(' ', '[ _-]?')}", _text_of_everything_but_the_glossary())
 
 
 @pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md", "docs/concepts.md"])

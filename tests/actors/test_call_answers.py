@@ -3,29 +3,28 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Sequence
 
 import pytest
 from msgspec import Raw
 
 from penstock.actors.control.calls import called
-from penstock.actors.control.watch import may_answer, owner_output
+from penstock.actors.control.watch import Watched, may_answer, owner_output
 from penstock.actors.ownership.membership import new_member
 from penstock.actors.ownership.ownership import open_shard
 from penstock.broker import names
 from penstock.broker.nats.direct import Stored
 from penstock.broker.store import Store
+from penstock.engine.errors import NotFound
+from penstock.engine.run.event_payloads import Completed, Reply, Started, StepFacts
 from penstock.engine.run.events import (
-    Completed,
     Event,
-    Reply,
-    Started,
     StepCompleted,
-    StepFacts,
     StepStarted,
     WorkflowCancelled,
     WorkflowCompleted,
     WorkflowFailed,
+    WorkflowRemoved,
     WorkflowStarted,
     encode,
 )
@@ -97,3 +96,17 @@ async def test_a_call_is_answered_without_folding_its_run(store: Store) -> None:
             assert ("completed", b'{"n":1}') == (found.outcome, bytes(found.output or b""))
             folded.append(call._watched.run is not None)
     assert not folded[-1]
+
+
+async def test_a_run_whose_first_event_is_not_read_in_time_is_waited_for(store: Store) -> None:
+    """A follower says that there is nothing more for now, too, when a read had no answer."""
+
+    async def coming(*batches: Sequence[Stored]) -> AsyncGenerator[Sequence[Stored]]:
+        for one in batches:
+            yield one
+
+    done = batch(STARTED, BEGUN, DONE, COMPLETED)
+    assert Raw(b'{"n":1}') == await Watched(store, RUN).first_answer(coming([], [], done))
+    removed = batch(WorkflowRemoved(run_id=RUN))
+    with pytest.raises(NotFound):
+        await Watched(store, RUN).first_answer(coming([], removed, []))

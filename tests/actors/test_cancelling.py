@@ -10,15 +10,8 @@ import pytest
 from penstock.actors.control import run_operations
 from penstock.broker.store import Store
 from penstock.engine.errors import Conflict, Unavailable
-from penstock.engine.run.events import (
-    Event,
-    Resumed,
-    RunFailure,
-    StepCompleted,
-    WorkflowCompleted,
-    WorkflowFailed,
-    WorkflowResumed,
-)
+from penstock.engine.run.event_payloads import Resumed, RunFailure
+from penstock.engine.run.events import Event, StepCompleted, WorkflowCompleted, WorkflowFailed, WorkflowResumed
 from penstock.engine.run.state import Run, RunStatus
 from tests.support.world import chain, start
 

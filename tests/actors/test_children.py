@@ -15,7 +15,7 @@ from penstock.actors.control import run_operations
 from penstock.actors.ownership.membership import new_member
 from penstock.actors.ownership.ownership import open_shard
 from penstock.actors.runs import run_actor
-from penstock.actors.runs.children import Children
+from penstock.actors.runs.commands.children import Children
 from penstock.actors.runs.loading import LoadedRun, load, records
 from penstock.actors.runs.outputs import output_of
 from penstock.actors.runs.shard import Shard
@@ -26,7 +26,8 @@ from penstock.broker.worker_messages import TaskPayload
 from penstock.config.limits import KIB, RUNS_IN_CHAIN_MAX
 from penstock.config.settings import BrokerSettings
 from penstock.engine.run.commands import CancelChild, StartChild
-from penstock.engine.run.events import NULL, ParentRef, SignalReceived, SignalRef, WorkflowCancelled
+from penstock.engine.run.event_payloads import NULL, ParentRef, SignalRef
+from penstock.engine.run.events import SignalReceived, WorkflowCancelled
 from penstock.engine.run.execution.children import child_run_id
 from penstock.engine.run.state import Run, RunStatus
 from tests.support.waiting import until, until_true

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 
 import orjson
 import pytest
+from msgspec import Raw
 
 from penstock.actors.control import run_operations
 from penstock.actors.ownership.membership import new_member
@@ -60,6 +61,25 @@ async def test_each_failure_of_a_run_starts_one_with_what_failed(store: Store, s
     }
 
 
+TEMPLATES = {"of": "${{ default.workflow }}", "team": "${{ run.labels.team }}", "n": "${{ input.n }}", "kind": "alarm"}
+GIVEN = {"of": "labelled", "team": "a", "n": "7", "kind": "alarm"}
+
+
+@pytest.mark.parametrize(("fields", "expected"), [({"labels": TEMPLATES}, GIVEN), ({}, None)])
+async def test_it_has_the_labels_that_the_definition_gives_it(
+    store: Store, shard: Shard, fields: dict[str, object], expected: dict[str, str] | None
+) -> None:
+    await register(store, ALARM)
+    definition, digest = await register(store, alarmed("labelled", **fields))
+    async with echo(store, "work", failing), echo(store, "tell"):
+        begun = await run_operations.begin(
+            store, definition, digest, Raw(b'{"n": 7}'), labels={"team": "a", "own": "x"}
+        )
+        await ended(store, begun.run_id)
+        follower = await ended(store, failure_run_id(begun.run_id, 0))
+    assert (RunStatus.COMPLETED, expected) == (follower.status, follower.labels)
+
+
 async def test_a_run_that_was_started_so_starts_none_itself(store: Store, shard: Shard) -> None:
     async with echo(store, "work", failing):
         run_id = await start(store, alarmed("self", alarm="self"))
@@ -71,7 +91,16 @@ async def test_a_run_that_was_started_so_starts_none_itself(store: Store, shard:
     assert await store.history.read(failure_run_id(follower.run_id, 0)) == []
 
 
-@pytest.mark.parametrize("fields", [{"alarm": "nobody"}, {"with": "${{ input.missing }}"}, {"with": 5}])
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"alarm": "nobody"},
+        {"with": "${{ input.missing }}"},
+        {"with": 5},
+        {"with": {}, "labels": {"of": "${{ input.missing }}"}},
+        {"with": {}, "labels": {"of": "${{ default.error }}" + "x" * 257}},
+    ],
+)
 async def test_one_that_cannot_start_changes_nothing_about_the_run(
     store: Store, shard: Shard, fields: dict[str, str]
 ) -> None:

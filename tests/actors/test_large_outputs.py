@@ -11,6 +11,7 @@ import pytest
 from msgspec import Raw
 
 from penstock.actors.control import retry, run_operations
+from penstock.actors.control.rerunning import Definition
 from penstock.actors.ownership.membership import new_member
 from penstock.actors.ownership.ownership import open_shard
 from penstock.actors.runs.loading import load
@@ -202,22 +203,19 @@ async def test_a_rerun_has_the_large_input_of_the_run_before_or_says_that_it_is_
 ) -> None:
     document = {**chain("again", 1), "timeout": "20ms"}
     definition, digest = await register(store, document)
-    latest = retry.Latest(definition, digest, None)
+    latest = retry.with_latest(store, Definition(definition, digest, None))
     run_id = await start(store, document, output("input"))
     first = await ended(store, run_id)
-    done = await retry.rerun(store, retry.Plan([run_id]), latest, dry_run=False)
+    done = await retry.rerun(store, definition.name, retry.Plan([run_id]), latest, dry_run=False)
     [again] = [retry.new_run_id for retry in done.retried]
     assert again is not None
     assert bytes(await input_of(store, await run_operations.get(store, again))) == output("input")
     assert first.input_at is not None
     await until(lambda: store.runs.get(run_id))
     await store.broker.api(f"STREAM.MSG.DELETE.{names.HISTORY}", {"seq": first.input_at.seq})
-    gone = await retry.rerun(store, retry.Plan([run_id]), latest, dry_run=False)
+    gone = await retry.rerun(store, definition.name, retry.Plan([run_id]), latest, dry_run=False)
     assert (gone.retried, [skipped.run_id for skipped in gone.skipped]) == ([], [run_id])
-    assert (
-        gone.skipped[0].reason
-        == f"event {first.input_at.seq} of the history, with {PAYLOAD_BYTES_MAX} bytes, is not there any more"
-    )
+    assert gone.skipped[0].reason == f"the input of run {run_id} is not there any more: give one"
 
 
 async def completed(store: Store, run_id: str) -> Run:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncGenerator, AsyncIterator
 
 import pytest
@@ -37,16 +38,16 @@ def read(shard: Shard, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The runs whose logs the shard has read, from now on."""
     found, pages = list[str](), shard.store.history.pages
 
-    def noted(run_id: str, after: int = 0) -> AsyncGenerator[list[Stored]]:
+    def noted(run_id: str, after: int = 0, ahead_to: int = 0) -> AsyncGenerator[list[Stored]]:
         found.append(run_id)
-        return pages(run_id, after)
+        return pages(run_id, after, ahead_to)
 
     monkeypatch.setattr(shard.store.history, "pages", noted)
     return found
 
 
 def current(shard: Shard, run_id: str) -> set[int]:
-    return shard._queues[names.partition(run_id)].current
+    return set(shard._queues[names.partition(run_id)].current)
 
 
 async def left(store: Store, shard: Shard, run_id: str, step_id: str) -> None:
@@ -71,7 +72,7 @@ async def test_a_run_that_has_left_memory_goes_on_without_a_read_of_its_log(
     run_id = await start(store, chain("left", 3))
     await left(store, shard, run_id, "left.echo")
     for step_id in ("s0", "s1", "s2"):
-        before = current(shard, run_id).copy()
+        before = current(shard, run_id)
         assert 1 == len(before)
         await complete(store, run_id, step_id)
         await left_anew(shard, run_id, before)
@@ -137,3 +138,26 @@ async def test_a_partition_that_comes_back_begins_with_reads(store: Store, shard
     assert set() == current(shard, run_id)
     await complete(store, run_id, "s0")
     await until_true(lambda: run_id in read)
+
+
+async def test_a_run_that_sleeps_for_long_leaves_memory_at_once_and_no_other_does(
+    store: Store, broker_settings: BrokerSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shards, "SNAPSHOT_AFTER_S", 0.0)
+    monkeypatch.setattr(shards, "SWEEP_S", float("inf"))  # no sweep is needed for it
+    async with open_store(broker_settings, "shard") as own, open_shard(own, new_member("shard")) as shard:
+        waits = await start(store, chain("waits"))
+        naps, sleeps = [await start(store, sleeping(f"for-{duration}", duration)) for duration in ("25s", "1h")]
+        await until_true(lambda: saved(shard, waits) and saved(shard, naps))
+        await until_true(lambda: len(current(shard, sleeps)) == 1)
+        shard._passivate(time.monotonic())
+        assert {waits, naps} == shard.actors.keys() & {waits, naps, sleeps}
+
+
+def sleeping(name: str, duration: str) -> dict[str, object]:
+    return {"name": name, "steps": [{"id": "s", "type": "sleep", "config": {"duration": duration}}]}
+
+
+def saved(shard: Shard, run_id: str) -> bool:
+    actor = shard.actors.get(run_id)
+    return actor is not None and actor.idle and actor.current_revision > 0

@@ -12,7 +12,7 @@ from penstock.actors.ownership.membership import new_member
 from penstock.actors.ownership.ownership import open_shard
 from penstock.actors.runs import run_actor
 from penstock.actors.runs.loading import load, load_many
-from penstock.broker import names
+from penstock.broker import names, record_keys
 from penstock.broker.nats.direct import Stored
 from penstock.broker.store import Store
 from penstock.engine import formats
@@ -20,7 +20,7 @@ from penstock.engine.errors import NeedsUpgrade
 from penstock.engine.run.events import StepCompleted
 from penstock.engine.run.state import Run, RunStatus, to_snapshot
 from tests.support.waiting import until
-from tests.support.world import chain, echo, ended, register, start
+from tests.support.world import chain, echo, ended, register, start, without_history
 
 NEWER = formats.VERSION + 1
 
@@ -86,7 +86,7 @@ async def test_a_run_whose_definition_needs_a_newer_version_waits_for_it(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     definition, digest = await register(store, chain("later", 1))
-    key = names.definition_key("later", digest)
+    key = record_keys.definition_key("later", digest)
     bucket = store.bucket(names.DEFINITIONS)
     entry = await bucket.get(key)
     assert entry is not None
@@ -116,7 +116,7 @@ async def test_a_run_of_which_only_a_snapshot_of_a_newer_version_is_left_waits(s
         await until(lambda: store.reader.one(names.TASKS, names.task_subject("rest.echo", run_id)))
     await written_by_a_newer_version(store, run_id)
     before = await store.runs.get(run_id)
-    await store.history.remove(run_id)  # as by the age of the log
+    await without_history(store, run_id)
     with pytest.raises(NeedsUpgrade):
         await load(store, run_id)
     async with open_shard(store, new_member("shard")):

@@ -4,7 +4,7 @@ with it."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -31,7 +31,7 @@ from penstock.broker.store import Store, open_store
 from penstock.broker.worker_messages import TaskPayload
 from penstock.config.limits import LEASE_S, PARTITIONS
 from penstock.config.settings import BrokerSettings
-from penstock.engine.errors import Conflict, Full, NotFound
+from penstock.engine.errors import Conflict, Full, NotFound, Unavailable
 from penstock.engine.run.commands import SetTimer
 from penstock.engine.run.events import StepCompleted
 from penstock.engine.run.state import RunStatus
@@ -190,6 +190,34 @@ async def test_the_consumer_of_a_former_owner_is_gone_and_with_it_its_requests_a
     assert not {claimed.claim.consumer for claimed in before.values()} & set(listed["consumers"])
 
 
+async def test_the_consumer_of_a_former_owner_is_removed_later_if_the_broker_did_not_answer_at_first(
+    store: Store, broker_settings: BrokerSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    former, kind = names.engine_consumer(0), type(store.consumers)
+    remove, refused = kind.remove_former, asyncio.Event()
+    made, answers = asyncio.Event(), asyncio.Event()
+
+    async def at_last(self: Any, current: Mapping[int, str]) -> None:
+        if made.is_set() and not answers.is_set():
+            refused.set()
+            raise Unavailable("no answer")
+        if answers.is_set():
+            await remove(self, current)
+
+    async def is_gone() -> bool:
+        return await store.consumers.floor(former) is None
+
+    monkeypatch.setattr(kind, "remove_former", at_last)
+    async with opened(broker_settings, "a") as one:
+        async with opened(broker_settings, "b") as other:
+            await share(one, other)
+            await store.consumers.open(former, 0, 1)
+            made.set()
+        await refused.wait()
+        answers.set()
+        await until(is_gone)
+
+
 async def test_a_timer_that_a_later_owner_has_set_is_neither_replaced_nor_withdrawn(store: Store) -> None:
     run_id = run_operations.new_run_id()
     subject = names.schedule_subject(run_id, "late")
@@ -289,6 +317,24 @@ def test_a_lease_is_good_for_its_time_from_when_the_sign_of_life_was_sent() -> N
     lease.end()
     lease.renewed(now())
     assert not lease.good  # what is over stays over
+
+
+async def test_who_waits_for_a_good_lease_goes_on_when_it_is_renewed_and_never_once_it_is_over() -> None:
+    lease = ShardLease()
+    waits = [asyncio.create_task(lease.until_good()) for _ in range(3)]
+    await asyncio.sleep(0)
+    waits[0].cancel()
+    lease.renewed(now() - LEASE_S)
+    await asyncio.sleep(0)
+    assert not waits[1].done()
+    lease.renewed(now())
+    await asyncio.wait_for(asyncio.gather(*waits[1:]), 10)
+    lease.end()
+    late = asyncio.create_task(lease.until_good())
+    await asyncio.sleep(0)
+    lease.renewed(now())
+    assert {late} == (await asyncio.wait([late], timeout=0))[1]
+    late.cancel()
 
 
 async def test_a_shard_that_was_removed_while_its_renewals_found_no_room_ends_at_the_first_that_does(

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import AsyncIterator
 
 import orjson
 import pytest
+from msgspec import Raw
 
 from penstock.actors.ownership.membership import new_member
 from penstock.actors.ownership.ownership import open_shard
@@ -15,7 +17,10 @@ from penstock.broker.store import Store, open_store
 from penstock.broker.worker_messages import TaskPayload
 from penstock.config.limits import KIB
 from penstock.config.settings import BrokerSettings
+from penstock.engine.run.event_payloads import Failure
+from penstock.engine.run.events import StepCompleted, StepFailed
 from penstock.engine.run.state import RunStatus, StepStatus
+from penstock.engine.times import rfc3339
 from tests.support.waiting import until_true
 from tests.support.world import Echo, echo, ended, start
 
@@ -69,6 +74,22 @@ async def test_a_refused_plan_is_made_again_with_the_problems_at_hand(store: Sto
     assert plans.errors[0] is None
     assert 'step "x" depends on "nowhere", which does not exist' in (plans.errors[1] or "")
     assert after.inputs == [{"x": {"n": 1}, "y": {"n": 1}}]
+
+
+async def test_a_plan_is_refused_though_its_worker_has_also_reported_a_failure(store: Store, shard: Shard) -> None:
+    """A task that was executed twice: the report of the second execution comes before the check of the first plan."""
+    run_id = await start(store, PLANNED, b'{"n":1}')
+    about = {"run_id": run_id, "step_id": "p", "worker_id": "w", "attempt_number": 1}
+    bad = StepCompleted(**about, timestamp=rfc3339(time.time()), payload=Raw(b'{"steps":7}'))  # type: ignore[arg-type]
+    late = StepFailed(**about, timestamp=rfc3339(time.time()), payload=Failure(error="late"))  # type: ignore[arg-type]
+    for sent in [store.history.send(bad), store.history.send(late)]:
+        await sent
+
+    async with echo(store, "plan", plans := Plans([], steps("x"))), echo(store, "each"), echo(store, "after"):
+        run = await ended(store, run_id)
+
+    assert run.status is RunStatus.COMPLETED, run.error
+    assert "the plan is refused" in (plans.errors[-1] or "")
 
 
 async def test_a_planner_whose_plans_are_all_refused_fails_with_the_problems(store: Store, shard: Shard) -> None:

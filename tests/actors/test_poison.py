@@ -17,7 +17,7 @@ from penstock.actors.ownership.ownership import open_shard
 from penstock.actors.runs import loading, run_actor
 from penstock.actors.runs.loading import LoadedRun, load_many
 from penstock.actors.runs.shard import Shard
-from penstock.broker import names
+from penstock.broker import names, record_keys
 from penstock.broker.nats.publisher import ack_seq
 from penstock.broker.store import Store, open_store
 from penstock.broker.streams.provisioning import provision
@@ -174,9 +174,9 @@ async def test_a_run_without_its_definition_stands_still_and_the_others_go_on(
     _, digest = await register(store, chain(name, 2))
     bucket = store.bucket(names.DEFINITIONS)
     if left is None:
-        await bucket.delete(names.definition_key(name, digest))
+        await bucket.delete(record_keys.definition_key(name, digest))
     else:
-        await bucket.put(names.definition_key(name, digest), left)
+        await bucket.put(record_keys.definition_key(name, digest), left)
     async with (
         open_store(broker_settings, "second") as own,
         open_shard(own, new_member("shard")),
@@ -199,7 +199,7 @@ async def test_a_failed_run_without_its_definition_cannot_go_on_and_says_so(
         run_id = await start(own, {**chain("late", 1), "timeout": "10ms"})
         await ended(own, run_id)
     _, digest = await register(store, {**chain("late", 1), "timeout": "10ms"})
-    await store.bucket(names.DEFINITIONS).delete(names.definition_key("late", digest))
+    await store.bucket(names.DEFINITIONS).delete(record_keys.definition_key("late", digest))
     async with open_store(broker_settings, "second") as own:
         with pytest.raises(Conflict, match=f"run {run_id} cannot go on, its definition is not in the store"):
             await run_operations.replay(own, run_id)

@@ -60,3 +60,28 @@ async def test_after_long_work_the_pause_is_many_times_as_long(monkeypatch: pyte
     assert worked_s / now == pytest.approx(rounds.SHARE_MAX, rel=0.05)
     assert len(slept) < 100
     assert min(slept) >= 10.0
+
+
+async def test_a_round_that_waited_in_vain_or_took_long_puts_off_the_next_one_by_a_bounded_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now, slept = 0.0, list[float]()
+
+    async def sleep(seconds: float) -> None:
+        nonlocal now
+        slept.append(seconds)
+        now += seconds
+        if len(slept) == 4:
+            raise asyncio.CancelledError
+
+    async def check(throttle: rounds.Throttle) -> None:
+        nonlocal now
+        now += 5.0
+        if len(slept) == 1:
+            raise Unavailable("no answer")
+
+    monkeypatch.setattr("penstock.actors.maintenance.rounds.time.monotonic", lambda: now)
+    monkeypatch.setattr("penstock.actors.maintenance.rounds.asyncio.sleep", sleep)
+    with pytest.raises(asyncio.CancelledError):
+        await rounds.repeat_rounds("overdue", check, 10.0, 60.0)
+    assert [10.0, 10.0, 60.0, 60.0] == slept

@@ -9,23 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.actors.runs.shared.spans import is_sampled, spans
-from penstock.broker.streams.telemetry import Span
 from penstock.engine.definition.definitions import digest, to_json
 from penstock.engine.run.advance import advance
 from penstock.engine.run.compiling import compile_workflow
-from penstock.engine.run.events import (
-    Event,
-    Failure,
-    Record,
-    StepCompleted,
-    StepFailed,
-    StepStarted,
-    WorkflowCancelled,
-    decode,
-)
+from penstock.engine.run.event_payloads import Failure
+from penstock.engine.run.events import Event, Record, StepCompleted, StepFailed, StepStarted, WorkflowCancelled, decode
 from penstock.engine.run.state import Run
 from penstock.engine.run.workflow import Workflow
 from penstock.engine.validation import parse
+from penstock.telemetry.tracing import Span
 from tests.support.world import chain
 
 RUN = "0192aabbccdd7eeff00112233445566a"

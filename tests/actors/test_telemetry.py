@@ -19,9 +19,9 @@ from penstock.actors.telemetry.telemetry import LOGS_PER_TICK_MAX, Numbers, Repo
 from penstock.broker import names
 from penstock.broker.store import Store, open_store
 from penstock.broker.streams.provisioning import provision
-from penstock.broker.streams.telemetry import Span
 from penstock.config.log_setup import configure, process_name
 from penstock.config.settings import BrokerSettings, HttpSettings, LogSettings, Settings
+from penstock.telemetry.tracing import Span
 from penstock.telemetry.warnings import WAITING_MAX, WARNINGS
 from tests.support.own_broker import own_broker
 from tests.support.waiting import until, until_true

@@ -64,6 +64,18 @@ async def test_each_occurrence_starts_one_run_in_one_of_two_engines(
     assert kept.trigger.name == kind
 
 
+async def test_where_nothing_is_exported_a_run_says_nothing_of_its_senders_span(
+    store: Store, broker_settings: BrokerSettings
+) -> None:
+    name = await workflow(store, "untraced")
+    await make(store, "subject", name, **KINDS["subject"])
+    async with engine(broker_settings):
+        await store.publisher.send("orders.new", b"1", {"traceparent": f"00-{'a' * 32}-{'b' * 16}-01"})
+        await until_started(store, name, 1)
+    found = [one.data for one in await store.reader.subject(names.HISTORY, "history.*.*") if b"untraced" in one.data]
+    assert [False] == [b"trace_parent" in body for body in found]
+
+
 @pytest.mark.parametrize("kind", KINDS)
 async def test_what_comes_while_no_engine_is_there_waits(
     store: Store, broker_settings: BrokerSettings, kind: str

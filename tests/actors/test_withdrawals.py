@@ -15,7 +15,8 @@ from penstock.broker import names
 from penstock.broker.store import Store, open_store
 from penstock.broker.streams.provisioning import provision
 from penstock.config.settings import BrokerSettings
-from penstock.engine.run.events import StepCompleted, TimerFired, TimerRef, WorkflowCancelled
+from penstock.engine.run.event_payloads import TimerRef
+from penstock.engine.run.events import StepCompleted, TimerFired, WorkflowCancelled
 from penstock.engine.run.state import RunStatus, from_snapshot
 from tests.support.own_broker import OwnBroker, own_broker
 from tests.support.waiting import until, until_true

@@ -192,6 +192,30 @@ async def test_where_tls_is_required_a_broker_without_it_gets_no_credentials(
     assert b"" == heard
 
 
+@pytest.mark.parametrize("ticks", range(24))
+async def test_whoever_stops_to_wait_for_a_broker_is_free_at_once(ticks: int) -> None:
+    """Also when an answer comes in the same moment, at which the client's way to wait swallows a cancellation."""
+    asked = asyncio.Semaphore(0)
+
+    async def listen(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"no broker\r\n")
+        asked.release()
+        await reader.read()
+        writer.close()
+
+    async with await asyncio.start_server(listen, "127.0.0.1", 0) as nobody:
+        url = f"nats://127.0.0.1:{nobody.sockets[0].getsockname()[1]}"
+        connecting = asyncio.ensure_future(let_in_nowhere(BrokerSettings(url=url)))
+        await asked.acquire()
+        for _ in range(ticks):
+            await asyncio.sleep(0)
+        connecting.cancel()
+        done, _ = await asyncio.wait([connecting], timeout=2.0)
+        connecting.cancel()
+    assert {connecting} == done
+    assert connecting.cancelled()
+
+
 async def let_in_nowhere(settings: BrokerSettings) -> None:
     async with connect(settings, "test", CONNECT_S):
         raise AssertionError("connected to nobody")

@@ -11,14 +11,16 @@ from pathlib import Path
 import pytest
 
 from penstock.broker import names
-from penstock.broker.nats.batch import Batches, Message, publish_batch
+from penstock.broker.nats.batch import Batches, IncompleteBatch, Message, publish_batch
 from penstock.broker.nats.headers import EXPECT_SEQ
 from penstock.broker.store import Store, open_store
 from penstock.broker.streams.provisioning import provision
-from penstock.config.limits import BULK_RUNS_MAX
+from penstock.config.limits import BULK_RUNS_MAX, MIB
 from penstock.config.process.background import each_of
-from penstock.engine.errors import Conflict, PenstockError, Unavailable
-from tests.support.own_broker import own_broker
+from penstock.engine.errors import Conflict, Full, PenstockError, Unavailable
+from tests.support.file_limits import limited
+from tests.support.little_room import fill, make_room, small_broker
+from tests.support.own_broker import OwnBroker, own_broker
 
 BATCH = re.compile(rb"Nats-Batch-Id: ?(\w+)")
 
@@ -142,3 +144,70 @@ async def test_an_error_of_our_own_ends_everybodys_waiting(store: Store, monkeyp
     monkeypatch.setattr(batches, "publish", publish)
     await batches.join(batch("three"))
     assert [b"0", b"1", b"2"] == await found(store, "three")
+
+
+class TestAPart:
+    """A server without replicas stores a part of a batch when its disk, or its storage, is full in the middle of it."""
+
+    async def test_of_a_batch_whose_write_failed_the_outcome_is_unknown_until_the_broker_is_started_again(
+        self, tmp_path: Path
+    ) -> None:
+        first = [one._replace(headers={EXPECT_SEQ: "0"}) for one in large("cut")]
+        with own_broker(tmp_path) as broker:
+            async with open_store(broker.settings, "test") as store:
+                await provision(store.broker, broker.settings)
+                await publish_batch(store.broker, large("before"))
+                with limited([broker.pid], _history_bytes(tmp_path) + 3 * MIB // 2), pytest.raises(Unavailable):
+                    await publish_batch(store.broker, first)
+                assert [1, 0] == [len(await store.history.read(f"cut-{n}")) for n in (0, 2)]
+                with pytest.raises(Unavailable, match="file too large"):
+                    await publish_batch(store.broker, first)
+            broker.restart()
+            async with open_store(broker.settings, "test") as store:
+                with pytest.raises(Conflict):
+                    await publish_batch(store.broker, first)
+                assert [1, 1, 1] == [len(await store.history.read(f"cut-{n}")) for n in range(3)]
+
+    async def test_a_batch_without_room_for_all_of_it_is_full_and_stores_nothing(self, tmp_path: Path) -> None:
+        with small_broker(tmp_path) as small:
+            async with open_store(small.settings, "test") as store:
+                await _room_for_one_and_a_half(small, store)
+                with pytest.raises(Full, match="nothing was stored"):
+                    await Batches(store.broker).publish(large("full"))
+                assert [] == await found(store, "full")
+                await make_room(store)
+                assert 3 == await Batches(store.broker).publish(large("full"))
+
+    async def test_a_part_that_was_stored_all_the_same_is_said(self, tmp_path: Path) -> None:
+        with small_broker(tmp_path) as small:
+            async with open_store(small.settings, "test") as store:
+                await _room_for_one_and_a_half(small, store)
+                with pytest.raises(IncompleteBatch, match="a part of a batch"):
+                    await publish_batch(store.broker, large("part"))
+                assert 2 == len(await found(store, "part"))
+                with pytest.raises(Full, match="nothing was stored"):
+                    await publish_batch(store.broker, large("none"))
+                assert [] == await found(store, "none")
+
+
+def large(name: str) -> list[Message]:
+    """Three mebibytes."""
+    return [one._replace(data=bytes(MIB - 4096)) for one in batch(name)]
+
+
+def _history_bytes(data_dir: Path) -> int:
+    return max(path.stat().st_size for path in data_dir.rglob(f"{names.HISTORY}/msgs/*.blk"))
+
+
+async def _room_for_one_and_a_half(small: OwnBroker, store: Store) -> None:
+    """Of the large messages: the broker refuses the one after that which led beyond its limit."""
+    await provision(store.broker, small.settings)
+    await fill(store)
+    stream = names.bucket_stream(names.SIGNALS)
+    last = (await store.broker.subjects(stream, ">"))[-1]
+    for subject in {last, *(await store.broker.subjects(stream, ">"))[:1]}:
+        await store.broker.api(f"STREAM.PURGE.{stream}", {"filter": subject})
+    used = (await store.broker.api("INFO"))["storage"]
+    left = small.settings.max_store_bytes - used
+    assert 3 * MIB // 2 < left, left
+    await store.broker.request(names.key_subject(names.SIGNALS, "r.rest"), bytes(left - 3 * MIB // 2))

@@ -19,6 +19,7 @@ from penstock.actors.runs.shared.lease import ShardLease
 from penstock.actors.runs.shared.lease import now as lease_now
 from penstock.actors.runs.timers import Timers
 from penstock.broker import names
+from penstock.broker.inspection.stream_list import ListedStream, streams_of
 from penstock.broker.store import Store, open_store
 from penstock.broker.streams.provisioning import provision, streams
 from penstock.config.limits import PARTITIONS, TIMER_DURABLE_AFTER_S
@@ -116,6 +117,23 @@ async def test_a_workflow_that_was_registered_is_the_one_that_the_next_run_has(s
         document = {**chain("renewed"), "version": str(number)}
         _, digest = await register(stores[number % NODES], document)
         assert [digest] * NODES == [(await catalog.wanted("renewed")).digest for catalog in catalogs]
+
+
+async def test_streams_name_their_leader_and_how_far_copies_are(stores: list[Store]) -> None:
+    broker = stores[0].broker
+    wanted = {names.HISTORY, names.bucket_stream(names.RUNS)}
+    assert broker.cluster
+
+    async def settled() -> list[ListedStream] | None:
+        found = await streams_of(broker, wanted)
+        return found if all(copy.current and copy.online for one in found for copy in one.copies) else None
+
+    found = await until(settled)
+    assert found is not None
+    assert wanted == {one.name for one in found}
+    for one in found:
+        assert NODES == len({one.leader, *(copy.node for copy in one.copies)}), one
+        assert {0} == {copy.behind for copy in one.copies}
 
 
 async def test_everything_has_its_copies(stores: list[Store]) -> None:

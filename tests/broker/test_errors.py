@@ -5,11 +5,15 @@ from __future__ import annotations
 import asyncio
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
+import uvloop
 
+from penstock.broker.nats.connection import connect
 from penstock.broker.nats.errors import ApiError, Code, Within, translated
 from penstock.broker.store import Store
+from penstock.config.settings import BrokerSettings
 from penstock.engine.errors import Conflict, Full, PenstockError, TooLarge, Unavailable
 
 BROKER = Path(__file__).parents[2] / "broker"
@@ -71,3 +75,15 @@ async def test_a_lost_connection_is_reported_at_once(store: Store) -> None:
 
     with pytest.raises(Unavailable, match="nothing came"):
         await wait_until_lost()
+
+
+def test_a_lost_connection_with_unsent_messages_can_be_closed(broker_settings: BrokerSettings) -> None:
+    """With the loop that the service's processes run on: its transport refuses by an error of its own."""
+
+    async def lose() -> None:
+        async with connect(broker_settings, "lost") as broker:
+            client: Any = broker.client
+            client._pending, client._pending_data_size = [b"PING\r\n"], 6
+            client._transport._io_writer.transport.abort()
+
+    uvloop.run(lose())

@@ -12,6 +12,7 @@ import pytest
 from uuid_utils import uuid7
 
 from penstock.broker import names
+from penstock.broker.nats import direct
 from penstock.broker.nats.direct import PAGE
 from penstock.broker.nats.publisher import ack_seq
 from penstock.broker.nats.pull import Delivery
@@ -19,7 +20,8 @@ from penstock.broker.store import Store, open_store
 from penstock.broker.streams.provisioning import provision
 from penstock.config.limits import PARTITIONS
 from penstock.engine.errors import Conflict, Unavailable
-from penstock.engine.run.events import Event, SignalReceived, SignalRef, StepCompleted, StepStarted, decode
+from penstock.engine.run.event_payloads import SignalRef
+from penstock.engine.run.events import Event, SignalReceived, StepCompleted, StepStarted, decode
 from tests.support.own_broker import own_broker
 
 
@@ -50,6 +52,28 @@ async def test_a_run_is_read_from_the_sequence_on(store: Store, run_id: str) -> 
     second = await store.history.append(StepStarted(run_id=run_id, step_id="b"))
     assert [second] == [one.seq for one in await store.history.read(run_id, first)]
     assert [] == await store.history.read(run_id, second)
+
+
+@pytest.mark.parametrize(
+    ("ahead_to", "asked"), [(0, [1, 2, 3, 4]), (2, [2, 2, 3, 4]), (4, [2, 3, 4, 4])], ids=["never", "some", "all"]
+)
+async def test_up_to_a_sequence_the_next_page_is_on_its_way_while_one_is_handled(
+    store: Store, run_id: str, monkeypatch: pytest.MonkeyPatch, ahead_to: int, asked: list[int]
+) -> None:
+    """Of four events, each a page: how many were asked for by then. Whoever leaves in between leaves nothing behind."""
+    await append_many(store, run_id, 4)
+    seqs = [one.seq for one in await store.history.read(run_id)]
+    monkeypatch.setattr(direct, "PAGE", 1)
+    reader, found, sent = store.reader, list[int](), list[int]()
+    before = reader._count
+    async for page in store.history.pages(run_id, ahead_to=seqs[ahead_to - 1] if ahead_to else 0):
+        found += [one.seq for one in page]
+        sent.append(reader._count - before)
+    assert (seqs, asked) == (found, sent)
+    async with aclosing(store.history.pages(run_id, ahead_to=seqs[-1])) as pages:
+        assert seqs[:1] == [one.seq for one in await anext(pages)]
+        assert 1 == len(reader._waiting)
+    assert {} == reader._waiting
 
 
 async def test_an_unknown_run_has_no_history(store: Store, run_id: str) -> None:

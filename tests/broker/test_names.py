@@ -24,21 +24,19 @@ from penstock.broker.names import (
 )
 from penstock.broker.streams.tasks import covers
 from penstock.engine.run.commands import AppendEvent, Command, DispatchTask, SetTimer
+from penstock.engine.run.event_payloads import ApprovalRequest, Cancellation, Completed, RunFailure, TimerRef
 from penstock.engine.run.events import (
     ApprovalExpired,
     ApprovalGranted,
     ApprovalRejected,
-    ApprovalRequest,
     ApprovalRequested,
-    Cancellation,
-    Completed,
     Event,
-    RunFailure,
     StepCompleted,
     StepContinue,
     StepFailed,
     StepSkipped,
     StepStarted,
+    TimerFired,
     WorkflowCancelled,
     WorkflowCompleted,
     WorkflowFailed,
@@ -136,6 +134,11 @@ def test_the_numbers_of_an_execution_stand_behind_the_type(
 )
 def test_the_end_of_a_resumed_run_says_how_often_it_was_resumed(event: Event, expected: str) -> None:
     assert message_ids.of_event(event) == f"{RUN}.{expected}"
+
+
+def test_two_timers_of_a_run_have_ids_of_their_own() -> None:
+    refs = [TimerRef(f"{kind}.{step_id}", step_id, 1) for kind, step_id in product(["lost", "restored"], STEP_IDS)]
+    assert repeated([message_ids.of_event(TimerFired(run_id=RUN, payload=ref)) for ref in refs]) == []
 
 
 def test_what_an_event_carries_does_not_change_its_id() -> None:

@@ -205,3 +205,19 @@ async def test_a_message_whose_future_is_cancelled_is_forgotten(broker_settings:
         async with asyncio.timeout(10):
             while store.publisher.in_flight:
                 await store.broker.flush()
+
+
+async def test_who_waits_for_an_answer_waits_no_longer_than_the_publisher_lives(
+    broker_settings: BrokerSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with open_store(broker_settings, "test") as store:
+        unanswered = store.publisher.send("nobody.listens.here", b"x")
+        monkeypatch.setattr("penstock.broker.nats.publisher.IN_FLIGHT_MAX", 1)
+        waits = asyncio.create_task(store.publisher.room())
+        await store.broker.flush()
+        assert not unanswered.done()
+        assert not waits.done()
+    await asyncio.wait([waits], timeout=10)
+
+    assert unanswered.cancelled()
+    assert waits.cancelled()

@@ -1,17 +1,27 @@
-"""What was subscribed to for a time is over after it, also when the connection was away at its end."""
+"""What was subscribed to for a time is over after it, also when the connection was away at its end, and what was
+forwarded before it is answered."""
 
 from __future__ import annotations
 
 import asyncio
+import socket
 from contextlib import AsyncExitStack, aclosing
 from pathlib import Path
 
+import msgspec
+import pytest
+
 from penstock.broker import names
+from penstock.broker.embedded.server import EmbeddedBroker
+from penstock.broker.nats.client import publish_command
 from penstock.broker.nats.direct import open_reader
 from penstock.broker.nats.publisher import open_publisher
 from penstock.broker.nats.pull import open_pull
-from penstock.broker.store import open_store
+from penstock.broker.records.leases import TASK_ID
+from penstock.broker.store import Store, open_store
 from penstock.broker.streams.provisioning import provision
+from penstock.config.settings import BrokerSettings
+from tests.support.line import line
 from tests.support.own_broker import own_broker
 from tests.support.waiting import until_true
 
@@ -51,6 +61,56 @@ async def test_a_recall_that_the_connection_does_not_survive_leaves_no_subscript
             await store.broker.client.drain_receiving(subscription, 0.1)
 
             assert subscription not in store.broker.client._subs.values()
+
+
+async def test_what_is_forwarded_before_a_holder_ends_is_answered(store: Store, embedded: EmbeddedBroker) -> None:
+    """Also what has reached the broker, and has not been read from the connection."""
+
+    async def carry_out(task_id: str, body: bytes) -> bytes:
+        return f"{task_id}: {body.decode()}".encode()
+
+    with socket.create_connection(("127.0.0.1", embedded.settings.port), 10) as sender:
+        async with store.leases.forwarded("holder", carry_out):
+            await store.broker.flush()
+            report = publish_command(names.forward_subject("holder"), "answers", b"done", {TASK_ID: "run.s"})
+            sender.sendall(b'CONNECT {"verbose":false,"headers":true}\r\nSUB answers 1\r\n%bPING\r\n' % (report or b""))
+            _read_to(sender, b"PONG")  # nothing else runs in this process meanwhile
+        assert b"run.s: done" in await asyncio.to_thread(_read_to, sender, b"done")
+
+
+async def test_a_flush_and_the_end_of_a_subscription_are_behind_what_was_sent_before(
+    broker_settings: BrokerSettings,
+) -> None:
+    async with AsyncExitStack() as stack:
+        wire = await stack.enter_async_context(line(broker_settings.port))
+        settings = msgspec.structs.replace(broker_settings, url=wire.url)
+        store = await stack.enter_async_context(open_store(settings, "test"))
+        subscription = await store.broker.client.receive(store.broker.new_inbox(), _ignore)
+        await store.broker.flush()
+        wire.cut()
+        flushing = asyncio.create_task(_published_and_flushed(store))
+        await until_true(lambda: b"PING" in wire.late)
+        assert wire.late.index(b"PUB told") < wire.late.index(b"PING")
+        wire.late.clear()
+        draining = asyncio.create_task(store.broker.client.drain_receiving(subscription, 10))
+        await until_true(lambda: b"PING" in wire.late)
+        assert wire.late.index(b"UNSUB") < wire.late.index(b"PING")
+        wire.mend()
+        await flushing
+        await draining
+
+
+async def _published_and_flushed(store: Store) -> None:
+    await store.broker.publish("told", b"")
+    await store.broker.flush()
+
+
+def _read_to(line: socket.socket, word: bytes) -> bytes:
+    """What the broker writes to a client, to this word. Raises TimeoutError."""
+    found = b""
+    while word not in found:
+        found += line.recv(4096) or pytest.fail("the broker has closed the connection")
+    return found
 
 
 async def _ignore(subject: bytes, reply: bytes, data: bytes, headers: bytes) -> None:

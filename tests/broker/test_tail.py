@@ -13,7 +13,8 @@ from penstock.broker.nats.headers import SCHEDULE, SCHEDULE_TARGET
 from penstock.broker.nats.tail import Lost, ReadBatch
 from penstock.broker.store import Store, open_store
 from penstock.broker.streams.provisioning import provision
-from penstock.engine.run.events import SignalReceived, SignalRef
+from penstock.engine.run.event_payloads import SignalRef
+from penstock.engine.run.events import SignalReceived
 from tests.support.own_broker import own_broker
 
 

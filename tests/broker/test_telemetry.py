@@ -14,8 +14,9 @@ import pytest
 from penstock.broker import names
 from penstock.broker.store import Store, open_store
 from penstock.broker.streams.provisioning import provision
-from penstock.broker.streams.telemetry import BEHIND_BYTES, SPANS_WAITING_MAX, ProcessReport, Span, StreamState
+from penstock.broker.streams.telemetry import BEHIND_BYTES, SPANS_WAITING_MAX, ProcessReport, StreamState
 from penstock.telemetry.meters import Meters
+from penstock.telemetry.tracing import Span
 from tests.support.own_broker import OwnBroker, own_broker
 from tests.support.waiting import until, until_true
 

@@ -9,7 +9,7 @@ from uuid import uuid4
 
 import pytest
 
-from penstock.broker import names
+from penstock.broker import names, record_keys
 from penstock.broker.records import definitions, version_list
 from penstock.broker.records.definitions import Definitions
 from penstock.broker.records.version_list import StoredVersion, VersionList
@@ -158,7 +158,7 @@ async def test_of_many_at_once_the_last_in_the_list_is_the_latest(store: Store, 
         async with asyncio.TaskGroup() as group:
             for number in range(len(kept)):
                 group.create_task(change(number))
-        entry = await store.definitions._bucket.get(names.versions_key(name))
+        entry = await store.definitions._bucket.get(record_keys.versions_key(name))
         assert entry is not None
         listed = version_list.decode(entry.value)
         latest = await store.definitions._bucket.get(name)
@@ -186,7 +186,7 @@ async def test_what_an_older_version_registers_meanwhile_is_listed(store: Store,
 async def test_a_list_that_somebody_else_has_written_over_is_made_anew(store: Store, name: str) -> None:
     for version in ("1", "2"):
         await store.definitions.register(definition(name, version))
-    await store.definitions._bucket.put(names.versions_key(name), b"[]")
+    await store.definitions._bucket.put(record_keys.versions_key(name), b"[]")
     assert ["2", "1"] == await labels(store, name)
     await store.definitions.register(definition(name, "3"))
     assert ["3", "2", "1"] == await labels(store, name)
@@ -214,5 +214,5 @@ async def written(store: Store) -> int:
 async def registered_as_before(store: Store, *wanted: WorkflowDef) -> None:
     for one in wanted:
         body = to_json(one)
-        await store.definitions._bucket.put(names.definition_key(one.name, digest(body)), body)
+        await store.definitions._bucket.put(record_keys.definition_key(one.name, digest(body)), body)
         await store.definitions._bucket.put(one.name, body)

@@ -21,14 +21,14 @@ async def test_a_slow_watcher_holds_little_and_misses_nothing(
 ) -> None:
     run_id = RUN_ID.replace("1", "2") if bound == "COPIES_MAX" else RUN_ID
     monkeypatch.setattr(watch, bound, 10 if bound == "COPIES_MAX" else 10 * len(BODY))
-    held = list[watch._Copies]()
-    made = watch._Copies
+    held = list[watch.Copies]()
+    made = watch.Copies
 
-    def noted(wakes: watch.Wakes | None) -> watch._Copies:
+    def noted(wakes: watch.Wakes | None) -> watch.Copies:
         held.append(made(wakes))
         return held[-1]
 
-    monkeypatch.setattr(watch, "_Copies", noted)
+    monkeypatch.setattr(watch, "Copies", noted)
     async with aclosing(watch.batches(store.broker, store.reader, run_id, 0)) as batches:
         assert not await anext(batches)
         most = 0

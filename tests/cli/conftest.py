@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from threading import Thread
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -46,6 +48,10 @@ class Service(ThreadingHTTPServer):
     def on(self, line: str, *answers: object) -> None:
         """Answer `line` (`GET /runs`) with these in turn: an Answer, or what becomes JSON."""
         self.answers[line] = [a if isinstance(a, Answer) else Answer(json.dumps(a).encode()) for a in answers]
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        if not isinstance(sys.exception(), ConnectionError):  # the command has ended before its answer
+            super().handle_error(request, client_address)
 
     def bodies(self, line: str) -> list[object]:
         return [json.loads(request.body) for request in self.requests if request.line == line]
@@ -115,3 +121,9 @@ def stream(*events: tuple[int, dict[str, object]], length: int | None = None) ->
         f"id: {seq}\nevent: {event['type']}\ndata: {json.dumps(event)}\n\n" for seq, event in events
     )
     return Answer(text.encode(), headers={"Content-Type": "text/event-stream"}, length=length)
+
+
+@pytest.fixture
+def empty_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The command is called there."""
+    monkeypatch.chdir(tmp_path)

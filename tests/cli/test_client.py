@@ -120,6 +120,26 @@ def test_runs_come_from_all_pages_as_far_as_needed(connect: Connect, service: Se
     assert 1 == len(service.requests)
 
 
+def test_lists_and_numbers_may_be_of_paused_runs(connect: Connect, service: Service) -> None:
+    service.on("GET /runs?paused=true&limit=1000", [{**RUN, "paused_at": "2026-01-01T00:00:00Z"}])
+    service.on("GET /runs?paused=false&limit=1000", [])
+    service.on("GET /runs/stats?paused=false", {"total": 0, "buckets": []})
+    with connect(service.url) as client:
+        assert ["2026-01-01T00:00:00Z"] == [run.paused_at for run in client.runs(paused=True)]
+        assert [] == list(client.runs(paused=False))
+        assert 0 == client.run_stats(paused=False).total
+
+
+def test_numbers_within_a_time_say_how_far_back_they_go(connect: Connect, service: Service) -> None:
+    answer = {"total": 0, "buckets": [], "complete": False, "since": "2026-01-01T00:00:00Z"}
+    service.on("GET /runs/stats?within_ms=100", answer)
+    service.on("GET /runs/stats", {"total": 0, "buckets": []})
+    with connect(service.url) as client:
+        found = client.run_stats(within_ms=100)
+        assert (False, "2026-01-01T00:00:00Z") == (found.complete, found.since)
+        assert (None, None) == (client.run_stats().complete, client.run_stats().since)
+
+
 def test_following_ends_when_the_run_has_ended(connect: Connect, service: Service) -> None:
     service.on("GET /runs/r/events", stream((3, event("workflow.started")), (5, event("workflow.completed"))))
     service.on("GET /runs/r", RUN)

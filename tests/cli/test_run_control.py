@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from tests.cli.conftest import Answer, Penstock, Service
@@ -42,6 +43,16 @@ def test_unschedule_is_1_when_it_is_too_late(penstock: Penstock, service: Servic
     )
     assert (0, "r1 cancelled\n", "") == penstock("run", "unschedule", "r1")
     assert (1, "", "Error: run r1 is not scheduled: it is running\n") == penstock("run", "unschedule", "r1")
+
+
+def test_stats_within_a_time_say_how_far_back_they_go(penstock: Penstock, service: Service) -> None:
+    buckets = [{"at": "2026-01-01T00:00:00.000000Z", "counts": {"failed": 7}}]
+    cut = {"total": 7, "buckets": buckets, "complete": False, "since": "2026-01-02T03:04:05.678901Z"}
+    service.on("GET /runs/stats?within_ms=100", cut, {"total": 7, "buckets": buckets, "complete": True})
+    words = "counted back to 2026-01-02T03:04:05.678901Z: there may be older runs"
+    assert words == penstock("run", "stats", "--within", "100").out.splitlines()[-1]
+    assert "counted back" not in penstock("run", "stats", "--within", "100").out
+    assert 2 == penstock("run", "stats", "--within", "5")[0]
 
 
 def test_the_output_of_a_step_is_printed_as_it_is(penstock: Penstock, service: Service) -> None:
@@ -85,6 +96,19 @@ def test_cancel_by_workflow_sends_its_filters_and_shows_both_lists(penstock: Pen
             "limit": 1000,
         }
     ] == service.bodies("POST /runs/cancel")
+
+
+@pytest.mark.parametrize(("option", "value"), [("--paused", True), ("--no-paused", False)])
+def test_runs_are_chosen_by_whether_they_are_paused(
+    penstock: Penstock, service: Service, option: str, value: bool
+) -> None:
+    answers = {"cancel": "cancelled", "pause": "paused", "resume": "resumed"}
+    for verb, done in answers.items():
+        service.on(f"POST /runs/{verb}", {done: ["a"], "skipped": [], "total": 1, "dry_run": False})
+        assert 0 == penstock("run", verb, "--workflow", "w", option).code
+        assert [{"workflow_id": "w", "paused": value, "limit": 1000}] == service.bodies(f"POST /runs/{verb}")
+        refused = penstock("run", verb, "r1", option)
+        assert (2, True) == (refused.code, "--paused can be given with --workflow only" in refused.err)
 
 
 def test_a_dry_run_says_that_nothing_was_done(penstock: Penstock, service: Service) -> None:
@@ -240,3 +264,80 @@ def test_a_decision_carries_its_token_and_what_is_said(penstock: Penstock, servi
     assert (1, "", "Error: the token was used already\n") == penstock(
         "run", "decide", "r1", "ok", "--token", "t0", "--reject"
     )
+
+
+A, B = "a" * 32, "b" * 32
+
+
+def test_runs_are_paused_and_resumed_by_their_ids(penstock: Penstock, service: Service) -> None:
+    at = "2026-01-01T00:00:00Z"
+    service.on(f"POST /runs/{A}/pause", {"run_id": A, "status": "running", "paused_at": at})
+    service.on(f"POST /runs/{A}/resume", {"run_id": A, "status": "running"})
+    assert (0, f"{A} paused since {at}\n", "") == penstock("run", "pause", A, "--children")
+    assert [{"children": True}] == service.bodies(f"POST /runs/{A}/pause")
+    assert (0, f"{A} running\n", "") == penstock("run", "resume", A)
+
+
+def test_what_cannot_be_paused_keeps_no_other_run_from_it(penstock: Penstock, service: Service) -> None:
+    service.on(f"POST /runs/{A}/pause", Answer(f"run {A} is completed already\n".encode(), 409))
+    service.on(f"POST /runs/{B}/pause", {"run_id": B, "status": "scheduled", "paused_at": "now"})
+    answer = penstock("run", "pause", A, B)
+    assert (1, f"{B} paused since now\n", f"Error: run {A} is completed already\n") == answer
+
+
+def test_runs_of_a_workflow_are_paused_and_resumed(penstock: Penstock, service: Service) -> None:
+    rest = {"skipped": SKIPPED, "total": 2, "dry_run": False}
+    service.on("POST /runs/pause", {"paused": ["a"], **rest})
+    service.on("POST /runs/resume", {"resumed": ["a"], **rest})
+    paused = penstock("run", "pause", "--workflow", "w", "--status", "running")
+    assert "a paused" == paused.out.splitlines()[0]
+    assert "c skipped: it is " in paused.out
+    assert [{"workflow_id": "w", "status": "running", "limit": 1000}] == service.bodies("POST /runs/pause")
+    assert "a resumed" == penstock("run", "resume", "--workflow", "w").out.splitlines()[0]
+    assert 2 == penstock("run", "pause", A, "--status", "running").code
+
+
+def test_what_has_ended_is_pruned_by_age_status_and_workflow(penstock: Penstock, service: Service) -> None:
+    service.on("POST /runs/prune", {"pruned": ["a", "b"], "skipped": SKIPPED, "total": 3, "dry_run": False})
+    answer = penstock(
+        "prune", "--older-than", "30d", "--status", "failed", "--status", "cancelled", "--workflow", "w", "--yes"
+    )
+    assert (0, "") == (answer.code, answer.err)
+    assert "a pruned" == answer.out.splitlines()[0]
+    assert "4 runs pruned, 2 skipped" == answer.out.splitlines()[-1]
+    asked = service.bodies("POST /runs/prune")
+    assert [("w", "failed", 1000), ("w", "cancelled", 1000)] == [
+        (one["workflow_id"], one["status"], one["limit"]) for one in asked
+    ]
+    assert all(one["ended_before"] < "2099" for one in asked)
+
+
+def test_pruning_needs_a_condition_and_a_yes(penstock: Penstock, service: Service) -> None:
+    nothing, unasked = penstock("prune", "--yes"), penstock("prune", "--status", "all")
+    assert (2, True) == (nothing.code, "--older-than" in nothing.err)
+    assert (2, True) == (unasked.code, "--yes" in unasked.err)
+    assert [] == service.bodies("POST /runs/prune")
+
+
+def test_a_dry_run_of_pruning_asks_nobody(penstock: Penstock, service: Service) -> None:
+    service.on("POST /runs/prune", {"pruned": ["a"], "skipped": [], "total": 1, "dry_run": True})
+    answer = penstock("prune", "--label", "team=a", "--dry-run", "--json")
+    assert (0, 1, ["a"]) == (answer.code, (found := msgspec.json.decode(answer.out))["pruned"], found["run_ids"])
+    assert [{"dry_run": True, "labels": {"team": "a"}, "limit": 1000}] == service.bodies("POST /runs/prune")
+
+
+@pytest.mark.parametrize(
+    ("command", "named"),
+    [
+        (("step", "skip", "r1", "s1", "--output", "{bad"), "--output is not JSON"),
+        (("step", "skip", "r1", "s1", "--output", "bad"), "--output '\"bad\"'"),
+        (("rerun", "r1", "--from", "s2", "--output", "s1={bad"), "--output STEP= is not JSON"),
+        (("rerun", "r1", "--input", "{bad"), "--input is not JSON"),
+    ],
+)
+def test_the_option_with_what_is_no_json_is_named(
+    penstock: Penstock, service: Service, command: tuple[str, ...], named: str
+) -> None:
+    failed = penstock("run", *command)
+    assert (2, "", True) == (failed.code, failed.out, named in failed.err)
+    assert not service.requests

@@ -10,7 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from penstock.cli.commands import bulk
 from tests.cli.conftest import Answer, Penstock, Service, stream
+
+pytestmark = pytest.mark.usefixtures("empty_directory")
 
 RUN = {
     "run_id": "r1",
@@ -26,13 +29,7 @@ RUN = {
     },
 }
 FAILED = {**RUN, "status": "failed", "error": "no\x1bgood"}
-WORKFLOW = {"name": "w", "version": "1", "steps": [{"id": "a", "task": "t", "type": "normal"}]}
 EVENT = {"type": "workflow.started", "run_id": "r1", "timestamp": "2026-01-01T00:00:00Z"}
-
-
-@pytest.fixture(autouse=True)
-def _empty_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
 
 
 def ends(service: Service, run: dict[str, object]) -> None:
@@ -83,7 +80,8 @@ def test_a_missing_token_says_how_it_is_given_and_a_wrong_one_of_an_approval_doe
     penstock: Penstock, service: Service
 ) -> None:
     service.on("GET /workers", Answer(b"a valid bearer token is needed\n", 401))
-    told = "Error: a valid bearer token is needed\nGive the service's token by --token or SERVICE_API_TOKEN.\n"
+    hint = "Give one by --token or SERVICE_API_TOKEN; one that was given is wrong, revoked or expired."
+    told = f"Error: a valid bearer token is needed\n{hint}\n"
     assert (1, "", told) == penstock("worker", "list")
     service.on(
         "POST /runs/r1/approval/a?action=approve&token=x",
@@ -124,10 +122,12 @@ def test_status_says_what_a_step_waits_for(penstock: Penstock, service: Service)
         "work": {"worker_id": "w"},
     }
     running = {step_id: {"status": "running", "attempts": 1, **step} for step_id, step in steps.items()}
-    service.on("GET /runs/r1", {**RUN, "status": "running", "steps": running})
+    paused = {"paused_at": "2026-11-23T16:09:00.5Z"}
+    service.on("GET /runs/r1", {**RUN, "status": "running", "steps": running, **paused})
 
     lines = penstock("run", "status", "r1").out.splitlines()
 
+    assert "status    running, paused since 2026-11-23T16:09:00Z" in lines
     assert [re.split(r"  +", line)[-1] for line in lines[-6:]] == [
         "sleeps until 2026-11-23T16:08:51Z",
         "waits for event pay, order.id 7",
@@ -213,8 +213,9 @@ def test_cancel_goes_on_after_a_run_that_cannot_be_cancelled(penstock: Penstock,
 
 
 def test_bulk_splits_and_prints_the_ids_also_after_an_error(
-    penstock: Penstock, service: Service, tmp_path: Path
+    penstock: Penstock, service: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(bulk, "REPEATED_S_MAX", 0.0)
     file = tmp_path / "in.jsonl"
     file.write_text("\n".join(map(str, range(1500))))
     service.on("POST /runs/bulk", {"run_ids": ["a"], "total": 1}, {"run_ids": ["b"], "total": 1})
@@ -222,128 +223,26 @@ def test_bulk_splits_and_prints_the_ids_also_after_an_error(
     _, second = service.bodies("POST /runs/bulk")
     assert {"workflow_id": "w", "inputs": list(range(1000, 1500))} == second
     service.on("POST /runs/bulk", {"run_ids": ["a"], "total": 1}, Answer(b"no\n", 503))
-    assert (3, '{\n  "run_ids": [\n    "a"\n  ],\n  "total": 1\n}\n', "Error: no\n") == penstock(
-        "run", "bulk", "w", str(file), "--json"
-    )
+    code, out, err = penstock("run", "bulk", "w", str(file), "--json")
+    assert (3, '{\n  "run_ids": [\n    "a"\n  ],\n  "total": 1\n}\n') == (code, out)
+    assert err.startswith("Error: no\n")
+    key = err.split("--idempotency-key ")[1].strip()
+    assert {f"{key}.0", f"{key}.1"} == {one.headers["idempotency-key"] for one in service.requests[2:]}
 
 
-def test_workflow_commands_show_what_the_service_has(penstock: Penstock, service: Service, tmp_path: Path) -> None:
-    (tmp_path / "w.toml").write_text('name = "w"')
-    service.on("POST /workflows", {"status": "registered", "name": "w"})
-    service.on("GET /workflows", [WORKFLOW])
-    service.on("GET /workflows/w", WORKFLOW)
-    assert "registered w\n" == penstock("workflow", "register", "w.toml").out
-    assert [{"name": "w"}] == service.bodies("POST /workflows")
-    assert ["w", "1", "1"] == penstock("workflow", "list").out.splitlines()[1].split()
-    assert [WORKFLOW] == json.loads(penstock("workflow", "list", "--json").out)
-    assert ["a", "t", "normal"] == penstock("workflow", "show", "w").out.splitlines()[-1].split()
-
-
-def test_show_draws_the_graph_of_the_service_or_of_a_file(penstock: Penstock, service: Service, tmp_path: Path) -> None:
-    steps = [{"id": "a", "task": "t"}, {"id": "ask", "type": "approval", "depends_on": ["a"]}]
-    definition = {"name": "w", "version": "2", "steps": steps}
-    (tmp_path / "w.json").write_text(json.dumps(definition))
-    service.on("GET /workflows/w", definition)
-    service.on("GET /workflows/w?version=1", {**definition, "version": "1"})
-    picture = [
-        "workflow  w",
-        "version   2",
-        "",
-        "       ┌───┐",
-        "       │ a │",
-        "       └─┬─┘",
-        "         ▼",
-        "┌────────────────┐",
-        "│ ask · approval │",
-        "└────────────────┘",
-        "",
-        "STEP  TASK  TYPE      DEPENDS ON  TIMEOUT",
-        "a     t     normal",
-        "ask         approval  a",
-    ]
-    assert picture == penstock("workflow", "show", "w").out.splitlines()
-    assert "version   1" == penstock("workflow", "show", "w", "--version", "1").out.splitlines()[1]
-    asked = len(service.requests)
-    assert picture == penstock("workflow", "show", "-f", "w.json").out.splitlines()
-    assert ["flowchart TD", '    n0["a"]'] == penstock(
-        "workflow", "show", "-f", "w.json", "--mermaid"
-    ).out.splitlines()[:2]
-    assert 'digraph "w" {' == penstock("workflow", "show", "-f", "w.json", "--dot").out.splitlines()[0]
-    assert (
-        definition["steps"][0]["id"]
-        == json.loads(penstock("workflow", "show", "-f", "w.json", "--json").out)["steps"][0]["id"]
-    )
-    assert asked == len(service.requests)
-
-
-def test_show_says_what_steps_of_each_type_do(penstock: Penstock, service: Service, tmp_path: Path) -> None:
-    steps = [
-        {"id": "a", "task": "t", "name": "First", "on_failure": {"task": "help"}},
-        {"id": "ask", "type": "approval", "depends_on": ["a"], "config": {"timeout": "72h"}, "when": "input.n > 1"},
-        {"id": "nap", "type": "sleep", "config": {"duration": "24h"}},
-        {"id": "kids", "type": "map", "config": {"workflow": "child", "items": "${{ input.all }}"}},
-        {"id": "paid", "type": "wait_for_event", "config": {"event": "pay", "correlate": {"field": "id", "value": 1}}},
-        {"id": "get", "type": "http", "config": {"url": "https://example.com/"}},
-    ]
-    (tmp_path / "w.json").write_text(json.dumps({"name": "w", "steps": steps, "on_failure": {"workflow": "alarm"}}))
-
-    lines = penstock("workflow", "show", "-f", "w.json").out.splitlines()
-
-    assert "on failure  alarm" in lines
-    assert [re.split(r"  +", line) for line in lines[-7:]] == [
-        ["STEP", "NAME", "TASK", "TYPE", "DEPENDS ON", "TIMEOUT", "DETAILS", "WHEN", "HANDLERS"],
-        ["a", "First", "t", "normal", "on_failure: help"],
-        ["ask", "approval", "a", "72h", "input.n > 1"],
-        ["nap", "sleep", "duration 24h"],
-        ["kids", "map", "workflow child, items ${{ input.all }}"],
-        ["paid", "wait_for_event", "event pay by id"],
-        ["get", "http", "GET https://example.com/"],
-    ]
-
-
-@pytest.mark.parametrize(
-    "args", [(), ("w", "-f", "w.json"), ("-f", "w.json", "--version", "1"), ("-f", "no-such-file")]
-)
-def test_show_wants_a_name_or_a_file(
-    penstock: Penstock, service: Service, tmp_path: Path, args: tuple[str, ...]
+def test_a_bulk_start_whose_connection_breaks_is_repeated_with_its_key(
+    penstock: Penstock, service: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "w.json").write_text(json.dumps(WORKFLOW))
-    assert 2 == penstock("workflow", "show", *args).code
-    assert [] == service.requests
-
-
-def test_show_names_every_problem_of_a_file(penstock: Penstock, service: Service, tmp_path: Path) -> None:
-    (tmp_path / "w.json").write_text('{"name": "w", "steps": [{"id": "a"}]}')
-    code, out, err = penstock("workflow", "show", "-f", "w.json")
-    assert (1, "") == (code, out)
-    assert 'step "a"' in err
-
-
-def test_register_tells_warnings_beside_its_answer(penstock: Penstock, service: Service, tmp_path: Path) -> None:
-    (tmp_path / "w.toml").write_text('name = "w"')
-    service.on("POST /workflows", {"status": "registered", "name": "w", "warnings": ["no\x1b worker", "two"]})
-    assert (0, "registered w\n", "Warning: no\\x1b worker\nWarning: two\n") == penstock(
-        "workflow", "register", "w.toml"
-    )
-    code, out, err = penstock("workflow", "register", "w.toml", "--json")
-    assert (0, ["no\x1b worker", "two"], "") == (code, json.loads(out)["warnings"], err)
-
-
-def test_versions_are_listed_and_a_workflow_is_deleted(penstock: Penstock, service: Service) -> None:
-    found = [
-        {"version": version, "digest": version * 32, "registered_at": "2026-01-01T00:00:00.5Z"} for version in "21"
-    ]
-    service.on("GET /workflows/w/versions", found)
-    service.on("DELETE /workflows/w", Answer(b"one\ntwo\n", 409))
-    service.on("DELETE /workflows/w?force=true", {"name": "w", "status": "deleted"})
-    assert [
-        "VERSION  REGISTERED            DIGEST",
-        f"2        2026-01-01T00:00:00Z  {'2' * 32}",
-        f"1        2026-01-01T00:00:00Z  {'1' * 32}",
-    ] == penstock("workflow", "versions", "w").out.splitlines()
-    assert found == json.loads(penstock("workflow", "versions", "w", "--json").out)
-    assert (1, "", "Error: one\ntwo\n") == penstock("workflow", "delete", "w")
-    assert (0, "deleted w\n", "") == penstock("workflow", "delete", "w", "--force")
+    monkeypatch.setattr(bulk, "PAUSE_S", 0.0)
+    file = tmp_path / "in.json"
+    file.write_text("[1, 2]")
+    started = {"run_ids": ["a", "b"], "total": 2}
+    service.on("POST /runs/bulk", Answer(b'{"run', length=40), Answer(b"no\n", 503), started)
+    assert (0, "a\nb\n", "") == penstock("run", "bulk", "w", str(file))
+    sent = [(one.headers["idempotency-key"], one.body) for one in service.requests]
+    assert (3, 1) == (len(sent), len(set(sent)))
+    assert (0, "a\nb\n", "") == penstock("run", "bulk", "w", str(file), "--idempotency-key", "mine")
+    assert "mine.0" == service.requests[-1].headers["idempotency-key"] != sent[0][0]
 
 
 def test_a_version_is_started_alone_and_in_bulk(penstock: Penstock, service: Service, tmp_path: Path) -> None:
@@ -354,56 +253,6 @@ def test_a_version_is_started_alone_and_in_bulk(penstock: Penstock, service: Ser
     penstock("run", "bulk", "w", "inputs.json", "--version", "2")
     assert [{"workflow": "w", "version": "2"}] == service.bodies("POST /runs")
     assert [{"workflow_id": "w", "inputs": [1], "version": "2"}] == service.bodies("POST /runs/bulk")
-
-
-def test_validate_needs_no_service_and_names_every_problem(
-    penstock: Penstock, service: Service, tmp_path: Path
-) -> None:
-    file = tmp_path / "w.json"
-    file.write_text(json.dumps(WORKFLOW))
-    assert (0, "valid: w, version 1, 1 step\n", "") == penstock("workflow", "validate", str(file))
-    file.write_text(json.dumps({"name": "w", "steps": [{"id": "b", "task": "t", "depends_on": ["x"]}, {"id": "c"}]}))
-    code, _, err = penstock("workflow", "validate", str(file))
-    assert 1 == code
-    assert 'step "b" depends on "x", which does not exist' in err
-    assert 'step "c"' in err
-    assert [] == service.requests
-
-
-def test_validate_explains_expressions_of_what_is_valid_or_not(
-    penstock: Penstock, service: Service, tmp_path: Path
-) -> None:
-    steps = [
-        {"id": "a", "task": "t", "when": "input.n > 1"},
-        {
-            "id": "b",
-            "task": "t",
-            "depends_on": ["a"],
-            "with": {"of": "${{ steps.a.output }}", "id": "for ${{ run.id }}"},
-        },
-    ]
-    (tmp_path / "w.json").write_text(json.dumps({"name": "w", "steps": steps}))
-    assert (
-        0,
-        "STEP  FIELD    EXPRESSION      READS           PROBLEM\n"
-        "a     when     input.n > 1     input\n"
-        "b     with.of  steps.a.output  steps.a.output\n"
-        "b     with.id  run.id          run\n"
-        "\n"
-        "valid: w, version 1, 2 steps\n",
-        "",
-    ) == penstock("workflow", "validate", "w.json")
-    found = json.loads(penstock("workflow", "validate", "w.json", "--json").out)
-    assert {"step": "a", "field": "when", "expression": "input.n > 1", "reads": ["input"]} == found["expressions"][0]
-    (tmp_path / "w.json").write_text(json.dumps({"name": "w", "steps": [{**steps[0], "when": "nobody > 1"}]}))
-    code, out, err = penstock("workflow", "validate", "w.json")
-    row = out.splitlines()[1]
-    assert (1, True, True) == (code, row.startswith("a     when   nobody > 1"), "nobody" in err)
-    problem = row.partition("column ")[2]
-    assert problem
-    assert problem in err
-    assert "valid" not in out
-    assert [] == service.requests
 
 
 def test_worker_list_shows_optional_fields_as_empty(penstock: Penstock, service: Service) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from penstock.config import settings as settings_module
 from penstock.config.keys import KEYS, hide_passwords
 from penstock.config.settings import Address, Settings, SettingsError, load, to_environ, value_of
 
@@ -44,6 +45,8 @@ SAMPLES: Mapping[str, str] = {
     "http_slots": "7",
     "secrets_dir": "/run/secrets",
     "telemetry_sample_ratio": "0.25",
+    "otlp_endpoint": "https://collector.example.org:4318/otlp",
+    "otlp_headers": "authorization=Bearer%20abc%2C%3D,x-tenant=one",
     "log_level": "debug",
     "log_format": "json",
 }
@@ -66,6 +69,8 @@ BAD: Mapping[str, tuple[str, ...]] = {
     "http_allow": ("10.0.0.1/8", "*.internal", "host:0", "http://host", "127.1", "a b", "10.0.0.0/8,x/y"),
     "http_slots": ("0", "1001", ""),
     "telemetry_sample_ratio": ("-0.1", "1.01", "1%", "nan", "1e-2", ""),
+    "otlp_endpoint": ("collector:4318", "grpc://h:4317", "http://", "http://u:p@h", "http://h/?a=b", "http://a b"),
+    "otlp_headers": ("x", "=y", "a b=c", "a=%0A", "a=%FF", "a=b,,c=d"),
     "log_level": ("loud",),
     "log_format": ("xml",),
 }
@@ -231,7 +236,7 @@ def test_settings_that_contradict_each_other_are_refused(environ: dict[str, str]
 
 def test_secrets_are_never_shown() -> None:
     secret_keys = [key for key in KEYS.values() if key.secret]
-    assert {"broker_password", "broker_token", "api_token", "bridge_token", "webhook_secret"} == {
+    assert {"broker_password", "broker_token", "api_token", "bridge_token", "webhook_secret", "otlp_headers"} == {
         key.name for key in secret_keys
     }
     for key in secret_keys:
@@ -241,6 +246,21 @@ def test_secrets_are_never_shown() -> None:
     assert "hush" not in refusal(environ={"SERVICE_BROKER_PASWORD": "hush"})
     assert "hush" not in refusal(environ={"SERVICE_BROKER_URL": "http://u:hush@h"})
     assert "hush" not in refusal(environ={"SERVICE_BROKER_PASSWORD": "hush"})
+
+
+def test_headers_of_the_export_are_names_and_values() -> None:
+    headers = load(SAMPLES, {}).settings.telemetry.otlp_headers
+    assert (("authorization", "Bearer abc,="), ("x-tenant", "one")) == headers
+    assert "otlp_endpoint" in refusal(environ={"SERVICE_OTLP_HEADERS": "a=b"})
+
+
+def test_an_export_without_its_extra_is_refused_with_the_command_that_installs_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(settings_module, "OTLP_MODULES", ("opentelemetry.sdk", "opentelemetry.exporter.absent.http"))
+    told = refusal(environ={"SERVICE_OTLP_ENDPOINT": "http://localhost:4318"})
+    assert told.endswith("must be left out, or its extra be installed: pip install 'penstock[otel]'")
+    assert Settings() == load({}, {}).settings, "nobody needs it who does not export"
 
 
 def test_passwords_inside_addresses_are_hidden() -> None:

@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 import orjson
 
 from penstock.actors.runs.loading import records
-from penstock.broker import names
+from penstock.broker import names, record_keys
 from penstock.broker.store import Store
 from penstock.engine.run.events import ApprovalRequested, StepStarted
 from penstock.engine.run.execution.failure_runs import failure_run_id
@@ -148,6 +148,7 @@ async def loop(world: World, name: str) -> None:
 async def failure(world: World, name: str) -> None:
     run_id = await begun(world, name, step("crash.echo"), step("crash.fatal", 1))
     await ended(world.store, run_id, ENDED_S_MAX)
+    await shown(world, name, RunStatus.FAILED)
 
 
 async def failure_run(world: World, name: str) -> None:
@@ -210,12 +211,16 @@ async def bulk_replay(world: World, name: str) -> None:
 
 async def completed(world: World, name: str) -> None:
     """Return when the one run of the workflow shows that."""
+    await shown(world, name, RunStatus.COMPLETED)
 
-    async def done() -> bool:
-        (run,) = (await world.ask("GET", "/runs", params={"workflow": name})).json()
-        return bool(run["status"] == RunStatus.COMPLETED)
 
-    await until(done)
+async def shown(world: World, name: str, status: RunStatus) -> None:
+    """Return when the list, which bulk operations select from, has the workflow's one run with this status."""
+
+    async def is_shown() -> bool:
+        return bool((await world.ask("GET", "/runs", params={"workflow": name, "status": status})).json())
+
+    await until(is_shown)
 
 
 async def rerun(world: World, name: str) -> None:
@@ -259,6 +264,14 @@ async def bulk_cancel(world: World, name: str) -> None:
 
 async def cancel(world: World, name: str) -> None:
     run_id = await begun(world, name, step("crash.nobody"))
+    await world.ask("POST", f"/runs/{run_id}/cancel", json={"reason": "enough"})
+    await ended(world.store, run_id, ENDED_S_MAX)
+
+
+async def cancel_held(world: World, name: str) -> None:
+    """A run is cancelled while a worker carries out its step, and the worker is notified."""
+    run_id = await begun(world, name, step("crash.hanging"))
+    await until(lambda: has_begun(world.store, run_id))
     await world.ask("POST", f"/runs/{run_id}/cancel", json={"reason": "enough"})
     await ended(world.store, run_id, ENDED_S_MAX)
 
@@ -337,7 +350,7 @@ def approval(meanwhile: Meanwhile | None = None) -> Scenario:
 async def token_of(store: Store, run_id: str) -> str | None:
     for record in records(await store.history.read(run_id)):
         if isinstance(record.event, ApprovalRequested) and await store.approval_tokens.get(
-            names.step_key(run_id, "ok")
+            record_keys.step_key(run_id, "ok")
         ):
             return record.event.payload.token
     return None

@@ -7,7 +7,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack
 from typing import Any
 
@@ -18,7 +18,6 @@ import pytest
 from penstock.broker.store import Store, open_store
 from penstock.config.settings import BrokerSettings
 from penstock.worker import Context, Continue, Pause, Worker
-from tests.e2e.conftest import StartService
 from tests.http.bridge import TOKEN, client, poll, polled, resolve
 from tests.support.service import Service
 from tests.support.waiting import until, until_true
@@ -28,9 +27,12 @@ from tests.worker.task_queue import durable
 pytestmark = pytest.mark.timeout(180)
 
 
-@pytest.fixture
-def service(start_service: StartService) -> Service:
-    return start_service(shards=1, http_workers=2, bridge_token=TOKEN)
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    with Service(
+        tmp_path_factory.mktemp("bridge") / "service", shards=1, http_workers=2, bridge_token=TOKEN
+    ) as started:
+        yield started
 
 
 @pytest.fixture

@@ -20,6 +20,7 @@ from penstock.client import AsyncClient, Client, ToCancel, ToRetry
 from penstock.engine.errors import Conflict, Invalid, NotFound
 from tests.support.clients import Connect, connect_async, connect_blocking
 from tests.support.service import Service
+from tests.support.waiting import until_found
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "client.md"
 EXAMPLE = re.compile(r"```python\n(.*?)```", re.DOTALL)
@@ -176,7 +177,8 @@ def test_an_operator_decides_what_waits_for_a_person(client: Any) -> None:
     run_id = client.start("asking").run_id
     waiting = next(event for event in client.follow(run_id) if event.type == "approval.requested")
     assert "ask" == waiting.step_id
-    assert [(run_id, "ask")] == [(one.run_id, one.step_id) for one in client.approvals(workflow="asking")]
+    listed = until_found(lambda: list(client.approvals(workflow="asking")))  # stored right after the event
+    assert [(run_id, "ask")] == [(one.run_id, one.step_id) for one in listed]
     with pytest.raises(Invalid):
         client.decide_by_right(run_id, "ask", "perhaps")
     assert "rejected" == client.decide_by_right(run_id, "ask", "reject", comment="no").status

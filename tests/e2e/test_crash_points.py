@@ -16,7 +16,7 @@ from typing import NamedTuple
 import pytest
 
 from penstock.config.process.crash_points import POINTS, Point
-from tests.e2e import crash_bridge, crash_triggers
+from tests.e2e import crash_bridge, crash_recovery, crash_triggers
 from tests.e2e import crash_scenarios as scenarios
 from tests.e2e.crash_scenarios import UNANSWERED_S, Scenario, approval, awaited, timeout
 from tests.support.crashing import Outcome, Place, World, place, world
@@ -93,6 +93,7 @@ CASES = (
     Case("run.scheduled", scenarios.scheduled),
     Case("run.unscheduled", scenarios.unscheduled),
     Case("run.cancelled", scenarios.cancel),
+    Case("task.cancelled", scenarios.cancel_held),
     Case("run.resumed", scenarios.replay),
     Case("run.resumed", scenarios.bulk_replay),
     Case("runs.started", scenarios.bulk),
@@ -101,6 +102,24 @@ CASES = (
     Case("rerun.planned", scenarios.keyed_rerun),
     Case("runs.rerun", scenarios.rerun),
     Case("runs.rerun", scenarios.keyed_rerun),
+    Case("run.rerun", crash_recovery.rerun_from),
+    Case("import.stored", crash_recovery.imported),
+    Case("import.marked", crash_recovery.imported),
+    Case("rerun.parts_taken", crash_recovery.rerun_from),
+    Case("rerun.step_taken", crash_recovery.rerun_from, 2),
+    Case("rerun.step_taken", crash_recovery.rerun_from, 4),
+    Case("shard.published", crash_recovery.rerun_from, 9),
+    Case("run.paused", crash_recovery.paused),
+    Case("pause.withdrawn", crash_recovery.paused),
+    Case("run.unpaused", crash_recovery.paused),
+    Case("runs.paused", crash_recovery.paused_in_bulk),
+    Case("runs.paused", crash_recovery.paused_in_bulk, 2),
+    Case("runs.removed", crash_recovery.pruned),
+    Case("run.data_removed", crash_recovery.pruned),
+    Case("shard.run_removed", crash_recovery.pruned),
+    Case("step.retried", crash_recovery.retried_now),
+    Case("step.overridden", crash_recovery.by_hand),
+    Case("run.resumed", crash_recovery.by_hand_after_failure),
     Case("signal.stored", scenarios.signal),
     Case("signal.reported", scenarios.signal),
     Case("approval.decided", approval()),

@@ -15,14 +15,15 @@ from pathlib import Path
 import orjson
 import pytest
 
-from penstock.actors.runs.loading import advance_safely, load_many, records
+from penstock.actors.runs.loading import advance_safely, records
 from penstock.broker import names
 from penstock.broker.store import Store, open_store
 from penstock.config.settings import BrokerSettings
-from penstock.engine.errors import PenstockError, Unavailable
+from penstock.engine.errors import PenstockError
 from penstock.engine.run.state import Run, RunStatus, from_snapshot, to_snapshot
+from tests.e2e.parts import all_ended, in_the_middle
 from tests.support.service import Service
-from tests.support.waiting import until, until_true
+from tests.support.waiting import until_true
 from tests.support.world import chain
 
 pytestmark = pytest.mark.timeout(180)
@@ -69,27 +70,6 @@ def worker(service: Service) -> Iterator[subprocess.Popen[bytes]]:
     finally:
         process.kill()
         process.wait()
-
-
-async def in_the_middle(store: Store, run_ids: Sequence[str]) -> None:
-    """Return when some of the runs have ended, and most have not."""
-
-    async def some_ended() -> bool:
-        return any(run.ended for run in await load_many(store, run_ids[:100]))
-
-    await until(some_ended)
-
-
-async def all_ended(store: Store, run_ids: Sequence[str]) -> list[Run]:
-    async with asyncio.timeout(PATIENCE_S):
-        while True:
-            try:
-                runs = await load_many(store, run_ids)
-            except Unavailable:
-                runs = []
-            if len(runs) == len(run_ids) and all(run.ended for run in runs):
-                return runs
-            await asyncio.sleep(0.2)
 
 
 async def assert_whole(store: Store, run_ids: Sequence[str]) -> None:

@@ -14,7 +14,7 @@ import orjson
 import pytest
 
 from penstock.actors.runs.loading import load_many
-from penstock.broker import names
+from penstock.broker import names, record_keys
 from penstock.broker.store import Store, open_store
 from penstock.config.limits import LEASE_S, PARTITIONS
 from penstock.config.settings import BrokerSettings
@@ -159,7 +159,7 @@ async def test_a_host_that_is_cut_off_for_longer_than_its_lease_changes_nothing_
     await shared(store, "b", "c")
     await until_true(lambda: "lease_lost" in running.log_path("a").read_text())
     assert connected(running.pids("a")) <= wires["a"].ports  # nor has it found one
-    assert names.key_subject(names.ENGINES, names.MEMBER).encode() in wires["a"].late  # a sign of its former life
+    assert names.key_subject(names.ENGINES, record_keys.MEMBER).encode() in wires["a"].late  # a sign of its former life
     wires["a"].mend()
     await shared(store, *HOSTS)
     await all_completed(store, await bulk(running))

@@ -16,6 +16,7 @@ import pytest
 from tests.support.service import STOP_S_MAX, clean_environ
 
 ROOT = Path(__file__).resolve().parents[2]
+CONSOLE = re.compile(r"^The console: (http://127\.0\.0\.1:\d+/console)$", re.MULTILINE)
 STOP = re.compile(r"^  kill (\d+) (\d+)$", re.MULTILINE)
 
 
@@ -24,7 +25,7 @@ def checkout(tmp_path: Path) -> Iterator[Path]:
     """What the script looks at, with an installation that it takes for its own. What is left running is stopped."""
     for name in ("scripts", "setup.cfg", "pyproject.toml"):
         (shutil.copytree if (ROOT / name).is_dir() else shutil.copy)(ROOT / name, tmp_path / name)
-    for folder in re.findall(r"^ *penstock[.a-z]* = (.*)$", (ROOT / "setup.cfg").read_text(), re.MULTILINE):
+    for folder in re.findall(r"^ *penstock[.a-z]* = ([a-z]+)$", (ROOT / "setup.cfg").read_text(), re.MULTILINE):
         (tmp_path / folder).symlink_to(ROOT / folder)
     (tmp_path / ".venv").mkdir()
     (tmp_path / ".venv" / "bin").symlink_to(ROOT / ".venv" / "bin")
@@ -63,4 +64,7 @@ def test_a_second_keep_uses_the_service_that_the_first_one_left(checkout: Path) 
     assert 0 == second.returncode, second.stderr
     assert "The service that an earlier --keep left is running on" in second.stderr
     assert "result equals the direct computation" in second.stdout
+    consoles = [CONSOLE.findall(said.stdout) for said in (first, second)]
+    assert consoles[0] == consoles[1]
+    assert 1 == len(consoles[0])
     assert STOP.findall(first.stdout) == STOP.findall(second.stdout) != []

@@ -19,6 +19,7 @@ from penstock.actors.runs.loading import load_many
 from penstock.broker import names
 from penstock.broker.store import Store, open_store
 from penstock.config.settings import BrokerSettings
+from penstock.engine.errors import Unavailable
 from penstock.engine.run.events import WorkflowStarted, decode
 from penstock.engine.run.state import RunStatus
 from tests.support.service import Service
@@ -73,6 +74,14 @@ async def occur(service: Service, store: Store, numbers: range) -> None:
             await store.events.publish("event.order.a", body)
             await publish(store, "order.a", body)
             await publish(store, "event.order.a", b'{"kind": "old"}')
+
+
+async def _answers(store: Store) -> bool:
+    """Whether the test's own connection is there again."""
+    try:
+        return await store.history.now() > 0
+    except Unavailable:
+        return False
 
 
 async def _sent(client: httpx2.AsyncClient, service: Service, body: bytes, number: int) -> bool:
@@ -149,6 +158,7 @@ async def test_occurrences_while_everything_is_down_are_caught_up(service: Servi
 
     await until(three_seconds_passed)
     service.start()
+    await until(lambda: _answers(store))
     await occur(service, store, range(10, 20))
     await all_came(store, 20)
 

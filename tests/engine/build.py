@@ -17,35 +17,40 @@ from penstock.engine.fragments import expansion
 from penstock.engine.run.advance import advance
 from penstock.engine.run.commands import AppendEvent, BeginStep, Command, DispatchTask, ExpandPlan, StartChild
 from penstock.engine.run.compiling import compile_workflow
-from penstock.engine.run.events import (
-    ApprovalExpired,
-    ApprovalGranted,
-    ApprovalRejected,
+from penstock.engine.run.event_payloads import (
     ApprovalRequest,
-    ApprovalRequested,
     Cancellation,
     Decision,
-    Event,
     Failure,
     ParentRef,
     PauseRef,
-    Record,
+    PauseScope,
     Resumed,
     RunFailure,
     Scheduled,
     Started,
+    TimerRef,
+)
+from penstock.engine.run.events import (
+    ApprovalExpired,
+    ApprovalGranted,
+    ApprovalRejected,
+    ApprovalRequested,
+    Event,
+    Record,
     StepCompleted,
     StepContinue,
     StepFailed,
     StepPaused,
     StepStarted,
     TimerFired,
-    TimerRef,
     WorkflowCancelled,
     WorkflowFailed,
+    WorkflowPaused,
     WorkflowResumed,
     WorkflowScheduled,
     WorkflowStarted,
+    WorkflowUnpaused,
     event_type,
 )
 from penstock.engine.run.execution.beginning import begin_step
@@ -210,6 +215,18 @@ class Play:
     def cancel(self, reason: str | None = None, *, compensate: bool = False) -> list[Command]:
         payload = Cancellation(reason, compensate)
         return self.tell(WorkflowCancelled(run_id=self.run_id, timestamp=self._stamp(), payload=payload))
+
+    def pause_run(self, *, children: bool = False, after: float = 0.0) -> list[Command]:
+        payload = PauseScope(children)
+        return self.tell(
+            WorkflowPaused(run_id=self.run_id, timestamp=self._stamp(after), payload=payload, v=2), after=after
+        )
+
+    def unpause_run(self, *, children: bool = False, after: float = 0.0) -> list[Command]:
+        payload = PauseScope(children)
+        return self.tell(
+            WorkflowUnpaused(run_id=self.run_id, timestamp=self._stamp(after), payload=payload, v=2), after=after
+        )
 
     def resume(self, *, after: float = 0.0, dead_letters: int = 0) -> list[Command]:
         payload = Resumed(dead_letters=dead_letters)

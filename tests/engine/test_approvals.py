@@ -7,7 +7,6 @@ from hashlib import sha256
 
 import pytest
 
-from penstock.engine.run.advance import still_due
 from penstock.engine.run.commands import (
     AppendEvent,
     Command,
@@ -19,9 +18,11 @@ from penstock.engine.run.commands import (
     WithdrawTask,
     WithdrawTimer,
 )
-from penstock.engine.run.events import ApprovalExpired, ApprovalRequest, WorkflowFailed
+from penstock.engine.run.event_payloads import ApprovalRequest
+from penstock.engine.run.events import ApprovalExpired, WorkflowFailed
 from penstock.engine.run.kinds.approval import has_expired, token_hash
 from penstock.engine.run.state import RunStatus, from_snapshot, to_snapshot
+from penstock.engine.run.still_due import still_due
 from penstock.engine.run.timers import live_timers
 from tests.engine.build import (
     EPOCH,

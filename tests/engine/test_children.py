@@ -14,7 +14,8 @@ from penstock.engine.run.commands import (
     StartChild,
     WithdrawTimer,
 )
-from penstock.engine.run.events import ChildEnd, ChildEnded, ParentRef
+from penstock.engine.run.event_payloads import ChildEnd, ParentRef
+from penstock.engine.run.events import ChildEnded
 from penstock.engine.run.execution.children import child_run_id
 from penstock.engine.run.state import StepStatus
 from penstock.engine.validation import problems

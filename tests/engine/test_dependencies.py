@@ -5,10 +5,11 @@ from __future__ import annotations
 import time
 from itertools import pairwise
 
-from penstock.engine.run.advance import WORKFLOW_TIMER
 from penstock.engine.run.commands import AppendEvent, WithdrawTimer
 from penstock.engine.run.events import WorkflowCompleted
+from penstock.engine.run.execution.cancelling import silently
 from penstock.engine.run.state import RunStatus
+from penstock.engine.run.timers import WORKFLOW_TIMER
 from tests.engine.build import EPOCH, Play, appended, dispatched, only, started, step, value, workflow
 
 DIAMOND = workflow(step("a"), step("b", "a"), step("c", "a"), step("d", "b", "c"))
@@ -97,7 +98,7 @@ def test_a_completed_run_is_final() -> None:
     play.settle()
     before = play.run
     commands = [play.start(), play.begin("a"), play.complete("a"), play.fail("a"), play.cancel(), play.fire("workflow")]
-    assert commands == [[]] * 6
+    assert [silently(each) for each in commands] == [[]] * 6
     assert play.run is before
 
 

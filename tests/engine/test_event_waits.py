@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.engine.run.advance import still_due
 from penstock.engine.run.commands import AppendEvent, AwaitEvent, BeginStep, Command, StopWaiting
 from penstock.engine.run.correlation import NoValue, key_at, key_of
-from penstock.engine.run.events import Correlation, EventReceived, EventWait, ReceivedEvent
+from penstock.engine.run.event_payloads import Correlation, EventWait, ReceivedEvent
+from penstock.engine.run.events import EventReceived
 from penstock.engine.run.execution.beginning import begin_step
 from penstock.engine.run.state import StepStatus, from_snapshot, to_snapshot
+from penstock.engine.run.still_due import still_due
 from penstock.engine.validation import problems
 from tests.engine.build import EPOCH, RUN_ID, Play, appended, dispatched, only, raw, step, value, workflow
 

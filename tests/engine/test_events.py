@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.engine.run.events import Event, Failure, Malformed, StepCompleted, StepFailed, decode, encode, event_type
+from penstock.engine.run.event_payloads import Failure
+from penstock.engine.run.events import Event, Malformed, StepCompleted, StepFailed, decode, encode, event_type
 
 REF = {"workflow": "w", "version": "1", "digest": "d"}
 STEP = {"step_id": "a", "worker_id": "w1", "attempt_number": 2, "iteration": 1}
@@ -33,6 +34,8 @@ WIRE: list[dict[str, object]] = [
     {"type": "step.continue", **STEP, "payload": {"page": 2}},
     {"type": "step.paused", **STEP, "delivery": 3, "payload": {"duration_ms": 5, "name": "waits"}},
     {"type": "step.skipped", "step_id": "a"},
+    {"type": "step.overridden", "step_id": "a", "payload": {"output": {"n": 1}, "by": "ada"}, "v": 2},
+    {"type": "step.taken_over", "step_id": "a", "payload": {"status": "completed", "output": [1]}, "v": 2},
     {"type": "planner.expanded", **STEP, "payload": {"steps": [{"id": "x", "task": "t", "type": "normal"}]}},
     {
         "type": "approval.requested",
@@ -53,9 +56,12 @@ WIRE: list[dict[str, object]] = [
     {"type": "signal.received", "payload": {"name": "go", "size": 12}},
     {"type": "workflow.cancelled", "payload": {"reason": "enough"}},
     {"type": "workflow.compensating", "payload": {"error": "no lorry", "steps": ["reserve", "charge"]}},
+    {"type": "workflow.paused", "payload": {"children": True}, "v": 2},
+    {"type": "workflow.unpaused", "payload": {"children": True}, "v": 2},
     {"type": "workflow.resumed", "payload": {"steps": ["a", "b"], "letters": 7}},
     {"type": "workflow.completed", "payload": {"output": {"sum": 3}}},
     {"type": "workflow.failed", "payload": {"error": "boom", "step_id": "a"}},
+    {"type": "workflow.removed", "v": 2},
 ]
 BY_TYPE = {
     str(wire["type"]): {"run_id": "r", "timestamp": "2026-01-02T03:04:05Z", "trace_parent": "00-1-2-01", **wire}
@@ -70,15 +76,19 @@ BARE = {
     "step.continue": {"step_id": "a"},
     "step.paused": {"step_id": "a"},
     "step.skipped": {"step_id": "a"},
+    "step.overridden": {"step_id": "a"},
     "planner.expanded": {"step_id": "a"},
     "approval.granted": {"step_id": "a"},
     "approval.rejected": {"step_id": "a"},
     "approval.expired": {"step_id": "a"},
     "workflow.cancelled": {},
     "workflow.compensating": {},
+    "workflow.paused": {},
+    "workflow.unpaused": {},
     "workflow.resumed": {},
     "workflow.completed": {},
     "workflow.failed": {},
+    "workflow.removed": {},
 }
 
 

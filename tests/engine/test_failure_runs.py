@@ -7,12 +7,14 @@ import pytest
 
 from penstock.engine.definition.definitions import from_json, to_json
 from penstock.engine.errors import ExpressionFailed
-from penstock.engine.run.advance import fold, still_due
+from penstock.engine.run.advance import fold
 from penstock.engine.run.commands import StartFailureRun
 from penstock.engine.run.compiling import compile_workflow
-from penstock.engine.run.events import Started, WorkflowStarted
-from penstock.engine.run.execution.failure_runs import failure_input, failure_run_id
+from penstock.engine.run.event_payloads import Started
+from penstock.engine.run.events import WorkflowStarted
+from penstock.engine.run.execution.failure_runs import failure_run_id, failure_start
 from penstock.engine.run.state import RunStatus, from_snapshot, to_snapshot
+from penstock.engine.run.still_due import still_due
 from penstock.engine.run.workflow import Workflow
 from penstock.engine.validation import parse, problems
 from tests.engine.build import RUN_ID, Play, only, raw, started, step, value, workflow
@@ -37,7 +39,7 @@ def test_a_failed_run_orders_one_that_is_told_how_it_failed() -> None:
     command = failed(play)
 
     assert play.run.status is RunStatus.FAILED
-    assert value(failure_input(play.workflow, play.run, command, raw({"n": 1}))) == {
+    assert value(failure_start(play.workflow, play.run, command, raw({"n": 1}))[0]) == {
         "run_id": RUN_ID,
         "workflow": "w",
         "error": 'step "a" failed: no money',
@@ -50,7 +52,7 @@ def test_with_says_what_it_receives() -> None:
     wanted = {"why": "${{ default.error }}", "n": "${{ input.n + 1 }}", "of": "${{ run.id }}"}
     play = started(alarmed(**{"with": wanted}), {"n": 1})
 
-    found = failure_input(play.workflow, play.run, failed(play), raw({"n": 1}))
+    found, _ = failure_start(play.workflow, play.run, failed(play), raw({"n": 1}))
 
     assert value(found) == {"why": 'step "a" failed: no money', "n": 2, "of": RUN_ID}
 
@@ -59,7 +61,7 @@ def test_an_expression_that_fails_says_so() -> None:
     play = started(alarmed(**{"with": "${{ input.missing }}"}), {"n": 1})
 
     with pytest.raises(ExpressionFailed, match="missing"):
-        failure_input(play.workflow, play.run, failed(play), raw({"n": 1}))
+        failure_start(play.workflow, play.run, failed(play), raw({"n": 1}))
 
 
 def test_there_is_one_for_each_time_that_the_run_fails() -> None:

@@ -14,16 +14,8 @@ from msgspec.structs import replace
 from penstock.config.limits import ERROR_BYTES_MAX, PAYLOAD_BYTES_MAX
 from penstock.engine.run.advance import advance
 from penstock.engine.run.commands import DeadLetterTask
-from penstock.engine.run.events import (
-    Cancellation,
-    Event,
-    Failure,
-    Malformed,
-    StepCompleted,
-    StepFailed,
-    WorkflowCancelled,
-    decode,
-)
+from penstock.engine.run.event_payloads import Cancellation, Failure
+from penstock.engine.run.events import Event, Malformed, StepCompleted, StepFailed, WorkflowCancelled, decode
 from penstock.engine.run.state import from_snapshot, to_snapshot
 from penstock.engine.times import rfc3339, utc
 from tests.engine.build import EPOCH, RUN_ID, Play, appended, loop, only, started, step, workflow

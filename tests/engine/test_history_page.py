@@ -25,6 +25,8 @@ def test_every_event_of_the_page_is_read_and_written_as_it_is_shown() -> None:
         "child.ended",
         "planner.expanded",
         "workflow.started",
+        "step.taken_over",
+        "step.overridden",
     }
 
 

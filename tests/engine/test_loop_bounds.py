@@ -4,10 +4,18 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.engine.run.advance import still_due
-from penstock.engine.run.commands import AppendEvent, Command, DeadLetterTask, SetTimer, WithdrawTask, WithdrawTimer
+from penstock.engine.run.commands import (
+    AppendEvent,
+    CancelTask,
+    Command,
+    DeadLetterTask,
+    SetTimer,
+    WithdrawTask,
+    WithdrawTimer,
+)
 from penstock.engine.run.events import StepFailed, WorkflowFailed
 from penstock.engine.run.state import RunStatus
+from penstock.engine.run.still_due import still_due
 from penstock.engine.run.timers import live_timers
 from tests.engine.build import (
     EPOCH,
@@ -103,10 +111,11 @@ def test_a_step_timeout_holds_for_each_iteration_under_a_name_of_its_own() -> No
     assert play.go_on("a", after=5)[0] == WithdrawTimer("timeout.a", EPOCH + 60)
     assert play.begin("a", 1, iteration=1, after=5) == [SetTimer("timeout.a~1", EPOCH + 70, "a", 1)]
     assert play.fire("timeout.a", "a", 1) == []
-    [command] = play.fire("timeout.a~1", "a", 1, after=60)
+    [command, told] = play.fire("timeout.a~1", "a", 1, after=60)
     assert isinstance(command, AppendEvent)
     assert isinstance(command.event, StepFailed)
     assert (command.event.attempt_number, command.event.iteration) == (1, 1)
+    assert told == CancelTask("a", 1, 1, "one", reason="step timeout exceeded (1m)")
     [retry] = play.settle()
     assert isinstance(retry, SetTimer)
     assert (retry.timer, retry.attempt) == ("retry.a~1", 2)
@@ -156,6 +165,7 @@ def test_a_loop_beyond_its_max_duration_fails_whatever_it_is_doing() -> None:
     commands = play.fire("loop.a", "a", timer.attempt, after=3600)
     assert failure(commands) == "agent loop exceeded its max_duration (1h)"
     assert [command for command in commands if not isinstance(command, AppendEvent | DeadLetterTask)] == [
+        CancelTask("a", 1, 0, "one", reason="agent loop exceeded its max_duration (1h)"),
         WithdrawTimer("timeout.a", timeout.due),
         WithdrawTask("A", of_step="a"),
     ]
@@ -222,6 +232,7 @@ def test_cancelling_withdraws_every_timer_of_a_loop_and_its_task() -> None:
     play = looping({"max_duration": "1h"}, timeout="1m")
     [timeout, timer] = only(SetTimer, play.begin("a"))
     assert play.cancel() == [
+        CancelTask("a", 1, 0, "one", reason="the run was cancelled"),
         WithdrawTimer("timeout.a", timeout.due),
         WithdrawTimer("loop.a", timer.due),
         WithdrawTask("A"),

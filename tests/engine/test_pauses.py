@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.engine.run.advance import advance, live_timers
+from penstock.engine.run.advance import advance
 from penstock.engine.run.commands import Command, SetTimer, WithdrawTimer
-from penstock.engine.run.events import PauseRef, StepPaused, StepStarted
+from penstock.engine.run.event_payloads import PauseRef
+from penstock.engine.run.events import StepPaused, StepStarted
 from penstock.engine.run.state import from_snapshot, to_snapshot
+from penstock.engine.run.timers import live_timers
 from tests.engine.build import EPOCH, RUN_ID, Play, appended, dispatched, loop, only, started, step, workflow
 
 SLOW = workflow(step("a", timeout="10s", retry={"max_attempts": 1}))
@@ -50,7 +52,7 @@ def test_all_pauses_of_an_attempt_together_leave_it_the_whole_of_its_timeout() -
         begin(play, delivery + 1, after=3600)
     [timer] = live_timers(play.run)
     assert (f"timeout.a+{4}", play.now + 2) == (timer.timer, timer.due)
-    [failed] = play.fire(timer.timer, "a", 1, after=2)
+    [failed, _] = play.fire(timer.timer, "a", 1, after=2)
     assert ["step.failed"] == appended([failed])
 
 

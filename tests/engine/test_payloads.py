@@ -7,7 +7,8 @@ import pytest
 from penstock.config.limits import BODY_BYTES_MAX, OUTPUT_INLINE_BYTES_MAX, PAYLOAD_BYTES_MAX, STEPS_MAX
 from penstock.engine.run.advance import fold
 from penstock.engine.run.commands import AppendEvent, CompleteRun, DeadLetterTask, DispatchTask
-from penstock.engine.run.events import NULL, Completed, WorkflowCompleted
+from penstock.engine.run.event_payloads import NULL, Completed
+from penstock.engine.run.events import WorkflowCompleted
 from penstock.engine.run.payloads import PayloadRef, Value, joined, size_of
 from penstock.engine.run.state import from_snapshot, to_snapshot
 from tests.engine.build import Play, approval, inputs, loop, only, raw, skip_if, started, step, workflow

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from penstock.engine.run.advance import still_due
 from penstock.engine.run.commands import AppendEvent, Command, DeadLetterTask, DispatchTask, SetTimer
+from penstock.engine.run.still_due import still_due
 from tests.engine.build import Play, dispatched, only, started, step, workflow
 
 RETRIED = workflow(step("a", timeout="1m", retry={"max_attempts": 1, "initial_delay": "5s"}), step("b", "a"), step("c"))

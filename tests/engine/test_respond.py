@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from penstock.engine.run.commands import AppendEvent, BeginStep
-from penstock.engine.run.events import Reply, StepFacts, StepStarted, decode, encode
+from penstock.engine.run.event_payloads import Reply, StepFacts
+from penstock.engine.run.events import StepStarted, decode, encode
 from penstock.engine.run.kinds.respond import HEADERS_MAX, reply_in
 from penstock.engine.run.payloads import payload_of
 from penstock.engine.run.state import StepStatus

@@ -7,7 +7,6 @@ from collections.abc import Callable
 
 import pytest
 
-from penstock.engine.run.advance import still_due
 from penstock.engine.run.commands import (
     AppendEvent,
     Command,
@@ -22,6 +21,7 @@ from penstock.engine.run.commands import (
 from penstock.engine.run.events import WorkflowFailed
 from penstock.engine.run.kinds.approval import token_hash
 from penstock.engine.run.state import RunStatus
+from penstock.engine.run.still_due import still_due
 from tests.engine.build import (
     EPOCH,
     Play,

@@ -9,6 +9,7 @@ import pytest
 from penstock.engine.errors import Invalid
 from penstock.engine.run.commands import BeginStep, SetTimer, WithdrawTimer
 from penstock.engine.run.state import StepStatus
+from penstock.engine.run.timers import asleep_until
 from penstock.engine.validation import parse, problems
 from tests.engine.build import EPOCH, Play, dispatched, step, workflow
 
@@ -129,3 +130,23 @@ def test_a_fault_in_it_is_named(fields: dict[str, object], problem: str) -> None
 
     assert found.startswith('step "nap": ')
     assert problem in found
+
+
+def test_a_run_is_asleep_until_its_first_sleep_ends_and_only_while_it_does_nothing_else() -> None:
+    play = Play(workflow(sleep("long", duration="2h"), sleep("short", duration="1h"), step("a"), step("b", "short")))
+    play.carry_out(play.start())
+    assert asleep_until(play.run) is None
+    play.begin("a")
+    assert asleep_until(play.run) is None
+
+    play.complete("a")
+    assert asleep_until(play.run) == EPOCH + 3600
+    play.fire("sleep.short", "short", 1)
+    assert asleep_until(play.run) is None
+    play.begin("b")
+    play.complete("b")
+
+    assert asleep_until(play.run) == EPOCH + 7200
+    play.fire("sleep.long", "long", 1)
+    assert play.step("long").status is StepStatus.COMPLETED
+    assert asleep_until(play.run) is None

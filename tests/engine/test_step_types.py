@@ -196,3 +196,18 @@ def test_the_task_of_an_approval_is_its_type_whatever_it_says() -> None:
 def test_a_normal_step_has_neither_bounds_nor_question() -> None:
     plan = compile_workflow(parse(only()), DIGEST).steps["a"]
     assert (plan.config, loop_of(plan), approval_of(plan)) == (None, None, None)
+
+
+@pytest.mark.parametrize(
+    ("fields", "problem"),
+    [
+        ({"type": "wait_for_event", "event": "go"}, 'unknown field "event": it belongs into config'),
+        ({"type": "wait_for_event", "timeout": "1h"}, "timeout is not for a step of this type: it belongs into config"),
+        ({"type": "wait_for_event", "nonsense": 1}, 'unknown field "nonsense"'),
+        ({"type": "normal", "task": "t", "event": "go"}, 'unknown field "event"'),
+    ],
+)
+def test_a_field_that_belongs_into_the_config_is_told_from_one_that_is_none(
+    fields: dict[str, object], problem: str
+) -> None:
+    assert f'step "a": {problem}' in problems({"name": "w", "steps": [{"id": "a", **fields}]})

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.engine.run.advance import still_due
 from penstock.engine.run.commands import (
     AppendEvent,
     BindWorker,
@@ -18,6 +17,7 @@ from penstock.engine.run.commands import (
     WithdrawTimer,
 )
 from penstock.engine.run.state import from_snapshot, to_snapshot
+from penstock.engine.run.still_due import still_due
 from penstock.engine.run.timers import live_timers
 from penstock.engine.run.workflow import Workflow
 from tests.engine.build import EPOCH, Play, approval, inputs, loop, only, skip_if, started, step, workflow

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from penstock.engine.run.advance import WORKFLOW_TIMER, live_timers
-from penstock.engine.run.commands import AppendEvent, SetTimer, WithdrawTimer
+from penstock.engine.run.commands import AppendEvent, CancelTask, SetTimer, WithdrawTimer
 from penstock.engine.run.events import StepFailed, WorkflowFailed
 from penstock.engine.run.state import RunStatus
+from penstock.engine.run.timers import WORKFLOW_TIMER, live_timers
 from tests.engine.build import EPOCH, Play, appended, dispatched, only, started, step, workflow
 
 SLOW = workflow(step("a", timeout="1m", retry={"max_attempts": 1, "initial_delay": "5s"}))
@@ -36,7 +36,8 @@ def test_a_redelivered_task_that_starts_again_gets_no_second_timeout() -> None:
 def test_a_missed_step_timeout_is_recorded_as_a_failure_of_that_attempt() -> None:
     play = started(SLOW)
     play.begin("a")
-    [command] = play.fire("timeout.a", "a", 1, after=60)
+    [command, told] = play.fire("timeout.a", "a", 1, after=60)
+    assert told == CancelTask("a", 1, 0, "one", reason="step timeout exceeded (1m)")
     assert isinstance(command, AppendEvent)
     failed = command.event
     assert isinstance(failed, StepFailed)

@@ -84,6 +84,25 @@ async def is_polled(store: Store, task: str) -> None:
 
 
 @asynccontextmanager
+async def room_for_chunks(store: Store, bytes_more: int) -> AsyncIterator[None]:
+    """The broker stores no more bytes of chunks than these, for the time of the block."""
+    async with no_room(store, names.CHUNKS, bytes_more):
+        yield
+
+
+@asynccontextmanager
+async def no_room(store: Store, stream: str, bytes_more: int = 0) -> AsyncIterator[None]:
+    """The broker stores no more bytes in the stream than these, for the time of the block."""
+    info = await store.broker.api(f"STREAM.INFO.{stream}")
+    limits = {"max_bytes": info["state"]["bytes"] + bytes_more, "discard": "new"}
+    await store.broker.api(f"STREAM.UPDATE.{stream}", {**info["config"], **limits})
+    try:
+        yield
+    finally:
+        await store.broker.api(f"STREAM.UPDATE.{stream}", info["config"])
+
+
+@asynccontextmanager
 async def frames(store: Store, stream: str = "TASK_QUEUES") -> AsyncIterator[list[bytes]]:
     """The acknowledgements that are sent to the broker, in their order."""
     seen: list[bytes] = []

@@ -17,9 +17,10 @@ from penstock.actors.control import approvals
 from penstock.actors.control.run_operations import new_run_id, now
 from penstock.actors.ownership.membership import new_member
 from penstock.actors.ownership.ownership import open_shard
-from penstock.broker import names
+from penstock.broker import names, record_keys
 from penstock.broker.store import Store
-from penstock.engine.run.events import ApprovalGranted, ApprovalRejected, ApprovalRequested, Decision, Event, decode
+from penstock.engine.run.event_payloads import Decision
+from penstock.engine.run.events import ApprovalGranted, ApprovalRejected, ApprovalRequested, Event, decode
 from tests.support.clocks import set_clock
 from tests.support.waiting import until
 from tests.support.world import echo, ended, register, start
@@ -222,7 +223,7 @@ async def test_the_bucket_holds_a_hash_and_the_history_alone_the_token(
     http: ASGIConductor, store: Store, shard: None
 ) -> None:
     run_id, token = await asked(store, definition("kept"))
-    entry = await until(lambda: store.approval_tokens.get(names.step_key(run_id, "ok")))
+    entry = await until(lambda: store.approval_tokens.get(record_keys.step_key(run_id, "ok")))
     assert sha256(token.encode()).hexdigest() == orjson.loads(entry.value)["sha256"]
     assert 200 == (await decide(http, run_id, token)).status_code
     await ended(store, run_id)
@@ -260,7 +261,7 @@ async def test_an_operator_decides_without_the_token(http: ASGIConductor, store:
     assert 409 == (await decide(http, run_id, token)).status_code
     again = await decide_by_right(http, run_id, action="reject")
     assert (409, f'step "ok" of run {run_id} is decided already: it is completed\n') == (again.status_code, again.text)
-    assert None is await store.approval_tokens.get(names.step_key(run_id, "ok"))
+    assert None is await store.approval_tokens.get(record_keys.step_key(run_id, "ok"))
 
 
 async def test_an_operators_rejection_fails_the_run(http: ASGIConductor, store: Store, shard: None) -> None:

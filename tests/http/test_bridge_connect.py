@@ -15,7 +15,7 @@ from penstock.broker.worker_messages import WorkerRegistration
 from penstock.broker.worker_protocol.registrations import register
 from penstock.config.settings import BrokerSettings, HttpSettings, Settings
 from penstock.http.app import create_app
-from penstock.http.bridge.connection import heartbeat_stream
+from penstock.http.bridge.connection import CancelInbox, heartbeat_stream
 from tests.http.bridge import TOKEN
 from tests.support.conductor import Conductor
 from tests.support.waiting import until
@@ -74,7 +74,10 @@ async def test_second_connection_of_a_worker_outlives_the_first(store: Store, br
 async def test_heartbeat_has_the_time_and_renews_the_registration(store: Store) -> None:
     entry, left = WorkerRegistration(worker_id="w-3", task_types=("a",)), asyncio.Event()
     revision = await register(store.workers, entry)
-    lines = heartbeat_stream(store.workers, entry, revision, left, asyncio.Event(), heartbeat_s=0.05, comment_s=0.02)
+    inbox = CancelInbox()
+    lines = heartbeat_stream(
+        store.workers, entry, revision, left, asyncio.Event(), inbox, heartbeat_s=0.05, comment_s=0.02
+    )
     seen = [await anext(lines)]
     while not seen[-1].startswith(b"event"):
         seen.append(await anext(lines))

@@ -17,10 +17,11 @@ from penstock.broker.worker_protocol.bridge_messages import PollTasks
 from penstock.broker.worker_protocol.registrations import register
 from penstock.config.settings import BrokerSettings
 from penstock.http.bridge import departures, service
-from penstock.http.bridge.connection import heartbeat_stream
-from penstock.http.bridge.requests import HeartbeatAction
+from penstock.http.bridge.connection import CancelInbox, heartbeat_stream
+from penstock.http.bridge.requests import HeartbeatAction, action_in
 from penstock.http.bridge.service import Bridge, open_bridge
 from penstock.http.messages.presence import Presence
+from tests.http.test_bridge_live import logged
 from tests.support.waiting import until, until_true
 from tests.worker.task_queue import dispatch
 
@@ -55,7 +56,7 @@ async def connected(store: Store, bridge: Bridge, worker_id: str, pid: int = 7) 
 
     async def stream() -> None:
         async with bridge.departures.stream(entry) as stale:
-            async for _ in heartbeat_stream(store.workers, entry, revision, left, stale, comment_s=0.05):
+            async for _ in heartbeat_stream(store.workers, entry, revision, left, stale, CancelInbox(), comment_s=0.05):
                 begun.set()
 
     over = asyncio.create_task(stream())
@@ -102,6 +103,20 @@ async def test_tasks_stay_with_a_worker_that_is_back_or_gives_a_sign_of_life(
     assert set(task_ids[:2]) <= bridges[1]._held._held.keys()
     await back.leave()
     await given_back(bridges[1], task_ids[0])
+
+
+@pytest.mark.parametrize("front_end", [0, 1])
+async def test_what_a_worker_says_of_a_task_that_it_has_lost_is_kept_while_no_other_has_it(
+    store: Store, bridges: list[Bridge], task: str, front_end: int
+) -> None:
+    """As its answer would be: the worker carries the task out, and does not know that it was given back."""
+    stream = await connected(store, bridges[0], "w-1")
+    task_id = await polled(store, bridges[1], task, "w-1")
+    await stream.leave()
+    await given_back(bridges[1], task_id)
+    body = b'{"action": "log", "data": [{"text": "still here"}]}'
+    await bridges[front_end].resolver.resolve(task_id, action_in(body), body)
+    assert ["still here"] == [line.text for line in await logged(store, task_id.partition(".")[0])]
 
 
 async def test_another_process_under_the_same_id_is_not_the_worker_that_left(

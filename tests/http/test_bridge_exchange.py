@@ -10,7 +10,8 @@ import pytest
 from penstock.broker.store import Store
 from penstock.config.limits import PAYLOAD_BYTES_MAX, POLL_TASKS_MAX
 from penstock.engine.run.events import StepFailed
-from tests.http.bridge import poll, polled, resolve
+from tests.http.bridge import poll, polled, resolve, room_for_chunks
+from tests.http.test_bridge_live import streamed
 from tests.worker.task_queue import answer, dispatch, output_of
 
 NOBODY = f"{'0' * 32}.s"
@@ -89,6 +90,23 @@ async def test_answers_of_one_task_are_carried_out_in_their_order(
     assert entry is not None
     assert b'{"page":1}' == entry.value
     assert 1 == output_of(await answer(store, run_id))
+
+
+async def test_no_chunk_is_stored_before_one_that_was_said_earlier(
+    store: Store, bridge: httpx2.AsyncClient, task: str
+) -> None:
+    """Sent again, all of them are stored, in their order."""
+    run_id = await dispatch(store, task)
+    task_id = (await polled(bridge, task))["task_id"]
+    chunks = ["x" * 20_000, "y", "z"]
+    said = [{"task_id": task_id, "action": "stream", "data": one, "id": one[0]} for one in chunks]
+    async with room_for_chunks(store, 5_000):
+        found = await exchange(bridge, said)
+        assert [503, 503, 503] == [one.get("code") for one in found["resolved"]]
+    assert [] == await streamed(store, run_id)
+    found = await exchange(bridge, said)
+    assert ["ok", "ok", "ok"] == [one["status"] for one in found["resolved"]]
+    assert chunks == await streamed(store, run_id)
 
 
 async def test_group_and_worker_of_the_poll_count(store: Store, bridge: httpx2.AsyncClient, task: str) -> None:

@@ -200,9 +200,10 @@ async def test_checkpoint_is_stored_while_the_task_stays(
         assert b"[1,2]" == entry.value
         assert 200 == (await resolve(bridge, found, "checkpoint", data=None)).status_code
         assert 200 == (await resolve(other, found, "heartbeat")).status_code
-        await until_true(lambda: seen == [b"+WPI"] * 3)
+        await until_true(lambda: seen.count(b"+WPI") >= 3)  # the front end sends some of its own, from time to time
+        assert b"+ACK" not in seen
         assert 200 == (await resolve(bridge, found, "complete")).status_code
-        await until_true(lambda: seen[3:] == [b"+ACK"])
+        await until_true(lambda: seen.count(b"+ACK") == 1)
     await dispatch(store, task, attempt=2, run_id=run_id)
     again = await polled(bridge, task)
     assert again["checkpoint"] is None
@@ -223,7 +224,10 @@ async def test_task_that_nobody_polled_is_404(bridge: httpx2.AsyncClient, action
     [
         (
             {"action": "finish"},
-            ['action must be one of complete fail pause checkpoint continue heartbeat, not "finish"'],
+            [
+                "action must be one of complete fail pause checkpoint continue heartbeat log stream progress, "
+                'not "finish"'
+            ],
         ),
         ({"action": "fail"}, ["error is required"]),
         ({"action": "pause"}, ["duration_ms is required"]),
@@ -274,7 +278,7 @@ async def test_longest_pause_is_taken(store: Store, bridge: httpx2.AsyncClient, 
     await dispatch(store, task)
     async with frames(store) as seen:
         assert 200 == (await resolve(bridge, await polled(bridge, task), "pause", duration_ms=PAUSE_MS_MAX)).status_code
-        await until_true(lambda: seen == [b'-NAK {"delay": 3600000000000}'])
+        await until_true(lambda: [one for one in seen if one != b"+WPI"] == [b'-NAK {"delay": 3600000000000}'])
     async with taking(store, task) as taken:
         assert [] == await poll(bridge, task, timeout_ms=100)
         assert taken.empty()

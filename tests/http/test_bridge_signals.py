@@ -8,7 +8,7 @@ import time
 import httpx2
 import pytest
 
-from penstock.broker import names
+from penstock.broker import record_keys
 from penstock.broker.store import Store
 from penstock.config.limits import SIGNAL_BYTES_MAX
 from penstock.engine.run.events import SignalReceived
@@ -31,7 +31,7 @@ async def test_signal_is_given_byte_for_byte_when_it_comes(
     waits = asyncio.create_task(bridge.get(path(run_id), params={"timeout_ms": 20_000}))
     await asyncio.wait((waits,), timeout=0.2)
     assert not waits.done()
-    await store.signals.put(names.signal_key(run_id, "go"), payload)
+    await store.signals.put(record_keys.signal_key(run_id, "go"), payload)
     answer = await asyncio.wait_for(waits, 3)
     assert (200, payload, kind) == (answer.status_code, answer.content, answer.headers["content-type"])
     again = await bridge.get(path(run_id))
@@ -50,7 +50,7 @@ async def test_signal_is_stored_and_written_to_the_history_of_its_run(store: Sto
     run_id = await start(store, chain("signalled"))
     answer = await bridge.post(path(run_id), content=b"\x00raw")
     assert {"run_id": run_id, "signal": "go", "status": "sent"} == answer.json()
-    entry = await store.signals.get(names.signal_key(run_id, "go"))
+    entry = await store.signals.get(record_keys.signal_key(run_id, "go"))
     assert entry is not None
     assert b"\x00raw" == entry.value
     *_, told = await reported(store, run_id, lambda event: isinstance(event, SignalReceived))
@@ -62,7 +62,7 @@ async def test_signal_at_its_limit_and_one_past_it(store: Store, bridge: httpx2.
     run_id = await start(store, chain("signalled"))
     assert 200 == (await bridge.post(path(run_id), content=b"x" * SIGNAL_BYTES_MAX)).status_code
     assert 413 == (await bridge.post(path(run_id, "more"), content=b"x" * (SIGNAL_BYTES_MAX + 1))).status_code
-    assert await store.signals.get(names.signal_key(run_id, "more")) is None
+    assert await store.signals.get(record_keys.signal_key(run_id, "more")) is None
 
 
 async def test_signal_to_a_run_that_does_not_exist_is_404_and_leaves_nothing(
@@ -71,7 +71,7 @@ async def test_signal_to_a_run_that_does_not_exist_is_404_and_leaves_nothing(
     run_id = new_run_id()
     answer = await bridge.post(path(run_id), content=b"1")
     assert (404, f"run {run_id} does not exist\n") == (answer.status_code, answer.text)
-    assert await store.signals.get(names.signal_key(run_id, "go")) is None
+    assert await store.signals.get(record_keys.signal_key(run_id, "go")) is None
     assert [] == await store.history.read(run_id)
 
 

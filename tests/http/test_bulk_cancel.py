@@ -18,7 +18,8 @@ from penstock.actors.runs.shard import Shard
 from penstock.broker import names
 from penstock.broker.store import Store, open_store
 from penstock.config.settings import BrokerSettings
-from penstock.engine.run.events import Completed, StepCompleted, WorkflowCancelled, WorkflowCompleted
+from penstock.engine.run.event_payloads import Completed
+from penstock.engine.run.events import StepCompleted, WorkflowCancelled, WorkflowCompleted
 from penstock.engine.validation import parse
 from tests.http.conftest import ONE_STEP
 from tests.support.waiting import until
@@ -161,7 +162,7 @@ async def test_more_than_a_thousand_are_cancelled_in_parts(http: ASGIConductor, 
 
 
 BAD: dict[str, dict[str, Any]] = {
-    "workflow_id is required": {},
+    "no condition: give at least one of workflow_id, ": {},
     "workflow_id must be a string, not a number": {"workflow_id": 1},
     '"nobody"': {"workflow_id": "nobody"},
     'workflow "a b"': {"workflow_id": "a b"},

@@ -14,14 +14,9 @@ from msgspec import Raw
 from penstock.actors.control.calls import called
 from penstock.broker.store import Store
 from penstock.config.limits import PAYLOAD_BYTES_MAX
+from penstock.engine.run.event_payloads import Completed, Failure, Reply, Resumed, RunFailure, StepFacts
 from penstock.engine.run.events import (
-    Completed,
-    Failure,
-    Reply,
-    Resumed,
-    RunFailure,
     StepCompleted,
-    StepFacts,
     StepFailed,
     StepStarted,
     WorkflowCancelled,
@@ -187,7 +182,7 @@ async def test_copies_that_are_lost_are_read_from_the_stream(
         return
 
     monkeypatch.setattr(watch, "QUIET_S", 0.05)
-    monkeypatch.setattr(watch._Copies, "receive", lose)
+    monkeypatch.setattr(watch.Copies, "receive", lose)
     answer, run_id = await calling(http, store)
     await complete(store, run_id)
     assert 200 == (await answer).status_code

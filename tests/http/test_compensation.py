@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
 from typing import Any
 from uuid import uuid4
 
+import httpx2
 import pytest
 from falcon.testing import ASGIConductor
 
@@ -114,6 +116,29 @@ async def test_the_history_says_what_is_undone_and_why(http: ASGIConductor, stor
     assert ("step.failed", "workflow.compensating") == (failure["type"], begun["type"])
     assert {"error": error, "steps": ["charge"]} == begun["payload"]
     assert ("workflow.failed", "completed") == (end["type"], end["payload"]["compensation"])
+
+
+async def test_a_stream_of_events_goes_on_until_the_steps_are_undone(
+    http: ASGIConductor, store: Store, workflow: str, served: str
+) -> None:
+    [run_id] = await charged(http, store, workflow)
+    await http.simulate_post(f"/runs/{run_id}/cancel", json={"compensate": True})
+    kinds = list[str]()
+
+    async with (
+        httpx2.AsyncClient(base_url=served, trust_env=False, timeout=20) as client,
+        client.stream("GET", f"/runs/{run_id}/events", headers={"Accept": "text/event-stream"}) as answer,
+        AsyncExitStack() as workers,
+    ):
+        async for line in answer.aiter_lines():
+            if line.startswith("event: "):
+                kinds.append(line.removeprefix("event: "))
+            if line == "event: workflow.compensating":  # it was cancelled before, and goes on all the same
+                await workers.enter_async_context(echo(store, f"{workflow}.refund"))
+
+    of_the_run = [kind for kind in kinds if kind.startswith("workflow.")]
+    assert ["workflow.started", "workflow.cancelled", "workflow.compensating", "workflow.cancelled"] == of_the_run
+    assert ["workflow.compensating", "step.started", "step.completed", "workflow.cancelled"] == kinds[-4:]
 
 
 async def test_without_anything_to_undo_it_is_cancelled_at_once(http: ASGIConductor, workflow: str) -> None:

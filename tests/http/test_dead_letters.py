@@ -55,6 +55,9 @@ async def test_a_failed_task_is_listed_and_shown_with_its_payload(
     shown = (await http.simulate_get(f"/dead-letters/{dead_letter['seq']}")).json
     assert dead_letter == {key: value for key, value in shown.items() if key != "payload"}
     assert (f"{run_id}.s0", {"n": 1}, 1) == tuple(shown["payload"][key] for key in ("task_id", "input", "attempt"))
+    short = (await http.simulate_get(f"/dead-letters/{dead_letter['seq']}?payload_max=1")).json
+    assert {**dead_letter, "payload_bytes": short["payload_bytes"]} == short
+    assert short["payload_bytes"] > len('{"n":1}')
 
 
 async def test_every_failed_task_is_readable_before_its_run_shows_failed(

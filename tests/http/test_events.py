@@ -15,13 +15,8 @@ from penstock.actors.control import run_operations
 from penstock.actors.control.run_operations import now
 from penstock.broker import names
 from penstock.broker.store import Store
-from penstock.engine.run.events import (
-    Completed,
-    Event,
-    StepCompleted,
-    StepStarted,
-    WorkflowCompleted,
-)
+from penstock.engine.run.event_payloads import Completed
+from penstock.engine.run.events import Event, StepCompleted, StepStarted, WorkflowCompleted
 from penstock.engine.times import rfc3339
 
 STREAM = {"Accept": "text/event-stream"}

@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from copy import deepcopy
 from hashlib import sha256
+from itertools import islice
 from random import Random
 from typing import Any
 from urllib.parse import unquote_to_bytes
@@ -24,12 +25,15 @@ from falcon.testing import ASGIConductor
 from msgspec import Raw, Struct
 
 from penstock.actors.control.run_operations import new_run_id
+from penstock.broker import record_keys
 from penstock.broker.store import Store
 from penstock.config.settings import BrokerSettings, HttpSettings, Settings
-from penstock.engine.run.events import StepCompleted, StepFacts, StepStarted
+from penstock.engine.run.event_payloads import Failure, RunFailure, StepFacts
+from penstock.engine.run.events import StepCompleted, StepFailed, StepStarted, WorkflowFailed
 from penstock.engine.validation import parse
 from penstock.http.app import create_app
 from penstock.http.openapi.document import path_parameters, refused
+from penstock.http.openapi.operations.history import EXPORTED
 from penstock.http.openapi.operations.operation import Access, Operation
 from penstock.http.openapi.operations.triggers import NIGHTLY
 from penstock.http.openapi.operations.workflows import GREET
@@ -50,6 +54,7 @@ SPARE = 20
 SECRET = "shared"
 TOKENS = {Access.API: "s3cret", Access.BRIDGE: "br1dge"}
 MAPPED = {"name": "mapped", "steps": [{"id": "a", "type": "map", "task": "work"}]}
+BROKEN = {"name": "broken", "steps": [{"id": "a", "task": "work"}]}
 FLOW = {"name": "flow", "steps": [{"id": "s", "task": "fuzzed"}]}
 
 RETRY = {
@@ -143,7 +148,10 @@ BODIES: Mapping[str, Sequence[object]] = {
 }
 
 
+AIMED = {"step": "a"}  # which all runs have that have begun
 OF_NAME = {operation.name: operation for operation in OPERATIONS}
+# of triggers, one of which is deleted by others
+TRIGGERED = ("fireTrigger", "testTrigger", "getTrigger")
 # of which engines have to be there for success
 FOR_OTHERS = ("getReady", "decide", "decideAsOperator", "replayDeadLetter", "retryRun")
 
@@ -164,12 +172,15 @@ class Reach(Struct):
     letters: list[str]
     spare: list[str]
     mapped: list[str]
+    open: list[str]
+    ended: list[str]
+    failed: list[str]
 
 
 @pytest.fixture
 async def app(broker_settings: BrokerSettings, store: Store, index: None) -> AsyncIterator[ASGIConductor]:
     """The application with every secret set."""
-    for document in (GREET, ONE_STEP, TYPED, FLOW, MAPPED):
+    for document in (GREET, ONE_STEP, TYPED, FLOW, MAPPED, BROKEN):
         await store.definitions.register(parse(document))
     http = HttpSettings(api_token=TOKENS[Access.API], bridge_token=TOKENS[Access.BRIDGE], webhook_secret=SECRET)
     async with Conductor(create_app(Settings(broker=broker_settings, http=http))) as conductor:
@@ -188,9 +199,14 @@ async def test_no_mangled_request_meets_an_internal_error(app: ASGIConductor, st
         if not _allowed(request, answer):
             wrong.append(f"{answer} to {request}")
 
-    async with asyncio.TaskGroup() as group:
-        for request in _requests(random, reach):
-            group.create_task(send(request))
+    requests = _requests(random, reach)
+    for several in (
+        islice(requests, len(OPERATIONS)),
+        requests,
+    ):  # each as it should be, then mangled ones
+        async with asyncio.TaskGroup() as group:
+            for request in several:
+                group.create_task(send(request))
     assert [] == wrong, f"seed {seed}: " + "\n".join(wrong)
     _check_spread(seen)
     await _check_health(app)
@@ -198,27 +214,46 @@ async def test_no_mangled_request_meets_an_internal_error(app: ASGIConductor, st
 
 def _requests(random: Random, reach: Reach) -> Iterator[Request]:
     for number in range(REQUESTS):
-        request = _valid(random, OPERATIONS[number % len(OPERATIONS)], reach)
-        if number // len(OPERATIONS):  # the first of each is as it should be
+        first = number < len(OPERATIONS)  # the first of each is as it should be, with nothing that it can do without
+        request = _valid(random, OPERATIONS[number % len(OPERATIONS)], reach, 0.0 if first else 0.5)
+        if not first:
             mutate(random, request)
         yield request
 
 
-def _valid(random: Random, operation: Operation, reach: Reach) -> Request:
-    runs = {"scheduled": reach.scheduled, "output": reach.answered, "items": reach.mapped}
+def _valid(random: Random, operation: Operation, reach: Reach, share: float) -> Request:
+    """A request that nothing is wrong with, with this share of the optional parameters."""
+    runs = {
+        "scheduled": reach.scheduled,
+        "output": reach.answered,
+        "input": reach.answered,
+        "checkpoint": reach.open,
+        "items": reach.mapped,
+        "pause": reach.open,
+        "resume": reach.open,
+        "rerun": reach.ended,
+        "retry": reach.failed if operation.name == "retryStep" else reach.run_ids,
+        "skip": reach.failed,
+    }
     known = {
         "run_id": random.choice(runs.get(operation.path.rpartition("/")[2], reach.run_ids)),
-        **({"step_id": "a"} if operation.path.endswith(("/output", "/items")) else {}),
+        **(
+            {"step_id": "a"}
+            if operation.path.endswith(("/output", "/input", "/checkpoint", "/items", "/skip"))
+            or operation.name == "retryStep"
+            else {}
+        ),
+        "other": random.choice(reach.run_ids),
         "seq": random.choice(reach.letters),
         "task_id": random.choice(reach.task_ids),
         **({"name": random.choice(reach.spare)} if operation.name == "deleteWorkflow" else {}),
-        **({"name": random.choice(("nightly", "push"))} if operation.name in ("fireTrigger", "testTrigger") else {}),
+        **({"name": random.choice(("nightly", "push"))} if operation.name in TRIGGERED else {}),
     }
     path = operation.path
     for parameter in path_parameters(operation):
         path = path.replace(f"{{{parameter.name}}}", known.get(parameter.name, parameter.example))
-    chosen = [one for one in operation.parameters if one.required or random.random() < 0.5]
-    query = [(one.name.encode(), quote(one.example)) for one in chosen if one.place == "query"]
+    chosen = [one for one in operation.parameters if one.required or random.random() < share]
+    query = [(one.name.encode(), quote(AIMED.get(one.name, one.example))) for one in chosen if one.place == "query"]
     headers = [(one.name.lower().encode(), one.example.encode()) for one in chosen if one.place == "header"]
     if operation.access in TOKENS:
         headers.append((b"authorization", f"Bearer {TOKENS[operation.access]}".encode()))
@@ -226,12 +261,15 @@ def _valid(random: Random, operation: Operation, reach: Reach) -> Request:
         query.append((b"token", b"0" * 64))
     bodies = [operation.body.example, *BODIES.get(operation.name, ())] if operation.body else [None]
     segments = path.encode().split(b"/")[1:]
-    return Request(operation.name, operation.method.upper(), segments, query, headers, deepcopy(random.choice(bodies)))
+    body = deepcopy(random.choice(bodies))
+    if operation.name == "importRun":  # each run once
+        body = orjson.loads(orjson.dumps(body).replace(EXPORTED["run_id"].encode(), b"%032x" % random.getrandbits(128)))
+    return Request(operation.name, operation.method.upper(), segments, query, headers, body)
 
 
 async def _reach(app: ASGIConductor, store: Store) -> Reach:
-    """Runs, scheduled ones and some with an output, tasks that are handed out, dead letters, and workflows that nothing
-    needs."""
+    """Runs, scheduled ones, some with an output, ones that are open and have a checkpoint and ones that have ended,
+    tasks that are handed out, dead letters, and workflows that nothing needs."""
     bearer = {"Authorization": f"Bearer {TOKENS[Access.API]}"}
     inputs = {"workflow_id": "one", "inputs": list(range(20))}
     run_ids = (await app.simulate_post("/runs/bulk", json=inputs, headers=bearer)).json["run_ids"]
@@ -242,6 +280,12 @@ async def _reach(app: ASGIConductor, store: Store) -> Reach:
     mapped = (await app.simulate_post("/runs", json={"workflow": "mapped"}, headers=bearer)).json["run_id"]
     begun = StepStarted(run_id=mapped, step_id="a", attempt_number=1, payload=StepFacts(items=3))
     await store.history.append(begun)
+    inputs = {"workflow_id": "mapped", "inputs": list(range(20))}
+    kept = (await app.simulate_post("/runs/bulk", json=inputs, headers=bearer)).json["run_ids"]
+    for run_id in kept[5:]:
+        await store.checkpoints.put(record_keys.step_key(run_id, "a"), b'{"page": 7}')
+    for run_id in kept[:5]:
+        await app.simulate_post(f"/runs/{run_id}/cancel", headers=bearer)
     await app.simulate_put("/triggers/push", json={"workflow": "one", "webhook": {}}, headers=bearer)
     needing = {"workflow": "greet", "cron": {"expression": "0 0 1 1 *"}}  # so that no request deletes it
     await app.simulate_put("/triggers/needing", json=needing, headers=bearer)
@@ -255,8 +299,30 @@ async def _reach(app: ASGIConductor, store: Store) -> Reach:
     for name in spare:
         await store.definitions.register(parse({**ONE_STEP, "name": name}))
     return Reach(
-        run_ids, scheduled, answered, await _polled(app), [str(one["seq"]) for one in letters], spare, [mapped]
+        run_ids,
+        scheduled,
+        answered,
+        await _polled(app),
+        [str(one["seq"]) for one in letters],
+        spare,
+        [mapped],
+        kept[5:],
+        kept[:5],
+        await _failed(app, store),
     )
+
+
+async def _failed(app: ASGIConductor, store: Store) -> list[str]:
+    """Runs whose step `a` has failed."""
+    bearer = {"Authorization": f"Bearer {TOKENS[Access.API]}"}
+    inputs = {"workflow_id": "broken", "inputs": list(range(20))}
+    run_ids: list[str] = (await app.simulate_post("/runs/bulk", json=inputs, headers=bearer)).json["run_ids"]
+    for run_id in run_ids:
+        await store.history.append(StepStarted(run_id=run_id, step_id="a", attempt_number=1, payload=StepFacts()))
+        failure = Failure(error="no", failure_type="non_retriable")
+        await store.history.append(StepFailed(run_id=run_id, step_id="a", attempt_number=1, payload=failure))
+        await store.history.append(WorkflowFailed(run_id=run_id, payload=RunFailure("no")))
+    return run_ids
 
 
 async def _polled(app: ASGIConductor) -> list[str]:
@@ -326,8 +392,8 @@ def _scope(request: Request) -> dict[str, Any]:
 
 def _allowed(request: Request, answer: Answer) -> bool:
     """Success, an error in plain text that is the request's own fault, or one that the document tells of."""
-    if answer.status == 503:
-        return answer.media == "text/plain" and 503 in refused(OF_NAME[request.operation])
+    if answer.status in (502, 503):  # a run that was called may be cancelled by another request
+        return answer.media == "text/plain" and answer.status in refused(OF_NAME[request.operation])
     if 400 <= answer.status < 500:
         return answer.media == "text/plain" and (bool(answer.body.strip()) or request.method == "HEAD")
     return 200 <= answer.status < 400 and (

@@ -8,7 +8,8 @@ from falcon.testing import ASGIConductor, Result
 
 from penstock.actors.control.run_operations import now
 from penstock.broker.store import Store
-from penstock.engine.run.events import ParentRef, Started, WorkflowStarted
+from penstock.engine.run.event_payloads import ParentRef, Started
+from penstock.engine.run.events import WorkflowStarted
 from penstock.engine.validation import parse
 from tests.http.conftest import ONE_STEP
 

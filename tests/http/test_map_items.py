@@ -7,7 +7,8 @@ from falcon.testing import ASGIConductor
 from msgspec import Raw
 
 from penstock.broker.store import Store
-from penstock.engine.run.events import Failure, StepCompleted, StepFacts, StepFailed, StepStarted
+from penstock.engine.run.event_payloads import Failure, StepFacts
+from penstock.engine.run.events import StepCompleted, StepFailed, StepStarted
 from penstock.engine.run.execution.children import child_run_id
 from penstock.engine.validation import parse
 

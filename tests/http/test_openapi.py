@@ -6,7 +6,6 @@ from collections.abc import AsyncIterator, Iterator
 from copy import deepcopy
 from typing import Any
 
-import jsonschema_rs
 import orjson
 import pytest
 from falcon.testing import ASGIConductor
@@ -15,27 +14,21 @@ from openapi_spec_validator import OpenAPIV31SpecValidator
 
 from penstock.broker.store import Store
 from penstock.config.settings import BrokerSettings, HttpSettings, Settings
-from penstock.engine import validation
-from penstock.engine.definition import step_fields
-from penstock.engine.run.kinds import agent_loop, approval
-from penstock.engine.run.kinds.table import KINDS
-from penstock.engine.trigger import trigger
 from penstock.engine.validation import parse
 from penstock.http.app import create_app
-from penstock.http.openapi.definitions import DOCUMENTS
 from penstock.http.openapi.document import document, path_parameters, refused
 from penstock.http.openapi.operations.operation import Access, Operation
 from penstock.http.openapi.operations.workflows import GREET
 from penstock.http.openapi.schemas import RULES
 from penstock.http.openapi.table import OPERATIONS
 from penstock.http.openapi.texts import TEXTS
-from tests.http.test_bad_input import CASES
 from tests.support.conductor import Conductor
+from tests.support.routes import is_page
+from tests.support.schemas import validator
 
 TOKENS = HttpSettings(api_token="s3cret", bridge_token="br1dge")
+FREE_MOMENTS = {"TriggerDocument", "NamedTriggerDocument"}  # ignored there, whatever they are
 BEARER = {Access.API: {"Authorization": "Bearer s3cret"}, Access.BRIDGE: {"Authorization": "Bearer br1dge"}}
-STEP = {"id": "a", "task": "t"}
-SKIP = {"step_id": "a", "field": "x.y", "op": "!=", "value": None}
 
 
 def _json() -> dict[str, Any]:
@@ -59,7 +52,8 @@ def routes() -> Iterator[tuple[str, str, Any]]:
         node = waiting.pop()
         waiting += node.children
         for method, responder in (node.method_map or {}).items():
-            if getattr(responder, "__self__", None) is not None and method != "HEAD":
+            is_ours = getattr(responder, "__self__", None) is not None and not is_page(node.uri_template or "")
+            if is_ours and method != "HEAD":
                 yield node.uri_template, method.lower(), responder.__func__
 
 
@@ -99,12 +93,11 @@ def test_every_component_is_used() -> None:
 @pytest.mark.parametrize("operation", OPERATIONS, ids=lambda one: one.name)
 def test_every_example_fits_its_schema(operation: Operation) -> None:
     for parameter in (*path_parameters(operation), *operation.parameters):
-        value: object = int(parameter.example) if parameter.schema.get("type") == "integer" else parameter.example
-        _validator(parameter.schema).validate(value)
+        validator(parameter.schema).validate(parameter.value)
     if operation.body is not None:
         ((media, described),) = document()["paths"][operation.path][operation.method]["requestBody"]["content"].items()
         assert ("application/octet-stream" if operation.body.shape is None else "application/json") == media
-        _validator(described["schema"]).validate(described["example"])
+        validator(described["schema"]).validate(described["example"])
 
 
 def test_every_operation_is_described_beyond_its_summary() -> None:
@@ -150,7 +143,9 @@ async def test_it_is_answered_without_a_token(guarded: ASGIConductor) -> None:
     assert _json() == answer.json
 
 
-@pytest.mark.parametrize("operation", OPERATIONS, ids=lambda one: one.name)
+@pytest.mark.parametrize(
+    "operation", [one for one in OPERATIONS if one.access is not Access.SIGN_IN], ids=lambda one: one.name
+)
 async def test_who_shows_nothing_is_refused_where_the_document_says_so(
     guarded: ASGIConductor, operation: Operation
 ) -> None:
@@ -197,7 +192,7 @@ async def test_every_rule_of_a_field_is_kept(guarded: ASGIConductor, operation: 
     token = {"token": "t"} if operation.access is Access.APPROVAL else {}
     for field, rule in RULES.get(operation.body.shape, {}).items():
         for value in _beyond(rule):
-            assert not _validator(_field(operation, field)).is_valid(value)
+            assert not validator(_field(operation, field)).is_valid(value)
             answer = await _ask(guarded, operation, body={**_acting(operation, field), field: value}, query=token)
             assert 400 == answer.status_code, (field, value, answer.text)
             assert field.removesuffix("_id") in answer.text or "action" in answer.text
@@ -206,190 +201,6 @@ async def test_every_rule_of_a_field_is_kept(guarded: ASGIConductor, operation: 
 def test_every_rule_is_of_a_field_that_exists() -> None:
     for kind, rules in RULES.items():
         assert set() == rules.keys() - {field.encode_name for field in structs.fields(kind)}
-
-
-FREE_MOMENTS = {"TriggerDocument", "NamedTriggerDocument"}  # ignored there, whatever they are
-
-FORMS = {
-    "WorkflowDef": validation.WORKFLOW,
-    "NormalStep": KINDS["normal"].form,
-    "AgentLoopStep": KINDS["agent_loop"].form,
-    "ApprovalStep": KINDS["approval"].form,
-    "LoopConfig": agent_loop.CONFIG,
-    "ApprovalConfig": approval.CONFIG,
-    "RetryPolicy": step_fields.RETRY,
-    "SkipIf": step_fields.SKIP_IF,
-    "TriggerDocument": trigger.TRIGGER,
-    "EventFilter": trigger.EVENT,
-}
-
-
-@pytest.mark.parametrize("name", FORMS)
-def test_the_schema_of_a_form_has_its_fields(name: str) -> None:
-    form, schema = FORMS[name], DOCUMENTS[name]
-
-    assert form.fields.keys() | form.ignored == schema["properties"].keys()
-    assert set(form.required) <= set(schema["required"])
-    assert schema["additionalProperties"] is False
-
-
-def _flow(**more: Any) -> dict[str, Any]:
-    return {"name": "w", "steps": [{**STEP, **more}]}
-
-
-WORKFLOWS: list[tuple[dict[str, Any], bool]] = [
-    (GREET, True),
-    (
-        {
-            "name": "w",
-            "steps": [STEP],
-            "$schema": 1,
-            "sticky": "soft",
-            "version": "x y",
-            "timeout": "1h30m",
-            "description": "ü",
-        },
-        True,
-    ),
-    ({"name": "w", "steps": [STEP], "input_schema": {"type": "object"}}, True),
-    ({"name": "w", "steps": [STEP], "input_schema": True}, True),
-    (_flow(type="normal", metadata={"a": "b"}, worker_group="g.h"), True),
-    (_flow(type="agent_loop", config={"max_iterations": 1}), True),
-    (_flow(type="agent_loop", loop={"max_duration": 1, "loop_delay": 0}), True),
-    ({"name": "w", "steps": [{"id": "a", "type": "approval"}]}, True),
-    (
-        {
-            "name": "w",
-            "steps": [{"id": "a", "type": "approval", "timeout": "2h", "config": {"subject": "a.b", "metadata": {}}}],
-        },
-        True,
-    ),
-    (
-        _flow(
-            retry={"max_attempts": 0, "strategy": "linear", "initial_delay": "0s", "max_delay": ".5h", "multiplier": 1}
-        ),
-        True,
-    ),
-    (_flow(timeout="0.5s"), True),
-    (_flow(timeout=1), True),
-    ({"name": "w", "steps": [STEP, {**STEP, "id": "b", "depends_on": ["a"], "skip_if": SKIP}]}, True),
-    (_flow(timeout=None, type=None, retry=None, skip_if=None, metadata=None, worker_group=None), True),
-    ({"name": "w", "steps": [STEP], "timeout": None, "version": None, "sticky": None}, True),
-    (_flow(type="agent_loop", config={"max_iterations": 1, "max_duration": None}, loop=None), True),
-    (_flow(retry={"max_attempts": 1, "strategy": None, "max_delay": None}), True),
-    (_flow(task=None), False),
-    (_flow(retry={"max_attempts": None}), False),
-    (_flow(type="agent_loop", config={"max_iterations": None}), False),
-    (_flow(type="agent_loop", config=None), False),
-    (_flow(timeout="0s"), False),
-    (_flow(timeout=0), False),
-    (_flow(timeout="-1s"), False),
-    (_flow(timeout="1"), False),
-    (_flow(timeout="1d"), False),
-    (_flow(timeout=1.5), False),
-    (_flow(type="agent_loop"), False),
-    (_flow(type="agent_loop", config={}), False),
-    (_flow(type="agent_loop", config={"max_iterations": 0}), False),
-    (_flow(type="agent_loop", config={"max_iterations": 1}, loop={"max_iterations": 1}), False),
-    (_flow(type="approval", retries=1), False),
-    (_flow(type="approval", config={"subject": "history.x"}), False),
-    (_flow(type="approval", config={"subject": "$JS.API"}), False),
-    (_flow(type="approval", config={"subject": "a.*"}), False),
-    (_flow(config={"max_iterations": 1}), False),
-    (_flow(retry={}), False),
-    (_flow(retry={"max_attempts": 100_001}), False),
-    (_flow(retry={"max_attempts": 1, "multiplier": 0.5}), False),
-    (_flow(retry={"max_attempts": 1, "strategy": "random"}), False),
-    (_flow(retries=-1), False),
-    (_flow(retries=True), False),
-    (_flow(skip_if={"step_id": "a", "field": "x..y", "op": "==", "value": 1}), False),
-    (_flow(skip_if={"step_id": "a", "field": "x", "op": "=", "value": 1}), False),
-    (_flow(skip_if={"step_id": "a", "field": "x", "op": "=="}), False),
-    (_flow(depends_on=["b", "b"]), False),
-    (_flow(depends_on=[1]), False),
-    (_flow(metadata={"a": 1}), False),
-    ({"name": "w", "steps": [STEP], "sticky": "firm"}, False),
-    ({"name": "w", "steps": [STEP], "version": ""}, False),
-    ({"name": "w", "steps": [STEP], "version": "a\tb"}, False),
-    ({"name": "w", "steps": [STEP], "version": "x" * 129}, False),
-    ({"name": "w", "steps": [STEP], "description": 1}, False),
-    ({"name": "w", "steps": [STEP], "input_schema": 1}, False),
-]
-# What a schema cannot say: what depends on other steps, and how often an id is used.
-BEYOND = ("does not exist", "depends on itself", "a -> b", "duplicate step id", "input_schema")
-
-
-@pytest.mark.parametrize(("sample", "valid"), WORKFLOWS, ids=lambda value: str(value)[:60])
-def test_a_workflow_is_valid_by_its_schema_where_its_form_takes_it(sample: dict[str, Any], valid: bool) -> None:
-    assert valid == (validation.problems(sample) == [])
-    assert valid == _validator({"$ref": "#/components/schemas/WorkflowDef"}).is_valid(sample)
-
-
-@pytest.mark.parametrize(
-    "case", [case for case in CASES if case.path == "/workflows" and not case.told.startswith(BEYOND)], ids=str
-)
-def test_a_workflow_that_is_refused_is_invalid_by_its_schema(case: Any) -> None:
-    if not any(word in case.told for word in BEYOND):
-        assert not _validator({"$ref": "#/components/schemas/WorkflowDef"}).is_valid(case.document)
-
-
-def _nightly(**source: Any) -> dict[str, Any]:
-    return {"name": "n", "workflow": "w", **source}
-
-
-TRIGGERS: list[tuple[dict[str, Any], bool]] = [
-    (_nightly(cron={"expression": "0 3 * * *"}, enabled=False, input={"a": 1}, created_at="x", next_at=1), True),
-    (_nightly(cron={"expression": "0 3 * * *", "timezone": "Europe/Berlin"}), True),
-    (_nightly(subject={"subject": "orders.*.new.>"}), True),
-    (_nightly(subject={"subject": "eventual"}), True),
-    (_nightly(event={"subject": "event.webhook.push"}), True),
-    (_nightly(event={"subject": "event.>", "field": "a.b", "value": None}), True),
-    (_nightly(webhook={}), True),
-    (_nightly(webhook={"secret": "s"}), True),
-    (_nightly(webhook={"secret": None}, cron=None, enabled=None), True),
-    (_nightly(event={"subject": "event.x", "value": 1, "field": None}), False),
-    (_nightly(webhook=None), False),
-    (_nightly(), False),
-    (_nightly(webhook={}, cron={"expression": "0 3 * * *"}), False),
-    (_nightly(cron={}), False),
-    (_nightly(cron={"expression": 5}), False),
-    (_nightly(subject={"subject": "*.orders"}), False),
-    (_nightly(subject={"subject": "history.*"}), False),
-    (_nightly(subject={"subject": "a..b"}), False),
-    (_nightly(subject={"subject": "a.>.b"}), False),
-    (_nightly(subject={"subject": "a b"}), False),
-    (_nightly(subject={"subject": "x" * 256}), False),
-    (_nightly(event={"subject": "orders.new"}), False),
-    (_nightly(event={"subject": "event.x", "value": 1}), False),
-    (_nightly(event={"subject": "event.x", "field": ".a"}), False),
-    (_nightly(webhook={"secret": ""}), False),
-    (_nightly(webhook={"secret": "x" * 513}), False),
-    (_nightly(webhook={"secret": 1}), False),
-    (_nightly(webhook={"colour": "red"}), False),
-    (_nightly(webhook={}, enabled="yes"), False),
-    (_nightly(webhook={}, colour="red"), False),
-    ({"workflow": "w", "webhook": {}}, False),
-    ({"name": "..", "workflow": "w", "webhook": {}}, False),
-]
-
-
-@pytest.mark.parametrize(("sample", "valid"), TRIGGERS, ids=lambda value: str(value)[:60])
-def test_a_trigger_is_valid_by_its_schema_where_its_form_takes_it(sample: dict[str, Any], valid: bool) -> None:
-    assert valid == _is_trigger(sample)
-    assert valid == _validator({"$ref": "#/components/schemas/TriggerDocument"}).is_valid(sample)
-
-
-def _is_trigger(sample: object) -> bool:
-    try:
-        trigger.parse(sample, "kept")
-    except trigger.Invalid:
-        return False
-    return True
-
-
-def _validator(schema: Any) -> Any:
-    components = {"schemas": document()["components"]["schemas"]}
-    return jsonschema_rs.Draft202012Validator({**schema, "components": components}, validate_formats=True)
 
 
 def _field(operation: Operation, field: str) -> Any:
@@ -406,8 +217,12 @@ def _acting(operation: Operation, field: str) -> dict[str, Any]:
     example: Any = deepcopy(operation.body.example)
     needing = {
         "retry_after_ms": {"action": "fail", "error": "x"},
+        "attempt": {"action": "fail", "error": "x"},
+        "iteration": {"action": "fail", "error": "x"},
         "duration_ms": {"action": "pause"},
         "name": {"action": "pause", "duration_ms": 1},
+        "id": {"action": "log", "data": [{"text": "x"}]},
+        "dropped": {"action": "stream", "data": "x"},
     }
     return {**example, **needing.get(field, {})} if operation.name == "resolveTask" else example
 

@@ -134,3 +134,51 @@ async def test_a_large_input_is_shown_like_an_output(http: ASGIConductor, store:
         await store.broker.api(f"STREAM.MSG.DELETE.{names.HISTORY}", {"seq": place.seq})
     await store.runs.put(run_id, to_snapshot(loaded.run))
     assert (await http.simulate_get(f"/runs/{run_id}")).json["input_bytes"] == len(LARGE)
+
+
+INPUTS = {
+    "name": "given",
+    "steps": [
+        {"id": "first", "task": "work"},
+        {"id": "plain", "task": "work", "depends_on": ["first"]},
+        {
+            "id": "told",
+            "task": "work",
+            "depends_on": ["first"],
+            "with": {"who": "${{ input.who }}", "n": "${{ steps.first.output.n }}"},
+        },
+        {"id": "both", "task": "work", "depends_on": ["plain", "told"]},
+    ],
+}
+
+
+async def test_a_step_shows_what_it_was_given(http: ASGIConductor, store: Store) -> None:
+    await store.definitions.register(parse(INPUTS))
+    started = await http.simulate_post("/runs", json={"workflow": "given", "input": {"who": "Ada"}})
+    run_id = started.json["run_id"]
+
+    async def given(step_id: str) -> tuple[int, str]:
+        answer = await http.simulate_get(f"/runs/{run_id}/steps/{step_id}/input")
+        return answer.status_code, answer.text.strip()
+
+    assert (200, '{"who": "Ada"}') == await given("first")
+    assert (404, f'step "plain" of run {run_id} has no input yet: it waits for other steps') == await given("plain")
+    await store.history.append(StepCompleted(run_id=run_id, step_id="first", payload=Raw(b'{"n":7}')))
+    assert (200, '{"n":7}') == await given("plain")
+    status, told = await given("told")
+    assert (200, {"who": "Ada", "n": 7}) == (status, orjson.loads(told))
+    await store.history.append(StepCompleted(run_id=run_id, step_id="plain", payload=Raw(LARGE)))
+    await store.history.append(StepCompleted(run_id=run_id, step_id="told", payload=Raw(b"2")))
+    status, both = await given("both")
+    assert (200, {"plain": orjson.loads(LARGE), "told": 2}) == (status, orjson.loads(both))
+    assert (404, f'run {run_id} has no step "none"') == await given("none")
+
+
+async def test_ids_of_an_input_are_checked(http: ASGIConductor) -> None:
+    none = "0" * 32
+    for path, status in (
+        (f"/runs/{none}/steps/a..b/input", 400),
+        (f"/runs/{none}/steps/a/input", 404),
+        ("/runs/x/steps/a/input", 404),
+    ):
+        assert status == (await http.simulate_get(path)).status_code, path

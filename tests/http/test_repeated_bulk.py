@@ -4,6 +4,7 @@ again."""
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import Any
 
 import orjson
@@ -11,11 +12,14 @@ import pytest
 from falcon.testing import ASGIConductor, Result
 from uuid_utils import uuid4
 
-from penstock.actors.control.retry import Latest, Plan, keep, rerun
+from penstock.actors.control.rerunning import Definition
+from penstock.actors.control.retry import Plan, keep, rerun, with_latest
 from penstock.actors.control.run_operations import now
 from penstock.actors.runs.loading import load_many
 from penstock.broker.store import Store
-from penstock.engine.run.events import RunFailure, WorkflowFailed
+from penstock.broker.streams.history import History
+from penstock.engine.run.event_payloads import RunFailure
+from penstock.engine.run.events import Event, WorkflowFailed, WorkflowRemoved
 from penstock.engine.validation import parse
 from tests.http.conftest import ONE_STEP
 
@@ -68,6 +72,35 @@ class TestStart:
         assert (409, before) == (answer.status_code, await store.history.last_seq())
         assert "another number of inputs" in answer.text
 
+    async def test_runs_that_are_missing_at_the_end_are_started_by_a_repeat(
+        self, http: ASGIConductor, store: Store, workflow: str, key: str
+    ) -> None:
+        """The broker was full when a part was stored, or they were removed long ago."""
+        run_ids = (await _start(http, workflow, [1, 2, 3, 4, 5], key)).json["run_ids"]
+        kept = [await store.history.first_seq(run_id) for run_id in run_ids[:3]]
+        for run_id in run_ids[3:]:
+            await store.history.erase(await store.history.first_seq(run_id))
+        answers = await asyncio.gather(*(_start(http, workflow, [1, 2, 3, 4, 5], key) for _ in range(3)))
+        assert {201} <= {answer.status_code for answer in answers} <= {201, 503}
+        assert 201 == (again := await _start(http, workflow, [1, 2, 3, 4, 5], key)).status_code
+        assert run_ids == again.json["run_ids"]
+        assert kept == [await store.history.first_seq(run_id) for run_id in run_ids[:3]]
+        assert [1] * 5 == [len(await store.history.read(run_id)) for run_id in run_ids]
+        assert 409 == (await _start(http, workflow, [1, 2, 3, 4, 5, 6], key)).status_code
+
+    async def test_nothing_is_started_beside_what_was_no_part_of_the_bulk(
+        self, http: ASGIConductor, store: Store, workflow: str, key: str
+    ) -> None:
+        """As the trace of a removed run: the number of the runs is not known."""
+        run_ids = (await _start(http, workflow, [1, 2, 3], key)).json["run_ids"]
+        last = WorkflowRemoved(run_id=run_ids[2], timestamp=now())
+        await store.history.erase(await store.history.first_seq(run_ids[2]))
+        await store.history.append(last)
+        before = await store.history.last_seq()
+        assert run_ids == (await _start(http, workflow, [1, 2, 3], key)).json["run_ids"]
+        assert [409, 409] == [(await _start(http, workflow, [1] * count, key)).status_code for count in (2, 4)]
+        assert before == await store.history.last_seq()
+
     async def test_of_many_at_once_one_starts_the_runs_and_all_get_their_ids(
         self, http: ASGIConductor, store: Store, workflow: str, key: str
     ) -> None:
@@ -111,10 +144,35 @@ class TestOnce:
         assert ([new["new_run_id"]], [run_id]) == (_originals(again), [one["run_id"] for one in again.json["skipped"]])
 
     async def test_of_many_at_once_one_starts_each_run(self, http: ASGIConductor, store: Store, workflow: str) -> None:
-        run_ids = await _failed(http, store, workflow, 20)
+        run_ids = await _failed(http, store, workflow, 49)
         answers = await asyncio.gather(*(_retry(http, workflow, once=True) for _ in range(5)))
         assert run_ids == sorted(run_id for answer in answers for run_id in _originals(answer))
-        assert 40 == len(await _listed(http, workflow))
+        assert 98 == len(await _listed(http, workflow))
+
+    async def test_more_than_are_read_at_a_time_start_together(
+        self, http: ASGIConductor, store: Store, workflow: str
+    ) -> None:
+        run_ids = await _failed(http, store, workflow, 120)
+        before = await store.history.last_seq()
+        answer = await _retry(http, workflow)
+        assert (run_ids, []) == (_originals(answer), answer.json["skipped"])
+        started = [await store.history.first_seq(one["new_run_id"]) for one in answer.json["retried"]]
+        assert list(range(before + 1, before + 121)) == started
+
+    async def test_large_inputs_start_in_several_batches(
+        self, http: ASGIConductor, store: Store, workflow: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        run_ids = await _failed(http, store, workflow, 5)
+        monkeypatch.setattr("penstock.actors.control.retry.BATCH_BYTES_MAX", 9)  # two inputs of null
+        sizes, append_first = list[int](), History.append_first
+
+        async def counted(self: History, events: Sequence[Event]) -> int:
+            sizes.append(len(events))
+            return await append_first(self, events)
+
+        monkeypatch.setattr(History, "append_first", counted)
+        assert run_ids == _originals(await _retry(http, workflow))
+        assert [2, 2, 1] == sizes
 
     async def test_a_dry_run_lists_the_runs_that_would_be_skipped(
         self, http: ASGIConductor, store: Store, workflow: str
@@ -159,8 +217,8 @@ class TestRerun:
     ) -> None:
         run_ids = await _failed(http, store, workflow, 4)
         plan = await keep(store, workflow, key, Plan(run_ids, wanted="None None False"))
-        latest = Latest(*await store.definitions.latest(workflow), None)
-        begun = await rerun(store, Plan(run_ids[:2]), latest, dry_run=False, key=key)
+        latest = with_latest(store, Definition(*await store.definitions.latest(workflow), None))
+        begun = await rerun(store, workflow, Plan(run_ids[:2]), latest, dry_run=False, key=key)
         answer = await _retry(http, workflow, key)
         assert (run_ids, []) == (_originals(answer), answer.json["skipped"])
         new = {one["original_run_id"]: one["new_run_id"] for one in answer.json["retried"]}

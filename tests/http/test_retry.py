@@ -21,19 +21,11 @@ from penstock.broker.store import Store, open_store
 from penstock.broker.worker_messages import TaskPayload
 from penstock.config.limits import BATCH_BYTES_MAX, PAYLOAD_BYTES_MAX
 from penstock.config.settings import BrokerSettings
-from penstock.engine.run.advance import still_due
 from penstock.engine.run.commands import RemoveDeadLetters
-from penstock.engine.run.events import (
-    Event,
-    Failure,
-    Resumed,
-    RunFailure,
-    StepFailed,
-    WorkflowFailed,
-    WorkflowResumed,
-    decode,
-)
+from penstock.engine.run.event_payloads import Failure, Resumed, RunFailure
+from penstock.engine.run.events import Event, StepFailed, WorkflowFailed, WorkflowResumed, decode
 from penstock.engine.run.state import RunStatus
+from penstock.engine.run.still_due import still_due
 from tests.support.world import Echo, chain, echo, ended, register
 
 pytestmark = pytest.mark.usefixtures("index")
@@ -329,7 +321,7 @@ async def test_a_bad_retry_of_one_run_is_named(
 
 
 BAD: dict[str, dict[str, Any]] = {
-    "workflow_id is required": {"mode": "rerun"},
+    "no condition: give at least one of workflow_id, ": {"mode": "rerun"},
     "mode is required": {"workflow_id": "one"},
     "mode must be one of rerun replay": {"workflow_id": "one", "mode": "again"},
     '"nobody"': {"workflow_id": "nobody", "mode": "rerun"},

@@ -15,7 +15,7 @@ from falcon.testing import ASGIConductor
 
 from penstock.actors.control import events
 from penstock.actors.control.events import EventClaim
-from penstock.broker import names
+from penstock.broker import names, record_keys
 from penstock.broker.nats.direct import Stored
 from penstock.broker.store import Store
 from penstock.config.limits import DEDUP_WINDOW_BROKER_S, PAYLOAD_BYTES_MAX
@@ -104,7 +104,7 @@ async def test_a_request_that_died_half_way_is_completed_by_the_next_one_however
     http: ASGIConductor, store: Store, reached_the_stream: bool
 ) -> None:
     """As the broker has it when it has forgotten message ids."""
-    name, key = f"sent.late.{reached_the_stream}", names.event_key(f"sent.late.{reached_the_stream}", "k")
+    name, key = f"sent.late.{reached_the_stream}", record_keys.event_key(f"sent.late.{reached_the_stream}", "k")
     await send(http, name, "before")
     await store.event_keys.put(key, msgspec.json.encode(EventClaim(await store.events.last_seq())))
     if reached_the_stream:

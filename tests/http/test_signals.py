@@ -5,11 +5,12 @@ import asyncio
 import pytest
 from falcon.testing import ASGIConductor
 
-from penstock.broker import names
+from penstock.broker import record_keys
 from penstock.broker.store import Store
 from penstock.broker.worker_protocol import signals
 from penstock.config.limits import SIGNAL_BYTES_MAX
-from penstock.engine.run.events import SignalReceived, SignalRef, decode
+from penstock.engine.run.event_payloads import SignalRef
+from penstock.engine.run.events import SignalReceived, decode
 
 
 @pytest.fixture
@@ -23,7 +24,7 @@ async def test_a_signal_is_kept_unchanged_and_written_to_the_history(
 ) -> None:
     answer = await http.simulate_post(f"/runs/{run_id}/signal/go.on", body=body)
     assert (200, {"status": "sent", "run_id": run_id, "signal": "go.on"}) == (answer.status_code, answer.json)
-    entry = await store.signals.get(names.signal_key(run_id, "go.on"))
+    entry = await store.signals.get(record_keys.signal_key(run_id, "go.on"))
     assert entry is not None
     assert body == entry.value
     assert [SignalRef("go.on", len(body))] == await _told(store, run_id)
@@ -62,14 +63,14 @@ async def test_one_byte_too_many_is_refused_and_nothing_is_stored(
     answer = await http.simulate_post(f"/runs/{run_id}/signal/go", body=b"x" * (SIGNAL_BYTES_MAX + 1))
     assert 413 == answer.status_code
     assert str(SIGNAL_BYTES_MAX) in answer.text
-    assert await store.signals.get(names.signal_key(run_id, "go")) is None
+    assert await store.signals.get(record_keys.signal_key(run_id, "go")) is None
     assert [] == await _told(store, run_id)
 
 
 @pytest.mark.parametrize("run_id", ["0" * 32, "xyz", "F" * 32])
 async def test_a_signal_for_no_run_is_not_found_and_not_stored(http: ASGIConductor, store: Store, run_id: str) -> None:
     assert 404 == (await http.simulate_post(f"/runs/{run_id}/signal/go", body=b"1")).status_code
-    assert await store.signals.get(names.signal_key(run_id, "go")) is None
+    assert await store.signals.get(record_keys.signal_key(run_id, "go")) is None
 
 
 @pytest.mark.parametrize("name", [".", "..", "a..b", "a b", "a*", "%3E", "%C3%BC", "a" * 129])

@@ -14,6 +14,8 @@ from penstock.broker.records.definitions import Definitions
 from penstock.broker.store import Store
 from penstock.config.settings import BrokerSettings
 from penstock.engine.validation import parse
+from penstock.http.messages import responses
+from penstock.http.resources.workflows import summary
 from tests.http.conftest import ONE_STEP, TYPED
 from tests.support.pages import carry_out
 from tests.support.trigger_events import engine, nothing_left
@@ -26,6 +28,18 @@ async def test_a_registered_definition_is_read_back_under_its_name(http: ASGICon
     assert "application/json" == answer.headers["content-type"]
     read = await http.simulate_get("/workflows/mine")
     assert {"name": "mine", "version": "7", "steps": [{"id": "a", "task": "work", "type": "normal"}]} == read.json
+
+
+async def test_what_is_read_back_can_be_registered_again(http: ASGIConductor, store: Store) -> None:
+    """How a definition is stored, and which versions of the service can read it, is nothing of its own."""
+    step = {**ONE_STEP["steps"][0], "when": "run.version == '1'", "compensate": {"task": "undo"}}  # type: ignore[index]
+    await http.simulate_post("/workflows", body=orjson.dumps({"name": "again", "steps": [step]}))
+    _, digest = await store.definitions.latest("again")
+    one = (await http.simulate_get("/workflows/again")).json
+    [listed] = [found for found in (await http.simulate_get("/workflows")).json if found["name"] == "again"]
+    assert one == listed == {"name": "again", "version": "1", "steps": [{**step, "type": "normal"}]}
+    assert 201 == (await http.simulate_post("/workflows", body=orjson.dumps(one))).status_code
+    assert digest == (await store.definitions.latest("again"))[1]
 
 
 async def test_the_list_has_the_latest_definition_of_every_name_once(http: ASGIConductor) -> None:
@@ -286,3 +300,48 @@ async def test_registering_warns_of_workflows_that_are_not_there(http: ASGICondu
 async def test_what_the_page_shows_of_versions_is_so(served: str, definitions: None) -> None:
     page, printed = await carry_out("http.md", "/versions", served)
     assert page == printed
+
+
+async def test_workflows_in_short(http: ASGIConductor, store: Store) -> None:
+    served, other, name = (f"t{uuid4().hex}" for _ in range(3))
+    await store.workers.put(f"w-{served}", orjson.dumps({"worker_id": f"w-{served}", "task_types": [served]}))
+    tasks = [served, other, f"{other}.b"]
+    steps = [{"id": f"s{number}", "task": task} for number, task in enumerate(tasks)]
+    await http.simulate_post(
+        "/workflows", json={"name": name, "version": "7", "description": "d" * 300, "steps": steps}
+    )
+    whole = {**steps[0], "worker_group": "gpu"}
+    await http.simulate_post("/workflows", json={"name": f"{name}.group", "steps": [whole]})
+    await http.simulate_post("/workflows", json={"name": f"{name}.served", "steps": steps[:1]})
+
+    answer = await http.simulate_get("/workflows?summary=true")
+
+    found = {one["name"]: one for one in answer.json if one["name"].startswith(name)}
+    assert found == {
+        name: {
+            "name": name,
+            "version": "7",
+            "steps": 3,
+            "description": "d" * 100,
+            "unserved": 2,
+            "unserved_task": other,
+        },
+        f"{name}.group": {"name": f"{name}.group", "version": "1", "steps": 1, "unserved": 1, "unserved_task": served},
+        f"{name}.served": {"name": f"{name}.served", "version": "1", "steps": 1},
+    }
+    again = await http.simulate_get("/workflows?summary=true", headers={"If-None-Match": answer.headers["etag"]})
+    assert 304 == again.status_code
+    assert "steps" in (await http.simulate_get("/workflows?summary=false")).json[0]
+
+
+async def test_a_thousand_workflows_of_fifty_steps_in_short_are_small() -> None:
+    steps = [{"id": f"a-longish-step-name-{number}", "task": f"some.task.type.{number}"} for number in range(50)]
+    one = parse({"name": "department.team.workflow-0001", "description": "w" * 500, "steps": steps})
+    listed = responses.encoded([summary(one, ())] * 1000)
+    assert len(listed) < 256 * 1024
+
+
+@pytest.mark.parametrize("query", ["summary=yes", "fields=name"])
+async def test_other_forms_of_the_list_are_refused(http: ASGIConductor, query: str) -> None:
+    answer = await http.simulate_get(f"/workflows?{query}")
+    assert (400, True) == (answer.status_code, query.partition("=")[0] in answer.text)

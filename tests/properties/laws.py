@@ -6,12 +6,14 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from penstock.config.limits import PAYLOAD_BYTES_MAX
-from penstock.engine.run.advance import advance, still_due
+from penstock.engine.run.advance import advance
 from penstock.engine.run.commands import (
     AppendEvent,
     AwaitEvent,
     BeginStep,
+    CancelTask,
     Command,
+    CompleteRun,
     DispatchTask,
     ExpandPlan,
     RequestApproval,
@@ -19,6 +21,7 @@ from penstock.engine.run.commands import (
     WithdrawSticky,
     WithdrawTimer,
 )
+from penstock.engine.run.control.pausing import BEGINS
 from penstock.engine.run.events import (
     ApprovalExpired,
     ApprovalGranted,
@@ -34,11 +37,13 @@ from penstock.engine.run.events import (
     StepPaused,
     StepSkipped,
     StepStarted,
+    StepTakenOver,
     TimerFired,
     WorkflowCancelled,
     WorkflowCompleted,
     WorkflowFailed,
 )
+from penstock.engine.run.execution.cancelling import given_up, silently
 from penstock.engine.run.execution.children import child_run_id
 from penstock.engine.run.expansion import expanded
 from penstock.engine.run.kinds.agent_loop import loop_of
@@ -54,6 +59,7 @@ from penstock.engine.run.state import (
     StepState,
     StepStatus,
 )
+from penstock.engine.run.still_due import still_due
 from penstock.engine.run.timers import live_timers
 from penstock.engine.run.workflow import StepPlan, Workflow
 
@@ -71,14 +77,17 @@ def lawful(workflow: Workflow, before: Run | None, record: Record) -> tuple[Run 
     """`advance`, with everything asserted that holds for any event whatever."""
     run, commands = advance(workflow, before, record)
     _check_pause(before, run, record)
+    _check_cancelled(run, commands)
     if run is before:
-        assert commands == []
+        assert silently(commands) == [], "an event that changes nothing only has workers notified"
         return run, commands
     assert run is not None, "a run does not go away"
     assert run.seq == record.seq
     workflow = expanded(workflow, run)
     _check_run_move(before, run)
-    _check_steps(workflow, before, run)
+    _check_run_pause(before, run, record, commands)
+    if not isinstance(record.event, StepTakenOver):  # which brings what another run has come to
+        _check_steps(workflow, before, run)
     _check_commands(workflow, run, commands)
     _check_timers(before, run, record, commands)
     _check_received(workflow, run, record)
@@ -87,10 +96,27 @@ def lawful(workflow: Workflow, before: Run | None, record: Record) -> tuple[Run 
     return run, commands
 
 
-def executions(commands: list[Command]) -> list[Execution]:
-    """What was ordered to be executed: step, iteration, attempt, and by whom if it says that."""
+def _check_cancelled(run: Run | None, commands: list[Command]) -> None:
+    """A worker is notified only of what is given up already, or by what is ordered with it."""
+    failed = {
+        (one.event.step_id, one.event.attempt_number, one.event.iteration or 0)
+        for one in commands
+        if isinstance(one, AppendEvent) and isinstance(one.event, StepFailed)
+    }
+    for one in commands:
+        if isinstance(one, CancelTask):
+            assert run is not None
+            execution = (one.step_id, one.attempt, one.iteration)
+            assert execution in failed or given_up(run, *execution) is not None, "what is cancelled is not wanted"
+
+
+def executions(commands: list[Command], pauses: int = 0) -> list[Execution]:
+    """What was ordered to be executed after so many pauses of the run: step, iteration, attempt, and by whom if it says
+    that; what is ordered again after a pause also after which one."""
     tasks = [
-        (task.step_id, task.iteration, task.attempt, task.worker) for task in commands if isinstance(task, DispatchTask)
+        (task.step_id, task.iteration, task.attempt, f"{task.worker}+{task.again}" if task.again else task.worker)
+        for task in commands
+        if isinstance(task, DispatchTask)
     ]
     withdrawn: set[tuple[str, int, int]] = set()
     for command in commands:
@@ -98,15 +124,15 @@ def executions(commands: list[Command]) -> list[Execution]:
             withdrawn.add((command.step_id, command.iteration, command.attempt))
         elif isinstance(command, BeginStep):
             execution = (command.step_id, command.iteration, command.attempt)
-            tasks.append((*execution, ANYONE if execution in withdrawn else FIRST))
-    return tasks + [
-        (asked.step_id, 0, asked.attempt, PERSON) for asked in commands if isinstance(asked, RequestApproval)
-    ]
+            whom = ANYONE if execution in withdrawn else FIRST
+            tasks.append((*execution, f"{whom}+{command.again}" if command.again else whom))
+    whom = f"{PERSON}+{pauses}" if pauses else PERSON
+    return tasks + [(asked.step_id, 0, asked.attempt, whom) for asked in commands if isinstance(asked, RequestApproval)]
 
 
 def ends(commands: list[Command]) -> list[tuple[int, str | None]]:
     """For each end of the run that was ordered, how often it had been resumed, and what became of its compensation."""
-    events = [command.event for command in commands if isinstance(command, AppendEvent)]
+    events = [command.event for command in commands if isinstance(command, AppendEvent | CompleteRun)]
     return [found for event in events if (found := _end(event)) is not None]
 
 
@@ -139,7 +165,9 @@ def _check_run_move(before: Run | None, run: Run) -> None:
         assert run.status in (RunStatus.SCHEDULED, RunStatus.RUNNING)
         assert run.resumes == 0
     else:
-        assert not before.ended or _resumed(before, run), "an end is final, but a failure may be resumed"
+        assert not before.removed, "nothing comes after a removal"
+        removed = run == replace(before, removed=True, seq=run.seq)
+        assert not before.ended or _resumed(before, run) or removed, "an end is final, but a failure may be resumed"
         assert run.status is before.status or run.status in RUN_MOVES[before.status]
         assert run.resumes == before.resumes + _resumed(before, run)
         assert before.bound in (None, run.bound)
@@ -159,7 +187,7 @@ def _check_steps(workflow: Workflow, before: Run | None, run: Run) -> None:
         _check_step(old, step, plan)
         assert old.status not in STEP_DONE or step == old
         handled = step.status is StepStatus.RECOVERED or step.handles is not None
-        handled = handled or _ends_late(run, old, plan)
+        handled = handled or _ends_late(run, old, plan) or (step.overridden and not old.overridden)
         assert old.status not in STEP_ENDED or step == old or _resumed(before, run) or handled
         _check_handler(run, step_id, step)
     _check_fragments(workflow, before, run)
@@ -174,7 +202,8 @@ def _ends_late(run: Run, old: StepState, plan: StepPlan) -> bool:
     a child that undoes its own steps."""
     if plan.each is not None and plan.each.compensate is not None:
         return True
-    return run.status is RunStatus.COMPENSATING and old.status is StepStatus.CANCELLED and plan.kind.outlives(plan)
+    each = plan.each or plan
+    return run.status is RunStatus.COMPENSATING and old.status is StepStatus.CANCELLED and each.kind.outlives(each)
 
 
 def _check_fragments(workflow: Workflow, before: Run | None, run: Run) -> None:
@@ -187,7 +216,8 @@ def _check_fragments(workflow: Workflow, before: Run | None, run: Run) -> None:
         planner = None if step.handles is not None else workflow.steps[step_id].planner
         if planner is None:
             continue
-        assert step.status not in STEP_OUT or run.steps[planner].status is StepStatus.RUNNING
+        waited_for = run.status is RunStatus.COMPENSATING  # it may run on, though its planner is over
+        assert step.status not in STEP_OUT or waited_for or run.steps[planner].status is StepStatus.RUNNING
         assert run.steps[planner].status is not StepStatus.COMPLETED or step.status in STEP_DONE
 
 
@@ -245,13 +275,15 @@ def _check_step(old: StepState, step: StepState, plan: StepPlan) -> None:
     else:
         assert (step.iteration, step.attempts, step.base) == (old.iteration + 1, 1, 0)
         assert bounds is not None
-    assert step.base <= step.attempts <= step.base + plan.retry.retries + 1
+    own = old.status not in STEP_DONE  # not what was taken over, with the attempts of the other run
+    assert not own or step.base <= step.attempts <= step.base + plan.retry.retries + 1
     assert bounds is None or bounds.iterations_max is None or step.iteration < bounds.iterations_max
     assert (step.due is step.until is step.fallback is None) or step.status in STEP_OUT
     assert step.until is None or bounds is not None
     assert step.fallback is None or (step.status is StepStatus.QUEUED and step.sticky is not None)
     carried = step.carried is not UNSET or step.carried_at is not None
-    assert (step.iteration > 0) is carried, "what an iteration has received is there for its next attempt"
+    taken_over = step.status in STEP_DONE and not carried  # what it had received stays in the other run
+    assert taken_over or (step.iteration > 0) is carried, "what an iteration has received is there for its next attempt"
     stopped = step.status is StepStatus.RUNNING and step.due is None
     assert step.left is None or (stopped and 0 <= step.left <= (plan.timeout_s or 0))
     kept = [payload.size for payload in (step.output_at, step.carried_at) if payload is not None]
@@ -279,6 +311,19 @@ def _check_pause(before: Run | None, run: Run | None, record: Record) -> None:
         assert (new.due, new.left) == (record.at + old.left, None), (
             "after a pause the step has what was left of its timeout"
         )
+
+
+def _check_run_pause(before: Run | None, run: Run, record: Record, commands: list[Command]) -> None:
+    """While a run is paused nothing begins, and its timeout stands still."""
+    began = before is not None and before.pause is None and run.pause is not None
+    assert run.pauses == (0 if before is None else before.pauses) + began
+    assert run.pause is None or not run.ended
+    if run.pause is None:
+        return
+    assert run.due is None
+    assert not any(isinstance(command, BEGINS) for command in commands)
+    if began and before is not None:
+        assert run.pause.left == (None if before.due is None else max(before.due - record.at, 0.0))
 
 
 def _check_number(before: Run | None, record: Record) -> None:
@@ -317,14 +362,20 @@ def _check_commands(workflow: Workflow, run: Run, commands: list[Command]) -> No
 def _check_timers(before: Run | None, run: Run, record: Record, commands: list[Command]) -> None:
     """Each timer of the state was set, and each that the state no longer has was withdrawn or has fired."""
     timers = {timer.timer: timer for timer in _timers(before)}
-    if isinstance(record.event, TimerFired) and not record.event.payload.timer.startswith("wait."):
-        timers.pop(record.event.payload.timer)
+    fired = record.event.payload if isinstance(record.event, TimerFired) else None
+    kept = before.pause.timers if before is not None and before.pause is not None else ()
+    if fired is not None and not fired.timer.startswith("wait.") and not fired.early:
+        timers.pop(fired.timer)
     for command in commands:
+        if isinstance(command, WithdrawTimer) and command.timer in kept:
+            continue  # it has fired during the pause that is over
         if isinstance(command, WithdrawTimer):
-            assert timers.pop(command.timer).due == command.due
+            fired_before = before is not None and before.pause is not None and command.timer in before.pause.timers
+            assert fired_before or timers.pop(command.timer).due == command.due
         elif isinstance(command, SetTimer):
             timers[command.timer] = command
-    assert {timer.timer: timer for timer in _timers(run)} == timers
+    void = kept if run.failing else ()  # what fired during the pause does not count in a run that fails when it goes on
+    assert {timer.timer: timer for timer in _timers(run) if timer.timer not in void} == timers
 
 
 def _timers(run: Run | None) -> list[SetTimer]:

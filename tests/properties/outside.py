@@ -8,17 +8,8 @@ from msgspec import Raw, Struct
 from msgspec.structs import replace
 
 from penstock.engine.run.commands import AwaitEvent, CancelChild, StartChild, StartFailureRun
-from penstock.engine.run.events import (
-    ChildEnd,
-    ChildEnded,
-    EventReceived,
-    EventWait,
-    ReceivedEvent,
-    StepFailed,
-    StepStarted,
-    TimerFired,
-    TimerRef,
-)
+from penstock.engine.run.event_payloads import ChildEnd, EventWait, ReceivedEvent, TimerRef
+from penstock.engine.run.events import ChildEnded, EventReceived, StepFailed, StepStarted, TimerFired
 from penstock.engine.run.execution.children import child_refused, child_run_id, child_started
 from penstock.engine.run.execution.failure_runs import failure_run_id
 from penstock.engine.run.state import Run

@@ -22,7 +22,8 @@ from penstock.config.settings import BrokerSettings
 from penstock.engine.run.state import StepStatus
 from penstock.worker import Context, NonRetriable, Pause, Worker
 from tests.properties.recorded import FOLDER, History, Stored, current, record, written
-from tests.properties.scenarios import SCENARIOS, Scenario
+from tests.properties.scenario import Scenario
+from tests.properties.scenarios import SCENARIOS
 from tests.support.service import Service
 from tests.support.waiting import until
 from tests.support.web_server import Asked, answer, web_server
@@ -77,12 +78,17 @@ class Recorder:
         name, given = scenario.definition["name"], orjson.dumps(scenario.given)
         if scenario.called:
             return (await self._client.call(name, given)).run_id
-        return (await self._client.start(name, given)).run_id
+        return (await self._client.start(name, given, labels=scenario.labels)).run_id
 
     async def _meanwhile(self, run_id: str, scenario: Scenario) -> None:
         if scenario.events:
             await until(lambda: self._waits(run_id))
+            if scenario.paused:
+                await self._client.pause(run_id)
             await self._send(scenario.events)
+        if scenario.paused:
+            await until(lambda: self._queued(run_id))
+            await self._client.resume(run_id)
         if scenario.cancelled:
             await until(lambda: self._running(run_id, scenario.cancelled))
             await self._client.cancel(run_id, "enough")
@@ -90,6 +96,12 @@ class Recorder:
         if scenario.resumed:
             await self._client.retry(run_id)
             await until(lambda: self._ended(run_id))
+        if scenario.by_hand is not None:
+            step_id, output = scenario.by_hand
+            await self._client.skip_step(run_id, step_id, orjson.dumps(output))
+            await until(lambda: self._ended(run_id))
+        if scenario.rerun_from is not None:
+            await self._client.rerun(run_id, scenario.rerun_from)
 
     async def _send(self, events: tuple[tuple[str, object], ...]) -> None:
         for name, body in events:
@@ -99,6 +111,10 @@ class Recorder:
         """Whether a step of the run waits for an event."""
         steps = (await self._client.run(run_id)).steps.values()
         return any(step.waits_for is not UNSET for step in steps)
+
+    async def _queued(self, run_id: str) -> bool:
+        found = (await self._client.run(run_id)).steps.values()
+        return any(step.status == StepStatus.QUEUED for step in found)
 
     async def _running(self, run_id: str, steps: int) -> bool:
         found = (await self._client.run(run_id)).steps.values()

@@ -1,62 +1,56 @@
-"""Workflows whose runs are recorded from a real service (recording.py): each shows what its `about` says.
-
-The worker of their tasks is `Script` there. It obeys its input: `gives` is the output, the input itself without it;
-`fails` is how often it fails before, counted for each `key`, and `hopeless` makes the first failure the last one;
-`pauses` is how often it puts the task aside. A planner finds the outputs of its attempts, in turn, under its own id.
-"""
+"""Workflows whose runs are recorded from a real service (recording.py): each shows what its `about` says."""
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
-
-Definition = dict[str, Any]
-
-ONCE_MORE = {"max_attempts": 2, "initial_delay": "10ms"}
-LONG = "1h"
-HOPELESS = {"key": "hopeless", "fails": 9, "hopeless": True}
-BIG = "a text of 2,000 characters ".ljust(2000, ".")
-
-
-class Scenario(NamedTuple):
-    """`others` are workflows that the first one needs. `events` are sent once the run waits for one, `early` before it
-    starts. `cancelled`: once so many steps are running. `resumed`: when it has failed, with the failures forgotten.
-
-    `runs` are the names under which other runs that the first one has started are recorded, by the field of their
-    `workflow.started` that says so, with what each shows.
-    """
-
-    about: str
-    definition: Definition
-    given: object = None
-    others: tuple[Definition, ...] = ()
-    early: tuple[tuple[str, object], ...] = ()
-    events: tuple[tuple[str, object], ...] = ()
-    cancelled: int = 0
-    resumed: bool = False
-    called: bool = False
-    runs: tuple[tuple[str, str, str], ...] = ()
-
-
-def step(step_id: str, *depends_on: str, **fields: Any) -> Definition:
-    worker = {} if fields.get("type") in WITHOUT_TASK else {"task": "DO"}
-    return {"id": step_id, **worker, "depends_on": list(depends_on), **fields}
-
-
-WITHOUT_TASK = ("sleep", "sub_workflow", "wait_for_event", "respond", "http")
-
-CHILD = {
-    "name": "child",
-    "steps": [step("work"), step("more", "work", **{"with": {"gives": ["${{ steps.work.output.n }}", "more"]}})],
-}
-PARKED = {"name": "parked", "steps": [step("rest", type="sleep", config={"duration": LONG})]}
-CALLED_AFTER = {"name": "after_failure", "steps": [step("note")]}
-
-
-def children(of: str, **fields: Any) -> Definition:
-    return {"name": "parents", "steps": [step("c", type="sub_workflow", config={"workflow": of}, **fields)]}
-
+from tests.properties.scenario import BIG, CALLED_AFTER, CHILD, HOPELESS, LONG, ONCE_MORE, PARKED, Scenario, step
+from tests.properties.scenarios_of_maps import OF_MAPS
 
 SCENARIOS: dict[str, Scenario] = {
+    "labelled": Scenario(
+        "A run with labels, which a condition and an input read.",
+        {
+            "name": "labelled",
+            "steps": [
+                step("gold", when="run.labels.tier == 'gold'", **{"with": {"gives": "${{ run.labels }}"}}),
+                step("other", "gold", when="run.labels.tier != 'gold'"),
+            ],
+        },
+        labels={"tier": "gold", "order": "a: 7 € \n"},
+    ),
+    "run_paused": Scenario(
+        "A run that is paused while a step waits for an event. The event comes, and what follows waits until the run "
+        "is resumed. The timeout of the workflow stands still.",
+        {
+            "name": "run_paused",
+            "timeout": LONG,
+            "steps": [
+                step("paid", type="wait_for_event", config={"event": "paid"}),
+                step("ship", "paid"),
+                step("mail", "ship"),
+            ],
+        },
+        events=(("paid", {"n": 1}),),
+        paused=True,
+    ),
+    "by_hand": Scenario(
+        "A run that has failed: the step is completed by hand, and the run goes on.",
+        {"name": "by_hand", "steps": [step("charge", **{"with": HOPELESS}), step("pack", "charge")]},
+        by_hand=("charge", {"paid": True}),
+    ),
+    "repeated": Scenario(
+        "A run of several steps, which is repeated from the last one.",
+        {
+            "name": "repeated",
+            "steps": [
+                step("big", **{"with": {"gives": BIG * 3}}),
+                step("each", type="map", config={"items": [1, 2, 3]}),
+                step("never", when="false"),
+                step("last", "big", "each", "never"),
+            ],
+        },
+        rerun_from="last",
+        runs=(("rerun_of", "rerun_from", "A rerun from the last step: it takes over a large output, a map, a skip."),),
+    ),
     "conditions": Scenario(
         "A step whose `when` is false is skipped; templates keep types, give text, and read a skipped step's status.",
         {
@@ -92,109 +86,7 @@ SCENARIOS: dict[str, Scenario] = {
         },
         {"nap": "300ms"},
     ),
-    "map_continues": Scenario(
-        "A map, two elements at a time, with `with`: one element is retried, one fails for good, the map goes on.",
-        {
-            "name": "map_continues",
-            "steps": [
-                step(
-                    "m",
-                    type="map",
-                    retry=ONCE_MORE,
-                    timeout="1m",
-                    config={"items": "${{ input }}", "max_concurrency": 2, "on_item_failure": "continue"},
-                    **{"with": {"key": "k${{ index }}", "fails": "${{ item.fails }}", "gives": "${{ item.n }}"}},
-                ),
-                step("sum", "m"),
-            ],
-        },
-        [{"n": 1, "fails": 0}, {"n": 2, "fails": 1}, {"n": 3, "fails": 9}, {"n": 4, "fails": 0}],
-    ),
-    "map_resumed": Scenario(
-        "A map that fails with an element: what waits is withdrawn. "
-        "The resumed run repeats only what did not complete.",
-        {
-            "name": "map_resumed",
-            "steps": [step("m", type="map", config={"max_concurrency": 1}), step("end", "m")],
-        },
-        [{"gives": 0}, {**HOPELESS, "fails": 1}, {"gives": 2}],
-        resumed=True,
-    ),
-    "map_recovered": Scenario(
-        "A map that fails, whose handler gives the output in its place; a map without elements.",
-        {
-            "name": "map_recovered",
-            "steps": [
-                step("none", type="map", config={"items": []}),
-                step("m", "none", type="map", config={"items": [HOPELESS]}, on_failure={"task": "DO"}),
-            ],
-        },
-    ),
-    "map_large": Scenario(
-        "A map whose outputs are too large together for the state: who receives the array, gets it from the events.",
-        {
-            "name": "map_large",
-            "steps": [
-                step("m", type="map", config={"items": [1, 2, 3]}, **{"with": {"gives": [BIG, "${{ item }}"]}}),
-                step("size", "m", **{"with": {"gives": "${{ steps.m.output.size() }}"}}),
-            ],
-        },
-    ),
-    "map_of_runs": Scenario(
-        "A map over a workflow: each element is a child run, and the one whose child failed has a second child.",
-        {
-            "name": "map_of_runs",
-            "steps": [
-                step("m", type="map", retry=ONCE_MORE, config={"items": "${{ input }}", "workflow": "child"})
-                | {"task": None}
-            ],
-        },
-        [{"gives": {"n": 1}}, {"key": "second", "fails": 1, "gives": {"n": 2}}],
-        (CHILD,),
-    ),
-    "sub_workflow": Scenario(
-        "A step whose child completes: its output is the step's.",
-        children("child"),
-        {"gives": {"n": 1}},
-        (CHILD,),
-        runs=(("parent", "child", "A run that is another one's child: its end is reported to its parent."),),
-    ),
-    "sub_workflow_retried": Scenario(
-        "A child that fails: the step's policy starts another child, which completes.",
-        children("child", retry=ONCE_MORE),
-        {"key": "child", "fails": 1, "gives": {"n": 1}},
-        (CHILD,),
-    ),
-    "sub_workflow_failed": Scenario(
-        "A child that fails for good: the step fails, naming it, and the workflow's on_failure starts a run.",
-        {**children("child"), "on_failure": {"workflow": "after_failure"}},
-        HOPELESS,
-        (CHILD, CALLED_AFTER),
-        runs=(
-            ("parent", "child_failed", "A child that fails: its parent is told the error."),
-            ("failure_of", "failure_run", "A run that the failure of another one has started."),
-        ),
-    ),
-    "sub_workflow_unknown": Scenario(
-        "A step whose workflow nobody has registered fails for good, whatever its policy: there is no child.",
-        children("nowhere", retry=ONCE_MORE),
-    ),
-    "sub_workflow_detached": Scenario(
-        "A step that does not wait for its child: it completes at once with the child's id.",
-        {
-            "name": "parents",
-            "steps": [step("c", type="sub_workflow", config={"workflow": "child", "detach": True}), step("on", "c")],
-        },
-        {"gives": {"n": 1}},
-        (CHILD,),
-        runs=(("parent", "child_detached", "A child of a parent that does not wait for it: its end is not reported."),),
-    ),
-    "sub_workflow_timeout": Scenario(
-        "A child that takes longer than its step's timeout: it is cancelled, and the step fails.",
-        children("parked", timeout="200ms"),
-        others=(PARKED,),
-        runs=(("parent", "child_cancelled", "A child that its parent cancels."),),
-    ),
+    **OF_MAPS,
     "wait_for_event": Scenario(
         "Two waits for one event each: the second one passes over the event of the first, though it looks back.",
         {

@@ -18,31 +18,28 @@ from msgspec import Raw
 
 from penstock.broker import message_ids
 from penstock.engine.run.advance import fold
-from penstock.engine.run.commands import AwaitEvent, DeadLetterTask, DispatchTask, WithdrawSticky
+from penstock.engine.run.commands import AwaitEvent, CancelTask, DeadLetterTask, DispatchTask, WithdrawSticky
+from penstock.engine.run.event_payloads import Cancellation, ParentRef, Resumed, Scheduled, Started
 from penstock.engine.run.events import (
     ApprovalGranted,
     ApprovalRejected,
     ApprovalRequested,
-    Cancellation,
-    ParentRef,
     PlannerExpanded,
-    Resumed,
-    Scheduled,
-    Started,
     StepFailed,
+    StepOverridden,
     StepSkipped,
     StepStarted,
     TimerFired,
     WorkflowCancelled,
     WorkflowFailed,
+    WorkflowPaused,
     WorkflowResumed,
     WorkflowScheduled,
     WorkflowStarted,
+    WorkflowUnpaused,
 )
 from penstock.engine.run.execution.children import child_run_id
 from penstock.engine.run.execution.steps import is_ready
-from penstock.engine.run.expansion import expanded
-from penstock.engine.run.items import ItemStatus
 from penstock.engine.run.kinds.approval import approval_of, token_hash
 from penstock.engine.run.kinds.sub_workflow import ChildStep
 from penstock.engine.run.kinds.wait_for_event import WaitForEvent
@@ -58,10 +55,12 @@ from penstock.engine.run.state import (
     to_snapshot,
 )
 from penstock.engine.run.timers import live_timers
+from tests.properties.by_hand import Operator
 from tests.properties.definitions import SMALL, compiled, definitions
 from tests.properties.laws import Execution, ends, executions
 from tests.properties.outside import ENDS
-from tests.properties.shell import Shell
+from tests.properties.pausing import Pausing
+from tests.properties.undone import Undone
 from tests.properties.world import FAILURES, OUTPUTS, RUN_ID, TOO_MUCH, is_numbered, said, some
 
 EXAMPLES = int(os.environ.get("PROPERTY_EXAMPLES", "0"))
@@ -93,18 +92,24 @@ WEIGHTS = {
     "start": 2,
     "stall": 2,
     "refuse": 2,
+    "by hand": 2,
+    "now": 2,
+    "pause": 2,
+    "unpause": 4,
     "cancel": 1,
 }
 ACTS = st.sampled_from([act for act, weight in WEIGHTS.items() for _ in range(weight)])
 NUMBERED = st.sampled_from([True, True, False])
 
 
+# Appended where the run was seen as it is then, so that they have no repeats.
+APPENDED_ONCE = (WorkflowResumed, WorkflowPaused, WorkflowUnpaused, StepOverridden)
 WORKED_OUT = (
     StepStarted | StepSkipped | StepFailed | PlannerExpanded
 )  # what the engine writes of a step that was evaluated
 
 
-class World(Shell, RuleBasedStateMachine):
+class World(Operator, Pausing, Undone, RuleBasedStateMachine):
     """One run and everybody who has to do with it."""
 
     def __init__(self) -> None:
@@ -153,6 +158,14 @@ class World(Shell, RuleBasedStateMachine):
             case "cancel" if pick % 4 == 0:
                 wanted = Cancellation(compensate=numbered)
                 self.say(WorkflowCancelled(run_id=RUN_ID, timestamp=self.stamp(), payload=wanted))
+            case "by hand" if self.known().steps:
+                self.complete_by_hand(pick)
+            case "pause" if not self.known().ended:
+                self.pause_run(children=numbered)
+            case "unpause" if self.known().pause is not None:
+                self.unpause_run(children=numbered)
+            case "now" if waiting := self.waiting():
+                self.begin_now(some(waiting, pick))
             case "resume" if self.is_resumable():
                 self.resume()
             case "refuse" if self.known().status is RunStatus.RUNNING:
@@ -228,7 +241,7 @@ class World(Shell, RuleBasedStateMachine):
         """As the front end does: a valid token's decision is appended where the step was seen undecided, so it counts,
         and once."""
         token = request.payload.token
-        if not self.is_valid(self.known().steps[request.step_id], token):
+        if not self.is_valid(request.step_id, token):
             return
         attempt, kind = self.known().steps[request.step_id].attempts, ApprovalGranted if granted else ApprovalRejected
         before = self.run
@@ -237,9 +250,10 @@ class World(Shell, RuleBasedStateMachine):
         assert token not in self.decided, "a token is good for one decision"
         self.decided.append(token)
 
-    def is_valid(self, step: StepState, token: str) -> bool:
-        run = self.known()
+    def is_valid(self, step_id: str, token: str) -> bool:
+        run, step = self.known(), self.known().steps[step_id]
         waits = (run.status, run.error, step.status) == (RunStatus.RUNNING, None, StepStatus.RUNNING)
+        waits = waits and not (run.pause is not None and run.pause.decided(step_id))
         return waits and step.token == token_hash(token) and step.due is not None and self.broker.now < step.due
 
     def resume(self) -> None:
@@ -254,13 +268,13 @@ class World(Shell, RuleBasedStateMachine):
 
     def repeat(self, at: int) -> None:
         """Any event that once changed the run, repeated anywhere, changes nothing. Without its attempt's number an
-        answer cannot be known as a repeat, and the resumption of a run is appended where it was seen failed, so that it
-        has no repeats."""
+        answer cannot be known as a repeat."""
         event, before = self.log[at].event, self.run
         applied = self.states[at] is not (self.states[at - 1] if at else None)
-        if not is_numbered(event) or isinstance(event, WorkflowResumed) or not applied:
+        if not is_numbered(event) or isinstance(event, APPENDED_ONCE) or not applied:
             return
-        assert self.append(event) == []
+        notices = self.append(event)  # a worker that has begun in vain is told so as often as it says that it has
+        assert all(isinstance(one, CancelTask) for one in notices)
         assert self.run == before
 
     def look_back(self, cut: int) -> None:
@@ -297,14 +311,14 @@ class World(Shell, RuleBasedStateMachine):
         else:
             undoes = f"{state.undoing}.compensate"
             step = run.steps[undoes]
-            assert step.due is not None or self.is_out(undoes, step)
+            assert step.due is not None or self.is_held(undoes) or self.is_out(undoes, step)
 
     def nothing_that_runs_is_lost(self, run: Run) -> None:
         assert [self.broker.timers.get(timer.timer) for timer in live_timers(run)] == live_timers(run)
         workflow = self.whole()
         for step_id, step in self.executed(run):
             waits = step.status is StepStatus.QUEUED and step.due is not None
-            if step.status in STEP_OUT and not waits:
+            if step.status in STEP_OUT and not waits and not self.is_held(step_id):
                 assert self.is_out(step_id, step)
             plan = workflow.steps.get(step_id)  # None: an element, which waits for others of its map
             if step.status is StepStatus.PENDING and plan is not None and is_ready(run, plan):
@@ -371,7 +385,12 @@ class World(Shell, RuleBasedStateMachine):
     def nothing_happens_twice(self) -> None:
         """Neither an order nor an end, nor the result of an execution."""
         commands = self.all_ordered()
-        assert len(set(executions(commands))) == len(executions(commands))
+        ordered = [
+            one
+            for run, found in zip(self.states, self.ordered, strict=True)
+            for one in executions(found, 0 if run is None else run.pauses)
+        ]
+        assert len(set(ordered)) == len(ordered)
         assert len(set(ends(commands))) == len(ends(commands))
         assert len(set(self.results)) == len(self.results)
 
@@ -401,72 +420,20 @@ class World(Shell, RuleBasedStateMachine):
         run, outside = self.known(), self.broker.outside
         out = executions(list(self.broker.tasks))
         assert self.withdrawn().isdisjoint(out)
-        assert ({}, {}) == (outside.waits, self.broker.timers)
+        still_to_come = [timer for timer in self.broker.timers.values() if timer.due > self.broker.now]
+        assert ({}, []) == (outside.waits, still_to_come)
         before = [None, *self.states]
         ended = [after for at, after in enumerate(self.states) if after is not before[at] and after is not None]
         failures = len({after.resumes for after in ended if after.status is RunStatus.FAILED})
         assert len(outside.failure_runs) == (failures if self.workflow.on_failure is not None else 0)
         assert run.parent is None or run.status.value in {report.payload.status for report in outside.reports}
 
-    def check_compensation(self) -> None:
-        """What had completed was undone once, each time the one that had completed last; or nothing was."""
-        assert self.run is not None
-        completed: list[str] = []
-        undone: list[str] = []
-        former = set[str]()
-        before: Run | None = None
-        for run in self.states:
-            if run is None:
-                continue
-            if before is not None and run.status is RunStatus.FAILED and run.compensation is None:
-                assert before.status is RunStatus.FAILED or not list(self.running(before)), "it may have to be undone"
-            completed += sorted(set(self.undoable(run)) - set(completed))
-            begun = [step_id for step_id in run.steps if step_id.endswith(".compensate") and step_id not in former]
-            former |= set(begun)
-            assert not begun or not list(self.running(run)), "what runs is waited for"
-            before = run
-            for step_id in begun:
-                left = [done for done in completed if done not in undone]
-                assert step_id == f"{left[-1]}.compensate"
-                undone.append(left[-1])
-        if self.run.compensation is not None:
-            assert sorted(undone) == sorted(completed) == sorted(self.undoable(self.run))
-            failed = any(self.run.steps[f"{one}.compensate"].status is StepStatus.FAILED for one in undone)
-            assert self.run.compensation.outcome == ("failed" if failed else "completed")
-        else:
-            assert undone == []
-            assert self.run.status is not RunStatus.FAILED or not list(self.undoable(self.run))
-
-    def running(self, run: Run) -> Iterator[str]:
-        """The steps, and elements of maps, that run at a worker and have something that undoes them."""
-        workflow = expanded(self.workflow, run)
-        for step_id, step in run.steps.items():
-            plan = workflow.steps.get(step_id)
-            if plan is None:
-                continue
-            outlives = plan.compensate is not None and plan.kind.outlives(plan)
-            if outlives and step.status is StepStatus.RUNNING:
-                yield step_id
-            if step.items is not None and plan.each is not None and plan.each.compensate is not None:
-                yield from (f"{step_id}.{n}" for n, one in step.items.numbered() if one.status == ItemStatus.RUNNING)
-
-    def undoable(self, run: Run) -> Iterator[str]:
-        """The steps, and elements of maps, that have completed and have something that undoes them."""
-        workflow = expanded(self.workflow, run)
-        for step_id, step in run.steps.items():
-            plan = workflow.steps.get(step_id)
-            if plan is None or step.status in (StepStatus.RECOVERED, StepStatus.SKIPPED):
-                continue
-            if plan.compensate is not None and step.status is StepStatus.COMPLETED:
-                yield step_id
-            if step.items is not None and plan.each is not None and plan.each.compensate is not None:
-                elements = step.items.numbered()
-                yield from (f"{step_id}.{n}" for n, element in elements if element.status == ItemStatus.COMPLETED)
-
     def go_on(self) -> bool:
         """One thing of those that happen in a fair world; False when there is none."""
         broker = self.broker
-        if broker.timers and broker.timers[self.first_timer()].due <= broker.now:
+        if self.known().pause is not None:
+            self.unpause_run(children=False)
+        elif broker.timers and broker.timers[self.first_timer()].due <= broker.now:
             self.fire(self.first_timer())
         elif broker.tasks:
             task = broker.tasks[0]
@@ -476,9 +443,7 @@ class World(Shell, RuleBasedStateMachine):
             self.end_child(children[0], ENDS[0])
         elif any(self.look(wait) for wait in self.open_waits()):
             pass
-        elif valid := [
-            event for event in self.asked() if self.is_valid(self.known().steps[event.step_id], event.payload.token)
-        ]:
+        elif valid := [event for event in self.asked() if self.is_valid(event.step_id, event.payload.token)]:
             self.decide(valid[0], granted=True)
         elif waits := self.open_waits():
             broker.outside.occur(*broker.outside.wanted(waits[0]), broker.now)

@@ -7,26 +7,24 @@ import os
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from penstock.actors.index.rows import MOVES, Change, Row, State, fold
+from penstock.actors.index.rows import MOVES, PAUSED_TEXT, Change, Row, State, fold, pause_texts
 from penstock.engine.run.advance import advance
 from penstock.engine.run.commands import AppendEvent, Command, CompleteRun
+from penstock.engine.run.event_payloads import Cancellation, Failure, RunFailure, Scheduled, Started
 from penstock.engine.run.events import (
-    Cancellation,
     Event,
-    Failure,
     Record,
-    RunFailure,
-    Scheduled,
-    Started,
     StepCompleted,
     StepFailed,
     WorkflowCancelled,
     WorkflowCompensating,
     WorkflowCompleted,
     WorkflowFailed,
+    WorkflowPaused,
     WorkflowResumed,
     WorkflowScheduled,
     WorkflowStarted,
+    WorkflowUnpaused,
 )
 from penstock.engine.run.execution.compensation import can_undo
 from penstock.engine.run.state import RUN_ENDED, RUN_MOVES, Run, RunStatus
@@ -56,7 +54,10 @@ CALLED_OFF = WorkflowCancelled(run_id=RUN_ID, payload=Cancellation(compensate=Tr
 UNDONE = StepCompleted(run_id=RUN_ID, step_id="a.compensate")
 COMPENSATING = WorkflowCompensating(run_id=RUN_ID)
 
-LOG = [STARTED, SCHEDULED, COMPLETED, CANCELLED, RESUMED, *DONE, *FAILED, REFUSED, CALLED_OFF, UNDONE, COMPENSATING]
+PAUSED, UNPAUSED = WorkflowPaused(run_id=RUN_ID), WorkflowUnpaused(run_id=RUN_ID)
+
+ENDINGS = [COMPLETED, CANCELLED, RESUMED, *FAILED, CALLED_OFF, COMPENSATING]
+LOG = [STARTED, SCHEDULED, *ENDINGS, *DONE, REFUSED, UNDONE, PAUSED, UNPAUSED]
 # What is appended next: an event by anybody, or (a number) one of the ends that the owner has ordered so far: in time,
 # late, or again.
 EVENTS = st.lists(st.sampled_from(LOG) | st.integers(0, 3), max_size=14)
@@ -73,6 +74,12 @@ EVENTS = st.lists(st.sampled_from(LOG) | st.integers(0, 3), max_size=14)
 @example(UNDOABLE, STARTED, [DONE[0], CALLED_OFF, 0, CANCELLED, UNDONE, 1, RESUMED], 0)
 @example(UNDOABLE, STARTED, [DONE[0], FAILED[0], CANCELLED, 0], 0)
 @example(UNDOABLE, STARTED, [CALLED_OFF, COMPENSATING], 0)
+@example(UNDOABLE, STARTED, [DONE[0], FAILED_B, 0, PAUSED, COMPENSATING, 1], 0)
+@example(UNDOABLE, STARTED, [DONE[0], PAUSED, CALLED_OFF, 0], 0)
+@example(WORKFLOW, SCHEDULED, [PAUSED, STARTED, UNPAUSED], 0)
+@example(WORKFLOW, SCHEDULED, [PAUSED, STARTED, CANCELLED], 0)
+@example(WORKFLOW, STARTED, [COMPLETED, PAUSED], 0)
+@example(WORKFLOW, STARTED, [PAUSED, REFUSED, 0, RESUMED], 0)
 def test_the_index_ends_where_the_engine_does(
     definition: Workflow, first: Event, events: list[Event | int], lost: int
 ) -> None:
@@ -80,15 +87,15 @@ def test_the_index_ends_where_the_engine_does(
     log, runs = _history([first, *events], definition)
     row: Row | None = None
     if lost and (known := runs[min(lost, len(runs)) - 1]) is not None:
-        row = _next(row, Row(RUN_ID, "w", known.status, 0, confirmed=known.seq))
+        row = _next(row, Row(RUN_ID, "w", known.status, 0, confirmed=known.seq, labels=pause_texts(known.pause)))
     for number, (event, folded) in enumerate(log, start=1):
         if type(event) in MOVES:
             row = _next(row, _change(event, number, folded))
     assert row is not None
     last = runs[-1]
     if row.unconfirmed:
-        row = _next(row, State(RUN_ID, last.status, last.seq, len(runs)))
-    assert (last.status, False) == (row.status, row.unconfirmed)
+        row = _next(row, State(RUN_ID, last.status, last.seq, len(runs), pause_texts(last.pause)))
+    assert (last.status, False, last.pause is not None) == (row.status, row.unconfirmed, PAUSED_TEXT in row.labels)
 
 
 def test_a_run_that_nobody_disturbs_is_never_folded() -> None:
@@ -97,6 +104,9 @@ def test_a_run_that_nobody_disturbs_is_never_folded() -> None:
         (WORKFLOW, [REFUSED, 0]),
         (WORKFLOW, [CANCELLED]),
         (UNDOABLE, [DONE[0], FAILED_B, 0, UNDONE, 1]),
+        (WORKFLOW, [PAUSED, DONE[0], UNPAUSED, DONE[1], 0]),
+        (WORKFLOW, [PAUSED, DONE[0], CANCELLED]),
+        (UNDOABLE, [DONE[0], PAUSED, FAILED_B, 0, UNPAUSED, UNDONE, 1]),
     ]
     for definition, events in logs:
         row: Row | None = None
@@ -109,7 +119,8 @@ def test_a_run_that_nobody_disturbs_is_never_folded() -> None:
 
 
 def test_every_move_is_one_that_the_engine_makes() -> None:
-    moves = [(old, new) for of_event in MOVES.values() for old, new in of_event.items() if old is not None]
+    pairs = [pair for of_event in MOVES.values() for pair in of_event.items()]
+    moves = [(old, new) for old, new in pairs if old not in (None, new)]
     # what seemed to be the end of a run may be what makes it undo its steps: its owner says so next
     corrected = {(end, RunStatus.COMPENSATING) for end in (RunStatus.CANCELLED, RunStatus.FAILED)}
     assert corrected == {(old, new) for old, new in moves if new not in RUN_MOVES[old]}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TypeVar, assert_never
 
 import orjson
@@ -17,29 +17,31 @@ from penstock.engine.run.commands import (
     BeginStep,
     BindWorker,
     CancelChild,
+    CancelTask,
     Command,
     CompleteRun,
     DeadLetterTask,
     DispatchTask,
     ExpandPlan,
     OpenApproval,
+    PauseChild,
     RemoveDeadLetters,
     RequestApproval,
     SetTimer,
     StartChild,
     StartFailureRun,
     StopWaiting,
+    WithdrawQueued,
     WithdrawSticky,
     WithdrawTask,
     WithdrawTimer,
     is_within,
 )
+from penstock.engine.run.event_payloads import ApprovalRequest, Failure
 from penstock.engine.run.events import (
-    ApprovalRequest,
     ApprovalRequested,
     ChildEnded,
     Event,
-    Failure,
     StepCompleted,
     StepContinue,
     StepFailed,
@@ -144,9 +146,9 @@ class Broker:
                 self.outside.cancel_child(RUN_ID, command)
             case StartFailureRun():
                 self.outside.start_failure_run(RUN_ID, command)
-            case OpenApproval():
+            case OpenApproval() | CancelTask() | PauseChild():
                 pass
-            case BeginStep() | StartChild() | ExpandPlan() | CompleteRun():
+            case WithdrawQueued() | BeginStep() | StartChild() | ExpandPlan() | CompleteRun():
                 raise AssertionError("the shell works it out")
             case _:
                 assert_never(command)
@@ -162,9 +164,19 @@ class Broker:
         self.tasks.remove(task)
         self.held.append(task)
 
+    def withdraw_queued(self, command: WithdrawQueued, waits: Callable[[DispatchTask], bool]) -> None:
+        """What waits there for this run, which is paused. A worker may have taken it just before."""
+        for task in list(self.tasks):
+            same = (task.task, task.worker) == (command.task, command.worker)
+            if same and (command.worker is not None or task.group == command.group) and waits(task):
+                self.put_away(task)
+
     def _queue(self, task: DispatchTask) -> None:
+        if task.again and any(_execution(task) == _execution(other) for other in self.tasks):
+            return  # it was not withdrawn
         stream = "queue" if task.worker is None else "sticky"
-        if self.takes(stream, message_ids.of_task(RUN_ID, task.step_id, task.iteration, task.attempt), TASK_WINDOW_S):
+        name = message_ids.of_task(RUN_ID, task.step_id, task.iteration, task.attempt, task.again)
+        if self.takes(stream, name, TASK_WINDOW_S):
             self.tasks.append(task)
 
     def _withdraw(self, command: WithdrawTask) -> None:

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from chaos_parts.evidence import Evidence, Told, ToldStep
+from chaos_parts.evidence import Evidence, ShownRun, ShownStep
 from chaos_parts.executions import digest
 from chaos_parts.kind_workflows import (
     ASLEEP,
@@ -17,6 +17,8 @@ from chaos_parts.kind_workflows import (
     STRICT,
 )
 from chaos_parts.step_account import Seen
+from chaos_parts.workflows import AGENT
+from msgspec.structs import replace
 
 from penstock.engine.times import rfc3339
 from tests.scripts.broken_promises import (
@@ -112,7 +114,7 @@ ALL_PIECES = (*step("m.0", 0), *step("m.1", 1), event("step.started", "m.2"), br
 
 def good_map() -> Evidence:
     """What has failed stands in its place, whenever it ended."""
-    items = [ToldStep(status, 1, output=digest(output)) for status, output in _listed().values()]
+    items = [ShownStep(status, 1, output=digest(output)) for status, output in _listed().values()]
     return mapped(
         *ALL_PIECES,
         items={(RUN, "m"): items},
@@ -149,24 +151,24 @@ def element_before_its_turn() -> Evidence:
 def element_twice() -> Evidence:
     """Of two results of an element the second is shown."""
     found = mapped(*step("m.0", 0), event("step.completed", "m.0", "second"), *ALL_PIECES[2:])
-    steps = dict(found.told["snapshot"][RUN].steps)
+    steps = dict(found.shown["snapshot"][RUN].steps)
     results = [{"ok": True, "output": "second"}, {"ok": True, "output": 1}, _BROKEN, {"ok": True, "output": 3}]
-    steps["m"] = ToldStep("completed", 1, output=digest(results), items=(4, 3, 1, 0))
-    found.told = {"snapshot": {RUN: Told("completed", steps)}}
+    steps["m"] = ShownStep("completed", 1, output=digest(results), items=(4, 3, 1, 0))
+    found.shown = {"snapshot": {RUN: ShownRun("completed", steps)}}
     return found
 
 
 def elements_counted_otherwise() -> Evidence:
     found = mapped(*ALL_PIECES)
-    steps = dict(found.told["snapshot"][RUN].steps)
-    steps["m"] = ToldStep("completed", 1, output=steps["m"].output, items=(4, 4, 0, 0))
-    found.told = {"snapshot": {RUN: Told("completed", steps)}}
+    steps = dict(found.shown["snapshot"][RUN].steps)
+    steps["m"] = ShownStep("completed", 1, output=steps["m"].output, items=(4, 4, 0, 0))
+    found.shown = {"snapshot": {RUN: ShownRun("completed", steps)}}
     return found
 
 
 def element_listed_otherwise() -> Evidence:
-    items = [ToldStep(status, 1, output=digest(output)) for status, output in _listed().values()]
-    return mapped(*ALL_PIECES, items={(RUN, "m"): [*items[:3], ToldStep("completed", 1, output=digest("other"))]})
+    items = [ShownStep(status, 1, output=digest(output)) for status, output in _listed().values()]
+    return mapped(*ALL_PIECES, items={(RUN, "m"): [*items[:3], ShownStep("completed", 1, output=digest("other"))]})
 
 
 def map_not_listed() -> Evidence:
@@ -174,13 +176,13 @@ def map_not_listed() -> Evidence:
 
 
 def dead_letter_of_a_tolerated_element() -> Evidence:
-    return mapped(*ALL_PIECES, letters=frozenset({(RUN, "m.2")}))
+    return mapped(*ALL_PIECES, dead_letters=frozenset({(RUN, "m.2")}))
 
 
-def broken_map(letters: set[tuple[str, str]]) -> Evidence:
+def broken_map(dead: set[tuple[str, str]]) -> Evidence:
     error = 'step "m" failed: element 1 failed: chaos: broken'
     events = (*step("list", PIECES), facts("m", items=4), broken("m.1"), failed(error, "m"))
-    return evidence(STRICT, started(key="k"), *events, letters=frozenset(letters))
+    return evidence(STRICT, started(key="k"), *events, dead_letters=frozenset(dead))
 
 
 def element_without_dead_letter() -> Evidence:
@@ -193,8 +195,8 @@ def element_of_a_broken_map() -> Evidence:
     begun = (*step("list", PIECES), facts("m", items=4), *step("m.0", 0), broken("m.1"), failed(error, "m"))
     again = (event("workflow.resumed"), facts("m", 2, items=4), *step("m.0", "again", 2))
     rest = [one for number, attempt in ((1, 2), (2, 2), (3, 2)) for one in step(f"m.{number}", number, attempt)]
-    letters = frozenset({(RUN, "m.1")})
-    return evidence(STRICT, started(key="k"), *begun, *again, *rest, *step("after"), COMPLETED, letters=letters)
+    dead = frozenset({(RUN, "m.1")})
+    return evidence(STRICT, started(key="k"), *begun, *again, *rest, *step("after"), COMPLETED, dead_letters=dead)
 
 
 def planned(steps: list[dict[str, Any]], *rest: Seen, inserted: list[dict[str, Any]] | None = None) -> Evidence:
@@ -257,10 +259,27 @@ def went_on_before_the_handler() -> Evidence:
 
 
 def dead_letter_of_a_recovered_step() -> Evidence:
-    return rescued(*step("a.on_failure"), letters=frozenset({(RUN, "a")}))
+    return rescued(*step("a.on_failure"), dead_letters=frozenset({(RUN, "a")}))
+
+
+def loop_out_of_time(restored: bool) -> Evidence:
+    """It has ten minutes; out of a backup it goes on when the storm is over."""
+    begun = event("step.started", "loop", at=BEGIN + 2)
+    fails = failed('step "loop" failed: agent loop exceeded its max_duration (10m)', "loop")
+    events = [started(key="k"), begun, timer("loop.loop", 0, BEGIN + 603), replace(fails, at=BEGIN + 603)]
+    return evidence(AGENT, *events, dead_letters=frozenset({(RUN, "loop")}), restored=restored)
+
+
+def good_loop_out_of_a_backup() -> Evidence:
+    return loop_out_of_time(restored=True)
+
+
+def loop_that_takes_ten_minutes() -> Evidence:
+    return loop_out_of_time(restored=False)
 
 
 GOOD: tuple[Callable[[], Evidence], ...] = (
+    good_loop_out_of_a_backup,
     good_choice,
     good_skip,
     good_sleep,
@@ -270,6 +289,7 @@ GOOD: tuple[Callable[[], Evidence], ...] = (
 )
 
 BROKEN: Mapping[Callable[[], Evidence], str] = {
+    loop_that_takes_ten_minutes: "failure with a reason",
     begun_against_its_condition: "conditions",
     skipped_against_its_condition: "conditions",
     text_not_filled_in: "executions",
@@ -279,8 +299,8 @@ BROKEN: Mapping[Callable[[], Evidence], str] = {
     element_missing: "maps",
     outputs_out_of_order: "executions",
     element_before_its_turn: "impossible event",
-    element_twice: "told the same",
-    elements_counted_otherwise: "told the same",
+    element_twice: "shown the same",
+    elements_counted_otherwise: "shown the same",
     element_listed_otherwise: "maps",
     map_not_listed: "maps",
     dead_letter_of_a_tolerated_element: "dead letters",

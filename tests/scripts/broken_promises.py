@@ -1,11 +1,11 @@
-"""What a storm might leave behind: small histories, each of which breaks one promise, and the words to tell them in."""
+"""What a storm might leave behind: small histories, each of which breaks one promise, and what they are made of."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from chaos_parts.evidence import Evidence, History, Told, ToldStep
+from chaos_parts.evidence import Evidence, History, ShownRun, ShownStep
 from chaos_parts.executions import Execution, digest
 from chaos_parts.ledger import Batch, Ledger, Start, Ticks, Verdict
 from chaos_parts.step_account import Seen
@@ -20,7 +20,7 @@ BEGIN = 1_000_000.0
 WORKFLOWS: Mapping[str, Workflow] = {one["name"]: compile_workflow(parse(one), "d" * 32) for one in DEFINITIONS}
 
 
-def told(*events: Seen) -> list[Seen]:
+def sequence(*events: Seen) -> list[Seen]:
     """These events one after the other, a second apart unless they say when."""
     return [
         Seen(seq, one.at or BEGIN + seq, one.type, one.step_id, one.attempt, one.iteration, one.payload)
@@ -66,9 +66,9 @@ BRIEFLY = (started(key="k"), *step("a", 7), COMPLETED)
 def evidence(workflow: str, *events: Seen, ledger: Ledger | None = None, **more: Any) -> Evidence:
     """What one run leaves behind that a keyed start has begun, with snapshot and answers that agree with its
     history."""
-    history = History(WORKFLOWS[workflow], told(*events))
+    history = History(WORKFLOWS[workflow], sequence(*events))
     given = ledger or Ledger(starts={"k": Start(workflow, [RUN])})
-    around = {"snapshots": {RUN: b"state"}, "folds": {RUN: b"state"}, "told": {"snapshot": {RUN: history.told}}}
+    around = {"snapshots": {RUN: b"state"}, "folds": {RUN: b"state"}, "shown": {"snapshot": {RUN: history.shown}}}
     return Evidence(given, {RUN: history}, **{**around, **more})
 
 
@@ -89,7 +89,7 @@ def two_answers_to_a_key() -> Evidence:
 
 
 def two_runs_of_a_key() -> Evidence:
-    history = History(WORKFLOWS[BRIEF], told(*BRIEFLY))
+    history = History(WORKFLOWS[BRIEF], sequence(*BRIEFLY))
     return Evidence(keyed(), {RUN: history, OTHER: history})
 
 
@@ -106,7 +106,7 @@ def lost_webhook() -> Evidence:
 
 
 def webhook_twice() -> Evidence:
-    history = History(WORKFLOWS[BRIEF], told(started(delivery="d"), *step("a"), COMPLETED))
+    history = History(WORKFLOWS[BRIEF], sequence(started(delivery="d"), *step("a"), COMPLETED))
     return Evidence(Ledger(deliveries={"d": True}), {RUN: history, OTHER: history})
 
 
@@ -115,12 +115,12 @@ def lost_event() -> Evidence:
 
 
 def event_twice() -> Evidence:
-    history = History(WORKFLOWS[BRIEF], told(started(event="e"), *step("a"), COMPLETED))
+    history = History(WORKFLOWS[BRIEF], sequence(started(event="e"), *step("a"), COMPLETED))
     return Evidence(Ledger(events={"e": [7]}), {RUN: history, OTHER: history})
 
 
 def event_with_two_sequences() -> Evidence:
-    history = History(WORKFLOWS[BRIEF], told(started(event="e"), *step("a"), COMPLETED))
+    history = History(WORKFLOWS[BRIEF], sequence(started(event="e"), *step("a"), COMPLETED))
     return Evidence(Ledger(events={"e": [7, 8]}), {RUN: history})
 
 
@@ -132,7 +132,7 @@ def missed_tick() -> Evidence:
 
 
 def tick_twice() -> Evidence:
-    history = History(WORKFLOWS[BRIEF], told(ticked("1970-01-12T13:46:40Z"), *step("a"), COMPLETED))
+    history = History(WORKFLOWS[BRIEF], sequence(ticked("1970-01-12T13:46:40Z"), *step("a"), COMPLETED))
     return Evidence(Ledger(ticks=Ticks(int(BEGIN), int(BEGIN))), {RUN: history, OTHER: history})
 
 
@@ -189,15 +189,15 @@ def cancelled_and_completed() -> Evidence:
 
 
 def never_replayed() -> Evidence:
-    return evidence(DOOMED, *doomed(), ledger=keyed(replayed={RUN}), letters=frozenset({(RUN, "doom")}))
+    return evidence(DOOMED, *doomed(), ledger=keyed(replayed={RUN}), dead_letters=frozenset({(RUN, "doom")}))
 
 
 def odd_answer() -> Evidence:
     return evidence(BRIEF, *BRIEFLY, ledger=keyed(odd=[(RUN, "a read was answered 404")]))
 
 
-def executed(step_id: str, value: Any, attempt: int = 1) -> Execution:
-    return Execution(RUN, step_id, attempt, 0, digest(value), BEGIN)
+def executed(step_id: str, value: Any, attempt: int = 1, at: float = BEGIN) -> Execution:
+    return Execution(RUN, step_id, attempt, 0, digest(value), at)
 
 
 def other_input() -> Evidence:
@@ -238,7 +238,9 @@ def out_of_order() -> Evidence:
 def too_many_attempts() -> Evidence:
     """Twelve retries are all that its policy allows."""
     failures = [one for attempt in range(1, 14) for one in (timer("retry.a", attempt, 0), failure(attempt))]
-    return evidence(BRIEF, started(key="k"), *failures, *step("a", attempt=14), FAILED, letters=frozenset({(RUN, "a")}))
+    return evidence(
+        BRIEF, started(key="k"), *failures, *step("a", attempt=14), FAILED, dead_letters=frozenset({(RUN, "a")})
+    )
 
 
 def before_its_retry() -> Evidence:
@@ -277,7 +279,7 @@ def failed_for_no_reason() -> Evidence:
         started(key="k"),
         event("step.failed", "a", {"failure_type": "non_retriable"}),
         failed,
-        letters=frozenset({(RUN, "a")}),
+        dead_letters=frozenset({(RUN, "a")}),
     )
 
 
@@ -299,22 +301,24 @@ def no_snapshot() -> Evidence:
 
 def told_otherwise() -> Evidence:
     """As if the second of two results were shown."""
-    shown = Told("completed", {"a": ToldStep("completed", 1, output=digest("second"))})
-    return evidence(BRIEF, *BRIEFLY, told={"GET /runs/{id}": {RUN: shown}})
+    shown = ShownRun("completed", {"a": ShownStep("completed", 1, output=digest("second"))})
+    return evidence(BRIEF, *BRIEFLY, shown={"GET /runs/{id}": {RUN: shown}})
 
 
 def changed_after_its_end() -> Evidence:
-    shown = Told("cancelled", {"a": ToldStep("completed", 1, output=digest(7))})
-    return evidence(BRIEF, *BRIEFLY, CANCELLED, told={"GET /runs/{id}": {RUN: shown}})
+    shown = ShownRun("cancelled", {"a": ShownStep("completed", 1, output=digest(7))})
+    return evidence(BRIEF, *BRIEFLY, CANCELLED, shown={"GET /runs/{id}": {RUN: shown}})
 
 
 def missing_in_the_list() -> Evidence:
-    return evidence(BRIEF, *BRIEFLY, told={"GET /runs": {}})
+    return evidence(BRIEF, *BRIEFLY, shown={"GET /runs": {}})
 
 
 def ghost_in_the_list() -> Evidence:
     found = evidence(BRIEF, *BRIEFLY)
-    return evidence(BRIEF, *BRIEFLY, told={"GET /runs": {**found.told["snapshot"], OTHER: found.histories[RUN].told}})
+    return evidence(
+        BRIEF, *BRIEFLY, shown={"GET /runs": {**found.shown["snapshot"], OTHER: found.histories[RUN].shown}}
+    )
 
 
 def task_left() -> Evidence:
@@ -364,10 +368,10 @@ BROKEN: Mapping[Callable[[], Evidence], str] = {
     no_dead_letter: "dead letters",
     other_snapshot: "snapshot is the fold",
     no_snapshot: "snapshot is the fold",
-    told_otherwise: "told the same",
-    changed_after_its_end: "told the same",
-    missing_in_the_list: "told the same",
-    ghost_in_the_list: "told the same",
+    told_otherwise: "shown the same",
+    changed_after_its_end: "shown the same",
+    missing_in_the_list: "shown the same",
+    ghost_in_the_list: "shown the same",
     task_left: "nothing left",
     bug_logged: "log",
 }

@@ -23,9 +23,9 @@ from tests.scripts.broken_promises import (
     event,
     evidence,
     keyed,
+    sequence,
     started,
     step,
-    told,
 )
 
 ANSWERED = {"order": {"key": "k"}, "number": 0, "name": "k-answer-0"}
@@ -60,7 +60,7 @@ def family(
 def together(order: list[tuple[str, list[Seen]]], workflows: Mapping[str, str], **more: Any) -> Evidence:
     """Runs whose events stand in one stream in this order."""
     owners = [run_id for run_id, events in order for _ in events]
-    stream = told(*(one for _, events in order for one in events))
+    stream = sequence(*(one for _, events in order for one in events))
     histories = {
         run_id: History(
             WORKFLOWS[workflow], [one for one, owner in zip(stream, owners, strict=True) if owner == run_id], run_id
@@ -143,7 +143,7 @@ def anothers_child_listed() -> Evidence:
 BOTH = 'step "a" failed: chaos: doomed; its on_failure failed, too: chaos: broken'
 
 
-def unrescued(letters: set[tuple[str, str]], follow: list[dict[str, Any]], failure_of: str = RUN) -> Evidence:
+def unrescued(dead: set[tuple[str, str]], follow: list[dict[str, Any]], failure_of: str = RUN) -> Evidence:
     """Its handler has failed, too. What follows are runs with these inputs."""
     events = [started(key="k"), DOOMED_A, broken("a.on_failure"), failed(BOTH, "a")]
     runs = {chr(ord("b") + number) * 32: value for number, value in enumerate(follow)}
@@ -151,7 +151,7 @@ def unrescued(letters: set[tuple[str, str]], follow: list[dict[str, Any]], failu
     for run_id, value in runs.items():
         begins = event("workflow.started", payload={"input": value, "failure_of": failure_of})
         order.append((run_id, [begins, *step("a"), COMPLETED]))
-    return together(order, {RUN: RESCUED, **dict.fromkeys(runs, MOURNER)}, letters=frozenset(letters))
+    return together(order, {RUN: RESCUED, **dict.fromkeys(runs, MOURNER)}, dead_letters=frozenset(dead))
 
 
 BOTH_LETTERS = {(RUN, "a"), (RUN, "a.on_failure")}
@@ -174,7 +174,7 @@ def two_runs_follow_the_failure() -> Evidence:
     return unrescued(BOTH_LETTERS, [ABOUT, ABOUT])
 
 
-def failure_told_otherwise() -> Evidence:
+def failure_reported_otherwise() -> Evidence:
     return unrescued(BOTH_LETTERS, [{**ABOUT, "error": "chaos: other"}])
 
 
@@ -269,7 +269,7 @@ def rerun(*values: dict[str, Any], answered: tuple[str, ...] = ()) -> Evidence:
     for run_id, value in runs.items():
         begins = event("workflow.started", payload={"input": value, "rerun_of": RUN})
         order.append((run_id, [begins, *step("a"), COMPLETED]))
-    found = together(order, {RUN: BRIEF, **dict.fromkeys(runs, BRIEF)}, letters=frozenset({(RUN, "a")}))
+    found = together(order, {RUN: BRIEF, **dict.fromkeys(runs, BRIEF)}, dead_letters=frozenset({(RUN, "a")}))
     found.ledger.reruns = {RUN: list(answered)} if answered else {}
     return found
 
@@ -322,7 +322,7 @@ BROKEN: Mapping[Callable[[], Evidence], str] = {
     handled_step_without_dead_letter: "dead letters",
     nothing_follows_the_failure: "failure runs",
     two_runs_follow_the_failure: "failure runs",
-    failure_told_otherwise: "failure runs",
+    failure_reported_otherwise: "failure runs",
     failure_of_nobody: "failure runs",
     acknowledged_event_is_lost: "events",
     event_stored_twice: "events",

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from chaos_parts.evidence import Evidence, Told
+from chaos_parts.evidence import Evidence, ShownRun
 from chaos_parts.kind_workflows import GUARDIAN, SHORT_S, UNDONE, WARD
 from chaos_parts.step_account import Seen
+from msgspec.structs import replace
 
 from penstock.engine.times import rfc3339
 from tests.scripts.broken_kinds import MADE, PIECES, broken, facts, failed
@@ -36,7 +37,9 @@ def ended(compensation: str | None = "completed") -> Seen:
 
 def undoing(*rest: Seen, **more: Any) -> Evidence:
     """`slow` runs when `doom` fails, after `a`, the elements of `m` and `b` have completed."""
-    return evidence(UNDONE, *UP_TO_DOOM, *rest, letters=frozenset({(RUN, "doom"), (RUN, "m.0.compensate")}), **more)
+    return evidence(
+        UNDONE, *UP_TO_DOOM, *rest, dead_letters=frozenset({(RUN, "doom"), (RUN, "m.0.compensate")}), **more
+    )
 
 
 SLOW_ENDS = event("step.completed", "slow", 13)
@@ -105,7 +108,7 @@ def guarded(compensate: bool) -> Evidence:
         last = event("workflow.cancelled", payload={"compensation": "completed"})
         ends = [event("workflow.cancelled", payload=OFF), said, *UNDO["a"], last]
     order = [(RUN, top), (OTHER, [begins, *step("a", MADE)]), (RUN, doom), (OTHER, ends)]
-    return together(order, {RUN: GUARDIAN, OTHER: WARD}, letters=frozenset({(RUN, "doom")}))
+    return together(order, {RUN: GUARDIAN, OTHER: WARD}, dead_letters=frozenset({(RUN, "doom")}))
 
 
 def good_guard() -> Evidence:
@@ -117,6 +120,27 @@ def child_is_not_undone() -> Evidence:
 
 
 OFF = {"compensate": True}
+
+
+def out_of_time(fires_s: float, begun: str = "slow") -> Evidence:
+    """`slow` has 5 s from BEGIN + 13 on, and `doom` fails 6 s later: its timeout is set again, under another name."""
+    begins = [event("step.started", begun), event("step.started", "doom")]
+    fails = [replace(one, at=BEGIN + 19) for one in UP_TO_DOOM[-2:]]
+    undo = [seen for step_id in ("b", "m.1", "m.0", "a") for seen in UNDO[step_id]]
+    events = [*UP_TO_DOOM[:-4], *begins, *fails, timer("timeout.slow+1", 1, BEGIN + fires_s), *undo, ended()]
+    return evidence(UNDONE, *events, dead_letters=frozenset({(RUN, "doom")}))
+
+
+def good_timeout_that_is_set_again() -> Evidence:
+    return out_of_time(19.001)
+
+
+def timeout_that_is_set_again_fires_early() -> Evidence:
+    return out_of_time(17)
+
+
+def timeout_that_is_set_again_of_a_step_that_never_began() -> Evidence:
+    return out_of_time(19.001, "never")
 
 
 def undone_in_another_order() -> Evidence:
@@ -136,7 +160,7 @@ def late_step_is_not_undone() -> Evidence:
 
 
 def failed_without_undoing() -> Evidence:
-    return evidence(UNDONE, *UP_TO_DOOM[:-1], ended(None), letters=frozenset({(RUN, "doom")}))
+    return evidence(UNDONE, *UP_TO_DOOM[:-1], ended(None), dead_letters=frozenset({(RUN, "doom")}))
 
 
 def undone_that_never_completed() -> Evidence:
@@ -152,8 +176,8 @@ def undoing_told_otherwise() -> Evidence:
 
 def undoing_shown_otherwise() -> Evidence:
     found = good_undoing()
-    shown = found.told["snapshot"][RUN]
-    found.told = {"GET /runs/{id}": {RUN: Told(shown.status, shown.steps, "failed")}}
+    shown = found.shown["snapshot"][RUN]
+    found.shown = {"GET /runs/{id}": {RUN: ShownRun(shown.status, shown.steps, "failed")}}
     return found
 
 
@@ -168,8 +192,8 @@ def undone_with_another_input() -> Evidence:
 
 def undoing_announced_otherwise() -> Evidence:
     wrong = event("workflow.compensating", payload={"error": "", "steps": ["a"]})
-    letters = frozenset({(RUN, "doom")})
-    return evidence(UNDONE, *UP_TO_DOOM[:-1], wrong, SLOW_ENDS, *IN_ORDER, ended(), letters=letters)
+    dead = frozenset({(RUN, "doom")})
+    return evidence(UNDONE, *UP_TO_DOOM[:-1], wrong, SLOW_ENDS, *IN_ORDER, ended(), dead_letters=dead)
 
 
 GOOD: tuple[Callable[[], Evidence], ...] = (
@@ -179,10 +203,13 @@ GOOD: tuple[Callable[[], Evidence], ...] = (
     good_late_start,
     good_late_retry,
     good_guard,
+    good_timeout_that_is_set_again,
 )
 
 BROKEN: Mapping[Callable[[], Evidence], str] = {
     child_is_not_undone: "children",
+    timeout_that_is_set_again_fires_early: "timers in time",
+    timeout_that_is_set_again_of_a_step_that_never_began: "timers in time",
     undone_in_another_order: "impossible event",
     undone_before_what_runs_has_ended: "impossible event",
     not_all_is_undone: "every run ends",
@@ -190,7 +217,7 @@ BROKEN: Mapping[Callable[[], Evidence], str] = {
     failed_without_undoing: "every run ends",
     undone_that_never_completed: "impossible event",
     undoing_told_otherwise: "every run ends",
-    undoing_shown_otherwise: "told the same",
+    undoing_shown_otherwise: "shown the same",
     begun_while_undoing: "impossible event",
     undone_with_another_input: "executions",
     undoing_announced_otherwise: "impossible event",

@@ -31,7 +31,7 @@ def asked(
     error = failed('step "w" failed: no event chaos-answer came within 5s', "w")
     rest = [last, error] if failure else [last, *step("after"), COMPLETED]
     return evidence(
-        ASKING, started(key="k"), waits, *rest, events=sent, letters=frozenset({(RUN, "w")} if failure else ())
+        ASKING, started(key="k"), waits, *rest, events=sent, dead_letters=frozenset({(RUN, "w")} if failure else ())
     )
 
 

@@ -12,17 +12,20 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from chaos_parts.api import Heard
 from chaos_parts.plan import BRIDGE_LOST_S_MAX, ROUND, Deed, plan
+from load.connection import Answer
 
 from tests.scripts.conftest import SCRIPTS
 from tests.support.waiting import until_true
 
-STORM_S_MAX = 560  # a minute of faults, three until all has ended, and a machine that does other things besides
+STORM_S_MAX = 860  # a minute of faults, three until all has ended, as many for the backup, and a busy machine
 STOP_S_MAX = 60
+SELDOM = {"reruns", "begun now"}  # of few, as dice fall
 CHAOS = [sys.executable, str(SCRIPTS / "chaos.py")]
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(900)
 def test_a_minute_of_chaos_breaks_no_promise(tmp_path: Path) -> None:
     kept = tmp_path / "storm"
     done = subprocess.run(
@@ -38,7 +41,9 @@ def test_a_minute_of_chaos_breaks_no_promise(tmp_path: Path) -> None:
     assert found["kills"] + found["freezes"] + found["missed"] >= 20
     assert found["kills"] >= 8
     assert {"completed", "cancelled", "failed"} == set(found["runs"])
-    assert {name for name, count in found["acknowledged"].items() if not count} <= {"reruns"}  # of few, as dice fall
+    assert set(found["restored"]) <= {"completed", "cancelled", "failed"}
+    assert found["restored"]["completed"] > 0
+    assert {name for name, count in found["acknowledged"].items() if not count} <= SELDOM
     assert found["executions"] > sum(found["runs"].values())
     assert [] == _processes_about(kept)
 
@@ -78,6 +83,10 @@ def test_a_minute_has_every_kind_of_fault_but_the_one_that_lasts_longer() -> Non
     assert {(deed, role) for _, deed, role in ROUND} - {(Deed.KILL, "bridge-worker")} <= set(found)
     late = [fault for fault in plan(7, 600, 2.4) if fault.at_s > 600 - BRIDGE_LOST_S_MAX]
     assert not any((fault.deed, fault.role) == (Deed.KILL, "bridge-worker") for fault in late)
+
+
+def test_an_answer_that_is_no_json_is_kept_as_its_text() -> None:
+    assert [{"a": 1}, "bad gateway"] == [Heard(Answer(200, body), False).said for body in (b'{"a": 1}', b"bad gateway")]
 
 
 def test_a_plan_is_printed_and_nothing_is_done() -> None:

@@ -8,18 +8,32 @@ from pathlib import Path
 import orjson
 import pytest
 from chaos_parts.account import Account
+from chaos_parts.api import may_fail
+from chaos_parts.backups import Backup, promises
+from chaos_parts.backups import before as executions_before
 from chaos_parts.checker import RULES, check
 from chaos_parts.deadlines import early_timers
-from chaos_parts.evidence import Evidence, History, Violation, told_account, told_state
-from chaos_parts.ledger import Ledger, Verdict
+from chaos_parts.evidence import Evidence, History, Violation, shown_account, shown_state
+from chaos_parts.kind_workflows import UNDONE
+from chaos_parts.ledger import Ledger, Start, Verdict
 from chaos_parts.step_account import Seen, wire_event
 from chaos_parts.workflows import AGENT, BRIEF, CHAIN, CONSENT, DIAMOND, DOOMED, HOOK, STICKY, TIMED
 
 from penstock.engine.run.compiling import compile_workflow
 from penstock.engine.run.execution.retry import delay_s
+from penstock.engine.run.state import to_snapshot
 from penstock.engine.validation import parse
-from tests.properties.recorded import histories, read
-from tests.scripts import broken_kinds, broken_runs, broken_undoing, broken_waits
+from tests.properties.recorded import histories, read, states
+from tests.scripts import (
+    broken_importing,
+    broken_kinds,
+    broken_operations,
+    broken_pruning,
+    broken_reruns,
+    broken_runs,
+    broken_undoing,
+    broken_waits,
+)
 from tests.scripts.broken_promises import (
     BEGIN,
     BRIEFLY,
@@ -27,6 +41,7 @@ from tests.scripts.broken_promises import (
     CANCELLED,
     COMPLETED,
     CONSENTED,
+    OTHER,
     RUN,
     WORKFLOWS,
     doomed,
@@ -35,14 +50,23 @@ from tests.scripts.broken_promises import (
     executed,
     failure,
     keyed,
+    sequence,
     started,
     step,
     task_left,
     timer,
-    told,
 )
 
-KINDS = (broken_kinds, broken_runs, broken_undoing, broken_waits)
+KINDS = (
+    broken_importing,
+    broken_kinds,
+    broken_operations,
+    broken_pruning,
+    broken_reruns,
+    broken_runs,
+    broken_undoing,
+    broken_waits,
+)
 ALL_BROKEN = {name: rule for module in KINDS for name, rule in module.BROKEN.items()} | dict(BROKEN)
 
 
@@ -58,7 +82,7 @@ def test_every_rule_has_a_history_that_breaks_it() -> None:
 
 GOOD: Mapping[str, Evidence] = {
     "a brief run": evidence(BRIEF, *BRIEFLY, executions=[executed("a", {"key": "k"})]),
-    "a doomed run": evidence(DOOMED, *doomed(), letters=frozenset({(RUN, "doom")})),
+    "a doomed run": evidence(DOOMED, *doomed(), dead_letters=frozenset({(RUN, "doom")})),
     "a decision": evidence(
         CONSENT,
         *CONSENTED,
@@ -84,21 +108,14 @@ GOOD: Mapping[str, Evidence] = {
 }
 
 
-# what the account does not tell: conditions but the storm's own, handlers, and kinds of steps without a worker
-UNTOLD = (
-    *(b'"type":"%b"' % kind for kind in (b"map", b"planner", b"sleep", b"sub_workflow", b"wait_for_event")),
-    *(b'"%b":' % field for field in (b"skip_if", b"when", b"on_failure")),
-)
-RECORDED = [path for path in histories() if not any(mark in path.read_bytes() for mark in UNTOLD)]
-
-
-@pytest.mark.parametrize("path", RECORDED, ids=lambda path: path.stem)
-def test_the_account_of_a_recorded_history_is_what_it_folded_to(path: Path) -> None:
+@pytest.mark.parametrize("path", histories(), ids=lambda path: path.stem)
+def test_the_account_of_a_recorded_history_is_after_each_event_what_it_folds_to(path: Path) -> None:
     recorded = read(path)
     found = Account(compile_workflow(parse(recorded.definition), "golden"))
-    for one in recorded.records:
+    for one, run in zip(recorded.records, states(recorded), strict=True):
         found.take(wire_event(one.seq, one.at, bytes(one.event)))
-    assert [] == told_state(orjson.loads(bytes(recorded.snapshot))).differences(told_account(found))
+        folded = None if run is None else shown_state(orjson.loads(to_snapshot(run)))
+        assert folded is None or [] == folded.differences(shown_account(found))
 
 
 @pytest.mark.parametrize("found", GOOD.values(), ids=GOOD)
@@ -112,7 +129,7 @@ def test_a_history_that_keeps_the_promises_of_its_steps_is_no_violation(good: Ca
 
 
 def account(workflow: str, *events: Seen) -> Account:
-    return History(WORKFLOWS[workflow], told(*events)).account
+    return History(WORKFLOWS[workflow], sequence(*events)).account
 
 
 def test_the_first_of_two_results_counts() -> None:
@@ -175,21 +192,66 @@ def test_timers_are_in_time_from_their_due_moment_on() -> None:
     history = (started(), event("step.started", "slow"), failed)
 
     def early(at: float) -> list[str]:
-        return list(early_timers(RUN, WORKFLOWS[TIMED], told(*history, timer("retry.slow", 2, at))))
+        return list(early_timers(RUN, WORKFLOWS[TIMED], sequence(*history, timer("retry.slow", 2, at))))
 
     assert [] == early(due)
     assert 1 == len(early(due - 0.05))
 
 
 def test_a_timer_that_nobody_set_is_reported() -> None:
-    assert 1 == len(list(early_timers(RUN, WORKFLOWS[BRIEF], told(started(), timer("retry.a", 2, BEGIN + 90)))))
+    assert 1 == len(list(early_timers(RUN, WORKFLOWS[BRIEF], sequence(started(), timer("retry.a", 2, BEGIN + 90)))))
 
 
 def test_a_task_is_lost_by_the_worker_of_a_bound_run_only_after_it_has_begun() -> None:
     lost = timer("lost.a", 1, BEGIN + 90)
-    assert [] == list(early_timers(RUN, WORKFLOWS[STICKY], told(started(), event("step.started", "a"), lost)))
-    assert 1 == len(list(early_timers(RUN, WORKFLOWS[STICKY], told(started(), lost))))
-    assert 1 == len(list(early_timers(RUN, WORKFLOWS[CHAIN], told(started(), event("step.started", "a"), lost))))
+    assert [] == list(early_timers(RUN, WORKFLOWS[STICKY], sequence(started(), event("step.started", "a"), lost)))
+    assert 1 == len(list(early_timers(RUN, WORKFLOWS[STICKY], sequence(started(), lost))))
+    assert 1 == len(list(early_timers(RUN, WORKFLOWS[CHAIN], sequence(started(), event("step.started", "a"), lost))))
+
+
+def test_a_task_that_was_out_is_handed_out_again_after_a_restore_only() -> None:
+    history = sequence(started(), event("step.started", "a"), timer("restored.a", 1, BEGIN + 90))
+    assert [] == list(early_timers(RUN, WORKFLOWS[BRIEF], history, restored=True))
+    assert 1 == len(list(early_timers(RUN, WORKFLOWS[BRIEF], history)))
+
+
+def test_a_task_that_nobody_has_after_a_restore_is_not_waited_for_before_its_run_undoes_its_steps() -> None:
+    """`a` has completed and `slow` runs when `doom` fails."""
+    begins = [event("step.started", "slow"), *step("b"), event("step.started", "doom")]
+    doom = event("step.failed", "doom", {"error": "chaos: doomed", "failure_type": "non_retriable"})
+    events = [started(), *step("a"), *step("list", []), event("step.started", "m", {"items": 0}), *begins, doom]
+    assert "b.compensate" not in account(UNDONE, *events).steps
+    assert "b.compensate" in account(UNDONE, *events, timer("restored.slow", 1, 0)).steps
+
+
+def test_a_backup_has_what_was_acknowledged_before_it_and_may_have_what_was_asked_for_later() -> None:
+    before = Ledger(starts={"k": Start(BRIEF, [RUN])}, cancelled={RUN})
+    after = Ledger(starts={"k": Start(BRIEF, [RUN, RUN]), "later": Start(BRIEF, [OTHER])}, cancelled={RUN, OTHER})
+    found = promises(Backup(Path(), BEGIN, before, 1), after)
+    assert {RUN: "keyed"} == found.acknowledged
+    assert ({"k", "later"}, {RUN}) == (set(found.starts), found.cancelled)
+
+
+def test_of_the_executions_those_count_that_had_begun_before_the_backup() -> None:
+    first, second = executed("a", 7, at=BEGIN - 1), executed("a", 7, at=BEGIN + 1)
+    assert [first] == executions_before([first, second], Backup(Path(), BEGIN, Ledger(), 1))
+
+
+@pytest.mark.parametrize(
+    ("method", "target", "text", "allowed"),
+    [
+        ("POST", f"/runs/{RUN}/cancel", b"the broker is away", True),
+        ("POST", f"/runs/{RUN}/steps/m.3/skip", b"the broker is away", True),
+        ("POST", f"/runs/{RUN}/signal/go", b"internal error\n", False),
+        ("POST", "/runs", b"the broker is away", False),
+        ("POST", "/runs/cancel", b"the broker is away", False),
+        ("GET", f"/runs/{RUN}", b"the broker is away", False),
+    ],
+)
+def test_only_what_is_written_into_a_history_may_be_answered_500(
+    method: str, target: str, text: bytes, allowed: bool
+) -> None:
+    assert allowed is may_fail(method, target, text)
 
 
 def test_a_violation_names_its_run() -> None:

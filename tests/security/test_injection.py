@@ -28,7 +28,7 @@ from penstock.engine.errors import Unavailable
 from penstock.engine.run.events import StepCompleted, encode
 from penstock.engine.validation import parse
 from penstock.http.app import create_app
-from penstock.http.resources.events import _message
+from penstock.http.resources.events import Show, _message
 from penstock.http.system.metrics import exposition
 from penstock.telemetry.meters import Sample
 from penstock.telemetry.metrics import METRICS
@@ -225,6 +225,7 @@ async def test_no_user_may_name_a_subject_of_the_service(store: Store) -> None:
         names.METRICS_PING,
         names.TRIGGERS_PING,
         names.watch_subject("x"),
+        names.cancel_subject("x"),
     }
     assert len(kept) > 10
     firsts = {one.partition(".")[0] for one in kept | talk}
@@ -265,7 +266,8 @@ def test_nothing_in_an_event_can_begin_another_one_of_the_stream() -> None:
     """A worker's JSON may hold line ends: escaped ones in its texts, and raw ones between its tokens."""
     event = encode(StepCompleted(run_id=OTHER, step_id="a", worker_id="w\n\nevent: forged\ndata: {}\r\n\n"))
     for data in (event, event.replace(b",", b"\n\n,\r\n\r\n")):
-        lines = _message(Stored(names.stored_subject(OTHER), 7, 0.0, data)).serialize().decode().splitlines()
+        message = _message(Stored(names.stored_subject(OTHER), 7, 0.0, data), Show(tokens=True, payload_max=None))
+        lines = message.serialize().decode().splitlines()
         assert ["data", "event", "id"] == sorted(line.partition(":")[0] for line in lines if line)
         assert "event: step.completed" in lines
 

@@ -9,82 +9,137 @@ import hmac
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack
 from itertools import product
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 from falcon.asgi import Response
-from falcon.inspect import inspect_routes
 from falcon.testing import ASGIConductor, create_asgi_req
 
-from penstock.actors.control import triggers
+from penstock.actors.control import keys, run_operations, triggers
+from penstock.broker import names
 from penstock.broker.store import Store
 from penstock.config.settings import BrokerSettings, HttpSettings, Settings
+from penstock.engine.access.scopes import KeyScope
 from penstock.engine.errors import Denied
+from penstock.engine.run.event_payloads import NULL
 from penstock.engine.validation import parse
 from penstock.http.app import create_app
 from penstock.http.bridge.auth import BridgeAuth
+from penstock.http.middleware.credentials import Credentials
+from penstock.http.middleware.key_ring import KeyRing
+from penstock.http.middleware.rights import About
+from penstock.http.middleware.sessions import Sessions
 from penstock.http.openapi.operations.operation import Access
 from penstock.http.openapi.table import OPERATIONS
 from tests.support.conductor import Conductor
+from tests.support.routes import api_routes
 
+READ, OPERATE, ADMIN = KeyScope
+SIGN_IN = Access.SIGN_IN
 API, BRIDGE, OPEN, APPROVAL, SIGNATURE = Access.API, Access.BRIDGE, Access.OPEN, Access.APPROVAL, Access.SIGNATURE
 
-RIGHTS: Mapping[str, Access] = {
-    "GET /workflows": API,
-    "POST /workflows": API,
-    "GET /workflows/{name}": API,
-    "DELETE /workflows/{name}": API,
-    "GET /workflows/{name}/versions": API,
-    "POST /workflows/{name}/call": API,
-    "GET /runs": API,
-    "POST /runs": API,
-    "POST /runs/bulk": API,
-    "POST /runs/cancel": API,
-    "POST /runs/retry": API,
-    "GET /runs/{run_id}": API,
-    "POST /runs/{run_id}/cancel": API,
-    "POST /runs/{run_id}/retry": API,
-    "GET /runs/{run_id}/events": API,
-    "GET /runs/{run_id}/steps/{step_id}/output": API,
-    "GET /runs/{run_id}/steps/{step_id}/items": API,
-    "GET /runs/{run_id}/scheduled": API,
-    "DELETE /runs/{run_id}/scheduled": API,
-    "POST /runs/{run_id}/signal/{name}": API,
-    "GET /triggers": API,
-    "POST /events/{name}": API,
-    "POST /triggers": API,
-    "GET /triggers/{name}": API,
-    "PUT /triggers/{name}": API,
-    "DELETE /triggers/{name}": API,
-    "POST /triggers/{name}/fire": API,
-    "POST /triggers/{name}/test": API,
-    "GET /dead-letters": API,
-    "GET /dead-letters/{seq}": API,
-    "DELETE /dead-letters/{seq}": API,
-    "POST /dead-letters/{seq}/replay": API,
-    "GET /approvals": API,
-    "POST /approvals/{run_id}/{step_id}": API,
-    "GET /tasks": API,
-    "GET /workers": API,
-    "GET /metrics": API,
-    "POST /v1/workers/connect": BRIDGE,
-    "POST /v1/tasks/poll": BRIDGE,
-    "POST /v1/tasks/exchange": BRIDGE,
-    "POST /v1/tasks/{task_id}/resolve": BRIDGE,
-    "GET /v1/runs/{run_id}/signals/{name}": BRIDGE,
-    "POST /v1/runs/{run_id}/signals/{name}": BRIDGE,
+
+class Wants(NamedTuple):
+    """What a request must show; of a key, its scope, and the workflow that it must be for."""
+
+    access: Access
+    scope: KeyScope = KeyScope.ADMIN
+    about: About = About.NONE
+
+
+RIGHTS: Mapping[str, Wants] = {
+    "GET /workflows": Wants(API, READ, About.SEVERAL),
+    "POST /workflows": Wants(API, ADMIN, About.SEVERAL),
+    "GET /workflows/{name}": Wants(API, READ, About.WORKFLOW),
+    "DELETE /workflows/{name}": Wants(API, ADMIN, About.WORKFLOW),
+    "GET /workflows/{name}/versions": Wants(API, READ, About.WORKFLOW),
+    "POST /workflows/{name}/call": Wants(API, OPERATE, About.WORKFLOW),
+    "GET /runs": Wants(API, READ, About.SEVERAL),
+    "GET /runs/stats": Wants(API, READ, About.SEVERAL),
+    "GET /runs/summaries": Wants(API, READ, About.SEVERAL),
+    "POST /runs": Wants(API, OPERATE, About.SEVERAL),
+    "POST /runs/bulk": Wants(API, OPERATE, About.SEVERAL),
+    "POST /runs/cancel": Wants(API, OPERATE, About.SEVERAL),
+    "POST /runs/retry": Wants(API, OPERATE, About.SEVERAL),
+    "POST /runs/rerun": Wants(API, OPERATE, About.SEVERAL),
+    "POST /runs/{run_id}/rerun": Wants(API, OPERATE, About.RUN),
+    "POST /runs/{run_id}/steps/{step_id}/retry": Wants(API, OPERATE, About.RUN),
+    "POST /runs/{run_id}/steps/{step_id}/skip": Wants(API, OPERATE, About.RUN),
+    "GET /runs/{run_id}": Wants(API, READ, About.RUN),
+    "POST /runs/{run_id}/cancel": Wants(API, OPERATE, About.RUN),
+    "POST /runs/pause": Wants(API, OPERATE, About.SEVERAL),
+    "POST /runs/prune": Wants(API, ADMIN, About.SEVERAL),
+    "POST /runs/resume": Wants(API, OPERATE, About.SEVERAL),
+    "POST /runs/{run_id}/pause": Wants(API, OPERATE, About.RUN),
+    "POST /runs/{run_id}/resume": Wants(API, OPERATE, About.RUN),
+    "POST /runs/{run_id}/retry": Wants(API, OPERATE, About.RUN),
+    "GET /doctor": Wants(API, READ),
+    "GET /broker": Wants(API, READ),
+    "GET /settings": Wants(API, ADMIN),
+    "GET /runs/{run_id}/explain": Wants(API, READ, About.RUN),
+    "GET /runs/{run_id}/diff/{other}": Wants(API, READ, About.RUN),
+    "GET /runs/{run_id}/graph": Wants(API, READ, About.RUN),
+    "GET /runs/{run_id}/export": Wants(API, READ, About.RUN),
+    "POST /runs/import": Wants(API, ADMIN, About.SEVERAL),
+    "GET /runs/{run_id}/events": Wants(API, READ, About.RUN),
+    "GET /runs/{run_id}/steps/{step_id}/input": Wants(API, READ, About.RUN),
+    "GET /runs/{run_id}/steps/{step_id}/output": Wants(API, READ, About.RUN),
+    "GET /runs/{run_id}/steps/{step_id}/checkpoint": Wants(API, READ, About.RUN),
+    "GET /runs/{run_id}/steps/{step_id}/items": Wants(API, READ, About.RUN),
+    "GET /runs/{run_id}/logs": Wants(API, READ, About.RUN),
+    "GET /runs/{run_id}/stream": Wants(API, READ, About.RUN),
+    "GET /runs/{run_id}/scheduled": Wants(API, READ, About.RUN),
+    "DELETE /runs/{run_id}/scheduled": Wants(API, OPERATE, About.RUN),
+    "POST /runs/{run_id}/signal/{name}": Wants(API, OPERATE, About.RUN),
+    "GET /triggers": Wants(API, READ, About.SEVERAL),
+    "POST /events/{name}": Wants(API, OPERATE),
+    "POST /triggers": Wants(API, ADMIN, About.SEVERAL),
+    "GET /triggers/{name}": Wants(API, READ, About.TRIGGER),
+    "PUT /triggers/{name}": Wants(API, ADMIN, About.SEVERAL),
+    "DELETE /triggers/{name}": Wants(API, ADMIN, About.TRIGGER),
+    "POST /triggers/{name}/fire": Wants(API, OPERATE, About.TRIGGER),
+    "POST /triggers/{name}/test": Wants(API, OPERATE, About.TRIGGER),
+    "GET /dead-letters": Wants(API, READ, About.SEVERAL),
+    "GET /dead-letters/{seq}": Wants(API, READ, About.DEAD_LETTER),
+    "DELETE /dead-letters/{seq}": Wants(API, OPERATE, About.DEAD_LETTER),
+    "POST /dead-letters/{seq}/replay": Wants(API, OPERATE, About.DEAD_LETTER),
+    "GET /approvals": Wants(API, READ, About.SEVERAL),
+    "POST /approvals/{run_id}/{step_id}": Wants(API, OPERATE, About.RUN),
+    "GET /tasks": Wants(API, READ),
+    "GET /workers": Wants(API, READ),
+    "POST /session": Wants(SIGN_IN),
+    "GET /session": Wants(API, READ, About.SEVERAL),
+    "DELETE /session": Wants(API, READ, About.SEVERAL),
+    "GET /audit": Wants(API, ADMIN),
+    "GET /keys": Wants(API, ADMIN),
+    "POST /keys": Wants(API, ADMIN),
+    "DELETE /keys/{name}": Wants(API, ADMIN),
+    "GET /metrics": Wants(API, READ),
+    "POST /v1/workers/connect": Wants(BRIDGE, OPERATE),
+    "POST /v1/tasks/poll": Wants(BRIDGE, OPERATE),
+    "POST /v1/tasks/exchange": Wants(BRIDGE, OPERATE),
+    "POST /v1/tasks/{task_id}/resolve": Wants(BRIDGE, OPERATE),
+    "GET /v1/runs/{run_id}/signals/{name}": Wants(BRIDGE, OPERATE),
+    "POST /v1/runs/{run_id}/signals/{name}": Wants(BRIDGE, OPERATE),
     # By what the request itself carries, whatever tokens there are: a person's one-time token, a sender's signature.
-    "POST /runs/{run_id}/approval/{step_id}": APPROVAL,
-    "POST /v1/webhooks/{name}": SIGNATURE,
+    "POST /runs/{run_id}/approval/{step_id}": Wants(APPROVAL),
+    "POST /v1/webhooks/{name}": Wants(SIGNATURE),
     # For probes and readers: they tell nothing of anybody's work.
-    "GET /health": OPEN,
-    "GET /ready": OPEN,
-    "GET /health/telemetry": OPEN,
-    "GET /openapi.json": OPEN,
-    "GET /docs": OPEN,
+    "GET /health": Wants(OPEN),
+    "GET /ready": Wants(OPEN),
+    "GET /health/telemetry": Wants(OPEN),
+    "GET /openapi.json": Wants(OPEN),
+    "GET /docs": Wants(OPEN),
 }
 
-PLACES = {"run_id": "0" * 32, "step_id": "a", "task_id": "0" * 32 + ".a", "name": "nobody", "seq": "999999"}
+PLACES = {
+    "run_id": "0" * 32,
+    "other": "1" * 32,
+    "step_id": "a",
+    "task_id": "0" * 32 + ".a",
+    "name": "nobody",
+    "seq": "999999",
+}
 API_TOKEN, BRIDGE_TOKEN, SECRET = "of-the-api", "of-the-bridge", "of-webhooks"
 SHOWN: Mapping[str, str | None] = {
     "nothing": None,
@@ -120,6 +175,10 @@ async def services(broker_settings: BrokerSettings, store: Store) -> AsyncIterat
         }
 
 
+def never() -> Store:
+    raise AssertionError("asked for a store")
+
+
 async def asked(http: ASGIConductor, right: str, shown: str | None, **more: Any) -> int:
     """The status of an answer to a request without a body, which harms nobody."""
     method, path = right.split()
@@ -130,12 +189,12 @@ async def asked(http: ASGIConductor, right: str, shown: str | None, **more: Any)
 def test_every_route_has_a_row_and_the_document_says_the_same() -> None:
     routes = {
         f"{method.method} {route.path}"
-        for route in inspect_routes(create_app(Settings()))
+        for route in api_routes(create_app(Settings()))
         for method in route.methods
         if not method.internal and method.method != "HEAD"  # which is GET without its body
     }
     assert routes == RIGHTS.keys()
-    assert {f"{one.method.upper()} {one.path}": one.access for one in OPERATIONS} == RIGHTS
+    assert RIGHTS == {f"{one.method.upper()} {one.path}": Wants(one.access, one.scope, one.about) for one in OPERATIONS}
 
 
 @pytest.mark.parametrize("service", SERVICES)
@@ -144,7 +203,7 @@ async def test_each_route_lets_in_who_shows_what_it_wants_and_nobody_else(
 ) -> None:
     lets_in = SERVICES[service][1]
     wrong = []
-    for (right, access), (what, shown) in product(RIGHTS.items(), SHOWN.items()):
+    for (right, (access, *_)), (what, shown) in product(RIGHTS.items(), SHOWN.items()):
         if access not in lets_in or (
             right == "GET /metrics" and lets_in[access] is None
         ):  # it asks all processes each time
@@ -155,7 +214,7 @@ async def test_each_route_lets_in_who_shows_what_it_wants_and_nobody_else(
     assert [] == wrong
 
 
-@pytest.mark.parametrize("right", [right for right, access in RIGHTS.items() if access is OPEN])
+@pytest.mark.parametrize("right", [right for right, wants in RIGHTS.items() if wants.access is OPEN])
 async def test_what_is_open_asks_nobody_for_anything(services: dict[str, ASGIConductor], right: str) -> None:
     for shown in (None, "Bearer x"):
         assert await asked(services["both tokens"], right, shown) in (200, 503)
@@ -163,14 +222,15 @@ async def test_what_is_open_asks_nobody_for_anything(services: dict[str, ASGICon
 
 @pytest.mark.parametrize("method", ["HEAD", "PUT", "PATCH", "OPTIONS", "BREW"])
 async def test_no_other_method_gets_past_the_tokens(services: dict[str, ASGIConductor], method: str) -> None:
-    guarded = {right.split()[1] for right, access in RIGHTS.items() if access in (API, BRIDGE)}
+    guarded = {right.split()[1] for right, wants in RIGHTS.items() if wants.access in (API, BRIDGE)}
     assert {401} == {await asked(services["both tokens"], f"{method} {path}", "Bearer x") for path in guarded}
 
 
 @pytest.mark.parametrize("path", ["//v1/tasks/poll", "v1/tasks/poll", "/elsewhere"])
 async def test_the_bridge_is_guarded_by_what_the_router_found_too(path: str) -> None:
     """Whatever the path looked like to who asked before."""
-    guard, req = BridgeAuth(BRIDGE_TOKEN), create_asgi_req(path=path)
+    credentials = Credentials(KeyRing(), Sessions(never), HttpSettings(bridge_token=BRIDGE_TOKEN))
+    guard, req = BridgeAuth(credentials), create_asgi_req(path=path)
     await guard.process_request(req, Response())
     req.uri_template = "/v1/tasks/poll"
     with pytest.raises(Denied):
@@ -178,7 +238,7 @@ async def test_the_bridge_is_guarded_by_what_the_router_found_too(path: str) -> 
 
 
 @pytest.mark.parametrize(
-    "path", ["/", "/nowhere", "/v1/tasks", "/v1/tasks/x", "/v1/workers/x/y", "/v1/runs", "/runs/x/y", "/health/x"]
+    "path", ["/nowhere", "/v1/tasks", "/v1/tasks/x", "/v1/workers/x/y", "/v1/runs", "/runs/x/y", "/health/x"]
 )
 async def test_a_client_without_a_token_does_not_learn_what_exists(
     services: dict[str, ASGIConductor], path: str
@@ -220,3 +280,83 @@ async def test_no_token_of_the_service_decides_an_approval(services: dict[str, A
         400
         == (await services["both tokens"].simulate_post(path, params={"action": "approve"}, headers=bearer)).status_code
     )
+
+
+KEYS: Mapping[str, tuple[KeyScope, str | None]] = {
+    "read": (READ, None),
+    "operate": (OPERATE, None),
+    "admin": (ADMIN, None),
+    "for this workflow": (ADMIN, "here-*"),
+    "for another workflow": (ADMIN, "elsewhere"),
+}
+RANKS = (READ, OPERATE, ADMIN)
+BY_KEY = {right: wants for right, wants in RIGHTS.items() if wants.access in (API, BRIDGE)}
+REFUSED = {About.NONE: 403, About.WORKFLOW: 403, About.RUN: 404, About.TRIGGER: 404, About.DEAD_LETTER: 404}
+
+
+class KeyedService(NamedTuple):
+    """A service with a key of each kind, and what the paths of operations name, all of one workflow."""
+
+    http: ASGIConductor
+    keys: Mapping[str, str]
+    places: Mapping[str, Mapping[str, str]]
+
+    async def ask(self, right: str, key: str | None) -> int:
+        method, path = right.split()
+        places = dict(PLACES)
+        for first, found in self.places.items():
+            places |= found if first in path.split("/") else {}
+        headers = {} if key is None else {"Authorization": f"Bearer {self.keys[key]}"}
+        answer = await self.http.simulate_request(method, path.format(**places), headers=headers)
+        return int(answer.status_code)
+
+
+@pytest.fixture
+async def keyed(broker_settings: BrokerSettings, store: Store) -> AsyncIterator[KeyedService]:
+    await store.definitions.register(parse({"name": "here-1", "steps": [{"id": "a", "task": "t"}]}))
+    await triggers.put(store, {"name": "hook", "workflow": "here-1", "webhook": {"secret": "its-own"}})
+    run_id = await run_operations.start(store, *await store.definitions.latest("here-1"), NULL)
+    await run_operations.cancel(store, run_id)
+    await store.publisher.send(names.dead_history_subject(run_id), b"no event", {"Dead-Run": run_id, "Dead-Error": "x"})
+    made = {
+        name: await keys.create(store, name.replace(" ", "-"), scope, workflow=workflow, has_token=True)
+        for name, (scope, workflow) in KEYS.items()
+    }
+    places = {
+        "runs": {"run_id": run_id, "other": run_id},
+        "approvals": {"run_id": run_id},
+        "workflows": {"name": "here-1"},
+        "triggers": {"name": "hook"},
+        "dead-letters": {"seq": str(await store.dead_letters.last_seq())},
+    }
+    async with Conductor(create_app(Settings(broker=broker_settings))) as http:
+        yield KeyedService(http, {name: one.key for name, one in made.items()}, places)
+    await store.api_keys.change(lambda _: [])
+
+
+async def test_every_operation_refuses_who_has_no_key_or_one_of_a_smaller_scope(keyed: KeyedService) -> None:
+    wrong = []
+    for right, wants in BY_KEY.items():
+        smaller = [scope.value for scope in RANKS[: RANKS.index(wants.scope)]]
+        found = {name: await keyed.ask(right, name) for name in smaller}
+        if found != dict.fromkeys(smaller, 403) or await keyed.ask(right, None) != 401:
+            wrong.append(f"{right}: {found}")
+    assert [] == wrong
+
+
+async def test_every_operation_refuses_a_key_for_another_workflow(keyed: KeyedService) -> None:
+    """What names nothing in its path is in tests/http/test_key_patterns.py."""
+    named = {right: REFUSED[wants.about] for right, wants in BY_KEY.items() if wants.about is not About.SEVERAL}
+    assert named == {right: await keyed.ask(right, "for another workflow") for right in named}
+
+
+async def test_every_operation_lets_in_a_key_of_its_scope_and_workflow(keyed: KeyedService) -> None:
+    wrong = []
+    for right, wants in BY_KEY.items():
+        able = [scope.value for scope in RANKS[RANKS.index(wants.scope) :]]
+        able += ["for this workflow"] if wants.about is not About.NONE else []
+        found = {name: await keyed.ask(right, name) for name in able}
+        wrong += [f"{right} with the key {name}: {status}" for name, status in found.items() if status in (401, 403)]
+        if wants.about is About.NONE and await keyed.ask(right, "for this workflow") != 403:
+            wrong.append(f"{right} with a key for some workflows")
+    assert [] == wrong

@@ -7,8 +7,8 @@ import argparse
 
 from tests.simulation.clock import simulated
 from tests.simulation.plan import plan_of
+from tests.simulation.playing import play
 from tests.simulation.shrink import report, shortest
-from tests.simulation.world import play
 
 
 def main() -> None:

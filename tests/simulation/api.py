@@ -24,6 +24,8 @@ NO_CONSUMER = Refused(404, Code.CONSUMER_NOT_FOUND, "consumer not found")
 
 def answer_of(server: Server, parts: list[str], request: dict[str, Any]) -> Refused | dict[str, Any] | None:
     """None: the broker says nothing at all."""
+    if parts == ["INFO"]:
+        return {"storage": 0, "limits": {"max_storage": -1}}
     stream = server.streams.get(parts[3] if parts[:2] == ["STREAM", "MSG"] else parts[2])
     if stream is None:
         return NO_STREAM
@@ -51,7 +53,7 @@ def answer_of(server: Server, parts: list[str], request: dict[str, Any]) -> Refu
         case ["CONSUMER", _, _, name] if name not in server.consumers:
             return NO_CONSUMER
         case ["CONSUMER", "INFO", _, name]:
-            return {"ack_floor": {"stream_seq": server.consumers[name].floor}}
+            return {**server.consumers[name].progress(), "ts": _now(server)}
         case ["CONSUMER", "DELETE", _, name]:
             del server.consumers[name]
             return {"success": True}
@@ -106,8 +108,12 @@ def _info(server: Server, stream: Stream, request: dict[str, Any]) -> dict[str, 
         "created": stamp(int(EPOCH) * NS),
         "state": state,
         "config": {"num_replicas": 1},
-        "ts": stamp(int(server.wall * 1e6) * 1000),
+        "ts": _now(server),
     }
+
+
+def _now(server: Server) -> str:
+    return stamp(int(server.wall * 1e6) * 1000)
 
 
 def _get(stream: Stream, request: dict[str, Any]) -> Refused | dict[str, Any]:
@@ -136,10 +142,7 @@ def read_directly(stream: Stream, request: dict[str, Any]) -> list[Item]:
             else [(b"", b"", last.data, last.head() + b"\r\n")]
         )
     if "multi_last" in request:
-        found = sorted(
-            (one for one in map(stream.last, request["multi_last"]) if one is not None), key=lambda one: one.seq
-        )
-        left = 0
+        found, left = stream.last_of(request["multi_last"]), 0
     else:
         found = stream.matching(request["next_by_subj"], _first_seq(stream, request))
         left = max(0, len(found) - request["batch"])

@@ -20,6 +20,7 @@ import tenacity
 import tenacity.wait
 import uuid_utils
 
+from penstock.broker import names
 from penstock.config.process import crash_points
 from tests.simulation.loop import LIFE, Loop
 
@@ -116,6 +117,7 @@ def simulated() -> Iterator[None]:
             if stands_in is not None:
                 changed.append((module, name, value))
                 setattr(module, name, stands_in)
+    names.partition.cache_clear()  # what is known counts on another number of partitions
     configuration = structlog.get_config()
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(50), cache_logger_on_first_use=False)
     try:
@@ -126,6 +128,7 @@ def simulated() -> Iterator[None]:
             yield
     finally:
         structlog.configure(**configuration)
+        names.partition.cache_clear()
         for module, name, value in changed:
             setattr(module, name, value)
 

@@ -4,7 +4,7 @@ whole stream, which acknowledge nothing and are in memory only."""
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tests.simulation.streams import Message, Stream
 
@@ -45,6 +45,16 @@ class Consumer:
     @property
     def unacknowledged(self) -> int:
         return len(self._next) + len(self._pending)
+
+    def progress(self) -> dict[str, Any]:
+        """How far it is, as the broker describes it."""
+        return {
+            "ack_floor": {"stream_seq": self.floor},
+            "delivered": {"stream_seq": max(self._pending, default=self.floor)},
+            "num_pending": len(self._next),
+            "num_ack_pending": len(self._pending),
+            "num_waiting": len(self._requests),
+        }
 
     def takes(self, subject: str) -> bool:
         return subject.startswith(self._prefix)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from penstock.broker import names
+from penstock.broker import names, record_keys
 from penstock.broker.records.owners import Claim
 from penstock.broker.streams.dead_letters import HEADER
 from penstock.engine.run.commands import SetTimer
@@ -69,7 +69,9 @@ def _current_consumers(world: World) -> list[str]:
     """Those of the owners. One of a former owner, made by a request that was on its way for long, stays until the next
     one comes."""
     engines = world.server.streams[names.bucket_stream(names.ENGINES)]
-    claims = [engines.last(names.key_subject(names.ENGINES, names.claim_key(number))) for number in range(PARTITIONS)]
+    claims = [
+        engines.last(names.key_subject(names.ENGINES, record_keys.claim_key(number))) for number in range(PARTITIONS)
+    ]
     return [msgspec.json.decode(claim.data, type=Claim).consumer for claim in claims if claim is not None]
 
 
@@ -81,11 +83,15 @@ def check_records(world: World) -> None:
     snapshots = world.server.streams[names.bucket_stream(names.RUNS)]
     letters = _letters(world)
     for run_id, run in world.watch.runs.items():
+        if run.removed:
+            continue
         kept = snapshots.last(names.key_subject(names.RUNS, run_id))
         if kept is None or kept.data != to_snapshot(run):
             raise Broken("its last snapshot is not its last state", run_id)
         for step_id in _failed(run) if run.status is RunStatus.FAILED else ():
-            handled = (run_id, f"{step_id}.on_failure") in letters  # its run was failing already, by its timeout
+            # Its run was failing already, by its timeout. The letter of the handler is enough: to replay it resumes the
+            # run, and a step whose handler has not completed begins again itself.
+            handled = (run_id, f"{step_id}.on_failure") in letters
             if (run_id, step_id) not in letters and not handled:
                 raise Broken(f"the failed step {step_id} has no dead letter", run_id)
 

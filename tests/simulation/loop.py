@@ -72,6 +72,11 @@ class Loop(asyncio.BaseEventLoop):
     def time(self) -> float:
         return self.now
 
+    @property
+    def is_busy(self) -> bool:
+        """There is something to do at this moment."""
+        return bool(self._ready)
+
     def pause(self, life: Life) -> None:
         life.paused = True
 

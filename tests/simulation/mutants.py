@@ -36,7 +36,7 @@ from penstock.engine.run.events import Event
 from penstock.engine.run.execution import steps
 from penstock.engine.run.kinds import http, normal
 from penstock.engine.times import rfc3339
-from tests.simulation import mutants_of_kinds
+from tests.simulation import mutants_of_kinds, mutants_of_operating, mutants_of_runs, mutants_of_undoing
 from tests.simulation.clock import TIME
 from tests.simulation.mutants_of_kinds import Patch
 
@@ -167,8 +167,9 @@ def _decides_whatever_has_happened() -> Patch:
 def _keeps_no_dead_letters() -> Patch:
     perform = Effects.perform
 
-    async def careless(effects: Effects, run: Any, commands: list[Command], *rest: Any) -> None:
-        await perform(effects, run, [command for command in commands if not isinstance(command, DeadLetterTask)], *rest)
+    async def careless(effects: Effects, workflow: Any, run: Any, commands: list[Command], *rest: Any) -> None:
+        kept = [command for command in commands if not isinstance(command, DeadLetterTask)]
+        await perform(effects, workflow, run, kept, *rest)
 
     return Effects, "perform", careless
 
@@ -266,7 +267,9 @@ MUTANTS: dict[str, Callable[[], Patch]] = {
         _has_pauses_run_down_timeouts,
         _takes_outputs_of_any_size,
     )
-} | mutants_of_kinds.MUTANTS
+}
+MUTANTS |= mutants_of_kinds.MUTANTS | mutants_of_undoing.MUTANTS
+MUTANTS |= mutants_of_operating.MUTANTS | mutants_of_runs.MUTANTS
 
 
 @contextmanager

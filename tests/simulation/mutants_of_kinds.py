@@ -9,10 +9,11 @@ from typing import Any, TypeAlias
 from msgspec.structs import replace
 
 from penstock.actors.control import watch
-from penstock.actors.runs import children, run_actor
-from penstock.actors.runs.children import Children
+from penstock.actors.runs import run_actor
+from penstock.actors.runs.commands import children
+from penstock.actors.runs.commands.children import Children
+from penstock.actors.runs.commands.item_cache import ItemCache
 from penstock.actors.runs.effects import Effects
-from penstock.actors.runs.item_cache import ItemCache
 from penstock.actors.runs.waits import event_waits, wait_index
 from penstock.actors.runs.waits.checkpoints import seen_by
 from penstock.actors.runs.waits.event_waits import EventWaits
@@ -21,7 +22,8 @@ from penstock.actors.runs.waits.wait_index import OpenWait
 from penstock.broker.records.event_waits import SeenBy, WaitCheckpoint
 from penstock.engine import fragments
 from penstock.engine.run.commands import SetTimer
-from penstock.engine.run.events import NULL, ChildEnded, StepCompleted
+from penstock.engine.run.event_payloads import NULL
+from penstock.engine.run.events import ChildEnded, StepCompleted
 from penstock.engine.run.execution import beginning, steps
 from penstock.engine.run.execution import children as child_ids
 from penstock.engine.run.execution.children import child_started

@@ -16,7 +16,8 @@ from penstock.broker.nats.headers import MSG_ID
 from penstock.broker.worker_messages import TaskPayload, decode, decode_input
 from penstock.engine.errors import Conflict, Denied, NotFound, Unavailable
 from penstock.engine.run.commands import DispatchTask
-from penstock.engine.run.events import ApprovalRequested, Decision, Event, encode
+from penstock.engine.run.event_payloads import Decision
+from penstock.engine.run.events import ApprovalRequested, Event, encode
 from penstock.engine.run.expansion import expanded
 from tests.properties.world import TOO_MUCH, said
 from tests.simulation import planned

@@ -16,13 +16,14 @@ from penstock.engine.definition.definitions import WorkflowDef, digest, from_jso
 from penstock.engine.run.compiling import compile_workflow
 from penstock.engine.run.workflow import Workflow
 from penstock.engine.validation import parse
+from tests.simulation import importing, operating, pruning
 from tests.simulation import workflows as larger
 
 CHAOS_S = 15.0  # how long things go wrong
 POOL = 256  # workflows that there are; from this number on, as many with more kinds of steps (workflows.py)
 FIXED = 2 * POOL  # from here on those of workflows.FIXED
 CALLED = tuple(FIXED + number for number in range(len(larger.CALLED)))  # those that others start
-ASLEEP, THREE, WAITING, BRIEF, AGAIN, MOTHER, MOTHERS, BUSY, DOOMED = range(
+ASLEEP, THREE, WAITING, BRIEF, AGAIN, MOTHER, MOTHERS, BUSY, DOOMED, RECOVERING, OVERDUE = range(
     FIXED + len(larger.CALLED), FIXED + len(larger.FIXED)
 )
 LARGER, OF_SEEDS = frozenset({1, 4}), 5  # the seeds that have these: by their remainder
@@ -123,6 +124,8 @@ def plan_of(seed: int) -> Plan:
     troubles = _moves(chance, weights, count)
     if first:
         troubles += _moves(chance, STRANGE, chance.choice((0, 0, 1, 2)))
+    others = (operating, pruning, importing)
+    troubles += [Move(*one) for other in others for one in other.moments(seed, CHAOS_S)]
     latency_s = chance.choice((0.004, 0.004, 0.02, 0.1, 0.6))
     pace = chance.choice((1.0, 2.0)) if {"takeover", "join", "pause", "freeze between"} & set(weights) else 6.0
     return Plan(

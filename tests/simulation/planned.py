@@ -13,7 +13,20 @@ CHILD: dict[str, Any] = {"id": "c", "type": "sub_workflow", "config": {"workflow
 INNER: dict[str, Any] = {"id": "q", "type": "planner", "task": "u"}
 AFTER: dict[str, Any] = {"id": "z", "task": "t", "depends_on": ["q"]}
 
-VALID: tuple[list[dict[str, Any]], ...] = ([A], [A, B], [A, NAP], [], [MAP, B], [A, CHILD], [INNER, AFTER], [INNER, A])
+UNDO: dict[str, Any] = {"compensate": {"task": "u"}}
+UNDONE: list[dict[str, Any]] = [{**A, **UNDO}, {**B, **UNDO}, {**MAP, **UNDO, "id": "m"}]
+
+VALID: tuple[list[dict[str, Any]], ...] = (
+    [A],
+    [A, B],
+    [A, NAP],
+    [],
+    [MAP, B],
+    [A, CHILD],
+    UNDONE,
+    [INNER, AFTER],
+    [INNER, A],
+)
 REFUSED: tuple[Any, ...] = (
     {"steps": [{**A, "depends_on": ["b"]}, B]},
     {"steps": [{**A, "depends_on": ["nowhere"]}]},

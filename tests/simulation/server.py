@@ -290,7 +290,7 @@ class Server:
                 reader.pump()
         self._tell(message.subject, data, "")
         if TTL in headers:
-            self.later(float(headers[TTL].removesuffix("s")), self._expire, stream, message)
+            self.later(_seconds(headers[TTL]), self._expire, stream, message)
         hook = self.on_store.get(stream.name)
         if hook is not None:
             hook(message)
@@ -387,11 +387,7 @@ class Server:
                 self.deliver(client, parts[4], written.reply, (b"", b"", b"", b"NATS/1.0 503\r\n\r\n"))
             return
         if verb.startswith("DIRECT.GET."):
-            if fault is None or fault.act != "lose_answer":
-                late_s = fault.more if fault is not None and fault.act == "stall_answer" else 0.0
-                self.deliver(
-                    client, "read", written.reply, *read_directly(self.streams[parts[2]], request), late_s=late_s
-                )
+            self._read_directly(client, parts[2], request, written, fault)
             return
         answer = answer_of(self, parts, request)
         if answer is None:
@@ -403,6 +399,16 @@ class Server:
             orjson.dumps({"error": answer.body()} if isinstance(answer, Refused) else answer),
             fault,
         )
+
+    def _read_directly(
+        self, client: Client, stream: str, request: dict[str, Any], written: Written, fault: Fault | None
+    ) -> None:
+        if stream not in self.streams:  # it was in memory, and the broker was restarted
+            self.loop.at(self.now + self.latency_s(), client.no_responders, written.reply, context=client.life.context)
+        elif fault is None or fault.act != "lose_answer":
+            late_s = fault.more if fault is not None and fault.act == "stall_answer" else 0.0
+            found = read_directly(self.streams[stream], request)
+            self.deliver(client, "read", written.reply, *found, late_s=late_s)
 
 
 def kind_of(subject: str) -> str:
@@ -430,3 +436,8 @@ def _publish_answer(stream: Stream, outcome: Refused | tuple[int, bool]) -> byte
 def _shown(written: Written) -> str:
     body = written.data[:300].decode(errors="replace")
     return f"{body} {dict(written.headers)}" if written.headers else body
+
+
+def _seconds(ttl: str) -> float:
+    """The time to live of a header: `60`, `60s`, `1h`."""
+    return float(ttl[:-1]) * 3600 if ttl.endswith("h") else float(ttl.removesuffix("s"))

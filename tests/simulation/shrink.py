@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable
 
 from tests.simulation.plan import Move, Plan, known
-from tests.simulation.world import Outcome, play
+from tests.simulation.playing import Outcome, play
 
 PLAYS_MAX = 400
 TRACE_MAX = 400

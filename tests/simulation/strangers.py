@@ -16,16 +16,8 @@ from penstock.broker import message_ids, names
 from penstock.broker.nats.headers import MSG_ID
 from penstock.broker.store import Store
 from penstock.engine.errors import Unavailable
-from penstock.engine.run.events import (
-    ChildEnd,
-    ChildEnded,
-    Event,
-    ParentRef,
-    StepFacts,
-    StepStarted,
-    WorkflowStarted,
-    encode,
-)
+from penstock.engine.run.event_payloads import ChildEnd, ParentRef, StepFacts
+from penstock.engine.run.events import ChildEnded, Event, StepStarted, WorkflowStarted, encode
 from penstock.engine.run.state import Run, StepStatus
 from penstock.engine.times import rfc3339
 from tests.simulation.broken import Broken

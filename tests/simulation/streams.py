@@ -108,6 +108,14 @@ class Stream:
         seqs = self.subjects.get(subject)
         return self.messages[seqs[-1]] if seqs else None
 
+    def last_of(self, subjects: Iterable[str]) -> list[Message]:
+        """The last message of each of these subjects, and of each subject that a filter among them matches, in
+        order."""
+        found: set[str] = set()
+        for one in subjects:
+            found.update((one,) if is_literal(one) else (known for known in self.subjects if matches(one, known)))
+        return sorted(filter(None, map(self.last, found)), key=lambda message: message.seq)
+
     def matching(self, subject: str, from_seq: int = 1) -> list[Message]:
         """What is stored under a literal subject or a filter from a sequence on, in order."""
         seqs = self.subjects.get(subject, []) if is_literal(subject) else sorted(self._matching(subject))

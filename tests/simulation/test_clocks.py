@@ -10,8 +10,8 @@ import pytest
 
 from tests.simulation.clock import simulated
 from tests.simulation.plan import CHAOS_S, Move, Plan, plan_of
+from tests.simulation.playing import play
 from tests.simulation.shrink import report, shortest
-from tests.simulation.world import play
 
 SEEDS = 400
 CHUNKS = 4

@@ -18,8 +18,9 @@ from tests.simulation import consumers
 from tests.simulation import world as worlds
 from tests.simulation.clock import simulated
 from tests.simulation.plan import Known, Move, Plan
+from tests.simulation.playing import play
 from tests.simulation.shrink import report
-from tests.simulation.world import World, play
+from tests.simulation.world import World
 
 DAY_S = 24 * 3600.0
 RUNS = 500

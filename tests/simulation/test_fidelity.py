@@ -19,6 +19,7 @@ from penstock.broker.nats.headers import EXPECT_SEQ, MSG_ID, SCHEDULE, SCHEDULE_
 from penstock.broker.nats.publisher import open_publisher
 from penstock.broker.nats.pull import Delivery
 from penstock.broker.store import Store, open_store
+from penstock.broker.streams import provisioning
 from penstock.engine.errors import PenstockError
 from penstock.telemetry.meters import Meters
 from tests.simulation.client import Client
@@ -311,24 +312,43 @@ def broker(tmp_path: Path) -> Iterator[OwnBroker]:
         yield found
 
 
+@pytest.fixture
+def few_partitions(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The real broker has as many partitions as the simulated one. The ids here are those of other tests too, to which
+    another number of partitions applies: the partitions that are known of them are forgotten before and after."""
+    monkeypatch.setattr(provisioning.limits, "PARTITIONS", PARTITIONS)
+    monkeypatch.setattr(names, "PARTITIONS", PARTITIONS)
+    names.partition.cache_clear()
+    yield
+    names.partition.cache_clear()
+
+
+@pytest.mark.usefixtures("few_partitions")
 @pytest.mark.parametrize("talk", CONVERSATIONS, ids=lambda talk: talk.__name__)
-def test_the_simulated_broker_answers_as_the_real_one(
-    talk: Conversation, broker: OwnBroker, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_simulated_broker_answers_as_the_real_one(talk: Conversation, broker: OwnBroker) -> None:
     simulated_answers = _simulated(talk)
-    assert simulated_answers == asyncio.run(_real(talk, broker, monkeypatch))
+    assert simulated_answers == asyncio.run(_real(talk, broker))
 
 
+@pytest.mark.usefixtures("few_partitions")
 @pytest.mark.parametrize("talk", RESTARTS, ids=lambda talk: talk.__name__)
 def test_the_simulated_broker_comes_back_as_the_real_one(
-    talk: Callable[[Store, Restart], Awaitable[list[Any]]], broker: OwnBroker, monkeypatch: pytest.MonkeyPatch
+    talk: Callable[[Store, Restart], Awaitable[list[Any]]], broker: OwnBroker
 ) -> None:
     async def restart(killed: bool) -> None:
         await asyncio.to_thread(broker.kill if killed else broker.stop)
         await asyncio.to_thread(broker.start)
 
     simulated_answers = _simulated(lambda store: talk(store, partial(_restart_simulated, store.broker.client)))
-    assert simulated_answers == asyncio.run(_real(lambda store: talk(store, restart), broker, monkeypatch))
+    assert simulated_answers == asyncio.run(_real(lambda store: talk(store, restart), broker))
+
+
+def test_a_run_has_one_partition_in_the_simulation_and_another_outside() -> None:
+    run_ids = [f"{number:032x}" for number in range(64)]
+    outside = [names.partition(run_id) for run_id in run_ids]
+    with simulated():
+        assert set(range(PARTITIONS)) == {names.partition(run_id) for run_id in run_ids}
+    assert outside == [names.partition(run_id) for run_id in run_ids]
 
 
 async def _restart_simulated(client: Any, killed: bool) -> None:
@@ -359,11 +379,7 @@ def _simulated(talk: Conversation) -> list[Any]:
             loop.close()
 
 
-async def _real(talk: Conversation, broker: OwnBroker, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    from penstock.broker.streams import provisioning
-
-    monkeypatch.setattr(provisioning.limits, "PARTITIONS", PARTITIONS)
-    monkeypatch.setattr(names, "PARTITIONS", PARTITIONS)
+async def _real(talk: Conversation, broker: OwnBroker) -> list[Any]:
     async with open_store(broker.settings, "fidelity") as store:
         await provisioning.provision(store.broker, broker.settings)
         return await talk(store)

@@ -16,14 +16,16 @@ from tests.simulation.plan import (
     DOOMED,
     MOTHER,
     MOTHERS,
+    RECOVERING,
     THREE,
     WAITING,
     Move,
     Plan,
     plan_of,
 )
+from tests.simulation.playing import play
+from tests.simulation.shown_by import SHOWN_BY
 from tests.simulation.shrink import shortest
-from tests.simulation.world import play
 
 SEEDS_MAX = 300
 VARIANTS, SHIFT_S = 25, 0.02
@@ -170,9 +172,42 @@ STORIES = {
     "does_not_cancel_the_children_of_a_map": Plan(
         1, (MOTHERS,), 0.004, 0.2, 6.0, (Move(0.2, "start"), Move(0.23, "cancel"))
     ),
+    "does_not_pause_children": Plan(
+        764,
+        (339, 293),
+        0.004,
+        1.0,
+        6.0,
+        (
+            Move(0.231, "schedule", 663, 2.3, "snapshot"),
+            Move(0.702, "start", 101, 2.812, "snapshot"),
+            Move(1.315, "start", 975, 10.185, "read"),
+            Move(1.912, "start"),
+            Move(1.967, "start", 229, 7.908, "snapshot"),
+            Move(3.047, "skip step", 320),
+            Move(3.618, "rerun from", 545),
+            Move(3.873, "pause run", 667),
+            Move(6.583, "redeliver", 796, 2.916, "pull"),
+        ),
+    ),
+    "leaves_the_child_of_a_step_that_was_completed_by_hand": Plan(
+        1, (MOTHER,), 0.004, 0.2, 6.0, (Move(0.2, "start"), Move(0.26, "skip step", 8))
+    ),
     "starts_another_run_each_time_that_it_looks_at_a_failure": Plan(
         1, (DOOMED,), 0.004, 0.2, 1.0, (Move(0.1, "crash_before", 1, 0.0, "snapshot"), Move(0.2, "start"))
     ),
+    "removes_whatever_has_happened_since": Plan(
+        1, (DOOMED,), 0.1, 0.2, 6.0, (Move(0.2, "start"), Move(8.0, "prune"), Move(8.05, "replay", 1))
+    ),
+    "leaves_no_mark_where_a_snapshot_was": Plan(
+        431,
+        (268,),
+        0.004,
+        1.0,
+        6.0,
+        (Move(2.359, "start"), Move(3.047, "last words", 911, 10.939, "snapshot"), Move(10.156, "prune", 265)),
+    ),
+    "undoes_steps_that_have_recovered": Plan(1, (RECOVERING,), 0.004, 0.2, 6.0, (Move(0.2, "start"),)),
 }
 
 # Fences that stand behind one another: without the first, the second one still holds; without both, something breaks.
@@ -187,7 +222,8 @@ PAIRS = {
 def test_a_bug_in_the_shell_is_found(name: str) -> None:
     with simulated():
         with mutated(name):
-            plan = next((plan for seed in range(SEEDS_MAX) if play(plan := plan_of(seed)).law is not None), None)
+            seeds = (SHOWN_BY.get(name, 0), *range(SEEDS_MAX))
+            plan = next((plan for seed in seeds if play(plan := plan_of(seed)).law is not None), None)
             assert plan is not None, f"{SEEDS_MAX} seeds do not show it"
             short, outcome = shortest(plan)
             assert outcome.law is not None

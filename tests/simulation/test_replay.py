@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import subprocess
 import sys
+from weakref import ref
 
 import pytest
 
 from tests.simulation.clock import simulated
 from tests.simulation.mutants import mutated
 from tests.simulation.plan import CHAOS_S, Move, Plan, plan_of
+from tests.simulation.playing import play
 from tests.simulation.shrink import report, shortest
-from tests.simulation.world import play
+from tests.simulation.world import World
 
 SEEDS = (3, 7, 42)
 
@@ -67,6 +70,16 @@ def test_a_world_passes_its_time_at_once() -> None:
         outcome = play(plan_of(5))
     assert outcome.law is None
     assert 0 < outcome.virtual_s < 10 * CHAOS_S
+
+
+def test_a_world_that_has_ended_is_held_by_nobody() -> None:
+    """Thousands are played in one process. The clock may keep the last one."""
+    worlds: list[ref[World]] = []
+    with simulated():
+        for seed in range(5):
+            play(plan_of(seed), prepare=lambda world: worlds.append(ref(world)))
+    gc.collect()
+    assert [world() for world in worlds[:-1]] == [None] * 4
 
 
 @pytest.mark.parametrize("act", ["stall", "stall_answer"])

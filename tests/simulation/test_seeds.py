@@ -9,8 +9,8 @@ import pytest
 
 from tests.simulation.clock import simulated
 from tests.simulation.plan import plan_of
+from tests.simulation.playing import play
 from tests.simulation.shrink import report, shortest
-from tests.simulation.world import play
 
 SEEDS = int(os.environ.get("SIMULATION_SEEDS", "10000"))
 CHUNKS = 40

@@ -1,7 +1,7 @@
 """Workflows with every kind of step that is more than one task of a worker: what a definition of a seed may say of
 them. Pure.
 
-Conditions and templates are of the few forms that retelling.py can evaluate on its own.
+Conditions and templates are of the few forms that `retold/templates.py` can evaluate on its own.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import Any, TypeAlias
 Fields: TypeAlias = dict[str, Any]
 Draw: TypeAlias = Callable[[Random, list[str]], Fields]
 
+UNDOING = 0.4  # of the definitions
 STEPS = (2, 2, 3, 3, 4)
 ELEMENTS: tuple[Any, ...] = (1, "${{ run.workflow }}", {"x": 1}, None, "text ${{ run.version }}", [2])
 
@@ -58,6 +59,11 @@ BUSY: list[Fields] = [
     },
 ]
 THREE = {"id": "s0", "type": "map", "task": "t", "config": {"items": [1, 2, 3]}}
+UNDO: Fields = {"compensate": {"task": "t"}}
+BLINK: Fields = {"type": "sleep", "config": {"duration": "10ms"}, **UNDO}
+ONE_BY_ONE = {"items": [{"x": 1}, 2], "max_concurrency": 1, "workflow": "strict"}
+RECOVERED: Fields = {"id": "s0", "type": "map", "config": ONE_BY_ONE, "on_failure": {"task": "t"}, **UNDO}
+LOST = {**NOWHERE, "id": "s2", "depends_on": ["s0", "s1"]}
 FIXED: tuple[Fields, ...] = (
     *CALLED,
     {"name": "asleep", "steps": [NAP, SLEEP]},
@@ -69,6 +75,8 @@ FIXED: tuple[Fields, ...] = (
     {"name": "mothers", "steps": [CHILDREN]},
     {"name": "busy", "steps": BUSY},
     {"name": "doomed", "steps": [NOWHERE], "on_failure": {"workflow": "quick"}},
+    {"name": "recovering", "steps": [RECOVERED, {"id": "s1", **BLINK}, LOST]},
+    {"name": "overdue", "steps": [{"id": "s0", **BLINK}, {**SLEEP, "config": {"duration": "1h"}}], "timeout": "5s"},
 )
 
 
@@ -85,11 +93,14 @@ def drawn(chance: Random, name: str) -> Fields:
         if chance.random() < 0.2 and step["type"] not in ("sleep", "respond"):
             step["on_failure"] = _handler(chance)
         steps.append(step)
+    _have_undone(Random(f"{name} undoes"), steps)
+    labelled = Random(f"{name} labels")
+    _label_children(labelled, steps)
     return {
         "name": name,
         "version": "1",
         "steps": steps,
-        "on_failure": chance.choice((None, None, {"workflow": "after"})),
+        "on_failure": chance.choice((None, None, {"workflow": "after", **_labels(labelled)})),
         "default_retry": _retry(chance),
         "timeout": chance.choice((None, None, None, None, "20s")),
         "sticky": chance.choice((None, None, None, None, "soft", "hard")),
@@ -179,6 +190,39 @@ def _handler(chance: Random) -> Fields:
         fields["with"] = {"failed": "${{ default.step }}", "of": "${{ run.workflow }}"}
     if chance.random() < 0.3:
         fields["retry"] = _retry(chance)
+    return fields
+
+
+def _have_undone(chance: Random, steps: list[Fields]) -> None:
+    """In some definitions steps of every kind can be undone."""
+    if chance.random() >= UNDOING:
+        return
+    for step in steps:
+        if chance.random() < 0.7:
+            step["compensate"] = _compensation(chance)
+
+
+def _label_children(chance: Random, steps: list[Fields]) -> None:
+    for step in steps:
+        if "workflow" in step.get("config", {}):
+            step["config"] |= _labels(chance)
+
+
+def _labels(chance: Random) -> Fields:
+    """What a run that another one starts is given."""
+    team = "${{ has(run.labels.team) ? run.labels.team : 'none' }}"
+    of = chance.choice(({"of": "${{ run.workflow }}"}, {"of": "v${{ run.version }}", "run": "${{ run.id }}"}))
+    return {"labels": {**of, "team": team}} if chance.random() < 0.5 else {}
+
+
+def _compensation(chance: Random) -> Fields:
+    fields: Fields = {"task": chance.choice(("t", "u"))}
+    if chance.random() < 0.4:
+        fields["with"] = {"undone": "${{ default.output }}", "of": "${{ run.workflow }}"}
+    if chance.random() < 0.5:
+        fields["retry"] = _retry(chance)
+    if chance.random() < 0.3:
+        fields["timeout"] = "4s"
     return fields
 
 

@@ -5,22 +5,15 @@ right, and every run must end.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from functools import partial
-from hashlib import sha256
-from types import ModuleType
 
-from msgspec import Struct
-
-from penstock.actors.ownership import membership, ownership
-from penstock.actors.runs import shard as shard_module
-from penstock.actors.runs.shared import lease
-from penstock.actors.runs.waits import checkpoints
-from penstock.broker import names
-from penstock.config import limits
+from penstock.broker import names, record_keys
+from penstock.broker.records.imports import mark_in
+from penstock.config.process.background import FAILURES
 from penstock.engine.errors import PenstockError
 from penstock.engine.run.commands import SetTimer
-from penstock.engine.run.events import ApprovalRequested, Event, ParentRef, decode
+from penstock.engine.run.event_payloads import ParentRef
+from penstock.engine.run.events import ApprovalRequested, Event, decode
 from penstock.engine.run.state import Run, StepStatus
 from penstock.engine.run.timers import live_timers
 from penstock.engine.times import instant
@@ -29,7 +22,7 @@ from tests.simulation.client import Client
 from tests.simulation.clock import TIME
 from tests.simulation.ending import astray, check_records, rest
 from tests.simulation.front import Front
-from tests.simulation.loop import LIFE, Loop, Standstill
+from tests.simulation.loop import LIFE, Loop
 from tests.simulation.outside import People, Workers
 from tests.simulation.plan import CALLED, Known, Move, Plan, known
 from tests.simulation.process import Process
@@ -40,79 +33,14 @@ from tests.simulation.watch import Watch
 FAIR_S_MAX = 400.0  # everything ends within, once nothing goes wrong any more
 LOOK_S = 5.0
 CALM_S_MAX, CALM_LOOK_S = 40.0, 0.5
-ASTRAY_S_MAX = 15.0  # an owner must find out that there is no other, and read the log; no answer is held up any more
+ASTRAY_S_MAX = 20.0  # an owner must find out that there is no other, and read the log; no answer is held up any more
 LATE_S = 40.0  # a timer that has not fired by then is lost
 QUIET_S_MAX = 90.0  # acknowledgements are held back for a while, and one that was lost is repeated after another
 FREEZES_S_MAX = 3.0  # until an engine comes by where it is to be frozen
 AGAIN_S = 0.4  # a process that died is started again
-CHECKPOINT_S = 1.0  # waits for events are written down so often, as worlds are short
+END_ROUNDS_MAX = 100  # of the loop, until what was cancelled has ended
+RESUME = Move(0.0, "resume runs", 1)  # with children
 LINGERS_S, LINGERS_S_MIN = 3.0, 0.1  # an owner that was replaced and does not know it yet
-
-
-class Outcome(Struct, frozen=True):
-    """`law` is what was broken, None: nothing. `trace` are all messages that reached the broker, `history` those of the
-    run."""
-
-    law: str | None
-    run_id: str | None = None
-    history: list[str] = []
-    trace: list[str] = []
-    events: int = 0
-    virtual_s: float = 0.0
-
-    @property
-    def digest(self) -> str:
-        return sha256("\n".join(self.trace).encode()).hexdigest()
-
-
-def play(plan: Plan, *, trace: bool = False, prepare: Callable[[World], None] | None = None) -> Outcome:
-    """Carry a plan out. Inside `simulated()` only."""
-    loop = Loop()
-    TIME.begin(loop, plan.seed)
-    world = World(loop, plan)
-    if trace:
-        world.server.trace = []
-    if prepare is not None:
-        prepare(world)
-    paces = _paces(plan)
-    before = [(module, name, getattr(module, name)) for module, name, _ in paces]
-    for module, name, value in paces:
-        setattr(module, name, value)
-    asyncio.set_event_loop(loop)
-    try:
-        broken = _played(loop, world)
-        virtual_s = loop.now
-        world.end(loop)
-    finally:
-        for module, name, value in before:
-            setattr(module, name, value)
-        asyncio.set_event_loop(None)
-        loop.close()
-    history = [] if broken is None or broken.run_id is None else world.history(broken.run_id)
-    law, run_id = (None, None) if broken is None else (broken.law, broken.run_id)
-    return Outcome(law, run_id, history, world.server.trace or [], world.watch.events, virtual_s)
-
-
-def _paces(plan: Plan) -> list[tuple[ModuleType, str, float]]:
-    renewed = [(module, "LEASE_RENEW_S", limits.LEASE_RENEW_S * plan.pace) for module in (membership, ownership)]
-    slowed = max(1.0, plan.pace / 2)  # a lease that is renewed half as often as outside holds as long as there
-    return [
-        (shard_module, "TICK_S", plan.tick_s),
-        *renewed,
-        (lease, "LEASE_S", limits.LEASE_S * slowed),
-        (membership, "SILENCE_S", limits.SILENCE_S * slowed),
-        (checkpoints, "WAIT_CHECKPOINT_S", CHECKPOINT_S),
-    ]
-
-
-def _played(loop: Loop, world: World) -> Broken | None:
-    try:
-        loop.run_until_complete(world.live())
-    except Broken as broken:
-        return broken
-    except Standstill:
-        return Broken("nothing is left to wait for")
-    return None
 
 
 class World:
@@ -140,9 +68,10 @@ class World:
         self._skews: dict[str, float] = {}
         self.processes: list[Process] = []
         self._asked: list[ApprovalRequested] = []
+        self._failures = FAILURES.copy()
         bucket = self.server.streams[names.bucket_stream(names.DEFINITIONS)]
         for one in self._registered:
-            for key in (one.definition.name, names.definition_key(one.definition.name, one.digest)):
+            for key in (one.definition.name, record_keys.definition_key(one.definition.name, one.digest)):
                 self.server.publish(bucket, names.key_subject(names.DEFINITIONS, key), one.body, {})
         self.engine = self._begin("engine", "first")
         self.front = self._begin("front", "front")
@@ -182,6 +111,7 @@ class World:
                 self.watch.open[0].run_id,
             )
         await self._quiet()
+        self._check_background()
         check_records(self)
 
     async def _calm(self) -> None:
@@ -219,6 +149,11 @@ class World:
             raise self.watch.broken[0]
         if self.loop.troubles:
             raise Broken(f"an error that nobody took: {self.loop.troubles[0]}")
+        self._check_background()
+
+    def _check_background(self) -> None:
+        if failed := FAILURES - self._failures:
+            raise Broken(f"background tasks have failed: {', '.join(failed)}")
 
     def _stop(self) -> None:
         self._over.set()
@@ -397,6 +332,8 @@ class World:
             step = self.watch.runs[event.run_id].steps[event.step_id]
             if step.status is StepStatus.RUNNING and step.attempts == (event.attempt_number or 1):
                 self.people.decide(event)
+        if any(run.pause is not None for run in self.watch.open):
+            self.operations.wish(RESUME)
         for run in self.watch.open:
             self.strangers.be_fair(run)
             for timer in live_timers(run):
@@ -416,21 +353,26 @@ class World:
         """The run's events as people read them."""
         stored = self.server.history.matching(names.stored_subject(run_id))
         return [
-            f"{message.seq:5} {message.at - self.server.wall + self.loop.now:9.3f}  {decode(message.data)}"
+            f"{message.seq:5} {message.at - self.server.wall + self.loop.now:9.3f}  "
+            f"{mark_in(message.data) or decode(message.data)}"
             for message in stored
         ]
 
     def end(self, loop: Loop) -> None:
-        """Nothing of this world runs on."""
+        """Nothing of this world runs on, and nothing outside holds it: a task that is never told that it has ended
+        stays with whoever started it."""
         self._over.set()
         for process in self.processes:
             process.kill()
         loop.call_later(0, loop.stop)
         loop.run_forever()
-        for task in asyncio.all_tasks(loop):
-            task.cancel()
-        loop.call_soon(loop.stop)
-        loop.run_forever()
+        for _ in range(END_ROUNDS_MAX):
+            for task in asyncio.all_tasks(loop):
+                task.cancel()
+            loop.call_soon(loop.stop)
+            loop.run_forever()
+            if not loop.is_busy:
+                return
 
 
 def _set_at(run: Run, timer: SetTimer) -> float:

@@ -19,6 +19,7 @@ from penstock.broker.store import Store, open_store
 from penstock.config.process.crash_points import VARIABLE, Point
 from penstock.config.settings import BrokerSettings
 from penstock.engine.run.state import STEP_ENDED, Run, StepState, from_snapshot, to_snapshot
+from penstock.http.messages.responses import INDEX_LAG
 from tests.http.bridge import TOKEN, client
 from tests.support.service import Service
 from tests.support.waiting import until, until_true
@@ -142,8 +143,9 @@ class World(NamedTuple):
 
     async def outcome(self, workflow: str, facts: object) -> Outcome:
         """What became of all runs of a workflow, and of what could start none for the trigger of its name."""
-        listed = (await self.ask("GET", "/runs", params={"workflow": workflow})).json()
-        run_ids = [run["run_id"] for run in listed]
+        listed = await until(lambda: self._listed(workflow))
+        assert listed is not None
+        run_ids = [run["run_id"] for run in listed.json()]
         assert len(run_ids) == len(set(run_ids))
         runs = [await self._of_run(run_id) for run_id in run_ids]
         page = await self.store.dead_letters.page(limit=1000)
@@ -157,6 +159,11 @@ class World(NamedTuple):
             sorted((one.kind, one.step_id, one.attempts, one.error) for one in letters),
             facts,
         )
+
+    async def _listed(self, workflow: str) -> httpx2.Response | None:
+        """The answer with the runs of a workflow; None while the index is behind the log, as after its death."""
+        answer = await self.ask("GET", "/runs", params={"workflow": workflow})
+        return answer if answer.headers[INDEX_LAG].startswith("0;") else None
 
     async def _of_run(self, run_id: str) -> RunOutcome:
         """The fold of its whole log, which its snapshot must be, too."""

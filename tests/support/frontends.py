@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import time
@@ -25,7 +26,7 @@ class FrontEnd:
 
     def __init__(self, broker: BrokerSettings, token: str | None, *options: str) -> None:
         listen = Address("127.0.0.1", free_port())
-        self.url = f"http://{listen}"
+        self.url, self.port = f"http://{listen}", listen.port
         settings = Settings(broker=broker, http=HttpSettings(listen=listen, workers=1, bridge_token=token))
         command = [sys.executable, "-m", "gunicorn", "-c", "python:penstock.config.gunicorn", *options]
         command.append("penstock.http.app:application")
@@ -37,6 +38,14 @@ class FrontEnd:
         main = self._process.pid
         pids = [main, *Path(f"/proc/{main}/task/{main}/children").read_text().split()]
         return sum(int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * PAGE_BYTES for pid in pids)
+
+    @property
+    def memory_most(self) -> int:
+        """As `memory`, at the time when each had most."""
+        main = self._process.pid
+        pids = [main, *Path(f"/proc/{main}/task/{main}/children").read_text().split()]
+        status = "".join(Path(f"/proc/{pid}/status").read_text() for pid in pids)
+        return sum(int(kib) * 1024 for kib in re.findall(r"VmHWM:\s*(\d+) kB", status))
 
     def await_start(self) -> None:
         deadline = time.monotonic() + START_S_MAX

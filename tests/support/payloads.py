@@ -6,7 +6,8 @@ from collections.abc import Callable
 
 from msgspec import Raw, UnsetType
 
-from penstock.engine.run.events import NULL, Event
+from penstock.engine.run.event_payloads import NULL
+from penstock.engine.run.events import Event
 from penstock.engine.run.execution.beginning import about_completion, about_failure, first_given, needed, received
 from penstock.engine.run.execution.elements import ended_seq
 from penstock.engine.run.execution.inputs import output_of

@@ -53,6 +53,11 @@ class World:
         """Also where others have given it another secret."""
         self.ask("PUT", "/triggers/push", {"workflow": "greet", "webhook": {"secret": SECRET}})
 
+    def revoke_key(self, name: str) -> None:
+        """If there is one, so that a key of this name can be made."""
+        if name in [one["name"] for one in self.ask("GET", "/keys")]:
+            self.ask("DELETE", f"/keys/{name}")
+
     def ask(self, method: str, path: str, body: object = None, **query: str) -> Any:
         """The JSON of an answer of success."""
         access = Access.BRIDGE if path.startswith("/v1/") else Access.API
@@ -133,6 +138,14 @@ def _failed(world: World, _: Operation) -> Found:
     return Found({"run_id": world.failed()})
 
 
+def _two(world: World, _: Operation) -> Found:
+    return Found({"run_id": world.run(), "other": world.run()})
+
+
+def _failed_step(world: World, _: Operation) -> Found:
+    return Found({"run_id": world.failed(), "step_id": "a"})
+
+
 def _trigger(world: World, _: Operation) -> Found:
     name = f"t{uuid4().hex}"
     world.ask("PUT", f"/triggers/{name}", {"workflow": "greet", "webhook": {}})
@@ -154,6 +167,20 @@ def _responding(world: World, _: Operation) -> Found:
     return Found({"name": name})
 
 
+def _no_key(world: World, operation: Operation) -> Found:
+    """None has the name of the example."""
+    assert operation.body is not None
+    assert isinstance(operation.body.example, dict)
+    world.revoke_key(operation.body.example["name"])
+    return Found()
+
+
+def _key(world: World, _: Operation) -> Found:
+    name = f"k{uuid4().hex}"
+    world.ask("POST", "/keys", {"name": name, "scope": "read"})
+    return Found({"name": name})
+
+
 def _dead(world: World, _: Operation) -> Found:
     (dead_letter,) = world.ask("GET", "/dead-letters", run=world.failed())
     return Found({"seq": str(dead_letter["seq"])})
@@ -167,6 +194,13 @@ def _answered(world: World, _: Operation) -> Found:
     """A step that has an output."""
     run_id, task_id = world.polled()
     world.ask("POST", f"/v1/tasks/{task_id}/resolve", {"action": "complete", "output": [1]})
+    return Found({"run_id": run_id, "step_id": "a"})
+
+
+def _kept(world: World, _: Operation) -> Found:
+    """A step that has a checkpoint."""
+    run_id, task_id = world.polled()
+    world.ask("POST", f"/v1/tasks/{task_id}/resolve", {"action": "checkpoint", "data": {"page": 7}})
     return Found({"run_id": run_id, "step_id": "a"})
 
 
@@ -195,12 +229,21 @@ FINDERS: Mapping[str, Callable[[World, Operation], Found]] = {
     "decide": _undecided,
     "decideAsOperator": _waiting,
     "retryRun": _failed,
+    "getStream": _failed,  # so that it ends
+    "diffRuns": _two,
+    "rerunRun": _failed,
+    "retryStep": _failed_step,
+    "skipStep": _failed_step,
     **dict.fromkeys(("getTrigger", "putTrigger", "deleteTrigger", "fireTrigger", "testTrigger"), _trigger),
     **dict.fromkeys(("getDeadLetter", "discardDeadLetter", "replayDeadLetter"), _dead),
+    "createKey": _no_key,
+    "revokeKey": _key,
     "deleteWorkflow": _unneeded,
     "callWorkflow": _responding,
     "resolveTask": _polled,
     "getStepOutput": _answered,
+    "getStepInput": _answered,
+    "getStepCheckpoint": _kept,
     "getMapItems": _mapped,
     "awaitSignal": _signal,
 }

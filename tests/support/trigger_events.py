@@ -16,7 +16,8 @@ from penstock.broker.nats.errors import ApiError, Code
 from penstock.broker.store import Store, open_store
 from penstock.broker.triggers.triggers import StoredTrigger
 from penstock.config.settings import BrokerSettings
-from penstock.engine.run.events import Started, WorkflowStarted, decode
+from penstock.engine.run.event_payloads import Started
+from penstock.engine.run.events import WorkflowStarted, decode
 from tests.support.waiting import until
 
 

@@ -13,11 +13,13 @@ from msgspec import Raw
 
 from penstock.actors.control import run_operations
 from penstock.actors.runs.loading import load
+from penstock.broker import names
 from penstock.broker.nats.pull import Delivery
 from penstock.broker.store import Store
 from penstock.broker.worker_messages import TaskPayload, decode
 from penstock.engine.definition.definitions import WorkflowDef
-from penstock.engine.run.events import Event, Failure, StepCompleted, StepFailed, StepStarted
+from penstock.engine.run.event_payloads import Failure
+from penstock.engine.run.events import Event, StepCompleted, StepFailed, StepStarted
 from penstock.engine.run.state import Run
 from penstock.engine.validation import parse
 
@@ -52,6 +54,11 @@ async def ended(store: Store, run_id: str, timeout_s: float = 20) -> Run:
             if run is not None and run.ended:
                 return run
     raise AssertionError("unreachable")
+
+
+async def without_history(store: Store, run_id: str) -> None:
+    """Delete the history of a run, as by the age of the log."""
+    await store.broker.remove(f"STREAM.PURGE.{names.HISTORY}", {"filter": names.stored_subject(run_id)})
 
 
 class Echo:

@@ -108,18 +108,18 @@ async def waiting(store: Store, task: str) -> int:
     return sum((state.get("subjects") or {}).values())
 
 
-async def until(holds: Callable[[], Coroutine[Any, Any, bool]]) -> None:
+async def until(holds: Callable[[], Coroutine[Any, Any, bool]], within_s: float = TIMEOUT_S) -> None:
     """Return once it holds."""
-    async with asyncio.timeout(TIMEOUT_S):
+    async with asyncio.timeout(within_s):
         while not await holds():  # noqa: ASYNC110 - the broker sends no notification
             await asyncio.sleep(0.005)
 
 
-async def acknowledged(store: Store, task: str) -> None:
+async def acknowledged(store: Store, task: str, within_s: float = TIMEOUT_S) -> None:
     async def none_left() -> bool:
         return await waiting(store, task) == 0
 
-    await until(none_left)
+    await until(none_left, within_s)
 
 
 async def outcome(

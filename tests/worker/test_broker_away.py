@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from penstock.broker import names
+from penstock.broker import record_keys
 from penstock.broker.embedded.server import EmbeddedBroker
 from penstock.broker.store import Store
 from penstock.engine.run.events import StepCompleted
@@ -54,7 +54,7 @@ async def test_task_goes_on_while_the_broker_is_away(
         event = await answer(store, run_id)
         assert isinstance(event, StepCompleted)
         assert output_of(event) == 1
-        entry = await store.checkpoints.get(names.step_key(run_id, "s"))
+        entry = await store.checkpoints.get(record_keys.step_key(run_id, "s"))
         assert entry is not None
         assert entry.value == b"7"
         await acknowledged(store, task)

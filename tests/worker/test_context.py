@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from msgspec import UNSET
 
-from penstock.broker import names
+from penstock.broker import record_keys
 from penstock.broker.store import Store
 from penstock.config.limits import PAYLOAD_BYTES_MAX
 from penstock.engine.run.events import SignalReceived, StepCompleted, StepFailed
@@ -82,7 +82,7 @@ async def test_signal_wakes_a_waiting_function(
     run_id = await dispatch(store, task)
     async with worker.running():
         await waits.wait()
-        await store.signals.put(names.signal_key(run_id, "go"), stored)
+        await store.signals.put(record_keys.signal_key(run_id, "go"), stored)
         assert output_of(await answer(store, run_id)) == seen
 
 
@@ -92,7 +92,7 @@ async def test_signal_that_came_before_counts_and_stays(store: Store, worker: Wo
         return [await ctx.wait_signal("go", 5), await ctx.wait_signal("go", 5)]
 
     run_id = new_run_id()
-    await store.signals.put(names.signal_key(run_id, "go"), b"7")
+    await store.signals.put(record_keys.signal_key(run_id, "go"), b"7")
     assert output_of(await outcome(store, worker, task, run_id=run_id)) == [7, 7]
 
 
@@ -118,7 +118,7 @@ async def test_every_signal_sent_is_stored_and_written_to_the_history_of_its_run
         await ctx.send_signal(target, "two", b"raw")
 
     assert isinstance(await outcome(store, worker, task), StepCompleted)
-    entries = await store.signals.get_many([names.signal_key(target, name) for name in ("one", "two")])
+    entries = await store.signals.get_many([record_keys.signal_key(target, name) for name in ("one", "two")])
     assert [entry.value for entry in entries.values()] == [b'{"n":1}', b"raw"]
     told = await reported(store, target, lambda e: isinstance(e, SignalReceived) and e.payload.name == "two")
     assert [(e.payload.name, e.payload.size) for e in told if isinstance(e, SignalReceived)] == [("one", 7), ("two", 3)]

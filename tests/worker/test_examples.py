@@ -18,7 +18,7 @@ from penstock.engine.validation import parse
 from tests.worker.task_queue import answer, dispatch, output_of
 
 ROOT = Path(__file__).parents[2]
-FOLDERS = {"hello": ROOT / "examples", "textstats": ROOT / "demo"}
+FOLDERS = {"hello": ROOT / "examples", "agent": ROOT / "examples", "textstats": ROOT / "demo"}
 
 
 def definition(name: str) -> WorkflowDef:

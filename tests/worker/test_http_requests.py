@@ -11,6 +11,7 @@ from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
+import httpcore2
 import orjson
 import pytest
 import trustme
@@ -345,6 +346,7 @@ async def test_a_certificate_is_checked_for_the_name_and_not_for_the_address(
     authority = trustme.CA()
     authority.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
     monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "ca.pem"))
+    monkeypatch.setattr(httpcore2, "default_ssl_context", httpcore2.default_ssl_context.__wrapped__)  # see conftest.py
     tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     authority.issue_cert("right.example").configure_cert(tls)
 

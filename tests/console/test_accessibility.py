@@ -1,0 +1,121 @@
+"""The console for everybody: by the rules of WCAG 2 AA as axe checks them, on narrow screens, in both themes."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any, Literal
+from uuid import uuid4
+
+import orjson
+import pytest
+from playwright.async_api import Browser, Page, expect
+
+from penstock.client import Client
+from tests.console.conftest import TIMEOUT_MS, step
+from tests.support.service import Service
+from tests.support.tools import NODE_FOLDER
+
+pytestmark = [pytest.mark.timeout(180), pytest.mark.usefixtures("worker")]
+
+AXE = NODE_FOLDER / "node_modules/axe-core/axe.min.js"
+RULES = {"runOnly": {"type": "tag", "values": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "best-practice"]}}
+FLAKY = {"max_attempts": 3, "strategy": "fixed", "initial_delay": "20ms"}
+THEMES: tuple[Literal["light", "dark"], ...] = ("light", "dark")
+SHOWN = [
+    *("runs", "failed", "step", "waits", "approvals", "workers", "letters", "letter"),
+    *("workflows", "workflow", "triggers", "trigger", "system", "audit", "keys", "settings"),
+    *("then", "compared"),
+]
+
+
+@pytest.fixture(scope="module")
+def pages(service: Service) -> dict[str, str]:
+    """The addresses of pages, by what they show."""
+    name = f"for-all-{uuid4().hex[:8]}"
+    with Client(service.url) as api:
+        steps = [
+            step("fetch", "console.echo"),
+            step("list", "console.list"),
+            step("each", "console.element", "list", type="map", config={"on_item_failure": "continue"}),
+            step("test", "console.flaky", "fetch", retry=FLAKY),
+            step("publish", "console.broken", "test", "each"),
+            step("announce", "console.echo", "publish"),
+        ]
+        api.register(orjson.dumps({"name": name, "steps": steps}))
+        api.register(orjson.dumps({"name": f"{name}-waits", "steps": [step("train", "console.nobody")]}))
+        api.put_trigger(orjson.dumps({"name": name, "workflow": name, "cron": {"expression": "0 3 1 1 *"}}))
+        failed, waits = api.start(name, labels={"team": "all"}).run_id, api.start(f"{name}-waits").run_id
+        other = api.start(name, b'"another"').run_id
+        list(api.follow(failed))
+        list(api.follow(other))
+        events = api.events(failed)
+        letter = next(iter(api.dead_letters(run_id=failed)))
+        asked = step("consent", "", type="approval", config={"description": "Pay this out?", "subject": "finance"})
+        del asked["task"]
+        api.register(orjson.dumps({"name": f"{name}-asks", "steps": [asked]}))
+        api.start(f"{name}-asks")
+    return {
+        "approvals": "/console/approvals",
+        "workers": "/console/workers",
+        "letters": "/console/dead-letters",
+        "system": "/console/system",
+        "audit": "/console/system/audit",
+        "keys": "/console/system/keys",
+        "settings": "/console/system/settings",
+        "then": f"/console/runs/{failed}?at={events[len(events) // 2].seq}",
+        "compared": f"/console/runs/{failed}?with={other}",
+        "letter": f"/console/dead-letters?run={failed}&letter={letter.seq}",
+        "runs": "/console/runs",
+        "failed": f"/console/runs/{failed}",
+        "step": f"/console/runs/{failed}?step=each",
+        "waits": f"/console/runs/{waits}",
+        "workflows": "/console/workflows",
+        "workflow": f"/console/workflows/{name}?step=test",
+        "triggers": "/console/triggers",
+        "trigger": f"/console/triggers/{name}",
+    }
+
+
+@asynccontextmanager
+async def opened(browser: Browser, service: Service, address: str, width: int = 1280) -> AsyncIterator[Page]:
+    """The page with something in it."""
+    context = await browser.new_context(
+        base_url=service.url, viewport={"width": width, "height": 800}, reduced_motion="reduce"
+    )
+    context.set_default_timeout(TIMEOUT_MS)
+    try:
+        page = await context.new_page()
+        await page.goto(address)
+        await expect(
+            page.locator(".row, .runs-row[data-run], tbody tr, .approval, .instants li, .empty").first
+        ).to_be_visible()
+        if "?with=" in address:
+            await expect(page.get_by_role("region", name="Comparison")).to_be_visible()
+        yield page
+    finally:
+        await context.close()
+
+
+@pytest.mark.parametrize("shown", SHOWN)
+async def test_axe_finds_nothing(browser: Browser, service: Service, pages: dict[str, str], shown: str) -> None:
+    """In the light theme, and in the dark one."""
+    async with opened(browser, service, pages[shown]) as page:
+        await page.evaluate(AXE.read_text())
+        for theme in THEMES:
+            await page.emulate_media(color_scheme=theme)
+            found: dict[str, Any] = await page.evaluate("rules => axe.run(document, rules)", RULES)
+            violations = [(one["id"], [node["target"] for node in one["nodes"]][:3]) for one in found["violations"]]
+            assert (theme, []) == (theme, violations)
+
+
+@pytest.mark.parametrize("shown", SHOWN)
+async def test_nothing_is_wider_than_a_narrow_screen(
+    browser: Browser, service: Service, pages: dict[str, str], shown: str
+) -> None:
+    async with opened(browser, service, pages[shown], width=360) as page:
+        assert 360 >= await page.evaluate("document.documentElement.scrollWidth")
+        frames = (
+            "[...document.querySelectorAll('.table-frame:has(.stack)')].map(one => one.scrollWidth - one.clientWidth)"
+        )
+        assert all(wider <= 0 for wider in await page.evaluate(frames)), "rows of these tables break on narrow screens"

@@ -1,0 +1,96 @@
+"""Bugs in labels and in the removal of runs, put in on purpose, as in mutants.py."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeAlias
+from uuid import uuid4
+
+from penstock.actors.control import rerunning, run_operations
+from penstock.actors.maintenance import pruning
+from penstock.actors.runs import run_actor
+from penstock.broker.records.run_data import RunData
+from penstock.broker.streams.history import History
+from penstock.engine.run.event_payloads import Started
+from penstock.engine.run.events import Event, WorkflowRemoved, WorkflowResumed
+from penstock.engine.run.execution import failure_runs
+from penstock.engine.run.kinds import sub_workflow
+
+Patch: TypeAlias = tuple[Any, str, Any]
+
+
+def _removes_whatever_has_happened_since() -> Patch:
+    """A run that was resumed meanwhile: its removal is answered, and does not count."""
+
+    async def blind(history: History, event: WorkflowRemoved, last_seq: int) -> bool:
+        await history.append(event, message_id=uuid4().hex)
+        return True
+
+    return History, "append_removal", blind
+
+
+def _resumes_what_was_removed_meanwhile() -> Patch:
+    append_next = History.append_next
+
+    async def blind(history: History, event: Event, last_seq: int, *more: Any) -> bool:
+        if not isinstance(event, WorkflowResumed):
+            return await append_next(history, event, last_seq, *more)
+        await history.append(event, message_id=uuid4().hex)
+        return True
+
+    return History, "append_next", blind
+
+
+def _leaves_the_data_of_removed_runs() -> Patch:
+    async def left(data: RunData, run_id: str, before: int) -> None:
+        """Nothing is deleted."""
+
+    return RunData, "remove", left
+
+
+def _leaves_no_mark_where_a_snapshot_was() -> Patch:
+    """What a former owner has sent before may be stored, and is trusted."""
+
+    return run_actor, "REMOVAL_TTL", "0.5s"
+
+
+def _removes_children_that_somebody_waits_for() -> Patch:
+    return pruning, "_parents", lambda index, runs: {}
+
+
+def _forgets_the_labels_of_what_is_rerun() -> Patch:
+    return rerunning, "Started", lambda **fields: Started(**{**fields, "labels": None})
+
+
+def _gives_all_runs_of_a_bulk_the_labels_of_the_first() -> Patch:
+    begin_all = run_operations.begin_all
+
+    async def alike(*given: Any) -> Any:
+        labels: Sequence[Mapping[str, str] | None] = given[5]
+        return await begin_all(*given[:5], [labels[0]] * len(labels))
+
+    return run_operations, "begin_all", alike
+
+
+def _gives_children_no_labels() -> Patch:
+    return sub_workflow, "labels_given", lambda path, value: None
+
+
+def _gives_runs_that_follow_a_failure_no_labels() -> Patch:
+    return failure_runs, "labels_given", lambda path, value: None
+
+
+MUTANTS: dict[str, Callable[[], Patch]] = {
+    mutant.__name__.removeprefix("_"): mutant
+    for mutant in (
+        _removes_whatever_has_happened_since,
+        _resumes_what_was_removed_meanwhile,
+        _leaves_the_data_of_removed_runs,
+        _leaves_no_mark_where_a_snapshot_was,
+        _removes_children_that_somebody_waits_for,
+        _forgets_the_labels_of_what_is_rerun,
+        _gives_all_runs_of_a_bulk_the_labels_of_the_first,
+        _gives_children_no_labels,
+        _gives_runs_that_follow_a_failure_no_labels,
+    )
+}
