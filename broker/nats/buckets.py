@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from uuid import uuid4
 
 from msgspec import Struct
 from nats.aio.msg import Msg
@@ -15,8 +16,9 @@ from nats.aio.msg import Msg
 from penstock.broker.nats.connection import REQUEST_TIMEOUT_S, Broker
 from penstock.broker.nats.direct import DirectReader
 from penstock.broker.nats.errors import ApiError, Code, Within
-from penstock.broker.nats.headers import EXPECT_SEQ, KV_OPERATION, TTL
+from penstock.broker.nats.headers import EXPECT_SEQ, KV_OPERATION, MSG_ID, TTL
 from penstock.broker.nats.publisher import Publisher, ack_seq
+from penstock.engine.errors import Conflict
 
 
 class Entry(Struct, frozen=True):
@@ -149,8 +151,16 @@ class Bucket:
     async def _write(self, key: str, value: bytes, headers: dict[str, str] | None) -> int:
         self._broker.check_connected()
         unknown = f"the broker gave no answer in time; whether {self._stream} was written is unknown"
+        subject, mark = self._prefix + key, uuid4().hex
+        marked = {**headers, MSG_ID: mark} if headers and EXPECT_SEQ in headers else headers
         async with Within(REQUEST_TIMEOUT_S, unknown):
-            return ack_seq(await self._publisher.send(self._prefix + key, value, headers, wait_if_full=False))
+            try:
+                return ack_seq(await self._publisher.send(subject, value, marked, wait_if_full=False))
+            except Conflict:
+                found = await self._reader.one(self._stream, subject)
+                if found is None or mark.encode() not in found.headers:
+                    raise
+                return found.seq  # it was this very write, whose answer got lost
 
 
 def _expecting(revision: int | None) -> dict[str, str] | None:

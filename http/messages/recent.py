@@ -53,6 +53,10 @@ class _Answer(NamedTuple):
     begun: float
     made: asyncio.Task[tuple[Made, str]]
 
+    @property
+    def has_failed(self) -> bool:
+        return self.made.done() and (self.made.cancelled() or self.made.exception() is not None)
+
 
 class RecentAnswers:
     """Answers to GET requests, owned by the responder of a path whose answers depend on the caller's workflows only.
@@ -82,7 +86,7 @@ class RecentAnswers:
         those who come meanwhile share the next one."""
         since = time.monotonic() - age_s
         while (answer := self._answers.get(asked)) is not None:
-            is_old = answer.begun < since
+            is_old = answer.begun < since or answer.has_failed  # before this request: it is no answer to it
             if is_old and answer.made.done():
                 break
             if not answer.made.done():
@@ -96,7 +100,7 @@ class RecentAnswers:
         task = start(_tagged(make), name="answer", expected=Exception)
         answer = self._answers[asked] = _Answer(time.monotonic(), task)
         await asyncio.wait([task])
-        if self._answers.get(asked) is answer and (age_s == 0 or task.cancelled() or task.exception() is not None):
+        if self._answers.get(asked) is answer and (age_s == 0 or answer.has_failed):
             del self._answers[asked]
         self._drop()
         return answer
@@ -106,7 +110,7 @@ class RecentAnswers:
         before, size = time.monotonic() - ANSWER_AGE_S_MAX, 0
         done = [(asked, one) for asked, one in self._answers.items() if one.made.done()]
         for number, (asked, one) in enumerate(sorted(done, key=lambda each: -each[1].begun)):
-            size += 0 if one.made.cancelled() or one.made.exception() else len(one.made.result()[0].body)
+            size += 0 if one.has_failed else len(one.made.result()[0].body)
             if one.begun < before or number >= KEPT_MAX or size > ANSWERS_KEPT_BYTES_MAX:
                 del self._answers[asked]
 

@@ -11,9 +11,11 @@ from uuid_utils import uuid7
 from penstock.broker import names
 from penstock.broker.nats.buckets import Bucket, Entry
 from penstock.broker.nats.direct import KEYS_MAX
+from penstock.broker.nats.publisher import Publisher
 from penstock.broker.store import Store, open_store
 from penstock.broker.streams.provisioning import provision
 from penstock.config.limits import PAYLOAD_BYTES_MAX
+from penstock.config.settings import BrokerSettings
 from penstock.engine.errors import Conflict, PenstockError, Unavailable
 from tests.support.own_broker import own_broker
 
@@ -42,6 +44,29 @@ async def read(bucket: Bucket, key: str) -> tuple[str, bytes, int] | None:
 async def test_a_key_that_was_put_is_got_with_its_revision(bucket: Bucket, key: str) -> None:
     revision = await bucket.put(key, b"value")
     assert (key, b"value", revision) == await read(bucket, key)
+
+
+async def test_a_write_whose_answer_was_lost_does_not_conflict_with_itself(
+    broker_settings: BrokerSettings, key: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answered, lost = Publisher._answered, list[bytes]()
+
+    async def lose_the_first(self: Publisher, subject: bytes, *rest: bytes) -> None:
+        if subject in lost:
+            await answered(self, subject, *rest)
+        lost.append(subject)
+
+    monkeypatch.setattr(Publisher, "_answered", lose_the_first)
+    monkeypatch.setattr("penstock.broker.nats.publisher.RESEND_S", 0.1)
+    async with open_store(broker_settings, "test") as store:
+        bucket = store.checkpoints
+        revision = await bucket.put(key, b"1", 0)
+        assert revision == (await bucket.find(key))[1]
+        assert await bucket.put(key, b"2", revision) > revision
+        with pytest.raises(Conflict):
+            await bucket.put(key, b"3", revision)
+        assert (key, b"2") == ((await read(bucket, key)) or ("", b""))[:2]
+        await bucket.delete(key, (await bucket.find(key))[1])
 
 
 async def test_an_empty_value_is_a_value(bucket: Bucket, key: str) -> None:

@@ -76,6 +76,25 @@ async def test_without_an_age_an_answer_is_made_anew() -> None:
     assert [b"1", b"1", b"2", b"3", b"4"] == found
 
 
+async def test_a_failure_whose_first_asker_left_is_no_answer_to_a_later_request() -> None:
+    answers, let = RecentAnswers(), asyncio.Event()
+
+    async def fail() -> Made:
+        await let.wait()
+        raise Unavailable("no broker")
+
+    first = asyncio.ensure_future(given(answers, asked(5), fail))
+    await asyncio.sleep(0)
+    first.cancel()
+    await asyncio.wait([first])
+    let.set()
+    await asyncio.sleep(0)
+    make = Maker()
+    make.gate.set()
+
+    assert b"1" == (await given(answers, asked(5), make)).data
+
+
 async def test_an_answer_with_an_age_is_not_reused_beyond_it(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 100.0
     monkeypatch.setattr(recent.time, "monotonic", lambda: now)
