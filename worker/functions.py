@@ -8,29 +8,31 @@ from typing import Any, NamedTuple
 
 from penstock.engine.definition.identifiers import problem_with_task
 from penstock.engine.errors import Invalid
+from penstock.worker.local_limits import UNLIMITED, TaskLimits
 
 POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 ARGUMENTS_MAX = 2
 
 
 class TaskFunction(NamedTuple):
-    """`takes` counts its arguments: none, the input, or the input and a context."""
+    """`takes` counts its arguments: none, the input, or the input and a context. `limits` are those of this process."""
 
     name: str
     call: Callable[..., Any]
     takes: int
     is_async: bool
+    limits: TaskLimits = UNLIMITED
 
 
-def task_function(name: str | None, function: Callable[..., Any]) -> TaskFunction:
+def task_function(name: str | None, function: Callable[..., Any], limits: TaskLimits = UNLIMITED) -> TaskFunction:
     """The function under its task type (None: the function's own name). Raises Invalid with everything that is
     wrong."""
     task = getattr(function, "__name__", "") if name is None else name
     parameters = inspect.signature(function).parameters.values()
-    found = [problem_with_task("task type", task), *_problems(task, function, list(parameters))]
+    found = [problem_with_task("task type", task), *_problems(task, function, list(parameters)), *limits.problems(task)]
     if problems := [problem for problem in found if problem]:
         raise Invalid(*problems)
-    return TaskFunction(task, function, sum(one.kind in POSITIONAL for one in parameters), _is_async(function))
+    return TaskFunction(task, function, sum(one.kind in POSITIONAL for one in parameters), _is_async(function), limits)
 
 
 def _problems(task: str, function: Callable[..., Any], parameters: list[inspect.Parameter]) -> list[str]:

@@ -8,7 +8,7 @@ import re
 import secrets
 import signal
 import socket
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, aclosing, asynccontextmanager, closing
 from typing import Any, Literal, TypeVar
 
@@ -20,6 +20,7 @@ from penstock.engine.definition.identifiers import problem_with
 from penstock.engine.errors import Conflict, Invalid, PenstockError, Unavailable
 from penstock.worker.functions import TaskFunction, task_function
 from penstock.worker.live.outbox import Outboxes
+from penstock.worker.local_limits import TaskLimits
 from penstock.worker.tasks.executor import TaskExecutor
 from penstock.worker.tasks.threads import Threads
 from penstock.worker.transport import IntakeLimits, TaskIntake, Transport
@@ -70,15 +71,19 @@ class Worker:
         self._stopped = asyncio.Event()
         _check(self.worker_id, group, max_tasks, metadata, transport)
 
-    def task(self, name: str | None = None) -> Callable[[F], F]:
+    def task(
+        self, name: str | None = None, *, rate: str | None = None, max_concurrency: int | None = None
+    ) -> Callable[[F], F]:
         """Register a function, async or not, for a task type (default: the function's name). It takes `()`, `(input)`
-        or `(input, ctx)`; what it returns is the step's output, None: no output. Raises Invalid, Conflict for a name
-        taken."""
+        or `(input, ctx)`; what it returns is the step's output, None: no output.
+
+        `rate` (`10/s`, `600/m`, `5/2s`) and `max_concurrency` limit the tasks of this type that this one process
+        begins in any span of that time, and executes at one time. Raises Invalid, Conflict for a name taken."""
         if callable(name):
             raise Invalid(f'write @worker.task() or @worker.task("{getattr(name, "__name__", "name")}")')
 
         def register(function: F) -> F:
-            found = task_function(name, function)
+            found = task_function(name, function, TaskLimits(rate, max_concurrency))
             if found.name in self._functions:
                 raise Conflict(f'task type "{found.name}" is registered twice')
             self._functions[found.name] = found
@@ -117,7 +122,12 @@ class Worker:
         async with _exporting(self._settings().telemetry), self._opened() as transport:
             bounds = self._bounds
             entry = registration(
-                self.worker_id, tuple(self._functions), bounds.max_tasks, bounds.group, self._metadata, transport.name
+                self.worker_id,
+                tuple(self._functions),
+                bounds.max_tasks,
+                bounds.group,
+                {**_limits_shown(self._functions.values()), **self._metadata},
+                transport.name,
             )
             try:
                 async with transport.registered(entry), self._working(transport) as self._intake:
@@ -221,6 +231,11 @@ def _check(worker_id: str, group: str | None, max_tasks: int, metadata: Mapping[
     found += [f"metadata {key!r} is no string" for key, value in metadata.items() if not isinstance(value, str)]
     if problems := [problem for problem in found if problem]:
         raise Invalid(*problems)
+
+
+def _limits_shown(functions: Iterable[TaskFunction]) -> dict[str, str]:
+    """The local limits of each type that has some, for the worker's registration."""
+    return {f"limits.{function.name}": function.limits.text for function in functions if function.limits.text}
 
 
 def _new_id() -> str:

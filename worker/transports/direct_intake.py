@@ -4,6 +4,8 @@ When their messages are large it requests fewer: none while they have TASKS_BYTE
 always has one request pending, so that none starves; all other free slots belong to the types that have work. Requests
 of a type that are not needed, and those of others from before the worker was full, are cancelled.
 
+A type with limits of its own (../local_limits.py) has no request pending while they allow no task.
+
 Tasks of runs that are bound to this worker come in addition, and first, because no other worker can take them. While
 some wait, it requests one shared task at a time.
 """
@@ -11,6 +13,7 @@ some wait, it requests one shared task at a time.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from functools import partial
@@ -23,6 +26,7 @@ from penstock.config.logging import get_logger
 from penstock.config.process.background import all_of, background, begin
 from penstock.engine.errors import Unavailable
 from penstock.worker.functions import TaskFunction
+from penstock.worker.local_limits import TaskAllowance, allowance_of
 from penstock.worker.transport import IntakeLimits
 
 BALANCE_S = 1.0
@@ -36,10 +40,10 @@ class _Source:
     """One task type. `busy`: something came since the last balance; `closed`: nothing may be requested now. `pending`:
     how many more wait for this worker, according to the last of them."""
 
-    __slots__ = ("busy", "closed", "function", "pending", "pull", "recalling")
+    __slots__ = ("allowance", "busy", "closed", "function", "pending", "pull", "recalling")
 
-    def __init__(self, function: TaskFunction) -> None:
-        self.function = function
+    def __init__(self, function: TaskFunction, allowance: TaskAllowance | None) -> None:
+        self.function, self.allowance = function, allowance
         self.pull: Pull | None = None
         self.busy, self.closed = False, True
         self.pending = 0
@@ -60,6 +64,8 @@ class DirectIntake:
         self._running: dict[Delivery, asyncio.Task[None]] = {}
         self._waiting: dict[Delivery, TaskFunction] = {}
         self._waited: frozenset[Delivery] = frozenset()
+        self._allowances: dict[str, TaskAllowance | None] = {}
+        self._used_up = asyncio.Event()
         self._freed = asyncio.Event()
         self._bytes = 0
         self._stopping = False
@@ -103,30 +109,52 @@ class DirectIntake:
     def _take(self, source: _Source, delivery: Delivery) -> None:
         source.busy = True
         self._bytes += len(delivery.data)
-        if self._stopping or len(self._running) >= self._max:
-            self._waiting[delivery] = source.function
-        else:
+        if not self._stopping and self._may_begin(source.function):
             self._begin(delivery, source.function)
+        else:
+            self._waiting[delivery] = source.function
+        if source.allowance is not None and self._allowed(source) <= 0:
+            self._used_up.set()
 
     def _take_own(self, source: _Source, delivery: Delivery) -> None:
         source.pending = delivery.pending
         self._take(source, delivery)
 
     def _begin(self, delivery: Delivery, function: TaskFunction) -> None:
+        allowance = self._allowances[function.name]
+        if allowance is not None:
+            allowance.begin()
+            if (opens_in_s := allowance.opens_in_s) is not None:
+                asyncio.get_running_loop().call_later(opens_in_s, self._freed.set)
         self._running[delivery] = begin(self._run(delivery, function), name="task")
 
     async def _run(self, delivery: Delivery, function: TaskFunction) -> None:
         try:
             await self._handle(function, delivery)
         finally:
+            if (allowance := self._allowances[function.name]) is not None:
+                allowance.end()
             del self._running[delivery]
             self._bytes -= len(delivery.data)
             self._freed.set()
+
+    def _may_begin(self, function: TaskFunction) -> bool:
+        allowance = self._allowances[function.name]
+        return len(self._running) < self._max and (allowance is None or allowance.room > 0)
+
+    def _allowed(self, source: _Source) -> int:
+        """How many more tasks of this type its own limits allow, those that wait here included."""
+        if source.allowance is None:
+            return self._max
+        return source.allowance.room - sum(function is source.function for function in self._waiting.values())
 
     def _room(self, source: _Source) -> int:
         """How many tasks of this type may be requested now; at least one while there is room at all."""
         if self._stopping or source.closed or self._full:
             return 0
+        return min(self._shared_room(source), self._allowed(source))
+
+    def _shared_room(self, source: _Source) -> int:
         if any(own.pending for own in self._sticky):
             return 1  # else runs that are bound to it would wait for others to begin, and then for each other
         if len(self._sources) == 1:
@@ -144,7 +172,8 @@ class DirectIntake:
         if self._stopping or source.closed or self._full:
             return 0
         pending = sum(own.pending for own in self._sticky)
-        return max((self._max - self.held) * source.pending // pending, 1) if pending else 1
+        share = max((self._max - self.held) * source.pending // pending, 1) if pending else 1
+        return min(share, self._allowed(source))
 
     async def _refill(self) -> None:
         """Called once for all tasks that ended in the same turn of the loop: begin waiting tasks, request more."""
@@ -153,9 +182,9 @@ class DirectIntake:
             self._freed.clear()
             if self._stopping:
                 return
-            while self._waiting and len(self._running) < self._max:
-                delivery = next(iter(self._waiting))
-                self._begin(delivery, self._waiting.pop(delivery))
+            for delivery, function in list(self._waiting.items()):
+                if self._may_begin(function):
+                    self._begin(delivery, self._waiting.pop(delivery))
             await self._ask()
 
     async def _ask(self) -> None:
@@ -167,6 +196,18 @@ class DirectIntake:
             if source.pull is not None:
                 with suppress(Unavailable):
                     await source.pull.top_up()
+
+    async def _recall_used_up(self) -> None:
+        """Cancel requests of types whose limits allow no more: shared tasks and those for this worker are requested
+        apart, so that one too many may be."""
+        while True:
+            await self._used_up.wait()
+            self._used_up.clear()
+            for source in [*self._sources, *self._sticky]:
+                if source.asked and self._allowed(source) <= 0:
+                    with suppress(Unavailable):  # then what it brings waits here, and is given back
+                        await self._recall(source)
+            await self._ask()
 
     async def _balance(self) -> None:
         while True:
@@ -214,9 +255,15 @@ class DirectIntake:
                 with suppress(Unavailable):
                     await delivery.in_progress()
 
+    def _allowance(self, function: TaskFunction) -> TaskAllowance | None:
+        """The one of this type, for all its sources."""
+        if function.name not in self._allowances:
+            self._allowances[function.name] = allowance_of(function.limits, time.monotonic)
+        return self._allowances[function.name]
+
     async def _open(self, stack: AsyncExitStack, functions: Sequence[TaskFunction], group: str | None) -> None:
         for function in functions:
-            source = _Source(function)
+            source = _Source(function, self._allowance(function))
             self._sources.append(source)
             take, room = partial(self._take, source), partial(self._room, source)
             consuming = self._store.tasks.consume(function.name, take, batch=self._max, room=room, group=group)
@@ -224,7 +271,7 @@ class DirectIntake:
 
     async def _open_sticky(self, stack: AsyncExitStack, functions: Sequence[TaskFunction], worker_id: str) -> None:
         for function in functions:
-            source = _Source(function)
+            source = _Source(function, self._allowance(function))
             self._sticky.append(source)
             take, room = partial(self._take_own, source), partial(self._sticky_room, source)
             stack.push_async_callback(self._store.sticky_tasks.forget, function.name, worker_id)
@@ -245,6 +292,8 @@ async def open_direct_intake(
         await stack.enter_async_context(background(intake._keep_alive(min(waits) / 3), name="worker_keep_alive"))
         await stack.enter_async_context(background(intake._refill(), name="worker_refill"))
         await stack.enter_async_context(background(intake._balance(), name="worker_balance"))
+        if any(intake._allowances.values()):
+            await stack.enter_async_context(background(intake._recall_used_up(), name="worker_recall"))
         try:
             await intake.begin()
             yield intake
