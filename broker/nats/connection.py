@@ -41,6 +41,7 @@ class Broker:
         self.client = client
         self.on_reconnect: list[Callable[[], Awaitable[None]]] = []
         self.reconnects = 0
+        self.losses = 0  # of the connection
         self._deadlines: dict[
             asyncio.Timeout, None
         ] = {}  # in the order of their start: a simulation must replay exactly
@@ -240,6 +241,7 @@ class Broker:
 
     async def _disconnected(self) -> None:
         """End the pending deadlines: requests over the lost connection will never be answered."""
+        self.losses += 1
         for deadline in self._deadlines:
             if not deadline.expired():
                 deadline.reschedule(0)

@@ -27,7 +27,7 @@ from penstock.engine.errors import Unavailable
 TASK_ID = "Task-Id"
 FORWARD_S_MAX = 8.0
 MARKER_TTL = "2s"  # of what a deleted lease leaves behind
-RESTORE_S = 5.0  # what every holder needs to be connected again
+RESTORE_S = 10.0  # what every holder needs to be connected again, and to store its leases
 
 
 class Lease(Struct, frozen=True, omit_defaults=True):
@@ -64,6 +64,14 @@ class StoredLease(NamedTuple):
 
     lease: Lease
     revision: int
+
+
+class BucketAge(NamedTuple):
+    """When the bucket was made, and the newest revision of any lease: another time, or a lower revision than one that
+    was written before, if the broker has lost all of them."""
+
+    made_at: str
+    last_revision: int
 
 
 _DECODER = msgspec.json.Decoder(Lease)
@@ -174,10 +182,10 @@ class Leases:
             if running:
                 await asyncio.wait(running, timeout=FORWARD_S_MAX)
 
-    async def last_revision(self) -> int:
-        """The newest revision of any lease; lower than a revision that was written before if the broker has lost them
-        all."""
-        return int((await self._info())["state"]["last_seq"])
+    async def age(self) -> BucketAge:
+        """Shows whether the broker has lost all leases since an earlier call. Raises ApiError, Unavailable."""
+        info = await self._info()
+        return BucketAge(str(info["created"]), int(info["state"]["last_seq"]))
 
     async def being_restored(self) -> bool:
         """Whether leases may be missing because their holders have not restored them yet."""

@@ -74,8 +74,8 @@ class TaskHandout:
         """Return assigned tasks whose client has disconnected: their starts are not reported."""
         for task in tasks:
             self._starts.discard(task.task_id)
-            kept = await self._held.get(task.task_id)
-            if kept is not None and self._held.let_go(kept):
+            kept = await self._held.known(task.task_id)
+            if kept is not None and self._held.let_go(kept) is not None:
                 await self._store.leases.delete(kept)
                 with suppress(Unavailable):  # then it is delivered again after its ack wait
                     await self._store.pauses.give_back(kept.lease, self._store.leases.delivery(kept.lease))

@@ -12,23 +12,28 @@ from uuid import uuid4
 import msgspec
 
 from penstock.broker.nats.publisher import ack_seq
-from penstock.broker.records.leases import Lease, Leases, StoredLease
+from penstock.broker.records.leases import BucketAge, Lease, Leases, StoredLease
 from penstock.broker.store import Store
 from penstock.broker.streams.provisioning import restore_leases
 from penstock.config.limits import ACK_WAIT_S, BRIDGE_LEASE_S
 from penstock.config.logging import get_logger
 from penstock.config.settings import BrokerSettings
-from penstock.engine.errors import Conflict, PenstockError
+from penstock.engine.errors import Conflict, PenstockError, Unavailable
 
 ACK_WAIT_S_MIN = 0.1
 STORED_S_MAX = 5.0
+RESTORE_AGAIN_S = 0.5
 
 log = get_logger()
 
 
 class HeldLeases:
     """Owned by the bridge. A task that another process resolves stays here until the next round finds its lease
-    gone."""
+    gone.
+
+    A broker that restarts forgets all leases. From the loss of the connection until they are stored again, the leases
+    are in doubt: that one is missing says nothing then.
+    """
 
     def __init__(self, store: Store, settings: BrokerSettings) -> None:
         self._store, self._settings = store, settings
@@ -37,6 +42,11 @@ class HeldLeases:
         self._held: dict[str, StoredLease] = {}
         self._coming: dict[str, asyncio.Future[bytes]] = {}  # assigned, and not known to be stored
         self._newest = 0
+        self._made_at: str | None = None  # of the bucket; None: not known
+        self._checked = store.broker.losses  # losses of the connection after which no lease is missing
+        self._forgotten = 0  # how often the broker has lost all leases
+        self._missing = False
+        self._restoring = asyncio.Lock()
         self._ack_wait_s = ACK_WAIT_S
         self._sooner = asyncio.Event()
 
@@ -74,8 +84,20 @@ class HeldLeases:
         self._held[kept.lease.task_id] = kept
         self._newest = max(self._newest, kept.revision)
 
+    @property
+    def in_doubt(self) -> bool:
+        return self._missing or self._checked != self._store.broker.losses
+
     async def get(self, task_id: str) -> StoredLease | None:
-        """The lease as this process knows it; another process may have changed it."""
+        """The lease as this process knows it; another process may have changed it. Raises Unavailable while the leases
+        are in doubt."""
+        kept = await self.known(task_id)
+        if self.in_doubt:
+            raise Unavailable("the leases of tasks are being restored")
+        return kept
+
+    async def known(self, task_id: str) -> StoredLease | None:
+        """As `get`, also while the leases are in doubt."""
         if coming := self._coming.get(task_id):
             await asyncio.wait((coming,), timeout=STORED_S_MAX)
         return self._held.get(task_id)
@@ -86,12 +108,23 @@ class HeldLeases:
         if self._is_held(before.lease):
             self._held[after.lease.task_id] = after
 
-    def let_go(self, kept: StoredLease) -> bool:
-        """Stop keeping the task alive. Returns whether it was held."""
-        held = self._is_held(kept.lease)
-        if held:
-            del self._held[kept.lease.task_id]
-        return held
+    def let_go(self, kept: StoredLease) -> int | None:
+        """Stop keeping the task alive. Returns what `hold_again` takes; None: it was not held."""
+        if not self._is_held(kept.lease):
+            return None
+        del self._held[kept.lease.task_id]
+        return self._forgotten
+
+    def hold_again(self, kept: StoredLease, let_go: int) -> None:
+        """Take back a `let_go`. If the broker has forgotten the lease meanwhile, it is restored soon."""
+        self._held[kept.lease.task_id] = kept
+        if self._forgotten != let_go:
+            self._missing = True
+            self._sooner.set()
+
+    def may_be_forgotten(self, let_go: int) -> bool:
+        """Whether the broker may have lost the lease since this `let_go`."""
+        return self.in_doubt or self._forgotten != let_go
 
     def answer_within(self, ack_wait_s: float) -> None:
         """Record an ack wait: some of the tasks are delivered again after this many seconds without an extension."""
@@ -104,9 +137,11 @@ class HeldLeases:
         while True:
             self._sooner.clear()
             with suppress(TimeoutError):
-                async with asyncio.timeout(self._ack_wait_s / 3):
+                async with asyncio.timeout(RESTORE_AGAIN_S if self.in_doubt else self._ack_wait_s / 3):
                     await self._sooner.wait()
-            if self._held:
+            if self.in_doubt and self._store.broker.connected:
+                await self.restore()
+            if self._held and not self.in_doubt:
                 try:
                     await self._check(list(self._held.values()), time.time() - BRIDGE_LEASE_S)
                 except PenstockError as error:
@@ -127,34 +162,54 @@ class HeldLeases:
             await self._leases.delivery(kept.lease).in_progress()
 
     async def restore(self) -> None:
-        """Store the leases again that the broker has lost in a restart. Called after each reconnect."""
-        try:
-            await restore_leases(self._store.broker, self._settings)
-            if self._held and await self._leases.last_revision() < self._newest:
-                self._newest = 0
-                for kept in list(self._held.values()):
-                    await self._restore(kept)
-        except PenstockError as error:
-            log.warning("leases_not_restored", held=len(self._held), error=str(error))
+        """Store the leases again that the broker has lost in a restart. Called after each reconnect, and again until
+        all are stored."""
+        async with self._restoring:
+            losses = self._store.broker.losses
+            try:
+                await restore_leases(self._store.broker, self._settings)
+                self._compare(await self._leases.age())
+                if self._missing:
+                    for kept in list(self._held.values()):
+                        await self._restore(kept)
+                    self._missing = False
+                self._checked = losses
+            except PenstockError as error:
+                log.warning("leases_not_restored", held=len(self._held), error=str(error))
+
+    def _compare(self, age: BucketAge) -> None:
+        """Notice that the broker has lost all leases. Others may have restored theirs already, more than it had."""
+        if age.made_at != (self._made_at or age.made_at) or age.last_revision < self._newest:
+            self._missing, self._newest = True, 0
+            self._forgotten += 1
+        self._made_at = age.made_at
 
     async def _restore(self, kept: StoredLease) -> None:
+        if not self._is_held(kept.lease):
+            return
         try:
             self.changed(kept, await self._leases.replace(StoredLease(kept.lease, 0), kept.lease))
-        except Conflict:
-            self.let_go(kept)  # assigned again meanwhile
+        except Conflict:  # restored before, or assigned again meanwhile
+            found = await self._leases.get(kept.lease.task_id)
+            if found is None or not self._is_ours(kept, found):
+                self.let_go(kept)
+            else:
+                self.changed(kept, found)
 
     async def _check(self, before: Sequence[StoredLease], silent_since: float) -> None:
         """Apply what other processes did to the leases: the deadline of a resolved or paused task must not be extended
         any more."""
+        losses = self._store.broker.losses
         found = await self._leases.many([kept.lease.task_id for kept in before])
         for kept in before:
             if self._held.get(kept.lease.task_id) is kept:
-                await self._renew(
-                    kept, found.get(kept.lease.task_id) or await self._leases.get(kept.lease.task_id), silent_since
-                )
+                lease = found.get(kept.lease.task_id) or await self._leases.get(kept.lease.task_id)
+                if self.in_doubt or losses != self._store.broker.losses:
+                    return
+                await self._renew(kept, lease, silent_since)
 
     async def _renew(self, kept: StoredLease, found: StoredLease | None, silent_since: float) -> None:
-        if found is None or (found.lease.reply, found.lease.holder) != (kept.lease.reply, self.holder):
+        if found is None or not self._is_ours(kept, found):
             self.let_go(kept)
         elif found.lease.seen_at < silent_since and not found.lease.claimed_at:
             log.info("worker_silent", task_id=found.lease.task_id, worker_id=found.lease.worker_id)
@@ -164,6 +219,9 @@ class HeldLeases:
             self.changed(kept, found)
             if not found.lease.claimed_at:
                 await self._leases.delivery(found.lease).in_progress()
+
+    def _is_ours(self, kept: StoredLease, found: StoredLease) -> bool:
+        return (found.lease.reply, found.lease.holder) == (kept.lease.reply, self.holder)
 
     def _is_held(self, lease: Lease) -> bool:
         held = self._held.get(lease.task_id)

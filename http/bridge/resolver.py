@@ -175,7 +175,8 @@ class Resolver:
         if kept is None or kept.lease.claimed_at or not self._store.broker.connected:
             return False
         _check_execution(kept.lease, action)
-        self._held.let_go(kept)  # another answer meanwhile finds no lease
+        let_go = self._held.let_go(kept)  # another answer meanwhile finds no lease
+        assert let_go is not None
         event, removal = (
             self._store.history.send(_event(kept.lease, action), wait_if_full=False),
             self._leases.remove(kept),
@@ -184,10 +185,12 @@ class Resolver:
             await _ended(removal, event)
             if _is_conflict(removal):
                 event.add_done_callback(ignore)
+                if self._held.may_be_forgotten(let_go):
+                    raise Unavailable("the leases of tasks are being restored")
                 return False
             _check_stored(removal, event)
         except BaseException:
-            self._keep_unclaimed(kept, removal, event)
+            self._keep_unclaimed(kept, let_go, removal, event)
             raise
         reached("bridge.answered")
         await self._acknowledge(kept)
@@ -202,11 +205,11 @@ class Resolver:
         """
         kept = await self._change(task_id, lambda lease: claimed(_check_execution(lease, action)))
         reached("bridge.claimed")
-        was_held = self._held.let_go(kept)
+        let_go = self._held.let_go(kept)
         try:
             await self._store.history.append(_event(kept.lease, action))
         except BaseException:
-            self._unclaim(kept, was_held)
+            self._unclaim(kept, let_go)
             raise
         reached("bridge.claimed_answered")
         await self._done(kept)
@@ -222,11 +225,11 @@ class Resolver:
     async def _pause(self, task_id: str, pause: PauseAction) -> None:
         """Claim the lease, store the pause, give the delivery back with its delay, remove the lease."""
         kept = await self._change(task_id, claimed)
-        was_held = self._held.let_go(kept)
+        let_go = self._held.let_go(kept)
         try:
             await self._store_pause(kept.lease, pause)
         except BaseException:
-            self._unclaim(kept, was_held)
+            self._unclaim(kept, let_go)
             raise
         reached("bridge.given_back")
         await self._leases.delete(kept)
@@ -285,21 +288,23 @@ class Resolver:
                     if await self._leases.get(kept.lease.task_id) == kept:
                         await changed.wait()
 
-    def _keep_unclaimed(self, kept: StoredLease, removal: asyncio.Future[bytes], event: asyncio.Future[bytes]) -> None:
+    def _keep_unclaimed(
+        self, kept: StoredLease, let_go: int, removal: asyncio.Future[bytes], event: asyncio.Future[bytes]
+    ) -> None:
         """After a failed answer: the lease is held again, and the worker will answer again."""
         event.cancel()
         if removal.done() and not removal.cancelled() and removal.exception() is None:
-            self._unclaim(StoredLease(kept.lease, ack_seq(removal.result())), was_held=True)
+            self._unclaim(StoredLease(kept.lease, ack_seq(removal.result())), let_go)
         else:
             removal.cancel()
-            self._held.keep(kept)
+            self._held.hold_again(kept, let_go)
 
-    def _unclaim(self, kept: StoredLease, was_held: bool) -> None:
+    def _unclaim(self, kept: StoredLease, let_go: int | None) -> None:
         """Remove the claim without waiting for the broker. If that fails, the claim ends after BRIDGE_CLAIM_S."""
         lease = unclaimed(kept.lease)
         self._leases.restore(kept, lease)
-        if was_held:
-            self._held.keep(StoredLease(lease, kept.revision))
+        if let_go is not None:
+            self._held.hold_again(StoredLease(lease, kept.revision), let_go)
 
 
 def _check_execution(lease: Lease, action: CompleteAction | ContinueAction | FailAction) -> Lease:

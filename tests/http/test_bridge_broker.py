@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 from collections.abc import AsyncIterator, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -12,18 +14,25 @@ import httpx2
 import pytest
 
 from penstock.broker import names
+from penstock.broker.records import leases
+from penstock.broker.records.leases import Lease
 from penstock.broker.store import Store, open_store
 from penstock.broker.streams import history
 from penstock.broker.streams.provisioning import provision
+from penstock.broker.worker_protocol.bridge_messages import PollTasks
 from penstock.config.settings import HttpSettings, Settings
-from penstock.engine.errors import Unavailable
+from penstock.engine.errors import NotFound, Unavailable
 from penstock.http.app import create_app
+from penstock.http.bridge import leases as held_leases
+from penstock.http.bridge.requests import Action, CompleteAction, HeartbeatAction
+from penstock.http.bridge.service import Bridge, open_bridge
+from penstock.http.messages.presence import Presence
 from tests.http.bridge import TOKEN, client, is_polled, poll, polled, resolve
 from tests.support.conductor import Conductor
 from tests.support.frontends import front_ends
 from tests.support.little_room import FULL, fill, make_room, small_broker
 from tests.support.own_broker import OwnBroker, own_broker
-from tests.support.waiting import until
+from tests.support.waiting import until, until_true
 from tests.support.world import chain, start
 from tests.worker.task_queue import answer, dispatch, output_of
 
@@ -123,6 +132,74 @@ async def test_without_a_broker_every_question_is_503_and_later_counts(
     assert 200 == outlived.status_code, outlived.text
     assert run_id == outlived.json()[0]["run_id"]
     assert [] == await poll(https[0], task, timeout_ms=0)
+
+
+async def test_a_lease_that_is_not_restored_yet_is_unavailable_and_never_unknown(
+    broker: OwnBroker, store: Store, task: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However long it takes, and whoever else has restored more leases by then."""
+    monkeypatch.setattr(leases, "RESTORE_S", 0.0)
+    monkeypatch.setattr(held_leases, "RESTORE_AGAIN_S", 0.02)
+    restore, may = held_leases.restore_leases, asyncio.Event()
+
+    async def late(*args: Any) -> None:
+        if not may.is_set():
+            raise Unavailable("not yet")
+        await restore(*args)
+
+    async with open_store(broker.settings, "bridge") as own, open_bridge(own, broker.settings) as bridge:
+        first, second = [await assigned(store, bridge, task) for _ in range(2)]
+        monkeypatch.setattr(held_leases, "restore_leases", late)
+        await asyncio.to_thread(broker.kill)
+        await until_true(lambda: not own.broker.connected)
+        await asyncio.to_thread(broker.start)
+        await until_true(lambda: own.broker.connected and store.broker.connected)
+        await restore(store.broker, broker.settings)
+        for number in range(9):
+            await store.leases.send(Lease(f"other-{number}", "s", 1, 0, "nowhere", "w", 0.0))
+        await bridge._held._check(list(bridge._held._held.values()), 0.0)
+        for _ in range(2):
+            for action in (CompleteAction(b"1"), HeartbeatAction()):
+                with pytest.raises(Unavailable):
+                    await bridge.resolver.resolve(first, action, b"")
+        may.set()
+        await until(lambda: _carried_out(bridge, first, CompleteAction(b"2")))
+        await bridge.resolver.resolve(second, HeartbeatAction(), b"")
+        assert await store.leases.get(second) is not None
+        with pytest.raises(NotFound):
+            await bridge.resolver.resolve(first, CompleteAction(b"3"), b"")
+
+
+async def test_an_answer_during_which_the_broker_forgets_its_lease_may_be_given_again(
+    broker: OwnBroker, store: Store, task: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(leases, "RESTORE_S", 0.0)
+    async with open_store(broker.settings, "bridge") as own, open_bridge(own, broker.settings) as bridge:
+        task_id = await assigned(store, bridge, task)
+        os.kill(broker.pid, signal.SIGSTOP)
+        answered = asyncio.create_task(_carried_out(bridge, task_id, CompleteAction(b"1")))
+        await until_true(lambda: bool(own.publisher.in_flight))
+        await asyncio.to_thread(broker.kill)
+        await asyncio.to_thread(broker.start)
+        if not await answered:
+            await until(lambda: _carried_out(bridge, task_id, CompleteAction(b"1")))
+
+
+async def assigned(store: Store, bridge: Bridge, task: str) -> str:
+    """The id of a task that the bridge has just assigned, once its lease is stored."""
+    await dispatch(store, task)
+    (one,) = await bridge.poll(PollTasks([task], 1, 10_000), Presence())
+    assert await bridge._held.get(one.task_id) is not None
+    return one.task_id
+
+
+async def _carried_out(bridge: Bridge, task_id: str, action: Action) -> bool:
+    """Whether it is; not while the leases are being put back."""
+    try:
+        await bridge.resolver.resolve(task_id, action, b"")
+    except Unavailable:
+        return False
+    return True
 
 
 async def test_a_signal_that_cannot_be_written_to_its_run_is_503_in_time(
