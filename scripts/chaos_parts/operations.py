@@ -9,9 +9,9 @@ from .account import Account
 from .evidence import Evidence, History, Violation
 from .executions import digest
 from .ledger import Rerun
-from .step_account import DONE, Seen
+from .step_account import DONE, Seen, StepAccount
 
-PAUSE_ENDS = frozenset({"workflow.unpaused", "workflow.cancelled", "workflow.compensating"})
+PAUSE_ENDS = frozenset({"workflow.unpaused", "workflow.cancelled", "workflow.compensating", "workflow.failed"})
 LABEL = "rerun"  # of the runs that repeat others: which request has asked for it
 
 
@@ -28,8 +28,10 @@ def paused_runs_are_paused(evidence: Evidence) -> Iterator[Violation]:
 
 
 def _pause_has_ended(history: History) -> bool:
-    """Whether what ends a pause comes after the first one: it is taken back, or the run is cancelled or undone."""
-    types = [seen.type for seen in history.seen]
+    """Whether what ends a pause comes after the first one: it is taken back, or the run is cancelled or undone, or has
+    failed. It is not paused when it goes on after that, so a request to resume it is answered as done."""
+    failed = {seen.seq for seen in history.account.failures}
+    types = [seen.type for seen in history.seen if seen.type != "workflow.failed" or seen.seq in failed]
     begun = types.index("workflow.paused") if "workflow.paused" in types else None
     return begun is None or not PAUSE_ENDS.isdisjoint(types[begun:])
 
@@ -144,6 +146,15 @@ def _untaken(before: History, after: History, from_step: str, wanted: Rerun) -> 
             output = wanted.outputs.get(step_id, step.output)
             if digest(new.output) != digest(output):
                 yield f"{step_id} is taken over with {new.output}, not {output}"
+            if step_id not in wanted.outputs:
+                yield from _otherwise(step_id, step, new)
+
+
+def _otherwise(step_id: str, step: StepAccount, new: StepAccount) -> Iterator[str]:
+    if new.status != step.status:
+        yield f"{step_id} was {step.status}, and is taken over as {new.status}"
+    if new.elements is not None and len(new.elements) != len(step.elements or ()):
+        yield f"{step_id} had {len(step.elements or ())} elements, and is taken over with {len(new.elements)}"
 
 
 def below_of(account: Account, from_step: str) -> set[str]:

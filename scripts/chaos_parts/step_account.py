@@ -103,6 +103,11 @@ class StepAccount(Struct):
     taken: bool = False
 
     @property
+    def only_taken(self) -> bool:
+        """Whether it is as the run had it that this one repeats, whatever this one's steps before it give back now."""
+        return self.taken and self.ordered is None
+
+    @property
     def begun(self) -> int:
         """The attempts that somebody has begun."""
         return self.attempt - self.unbegun - (self.status == "out" and not (self.began or self.waits))

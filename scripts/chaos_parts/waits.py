@@ -16,11 +16,12 @@ NEAR_S = 0.00001  # texts of times have microseconds
 
 
 def conditions_decide(evidence: Evidence) -> Iterator[Violation]:
-    """A step is skipped if its condition is false, and begins if it is true."""
+    """A step is skipped if its condition is false, and begins if it is true. What is taken over was decided in the run
+    before: outputs that were given since do not change it."""
     for run_id, history in evidence.histories.items():
         for (workflow, step_id), condition in WHEN.items():
             step = history.account.steps.get(step_id) if workflow == history.workflow.name else None
-            if step is None or not (step.status == "skipped" or step.ever_began):
+            if step is None or step.only_taken or not (step.status == "skipped" or step.ever_began):
                 continue
             if condition(history.account) is (step.status == "skipped"):
                 yield Violation("conditions", f"step {step_id} is {step.status}, against its condition", run_id)
@@ -38,14 +39,16 @@ def sleeps_last_as_long_as_said(evidence: Evidence) -> Iterator[Violation]:
 
 
 def maps_have_all_elements(evidence: Evidence) -> Iterator[Violation]:
-    """A map has an element for each of its array, and the API lists them as the history means them."""
+    """A map has an element for each of its array, unless it is taken over, and the API lists them as the history means
+    them."""
     for run_id, history in evidence.histories.items():
         for step_id, step in history.account.steps.items():
             if step.elements is None:
                 continue
-            wanted = len(items_of(history.account, history.account.plans[step_id]))
-            if len(step.elements) != wanted:
-                yield Violation("maps", f"{step_id} has {len(step.elements)} elements of {wanted}", run_id)
+            if not step.only_taken:
+                wanted = len(items_of(history.account, history.account.plans[step_id]))
+                if len(step.elements) != wanted:
+                    yield Violation("maps", f"{step_id} has {len(step.elements)} elements of {wanted}", run_id)
             listed = [] if evidence.items is None else evidence.items.get((run_id, step_id), [])
             for problem in () if evidence.items is None else history.unlisted(step_id, listed):
                 yield Violation("maps", problem, run_id)

@@ -81,6 +81,26 @@ def good_pause_that_ends_with_undoing() -> Evidence:
     return evidence(RECALLED, started(key="k"), *undo, ledger=ledger)
 
 
+FAILED_A = (broken("a"), failed('step "a" failed: chaos: broken', "a"))
+
+
+def good_pause_that_a_failure_ends() -> Evidence:
+    """What ran has failed, and somebody has the run go on: then it is not paused, and resuming it is answered 200."""
+    again = [*FAILED_A, event("workflow.resumed"), *step("a", attempt=2)]
+    return chain(PAUSED, *again, *step("b"), *step("c"), COMPLETED, paused={RUN}, resumed={RUN})
+
+
+def pause_after_a_failure() -> Evidence:
+    """What ends a pause comes after it."""
+    return chain(*FAILED_A, event("workflow.resumed"), PAUSED, *step("a", attempt=2), resumed={RUN})
+
+
+def failure_from_before_the_pause_ends_it() -> Evidence:
+    """A repeat of an end from before the run was resumed does not count."""
+    again = [event("workflow.resumed"), *step("a", attempt=2), PAUSED, FAILED_A[1]]
+    return chain(*FAILED_A, *again, *step("b"), resumed={RUN})
+
+
 def pause_behind_its_end() -> Evidence:
     """What ends a pause comes after it."""
     return chain(*step("a"), UNPAUSED, PAUSED, *step("b"), resumed={RUN})
@@ -318,6 +338,7 @@ def start_is_answered_500() -> Evidence:
 GOOD: tuple[Callable[[], Evidence], ...] = (
     good_pause,
     good_pause_that_a_cancellation_ends,
+    good_pause_that_a_failure_ends,
     good_pause_that_ends_with_undoing,
     good_beginning_of_what_was_ordered_before,
     good_nap_after_a_pause,
@@ -341,6 +362,8 @@ BROKEN: Mapping[Callable[[], Evidence], str] = {
     attempt_begins_in_a_pause: "impossible event",
     pause_is_lost: "pauses",
     end_of_a_pause_is_lost: "pauses",
+    pause_after_a_failure: "pauses",
+    failure_from_before_the_pause_ends_it: "pauses",
     pause_behind_its_end: "pauses",
     nap_of_another_time_after_a_pause: "sleeps",
     sleep_ends_at_once_in_a_pause: "impossible event",

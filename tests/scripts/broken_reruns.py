@@ -6,12 +6,12 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from chaos_parts.evidence import Evidence
-from chaos_parts.kind_workflows import MAPPED, RESCUED
+from chaos_parts.kind_workflows import CHOSEN, MAPPED, RESCUED
 from chaos_parts.ledger import Rerun
 from chaos_parts.step_account import Seen
 from chaos_parts.workflows import CHAIN
 
-from tests.scripts.broken_kinds import MADE, broken, facts
+from tests.scripts.broken_kinds import EVEN, MADE, ODD, broken, facts
 from tests.scripts.broken_promises import (
     COMPLETED,
     OTHER,
@@ -148,12 +148,91 @@ def good_rerun_after_a_recovery() -> Evidence:
     return found
 
 
+def given_anew(
+    workflow: str,
+    first: tuple[Seen, ...],
+    copies: tuple[Seen, ...],
+    rest: tuple[Seen, ...],
+    from_step: str,
+    **outputs: Any,
+) -> Evidence:
+    """RUN is repeated by OTHER, with these outputs in place of those that RUN has."""
+    done = [one.step_id for one in copies if one.step_id in ("a", "b", "list", "m")]
+    origin = {"rerun_of": RUN, "rerun_from": from_step, "takes": {"done": done}, "labels": {"rerun": "r"}}
+    begins = event("workflow.started", payload={"input": {"key": "k"}, **origin})
+    runs = {RUN: [started(key="k"), *first, COMPLETED], OTHER: [begins, *copies, *rest, COMPLETED]}
+    found = together([*runs.items()], dict.fromkeys(runs, workflow))
+    found.ledger.keyed_reruns = {"r": Rerun(RUN, from_step, outputs, answers=[OTHER])}
+    return found
+
+
+SKIPPED = event("step.skipped", "b")
+SKIPPED_ALREADY = event("step.taken_over", "b", {"status": "skipped"})
+
+
+def good_rerun_with_an_output_that_a_condition_reads() -> Evidence:
+    """It was decided in the run before."""
+    first = (*step("a", EVEN), *step("b", 8), *step("c"))
+    return given_anew(CHOSEN, first, (taken("a", ODD), taken("b", 8)), step("c"), "c", a=ODD)
+
+
+def good_rerun_of_a_skipped_step_with_an_output() -> Evidence:
+    first = (*step("a", ODD), SKIPPED, *step("c"))
+    return given_anew(CHOSEN, first, (taken("a", EVEN), SKIPPED_ALREADY), step("c"), "c", a=EVEN)
+
+
+def begun_against_its_condition_after_a_rerun() -> Evidence:
+    first = (*step("a", EVEN), *step("b", 8), *step("c"))
+    return given_anew(CHOSEN, first, (taken("a", ODD),), (*step("b"), *step("c")), "b", a=ODD)
+
+
+def skipped_step_is_taken_over_as_done() -> Evidence:
+    first = (*step("a", ODD), SKIPPED, *step("c"))
+    return given_anew(CHOSEN, first, (taken("a", ODD), taken("b")), step("c"), "c")
+
+
+LISTED = [{"number": 0}, {"number": 1}]
+ELEMENTS = (facts("m", items=2), *step("m.0", 1), *step("m.1", 2))
+WITH_MAP = (*step("list", LISTED), *ELEMENTS, *step("after"))
+
+
+def _map_taken(count: int) -> tuple[Seen, ...]:
+    elements = [
+        event(
+            "step.taken_over",
+            f"m.{number}",
+            {"status": "completed", "output": number + 1, "attempts": 1, "items": count},
+        )
+        for number in range(count)
+    ]
+    return (*elements, event("step.taken_over", "m", {"status": "completed", "attempts": 1, "items": count}))
+
+
+def good_rerun_with_an_output_that_a_map_reads() -> Evidence:
+    """It has the elements that it had in the run before."""
+    copies = (taken("list", LISTED[:1]), *_map_taken(2))
+    return given_anew(MAPPED, WITH_MAP, copies, step("after"), "after", list=LISTED[:1])
+
+
+def map_begins_with_what_it_had_before() -> Evidence:
+    rest = (*ELEMENTS, *step("after"))
+    return given_anew(MAPPED, WITH_MAP, (taken("list", LISTED[:1]),), rest, "m", list=LISTED[:1])
+
+
+def map_is_taken_over_with_fewer_elements() -> Evidence:
+    return given_anew(MAPPED, WITH_MAP, (taken("list", LISTED), *_map_taken(1)), step("after"), "after")
+
+
 GOOD: tuple[Callable[[], Evidence], ...] = (
     good_rerun_from_a_step,
     good_rerun_of_a_rerun,
     good_rerun_with_an_output,
     good_rerun_of_a_map,
+    good_rerun_of_an_empty_map,
     good_rerun_after_a_recovery,
+    good_rerun_with_an_output_that_a_condition_reads,
+    good_rerun_of_a_skipped_step_with_an_output,
+    good_rerun_with_an_output_that_a_map_reads,
 )
 
 BROKEN: Mapping[Callable[[], Evidence], str] = {
@@ -166,4 +245,8 @@ BROKEN: Mapping[Callable[[], Evidence], str] = {
     repeated_from_another_step: "keyed reruns",
     keyed_rerun_is_lost: "keyed reruns",
     keyed_rerun_twice: "keyed reruns",
+    begun_against_its_condition_after_a_rerun: "conditions",
+    skipped_step_is_taken_over_as_done: "taken over",
+    map_begins_with_what_it_had_before: "maps",
+    map_is_taken_over_with_fewer_elements: "taken over",
 }
