@@ -85,6 +85,12 @@ def of_task(run_id: str, step_id: str, iteration: int, attempt: int, again: int 
     return f"{own}+{again}" if again else own
 
 
+def of_task_again(subject: str, seq: int, at: float) -> str:
+    """Of a task that the broker does not deliver, and that is queued once more. It differs from the task's own id,
+    which the broker may still know."""
+    return f"{subject}.{seq}.{at}.again"
+
+
 def of_checked_plan(run_id: str, step_id: str, attempt: int) -> str:
     """What the engine says of a planner's plan. Not that of a report by its worker, who may have executed the task
     twice, and have failed then: the check would be dropped as a repeat of that."""

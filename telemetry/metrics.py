@@ -169,6 +169,13 @@ METRICS: Mapping[str, Metric] = {
             of="service",
         ),
         Metric("penstock_processes", "gauge", "Processes that answered this scrape.", of="service"),
+        Metric(
+            "penstock_orphaned_tasks_total",
+            "counter",
+            "Tasks that the broker would not have delivered any more: queued again, or removed because no step waits "
+            "for them.",
+            ("outcome",),
+        ),
         Metric("penstock_broker_connected", "gauge", "1 while the process is connected to the broker."),
         Metric(
             "penstock_broker_reconnects_total", "counter", "Connections to the broker that were lost and came back."

@@ -20,6 +20,7 @@ from penstock.actors.index.follower import follow_when_free
 from penstock.actors.maintenance.away_workers import watch_away_workers
 from penstock.actors.maintenance.former_names import watch_former_names
 from penstock.actors.maintenance.lost_tasks import watch_lost_tasks
+from penstock.actors.maintenance.orphaned_tasks import watch_orphaned_tasks
 from penstock.actors.maintenance.overdue import watch_overdue_schedules
 from penstock.actors.maintenance.retention import apply_retention
 from penstock.actors.maintenance.unserved import watch_unserved_tasks
@@ -48,6 +49,7 @@ INDEX_NICENESS = 5  # at 10, an overloaded machine leaves the index seconds behi
 ENGINE_WIDE = {
     "triggers": serve_triggers,
     "lost_tasks": watch_lost_tasks,
+    "orphaned_tasks": watch_orphaned_tasks,
     "overdue_schedules": watch_overdue_schedules,
     "former_names": watch_former_names,
     "unserved_tasks": watch_unserved_tasks,

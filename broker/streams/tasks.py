@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 import msgspec
-from msgspec import Raw
+from msgspec import Raw, Struct
 
 from penstock.broker import message_ids, names
 from penstock.broker.nats.connection import Broker
@@ -22,7 +22,16 @@ from penstock.config.limits import ACK_WAIT_S
 from penstock.engine.errors import Conflict, PenstockError
 from penstock.engine.run.commands import DispatchTask, WithdrawQueued, WithdrawSticky, is_within
 
+CONSUMERS_MAX = 10_000  # of one stream; the broker lists 256 at a time
+
 _ENCODER = msgspec.json.Encoder()
+
+
+class QueueFloor(Struct, frozen=True):
+    """Every task under the filter up to this sequence counts as acknowledged for the queue's consumer."""
+
+    filter: str
+    seq: int
 
 
 def payload(run_id: str, workflow: str, command: DispatchTask, trace_parent: str | None = None) -> bytes:
@@ -114,6 +123,45 @@ class Tasks:
                 task = decode(stored.data)
                 found.add((task.step_id, task.attempt, task.iteration))
         return found
+
+    async def floors(self, stream: str) -> list[QueueFloor]:
+        """The floors of the queues in TASK_QUEUES or STICKY_TASKS, of those with one behind the stream's first message.
+        Raises ApiError, Unavailable."""
+        state = (await self._broker.api(f"STREAM.INFO.{stream}"))["state"]
+        found: list[QueueFloor] = []
+        seen = 0
+        while state["messages"] and seen < CONSUMERS_MAX:
+            page = await self._broker.api(f"CONSUMER.LIST.{stream}", {"offset": seen})
+            for info in page["consumers"] or []:
+                wanted, seq = info["config"].get("filter_subject"), int(info["ack_floor"]["stream_seq"])
+                if wanted and seq >= state["first_seq"]:
+                    found.append(QueueFloor(wanted, seq))
+            seen += len(page["consumers"] or [])
+            if not page["consumers"] or seen >= page["total"]:
+                break
+        return found
+
+    async def up_to_floor(self, stream: str, floor: QueueFloor, most: int) -> list[Stored]:
+        """The first tasks that are stored up to the floor, at most `most`. One that is being acknowledged is among them
+        for a moment. Raises Unavailable."""
+        found: list[Stored] = []
+        first = await self._reader.next(stream, floor.filter, 1)
+        if first is None or first.seq > floor.seq:  # a page of what waits would be read for nothing
+            return found
+        async for stored in self._reader.between(stream, floor.filter, first.seq, floor.seq):
+            found.append(stored)
+            if len(found) >= most:
+                break
+        return found
+
+    async def queue_again(self, stored: Stored) -> None:
+        """Queue a stored task behind all others; a repeat within 2 min is stored once. Raises Unavailable."""
+        message_id = message_ids.of_task_again(stored.subject, stored.seq, stored.at)
+        await self._publisher.send(stored.subject, stored.data, {MSG_ID: message_id})
+
+    async def remove(self, stream: str, stored: Stored) -> None:
+        """Remove one message; nothing happens where it is gone. Raises Unavailable."""
+        await self._delete(stream, stored, lambda: None)
 
     async def _taken(self, task: str, group: str | None, worker: str | None) -> int:
         """The sequence up to which workers may have tasks of this queue; 0: they have none."""
