@@ -13,6 +13,7 @@ TASKS = "TASK_QUEUES"
 DEAD = "DEAD_LETTERS"
 TELEMETRY = "TELEMETRY"
 EVENTS = "EVENTS"
+BATCHES = "BATCHES"
 AUDIT = "AUDIT"
 REFUSALS = "AUDIT_REFUSALS"
 STICKY = "STICKY_TASKS"
@@ -38,8 +39,10 @@ SESSIONS = "sessions"
 IMPORTS = "imported_runs"
 
 CAPTURE_PREFIX = "TRIGGER-"
+BATCH_PREFIX = "penstock.batch."
 
 OWNER_SEQ = "Owner-Seq"  # of an end written by the run's owner: the last event of the run that it had folded
+BATCH_STATE = "Batch-State"  # of an event in a batch: the batch after it, as JSON
 EVENT_HEADERS = "Event-Headers"  # of a webhook: its sender's headers, as a JSON object of strings
 EVENT_BY = "Event-By"  # of an event: the name of the key with which it was sent
 EVENT_ID = "Event-Id"  # of an event: a repeat with the same id is the same event
@@ -261,6 +264,35 @@ def cron_target(name: str) -> str:
 def trigger_consumer(name: str, generation: str) -> str:
     """The durable consumer that all processes running a trigger share. No name contains `=`, so it is unique."""
     return f"trigger-{name.replace('.', '=')}-{generation}"
+
+
+def batch_subject(generation: str, key: str) -> str:
+    """The subject of the batch that is open for a key (32 hexadecimal characters) of a trigger."""
+    return f"{BATCH_PREFIX}{generation}.{key}"
+
+
+def batch_schedule(generation: str, key: str, kind: str) -> str:
+    """The subject of the schedule for a tick of a batch; `kind` is 8 hexadecimal characters."""
+    return f"{batch_subject(generation, key)}.at.{kind}"
+
+
+def batch_tick(generation: str, key: str) -> str:
+    """The subject to which the broker publishes when a batch may be due."""
+    return f"{batch_subject(generation, key)}.due"
+
+
+def batch_mark(generation: str) -> str:
+    """The subject of the place up to which a trigger's events were in batches that have ended."""
+    return batch_subject(generation, "=ended")
+
+
+def is_batch_tick(subject: str) -> bool:
+    return subject.startswith(BATCH_PREFIX)
+
+
+def batch_key(tick: str) -> str:
+    """The key in the subject of a tick."""
+    return tick.split(".")[-2]
 
 
 def capture_stream(name: str, generation: str) -> str:

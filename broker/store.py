@@ -31,6 +31,7 @@ from penstock.broker.streams.schedules import Schedules
 from penstock.broker.streams.sticky_tasks import StickyTasks
 from penstock.broker.streams.tasks import Tasks
 from penstock.broker.streams.telemetry import Telemetry
+from penstock.broker.triggers.batches import TriggerBatches
 from penstock.broker.triggers.captures import Captures
 from penstock.broker.triggers.sources import Sources
 from penstock.broker.triggers.triggers import Triggers
@@ -72,7 +73,9 @@ class Store:
         self.events = Events(broker, publisher, reader)
         self.event_waits = WaitRecords(self.bucket(names.EVENT_WAITS), publisher)
         self.triggers = Triggers(self.bucket(names.TRIGGERS))
-        self.sources = Sources(broker, self.events, Captures(self.bucket(names.TRIGGERS), broker))
+        self.batches = TriggerBatches(broker, publisher, reader)
+        captures = Captures(self.bucket(names.TRIGGERS), broker)
+        self.sources = Sources(broker, self.events, captures, self.batches)
         self.audit = Audit(broker, publisher, reader)
         self.sessions = self.bucket(names.SESSIONS)
         self.api_keys = ApiKeys(self.bucket(names.API_KEYS))

@@ -9,6 +9,7 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 
 from penstock.engine.run.event_payloads import Correlation, TriggerRef
 from penstock.engine.run.state import RUN_ENDED, RunStatus
+from penstock.engine.trigger.batching import Batch, Debounce
 from penstock.engine.trigger.routes import HttpSource
 from penstock.engine.trigger.trigger import CronSource, EventSource, SubjectSource
 
@@ -276,11 +277,14 @@ class TriggerView(Struct, frozen=True, omit_defaults=True):
     http: HttpSource | None = None
     next_at: str | None = None
     labels: dict[str, str] | None = None
+    debounce: Debounce | None = None
+    batch: Batch | None = None
 
 
 class TrialView(Struct, frozen=True, omit_defaults=True):
     """What a trigger event would start. `problems` are the reasons why nothing would start; `next` are the next
-    instants of a cron trigger."""
+    instants of a cron trigger, `when` says when the run of a trigger with debounce or batch would start, and `key`
+    which events it has."""
 
     would_start: bool
     workflow: str
@@ -289,6 +293,8 @@ class TrialView(Struct, frozen=True, omit_defaults=True):
     problems: list[str] = []
     next: list[str] = []
     labels: dict[str, str] | None = None
+    when: str | None = None
+    key: str | None = None
 
 
 class SentEvent(Struct, frozen=True):

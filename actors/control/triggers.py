@@ -22,6 +22,7 @@ from penstock.engine.definition.identifiers import problem_with
 from penstock.engine.errors import Conflict, Invalid, NotFound, PenstockError, Unavailable
 from penstock.engine.run.event_payloads import NULL
 from penstock.engine.times import rfc3339
+from penstock.engine.trigger.batching import in_words, key_text, run_value
 from penstock.engine.trigger.labels import run_labels
 from penstock.engine.trigger.trigger import Trigger, parse
 from penstock.engine.trigger.trigger_events import as_json, matches, run_input
@@ -31,7 +32,7 @@ SHOWN_INSTANTS = 5
 
 class Trial(Struct, frozen=True, omit_defaults=True):
     """What a trigger event would start. `problems` are the reasons why nothing would start; `next` are a cron trigger's
-    instants."""
+    instants, `when` says when the run of a trigger with batches would start, `key` which events it has."""
 
     would_start: bool
     workflow: str
@@ -40,6 +41,8 @@ class Trial(Struct, frozen=True, omit_defaults=True):
     problems: list[str] = []
     next: list[str] = []
     labels: dict[str, str] | None = None
+    when: str | None = None
+    key: str | None = None
 
 
 async def put(store: Store, document: object) -> StoredTrigger:
@@ -148,18 +151,22 @@ async def try_out(store: Store, name: str, payload: bytes | None) -> Trial:
     problems = [] if trigger.enabled else ["the trigger is disabled"]
     if trigger.event is not None and payload is not None and not matches(trigger.event, payload):
         problems.append("the filter does not let it through")
-    value, version, labels = NULL, None, None
+    value, version, labels, key, batching = NULL, None, None, None, trigger.batching
     try:
+        event = NULL if payload is None or trigger.cron else as_json(payload)
         value = _tried_input(trigger, payload)
-        labels = run_labels(trigger.labels, NULL if payload is None or trigger.cron else as_json(payload))
+        if batching is not None:
+            key = key_text(batching, event) if batching.key else None
+            event = run_value(batching, [bytes(event)])
+            value = trigger.input if isinstance(trigger.input, Raw) else event
+        labels = run_labels(trigger.labels, event)
         version = (await Starter(store).checked(trigger, value))[0].version
     except Unavailable:
         raise
     except PenstockError as error:
         problems += str(error).splitlines()
-    return Trial(
-        not problems, trigger.workflow, version, value, problems, next_instants(trigger, SHOWN_INSTANTS), labels
-    )
+    instants, when = next_instants(trigger, SHOWN_INSTANTS), None if batching is None else in_words(batching)
+    return Trial(not problems, trigger.workflow, version, value, problems, instants, labels, when, key)
 
 
 def next_instants(trigger: Trigger, count: int) -> list[str]:
@@ -221,7 +228,7 @@ def _gone(kept: StoredTrigger) -> StoredTrigger:
 
 def _retired(kept: StoredTrigger) -> tuple[Retired, ...]:
     """All generations to close when the current one ends."""
-    current = (Retired(kept.generation, kept.stream),) if kept.generation else ()
+    current = (kept.current,) if kept.generation else ()
     return (*kept.retired, *current)
 
 

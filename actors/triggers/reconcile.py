@@ -22,6 +22,7 @@ from penstock.engine.trigger.cron import Cron
 from penstock.engine.trigger.trigger import Trigger
 
 TRIES_MAX = 20
+OVERDUE_S = 5.0  # what is late by less may still come by itself
 
 log = get_logger()
 
@@ -56,11 +57,13 @@ async def prepare(store: Store, kept: StoredTrigger) -> None:
     if not kept.active:
         return
     await store.sources.open(kept)
+    if kept.trigger.batching is not None:
+        await store.batches.repeat_overdue(kept.generation, await store.history.now() - OVERDUE_S)
     if kept.trigger.cron is not None and not await store.events.scheduled(kept.trigger.name, kept.generation):
         progress = await store.triggers.progress(kept.trigger.name)
         last = progress.at if progress is not None and progress.generation == kept.generation else kept.since
         await schedule_after(store, kept, datetime.fromisoformat(last))
-    await _close_if_replaced(store, kept.trigger.name, Retired(kept.generation, kept.stream))
+    await _close_if_replaced(store, kept.trigger.name, kept.current)
 
 
 async def schedule_after(store: Store, kept: StoredTrigger, instant: datetime) -> None:
@@ -93,7 +96,7 @@ async def _apply(store: Store, found: TriggerEntry, kept: StoredTrigger) -> None
     try:
         await store.triggers.write(found, replace(kept, stream=stream, after_seq=after_seq, retired=()))
     except Conflict:
-        await _close_if_replaced(store, found.name, Retired(kept.generation, stream))
+        await _close_if_replaced(store, found.name, replace(kept, stream=stream).current)
         raise
 
 
@@ -109,7 +112,7 @@ async def _listen_elsewhere(store: Store, found: TriggerEntry, kept: StoredTrigg
     if kept.trigger.subject is None:
         raise Unavailable(f"the stream {kept.stream} is gone")
     log.warning("trigger_stream_gone", trigger=found.name, stream=kept.stream)
-    retired = (*kept.retired, Retired(kept.generation, kept.stream))
+    retired = (*kept.retired, kept.current)
     with suppress(Conflict):
         await store.triggers.write(
             found, replace(kept, generation=new_generation(), stream="", after_seq=0, retired=retired)

@@ -9,8 +9,10 @@ from datetime import datetime
 
 from msgspec import Raw, UnsetType
 
+from penstock.actors.triggers.batching import BatchHandler
 from penstock.actors.triggers.reconcile import cron_of, schedule_after
 from penstock.actors.triggers.starting import Starter
+from penstock.broker import names
 from penstock.broker.nats.pull import Delivery
 from penstock.broker.store import Store
 from penstock.broker.streams.events import decode_tick, event_id, headers_of, text_of, trace_of
@@ -20,6 +22,7 @@ from penstock.config.process.crash_points import reached
 from penstock.engine.errors import Invalid, TooLarge
 from penstock.engine.run.event_payloads import NULL
 from penstock.engine.times import rfc3339
+from penstock.engine.trigger.batching import Batching
 from penstock.engine.trigger.trigger import Trigger
 from penstock.engine.trigger.trigger_events import as_json, matches, run_id, run_input
 from penstock.telemetry.tracing import trace_parent
@@ -34,6 +37,7 @@ class TriggerEventHandler:
 
     def __init__(self, store: Store) -> None:
         self._store, self._starter = store, Starter(store)
+        self._batches = BatchHandler(store, self._starter)
 
     async def handle(self, name: str, generation: str, delivery: Delivery) -> None:
         """Handle one delivery of a trigger's consumer; it may be acknowledged when this returns. Raises Unavailable.
@@ -45,7 +49,13 @@ class TriggerEventHandler:
             return
         if kept.trigger.cron is not None:
             await self._tick(kept, delivery)
-        elif kept.trigger.event is None or matches(kept.trigger.event, delivery.data):
+        elif kept.trigger.batching is not None and names.is_batch_tick(delivery.subject):
+            await self._batches.tick(kept, kept.trigger.batching, delivery)
+        elif kept.trigger.event is not None and not matches(kept.trigger.event, delivery.data):
+            return
+        elif kept.trigger.batching is not None:
+            await self._take_up(kept, kept.trigger.batching, delivery)
+        else:
             await self._start(kept.trigger, _event_name(generation, delivery), delivery, rfc3339(delivery.at))
 
     async def give_up(self, name: str, generation: str, delivery: Delivery, error: str) -> None:
@@ -83,6 +93,13 @@ class TriggerEventHandler:
         await schedule_after(self._store, kept, last)
         reached("cron.scheduled")
 
+    async def _take_up(self, kept: StoredTrigger, batching: Batching, delivery: Delivery) -> None:
+        try:
+            await self._batches.take_up(kept, batching, delivery)
+        except (Invalid, TooLarge) as error:
+            run = run_id(kept.trigger.name, _event_name(kept.generation, delivery))
+            await self._dead_letter(kept.trigger, delivery, run, rfc3339(delivery.at), error)
+
     async def _start(self, trigger: Trigger, event_name: str, delivery: Delivery, at: str) -> None:
         run = run_id(trigger.name, event_name)
         try:
@@ -92,19 +109,18 @@ class TriggerEventHandler:
             await self._starter.start(trigger, run, value, at, headers_of(delivery), event, trace)
             reached("trigger_event.started")
         except (Invalid, TooLarge) as error:
-            await self._store.dead_letters.store_trigger_event(
-                trigger.name, delivery.subject, delivery.data, run, str(error)
-            )
-            reached("trigger_event.dead_letter_stored")
-            log.error(
-                "trigger_could_not_start",
-                trigger=trigger.name,
-                workflow=trigger.workflow,
-                at=at,
-                error=_first_line(error),
-            )
+            await self._dead_letter(trigger, delivery, run, at, error)
         else:
             log.debug("trigger_fired", trigger=trigger.name, kind=trigger.kind, run_id=run, at=at)
+
+    async def _dead_letter(self, trigger: Trigger, delivery: Delivery, run: str, at: str, error: Exception) -> None:
+        await self._store.dead_letters.store_trigger_event(
+            trigger.name, delivery.subject, delivery.data, run, str(error)
+        )
+        reached("trigger_event.dead_letter_stored")
+        log.error(
+            "trigger_could_not_start", trigger=trigger.name, workflow=trigger.workflow, at=at, error=_first_line(error)
+        )
 
     def _sender_span(self, trigger: Trigger, delivery: Delivery) -> str | None:
         """The span in which the event was sent: where traces are exported, the run is below it. An instant of a cron

@@ -42,6 +42,7 @@ class Listener:
         self.checked_at = time.monotonic()
         self.closed = False
         self.pull: Pull | None = None
+        self.ticks: Pull | None = None  # of its batches
         self.stack = AsyncExitStack()
 
     def is_fresh(self) -> bool:
@@ -94,9 +95,10 @@ class TriggerRunner:
             if not listener.closed:  # else it is not acknowledged, and delivered again if it is still wanted
                 await self._handle(listener, delivery)
             listener.waiting -= 1
-            if listener.pull is not None and not listener.closed:
-                with suppress(Unavailable):
-                    await listener.pull.top_up()
+            for pull in (listener.pull, listener.ticks):
+                if pull is not None and not listener.closed:
+                    with suppress(Unavailable):
+                        await pull.top_up()
 
     async def close(self) -> None:
         """Stop all listeners. Deliveries not yet handled are given back, for another engine at once."""
@@ -146,6 +148,9 @@ class TriggerRunner:
             self._queue.put_nowait((listener, delivery))
 
         listener.pull = await listener.stack.enter_async_context(self._store.sources.consume(kept, take, listener.room))
+        if kept.trigger.batching is not None:
+            ticks = self._store.sources.consume_ticks(kept, take, listener.room)
+            listener.ticks = await listener.stack.enter_async_context(ticks)
         self._listeners[kept.generation] = listener
         log.info("trigger_listening", trigger=kept.trigger.name, kind=kept.trigger.kind)
 
@@ -171,7 +176,7 @@ class TriggerRunner:
     async def _failed(self, listener: Listener, delivery: Delivery, error: Exception) -> None:
         """Retry an event whose handling failed; after EVENT_FAILURES_MAX deliveries make it a dead letter."""
         log.error("trigger_event_failed", trigger=listener.name, deliveries=delivery.deliveries, exc_info=error)
-        if delivery.deliveries < EVENT_FAILURES_MAX:
+        if delivery.deliveries < EVENT_FAILURES_MAX or names.is_batch_tick(delivery.subject):  # a batch is kept
             await _give_back(delivery, RETRY_S)
             return
         try:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 MSG_ID = "Nats-Msg-Id"
+ROLLUP = "Nats-Rollup"
+ROLLUP_SUBJECT = "sub"  # the message replaces those before it under its subject
 EXPECT_SEQ = "Nats-Expected-Last-Subject-Sequence"
 TTL = "Nats-TTL"
 KV_OPERATION = "KV-Operation"

@@ -176,19 +176,19 @@ def text_of(instant: datetime) -> str:
     return instant.astimezone(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
 
 
-def event_id(delivery: Delivery) -> str | None:
+def event_id(delivery: Delivery | Stored) -> str | None:
     """The id that a repeat of the event has in common with it; None without one."""
     found = EVENT_ID.search(delivery.headers)
     return found[1].decode(errors="replace").strip() if found else None
 
 
-def trace_of(delivery: Delivery) -> str | None:
+def trace_of(delivery: Delivery | Stored) -> str | None:
     """The sender's `traceparent` as it stands in the message; None without one."""
     found = TRACE_PARENT.search(delivery.headers)
     return found[1].decode(errors="replace").strip() if found else None
 
 
-def headers_of(delivery: Delivery) -> dict[str, str]:
+def headers_of(delivery: Delivery | Stored) -> dict[str, str]:
     """The headers that a webhook's sender gave; empty for other events, and for anything but a JSON object of
     strings."""
     found = EVENT_HEADERS.search(delivery.headers)

@@ -12,6 +12,7 @@ from penstock.broker.nats.errors import ApiError, Code
 from penstock.broker.nats.pull import Delivery, Pull, open_pull
 from penstock.broker.streams.events import Events
 from penstock.broker.streams.tasks import covers
+from penstock.broker.triggers.batches import TriggerBatches
 from penstock.broker.triggers.captures import Captures
 from penstock.broker.triggers.triggers import Retired, StoredTrigger
 from penstock.engine.definition.identifiers import quoted
@@ -27,8 +28,8 @@ CREATE_TRIES_MAX = 10
 class Sources:
     """Consumers, schedules and captures of triggers. All of its methods can be repeated."""
 
-    def __init__(self, broker: Broker, events: Events, captures: Captures) -> None:
-        self._broker, self._events, self._captures = broker, events, captures
+    def __init__(self, broker: Broker, events: Events, captures: Captures, batches: TriggerBatches) -> None:
+        self._broker, self._events, self._captures, self._batches = broker, events, captures, batches
 
     async def check(self, trigger: Trigger, leaving: Collection[str]) -> None:
         """Raises Invalid when no consumer can receive all of the trigger's subject, and no stream can be created for
@@ -52,33 +53,43 @@ class Sources:
         return stream, int((await self._broker.api(f"STREAM.INFO.{stream}"))["state"]["last_seq"])
 
     async def open(self, kept: StoredTrigger) -> None:
-        """Create the trigger's consumer. Raises NotFound when its stream is gone."""
+        """Create the trigger's consumer, and what its batches need. Raises NotFound when its stream is gone."""
+        one_by_one = kept.trigger.cron is not None or kept.trigger.batching is not None  # in their order
         consumer = ConsumerConfig(
             stream=kept.stream,
             name=names.trigger_consumer(kept.trigger.name, kept.generation),
             filter_subject=_filter(kept.trigger),
             ack_wait_s=ACK_WAIT_S,
-            pending_max=1 if kept.trigger.cron else PENDING_MAX,  # instants go one by one, in their order
+            pending_max=1 if one_by_one else PENDING_MAX,
             start_seq=kept.after_seq + 1,
         )
+        if kept.trigger.batching is not None:
+            await self._batches.make()
+            await self._create(_ticks(kept))
+        await self._create(consumer)
+
+    async def _create(self, consumer: ConsumerConfig) -> None:
         for _ in range(CREATE_TRIES_MAX):
             try:
                 await create_consumer(self._broker, consumer)
                 return
             except ApiError as error:
                 if error.err_code == Code.STREAM_NOT_FOUND:
-                    raise NotFound(f"the stream {kept.stream} is gone") from error
+                    raise NotFound(f"the stream {consumer.stream} is gone") from error
                 if error.err_code == Code.CONSUMER_EXISTS:
                     return
                 if error.err_code != Code.CONSUMER_GONE:
                     raise
-        raise Unavailable(f'the consumer of trigger "{kept.trigger.name}" is made and removed by too many at once')
+        raise Unavailable(f"the consumer {consumer.name} is made and removed by too many at once")
 
     async def close(self, trigger: str, retired: Retired) -> None:
         """Remove everything that belongs to a generation."""
+        consumer = names.trigger_consumer(trigger, retired.generation)
         if retired.stream:
-            consumer = names.trigger_consumer(trigger, retired.generation)
             await self._broker.remove(f"CONSUMER.DELETE.{retired.stream}.{consumer}")
+        if retired.batches:
+            await self._broker.remove(f"CONSUMER.DELETE.{names.BATCHES}.{consumer}")
+            await self._batches.forget(retired.generation)
         await self._events.withdraw(trigger, retired.generation)
         await self._captures.leave(trigger, retired.generation, retired.stream)
 
@@ -88,6 +99,13 @@ class Sources:
         """The trigger's events, shared with every other process that consumes them, for the time of the block."""
         consumer = names.trigger_consumer(kept.trigger.name, kept.generation)
         return open_pull(self._broker, kept.stream, consumer, take, batch=BATCH, room=room)
+
+    def consume_ticks(
+        self, kept: StoredTrigger, take: Callable[[Delivery], None], room: Callable[[], int]
+    ) -> AbstractAsyncContextManager[Pull]:
+        """As `consume`, for the ticks of the trigger's batches."""
+        ticks = _ticks(kept)
+        return open_pull(self._broker, ticks.stream, ticks.name, take, batch=BATCH, room=room)
 
     async def _keeping(self, subject: str, leaving: Collection[str]) -> str | None:
         """The existing stream (except our captures) that stores all of the subject. Raises Invalid for one that stores
@@ -119,6 +137,17 @@ def _wider(subject: str, captured: str) -> str:
     return (
         f"subject: subject {quoted(subject)} overlaps with {quoted(captured)} of another trigger and is not within it "
         "(make the trigger with the wider subject first)"
+    )
+
+
+def _ticks(kept: StoredTrigger) -> ConsumerConfig:
+    """The consumer of the ticks of a trigger's batches."""
+    return ConsumerConfig(
+        stream=names.BATCHES,
+        name=names.trigger_consumer(kept.trigger.name, kept.generation),
+        filter_subject=names.batch_tick(kept.generation, "*"),
+        ack_wait_s=ACK_WAIT_S,
+        pending_max=PENDING_MAX,
     )
 
 

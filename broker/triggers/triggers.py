@@ -22,10 +22,12 @@ from penstock.engine.trigger.trigger import Trigger
 
 
 class Retired(Struct, frozen=True):
-    """A generation whose objects at the broker are still to be removed; `stream` is empty when it had none yet."""
+    """A generation whose objects at the broker are still to be removed; `stream` is empty when it had none yet, and
+    `batches` is true if it may have open batches."""
 
     generation: str
     stream: str = ""
+    batches: bool = False
 
 
 class StoredTrigger(Struct, frozen=True, omit_defaults=True):
@@ -51,6 +53,11 @@ class StoredTrigger(Struct, frozen=True, omit_defaults=True):
     def active(self) -> bool:
         return bool(self.generation and self.stream)
 
+    @property
+    def current(self) -> Retired:
+        """What there is of its generation at the broker, as it is closed one day."""
+        return Retired(self.generation, self.stream, self.trigger.batching is not None)
+
 
 class TriggerEntry(Struct, frozen=True):
     """A name, and its trigger if there is one. `revision` is the one that the next write must expect."""
@@ -68,6 +75,7 @@ class Progress(Struct, frozen=True):
 
 
 HTTP_FORMAT = 2
+BATCHING_FORMAT = 3
 
 _DECODER = msgspec.json.Decoder(StoredTrigger)
 _PROGRESS = msgspec.json.Decoder(Progress)
@@ -96,8 +104,7 @@ class Triggers:
 
     async def write(self, found: TriggerEntry, kept: StoredTrigger) -> TriggerEntry:
         """Replace the entry that was found. Raises Conflict if it has changed since."""
-        needed = HTTP_FORMAT if kept.trigger.http is not None else 1  # older versions know no trigger of this kind
-        body = formats.stamped(msgspec.json.encode(kept), needed)
+        body = formats.stamped(msgspec.json.encode(kept), _format(kept.trigger))
         return TriggerEntry(found.name, kept, await self._bucket.put(found.name, body, found.revision))
 
     async def remove(self, found: TriggerEntry) -> None:
@@ -131,6 +138,13 @@ class Triggers:
     def notifying(self, callback: Callable[[], None]) -> AbstractAsyncContextManager[None]:
         """Call `callback` when a trigger is written, for the time of the block. A notification may be lost."""
         return self._bucket.notifying(">", lambda key: None if "/" in key else callback())
+
+
+def _format(trigger: Trigger) -> int:
+    """Older versions know no trigger of some kinds, and would start a run for each event of a batch."""
+    if trigger.batching is not None:
+        return BATCHING_FORMAT
+    return HTTP_FORMAT if trigger.http is not None else 1
 
 
 def _decoded(entry: Entry) -> StoredTrigger | None:

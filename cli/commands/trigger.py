@@ -52,6 +52,11 @@ def trigger() -> None:
 @click.option("--method", metavar="M", help="Of --http: GET, POST, PUT, PATCH or DELETE.  [default: POST]")
 @click.option("--auth", type=click.Choice(["token", "none"]), help="Of --http: with the API token, or open to all.")
 @click.option("--timeout", metavar="D", help="Of --http: how long a caller waits, such as 5s.  [default: 30s]")
+@click.option("--debounce", metavar="D", help="One run with the last event, once none has come for so long: 5s.")
+@click.option("--max-wait", metavar="D", help="Of --debounce: this long after the first event at the latest.")
+@click.option("--batch", type=int, metavar="N", help="One run with an array of up to N events ...")
+@click.option("--period", metavar="D", help="... and of those that come in this time after the first.")
+@click.option("--key", metavar="EXPR", help="Of both: events with the same value belong together: event.customer.")
 @click.option("--name", metavar="N", help="Default: WORKFLOW for a webhook, WORKFLOW-cron and so on for others.")
 @documents.given_option("The input of every run, in place of what came:")
 @TEMPLATE
@@ -67,6 +72,11 @@ def create(
     labels: dict[str, str],
     disabled: bool,
     replace: bool,
+    debounce: str | None,
+    max_wait: str | None,
+    batch: int | None,
+    period: str | None,
+    key: str | None,
     **options: Any,
 ) -> None:
     """Make a trigger that starts runs of WORKFLOW, or replace the one of its name. One of --webhook, --cron, --subject,
@@ -78,6 +88,7 @@ def create(
         "workflow": workflow,
         "enabled": not disabled,
         kind: what,
+        **_batching(debounce, max_wait, batch, period, key),
         **({"labels": labels} if labels else {}),
         **({} if given is None else {"input": orjson.Fragment(documents.run_input(given))}),
     }
@@ -166,6 +177,27 @@ def _source(options: Mapping[str, Any]) -> tuple[str, dict[str, str]]:
     return kinds[0], {field: options[name] for field, name in fields.items() if options[name] is not None}
 
 
+def _batching(
+    debounce: str | None, max_wait: str | None, batch: int | None, period: str | None, key: str | None
+) -> dict[str, Any]:
+    """What the options say of several events in one run. Raises UsageError for options that do not go together."""
+    more = {} if key is None else {"key": key}
+    if debounce is not None and batch is not None:
+        raise click.UsageError("--debounce and --batch: only one of them is possible")
+    if debounce is not None:
+        if max_wait is None or period is not None:
+            raise click.UsageError("--debounce needs --max-wait, and no --period")
+        return {"debounce": {"period": debounce, "max_wait": max_wait, **more}}
+    if batch is not None:
+        if period is None or max_wait is not None:
+            raise click.UsageError("--batch needs --period, and no --max-wait")
+        return {"batch": {"size": batch, "period": period, **more}}
+    for name, value in (("max-wait", max_wait), ("period", period), ("key", key)):
+        if value is not None:
+            raise click.UsageError(f"--{name} is for --debounce and --batch")
+    return {}
+
+
 def _check_kind(session: Session, name: str, kind: str) -> None:
     """Raises Conflict when the name is that of a trigger of another kind: it would silently stop listening to
     its source."""
@@ -217,12 +249,24 @@ def _describe(found: TriggerView) -> None:
             ("workflow", found.workflow),
             ("enabled", "yes" if found.enabled else "no"),
             (kind, what),
+            *_runs_with(found),
             ("input", output.optional(found.input)),
             ("labels", _labels(found.labels)),
             ("created", times.moment(found.created_at)),
             ("next", times.moment(found.next_at or "")),
         ]
     )
+
+
+def _runs_with(found: TriggerView) -> list[tuple[str, str]]:
+    """How several events become one run, if they do."""
+    from penstock.engine.trigger.batching import in_words
+
+    batching = found.debounce or found.batch
+    if batching is None:
+        return []
+    key = [("key", batching.key)] if batching.key else []
+    return [("debounce" if found.debounce else "batch", in_words(batching)), *key]
 
 
 def _labels(labels: Mapping[str, str] | None) -> str:
@@ -256,6 +300,8 @@ def _say_trial(trial: TrialView) -> None:
             ("version", trial.version or ""),
             ("input", output.optional(trial.input)),
             ("labels", _labels(trial.labels)),
+            ("when", trial.when or ""),
+            ("key", trial.key or ""),
             *(("at", times.moment(instant)) for instant in trial.next),
         ]
     )

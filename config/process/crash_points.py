@@ -94,6 +94,13 @@ Point: TypeAlias = Literal[
     # Triggers, and the run index
     "trigger_event.started",
     "trigger_event.dead_letter_stored",
+    "batch.event_stored",
+    "batch.scheduled",
+    "batch.closed",
+    "batch.started",
+    "batch.marked",
+    "batch.removed",
+    "batch.ticked",
     "cron.progressed",
     "cron.scheduled",
     "index.folded",

@@ -30,6 +30,7 @@ from penstock.engine.definition.identifiers import json_type, quoted
 from penstock.engine.definition.report import Report
 from penstock.engine.definition.subjects import SUBJECT_CHARS_MAX, WILDCARD_PATTERN, problem_with_subject
 from penstock.engine.errors import Invalid
+from penstock.engine.trigger.batching import BATCH, DEBOUNCE, Batch, Batching, Debounce
 from penstock.engine.trigger.cron import Cron
 from penstock.engine.trigger.labels import event_labels
 from penstock.engine.trigger.routes import HTTP, HttpSource
@@ -44,6 +45,9 @@ class Kind(StrEnum):
     EVENT = "event"
     WEBHOOK = "webhook"
     HTTP = "http"
+
+
+ALONE = (Kind.CRON, Kind.HTTP)  # each of their events has a run of its own
 
 
 class CronSource(Struct, frozen=True):
@@ -75,7 +79,7 @@ class WebhookSource(Struct, frozen=True, omit_defaults=True):
 
 class Trigger(Struct, frozen=True, omit_defaults=True):
     """Exactly one of the sources is set. Without `input`, the payload of the trigger event is the run's input. `labels`
-    are those of the runs, with expressions over the event."""
+    are those of the runs, with expressions over the event. With `debounce` or `batch` several events start one run."""
 
     name: str
     workflow: str
@@ -87,6 +91,12 @@ class Trigger(Struct, frozen=True, omit_defaults=True):
     webhook: WebhookSource | None = None
     http: HttpSource | None = None
     labels: dict[str, str] | None = None
+    debounce: Debounce | None = None
+    batch: Batch | None = None
+
+    @property
+    def batching(self) -> Batching | None:
+        return self.debounce or self.batch
 
     @property
     def kind(self) -> Kind:
@@ -102,10 +112,13 @@ class Trigger(Struct, frozen=True, omit_defaults=True):
         return self.http.route if self.http else None
 
     def same_source(self, other: Trigger) -> bool:
-        """Whether both receive the same trigger events; their filters may differ."""
-        return (self.kind, self.cron, self.subject) == (other.kind, other.cron, other.subject) and _events_of(
-            self
-        ) == _events_of(other)
+        """Whether both receive the same trigger events, each alone or in batches of the same kind; their filters may
+        differ."""
+        return (
+            (self.kind, self.cron, self.subject) == (other.kind, other.cron, other.subject)
+            and _events_of(self) == _events_of(other)
+            and type(self.batching) is type(other.batching)
+        )
 
 
 def parse(document: object, kept_secret: str | None = None) -> Trigger:
@@ -133,6 +146,11 @@ def _source_problems(document: Document) -> Iterator[str]:
     given = [kind for kind in Kind if document.get(kind) is not None]
     if len(given) != 1:
         yield f"exactly one of {', '.join(Kind)} is needed, given: {', '.join(given) or 'none'}"
+    batching = [name for name in ("debounce", "batch") if document.get(name) is not None]
+    if len(batching) > 1:
+        yield "debounce and batch: only one of them is possible"
+    if batching and (wrong := [kind for kind in given if kind in ALONE]):
+        yield f"{batching[0]} is for subject, event and webhook, not for {wrong[0]}"
 
 
 @rule({"type": "boolean"})
@@ -248,6 +266,8 @@ TRIGGER = Form(
         "event": nested(EVENT),
         "webhook": nested(Form(fields={"secret": _secret})),
         "http": nested(HTTP),
+        "debounce": nested(DEBOUNCE),
+        "batch": nested(BATCH),
         "labels": event_labels.annotated(description="Of its runs; `${{ expression }}` may read `event`."),
     },
     required=("name", "workflow"),

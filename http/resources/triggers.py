@@ -93,6 +93,8 @@ def _view(kept: StoredTrigger) -> TriggerView:
         trigger.http,
         following[0] if following else None,
         trigger.labels,
+        trigger.debounce,
+        trigger.batch,
     )
 
 

@@ -11,7 +11,7 @@ from penstock.broker import names
 from penstock.broker.triggers.triggers import StoredTrigger
 from tests.e2e.crash_scenarios import UNANSWERED_S, all_ended, registered, step
 from tests.support.crashing import SECRET, World
-from tests.support.trigger_events import gone, nothing_left
+from tests.support.trigger_events import gone, nothing_left, started
 from tests.support.waiting import until
 
 TICK_S = 3.0
@@ -82,6 +82,34 @@ async def cron(world: World, name: str) -> object:
     return following.instant.year - at.year
 
 
+async def batched(world: World, name: str) -> object:
+    """Two events fill a batch, and the third is alone when its time is over."""
+    return await several(world, name, {"batch": {"size": 2, "period": "2s"}})
+
+
+async def debounced(world: World, name: str) -> object:
+    return await several(world, name, {"debounce": {"period": "2s", "max_wait": "1m"}})
+
+
+async def several(world: World, name: str, how: dict[str, Any]) -> object:
+    """What the runs of three events have as their input, and what is left of them."""
+    kept = await triggered(world, name, {"event": {"subject": f"event.{name}"}, **how})
+    await unanswered_soon(world, names.BATCHES, names.trigger_consumer(name, kept.generation))
+    for body in (b"1", b"2", b"3"):
+        await world.store.events.publish(f"event.{name}", body)
+    await nothing_left(world.store, kept)
+    mark = names.batch_mark(kept.generation)
+
+    async def ended() -> bool:
+        left = await world.store.reader.subject(names.BATCHES, names.batch_subject(kept.generation, ">"))
+        return {mark} == {one.subject for one in left}
+
+    await until(ended)
+    inputs = sorted(bytes(one.input).decode() for one in await started(world.store, name))
+    await all_ended(world, name, len(inputs))
+    return inputs
+
+
 async def triggered(world: World, name: str, source: dict[str, Any], **more: Any) -> StoredTrigger:
     """A trigger and its workflow, both of this name. What is not acknowledged comes again after 1 s, instead of 10."""
     await registered(world, name, step("crash.echo"), **more)
@@ -93,15 +121,18 @@ async def triggered(world: World, name: str, source: dict[str, Any], **more: Any
 
     kept = await until(consumed)
     assert kept is not None
-    consumer = names.trigger_consumer(name, kept.generation)
-    info = await world.store.broker.api(f"CONSUMER.INFO.{kept.stream}.{consumer}")
+    await unanswered_soon(world, kept.stream, names.trigger_consumer(name, kept.generation))
+    return kept
+
+
+async def unanswered_soon(world: World, stream: str, consumer: str) -> None:
+    info = await world.store.broker.api(f"CONSUMER.INFO.{stream}.{consumer}")
     request = {
-        "stream_name": kept.stream,
+        "stream_name": stream,
         "config": {**info["config"], "ack_wait": UNANSWERED_S * 10**9},
         "action": "update",
     }
-    await world.store.broker.api(f"CONSUMER.CREATE.{kept.stream}.{consumer}", request)
-    return kept
+    await world.store.broker.api(f"CONSUMER.CREATE.{stream}.{consumer}", request)
 
 
 async def occurred(world: World, name: str, kept: StoredTrigger, runs: int) -> None:

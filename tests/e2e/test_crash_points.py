@@ -39,6 +39,16 @@ class Case(NamedTuple):
     peaceful: Scenario | None = None  # the same without the trouble that leads to the point
 
 
+BATCH_POINTS: tuple[Point, ...] = (
+    "batch.event_stored",
+    "batch.scheduled",
+    "batch.closed",
+    "batch.started",
+    "batch.marked",
+    "batch.removed",
+    "batch.ticked",
+)
+
 CASES = (
     Case("shard.received", scenarios.chain, 5),
     Case("shard.advanced", scenarios.chain, 4),
@@ -134,6 +144,8 @@ CASES = (
     Case("trigger.deleted", crash_triggers.deleted_trigger),
     Case("trigger_event.started", crash_triggers.webhook),
     Case("trigger_event.dead_letter_stored", crash_triggers.refused_event),
+    *(Case(point, crash_triggers.batched) for point in BATCH_POINTS),
+    *(Case(point, crash_triggers.debounced) for point in BATCH_POINTS),
     Case("cron.progressed", crash_triggers.cron),
     Case("cron.scheduled", crash_triggers.cron),
     Case("index.folded", scenarios.chain),
