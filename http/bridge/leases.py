@@ -176,6 +176,7 @@ class HeldLeases:
                 self._checked = losses
             except PenstockError as error:
                 log.warning("leases_not_restored", held=len(self._held), error=str(error))
+                self._sooner.set()
 
     def _compare(self, age: BucketAge) -> None:
         """Notice that the broker has lost all leases. Others may have restored theirs already, more than it had."""

@@ -36,6 +36,8 @@ from tests.support.waiting import until, until_true
 from tests.support.world import chain, start
 from tests.worker.task_queue import answer, dispatch, output_of
 
+EVENT_AND_REMOVAL = 2  # messages of an answer
+
 
 @pytest.fixture
 def broker(tmp_path: Path) -> Iterator[OwnBroker]:
@@ -137,9 +139,11 @@ async def test_without_a_broker_every_question_is_503_and_later_counts(
 async def test_a_lease_that_is_not_restored_yet_is_unavailable_and_never_unknown(
     broker: OwnBroker, store: Store, task: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """However long it takes, and whoever else has restored more leases by then."""
+    """However long it takes, and whoever else has restored more leases by then. It is tried again at once."""
     monkeypatch.setattr(leases, "RESTORE_S", 0.0)
     monkeypatch.setattr(held_leases, "RESTORE_AGAIN_S", 0.02)
+    monkeypatch.setattr(held_leases, "ACK_WAIT_S", 1000.0)
+    monkeypatch.setattr(held_leases.HeldLeases, "answer_within", lambda *_: None)
     restore, may = held_leases.restore_leases, asyncio.Event()
 
     async def late(*args: Any) -> None:
@@ -177,8 +181,9 @@ async def test_an_answer_during_which_the_broker_forgets_its_lease_may_be_given_
     async with open_store(broker.settings, "bridge") as own, open_bridge(own, broker.settings) as bridge:
         task_id = await assigned(store, bridge, task)
         os.kill(broker.pid, signal.SIGSTOP)
+        await until_true(lambda: "\nState:\tT" in Path(f"/proc/{broker.pid}/status").read_text())
         answered = asyncio.create_task(_carried_out(bridge, task_id, CompleteAction(b"1")))
-        await until_true(lambda: bool(own.publisher.in_flight))
+        await until_true(lambda: own.publisher.in_flight >= EVENT_AND_REMOVAL)
         await asyncio.to_thread(broker.kill)
         await asyncio.to_thread(broker.start)
         if not await answered:
