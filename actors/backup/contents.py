@@ -14,6 +14,7 @@ from penstock.broker import names
 
 FOLLOWS = (
     names.DEAD,
+    names.BATCHES,
     names.bucket_stream(names.EVENT_WAITS),
     names.bucket_stream(names.APPROVAL_TOKENS),
     names.bucket_stream(names.STICKY_BINDINGS),

@@ -34,6 +34,7 @@ from penstock.engine.run.event_payloads import NULL
 from penstock.engine.times import rfc3339
 from penstock.engine.trigger.batching import (
     Batching,
+    BatchState,
     Debounce,
     due_at,
     extended,
@@ -62,11 +63,11 @@ class BatchHandler:
         key = key_token(key_text(batching, body))
         while True:
             try:
-                batch = await self._with(kept, batching, key, delivery, bytes(body))
+                state = await self._with(kept, batching, key, delivery, bytes(body))
                 break
             except Conflict:
                 continue  # the batch was closed meanwhile, or this event is in it: look again
-        if batch is not None and is_full(batching, batch.state):
+        if state is not None and is_full(batching, state):
             await self._end(kept, batching, key)
 
     async def tick(self, kept: StoredTrigger, batching: Batching, delivery: Delivery) -> None:
@@ -84,23 +85,30 @@ class BatchHandler:
 
     async def _with(
         self, kept: StoredTrigger, batching: Batching, key: str, delivery: Delivery, body: bytes
-    ) -> OpenBatch | None:
+    ) -> BatchState | None:
         """The open batch with this event in it; None when it was in one that has ended. Raises Conflict."""
         former = await self._batches.find(kept.generation, key)
         if former is not None and (former.state.closed or self._ends_before(batching, former, delivery.seq, body)):
             await self._end(kept, batching, key)
             former = await self._batches.find(kept.generation, key)
-        if former is None or former.state.seq < delivery.seq:
-            # The mark is read after the batch: it is written before one is removed.
-            if delivery.seq <= await self._batches.ended_up_to(kept.generation):
-                return None
-            await self._add(kept, batching, key, delivery, body, former)
+        # The mark is read after the batch: it is written before one is removed. Where a batch is open, none is needed:
+        # no later event was taken up before this one, so this one is in the open batch or in none.
+        if former is None and delivery.seq <= await self._batches.ended_up_to(kept.generation):
+            return None
+        if former is not None and former.state.seq >= delivery.seq:
+            state = former.state
+        else:
+            state = await self._add(kept, batching, key, delivery, body, former)
         reached("batch.event_stored")
-        batch = await self._batches.find(kept.generation, key)
-        if batch is not None and batch.state.count == 1:  # a tick that finds its batch not due has the next one
-            await self._schedule(kept, batching, key, due_at(batching, batch.since, batch.stored_at))
+        if state.count == 1:  # later ones need no schedule: a tick that finds its batch not due has the next one
+            await self._schedule_first(kept, batching, key)
             reached("batch.scheduled")
-        return batch
+        return state
+
+    async def _schedule_first(self, kept: StoredTrigger, batching: Batching, key: str) -> None:
+        batch = await self._batches.find(kept.generation, key)
+        if batch is not None:
+            await self._schedule(kept, batching, key, due_at(batching, batch.since, batch.stored_at))
 
     def _ends_before(self, batching: Batching, batch: OpenBatch, seq: int, body: bytes) -> bool:
         return batch.state.seq < seq and is_full(batching, batch.state, len(body))
@@ -113,7 +121,7 @@ class BatchHandler:
         delivery: Delivery,
         body: bytes,
         former: OpenBatch | None,
-    ) -> None:
+    ) -> BatchState:
         state = extended(
             batching,
             None if former is None else former.state,
@@ -125,6 +133,7 @@ class BatchHandler:
         await self._batches.add(
             kept.generation, key, state, body, _headers(delivery), former, only_last=isinstance(batching, Debounce)
         )
+        return state
 
     async def _schedule(self, kept: StoredTrigger, batching: Batching, key: str, at: float) -> None:
         """With other periods it is another schedule, so that a former one cannot hold this one up."""

@@ -155,9 +155,11 @@ def _idle(one: ListedConsumer) -> bool:
 
 
 async def _captures(broker: Broker) -> Sequence[str]:
-    """The streams of subjects that triggers listen to."""
+    """The streams of subjects that triggers listen to, and that of their batches."""
     listed = await broker.api("STREAM.NAMES")
-    return [name for name in listed.get("streams") or [] if name.startswith(names.CAPTURE_PREFIX)]
+    return [
+        name for name in listed.get("streams") or [] if name.startswith(names.CAPTURE_PREFIX) or name == names.BATCHES
+    ]
 
 
 async def _lags(backend: Backend, store: Store) -> Mapping[str, Any]:

@@ -238,7 +238,8 @@ TEXTS: Mapping[str, str] = {
     ),
     "listTriggers": "With the next instant of those that have one.",
     "createTrigger": (
-        "Exactly one of cron, subject, event and webhook says what starts its runs. A trigger of this name is replaced."
+        "Exactly one of cron, subject, event, webhook and http says what starts its runs. With `debounce` or `batch`, "
+        "several events of a subject, event or webhook start one. A trigger of this name is replaced."
     ),
     "getTrigger": "A webhook's secret is never shown, only whether there is one.",
     "putTrigger": "The name is that of the path; one in the body must be the same.",

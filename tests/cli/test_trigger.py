@@ -37,6 +37,18 @@ EVENT = {
             ("--http", "a/b", "--method", "PUT", "--auth", "none", "--timeout", "5s"),
             {"name": "w-http", "http": {"path": "a/b", "method": "PUT", "auth": "none", "timeout": "5s"}},
         ),
+        (
+            ("--event", "event.a", "--debounce", "5s", "--max-wait", "1m", "--key", "event.x"),
+            {
+                "name": "w-event",
+                "event": {"subject": "event.a"},
+                "debounce": {"period": "5s", "max_wait": "1m", "key": "event.x"},
+            },
+        ),
+        (
+            ("--webhook", "--batch", "10", "--period", "1m"),
+            {"name": "w", "webhook": {}, "batch": {"size": 10, "period": "1m"}},
+        ),
         (("--subject", "a.>", "--disabled"), {"name": "w-subject", "subject": {"subject": "a.>"}, "enabled": False}),
         (
             ("--event", "event.a", "--input", '{"n": 1}'),
@@ -157,3 +169,42 @@ def test_a_trial_that_would_start_nothing_is_1(penstock: Penstock, service: Serv
         "POST /triggers/c/test", {"would_start": False, "workflow": "w", "problems": ["the trigger is disabled"]}
     )
     assert (1, "would start nothing\n  the trigger is disabled\n", "") == penstock("trigger", "test", "c")
+
+
+@pytest.mark.parametrize(
+    ("args", "problem"),
+    [
+        (("--debounce", "5s"), "--debounce needs --max-wait, and no --period"),
+        (("--debounce", "5s", "--max-wait", "1m", "--period", "1m"), "--debounce needs --max-wait, and no --period"),
+        (("--batch", "5"), "--batch needs --period, and no --max-wait"),
+        (("--batch", "5", "--period", "1m", "--max-wait", "1m"), "--batch needs --period, and no --max-wait"),
+        (("--batch", "5", "--debounce", "5s"), "--debounce and --batch: only one of them is possible"),
+        (("--key", "event.x"), "--key is for --debounce and --batch"),
+        (("--max-wait", "1m"), "--max-wait is for --debounce and --batch"),
+    ],
+)
+def test_options_of_batches_that_do_not_go_together_are_named(
+    penstock: Penstock, args: tuple[str, ...], problem: str
+) -> None:
+    code, _, err = penstock("trigger", "create", "w", "--event", "event.a", *args)
+    assert 2 == code
+    assert problem in err
+
+
+def test_show_says_how_several_events_become_one_run(penstock: Penstock, service: Service) -> None:
+    service.on("GET /triggers/e", {**EVENT, "batch": {"size": 10, "period": "1m", "key": "event.who"}})
+    shown = penstock("trigger", "show", "e").out
+    assert re.search(r"^batch +with 10 events, 1m after the first at the latest$", shown, re.MULTILINE)
+    assert re.search(r"^key +event.who$", shown, re.MULTILINE)
+    service.on("GET /triggers/w", {**EVENT, "debounce": {"period": "5s", "max_wait": "1m"}})
+    shown = penstock("trigger", "show", "w").out
+    assert re.search(r"^debounce +5s after the last event, 1m after the first at the latest$", shown, re.MULTILINE)
+    assert "key" not in shown
+
+
+def test_a_trial_says_when_a_batch_would_start(penstock: Penstock, service: Service) -> None:
+    trial = {"would_start": True, "workflow": "w", "input": [1], "when": "with 10 events, soon", "key": "7"}
+    service.on("POST /triggers/e/test", trial)
+    shown = penstock("trigger", "test", "e", "--input", "1").out
+    assert re.search(r"^when +with 10 events, soon$", shown, re.MULTILINE)
+    assert re.search(r"^key +7$", shown, re.MULTILINE)

@@ -171,3 +171,27 @@ async def test_there_is_a_most_of_triggers(http: ASGIConductor, store: Store) ->
     assert (409, f"there are {TRIGGERS_MAX} triggers already, which is the most\n") == (answer.status_code, answer.text)
     again = await post(http, "/triggers", {**WEBHOOK, "name": "t7"})
     assert 201 == again.status_code
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        {"debounce": {"period": "5s", "max_wait": "1m", "key": "event.who"}},
+        {"batch": {"size": 10, "period": "1m"}},
+    ],
+)
+async def test_how_several_events_become_one_run_is_shown_and_survives_a_put_of_what_get_gave(
+    http: ASGIConductor, how: dict[str, Any]
+) -> None:
+    made = await post(http, "/triggers", {**WEBHOOK, **how})
+    assert 201 == made.status_code
+    shown = (await http.simulate_get("/triggers/hook")).json
+    assert shown == {**shown, **how}
+    assert 200 == (await http.simulate_put("/triggers/hook", body=orjson.dumps(shown))).status_code
+    assert shown == (await http.simulate_get("/triggers/hook")).json
+    trial = (await post(http, "/triggers/hook/test", {"who": "x"})).json
+    assert trial["would_start"]
+    assert ([{"who": "x"}] if "batch" in how else {"who": "x"}) == trial["input"]
+    assert trial["when"].endswith("1m after the first at the latest")
+    wrong = await post(http, "/triggers", {**WEBHOOK, "batch": {"size": 0}})
+    assert (400, True) == (wrong.status_code, "batch: period is missing" in wrong.text)

@@ -167,6 +167,16 @@ async def test_an_input_that_the_workflow_does_not_take_is_400_and_nothing_is_st
     assert 202 == (await send(guarded, "own", signed("mine", body), body))[0]
 
 
+async def test_of_a_batch_only_the_array_must_be_an_input_that_the_workflow_takes(
+    guarded: ASGIConductor, store: Store
+) -> None:
+    body = b'{"n": "x"}'
+    await make(store, "own", "typed", "mine", batch={"size": 5, "period": "1h"})
+    assert 202 == (await send(guarded, "own", signed("mine", body), body))[0]
+    await make(store, "own", "typed", "mine", debounce={"period": "1h", "max_wait": "1h"})
+    assert 400 == (await send(guarded, "own", signed("mine", body), body))[0]
+
+
 async def test_other_methods_are_405(guarded: ASGIConductor) -> None:
     answer = await guarded.simulate_get("/v1/webhooks/own")
     assert 405 == answer.status_code
