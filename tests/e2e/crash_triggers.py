@@ -83,20 +83,21 @@ async def cron(world: World, name: str) -> object:
 
 
 async def batched(world: World, name: str) -> object:
-    """Two events fill a batch, and the third is alone when its time is over."""
-    return await several(world, name, {"batch": {"size": 2, "period": "2s"}})
+    """Three events fill a batch, long before its time is over."""
+    return await several(world, name, 3, {"batch": {"size": 3, "period": "1h"}})
 
 
 async def debounced(world: World, name: str) -> object:
-    return await several(world, name, {"debounce": {"period": "2s", "max_wait": "1m"}})
+    """One event is the last one when its time is over."""
+    return await several(world, name, 1, {"debounce": {"period": "1s", "max_wait": "1m"}})
 
 
-async def several(world: World, name: str, how: dict[str, Any]) -> object:
-    """What the runs of three events have as their input, and what is left of them."""
+async def several(world: World, name: str, events: int, how: dict[str, Any]) -> object:
+    """What the runs of so many events have as their input; nothing else is left of them."""
     kept = await triggered(world, name, {"event": {"subject": f"event.{name}"}, **how})
     await unanswered_soon(world, names.BATCHES, names.trigger_consumer(name, kept.generation))
-    for body in (b"1", b"2", b"3"):
-        await world.store.events.publish(f"event.{name}", body)
+    for number in range(events):
+        await world.store.events.publish(f"event.{name}", b"%d" % number)
     await nothing_left(world.store, kept)
     mark = names.batch_mark(kept.generation)
 
