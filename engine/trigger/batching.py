@@ -179,14 +179,14 @@ _key = structs.replace(values.expression, read=_read_key).annotated(
 _period = structs.replace(values.timeout, read=_read_period)
 
 DEBOUNCE = Form(
-    component="Debounce",
+    component="TriggerDebounce",
     fields={"period": _period, "max_wait": _period, "key": _key},
     required=("period", "max_wait"),
     also=_debounce_problems,
     schema={"description": "One run with the last event, once none has come for `period`."},
 )
 BATCH = Form(
-    component="Batch",
+    component="TriggerBatch",
     fields={"size": values.whole_number(SIZE_MAX, least=1), "period": _period, "key": _key},
     required=("size", "period"),
     schema={"description": "One run with an array of events."},
