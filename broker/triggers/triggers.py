@@ -21,7 +21,7 @@ from penstock.engine.errors import NeedsUpgrade
 from penstock.engine.trigger.trigger import Trigger
 
 
-class Retired(Struct, frozen=True):
+class Retired(Struct, frozen=True, omit_defaults=True):
     """A generation whose objects at the broker are still to be removed; `stream` is empty when it had none yet, and
     `batches` is true if it may have open batches."""
 
