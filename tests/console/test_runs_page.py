@@ -298,7 +298,7 @@ async def test_a_bulk_is_done_in_parts(page: Page, api: Client) -> None:
     await expect(dialog).to_have_count(0, timeout=30_000)
 
     assert [False, True] == ["cursor" in part for part in parts]
-    assert 1203 == api.run_stats(workflow=name, paused=True).total
+    await until_true(lambda: api.run_stats(workflow=name, paused=True).total == 1203)
 
 
 async def test_failed_runs_are_retried_and_rerun(page: Page, api: Client) -> None:

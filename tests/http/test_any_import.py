@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -87,7 +88,7 @@ def damage(sent: dict[str, Any], data: st.DataObject) -> None:
             container.reverse()
         case _:
             other, place = found[data.draw(st.integers(0, len(found) - 1))]
-            container[key] = orjson.loads(orjson.dumps(other[place])) if place_is_there(other, place) else None
+            container[key] = deepcopy(other[place]) if place_is_there(other, place) else None
 
 
 def place_is_there(container: Any, key: Any) -> bool:

@@ -41,8 +41,8 @@ async def played(
     async with frames(store) as seen, worker.running():
         run_id = await dispatch(store, task, value, **more)
         events = await reported(store, run_id)
-        await until_true(lambda: bool(seen))
-    assert [frame] == seen
+        await until_true(lambda: frame in seen)
+    assert [frame] == [one for one in seen if one != b"+WPI"]  # a front end says at times that it has the task
     await acknowledged(store, task)
     return events
 
