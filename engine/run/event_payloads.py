@@ -292,3 +292,24 @@ class TakenStep(Struct, frozen=True, omit_defaults=True):
     child_run_id: str | None = None
     received: int | None = None
     items: int | None = None
+
+
+class SlotGrant(Struct, frozen=True, omit_defaults=True):
+    """The limit `limit_id` (its kind, scope and key) has granted a slot to `holder`. `inherited`: nothing was taken, an
+    ancestor of the run holds a slot of the same limit."""
+
+    holder: str
+    limit_id: str
+    kind: str
+    scope: str
+    key: str | None = None
+    step_id: str | None = None
+    inherited: bool = False
+
+
+class SlotRefusal(Struct, frozen=True, omit_defaults=True):
+    """The limit lets the holder, a run, not begin: `reason` is `limit` (on_limit: skip), or `replaced` by a newer run."""
+
+    holder: str
+    limit_id: str
+    reason: str
