@@ -37,6 +37,7 @@ EVENT_WAITS = "event_waits"
 API_KEYS = "api_keys"
 SESSIONS = "sessions"
 IMPORTS = "imported_runs"
+LIMIT_CONFIGS = "limits"
 
 CAPTURE_PREFIX = "TRIGGER-"
 BATCH_PREFIX = "penstock.batch."

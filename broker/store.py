@@ -18,6 +18,7 @@ from penstock.broker.records.definitions import Definitions
 from penstock.broker.records.event_waits import WaitRecords
 from penstock.broker.records.imports import Imports
 from penstock.broker.records.leases import Leases
+from penstock.broker.records.limit_configs import LimitConfigs
 from penstock.broker.records.owners import Owners
 from penstock.broker.records.past_states import PastStates
 from penstock.broker.records.pauses import Pauses
@@ -81,6 +82,7 @@ class Store:
         self.api_keys = ApiKeys(self.bucket(names.API_KEYS))
         self.definitions = Definitions(self.bucket(names.DEFINITIONS))
         self.imports = Imports(self.bucket(names.IMPORTS))
+        self.limit_configs = LimitConfigs(self.bucket(names.LIMIT_CONFIGS))
         self.logs = SaidStream(names.LOGS, names.log_subject, broker, publisher, reader)
         self.chunks = SaidStream(names.CHUNKS, names.chunk_subject, broker, publisher, reader)
         self.progress = ProgressBoard(broker, reader)

@@ -171,6 +171,10 @@ MEMBER_TTL_S: Final = 60.0  # a member that nobody is there to remove is forgott
 HAND_OVER_S_MAX: Final = 3.0  # for finishing the work on runs that move to another shard; then they go on from the log
 DRAINED_TTL_S: Final = 1.0 * DAY_S  # an engine that was drained owns nothing until it ends, or for so long
 
+# Limits: each scope has one document, which the owners of its limits have in memory
+LIMIT_WORKFLOWS_MAX: Final = 100  # that have registered the same scope; the oldest is forgotten
+LIMIT_OVERRIDES_MAX: Final = 1000  # of single keys of a scope
+
 # Keys, sessions and the audit log
 API_KEYS_MAX: Final = 1000  # they are one document, which every front-end process has in memory
 API_KEY_BYTES: Final = 32  # random

@@ -44,8 +44,10 @@ from penstock.engine.run.commands import (
     ExpandPlan,
     OpenApproval,
     PauseChild,
+    ReleaseSlot,
     RemoveDeadLetters,
     RequestApproval,
+    RequestSlot,
     SetTimer,
     StartChild,
     StartFailureRun,
@@ -199,7 +201,7 @@ class Effects:
                 return self._waits.end(run.run_id, command)
             case RemoveDeadLetters():
                 await self._store.dead_letters.remove_task(run.run_id, command.step_id, command.task, command.up_to_seq)
-            case DeadLetterTask():
+            case DeadLetterTask() | RequestSlot() | ReleaseSlot():
                 pass
             case _:
                 assert_never(command)

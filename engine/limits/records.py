@@ -28,9 +28,9 @@ class _Record(Struct, frozen=True, omit_defaults=True, kw_only=True, tag_field="
 
 
 class Requested(_Record, frozen=True, omit_defaults=True, kw_only=True, tag="limit.requested"):
-    """`holder` wants a slot: the id of one acquisition, never used twice. `step_id` is None for a run. `allowed` is what
-    the definition of the run says; what was registered last counts. `fair` is the value between whose takers turns are
-    taken. `order` is the sequence of the first record of this request, where this is not it."""
+    """`holder` wants a slot: the id of one acquisition, never used twice. `step_id` is None for a run. `allowed` is
+    what the definition of the run says; what was registered last counts. `fair` is the value between whose takers turns
+    are taken. `order` is the sequence of the first record of this request, where this is not it."""
 
     name: LimitName
     holder: str
@@ -101,4 +101,5 @@ def encode(record: LimitRecord) -> bytes:
 
 def decode(body: bytes) -> LimitRecord:
     """Raises msgspec.ValidationError or DecodeError for what is no record of a limit."""
-    return _DECODER.decode(body)
+    record: LimitRecord = _DECODER.decode(body)
+    return record

@@ -29,6 +29,8 @@ from penstock.engine.run.events import (
     ApprovalRequested,
     ChildEnded,
     EventReceived,
+    LimitGranted,
+    LimitRefused,
     PlannerExpanded,
     Record,
     SignalReceived,
@@ -141,7 +143,7 @@ def _folded(workflow: Workflow, run: Run, record: Record) -> Advance:
         case (
             WorkflowScheduled() | WorkflowStarted() | WorkflowCancelled() | WorkflowCompensating() | WorkflowResumed()
             | WorkflowPaused() | WorkflowUnpaused() | WorkflowCompleted() | WorkflowFailed() | WorkflowRemoved()
-            | SignalReceived()
+            | SignalReceived() | LimitGranted() | LimitRefused()
         ):  # fmt: skip
             return run, []
         case _:

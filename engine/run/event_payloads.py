@@ -308,7 +308,8 @@ class SlotGrant(Struct, frozen=True, omit_defaults=True):
 
 
 class SlotRefusal(Struct, frozen=True, omit_defaults=True):
-    """The limit lets the holder, a run, not begin: `reason` is `limit` (on_limit: skip), or `replaced` by a newer run."""
+    """The limit lets the holder, a run, not begin: `reason` is `limit` (on_limit: skip), or `replaced` by a newer
+    run."""
 
     holder: str
     limit_id: str

@@ -18,8 +18,10 @@ from penstock.engine.run.commands import (
     ExpandPlan,
     OpenApproval,
     PauseChild,
+    ReleaseSlot,
     RemoveDeadLetters,
     RequestApproval,
+    RequestSlot,
     SetTimer,
     StartChild,
     StartFailureRun,
@@ -59,7 +61,7 @@ def still_due(run: Run, command: Command) -> bool:
             )
         case (
             WithdrawTimer() | WithdrawSticky() | RemoveDeadLetters() | CancelChild() | CancelTask() | StopWaiting()
-            | StartFailureRun()
+            | StartFailureRun() | ReleaseSlot()
         ):  # fmt: skip
             return True
         case WithdrawQueued():
@@ -95,7 +97,7 @@ def still_due(run: Run, command: Command) -> bool:
             return event.payload.resumes == run.resumes
         case AppendEvent(event=WorkflowCompensating()):
             return run.status is RunStatus.COMPENSATING
-        case AppendEvent() | CompleteRun():
+        case AppendEvent() | CompleteRun() | RequestSlot():
             return True
         case _:
             assert_never(command)
