@@ -67,8 +67,8 @@ class Decided(_Record, frozen=True, omit_defaults=True, kw_only=True, tag="limit
     `replaced`); `evicted` are holders whose runs are to be cancelled: they hold until they have ended. `told` is the
     sequence of the last decision whose news all runs have. `turn` is the fair value that was served last.
 
-    A `full` one stands for all before it: `holders` are all holders, `spent` when how many tokens were taken, `open`
-    the sequence of the oldest request that still waits (0: none).
+    A `full` one stands for all before it: `holders` are all holders, `spent` when how many tokens were taken, `missing`
+    how many a bucket lacks, `open` the sequence of the oldest request that still waits (0: none).
     """
 
     name: LimitName
@@ -84,6 +84,7 @@ class Decided(_Record, frozen=True, omit_defaults=True, kw_only=True, tag="limit
     holders: tuple[Granted, ...] = ()
     evicting: tuple[str, ...] = ()
     spent: tuple[tuple[float, int], ...] = ()
+    missing: float = 0.0
     open: int = 0
 
 
