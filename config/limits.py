@@ -15,6 +15,9 @@ NAME_CHARS_MAX: Final = 128  # Protocol: Names and limits
 # Of an execution: planners in planners, an element of a map, a handler (`a.b.c.step.7.on_failure`)
 STEP_ID_CHARS_MAX: Final = 640
 STEPS_MAX: Final = 1000  # Protocol: Names and limits
+LIMITS_MAX: Final = 3  # of runs at a time of one workflow, executions of one step, or rates of either
+LIMIT_MAX: Final = 1_000_000  # what one of them allows
+PRIORITY_MAX: Final = 100  # and as far below 0
 RUN_LABELS_MAX: Final = 16  # of one run
 LABEL_VALUE_CHARS_MAX: Final = 256
 VERSIONS_LISTED_MAX: Final = 1000  # of one workflow; older definitions stay for the runs that have them

@@ -30,7 +30,8 @@ from penstock.engine.run.events import (
     WorkflowStarted,
     WorkflowUnpaused,
 )
-from penstock.engine.run.state import RUN_ENDED, RUN_MOVES, RunPause, RunStatus
+from penstock.engine.run.holds import RunPause
+from penstock.engine.run.state import RUN_ENDED, RUN_MOVES, RunStatus
 
 SAME: Mapping[RunStatus | None, RunStatus] = {status: status for status in RunStatus}
 

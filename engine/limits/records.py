@@ -92,7 +92,7 @@ Ask: TypeAlias = Requested | Released
 LimitRecord: TypeAlias = Requested | Released | Decided
 
 _ENCODER = msgspec.json.Encoder()
-_DECODER = msgspec.json.Decoder(LimitRecord)
+_DECODER: msgspec.json.Decoder[LimitRecord] = msgspec.json.Decoder(LimitRecord)
 
 
 def encode(record: LimitRecord) -> bytes:

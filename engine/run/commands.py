@@ -49,7 +49,8 @@ class BeginStep(Struct, frozen=True, tag=True):
 
 class StartChild(Struct, frozen=True, tag=True):
     """Start a run of `workflow` (its newest version without one) for this attempt of the step, and append
-    `step.started` with its id; or `step.failed`, if it cannot start. `at` as in BeginStep."""
+    `step.started` with its id; or `step.failed`, if it cannot start. `at` as in BeginStep. `under`: as in its
+    `workflow.started`."""
 
     step_id: str
     attempt: int
@@ -60,6 +61,7 @@ class StartChild(Struct, frozen=True, tag=True):
     detached: bool = False
     item: int | None = None
     labels: dict[str, str] | None = None
+    under: tuple[str, ...] = ()
 
 
 class StartFailureRun(Struct, frozen=True, tag=True):

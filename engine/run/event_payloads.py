@@ -63,7 +63,7 @@ class Started(Struct, frozen=True, omit_defaults=True):
     `parent` is text in events that other tools wrote. `failure_of` is the run whose failure has started this one.
     `labels` are texts by names. `by` is the name of the key with which the run was started.
     `rerun_of` is the run that this one repeats, from the step `rerun_from` on; it begins when it has taken over what
-    `takes` says.
+    `takes` says. `under` are the ids of limits under whose slots the run goes on: an ancestor holds them.
     """
 
     workflow: str
@@ -78,6 +78,7 @@ class Started(Struct, frozen=True, omit_defaults=True):
     rerun_from: str | None = None
     takes: Taking | None = None
     by: str | None = None
+    under: tuple[str, ...] = ()
 
 
 class Scheduled(Struct, frozen=True, omit_defaults=True):

@@ -39,6 +39,7 @@ from penstock.engine.run.events import (
 )
 from penstock.engine.run.execution.beginning import is_due
 from penstock.engine.run.execution.fragments import is_planned
+from penstock.engine.run.slots.holders import is_awaited
 from penstock.engine.run.state import STEP_OUT, Run, RunStatus, StepStatus
 from penstock.engine.run.timers import live_timers
 
@@ -76,6 +77,8 @@ def still_due(run: Run, command: Command) -> bool:
             return _is_wanted(run, command)
         case BeginStep():
             return is_due(run, run.step(command.step_id), command)
+        case RequestSlot():
+            return is_awaited(run, command)
         case TakeOver():
             return run.taking is not None
         case ExpandPlan():

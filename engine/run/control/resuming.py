@@ -44,7 +44,8 @@ def resume(workflow: Workflow, run: Run, record: Record, payload: Resumed) -> Ad
         steps=steps,
         error=None,
         finished_at=None,
-        resumes=run.resumes + 1,
+        resumes=run.resumes + (run.resuming is None),  # counted when it began to wait for its slots
+        resuming=None,
         seq=record.seq,
     )
     if all_done(workflow, run):
