@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from penstock.broker import names
+from penstock.broker.limits.limit_log import LimitLog
 from penstock.broker.live.progress_board import ProgressBoard
 from penstock.broker.live.said import SaidStream
 from penstock.broker.nats.buckets import Bucket
@@ -77,6 +78,7 @@ class Store:
         self.batches = TriggerBatches(broker, publisher, reader)
         captures = Captures(self.bucket(names.TRIGGERS), broker)
         self.sources = Sources(broker, self.events, captures, self.batches)
+        self.limit_log = LimitLog(broker, publisher, reader)
         self.audit = Audit(broker, publisher, reader)
         self.sessions = self.bucket(names.SESSIONS)
         self.api_keys = ApiKeys(self.bucket(names.API_KEYS))
