@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 
 from penstock.broker import names
 from penstock.broker.limits.limit_log import LimitLog
+from penstock.broker.limits.questions import LimitQuestions
 from penstock.broker.live.progress_board import ProgressBoard
 from penstock.broker.live.said import SaidStream
 from penstock.broker.nats.buckets import Bucket
@@ -79,6 +80,7 @@ class Store:
         captures = Captures(self.bucket(names.TRIGGERS), broker)
         self.sources = Sources(broker, self.events, captures, self.batches)
         self.limit_log = LimitLog(broker, publisher, reader)
+        self.limit_questions = LimitQuestions(broker, self.limit_log)
         self.audit = Audit(broker, publisher, reader)
         self.sessions = self.bucket(names.SESSIONS)
         self.api_keys = ApiKeys(self.bucket(names.API_KEYS))
