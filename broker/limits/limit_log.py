@@ -59,7 +59,7 @@ class LimitLog:
         self._making = asyncio.Lock()
 
     async def make(self) -> None:
-        """Make the stream unless it is there, and tell all shards. Raises Unavailable."""
+        """Make the stream unless it is there, and notify all shards. Raises Unavailable."""
         async with self._making:
             if self._there:
                 return

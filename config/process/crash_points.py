@@ -40,7 +40,7 @@ Point: TypeAlias = Literal[
     "event_wait.found",
     "event_wait.received",
     "event_wait.checkpointed",
-    # A limit: what runs ask of it, what its owner decides and tells, and what is removed of its log
+    # A limit: what runs ask of it, what its owner decides and notifies, and what is removed of its log
     "limits.made",
     "limit.asked",
     "limit.deciding",
