@@ -14,6 +14,7 @@ DAY_S: Final = 24 * 60 * 60
 NAME_CHARS_MAX: Final = 128  # Protocol: Names and limits
 # Of an execution: planners in planners, an element of a map, a handler (`a.b.c.step.7.on_failure`)
 STEP_ID_CHARS_MAX: Final = 640
+LIMIT_KEY_CHARS_MAX: Final = 1024  # of a key's value, as text
 STEPS_MAX: Final = 1000  # Protocol: Names and limits
 LIMITS_MAX: Final = 3  # of runs at a time of one workflow, executions of one step, or rates of either
 LIMIT_MAX: Final = 1_000_000  # what one of them allows

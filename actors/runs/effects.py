@@ -13,6 +13,7 @@ from penstock.actors.runs.commands.approval_requests import approval_request, op
 from penstock.actors.runs.commands.cancelled_tasks import CancelledTasks
 from penstock.actors.runs.commands.children import Children
 from penstock.actors.runs.commands.paused_tasks import PausedTasks
+from penstock.actors.runs.commands.slots import Slots
 from penstock.actors.runs.commands.step_values import VALUE_BYTES_MAX, StepValues
 from penstock.actors.runs.commands.takeovers import Takeovers
 from penstock.actors.runs.outputs import Outputs, is_light
@@ -88,6 +89,7 @@ class Effects:
         self.heavy = asyncio.Semaphore(HEAVY_AT_ONCE)
         self._values = StepValues(lease, self.heavy)
         self.evaluator = self._values.evaluator
+        self._slots = Slots(store, lease, self._values)
         self._children = Children(store, lease)
         self._takeovers = Takeovers(store, lease, self.heavy)
         self._cancelled_tasks = CancelledTasks(store)
@@ -199,9 +201,13 @@ class Effects:
                 return self._waits.begin(run, command, plan is not None and bool(plan.later))
             case StopWaiting():
                 return self._waits.end(run.run_id, command)
+            case RequestSlot():
+                return await self._slots.request(workflow, run, command, outputs)
+            case ReleaseSlot():
+                return await self._slots.release(workflow, run, command, outputs)
             case RemoveDeadLetters():
                 await self._store.dead_letters.remove_task(run.run_id, command.step_id, command.task, command.up_to_seq)
-            case DeadLetterTask() | RequestSlot() | ReleaseSlot():
+            case DeadLetterTask():
                 pass
             case _:
                 assert_never(command)

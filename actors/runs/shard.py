@@ -14,6 +14,7 @@ from typing import Any
 
 from penstock.actors.runs.dead_letters import EventDeadLetters
 from penstock.actors.runs.effects import Effects
+from penstock.actors.runs.limits.limit_owner import LimitOwner
 from penstock.actors.runs.run_actor import RunActor, RunDeps
 from penstock.actors.runs.shared.broker_clock import BrokerClock
 from penstock.actors.runs.shared.lease import LeaseLost, ShardLease
@@ -58,6 +59,7 @@ class Shard:
         self.clock = BrokerClock()
         self.timers = Timers(store, lease, self.clock)
         self.waits = EventWaits(store, lease, self.clock)
+        self.limits = LimitOwner(store, lease, self.clock)
         self.effects = Effects(store, lease, self.timers, self.waits)
         self.backlog = Backlog()
         self.snapshots = SnapshotQueue()
@@ -123,6 +125,7 @@ class Shard:
         what was stored from the sequence `start` on. Raises Unavailable."""
         queue = self._queues[number] = PartitionQueue(consumer, start)
         self.waits.own(number)
+        self.limits.own(number)
         try:
             if fresh:
                 await self.store.consumers.open(consumer, number, start)
@@ -167,6 +170,7 @@ class Shard:
                     await self._finish(queue)
                     await self.timers.settle(number)
                     await self.waits.save(number)
+                    await self.limits.settle(number)
                     await self._acknowledge_queue(number, queue, float("inf"))
                     await self.store.broker.flush()
                     reached("shard.drained")
@@ -218,6 +222,7 @@ class Shard:
             self._leave(actor)
         self.timers.forget(number)
         self.waits.forget(number)
+        self.limits.forget(number)
 
     async def run(self) -> None:
         """Do what is due by time, until the lease is over."""

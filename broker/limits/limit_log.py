@@ -106,7 +106,7 @@ class LimitLog:
         headers = {MSG_ID: message_ids.of_slot_request(record.holder, limit_id)}
         return self._publisher.send(names.limit_ask_subject(limit_id), encode(record), headers)
 
-    async def request_again(self, record: Requested) -> asyncio.Future[bytes]:
+    def request_again(self, record: Requested) -> asyncio.Future[bytes]:
         """As `request`, for one that is stored already and is to be stored behind what is there now."""
         return self._publisher.send(names.limit_ask_subject(record.name.id), encode(record))
 
@@ -183,9 +183,10 @@ class LimitLog:
             if self._broker.connected:
                 await self._broker.publish(f"$JS.API.CONSUMER.DELETE.{names.LIMITS}.{config.name}", b"")
 
-    async def purge(self, partition: int, below: int) -> None:
-        """Remove all that is stored of a partition's limits before this sequence. Raises Unavailable."""
-        await self._broker.remove(
+    async def purge(self, partition: int, below: int) -> int:
+        """Remove all that is stored of a partition's limits before this sequence, and return how much that was. Raises
+        Unavailable."""
+        return await self._broker.remove(
             f"STREAM.PURGE.{names.LIMITS}", {"filter": names.limits_filter(partition), "seq": below}
         )
 

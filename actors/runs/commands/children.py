@@ -38,10 +38,12 @@ from penstock.engine.run.events import (
 from penstock.engine.run.execution.children import child_refused, child_run_id, child_started, parent_ref, too_deep
 from penstock.engine.run.execution.failure_runs import failure_run_id
 from penstock.engine.run.payloads import size_of
+from penstock.engine.run.slots.holders import held_above
 from penstock.engine.run.state import Run
 from penstock.engine.times import rfc3339
 
 STARTS_AT_ONCE = 64
+LIMITS_FORMAT = 3  # of a start under the slots of an ancestor: older versions would ask for slots of its own
 FORMAT = 2  # of a start with a parent: versions that read format 1 only would take it for malformed
 
 _Definition: TypeAlias = tuple[WorkflowDef, str]
@@ -101,11 +103,16 @@ class Children:
             input=command.input,
             parent=parent_ref(run, command),
             labels=command.labels,
+            under=held_above(run),
         )
         otlp = self._store.telemetry.otlp
         trace = None if otlp is None else header_of_step(otlp, run, command.step_id, command.attempt)
         return WorkflowStarted(
-            run_id=child, timestamp=rfc3339(time.time()), trace_parent=trace, payload=payload, v=FORMAT
+            run_id=child,
+            timestamp=rfc3339(time.time()),
+            trace_parent=trace,
+            payload=payload,
+            v=LIMITS_FORMAT if payload.under else FORMAT,
         )
 
     async def start_after_failure(
