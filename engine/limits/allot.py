@@ -26,7 +26,7 @@ def allot(state: LimitState, allowed: Allowed, now: float) -> Decided | None:
         return None
     at = max(now, state.at)
     free = tokens(state, allowed, at) if state.is_rate else allowed.limit - len(state.holders)
-    picked, turn = state.waiting.pick(max(0, free), state.turn)
+    picked, turn = state.waiting.pick(free, state.turn) if free > 0 else ([], state.turn)
     if not (picked or state.fresh or len(state.released) > RELEASES_MAX):
         return None
     granted = tuple([Granted(entry[HOLDER], run_id_of(entry), entry[STEP], at, entry[ORDER]) for entry in picked])

@@ -7,7 +7,7 @@ from operator import itemgetter
 from penstock.engine.limits.rates import all_back, missing_at
 from penstock.engine.limits.records import Allowed, Decided, Requested
 from penstock.engine.limits.state import LimitState
-from penstock.engine.limits.waiting import FAIR, ORDER, POSITION, PRIORITY, STEP, run_id_of
+from penstock.engine.limits.waiting import FAIR, HOLDER, ORDER, POSITION, PRIORITY, STEP, run_id_of
 
 
 def full(state: LimitState, allowed: Allowed, now: float, upto: int | None = None) -> Decided:
@@ -33,15 +33,14 @@ def full(state: LimitState, allowed: Allowed, now: float, upto: int | None = Non
         evicting=tuple(holder for holder in state.holders if holder in state.evicting),
         spent=tuple(state.spent),
         missing=missing_at(state, at),
-        open=min((entry[POSITION] for entry in state.waiting.entries.values()), default=0),
+        open=_oldest(state) or 0,
     )
 
 
 def needed_from(state: LimitState) -> int:
     """The first sequence of the log that a replay of this limit needs. O(waiting)."""
-    first = min((entry[POSITION] for entry in state.waiting.entries.values()), default=state.base)
     news = state.news[0][0] if state.news else state.base
-    return min(state.base, first, news)
+    return min(state.base, news, _oldest(state) or state.base)
 
 
 def requests_before(state: LimitState, seq: int) -> list[Requested]:
@@ -49,11 +48,13 @@ def requests_before(state: LimitState, seq: int) -> list[Requested]:
     in the order that they have. Oldest first."""
     assert state.name is not None, "who waits has said for what"
     assert state.allowed is not None, "who waits has said for how much"
-    old = [entry for entry in state.waiting.entries.values() if entry[POSITION] < seq and entry[2] not in state.fresh]
+    old = [
+        entry for entry in state.waiting.entries.values() if entry[POSITION] < seq and entry[HOLDER] not in state.fresh
+    ]
     return [
         Requested(
             name=state.name,
-            holder=entry[2],
+            holder=entry[HOLDER],
             run_id=run_id_of(entry),
             allowed=state.allowed,
             step_id=entry[STEP],
@@ -68,3 +69,8 @@ def requests_before(state: LimitState, seq: int) -> list[Requested]:
 def is_idle(state: LimitState, now: float) -> bool:
     """Nobody holds, waits or is to be told something, and all tokens are back: the limit can be forgotten."""
     return not (state.holders or state.waiting.entries or state.news) and all_back(state, now)
+
+
+def _oldest(state: LimitState) -> int | None:
+    """The sequence of the oldest record that somebody waits by."""
+    return min(map(itemgetter(POSITION), state.waiting.entries.values()), default=None)

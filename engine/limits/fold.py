@@ -11,9 +11,9 @@ second time, and so does what cannot be: a request of who waits or holds already
 
 from __future__ import annotations
 
-from itertools import islice
+from itertools import takewhile
 
-from penstock.engine.limits.names import LimitKind, OnLimit
+from penstock.engine.limits.names import LimitKind, LimitName, OnLimit
 from penstock.engine.limits.rates import set_spent, take
 from penstock.engine.limits.records import Decided, LimitRecord, Released, Requested
 from penstock.engine.limits.state import LimitState
@@ -41,13 +41,13 @@ def fold(state: LimitState, record: LimitRecord, seq: int) -> None:
 def mark_told(state: LimitState, seq: int) -> None:
     """All runs have the news of decisions up to the sequence `seq`. The next decision says so."""
     state.told = max(state.told, seq)
-    while state.news and state.news[0][0] <= state.told:
-        state.news.popleft()
+    if state.news and state.news[0][0] <= state.told:
+        state.news = [news for news in state.news if news[0] > state.told]
 
 
 def _requested(state: LimitState, request: Requested, seq: int) -> None:
     if state.name is None:
-        state.name = request.name
+        _set_name(state, request.name)
     if request.order is None or state.asked is None:
         state.asked = request.allowed
     holder = request.holder
@@ -69,53 +69,63 @@ def _released(state: LimitState, release: Released, seq: int) -> None:
     state.settled.pop(holder, None)
     if state.holders.pop(holder, None) is not None:
         state.evicting.discard(holder)
-    elif state.waiting.remove(holder):
-        state.fresh.pop(holder, None)
+    else:
+        _waits_no_more(state, holder)
     state.released.pop(holder, None)
     state.released[holder] = seq
 
 
 def _decided(state: LimitState, decided: Decided, seq: int) -> None:
     state.last = seq
-    state.name = decided.name
+    if state.name is None:
+        _set_name(state, decided.name)
     state.counted = decided.allowed
     state.upto = max(state.upto, decided.upto)
     state.decided_upto = max(state.decided_upto, decided.upto)
     state.turn = decided.turn or ""
+    state.at = max(state.at, decided.at)
     if decided.full:
         _full(state, decided)
-    _granted(state, decided, seq)
-    _refused(state, decided, seq)
-    state.evicting.update(holder for holder in decided.evicted if holder in state.holders)
-    state.at = max(state.at, decided.at)
+    if decided.granted:
+        _granted(state, decided, seq)
+    if decided.refused:
+        _refused(state, decided, seq)
+    if decided.evicted:
+        state.evicting.update(holder for holder in decided.evicted if holder in state.holders)
 
-    for holder in [holder for holder, (order, _) in state.fresh.items() if order <= state.decided_upto]:
-        del state.fresh[holder]
-    _drop_up_to(state.released, decided.upto)
+    if state.fresh:
+        state.fresh = {holder: new for holder, new in state.fresh.items() if new[0] > state.decided_upto}
+    if state.released:
+        _drop_up_to(state.released, decided.upto)
     if decided.granted or decided.refused or decided.evicted:
         state.news.append((seq, decided))
     mark_told(state, decided.told)
 
 
+def _set_name(state: LimitState, name: LimitName) -> None:
+    state.name = name
+    state.is_rate = name.kind is LimitKind.RATE
+
+
 def _granted(state: LimitState, decided: Decided, seq: int) -> None:
-    rate = decided.name.kind is LimitKind.RATE
+    released, upto = state.released, decided.upto
     for granted in decided.granted:
         holder = granted.holder
-        if state.released.get(holder, 0) > decided.upto:
+        if released and released.get(holder, 0) > upto:
             continue
-        state.waiting.remove(holder)
-        if rate:
+        _waits_no_more(state, holder)
+        if state.is_rate:
             state.settled[holder] = seq
         else:
             state.holders[holder] = granted
-    if rate and decided.granted:
+    if state.is_rate:
         take(state, len(decided.granted), decided.allowed, decided.at)
 
 
 def _refused(state: LimitState, decided: Decided, seq: int) -> None:
     for holder, _ in decided.refused:
         if state.released.get(holder, 0) <= decided.upto:
-            state.waiting.remove(holder)
+            _waits_no_more(state, holder)
             state.settled[holder] = seq
 
 
@@ -125,20 +135,20 @@ def _full(state: LimitState, decided: Decided) -> None:
     state.holders = {granted.holder: granted for granted in decided.holders if released.get(granted.holder, 0) <= upto}
     state.evicting = {holder for holder in decided.evicting if holder in state.holders}
     for holder in state.holders:
-        state.waiting.remove(holder)
+        _waits_no_more(state, holder)
     set_spent(state, decided.spent, decided.missing, decided.at)
     state.base = upto + 1
 
 
+def _waits_no_more(state: LimitState, holder: str) -> None:
+    if state.waiting.remove(holder) and state.fresh:
+        state.fresh.pop(holder, None)
+
+
 def _drop_up_to(sequences: dict[str, int], seq: int) -> None:
     """Without the oldest, up to `seq`. They are in the order of their sequences."""
-    count = 0
-    for known in sequences.values():
-        if known > seq:
-            break
-        count += 1
-    if count == len(sequences):
+    if next(reversed(sequences.values())) <= seq:
         sequences.clear()
-    else:
-        for holder in list(islice(sequences, count)):
-            del sequences[holder]
+        return
+    for holder in [*takewhile(lambda holder: sequences[holder] <= seq, sequences)]:
+        del sequences[holder]

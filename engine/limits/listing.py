@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from heapq import nsmallest
 
@@ -29,14 +30,11 @@ def place(state: LimitState, holder: str) -> int | None:
     entry = state.waiting.entries.get(holder)
     if entry is None:
         return None
-    ahead: dict[str, int] = {}
-    for other in state.waiting.entries.values():
-        fair = other[FAIR]
-        if fair != entry[FAIR] or other < entry:
-            ahead[fair] = ahead.get(fair, 0) + 1
-    rounds = ahead.pop(entry[FAIR], 0)
-    mine = _turn_of(entry[FAIR], state.turn)
-    return 1 + rounds + sum(min(count, rounds + (_turn_of(fair, state.turn) < mine)) for fair, count in ahead.items())
+    mine, waiting = entry[FAIR], state.waiting.entries.values()
+    rounds = sum([other < entry for other in waiting if other[FAIR] == mine])
+    others = Counter([other[FAIR] for other in waiting if other[FAIR] != mine])
+    turn = _turn_of(mine, state.turn)
+    return 1 + rounds + sum(min(count, rounds + (_turn_of(fair, state.turn) < turn)) for fair, count in others.items())
 
 
 def first_waiting(state: LimitState, count: int) -> list[Waiter]:

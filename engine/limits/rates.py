@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from math import floor
 
 from penstock.engine.limits.records import Allowed
@@ -10,6 +9,8 @@ from penstock.engine.limits.state import LimitState
 
 # A token counts as back when less than this part of it is missing: what floats cannot say of a time.
 ROUNDING = 1e-6
+# A bucket's next token is expected so much later (s), that rounding does not make it too early.
+LATER_S = 1e-6
 # Times closer than this part of the period are one: the later one, so that no token is back too early.
 GROUPS = 1000
 
@@ -34,10 +35,10 @@ def next_token_at(state: LimitState, allowed: Allowed) -> float | None:
     if allowed.limit <= 0:
         return None
     if allowed.burst is not None:
-        too_many = state.missing - allowed.burst + 1
         if allowed.burst <= 0:
             return None
-        return state.missing_at + max(0.0, too_many * period_of(allowed) / allowed.limit)
+        too_many = state.missing - allowed.burst + 1
+        return state.missing_at + LATER_S + max(0.0, too_many * period_of(allowed) / allowed.limit)
     needed = state.spent_total - allowed.limit + 1
     for taken_at, count in state.spent:
         if needed <= 0:
@@ -54,8 +55,11 @@ def take(state: LimitState, count: int, allowed: Allowed, at: float) -> None:
     state.missing_at = at
     period = period_of(allowed)
     spent = state.spent
-    while spent and spent[0][0] + period <= at:
-        state.spent_total -= spent.popleft()[1]
+    back = 0
+    while back < len(spent) and spent[back][0] + period <= at:
+        state.spent_total -= spent[back][1]
+        back += 1
+    del spent[:back]
     if spent and 0 <= at - state.grouped_at <= period / GROUPS:
         spent[-1] = (at, spent[-1][1] + count)
     else:
@@ -66,7 +70,7 @@ def take(state: LimitState, count: int, allowed: Allowed, at: float) -> None:
 
 def set_spent(state: LimitState, spent: tuple[tuple[float, int], ...], missing: float, at: float) -> None:
     """What a full decision says."""
-    state.spent = deque(spent)
+    state.spent = list(spent)
     state.spent_total = sum(count for _, count in spent)
     state.grouped_at = 0.0
     state.missing = missing

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
-
-from penstock.engine.limits.names import LimitKind, LimitName
+from penstock.engine.limits.names import LimitName
 from penstock.engine.limits.records import Allowed, Decided, Granted
 from penstock.engine.limits.waiting import WaitingLine
 
@@ -34,6 +32,7 @@ class LimitState:
         "fresh",
         "grouped_at",
         "holders",
+        "is_rate",
         "last",
         "missing",
         "missing_at",
@@ -51,6 +50,7 @@ class LimitState:
 
     def __init__(self) -> None:
         self.name: LimitName | None = None
+        self.is_rate = False
         self.asked: Allowed | None = None
         self.counted: Allowed | None = None
         self.holders: dict[str, Granted] = {}
@@ -63,7 +63,7 @@ class LimitState:
         self.decided_upto = 0
         self.at = 0.0
         self.told = 0
-        self.news: deque[tuple[int, Decided]] = deque()
+        self.news: list[tuple[int, Decided]] = []
         self.base = 0
 
         # Requests with skip or replace that no decision has considered: holder -> (order, skip?), oldest first.
@@ -74,7 +74,7 @@ class LimitState:
         self.settled: dict[str, int] = {}
 
         # Tokens: when how many were taken, their sum, when the newest group of them began, and what a bucket lacked.
-        self.spent: deque[tuple[float, int]] = deque()
+        self.spent: list[tuple[float, int]] = []
         self.spent_total = 0
         self.grouped_at = 0.0
         self.missing = 0.0
@@ -83,10 +83,6 @@ class LimitState:
     @property
     def allowed(self) -> Allowed | None:
         return self.asked or self.counted
-
-    @property
-    def is_rate(self) -> bool:
-        return self.name is not None and self.name.kind is LimitKind.RATE
 
     @property
     def waiting_total(self) -> int:

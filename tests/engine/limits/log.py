@@ -36,6 +36,10 @@ class LimitLog:
         fold(self.owner, record, seq)
         return seq
 
+    def fold_late(self, seq: int, record: LimitRecord) -> None:
+        """The owner gets to know what was stored while its decision was."""
+        fold(self.owner, record, seq)
+
     def asks(
         self, *holders: str, on_limit: OnLimit = OnLimit.QUEUE, fair: str | None = None, priority: int = 0
     ) -> None:
@@ -85,6 +89,7 @@ def known(state: LimitState) -> dict[str, Any]:
         "at": state.at,
         "spent": list(state.spent),
         "missing": (state.missing, state.missing_at),
+        "settled tokens": state.spent_total,
     }
 
 
