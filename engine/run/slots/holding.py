@@ -60,7 +60,7 @@ def _granted(workflow: Workflow, run: Run, record: Record, grant: SlotGrant) -> 
     slot = replace(slot, number=slot.number + 1, granted=(*slot.granted, held))
     run = replace(run, slots={**run.slots, owner: slot}, seq=record.seq)
     if slot.number < len(wanted.limits):
-        return run, [_request(run, record, owner, slot)]
+        return run, [] if run.failing else [_request(run, record, owner, slot)]
     return begin(workflow, run, record) if owner == RUN else _ordered(workflow, run, record, owner)
 
 

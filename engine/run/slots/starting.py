@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from penstock.engine.run.commands import AppendEvent, TakeOver
 from penstock.engine.run.control.overriding import override
-from penstock.engine.run.control.resuming import resume
+from penstock.engine.run.control.resuming import removals, resume
 from penstock.engine.run.event_payloads import Cancellation, Resumed, SlotRefusal
 from penstock.engine.run.events import Record, StepOverridden, WorkflowCancelled, WorkflowStarted
 from penstock.engine.run.execution.steps import enter
@@ -30,6 +30,7 @@ def resume_or_wait(workflow: Workflow, run: Run, record: Record, payload: Resume
     """The failed run goes on. No ancestor waits for it any more: it needs slots of its own."""
     if workflow.slots is None:
         return resume(workflow, run, record, payload)
+    removed = removals(workflow, run, payload.dead_letters)
     run = replace(
         run,
         status=RunStatus.PENDING,
@@ -40,7 +41,7 @@ def resume_or_wait(workflow: Workflow, run: Run, record: Record, payload: Resume
         resuming=Resuming(payload),
         seq=record.seq,
     )
-    return run, []
+    return run, removed
 
 
 def begin(workflow: Workflow, run: Run, record: Record) -> Advance:
@@ -55,9 +56,14 @@ def begin(workflow: Workflow, run: Run, record: Record) -> Advance:
     return run, timers + commands
 
 
+def begun_soon(workflow: Workflow, run: Run, record: Record) -> Run:
+    """A run that is to go on after a failure, as it will be when it has its slots; any other as it is."""
+    return run if run.resuming is None else begin(expanded(workflow, run), run, record)[0]
+
+
 def completed_later(run: Run, record: Record, event: StepOverridden) -> Run:
-    """A step of a run that is to go on is completed by hand: kept until then."""
-    if run.resuming is None or run.resuming.completed is not None:
+    """The step that a run holds which is to go on is completed by hand: kept until then."""
+    if run.resuming is None or run.resuming.completed is not None or run.resuming.payload.holds != event.step_id:
         return run
     return replace(run, resuming=replace(run.resuming, completed=event, seq=record.seq), seq=record.seq)
 
