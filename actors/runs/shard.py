@@ -90,6 +90,7 @@ class Shard:
         meters.reading("penstock_mailbox_events", lambda: self.backlog.events)
         meters.reading("penstock_unsaved_runs", lambda: len(self.snapshots))
         meters.reading("penstock_timers", lambda: self.timers.in_memory)
+        self.limits.register_metrics()
         meters.readings("penstock_partition_owner", lambda: {(str(number),): 1 for number in self.partitions})
 
     def take(self, queue: PartitionQueue, delivery: Delivery) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
+from contextlib import AbstractAsyncContextManager
 
 import msgspec
 from msgspec import Struct
+from nats.aio.msg import Msg
 
 from penstock.broker import names
 from penstock.broker.limits.limit_log import LimitLog
@@ -73,10 +75,25 @@ def answer_of(seen: Collection[LimitSeen]) -> bytes:
 
 
 class LimitQuestions:
-    """Asks the owners."""
+    """Asks the owners, and has them answer."""
 
     def __init__(self, broker: Broker, limit_log: LimitLog) -> None:
         self._broker, self._log = broker, limit_log
+
+    def answered(
+        self, number: int, answer: Callable[[LimitQuestion], Collection[LimitSeen]]
+    ) -> AbstractAsyncContextManager[None]:
+        """Have questions about the limits of a partition answered for the time of the block, by their owner. What is no
+        question has no answer."""
+
+        async def reply(msg: Msg) -> None:
+            try:
+                question = question_in(msg.data)
+            except msgspec.MsgspecError:
+                return
+            await self._broker.publish(msg.reply, answer_of(answer(question)))
+
+        return self._broker.listening(names.limits_question(number), reply)
 
     async def one(self, name: LimitName, named: int = 0, holder: str | None = None) -> LimitSeen | None:
         """This limit; None: nobody has used it. Raises Unavailable without an answer."""

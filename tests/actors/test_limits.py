@@ -12,11 +12,14 @@ from msgspec import Raw
 from penstock.actors.control import run_operations
 from penstock.actors.ownership.membership import new_member
 from penstock.actors.ownership.ownership import open_shard
+from penstock.actors.runs.limits import backstop
 from penstock.actors.runs.shard import Shard
 from penstock.broker.store import Store, open_store
 from penstock.broker.worker_messages import TaskPayload
 from penstock.config.settings import BrokerSettings
-from penstock.engine.limits.names import LimitKind
+from penstock.engine.limits.configs import LimitOverride
+from penstock.engine.limits.names import LimitKind, LimitName
+from penstock.engine.limits.records import Allowed, Requested
 from penstock.engine.run.state import RunStatus, StepStatus
 from tests.support.limits import Counting, asks, decided, held, waiting
 from tests.support.world import Echo, chain, echo, ended, register
@@ -241,3 +244,81 @@ async def test_a_child_runs_under_the_slot_of_its_parent(store: Store, shard: Sh
         run = await ended(store, await run_operations.start(store, definition, digest, Raw(b"1")))
     assert run.status is RunStatus.COMPLETED
     assert [one.granted for one in await decided(store, "family", LimitKind.RUNS)][1:] == []
+
+
+async def test_the_owner_says_who_holds_and_who_waits(store: Store, shard: Shard) -> None:
+    async with held(store, "seen") as tasks:
+        definition, digest = await register(store, chain("seen", 1, concurrency=[{"limit": 1}]))
+        first = await run_operations.start(store, definition, digest, Raw(b"0"))
+        await tasks.begun(first)
+        others = []
+        for n in range(3):
+            others.append(await run_operations.start(store, definition, digest, Raw(b"%d" % n)))
+            await waiting(shard, "seen.s0", n + 1)
+        name = LimitName(LimitKind.EXECUTIONS, "seen.s0")
+        seen = await store.limit_questions.one(name, named=2, holder=f"{others[2]}.s0.0.1")
+        listed = await store.limit_questions.busiest(10, scope="seen.s0")
+        unknown = await store.limit_questions.one(LimitName(LimitKind.EXECUTIONS, "unknown"))
+        tasks.go.set()
+        for run_id in others:
+            await ended(store, run_id)
+    assert seen is not None
+    assert [one.run_id for one in seen.holders] == [first]
+    assert [(one.place, one.run_id) for one in seen.waiting] == [(1, others[0]), (2, others[1])]
+    assert (seen.waiting_total, seen.place, seen.allowed.limit) == (3, 3, 1)
+    assert [(one.name, one.waiting_total, one.waiting) for one in listed] == [(name, 3, ())]
+    assert unknown is None
+
+
+async def test_an_override_counts_at_once_also_for_who_waits(store: Store, shard: Shard) -> None:
+    async with held(store, "over") as tasks:
+        definition, digest = await register(store, chain("over", 1, concurrency=[{"limit": 1}]))
+        run_ids = [await run_operations.start(store, definition, digest, Raw(b"%d" % n)) for n in range(4)]
+        await waiting(shard, "over.s0", 3)
+        place = (LimitKind.EXECUTIONS, "over.s0")
+        await store.limit_configs.override(place, None, LimitOverride(Allowed(3), "2026-01-01T00:00:00Z"))
+        await waiting(shard, "over.s0", 1)
+        await store.limit_configs.override(place, None, LimitOverride(Allowed(0), "2026-01-01T00:00:00Z"))
+        tasks.go.set()
+        for run_id in run_ids[:3]:
+            await ended(store, run_id)
+        await waiting(shard, "over.s0", 1)
+        await store.limit_configs.take_back(place, None)
+        assert (await ended(store, run_ids[3])).status is RunStatus.COMPLETED
+
+
+async def test_the_numbers_of_holders_and_waiting_are_metrics(store: Store, shard: Shard) -> None:
+    async with held(store, "counted") as tasks:
+        definition, digest = await register(store, chain("counted", 1, concurrency=[{"limit": 1, "key": "input"}]))
+        inputs = [Raw(b"%d" % (n % 2)) for n in range(5)]
+        run_ids = [await run_operations.start(store, definition, digest, given) for given in inputs]
+        await waiting(shard, "counted.s0", 3)
+        of = {"kind": "executions", "scope": "counted.s0"}
+        samples = {one.name: one.value for one in shard.store.meters.samples() if one.labels == of}
+        tasks.go.set()
+        for run_id in run_ids:
+            await ended(store, run_id)
+    decisions = [one for one in shard.store.meters.samples() if one.name == "penstock_limit_decisions_total"]
+    assert samples == {"penstock_limit_holders": 2, "penstock_limit_waiting": 3}
+    assert decisions[0].labels == {"kind": "executions"}
+    assert decisions[0].value >= 2
+
+
+async def test_a_slot_whose_holder_does_not_hold_it_is_given_back(
+    store: Store, shard: Shard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with held(store, "astray") as tasks:
+        definition, digest = await register(store, chain("astray", 1, concurrency=[{"limit": 2}]))
+        name = LimitName(LimitKind.EXECUTIONS, "astray.s0")
+        gone = run_operations.new_run_id()
+        lost = Requested(name=name, holder=f"{gone}.s0.0.1", run_id=gone, allowed=Allowed(2), step_id="s0")
+        await (await store.limit_log.request(lost))
+        run_ids = [await run_operations.start(store, definition, digest, Raw(b"%d" % n)) for n in range(2)]
+        await waiting(shard, "astray.s0", 1)
+        for bound in ("OLD_S", "SURE_S", "IDLE_S", "EVERY_S"):
+            monkeypatch.setattr(backstop, bound, 0.01)
+        await waiting(shard, "astray.s0", 0)
+        tasks.go.set()
+        assert {(await ended(store, run_id)).status for run_id in run_ids} == {RunStatus.COMPLETED}
+    counted = [one for one in shard.store.meters.samples() if one.name == "penstock_limit_backstop_releases_total"]
+    assert [one.value for one in counted] == [1]

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping
+from contextlib import AsyncExitStack
+from functools import partial
 
 from penstock.actors.runs.limits.allowances import Allowances
+from penstock.actors.runs.limits.answers import answers
+from penstock.actors.runs.limits.backstop import Backstop
 from penstock.actors.runs.limits.limit_actor import LimitDeps
 from penstock.actors.runs.limits.partition_limits import PartitionLimits
 from penstock.actors.runs.limits.token_timers import TokenTimers
@@ -20,6 +25,8 @@ from penstock.config.process.background import all_of, report, restarting
 from penstock.config.process.rate_limited_log import log_rate_limited
 from penstock.engine.errors import PenstockError
 from penstock.engine.limits.records import Decided
+from penstock.engine.limits.state import LimitState
+from penstock.telemetry.metrics import LABELS_MAX, OTHER
 
 AGAIN_S = 0.5
 TOGETHER_S = 0.05  # partitions that come within it are read together
@@ -44,8 +51,16 @@ class LimitOwner:
             decided=self._decided,
         )
         self.partitions: dict[int, PartitionLimits] = {}
+        released = store.meters.counter("penstock_limit_backstop_releases_total")
+        self.backstop = Backstop(store, lease, clock, self.partitions, released.add)
+        self._decisions = store.meters.counter("penstock_limit_decisions_total")
         self._created: str | None = None
         self._again, self._made = asyncio.Event(), asyncio.Event()
+
+    def register_metrics(self) -> None:
+        """Register the gauges, which are read for each request for metrics."""
+        self._store.meters.readings("penstock_limit_holders", self._holders)
+        self._store.meters.readings("penstock_limit_waiting", self._waiting)
 
     def own(self, number: int) -> None:
         """Take over the limits of a partition that the shard owns from now on."""
@@ -71,6 +86,7 @@ class LimitOwner:
             async with (
                 self._store.limit_log.when_made(self._made.set),
                 restarting(self.allowances.run, name="limit_allowances"),
+                restarting(self.backstop.run, name="limit_backstop"),
             ):
                 while True:
                     try:
@@ -106,7 +122,11 @@ class LimitOwner:
                 self._check_same(following.tip, partitions)
                 await self.allowances.read()
                 await all_of([found.catch_up() for found in partitions.values()])
-                await self._again.wait()
+                async with AsyncExitStack() as answering:
+                    for number, found in partitions.items():
+                        answer = partial(answers, self._deps, found)
+                        await answering.enter_async_context(self._store.limit_questions.answered(number, answer))
+                    await self._again.wait()
         else:
             await self._again.wait()
         await asyncio.sleep(TOGETHER_S)
@@ -132,7 +152,24 @@ class LimitOwner:
                     actor.wake()
 
     def _decided(self, decided: Decided) -> None:
-        pass
+        self._decisions.add(decided.name.kind.value)
+
+    def _holders(self) -> Mapping[tuple[str, ...], float]:
+        return self._sums(lambda state: len(state.holders))
+
+    def _waiting(self) -> Mapping[tuple[str, ...], float]:
+        return self._sums(lambda state: state.waiting_total)
+
+    def _sums(self, count: Callable[[LimitState], int]) -> Mapping[tuple[str, ...], float]:
+        """Of each kind and scope, over all keys; of those beyond LABELS_MAX, the smallest are added up."""
+        sums = Counter[tuple[str, ...]]()
+        for found in self.partitions.values():
+            for actor in found.limits.values():
+                if (name := actor.state.name) is not None:
+                    sums[name.kind.value, name.scope] += count(actor.state)
+        for kind, scope in sorted(sums, key=lambda labels: sums[labels], reverse=True)[LABELS_MAX:]:
+            sums[kind, OTHER] += sums.pop((kind, scope))
+        return sums
 
     async def _reconnected(self) -> None:
         self._made.set()
