@@ -385,3 +385,8 @@ def limit_of(subject: str) -> tuple[str, bool]:
 def limits_question(number: int) -> str:
     """Where the owner of a partition answers about its limits."""
     return f"{LIMITS_QUESTION}.{number}"
+
+
+def limits_asked_subject(number: int) -> str:
+    """What is stored there says that the runs of a partition have asked for their slots since the stream was made."""
+    return f"limit.asked.{number}"

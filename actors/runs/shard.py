@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Collection
 from contextlib import AbstractAsyncContextManager, suppress
 from typing import Any
 
+from penstock.actors.runs.asking_again import ask_again
 from penstock.actors.runs.dead_letters import EventDeadLetters
 from penstock.actors.runs.effects import Effects
 from penstock.actors.runs.limits.limit_owner import LimitOwner
@@ -59,7 +61,7 @@ class Shard:
         self.clock = BrokerClock()
         self.timers = Timers(store, lease, self.clock)
         self.waits = EventWaits(store, lease, self.clock)
-        self.limits = LimitOwner(store, lease, self.clock)
+        self.limits = LimitOwner(store, lease, self.clock, self._ask_again)
         self.effects = Effects(store, lease, self.timers, self.waits)
         self.backlog = Backlog()
         self.snapshots = SnapshotQueue()
@@ -207,6 +209,11 @@ class Shard:
                 await asyncio.sleep(0)
             else:
                 return
+
+    async def _ask_again(self, partitions: Collection[int]) -> None:
+        """Have the runs of these partitions ask for all their slots again. Raises Unavailable."""
+        also = [run_id for run_id, actor in self.actors.items() if actor.run is not None and actor.run.slots]
+        await ask_again(self.store, self.effects, self.lease, partitions, also, time.monotonic())
 
     def _leave(self, actor: RunActor) -> None:
         """Forget an actor that has nothing left to do, and whose run will hardly have more events."""

@@ -134,6 +134,18 @@ class LimitLog:
                 raise
             return found.seq  # it was this very decision, whose answer got lost
 
+    async def not_asked(self, partitions: Collection[int]) -> set[int]:
+        """Those of the partitions whose runs may not have asked for all their slots since the stream was made: one that
+        was there before was deleted, or is not in a backup. Raises Unavailable."""
+        found = await self._reader.last(names.LIMITS, [names.limits_asked_subject(number) for number in partitions])
+        asked = {one.subject for one in found}
+        return {number for number in partitions if names.limits_asked_subject(number) not in asked}
+
+    async def note_asked(self, partitions: Collection[int]) -> None:
+        """The runs of these partitions have asked for all their slots. Raises Unavailable."""
+        for answer in [self._publisher.send(names.limits_asked_subject(number), b"") for number in partitions]:
+            await answer
+
     def stored(self, partition: int, after: int) -> AsyncGenerator[list[Stored]]:
         """What is stored of all limits of a partition after a sequence, in order, a page at a time."""
         return self._reader.pages(names.LIMITS, names.limits_filter(partition), after + 1)

@@ -55,23 +55,6 @@ async def test_who_held_and_who_waited_does_so_after_the_death_of_the_owner(
     assert len(granted) == len(set(granted)) == 6
 
 
-async def test_what_was_decided_and_not_told_is_told_by_the_next_owner(
-    store: Store, broker_settings: BrokerSettings
-) -> None:
-    definition, digest = await register(store, chain("untold", 1, concurrency=[{"limit": 1}]))
-    async with held(store, "untold") as tasks:
-        async with killed_shard(broker_settings) as shard:
-            one, two = [await run_operations.start(store, definition, digest, Raw(b"%d" % n)) for n in range(2)]
-            await tasks.begun(one)
-            await waiting(shard, "untold.s0", 1)
-            shard.limits._deps.store.history.send = None  # type: ignore[method-assign,assignment]
-            tasks.go.set()
-            await until_true(lambda: len(tasks.tasks) == 1 and not _waits(shard, "untold.s0"))
-        async with a_shard(broker_settings):
-            runs = [await ended(store, run_id) for run_id in (one, two)]
-    assert {run.status for run in runs} == {RunStatus.COMPLETED}
-
-
 async def test_a_partition_moves_while_runs_wait(store: Store, broker_settings: BrokerSettings) -> None:
     definition, digest = await register(store, chain("moved", 1, concurrency=[{"limit": 2}]))
     counting = Counting()
@@ -84,12 +67,6 @@ async def test_a_partition_moves_while_runs_wait(store: Store, broker_settings: 
     assert {run.status for run in runs} == {RunStatus.COMPLETED}
     assert counting.most == 2
     assert set(worker.seen.values()) == {1}
-
-
-def _waits(shard: Shard, scope: str) -> int:
-    from tests.support.limits import _waiting
-
-    return _waiting(shard, scope)
 
 
 def scope_beside(scope: str) -> str:
@@ -120,3 +97,36 @@ async def test_a_log_is_kept_short_and_still_says_all(store: Store, broker_setti
             runs = [await ended(store, run_id) for run_id in kept]
     assert {run.status for run in runs} == {RunStatus.COMPLETED}
     assert list(dict.fromkeys(tasks.inputs)) == [b"0", b"1", b"2"]
+
+
+async def test_a_log_that_is_deleted_by_hand_is_made_again_and_nothing_is_lost(
+    store: Store, broker_settings: BrokerSettings
+) -> None:
+    definition, digest = await register(store, chain("deleted", 1, concurrency=[{"limit": 2}]))
+    async with held(store, "deleted") as tasks, a_shard(broker_settings) as shard:
+        run_ids = [await run_operations.start(store, definition, digest, Raw(b"%d" % n)) for n in range(6)]
+        await waiting(shard, "deleted.s0", 4)
+        await until_true(lambda: len(tasks.tasks) == 2)
+        await store.broker.remove(f"STREAM.DELETE.{names.LIMITS}")
+        await waiting(shard, "deleted.s0", 0)
+        await waiting(shard, "deleted.s0", 4)
+        assert len({task.task_id for task in tasks.tasks}) == 2
+        tasks.go.set()
+        assert {(await ended(store, run_id)).status for run_id in run_ids} == {RunStatus.COMPLETED}
+
+
+async def test_who_waited_asks_again_when_the_log_was_lost_while_no_shard_was_there(
+    store: Store, broker_settings: BrokerSettings
+) -> None:
+    definition, digest = await register(store, chain("restored", 1, concurrency=[{"limit": 1}]))
+    async with held(store, "restored") as tasks:
+        async with a_shard(broker_settings) as shard:
+            run_ids = [await run_operations.start(store, definition, digest, Raw(b"%d" % n)) for n in range(3)]
+            await waiting(shard, "restored.s0", 2)
+            await until_true(lambda: len(tasks.tasks) == 1)
+        await store.broker.remove(f"STREAM.DELETE.{names.LIMITS}")
+        async with a_shard(broker_settings) as shard:
+            one = await run_operations.start(store, definition, digest, Raw(b"3"))  # nobody has asked before
+            await waiting(shard, "restored.s0", 3)
+            tasks.go.set()
+            assert {(await ended(store, run_id)).status for run_id in [*run_ids, one]} == {RunStatus.COMPLETED}

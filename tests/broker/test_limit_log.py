@@ -142,3 +142,12 @@ async def test_a_purge_removes_what_is_older_of_one_partition_only(store: Store)
     await store.limit_log.purge(names.partition(name.id), last + 1)
     assert await stored(store, name) == []
     assert await store.limit_log.decide(decided(name, 9), 0) > last  # as if there had never been one
+
+
+async def test_it_is_known_which_runs_have_asked_since_the_stream_was_made(without: Store) -> None:
+    await without.limit_log.make()
+    assert await without.limit_log.not_asked([1, 2, 31]) == {1, 2, 31}
+    await without.limit_log.note_asked([1, 31])
+    assert await without.limit_log.not_asked([1, 2, 31]) == {2}
+    await without.limit_log.purge(1, 1000)
+    assert await without.limit_log.not_asked([1, 2, 31]) == {2}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from contextlib import AsyncExitStack
 from functools import partial
 
@@ -38,8 +38,15 @@ class LimitOwner:
     """Owned by one shard, as long as it lives. `run` does the work. It sends nothing, and has no reader, before
     somebody has used a limit."""
 
-    def __init__(self, store: Store, lease: ShardLease, clock: BrokerClock) -> None:
-        self._store, self._lease, self._clock = store, lease, clock
+    def __init__(
+        self,
+        store: Store,
+        lease: ShardLease,
+        clock: BrokerClock,
+        ask_again: Callable[[Collection[int]], Awaitable[None]],
+    ) -> None:
+        """`ask_again` has the runs of some partitions ask for all their slots again."""
+        self._store, self._lease, self._clock, self._ask_again = store, lease, clock, ask_again
         self.timers = TokenTimers(clock)
         self.allowances = Allowances(store.limit_configs, self._changed)
         self._deps = LimitDeps(
@@ -122,14 +129,30 @@ class LimitOwner:
                 self._check_same(following.tip, partitions)
                 await self.allowances.read()
                 await all_of([found.catch_up() for found in partitions.values()])
-                async with AsyncExitStack() as answering:
+                async with AsyncExitStack() as beside:
                     for number, found in partitions.items():
                         answer = partial(answers, self._deps, found)
-                        await answering.enter_async_context(self._store.limit_questions.answered(number, answer))
+                        await beside.enter_async_context(self._store.limit_questions.answered(number, answer))
+                    if lacking := await self._store.limit_log.not_asked(partitions):
+                        recover = partial(self._recover, lacking)
+                        await beside.enter_async_context(restarting(recover, name="limits_asked_again"))
                     await self._again.wait()
         else:
             await self._again.wait()
         await asyncio.sleep(TOGETHER_S)
+
+    async def _recover(self, partitions: Collection[int]) -> None:
+        """Have the runs of these partitions ask again: the stream was made after they did."""
+        while True:
+            try:
+                await self._ask_again(partitions)
+                await self._store.limit_log.note_asked(partitions)
+                return
+            except LeaseLost:
+                return
+            except PenstockError as error:
+                log_rate_limited(log, "limits_wait_for_broker", error=str(error))
+                await asyncio.sleep(AGAIN_S)
 
     def _take(self, delivery: Delivery) -> None:
         found = self.partitions.get(int(delivery.subject.split(".", 2)[1]))
