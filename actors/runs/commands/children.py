@@ -38,7 +38,6 @@ from penstock.engine.run.events import (
 from penstock.engine.run.execution.children import child_refused, child_run_id, child_started, parent_ref, too_deep
 from penstock.engine.run.execution.failure_runs import failure_run_id
 from penstock.engine.run.payloads import size_of
-from penstock.engine.run.slots.holders import held_above
 from penstock.engine.run.state import Run
 from penstock.engine.times import rfc3339
 
@@ -103,7 +102,7 @@ class Children:
             input=command.input,
             parent=parent_ref(run, command),
             labels=command.labels,
-            under=held_above(run),
+            under=command.under,
         )
         otlp = self._store.telemetry.otlp
         trace = None if otlp is None else header_of_step(otlp, run, command.step_id, command.attempt)

@@ -92,14 +92,21 @@ def _settled(workflow: Workflow, before: Run, run: Run, record: Record, commands
                 asked[one.step_id] = SlotState(one.attempt, one.iteration, run.pauses)
             if slot is None or slot.number < len(wanted.limits):
                 waiting.add(one.step_id)
-    if run.status is RunStatus.PENDING and run.pause is None and RUN not in slots and workflow.slots is not None:
+    if RUN not in slots and workflow.slots is not None and _may_ask(run):
         asked[RUN] = SlotState(run.resumes, pauses=run.pauses)
     if asked or slots is not run.slots:
-        run = replace(run, slots={**slots, **asked})
+        slots = dict(slots) if slots is run.slots else slots  # once: that of a large map takes its time
+        slots.update(asked)
+        run = replace(run, slots=slots)
     if waiting:
         run, commands = _held_back(run, record, commands, waiting)
     requests = (_request(run, record, owner, slot) for owner, slot in asked.items())
     return run, [*commands, *given_back, *requests]
+
+
+def _may_ask(run: Run) -> bool:
+    """Whether the run waits to begin, and was not refused."""
+    return run.status is RunStatus.PENDING and run.pause is None and run.error is None
 
 
 def _held_back(run: Run, record: Record, commands: Iterable[Command], waiting: set[str]) -> Advance:

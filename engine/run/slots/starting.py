@@ -69,12 +69,14 @@ def completed_later(run: Run, record: Record, event: StepOverridden) -> Run:
 
 
 def refused(run: Run, record: Record, refusal: SlotRefusal) -> Advance:
-    """A limit lets the run not begin: it ends."""
+    """A limit lets the run not begin: it is about to end, and asks no more."""
     slot = run.slots.get(RUN)
-    if slot is None or run.status is not RunStatus.PENDING or holder_of(run, RUN, slot) != refusal.holder:
+    waits = run.status is RunStatus.PENDING and run.error is None
+    if slot is None or not waits or holder_of(run, RUN, slot) != refusal.holder:
         return run, []
     payload = Cancellation(refusal.reason)
-    return run, [AppendEvent(WorkflowCancelled(run_id=run.run_id, timestamp=record.event.timestamp, payload=payload))]
+    event = WorkflowCancelled(run_id=run.run_id, timestamp=record.event.timestamp, payload=payload)
+    return replace(run, error=refusal.reason, seq=record.seq), [AppendEvent(event)]
 
 
 def _go_on(workflow: Workflow, run: Run, record: Record, resuming: Resuming) -> Advance:

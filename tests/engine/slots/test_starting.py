@@ -63,6 +63,16 @@ def test_a_run_that_is_turned_away_is_cancelled() -> None:
     assert [] == play.turn_away(request)
 
 
+def test_a_run_that_was_turned_away_does_not_ask_again_after_a_pause() -> None:
+    play = limited(step("a"), **BOTH)
+    (request,) = only(RequestSlot, play.start())
+    play.turn_away(request)
+    play.pause_run()
+    assert [] == asked(play.unpause_run())
+    play.settle()
+    assert "cancelled" == play.run.status
+
+
 def test_a_refusal_of_a_run_that_has_begun_is_ignored() -> None:
     play = limited(step("a"), concurrency=ONE)
     (request,) = only(RequestSlot, play.start())
