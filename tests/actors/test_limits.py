@@ -14,11 +14,12 @@ from penstock.actors.ownership.membership import new_member
 from penstock.actors.ownership.ownership import open_shard
 from penstock.actors.runs.limits import backstop
 from penstock.actors.runs.shard import Shard
+from penstock.broker import names
 from penstock.broker.store import Store, open_store
 from penstock.broker.worker_messages import TaskPayload
 from penstock.config.settings import BrokerSettings
 from penstock.engine.limits.configs import LimitOverride
-from penstock.engine.limits.names import LimitKind, LimitName
+from penstock.engine.limits.names import LimitKind, LimitName, limit_id
 from penstock.engine.limits.records import Allowed, Requested
 from penstock.engine.run.state import RunStatus, StepStatus
 from tests.support.limits import Counting, asks, decided, held, waiting
@@ -322,3 +323,31 @@ async def test_a_slot_whose_holder_does_not_hold_it_is_given_back(
         assert {(await ended(store, run_id)).status for run_id in run_ids} == {RunStatus.COMPLETED}
     counted = [one for one in shard.store.meters.samples() if one.name == "penstock_limit_backstop_releases_total"]
     assert [one.value for one in counted] == [1]
+
+
+async def test_a_limit_that_was_given_up_decides_nothing_more(store: Store, shard: Shard) -> None:
+    document = chain("given", 1, rate_limit=[{"limit": 1, "per": "1h"}])
+    definition, digest = await register(store, document)
+    async with echo(store, "given.echo"):
+        await ended(store, await run_operations.start(store, definition, digest, Raw(b"1")))
+        waits = await run_operations.start(store, definition, digest, Raw(b"2"))
+        await waiting(shard, "given.s0", 1)
+        number = names.partition(limit_id(LimitKind.RATE, "given.s0", None))
+        [actor] = [one for one in shard.limits.partitions[number].limits.values() if one.state.waiting_total]
+        shard.limits.forget(number)
+        place = (LimitKind.RATE, "given.s0")
+        await store.limit_configs.override(place, None, LimitOverride(Allowed(9, 3600.0), "2026-01-01T00:00:00Z"))
+        actor.wake()
+        assert actor.pending() == []
+        shard.limits.own(number)
+        assert (await ended(store, waits)).status is RunStatus.COMPLETED
+
+
+async def test_a_thousand_keys_have_a_thousand_limits(store: Store, shard: Shard) -> None:
+    definition, digest = await register(store, chain("thousand", 1, concurrency=[{"limit": 1, "key": "input"}]))
+    async with echo(store, "thousand.echo") as worker:
+        run_ids = await run_operations.start_all(store, definition, digest, [Raw(b"%d" % n) for n in range(1000)])
+        runs = [await ended(store, run_id, 60) for run_id in run_ids]
+    assert {run.status for run in runs} == {RunStatus.COMPLETED}
+    assert len(worker.seen) == 1000
+    assert {len(one.granted) for one in await decided(store, "thousand.s0")} == {1}

@@ -70,6 +70,7 @@ class LimitActor:
 
     __slots__ = (
         "_deps",
+        "_dismissed",
         "_due",
         "_fulls",
         "_lost",
@@ -90,7 +91,7 @@ class LimitActor:
         self._untold: deque[_News] = deque()
         self._fulls: list[asyncio.Future[None]] = []
         self._task: asyncio.Task[None] | None = None
-        self._due = False
+        self._due = self._dismissed = False
 
     @property
     def idle(self) -> bool:
@@ -131,12 +132,12 @@ class LimitActor:
         return task + [answer for item in self._untold for answer in item.answers if not answer.done()]
 
     def begin(self) -> None:
-        if self._task is None:
+        if self._task is None and not self._dismissed:
             self._task = begin(self._work(), name="limit")
 
     def dismiss(self) -> None:
         """Stop at once: the limit has another owner, or is read again."""
-        self._due = False
+        self._dismissed, self._due = True, False
         self._queue.clear()
         if self._task is not None:
             self._task.cancel()

@@ -31,9 +31,6 @@ class TokenTimers:
         if self._due[0][2] is actor:
             self._set()
 
-    def forget(self, actor: LimitActor) -> None:
-        self._at.pop(actor, None)
-
     def close(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
