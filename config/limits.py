@@ -178,6 +178,12 @@ DRAINED_TTL_S: Final = 1.0 * DAY_S  # an engine that was drained owns nothing un
 # Limits: each scope has one document, which the owners of its limits have in memory
 LIMIT_WORKFLOWS_MAX: Final = 100  # that have registered the same scope; the oldest is forgotten
 LIMIT_OVERRIDES_MAX: Final = 1000  # of single keys of a scope
+LIMIT_SCOPE_CHARS_MAX: Final = 800  # a step's own is the name of the workflow, a dot, and the step's id
+LIMITS_LISTED_DEFAULT: Final = 100
+LIMITS_LISTED_MAX: Final = 1000
+LIMIT_NAMED_SHORT: Final = 10  # holders, and waiting ones, of each limit in a list
+LIMIT_NAMED_MAX: Final = 1000  # of one limit
+LIMIT_KEYS_SHOWN_MAX: Final = 100
 
 # Keys, sessions and the audit log
 API_KEYS_MAX: Final = 1000  # they are one document, which every front-end process has in memory
