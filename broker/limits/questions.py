@@ -24,7 +24,7 @@ ANSWER_S_MAX = 2.0
 class LimitQuestion(Struct, frozen=True, omit_defaults=True):
     """About the limit `limit_id`, or about the `most` limits of the partition, those for which most wait first, only
     of `scope` if that is given. Of each limit so many holders and waiting ones are `named`, the first ones. `holder` is
-    one whose place is wanted."""
+    one whose place is wanted; without `limit_id` only the limits for which it waits are meant."""
 
     limit_id: str | None = None
     scope: str | None = None
@@ -100,6 +100,15 @@ class LimitQuestions:
         question = LimitQuestion(name.id, named=named, holder=holder)
         found = await self._ask(names.partition(name.id), question)
         return found[0] if found else None
+
+    async def waited_for(self, scope: str, holder: str, named: int = 0) -> LimitSeen | None:
+        """The limit of the scope, whatever its key, for which this holder waits; None: it waits for none. Raises
+        Unavailable without an answer from every partition."""
+        if await self._log.tip() is None:
+            return None
+        question = LimitQuestion(scope=scope, named=named, holder=holder)
+        answers = await all_of([self._ask(number, question) for number in range(PARTITIONS)])
+        return next((one for answer in answers for one in answer), None)
 
     async def busiest(self, most: int, named: int = 0, scope: str | None = None) -> list[LimitSeen]:
         """Limits that are in use, those for which most wait first. Raises Unavailable without an answer from every

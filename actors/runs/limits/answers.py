@@ -25,7 +25,10 @@ def _asked_for(deps: LimitDeps, limits: PartitionLimits, question: LimitQuestion
     if question.limit_id is not None:
         found = limits.limits.get(question.limit_id)
         return [] if found is None or found.state.name is None else [found]
-    return nlargest(question.most, _in_use(deps, limits, question.scope), key=_busy)
+    used = _in_use(deps, limits, question.scope)
+    if question.holder is not None:
+        used = (actor for actor in used if question.holder in actor.state.waiting.entries)
+    return nlargest(question.most, used, key=_busy)
 
 
 def _in_use(deps: LimitDeps, limits: PartitionLimits, scope: str | None) -> Iterator[LimitActor]:
