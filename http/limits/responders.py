@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from falcon.asgi import Request, Response
+from msgspec import structs
 
 from penstock.actors.limits import configuring as limits
+from penstock.engine.errors import NotFound
 from penstock.http.backend import Backend
 from penstock.http.limits import forms, seen
 from penstock.http.messages import bodies, responses
@@ -42,5 +44,9 @@ class LimitResource:
         """Take an override back: what is registered counts again."""
         store, wanted = self._backend.store, forms.which(req, scope)
         kind = await limits.kind_of(store, scope, wanted.kind)
+        before = await seen.shown(store, (kind, scope), wanted.key)
         await limits.take_back(store, (kind, scope), wanted.key)
-        responses.ok(resp, await seen.shown(store, (kind, scope), wanted.key))
+        try:
+            responses.ok(resp, await seen.shown(store, (kind, scope), wanted.key))
+        except NotFound:  # the override was all that was known of it
+            responses.ok(resp, structs.replace(before, override=None))

@@ -133,6 +133,16 @@ async def test_an_override_counts_for_all_keys_or_for_one_until_it_is_taken_back
     assert (404, f'the limit with scope "{name}" is not overridden') == (again.status_code, again.text.strip())
 
 
+async def test_an_override_that_is_all_that_is_left_is_taken_back(http: ASGIConductor, store: Store) -> None:
+    name = new_name()
+    await register(http, name, concurrency=[{"limit": 5}])
+    await put(http, f"/limits/{name}", {"limit": 2})
+    assert 200 == (await http.simulate_delete(f"/workflows/{name}")).status_code
+    left = await http.simulate_delete(f"/limits/{name}")
+    assert (200, False) == (left.status_code, "override" in left.json)
+    assert {} == await store.limit_configs.of_scope(name)
+
+
 async def test_kinds_of_one_scope_are_told_apart(http: ASGIConductor) -> None:
     shared = new_name()
     step = {
