@@ -46,8 +46,8 @@ def needed_from(state: LimitState) -> int:
 def requests_before(state: LimitState, seq: int) -> list[Requested]:
     """The requests that still wait and are stored in front of `seq`, as they are to be appended again: with the place
     in the order that they have. Oldest first."""
-    assert state.name is not None, "who waits has said for what"
-    assert state.allowed is not None, "who waits has said for how much"
+    if state.name is None or state.allowed is None:
+        return []  # all that is known of it is what was given back
     old = [
         entry for entry in state.waiting.entries.values() if entry[POSITION] < seq and entry[HOLDER] not in state.fresh
     ]

@@ -20,7 +20,7 @@ def news(decided: Decided, limit_id: str) -> Iterator[tuple[Event, str]]:
     for granted in decided.granted:
         slot = SlotGrant(granted.holder, limit_id, name.kind.value, name.scope, name.key, granted.step_id)
         grant = LimitGranted(run_id=granted.run_id, timestamp=timestamp, payload=slot, v=FORMAT)
-        yield grant, message_ids.of_event(grant)
+        yield grant, message_ids.of_slot_grant(granted.holder, limit_id, granted.order)
     for holder, reason in decided.refused:
         run_id, _ = run_of(holder)
         refusal = LimitRefused(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import msgspec
 
@@ -164,10 +164,11 @@ class PartitionLimits:
     async def _remove_old(self) -> None:
         """Have each limit write down what is known of it, and remove what no replay needs any more."""
         now = self._deps.clock.now()
-        busy = [actor for actor in self.limits.values() if not is_idle(actor.state, now)]
-        for written in [actor.write_full() for actor in busy]:
-            await written
-        below = min(map(self._needed_from, self.limits.values()), default=self.seq + 1)
+        await self._write_full(actor for actor in self.limits.values() if not is_idle(actor.state, now))
+        await self._write_full(self._idle_needed(self._needed_by_busy()))
+        below = self._needed_by_busy()
+        while kept := self._idle_needed(below):
+            below = min(needed_from(actor.state) for actor in kept)
         self._deps.lease.check()
         reached("limit.compacting")
         removed = await self._deps.store.limit_log.purge(self.number, below)
@@ -175,11 +176,24 @@ class PartitionLimits:
         self.count = max(0, self.count - removed)
         self._forget_idle(below)
 
-    def _needed_from(self, actor: LimitActor) -> int:
-        """The first sequence that a replay of the limit needs: none of one that is idle."""
-        if actor.idle and is_idle(actor.state, self._deps.clock.now()):
-            return self.seq + 1
-        return min(needed_from(actor.state), actor.folded_below or self.seq + 1)
+    async def _write_full(self, actors: Iterable[LimitActor]) -> None:
+        for written in [actor.write_full() for actor in actors]:
+            await written
+
+    def _needed_by_busy(self) -> int:
+        """The first sequence that a replay of the limits needs that are not idle."""
+        busy = [actor for actor in self.limits.values() if not self._is_idle(actor)]
+        needed = (min(needed_from(actor.state), actor.folded_below or self.seq + 1) for actor in busy)
+        return min(needed, default=self.seq + 1)
+
+    def _idle_needed(self, below: int) -> list[LimitActor]:
+        """The idle limits of which older records are needed, because a decision of theirs is not removed with what is
+        stored before `below`: it may name holders that were released before that, though behind its `upto`."""
+        idle = (actor for actor in self.limits.values() if self._is_idle(actor))
+        return [actor for actor in idle if needed_from(actor.state) < below <= actor.decided_seq]
+
+    def _is_idle(self, actor: LimitActor) -> bool:
+        return actor.idle and is_idle(actor.state, self._deps.clock.now())
 
     def _forget_idle(self, below: int) -> None:
         """Forget the limits of which nothing is stored any more."""
