@@ -36,7 +36,7 @@ async def ask_again(
     is the time now (monotonic). Raises Unavailable: it may be repeated."""
     run_ids = {*also, *[run_id async for run_id in _with_slots(store) if names.partition(run_id) in owned]}
     waiting: list[tuple[Workflow, Run, list[Command]]] = []
-    for run_id in run_ids:
+    for run_id in sorted(run_ids):
         try:
             found = await load(store, run_id)
         except MsgspecError as error:
