@@ -306,6 +306,8 @@ class Effects:
                 return history.send(event)
             case WorkflowFailed() if event.payload.compensation is None and can_undo(workflow):
                 return history.send(event)
+            case WorkflowCancelled() if event.payload.compensation is None:  # refused by a limit, perhaps once resumed
+                return history.send_end(event, run.seq, message_ids.of_cancellation(run.run_id, run.resumes))
             case _:
                 return history.send_end(event, run.seq)
 

@@ -69,6 +69,7 @@ from penstock.engine.run.timers import live_timers
 from penstock.engine.run.workflow import StepPlan, Workflow
 
 PERSON = "a person"
+CANCELLED = -1
 FIRST, ANYONE = "as it was ordered", "after the bound worker"
 RESULTS = (
     StepCompleted | StepFailed | StepContinue | StepSkipped | ApprovalGranted | ApprovalRejected | ApprovalExpired
@@ -139,7 +140,8 @@ def executions(commands: list[Command], pauses: int = 0) -> list[Execution]:
 
 
 def ends(commands: list[Command]) -> list[tuple[int, str | None]]:
-    """For each end of the run that was ordered, how often it had been resumed, and what became of its compensation."""
+    """For each end of the run that was ordered, how often it had been resumed (CANCELLED: it never will be again), and
+    what became of its compensation."""
     events = [command.event for command in commands if isinstance(command, AppendEvent | CompleteRun)]
     return [found for event in events if (found := _end(event)) is not None]
 
@@ -151,7 +153,7 @@ def _end(event: Event) -> tuple[int, str | None] | None:
         case WorkflowFailed():
             return event.payload.resumes, event.payload.compensation
         case WorkflowCancelled():
-            return 0, event.payload.compensation
+            return CANCELLED, event.payload.compensation
         case _:
             return None
 
