@@ -193,6 +193,11 @@ def has_limits(of: WorkflowDef | Step) -> bool:
     return bool(of.concurrency) or bool(of.rate_limit) or of.priority is not None
 
 
+def run_limits(definition: WorkflowDef) -> int:
+    """How many limits a run of the workflow waits for before it begins."""
+    return len(definition.concurrency) + len(definition.rate_limit)
+
+
 def as_document(step: Step) -> dict[str, Any]:
     """The fields of a step that hold expressions, as they are in a definition's JSON."""
     document: dict[str, Any] = {"when": step.when, "config": step.config}

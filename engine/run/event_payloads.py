@@ -63,7 +63,8 @@ class Started(Struct, frozen=True, omit_defaults=True):
     `parent` is text in events that other tools wrote. `failure_of` is the run whose failure has started this one.
     `labels` are texts by names. `by` is the name of the key with which the run was started.
     `rerun_of` is the run that this one repeats, from the step `rerun_from` on; it begins when it has taken over what
-    `takes` says. `under` are the ids of limits under whose slots the run goes on: an ancestor holds them.
+    `takes` says. `under` are the ids of limits under whose slots the run goes on: an ancestor holds them. `waits` is
+    the number of limits that the workflow sets its runs: they are pending until all of them have granted a slot.
     """
 
     workflow: str
@@ -79,6 +80,7 @@ class Started(Struct, frozen=True, omit_defaults=True):
     takes: Taking | None = None
     by: str | None = None
     under: tuple[str, ...] = ()
+    waits: int = 0
 
 
 class Scheduled(Struct, frozen=True, omit_defaults=True):

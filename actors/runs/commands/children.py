@@ -21,7 +21,7 @@ from penstock.config.limits import PAYLOAD_BYTES_MAX
 from penstock.config.logging import get_logger
 from penstock.config.process.background import start
 from penstock.config.process.crash_points import reached
-from penstock.engine.definition.definitions import WorkflowDef
+from penstock.engine.definition.definitions import WorkflowDef, run_limits
 from penstock.engine.definition.schema import Schemas
 from penstock.engine.errors import Conflict, Invalid, NotFound, PenstockError, TooLarge
 from penstock.engine.run.commands import CancelChild, PauseChild, StartChild
@@ -103,6 +103,7 @@ class Children:
             parent=parent_ref(run, command),
             labels=command.labels,
             under=command.under,
+            waits=run_limits(definition),
         )
         otlp = self._store.telemetry.otlp
         trace = None if otlp is None else header_of_step(otlp, run, command.step_id, command.attempt)
@@ -135,6 +136,7 @@ class Children:
                 input=value,
                 failure_of=run.run_id,
                 labels=labels,
+                waits=run_limits(definition),
             )
             otlp = self._store.telemetry.otlp
             trace = None if otlp is None else span_of_run(otlp, run).text
