@@ -28,7 +28,6 @@ LASTING = (
     names.ENGINES,
     names.EVENT_WAITS,
     names.API_KEYS,
-    names.LIMIT_CONFIGS,
 )
 
 # Buckets to which workers of any origin write: the broker refuses larger entries.

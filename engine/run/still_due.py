@@ -18,10 +18,8 @@ from penstock.engine.run.commands import (
     ExpandPlan,
     OpenApproval,
     PauseChild,
-    ReleaseSlot,
     RemoveDeadLetters,
     RequestApproval,
-    RequestSlot,
     SetTimer,
     StartChild,
     StartFailureRun,
@@ -39,7 +37,6 @@ from penstock.engine.run.events import (
 )
 from penstock.engine.run.execution.beginning import is_due
 from penstock.engine.run.execution.fragments import is_planned
-from penstock.engine.run.slots.holders import is_awaited
 from penstock.engine.run.state import STEP_OUT, Run, RunStatus, StepStatus
 from penstock.engine.run.timers import live_timers
 
@@ -62,7 +59,7 @@ def still_due(run: Run, command: Command) -> bool:
             )
         case (
             WithdrawTimer() | WithdrawSticky() | RemoveDeadLetters() | CancelChild() | CancelTask() | StopWaiting()
-            | StartFailureRun() | ReleaseSlot()
+            | StartFailureRun()
         ):  # fmt: skip
             return True
         case WithdrawQueued():
@@ -77,8 +74,6 @@ def still_due(run: Run, command: Command) -> bool:
             return _is_wanted(run, command)
         case BeginStep():
             return is_due(run, run.step(command.step_id), command)
-        case RequestSlot():
-            return is_awaited(run, command)
         case TakeOver():
             return run.taking is not None
         case ExpandPlan():
@@ -100,7 +95,7 @@ def still_due(run: Run, command: Command) -> bool:
             return event.payload.resumes == run.resumes
         case AppendEvent(event=WorkflowCompensating()):
             return run.status is RunStatus.COMPENSATING
-        case AppendEvent() | CompleteRun() | RequestSlot():
+        case AppendEvent() | CompleteRun():
             return True
         case _:
             assert_never(command)

@@ -139,9 +139,6 @@ class Client:
         await self.flush()
         self.forget(subscription)
 
-    async def end(self, subscription: Subscription) -> None:
-        self.forget(subscription)
-
     async def close(self) -> None:
         self.is_connected, self.closed = False, True
         self.server.drop(self)
@@ -225,12 +222,9 @@ def _at_once(receiving: Awaitable[None]) -> None:
 
 
 def _parsed(command: bytes) -> tuple[str, bytes, str, dict[str, str]]:
-    """Subject, data, reply and headers of a PUB or HPUB command."""
+    """Subject, data, reply and headers of an HPUB command."""
     first, rest = command.split(b"\r\n", 1)
-    kind, subject, reply, *lengths = first.split(b" ")
-    if kind == b"PUB":
-        return subject.decode(), rest[: int(lengths[0])], reply.decode(), {}
-    head_bytes, all_bytes = lengths
+    _, subject, reply, head_bytes, all_bytes = first.split(b" ")
     lines = rest[: int(head_bytes)].decode().split("\r\n")[1:-2]
     headers = dict(line.split(": ", 1) for line in lines)
     return subject.decode(), rest[int(head_bytes) : int(all_bytes)], reply.decode(), headers

@@ -16,24 +16,7 @@ export interface Handler {
   readonly timeout?: string | null;
 }
 
-export interface ConcurrencyDefinition {
-  readonly limit: number;
-  readonly key?: string | null;
-  readonly scope?: string | null;
-}
-
-export interface RateDefinition extends ConcurrencyDefinition {
-  readonly per: string;
-  readonly burst?: number | null;
-}
-
-/** What holds runs of a workflow back, or executions of a step. */
-interface Limited {
-  readonly concurrency?: readonly ConcurrencyDefinition[] | null;
-  readonly rate_limit?: readonly RateDefinition[] | null;
-}
-
-export interface StepDefinition extends Limited {
+export interface StepDefinition {
   readonly id: string;
   readonly type?: string | null;
   readonly task?: string | null;
@@ -53,7 +36,7 @@ export interface StepDefinition extends Limited {
   readonly metadata?: Record<string, string> | null;
 }
 
-export interface Definition extends Limited {
+export interface Definition {
   readonly name: string;
   readonly version?: string | null;
   readonly description?: string | null;
