@@ -132,10 +132,10 @@ add_debian_program() {
 
 # Tests of the console look at it with Chromium; its fonts are for what ours does not have.
 add_chromium() {
-  if command -v chromium >/dev/null || [[ ! -f /etc/debian_version || "$(id -u)" != 0 ]]; then return; fi
-  say "Installing chromium ..."
+  if command -v chromium-headless-shell >/dev/null || [[ ! -f /etc/debian_version || "$(id -u)" != 0 ]]; then return; fi
+  say "Installing chromium-headless-shell ..."
   apt-get update -qq >/dev/null || true
-  DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends chromium fonts-liberation >/dev/null ||
+  DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends chromium-headless-shell fonts-liberation >/dev/null ||
     say "chromium cannot be installed: the tests of the console are skipped"
 }
 

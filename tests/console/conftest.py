@@ -19,7 +19,7 @@ from playwright.async_api import Browser, BrowserContext, ConsoleMessage, Page, 
 from penstock.client import Client
 from tests.support.service import Service
 
-CHROMIUM = shutil.which("chromium")
+CHROMIUM = shutil.which("chromium-headless-shell") or shutil.which("chromium")
 # What a test machine as root, without a screen and without a way out, needs.
 FLAGS = [
     "--no-sandbox",
@@ -60,7 +60,7 @@ def serving(service: Service) -> Iterator[None]:
         try:
             yield
         finally:
-            process.terminate()
+            process.kill()  # some of its tasks wait for ever: it would wait for them
             process.wait(20)
 
 
@@ -101,6 +101,7 @@ async def page(context: BrowserContext) -> AsyncIterator[Page]:
     page.on("pageerror", lambda error: problems.append(str(error)))
     page.on("console", lambda message: problems.append(message.text) if is_problem(message) else None)
     yield page
+    await page.unroute_all(behavior="ignoreErrors")  # what a test altered may still be on its way
     assert [] == problems
 
 

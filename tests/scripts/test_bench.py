@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -13,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from load.console_browser import chromium
 from load.processes import cpu_s, memory_bytes, roles
 from load.service import Service, service
 from load.targets import ROWS
@@ -21,7 +21,6 @@ from load.workloads import WORKLOADS
 from tests.scripts.conftest import SCRIPTS
 
 PROGRAM_S_MAX = 250
-CHROMIUM = shutil.which("chromium")
 ROWS_OF = {
     "start": {"start"},
     "bulk": {"bulk"},
@@ -122,7 +121,7 @@ def loadtest(running: Service, *arguments: str) -> dict[str, Any]:
 @pytest.mark.parametrize("workloads", CALLS, ids=" ".join)
 def test_a_quick_benchmark_has_every_row_and_its_counts_add_up(workloads: tuple[str, ...], tmp_path: Path) -> None:
     """A workload that does not see all its runs complete ends the benchmark with an error."""
-    if "console" in workloads and not CHROMIUM and os.geteuid() != 0:
+    if "console" in workloads and not chromium() and os.geteuid() != 0:
         pytest.skip("needs Chromium, which only root could install")
     target = tmp_path / "found.json"
     only = [word for workload in workloads for word in ("--only", workload)]
