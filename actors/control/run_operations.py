@@ -21,7 +21,7 @@ from penstock.broker.worker_protocol import signals
 from penstock.config.process.author import author
 from penstock.config.process.caller_trace import caller_trace
 from penstock.config.process.crash_points import reached
-from penstock.engine.definition.definitions import WorkflowDef
+from penstock.engine.definition.definitions import WorkflowDef, run_limits
 from penstock.engine.errors import Conflict, NotFound, Unavailable
 from penstock.engine.run.event_payloads import LABELS_FORMAT, Cancellation, Resumed, Scheduled, Started, TriggerRef
 from penstock.engine.run.events import Event, WorkflowCancelled, WorkflowResumed, WorkflowScheduled, WorkflowStarted
@@ -335,6 +335,7 @@ def started(
         rerun_of=rerun_of,
         labels=labels,
         by=author(),
+        waits=run_limits(definition),
     )
     needed = LABELS_FORMAT if labels else 1
     return WorkflowStarted(run_id=run_id, timestamp=at, trace_parent=caller_trace(), payload=payload, v=needed)

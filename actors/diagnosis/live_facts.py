@@ -9,6 +9,7 @@ import msgspec
 from msgspec import Struct, structs
 
 from penstock.actors.diagnosis.engine_progress import engine_progress
+from penstock.actors.diagnosis.limits import slot_waits
 from penstock.actors.diagnosis.registrations import RegisteredWorker, Registrations, registrations
 from penstock.broker import record_keys
 from penstock.broker.inspection.queue_places import bound_progress, place_of, queue_progress, stored_tasks
@@ -55,7 +56,8 @@ async def live_facts(
     of_service = both(engine_progress(store, run.run_id, last.seq, now), storage_problem())
     of_run = _of_workers(store, run, executions(workflow, run), now)
     (engine, storage), facts = await both(of_service, of_run)
-    return structs.replace(facts, engine=engine, storage=storage, changed_at=last.at)
+    limits = await slot_waits(store, workflow, run)
+    return structs.replace(facts, engine=engine, storage=storage, changed_at=last.at, limits=limits)
 
 
 async def _of_workers(store: Store, run: Run, given: Sequence[WaitingExecution], now: float) -> LiveFacts:

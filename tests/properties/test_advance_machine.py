@@ -18,12 +18,21 @@ from msgspec import Raw
 
 from penstock.broker import message_ids
 from penstock.engine.run.advance import fold
-from penstock.engine.run.commands import AwaitEvent, CancelTask, DeadLetterTask, DispatchTask, WithdrawSticky
+from penstock.engine.run.commands import (
+    AwaitEvent,
+    CancelTask,
+    DeadLetterTask,
+    DispatchTask,
+    ReleaseSlot,
+    WithdrawSticky,
+)
 from penstock.engine.run.event_payloads import Cancellation, ParentRef, Resumed, Scheduled, Started
 from penstock.engine.run.events import (
     ApprovalGranted,
     ApprovalRejected,
     ApprovalRequested,
+    LimitGranted,
+    LimitRefused,
     PlannerExpanded,
     StepFailed,
     StepOverridden,
@@ -43,6 +52,7 @@ from penstock.engine.run.execution.steps import is_ready
 from penstock.engine.run.kinds.approval import approval_of, token_hash
 from penstock.engine.run.kinds.sub_workflow import ChildStep
 from penstock.engine.run.kinds.wait_for_event import WaitForEvent
+from penstock.engine.run.slots.holders import RUN
 from penstock.engine.run.state import (
     RUN_OPEN,
     STEP_OUT,
@@ -55,11 +65,13 @@ from penstock.engine.run.state import (
     to_snapshot,
 )
 from penstock.engine.run.timers import live_timers
+from tests.engine.build import only
 from tests.properties.by_hand import Operator
-from tests.properties.definitions import SMALL, compiled, definitions
+from tests.properties.definitions import SMALL, compiled, definitions, limited
 from tests.properties.laws import Execution, ends, executions
 from tests.properties.outside import ENDS
 from tests.properties.pausing import Pausing
+from tests.properties.slots import Slots
 from tests.properties.undone import Undone
 from tests.properties.world import FAILURES, OUTPUTS, RUN_ID, TOO_MUCH, is_numbered, said, some
 
@@ -97,6 +109,7 @@ WEIGHTS = {
     "pause": 2,
     "unpause": 4,
     "cancel": 1,
+    "grant": 16,
 }
 ACTS = st.sampled_from([act for act, weight in WEIGHTS.items() for _ in range(weight)])
 NUMBERED = st.sampled_from([True, True, False])
@@ -109,7 +122,7 @@ WORKED_OUT = (
 )  # what the engine writes of a step that was evaluated
 
 
-class World(Operator, Pausing, Undone, RuleBasedStateMachine):
+class World(Operator, Pausing, Undone, Slots, RuleBasedStateMachine):
     """One run and everybody who has to do with it."""
 
     def __init__(self) -> None:
@@ -121,6 +134,9 @@ class World(Operator, Pausing, Undone, RuleBasedStateMachine):
 
     @initialize(definition=definitions(), later=st.booleans(), lands=st.booleans(), endless=st.booleans())
     def begin(self, definition: dict[str, object], later: bool, lands: bool, endless: bool) -> None:
+        self.begin_with(definition, later, lands, endless)
+
+    def begin_with(self, definition: dict[str, object], later: bool, lands: bool, endless: bool) -> None:
         """An endless world is one in which loops go on for as long as they may."""
         self.workflow, self.lands, self.endless = compiled(definition), lands, endless
         self.parent = ParentRef("p" * 32, "c", 1) if endless and not later else None
@@ -164,6 +180,8 @@ class World(Operator, Pausing, Undone, RuleBasedStateMachine):
                 self.pause_run(children=numbered)
             case "unpause" if self.known().pause is not None:
                 self.unpause_run(children=numbered)
+            case "grant" if self.requests or self.taken:
+                self.grant(pick)
             case "now" if waiting := self.waiting():
                 self.begin_now(some(waiting, pick))
             case "resume" if self.is_resumable():
@@ -274,7 +292,8 @@ class World(Operator, Pausing, Undone, RuleBasedStateMachine):
         if not is_numbered(event) or isinstance(event, APPENDED_ONCE) or not applied:
             return
         notices = self.append(event)  # a worker that has begun in vain is told so as often as it says that it has
-        assert all(isinstance(one, CancelTask) for one in notices)
+        assert all(isinstance(one, CancelTask | ReleaseSlot) for one in notices)
+        assert isinstance(event, LimitGranted | LimitRefused) or not only(ReleaseSlot, notices)
         assert self.run == before
 
     def look_back(self, cut: int) -> None:
@@ -291,7 +310,11 @@ class World(Operator, Pausing, Undone, RuleBasedStateMachine):
         """Once all orders are performed, the world holds every timer, task, question and skip that the run waits
         for."""
         run = self.run
-        if run is None or run.status not in RUN_OPEN or self.orders:
+        if run is None or self.orders:
+            return
+        if run.status is RunStatus.PENDING and run.pause is None and not self.ends_soon():
+            assert self.is_asked(RUN)
+        if run.status not in RUN_OPEN:
             return
         if run.compensation is not None:
             self.nothing_of_the_compensation_is_lost(run, run.compensation)
@@ -348,6 +371,8 @@ class World(Operator, Pausing, Undone, RuleBasedStateMachine):
             return True
         if self.is_worked_out(step_id):
             return True
+        if self.awaits(step_id) and step.status is StepStatus.QUEUED:
+            return self.is_asked(step_id)
         if isinstance(plan.kind, ChildStep):
             return child_run_id(RUN_ID, step_id, step.attempts) in outside.living()
         if isinstance(plan.kind, WaitForEvent):
@@ -413,6 +438,7 @@ class World(Operator, Pausing, Undone, RuleBasedStateMachine):
             assert step.status is not StepStatus.FAILED or self.is_kept(step_id, step) or self.is_provided_for(step_id)
         if not self.refused:
             self.nothing_is_left()
+            self.check_slots_are_back()
 
     def nothing_is_left(self) -> None:
         """Of a run that has ended, nobody waits for anything, works for it or is going to; its failures were answered,
@@ -433,6 +459,8 @@ class World(Operator, Pausing, Undone, RuleBasedStateMachine):
         broker = self.broker
         if self.known().pause is not None:
             self.unpause_run(children=False)
+        elif self.requests:
+            self.let_in(next(iter(self.requests)))
         elif broker.timers and broker.timers[self.first_timer()].due <= broker.now:
             self.fire(self.first_timer())
         elif broker.tasks:
@@ -479,6 +507,14 @@ class World(Operator, Pausing, Undone, RuleBasedStateMachine):
         return (step_id, step.iteration, step.attempts) in found or (step.items is not None and of_items)
 
 
+class WorldOfLimits(World):
+    """One in which most tasks need slots before they begin."""
+
+    @initialize(definition=limited(), later=st.booleans(), lands=st.booleans(), endless=st.booleans())
+    def begin(self, definition: dict[str, object], later: bool, lands: bool, endless: bool) -> None:
+        self.begin_with(definition, later, lands, endless)
+
+
 TestWorld = World.TestCase
 TestWorld.settings = settings(
     max_examples=EXAMPLES or 450,
@@ -487,3 +523,5 @@ TestWorld.settings = settings(
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
 )
+TestWorldOfLimits = WorldOfLimits.TestCase
+TestWorldOfLimits.settings = settings(TestWorld.settings, max_examples=EXAMPLES or 250)

@@ -9,7 +9,6 @@ from __future__ import annotations
 from msgspec import UNSET, Raw, UnsetType
 from msgspec.structs import replace
 
-from penstock.engine.run.commands import TakeOver
 from penstock.engine.run.event_payloads import TakenStep, Taking
 from penstock.engine.run.events import PlannerExpanded, Record, StepTakenOver
 from penstock.engine.run.execution.inputs import skipped_by
@@ -23,11 +22,6 @@ from penstock.engine.run.workflow import Advance, StepPlan, Workflow
 DONE = frozenset({StepStatus.COMPLETED, StepStatus.SKIPPED, StepStatus.RECOVERED})
 PARTS = frozenset({StepStatus.PENDING, StepStatus.RUNNING})
 ENDED_ELEMENTS = frozenset({StepStatus.COMPLETED, StepStatus.FAILED})
-
-
-def begin_taking(run: Run, takes: Taking) -> Advance:
-    """The run begins when it has taken over all of this."""
-    return replace(run, taking=takes), [TakeOver()]
 
 
 def take_plan(workflow: Workflow, run: Run, record: Record, event: PlannerExpanded) -> Run:
