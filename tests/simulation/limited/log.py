@@ -108,13 +108,21 @@ class LimitStory:
             self._take(len(decided.granted), decided.allowed, decided.at)
         elif decided.granted and len(self.holders) > decided.allowed.limit:
             raise self._broken(f"{len(self.holders)} hold it, and {decided.allowed.limit} may: {sorted(self.holders)}")
+        made_way, evicts = self._replaced_by(fresh)
+        replaced = [holder for holder, reason in decided.refused if reason == "replaced"]
+        if len(replaced) != made_way:
+            raise self._broken(f"{replaced} are replaced, and {made_way} had to make way")
+        most = int(evicts and bool(self.holders) and not self._evicted & set(self.holders))
+        if len(decided.evicted) != most:
+            raise self._broken(f"{decided.evicted} are evicted, and {most} had to make way")
         for holder, reason in decided.refused:
-            self._refuse(holder, reason, fresh, seq)
+            self._refuse(holder, reason, seq)
         for holder in decided.evicted:
             if holder not in self.holders:
                 raise self._broken(f"{holder} is evicted, and does not hold it")
             self._evicted.add(holder)
-        self._check_fresh(fresh)
+        if stays := [wish for wish in fresh if wish.request.on_limit == "skip" and wish.request.holder in self.waiting]:
+            raise self._broken(f"{stays[0].request.holder} waits, and would not")
         if decided.full and {one.holder for one in decided.holders} != set(self.holders):
             raise self._broken(f"a full decision names {decided.holders}, and {sorted(self.holders)} hold it")
 
@@ -159,29 +167,28 @@ class LimitStory:
         if count and len(self._spent) > allowed.limit:
             raise self._broken(f"{len(self._spent)} have begun within {period:g} s")
 
-    def _refuse(self, holder: str, reason: str, fresh: list[Wish], seq: int) -> None:
+    def _replaced_by(self, fresh: list[Wish]) -> tuple[int, bool]:
+        """How many who wait make way for newcomers that replace others, and whether a holder does.
+
+        Each of them replaces one that waits: the first one somebody before it, the others at least each other.
+        """
+        new = [wish for wish in fresh if wish.request.holder in self.waiting]
+        replacing = [wish for wish in new if wish.request.on_limit == "replace"]
+        if not replacing:
+            return 0, False
+        leave = {wish.request.holder for wish in new if wish.request.on_limit == "skip"}
+        stay = [wish for holder, wish in self.waiting.items() if holder not in leave]
+        evicts = not any(wish.seq < replacing[0].seq for wish in stay)
+        return len(replacing) - evicts, evicts
+
+    def _refuse(self, holder: str, reason: str, seq: int) -> None:
         wish = self.waiting.get(holder)
         if wish is None:
             raise self._broken(f"{holder} is refused, and does not wait")
         if reason == "limit" and wish.request.on_limit != "skip":
             raise self._broken(f"{holder} is refused, and would wait")
-        if reason == "replaced" and not any(one.request.on_limit == "replace" for one in fresh):
-            raise self._broken(f"{holder} is replaced by nobody")
         self._gone(holder)
         self._settled[holder] = seq
-
-    def _check_fresh(self, fresh: list[Wish]) -> None:
-        """Who would not wait does not wait; who replaces others has made room."""
-        for wish in fresh:
-            if wish.request.holder not in self.waiting:
-                continue
-            if wish.request.on_limit == "skip":
-                raise self._broken(f"{wish.request.holder} waits, and would not")
-        replacing = [wish for wish in fresh if wish.request.on_limit == "replace"]
-        if replacing and replacing[-1].request.holder in self.waiting and self.holders:
-            older = [one for one in self.waiting.values() if one.seq < replacing[-1].seq]
-            if not older and not self._evicted & set(self.holders):
-                raise self._broken(f"{replacing[-1].request.holder} replaces nobody")
 
     def _broken(self, what: str) -> Broken:
         return Broken(f"limit {self.name.kind} {self.name.scope} {self.name.key or ''}: {what}")
