@@ -307,7 +307,6 @@ async def _reach(app: ASGIConductor, store: Store) -> Reach:
     spare = [f"spare-{number}" for number in range(SPARE)]
     for name in spare:
         await store.definitions.register(parse({**ONE_STEP, "name": name}))
-    await store.api_keys.change(lambda _: [])  # so that the key of the example can be made
     for scope in SCOPES:
         override = LimitOverride(Allowed(1), "2026-01-01T00:00:00Z")
         await store.limit_configs.override((LimitKind.RUNS, scope), None, override)
