@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
 from collections.abc import Callable, Collection
 from contextlib import AbstractAsyncContextManager
 
@@ -19,6 +21,7 @@ from penstock.engine.limits.names import LimitName
 from penstock.engine.limits.records import Allowed, Granted
 
 ANSWER_S_MAX = 2.0
+OWNER_S_MAX, AGAIN_S = 2.0, 0.05
 
 
 class LimitQuestion(Struct, frozen=True, omit_defaults=True):
@@ -75,7 +78,8 @@ def answer_of(seen: Collection[LimitSeen]) -> bytes:
 
 
 class LimitQuestions:
-    """Asks the owners, and has them answer."""
+    """Asks the owners, and has them answer. While nobody answers for a partition, because it is being taken over or the
+    first limit has just been asked, the question is asked again for `wait_s`."""
 
     def __init__(self, broker: Broker, limit_log: LimitLog) -> None:
         self._broker, self._log = broker, limit_log
@@ -95,10 +99,12 @@ class LimitQuestions:
 
         return self._broker.listening(names.limits_question(number), reply)
 
-    async def one(self, name: LimitName, named: int = 0, holder: str | None = None) -> LimitSeen | None:
+    async def one(
+        self, name: LimitName, named: int = 0, holder: str | None = None, *, wait_s: float = OWNER_S_MAX
+    ) -> LimitSeen | None:
         """This limit; None: nobody has used it. Raises Unavailable without an answer."""
         question = LimitQuestion(name.id, named=named, holder=holder)
-        found = await self._ask(names.partition(name.id), question)
+        found = await self._ask(names.partition(name.id), question, wait_s)
         return found[0] if found else None
 
     async def waited_for(self, scope: str, holder: str, named: int = 0) -> LimitSeen | None:
@@ -110,24 +116,31 @@ class LimitQuestions:
         answers = await all_of([self._ask(number, question) for number in range(PARTITIONS)])
         return next((one for answer in answers for one in answer), None)
 
-    async def busiest(self, most: int, named: int = 0, scope: str | None = None) -> list[LimitSeen]:
+    async def busiest(
+        self, most: int, named: int = 0, scope: str | None = None, *, wait_s: float = OWNER_S_MAX
+    ) -> list[LimitSeen]:
         """Limits that are in use, those for which most wait first. Raises Unavailable without an answer from every
         partition."""
         if await self._log.tip() is None:
             return []
         question = LimitQuestion(scope=scope, most=most, named=named)
-        answers = await all_of([self._ask(number, question) for number in range(PARTITIONS)])
+        answers = await all_of([self._ask(number, question, wait_s) for number in range(PARTITIONS)])
         seen = [one for answer in answers for one in answer]
         return sorted(seen, key=_busy_first)[:most]
 
-    async def _ask(self, number: int, question: LimitQuestion) -> tuple[LimitSeen, ...]:
-        subject = names.limits_question(number)
-        try:
-            msg = await self._broker.request(subject, _ENCODER.encode(question), ANSWER_S_MAX)
-        except NotFound as error:
-            if await self._log.tip() is None:
-                return ()
-            raise Unavailable(f"no shard owns the limits of partition {number} now: try again") from error
+    async def _ask(self, number: int, question: LimitQuestion, wait_s: float = 0.0) -> tuple[LimitSeen, ...]:
+        subject, asked, deadline = names.limits_question(number), _ENCODER.encode(question), time.monotonic() + wait_s
+        while True:
+            try:
+                msg = await self._broker.request(subject, asked, ANSWER_S_MAX)
+                break
+            except NotFound as error:
+                tip = await self._log.tip()
+                if tip is None or tip.seq == 0:
+                    return ()  # nobody has used a limit yet
+                if time.monotonic() >= deadline:
+                    raise Unavailable(f"no shard owns the limits of partition {number} now: try again") from error
+            await asyncio.sleep(AGAIN_S)
         try:
             return _ANSWER.decode(msg.data)
         except msgspec.MsgspecError as error:

@@ -14,7 +14,7 @@ from penstock.broker.store import Store
 from penstock.config.limits import PARTITIONS
 from penstock.engine.errors import Unavailable
 from penstock.engine.limits.names import LimitKind, LimitName
-from penstock.engine.limits.records import Allowed, Granted
+from penstock.engine.limits.records import Allowed, Granted, Released
 
 NAME = LimitName(LimitKind.RUNS, "openai", "acme")
 HOLDER = Granted("r.0", "r", at=1.5, order=7)
@@ -53,9 +53,32 @@ async def test_the_busiest_come_first(store: Store) -> None:
 
 
 async def test_a_partition_without_an_owner_is_no_empty_one(store: Store) -> None:
-    await store.limit_log.make()
+    await used(store)
     with pytest.raises(Unavailable, match="no shard owns the limits of partition"):
-        await store.limit_questions.one(NAME)
+        await store.limit_questions.one(NAME, wait_s=0.0)
     async with asyncio.timeout(10):
         with pytest.raises(Unavailable):
-            await store.limit_questions.busiest(10)
+            await store.limit_questions.busiest(10, wait_s=0.0)
+
+
+async def test_a_log_in_which_nothing_was_asked_is_an_empty_one(store: Store) -> None:
+    await store.limit_log.make()
+    await store.broker.remove(f"STREAM.DELETE.{names.LIMITS}")
+    await store.limit_log.make_again()
+    assert await store.limit_questions.one(NAME, wait_s=0.0) is None
+    assert await store.limit_questions.busiest(10, wait_s=0.0) == []
+
+
+async def test_an_owner_that_is_not_there_yet_is_waited_for(store: Store) -> None:
+    await used(store)
+    asking = asyncio.create_task(store.limit_questions.one(NAME, wait_s=60.0))
+    await asyncio.sleep(0)
+    await store.broker.flush()  # nobody was there
+    subject = names.limits_question(names.partition(NAME.id))
+    async with store.broker.answering(subject, answer_of([SEEN])), asyncio.timeout(30):
+        assert await asking == SEEN
+
+
+async def used(store: Store) -> None:
+    """Have something in the log."""
+    await (await store.limit_log.release(NAME.id, Released(holder="nobody.0")))

@@ -18,7 +18,7 @@ from penstock.config.limits import PARTITIONS
 from penstock.config.settings import BrokerSettings, HttpSettings, Settings
 from penstock.engine.limits.configs import allowed_now
 from penstock.engine.limits.names import LimitKind, LimitName
-from penstock.engine.limits.records import Allowed, Granted
+from penstock.engine.limits.records import Allowed, Granted, Released
 from penstock.http.app import create_app
 from tests.support.conductor import Conductor
 
@@ -226,6 +226,7 @@ async def test_who_holds_and_who_waits_comes_from_the_owner(http: ASGIConductor,
     assert [{"key": "acme", "holders_total": 1, "waiting_total": 7}] == whole["keys"]
     assert (scope, "acme", 7) == tuple(listed[0][field] for field in ("scope", "key", "waiting_total"))
     assert LimitQuestion(name.id, named=1000) in asked
+    await (await store.limit_log.release(name.id, Released(holder="r.0")))
     nobody = await http.simulate_get(f"/limits/{scope}?key=acme")
     assert (503, True) == (nobody.status_code, "no shard owns the limits" in nobody.text)
     await store.broker.remove(f"STREAM.DELETE.{names.LIMITS}")
