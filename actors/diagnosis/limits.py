@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from itertools import islice
 
+from penstock.actors.runs.loading import load_many
 from penstock.broker.limits.questions import LimitSeen
 from penstock.broker.store import Store
 from penstock.config.process.background import all_of
+from penstock.engine.access.scopes import Caller
 from penstock.engine.errors import Unavailable
 from penstock.engine.limits.configs import LimitConfig, allowed_now
 from penstock.engine.limits.names import LimitName
@@ -20,8 +22,9 @@ from penstock.engine.waiting.facts import SlotWait
 WAITS_MAX = 20  # of one run that are asked for
 
 
-async def slot_waits(store: Store, workflow: Workflow | None, run: Run) -> Mapping[str, SlotWait]:
-    """By the id of the execution, and "" for the run as a whole."""
+async def slot_waits(store: Store, workflow: Workflow | None, run: Run, caller: Caller) -> Mapping[str, SlotWait]:
+    """By the id of the execution, and "" for the run as a whole. No run of a workflow that the caller may not deal with
+    is named."""
     if workflow is None or not run.slots:
         return {}
     owners = islice((owner for owner in run.slots if awaits_slots(workflow, run, owner)), WAITS_MAX)
@@ -36,7 +39,7 @@ async def slot_waits(store: Store, workflow: Workflow | None, run: Run) -> Mappi
         overridden = config.override_of(name.key) is not None
         if seen is None:
             return owner, SlotWait(limit.kind, limit.scope, name.key, allowed, overridden)
-        oldest = seen.holders[0].run_id if seen.holders else None
+        oldest = await _named(store, seen.holders[0].run_id, caller) if seen.holders else None
         return owner, SlotWait(
             limit.kind,
             limit.scope,
@@ -59,11 +62,18 @@ def _limit(workflow: Workflow, run: Run, owner: str) -> LimitPlan:
     return wanted.limits[run.slots[owner].number]
 
 
+async def _named(store: Store, run_id: str, caller: Caller) -> str | None:
+    """The id of a run; None where the caller may not deal with its workflow, or nothing is known of it."""
+    if caller.workflows is None:
+        return run_id
+    return next((run.run_id for run in await load_many(store, [run_id]) if caller.sees(run.workflow_id)), None)
+
+
 async def _seen(store: Store, limit: LimitPlan, holder: str) -> LimitSeen | None:
     """None where its owner does not answer, or has not seen the request yet."""
     try:
         if limit.key is None:
-            return await store.limit_questions.one(LimitName(limit.kind, limit.scope), 1, holder)
+            return await store.limit_questions.one(LimitName(limit.kind, limit.scope), 1, holder, wait_s=0.0)
         return await store.limit_questions.waited_for(limit.scope, holder, 1)
     except Unavailable:
         return None

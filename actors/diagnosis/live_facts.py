@@ -20,6 +20,7 @@ from penstock.broker.streams.consumers import ConsumerProgress
 from penstock.broker.worker_messages import decode
 from penstock.config.limits import ACK_WAIT_S, BRIDGE_LEASE_S, WORKER_HEARTBEAT_S
 from penstock.config.process.background import all_of, both
+from penstock.engine.access.scopes import Caller
 from penstock.engine.run.events import Malformed
 from penstock.engine.run.events import decode as decode_event
 from penstock.engine.run.state import Run
@@ -40,11 +41,12 @@ class _Queue(Struct, frozen=True):
 
 
 class AskedRun(NamedTuple):
-    """The run that is asked about, with its definition, and the last event in its log."""
+    """The run that is asked about, with its definition, the last event in its log, and who asks."""
 
     workflow: Workflow | None
     run: Run
     last: Stored
+    caller: Caller
 
 
 async def live_facts(
@@ -52,11 +54,11 @@ async def live_facts(
 ) -> LiveFacts:
     """What `explain` needs to know for this run. `storage_problem` says why nothing is stored, `now` is the broker's
     time. Raises Unavailable."""
-    workflow, run, last = asked
+    workflow, run, last, caller = asked
     of_service = both(engine_progress(store, run.run_id, last.seq, now), storage_problem())
     of_run = _of_workers(store, run, executions(workflow, run), now)
     (engine, storage), facts = await both(of_service, of_run)
-    limits = await slot_waits(store, workflow, run)
+    limits = await slot_waits(store, workflow, run, caller)
     return structs.replace(facts, engine=engine, storage=storage, changed_at=last.at, limits=limits)
 
 

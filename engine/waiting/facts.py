@@ -60,8 +60,8 @@ class SlotWait(Struct, frozen=True):
     """What is known of a limit that an execution, or the run, waits for. `kind`, `scope` and `key` name it.
 
     `allowed` is how much it allows now, which is `overridden` or registered. `place` counts from 1 among the `waiting`
-    ones; None: its owner has not seen the request yet. `oldest` is the run of the oldest of its `holders`. `next_at` is
-    when a rate lets something begin again.
+    ones; None: its owner has not seen the request yet. `oldest` is the run of the oldest of its `holders`, None where
+    it is not to be named. `next_at` is when a rate lets something begin again.
     """
 
     kind: LimitKind

@@ -14,7 +14,7 @@ from penstock.engine.waiting.facts import LiveFacts, SlotWait
 from penstock.engine.waiting.of_time import begun_at, named
 from penstock.engine.waiting.reasons import Detail, Reason, WaitingReason
 
-WHAT = {LimitKind.RUNS: "runs at a time", LimitKind.EXECUTIONS: "executions at a time"}
+WHAT = {LimitKind.RUNS: "run", LimitKind.EXECUTIONS: "execution"}
 
 
 def of_run(run: Run, facts: LiveFacts) -> Iterator[WaitingReason]:
@@ -49,7 +49,8 @@ def _reason(wait: SlotWait, who: str, step_id: str | None, since: str) -> Waitin
 
 def _limit(wait: SlotWait) -> str:
     of_key = "" if wait.key is None else f", key {quoted(wait.key)}"
-    what = "" if wait.kind is LimitKind.RATE else f" {WHAT[wait.kind]}"
+    plural = "" if wait.allowed.limit == 1 else "s"
+    what = "" if wait.kind is LimitKind.RATE else f" {WHAT[wait.kind]}{plural} at a time"
     overridden = ", overridden" if wait.overridden else ""
     word = "rate limit" if wait.kind is LimitKind.RATE else "limit"
     return f"{word} {quoted(wait.scope)} ({allowed_text(wait.allowed)}{what}{of_key}{overridden})"
@@ -62,9 +63,10 @@ def _why(wait: SlotWait) -> str:
         return (
             "its next token comes soon" if wait.next_at is None else f"its next token comes at {rfc3339(wait.next_at)}"
         )
-    if not wait.oldest:
+    if not wait.holders:
         return "its owner is about to decide"
-    return f"{wait.holders} go on, the oldest of them is of run {wait.oldest}"
+    go_on = "1 goes on" if wait.holders == 1 else f"{wait.holders} go on"
+    return go_on if wait.oldest is None else f"{go_on}, the oldest of them is of run {wait.oldest}"
 
 
 def _place(wait: SlotWait) -> str:

@@ -10,12 +10,15 @@ from msgspec import Raw
 
 from penstock.actors.control import run_operations
 from penstock.actors.diagnosis.explanation import explanation
+from penstock.actors.diagnosis.several import RecentReasons
 from penstock.actors.limits import configuring
 from penstock.actors.ownership.membership import new_member
 from penstock.actors.ownership.ownership import open_shard
+from penstock.actors.runs.loading import load
 from penstock.actors.runs.shard import Shard
 from penstock.broker.store import Store, open_store
 from penstock.config.settings import BrokerSettings
+from penstock.engine.access.scopes import EVERYBODY, Caller
 from penstock.engine.limits.names import LimitKind
 from penstock.engine.limits.records import Allowed
 from penstock.engine.waiting.reasons import Reason, WaitingReason
@@ -34,11 +37,13 @@ async def no_problem() -> str:
     return ""
 
 
-async def why(store: Store, run_id: str, fits: Callable[[WaitingReason], bool]) -> WaitingReason:
+async def why(
+    store: Store, run_id: str, fits: Callable[[WaitingReason], bool], caller: Caller = EVERYBODY
+) -> WaitingReason:
     """The first reason that fits, as soon as there is one."""
 
     async def look() -> WaitingReason | None:
-        _, reasons = await explanation(store, run_id, no_problem)
+        _, reasons = await explanation(store, run_id, no_problem, caller=caller)
         return next((one for one in reasons if fits(one)), None)
 
     return await until(look)
@@ -56,36 +61,68 @@ async def started(store: Store, workflow: Any, *inputs: bytes) -> list[str]:
 async def test_a_run_that_waits_for_another_names_it(store: Store, shard: Shard) -> None:
     workflow = {**chain("one", 1), "concurrency": [{"limit": 1}]}
     async with held(store, "one") as work:
-        first, second, third = await started(store, workflow, b"1", b"2", b"3")
+        (first,) = await started(store, workflow, b"1")
         await work.begun(first)
+        (second,) = await started(store, workflow, b"2")
+        assert 1 == (await why(store, second, of(Reason.CONCURRENCY))).details["place"]
+        (third,) = await started(store, workflow, b"3")
         found = await why(store, third, lambda one: one.details.get("place") == 2)
         assert (Reason.CONCURRENCY, None, False) == (found.reason, found.step_id, found.wants_somebody)
         assert {"scope": "one", "limit": 1, "holders": 1, "place": 2, "held_by": first} == found.details
-        assert f'the run waits for limit "one" (1 runs at a time): 1 go on, the oldest of them is of run {first}' in (
+        assert f'the run waits for limit "one" (1 run at a time): 1 goes on, the oldest of them is of run {first}' in (
             found.text
         )
         assert "place 2 of 2 that wait; `penstock limit show one --kind runs` has them all" in found.text
-        assert 1 == (await why(store, second, of(Reason.CONCURRENCY))).details["place"]
         work.go.set()
 
 
 async def test_a_step_of_a_key_names_the_key_and_who_has_it(store: Store, shard: Shard) -> None:
     workflow = chain("keyed", 1, concurrency=[{"limit": 1, "key": "input.tenant"}])
     async with held(store, "keyed") as work:
-        first, second = await started(store, workflow, b'{"tenant":"acme"}', b'{"tenant":"acme"}')
+        (first,) = await started(store, workflow, b'{"tenant":"acme"}')
         await work.begun(first)
+        (second,) = await started(store, workflow, b'{"tenant":"acme"}')
         found = await why(store, second, of(Reason.CONCURRENCY))
         assert found.step_id is not None
         assert ("acme", first, 1) == tuple(found.details[name] for name in ("key", "held_by", "place"))
-        assert 'executions at a time, key "acme")' in found.text
+        assert '(1 execution at a time, key "acme")' in found.text
+        work.go.set()
+
+
+@pytest.mark.parametrize("key", ["", "input"], ids=["without a key", "with a key"])
+async def test_a_run_of_a_workflow_that_the_caller_does_not_see_is_not_named(
+    store: Store, shard: Shard, key: str
+) -> None:
+    scope = f"shared-{bool(key)}"
+    limits = {"concurrency": [{"limit": 1, "scope": scope, **({"key": key} if key else {})}]}
+    theirs, ours = f"theirs-{bool(key)}", f"ours-{bool(key)}"
+    async with held(store, theirs) as work:
+        (first,) = await started(store, {**chain(theirs, 1), **limits}, b"1")
+        await work.begun(first)
+        (second,) = await started(store, {**chain(ours, 1), **limits}, b"1")
+        for pattern in (None, "*"):
+            found = await why(store, second, of(Reason.CONCURRENCY), Caller("ann", workflows=pattern))
+            assert first == found.details["held_by"]
+        found = await why(store, second, of(Reason.CONCURRENCY), Caller("ann", workflows="ours-*"))
+        assert first not in f"{found.text}{found.details}"
+        assert (1, 1) == (found.details["holders"], found.details["place"])
+        assert "1 goes on; place 1 of 1 that wait" in found.text
+        reasons = RecentReasons()
+        run = (await load(store, second)).run
+        assert run is not None
+        for caller, is_named in ((EVERYBODY, True), (Caller("ann", workflows="ours-*"), False), (EVERYBODY, True)):
+            said = (await reasons.of(store, [run], no_problem, 30.0, caller))[second]
+            assert said is not None
+            assert is_named == (first in said.text)
         work.go.set()
 
 
 async def test_what_waits_for_a_token_knows_when_it_comes(store: Store, shard: Shard) -> None:
     workflow = chain("rated", 1, rate_limit=[{"limit": 1, "per": "1h"}])
     async with held(store, "rated") as work:
-        first, second = await started(store, workflow, b"1", b"2")
+        (first,) = await started(store, workflow, b"1")
         await work.begun(first)
+        (second,) = await started(store, workflow, b"2")
         found = await why(store, second, of(Reason.RATE_LIMIT))
         assert found.until is not None
         assert f"its next token comes at {found.until}; place 1 of 1 that wait" in found.text
