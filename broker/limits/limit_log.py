@@ -106,10 +106,6 @@ class LimitLog:
         headers = {MSG_ID: message_ids.of_slot_request(record.holder, limit_id)}
         return self._publisher.send(names.limit_ask_subject(limit_id), encode(record), headers)
 
-    def request_again(self, record: Requested) -> asyncio.Future[bytes]:
-        """As `request`, for one that is stored already and is to be stored behind what is there now."""
-        return self._publisher.send(names.limit_ask_subject(record.name.id), encode(record))
-
     async def release(self, limit_id: str, record: Released) -> asyncio.Future[bytes]:
         """Give back a slot, or what was asked for. The future ends when that is stored.
 

@@ -48,20 +48,13 @@ def mark_told(state: LimitState, seq: int) -> None:
 def _requested(state: LimitState, request: Requested, seq: int) -> None:
     if state.name is None:
         _set_name(state, request.name)
-    if request.order is None or state.asked is None:
-        state.asked = request.allowed
+    state.asked = request.allowed
     holder = request.holder
-    if holder in state.holders or state.settled.get(holder, 0) > seq:
+    if holder in state.holders or holder in state.waiting.entries or state.settled.get(holder, 0) > seq:
         return
-    order = seq if request.order is None else request.order
-    known = state.waiting.entries.get(holder)
-    if known is not None:
-        if request.order is not None:
-            state.waiting.move(known, order, seq)
-        return
-    state.waiting.add(request, order, seq)
-    if request.on_limit is not OnLimit.QUEUE and order > state.decided_upto:
-        state.fresh[holder] = (order, request.on_limit is OnLimit.SKIP)
+    state.waiting.add(request, seq, seq)
+    if request.on_limit is not OnLimit.QUEUE and seq > state.decided_upto:
+        state.fresh[holder] = (seq, request.on_limit is OnLimit.SKIP)
 
 
 def _released(state: LimitState, release: Released, seq: int) -> None:
@@ -86,6 +79,8 @@ def _decided(state: LimitState, decided: Decided, seq: int) -> None:
     state.at = max(state.at, decided.at)
     if decided.full:
         _full(state, decided)
+    if decided.waiting:
+        _written_again(state, decided, seq)
     if decided.granted:
         _granted(state, decided, seq)
     if decided.refused:
@@ -132,12 +127,22 @@ def _refused(state: LimitState, decided: Decided, seq: int) -> None:
 def _full(state: LimitState, decided: Decided) -> None:
     """It stands for all decisions before it. Who waits is what the requests since `open` say."""
     released, upto = state.released, decided.upto
+    state.asked = state.asked or decided.asked or decided.allowed
     state.holders = {granted.holder: granted for granted in decided.holders if released.get(granted.holder, 0) <= upto}
     state.evicting = {holder for holder in decided.evicting if holder in state.holders}
     for holder in state.holders:
         _waits_no_more(state, holder)
     set_spent(state, decided.spent, decided.missing, decided.at)
     state.base = upto + 1
+
+
+def _written_again(state: LimitState, decided: Decided, seq: int) -> None:
+    """The decision stands for these requests. One that was given up behind what it knew is none any more."""
+    state.written.append((decided.upto + 1, seq))
+    for one in decided.waiting:
+        if state.released.get(one.holder, 0) <= decided.upto:
+            state.waiting.write_again(one, seq)
+            state.fresh.pop(one.holder, None)
 
 
 def _waits_no_more(state: LimitState, holder: str) -> None:

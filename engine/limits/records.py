@@ -30,7 +30,7 @@ class _Record(Struct, frozen=True, omit_defaults=True, kw_only=True, tag_field="
 class Requested(_Record, frozen=True, omit_defaults=True, kw_only=True, tag="limit.requested"):
     """`holder` wants a slot: the id of one acquisition, never used twice. `step_id` is None for a run. `allowed` is
     what the definition of the run says; what was registered last counts. `fair` is the value between whose takers turns
-    are taken. `order` is the sequence of the first record of this request, where this is not it."""
+    are taken."""
 
     name: LimitName
     holder: str
@@ -40,7 +40,6 @@ class Requested(_Record, frozen=True, omit_defaults=True, kw_only=True, tag="lim
     priority: int = 0
     fair: str | None = None
     on_limit: OnLimit = OnLimit.QUEUE
-    order: int | None = None
 
 
 class Released(_Record, frozen=True, omit_defaults=True, kw_only=True, tag="limit.released"):
@@ -60,6 +59,17 @@ class Granted(Struct, frozen=True, omit_defaults=True):
     order: int = 0
 
 
+class WaitingRequest(Struct, frozen=True, omit_defaults=True):
+    """Who waits still: what its request says, whose sequence is `order`."""
+
+    holder: str
+    run_id: str
+    order: int
+    step_id: str | None = None
+    priority: int = 0
+    fair: str | None = None
+
+
 class Decided(_Record, frozen=True, omit_defaults=True, kw_only=True, tag="limit.decided"):
     """What the owner decided when it had folded all asks up to the sequence `upto`, at `at` (s since the epoch).
 
@@ -68,7 +78,10 @@ class Decided(_Record, frozen=True, omit_defaults=True, kw_only=True, tag="limit
     sequence of the last decision whose news all runs have. `turn` is the fair value that was served last.
 
     A `full` one stands for all before it: `holders` are all holders, `spent` when how many tokens were taken, `missing`
-    how many a bucket lacks, `open` the sequence of the oldest request that still waits (0: none).
+    how many a bucket lacks, `open` the sequence of the oldest request that still waits (0: none), `asked` what the
+    newest request says that is allowed (None: as `allowed`).
+
+    `waiting` stands for requests of holders that still wait, whose own records can go then.
     """
 
     name: LimitName
@@ -86,6 +99,8 @@ class Decided(_Record, frozen=True, omit_defaults=True, kw_only=True, tag="limit
     spent: tuple[tuple[float, int], ...] = ()
     missing: float = 0.0
     open: int = 0
+    asked: Allowed | None = None
+    waiting: tuple[WaitingRequest, ...] = ()
 
 
 Ask: TypeAlias = Requested | Released

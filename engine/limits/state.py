@@ -46,6 +46,7 @@ class LimitState:
         "turn",
         "upto",
         "waiting",
+        "written",
     )
 
     def __init__(self) -> None:
@@ -70,6 +71,8 @@ class LimitState:
         self.fresh: dict[str, tuple[int, bool]] = {}
         # Releases that a decision which is still to come may not know: holder -> sequence, oldest first.
         self.released: dict[str, int] = {}
+        # Decisions that stand for requests: the first sequence that they did not know, and their own, oldest first.
+        self.written: list[tuple[int, int]] = []
         # Who was refused, or took a token, by a decision behind asks that are still to come: holder -> its sequence.
         self.settled: dict[str, int] = {}
 

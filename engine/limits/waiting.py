@@ -9,7 +9,7 @@ from operator import itemgetter
 from sys import intern
 from typing import Final, TypeAlias
 
-from penstock.engine.limits.records import Requested
+from penstock.engine.limits.records import Requested, WaitingRequest
 
 # (-priority, order, holder, run id or how much of `holder` it is, step id, fair value, sequence of its record).
 # A plain tuple: 100,000 of them wait, and tuples are ordered as they are served.
@@ -42,7 +42,7 @@ class WaitingLine:
         self._picked: list[Entry] = []
         self._queued = 0
 
-    def add(self, request: Requested, order: int, seq: int) -> None:
+    def add(self, request: Requested | WaitingRequest, order: int, seq: int) -> None:
         """`order` decides who comes first; `seq` is where the record is."""
         holder, run_id, step_id = request.holder, request.run_id, request.step_id
         entry: Entry = (
@@ -57,18 +57,16 @@ class WaitingLine:
         self.entries[holder] = entry
         self._push(entry)
 
-    def move(self, entry: Entry, order: int, seq: int) -> None:
-        """The request of `entry` stands in the log again, at `seq`."""
-        moved: Entry = (entry[PRIORITY], order, entry[HOLDER], entry[RUN], entry[STEP], entry[FAIR], seq)
-        self.entries[moved[HOLDER]] = moved
-        self._push(moved)
+    def write_again(self, waiting: WaitingRequest, seq: int) -> None:
+        """It waits, and stands in the log again, at `seq`."""
+        self.add(waiting, waiting.order, seq)
+        self._tidy()
 
     def remove(self, holder: str) -> bool:
         """False: it did not wait."""
         if self.entries.pop(holder, None) is None:
             return False
-        if self._queued > 2 * len(self.entries) + STALE_MAX:
-            self._rebuild()
+        self._tidy()
         return True
 
     def pick(self, count: int, turn: str) -> tuple[list[Entry], str]:
@@ -112,6 +110,10 @@ class WaitingLine:
     def _remove_queue(self, fair: str) -> None:
         del self.queues[fair]
         del self.ring[bisect_left(self.ring, fair)]
+
+    def _tidy(self) -> None:
+        if self._queued > 2 * len(self.entries) + STALE_MAX:
+            self._rebuild()
 
     def _rebuild(self) -> None:
         """Without what waits no more. O(waiting), after as many removals."""

@@ -46,9 +46,8 @@ def open_slots(records: dict[int, LimitRecord]) -> OpenSlots:
         match record:
             case Requested(holder=holder):
                 known = holder in slots.holders or holder in slots.waiting
-                again = record.order is not None and holder in slots.waiting
-                if again or (not known and settled.get(holder, 0) < seq):
-                    slots.waiting[holder] = (record.priority, seq if record.order is None else record.order)
+                if not known and settled.get(holder, 0) < seq:
+                    slots.waiting[holder] = (record.priority, seq)
             case Released(holder=holder):
                 slots.holders.discard(holder)
                 slots.evicting.discard(holder)

@@ -146,16 +146,17 @@ class LimitWorld:
         real_fold.mark_told(self.owner, self.owner.last)
 
     def _compact(self, one: int, two: int) -> None:
-        """A full decision, some old requests again, and then the log goes that nobody needs."""
+        """A full decision, some that wait are written down again, and then the log goes that nobody needs."""
         if self.owner.name is None:
             return
         decided = self.full(self.owner, self.allowed, self.now, self.delivered)
         self.fold(self.owner, decided, self._append(decided))
         if two % 2:
-            for request in compaction.requests_before(self.owner, self.delivered)[: one % 3 + 1]:
-                self._append(request)
+            waiting = compaction.waiting_before(self.owner, self.delivered)[: one % 3 + 1]
+            again = compaction.written_again(self.owner, self.allowed, self.now, waiting)
+            self.fold(self.owner, again, self._append(again))
         if two % 3:
-            needed = self.needed(self.owner)
+            needed = compaction.cut_at(self.owner, self.needed(self.owner))
             self.cut = self.cut or needed > min(self.log)
             self.log = {seq: body for seq, body in self.log.items() if seq >= needed}
 

@@ -26,10 +26,12 @@ from penstock.config.process.crash_points import reached
 from penstock.config.process.rate_limited_log import log_rate_limited
 from penstock.engine.errors import PenstockError
 from penstock.engine.limits.allot import allot, next_at
-from penstock.engine.limits.compaction import full
+from penstock.engine.limits.compaction import full, waiting_before, written_again
 from penstock.engine.limits.fold import fold, mark_told
 from penstock.engine.limits.records import Allowed, Ask, Decided, LimitRecord
 from penstock.engine.limits.state import LimitState
+
+WRITTEN_AT_ONCE = 500  # who waits still, in one message of perhaps 100 KB
 
 log = get_logger()
 
@@ -78,6 +80,7 @@ class LimitActor:
         "_seen",
         "_task",
         "_untold",
+        "_write_before",
         "decided_seq",
         "limit_id",
         "state",
@@ -91,6 +94,7 @@ class LimitActor:
         self._untold: deque[_News] = deque()
         self._fulls: list[asyncio.Future[None]] = []
         self._task: asyncio.Task[None] | None = None
+        self._write_before = 0
         self._due = self._dismissed = False
 
     @property
@@ -119,10 +123,12 @@ class LimitActor:
         self._due = True
         self.begin()
 
-    def write_full(self) -> asyncio.Future[None]:
-        """Store a decision that stands for all before it. The future ends when it is stored, or not needed."""
+    def write_full(self, waiting_before: int = 0) -> asyncio.Future[None]:
+        """Store a decision that stands for all before it, and others that stand for the requests that are stored before
+        the sequence `waiting_before`. The future ends when they are stored, or not needed."""
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._fulls.append(future)
+        self._write_before = max(self._write_before, waiting_before)
         self.wake()
         return future
 
@@ -172,12 +178,20 @@ class LimitActor:
         if decided is not None:
             await self._decide(decided)
         elif self._fulls:
-            await self._decide(full(state, allowed, now, self._seen()))
-            self._end_fulls()
+            await self._write(allowed, now)
         if self._fulls:
             self._due = True
         elif (at := next_at(state, allowed)) is not None:
             deps.wake(self, at)
+
+    async def _write(self, allowed: Allowed, now: float) -> None:
+        """Store what stands for older records, as wanted. No ask is folded before all of it is stored."""
+        state = self.state
+        await self._decide(full(state, allowed, now, self._seen()))
+        waiting, self._write_before = waiting_before(state, self._write_before), 0
+        for at in range(0, len(waiting), WRITTEN_AT_ONCE):
+            await self._decide(written_again(state, allowed, now, waiting[at : at + WRITTEN_AT_ONCE]))
+        self._end_fulls()
 
     async def _decide(self, decided: Decided) -> None:
         reached("limit.deciding")

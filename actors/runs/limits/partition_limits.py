@@ -9,18 +9,16 @@ import msgspec
 
 from penstock.actors.runs.limits.limit_actor import LimitActor, LimitDeps
 from penstock.broker import names
-from penstock.broker.nats.publisher import ack_seq
 from penstock.broker.nats.pull import Delivery
 from penstock.config.logging import get_logger
 from penstock.config.process.background import start
 from penstock.config.process.crash_points import reached
 from penstock.config.process.rate_limited_log import log_rate_limited
 from penstock.engine.errors import PenstockError
-from penstock.engine.limits.compaction import is_idle, needed_from, requests_before
+from penstock.engine.limits.compaction import cut_at, forget_cuts, is_idle, needed_from
 from penstock.engine.limits.records import Decided, decode
 
 LOG_PER_OPEN, LOG_MIN = 10, 1000  # the log is shortened when it has more messages for each who holds or waits
-SENT_AT_ONCE = 256
 
 log = get_logger()
 
@@ -39,7 +37,7 @@ class PartitionLimits:
         self.seq = self.count = 0
         self._read = self._ready = self._closing = False
         self._held: list[Delivery] = []
-        self._shorten_at, self._shorten_from = LOG_MIN, 0
+        self._shorten_at = LOG_MIN
         self._shortening: asyncio.Task[None] | None = None
 
     def take(self, delivery: Delivery) -> None:
@@ -51,7 +49,7 @@ class PartitionLimits:
         elif delivery.seq > self.seq:
             limit_id, _ = names.limit_of(delivery.subject)
             self._ask(limit_id, delivery.data, delivery.seq)
-            if self.count > self._shorten_at and self.seq >= self._shorten_from and self._shortening is None:
+            if self.count > self._shorten_at and self._shortening is None:
                 self._shortening = start(self._shorten(), name="limits_shorten")
 
     def hold(self) -> None:
@@ -86,7 +84,7 @@ class PartitionLimits:
         self.limits, self._held = {}, []
         self.seq = self.count = 0
         self._read = self._ready = False
-        self._shorten_at, self._shorten_from = LOG_MIN, 0
+        self._shorten_at = LOG_MIN
 
     def close(self) -> None:
         """Take nothing more, and stop at once."""
@@ -143,15 +141,16 @@ class PartitionLimits:
         """Shorten the log if it has much that nobody needs. What fails is tried again when it has grown."""
         try:
             if self._is_long():
+                now = self._deps.clock.now()
+                await self._write_full(actor for actor in self.limits.values() if not is_idle(actor.state, now))
                 await self._remove_old()
-            if self._is_long() and (last := await self._request_again()):
-                self._shorten_from = last
-            else:
-                self._shorten_at = self.count + LOG_MIN
+            if self._is_long() and (waited := [one for one in self.limits.values() if one.state.waiting_total]):
+                await self._write_full(waited, self.seq + 1)
+                await self._remove_old()
         except PenstockError as error:
             log_rate_limited(log, "limits_not_shortened", partition=self.number, error=str(error))
-            self._shorten_at = self.count + LOG_MIN
         finally:
+            self._shorten_at = self.count + LOG_MIN
             self._shortening = None
 
     def _is_long(self) -> bool:
@@ -162,13 +161,11 @@ class PartitionLimits:
         return LOG_PER_OPEN * sum(len(state.holders) + state.waiting_total for state in states) + LOG_MIN
 
     async def _remove_old(self) -> None:
-        """Have each limit write down what is known of it, and remove what no replay needs any more."""
-        now = self._deps.clock.now()
-        await self._write_full(actor for actor in self.limits.values() if not is_idle(actor.state, now))
+        """Remove what no replay needs any more, when all that are not idle have written down what is known of them."""
         await self._write_full(self._idle_needed(self._needed_by_busy()))
         below = self._needed_by_busy()
-        while kept := self._idle_needed(below):
-            below = min(needed_from(actor.state) for actor in kept)
+        while (lower := self._needed_with(below)) < below:
+            below = lower
         self._deps.lease.check()
         reached("limit.compacting")
         removed = await self._deps.store.limit_log.purge(self.number, below)
@@ -176,8 +173,8 @@ class PartitionLimits:
         self.count = max(0, self.count - removed)
         self._forget_idle(below)
 
-    async def _write_full(self, actors: Iterable[LimitActor]) -> None:
-        for written in [actor.write_full() for actor in actors]:
+    async def _write_full(self, actors: Iterable[LimitActor], waiting_before: int = 0) -> None:
+        for written in [actor.write_full(waiting_before) for actor in actors]:
             await written
 
     def _needed_by_busy(self) -> int:
@@ -185,6 +182,11 @@ class PartitionLimits:
         busy = [actor for actor in self.limits.values() if not self._is_idle(actor)]
         needed = (min(needed_from(actor.state), actor.folded_below or self.seq + 1) for actor in busy)
         return min(needed, default=self.seq + 1)
+
+    def _needed_with(self, below: int) -> int:
+        """The first sequence that a replay needs of which all from `below` on is kept."""
+        idle = [needed_from(actor.state) for actor in self._idle_needed(below)]
+        return min([below, *idle, *(cut_at(actor.state, below) for actor in self.limits.values())])
 
     def _idle_needed(self, below: int) -> list[LimitActor]:
         """The idle limits of which older records are needed, because a decision of theirs is not removed with what is
@@ -199,21 +201,10 @@ class PartitionLimits:
         """Forget the limits of which nothing is stored any more."""
         now = self._deps.clock.now()
         for limit_id, actor in list(self.limits.items()):
+            forget_cuts(actor.state, below)
             if actor.decided_seq >= below:
                 continue
             if actor.idle and is_idle(actor.state, now) and actor.state.upto < below:
                 del self.limits[limit_id]
             else:
                 actor.decided_seq = 0
-
-    async def _request_again(self) -> int:
-        """Append the requests that keep the log from being shortened behind all else. Returns the sequence of the last
-        one; 0: there is none."""
-        limit_log, behind, last = self._deps.store.limit_log, self.seq + 1, 0
-        requests = [one for actor in self.limits.values() for one in requests_before(actor.state, behind)]
-        for at in range(0, len(requests), SENT_AT_ONCE):
-            self._deps.lease.check()
-            answers = [limit_log.request_again(one) for one in requests[at : at + SENT_AT_ONCE]]
-            for answer in answers:
-                last = max(last, ack_seq(await answer))
-        return last

@@ -3,10 +3,18 @@
 from __future__ import annotations
 
 from penstock.engine.limits.allot import RELEASES_MAX
-from penstock.engine.limits.compaction import full, is_idle, needed_from, requests_before
+from penstock.engine.limits.compaction import (
+    cut_at,
+    forget_cuts,
+    full,
+    is_idle,
+    needed_from,
+    waiting_before,
+    written_again,
+)
 from penstock.engine.limits.fold import mark_told
 from penstock.engine.limits.names import LimitKind, OnLimit
-from penstock.engine.limits.records import Allowed
+from penstock.engine.limits.records import Allowed, Decided
 from tests.engine.limits.log import LimitLog, holders, known, waits
 
 
@@ -41,20 +49,85 @@ def test_a_full_decision_stands_for_all_before_it_but_for_requests_that_wait() -
     assert waits(log.replayed(oldest + 5)) != waits(log.owner)
 
 
-def test_requests_that_are_appended_again_let_the_log_go_and_keep_their_order() -> None:
+def _again(log: LimitLog, count: int = 10) -> Decided:
+    """Who waits, or the first of them, in one decision."""
+    waiting = waiting_before(log.owner, log.records[-1][0] + 1)[:count]
+    return written_again(log.owner, log.allowed, log.now, waiting)
+
+
+def test_requests_that_are_written_again_let_the_log_go_and_keep_their_order() -> None:
     log = _worn()
     seq = _make_full(log)
     order = waits(log.owner)
-    again = requests_before(log.owner, seq)
-    for request in again:
-        log.store(request)
+    again = _again(log)
+    log.store(again)
 
-    assert [(request.holder, request.fair) for request in again] == [("c", "x"), ("e", "y")]
+    assert [(one.holder, one.run_id, one.fair) for one in again.waiting] == [("c", "c", "x"), ("e", "e", "y")]
     assert needed_from(log.owner) == seq
     assert waits(log.owner) == order
     assert known(log.replayed(seq)) == known(log.owner)
     log.releases("b", "d")
     assert log.decides() == ["e", "c"]
+
+
+def test_a_request_that_is_given_up_while_it_is_written_again_waits_no_more() -> None:
+    log = _worn()
+    _make_full(log)
+    again = _again(log)
+    log.releases("c")
+    seq = log.store(again)
+
+    assert waits(log.owner) == waits(log.replayed()) == waits(log.replayed(seq - 1)) == ["e"]
+    log.releases("b", "d")
+    assert log.decides() == ["e"]
+    assert log.decides() == []
+
+
+def test_the_log_is_not_cut_between_what_such_a_decision_knew_and_the_decision() -> None:
+    log = _worn()
+    knew = _make_full(log) - 1
+    again = _again(log)
+    log.releases("c")
+    seq = log.store(again)
+    log.releases("e")
+    full_again = _make_full(log)
+
+    assert needed_from(log.owner) == full_again
+    assert [cut_at(log.owner, at) for at in range(knew, full_again + 1)] == [
+        knew,
+        *[knew + 1] * (seq - knew),
+        seq + 1,
+        full_again,
+    ]
+    assert waits(log.replayed(knew + 1)) == []
+    forget_cuts(log.owner, seq + 1)
+    assert cut_at(log.owner, seq) == seq
+
+
+def test_a_request_that_is_written_again_takes_one_token() -> None:
+    log = LimitLog(Allowed(1, 1.0), LimitKind.RATE)
+    log.asks("a", "b", "c")
+    assert log.decides() == ["a"]
+    _make_full(log)
+    log.store(_again(log, 1))
+    log.now += 1
+
+    assert log.decides() == ["b"]
+    log.now += 1
+    assert log.decides() == ["c"]
+    assert known(log.replayed(4)) == known(log.owner)
+    log.now += 1
+    assert log.decides() == []
+
+
+def test_what_requests_say_is_allowed_is_known_without_them() -> None:
+    log = LimitLog(Allowed(3))
+    log.asks("a", "b")
+    log.decides(Allowed(1))
+    seq = log.store(full(log.owner, Allowed(1), log.now))
+    log.store(_again(log))
+
+    assert log.replayed(seq).allowed == log.owner.allowed == Allowed(3)
 
 
 def test_releases_that_a_full_decision_did_not_know_are_needed_and_count() -> None:
@@ -102,7 +175,7 @@ def test_who_is_still_to_be_considered_stays_so_behind_a_full_decision() -> None
     log.asks("b", on_limit=OnLimit.SKIP)
     _make_full(log)
 
-    assert requests_before(log.owner, 100)[-1].holder == "a"
+    assert [one.holder for one in waiting_before(log.owner, 100)] == ["a"]
     assert known(log.replayed()) == known(log.owner)
     decided = log.turn()
     assert decided is not None

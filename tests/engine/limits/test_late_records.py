@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from penstock.engine.limits.allot import allot
+from penstock.engine.limits.compaction import waiting_before, written_again
 from penstock.engine.limits.fold import fold
 from penstock.engine.limits.records import Allowed, Released, decode, encode
 from tests.engine.limits.log import LimitLog, holders, known, waits
@@ -78,4 +79,5 @@ def test_records_are_stored_as_they_are() -> None:
     log.decides()
 
     assert [encode(decode(body)) for _, body in log.records] == [body for _, body in log.records]
-    assert decode(encode(log.request("a", order=7))) == log.request("a", order=7)
+    again = written_again(log.owner, log.allowed, log.now, waiting_before(log.owner, 9))
+    assert decode(encode(again)) == again

@@ -80,8 +80,8 @@ class LimitStory:
                 self.holders.pop(ask.holder, None)
             elif not (self._is_known(ask.holder) or seq < self._settled.get(ask.holder, 0)):
                 self._busy_since.setdefault(ask.fair or "", self.turns)
-                wish = self.waiting[ask.holder] = Wish(seq if ask.order is None else ask.order, ask)
-                fresh += [wish] if ask.order is None else []
+                wish = self.waiting[ask.holder] = Wish(seq, ask)
+                fresh.append(wish)
         return [wish for wish in fresh if wish.request.holder in self.waiting]
 
     def _is_known(self, holder: str) -> bool:
@@ -125,6 +125,11 @@ class LimitStory:
             raise self._broken(f"{stays[0].request.holder} waits, and would not")
         if decided.full and {one.holder for one in decided.holders} != set(self.holders):
             raise self._broken(f"a full decision names {decided.holders}, and {sorted(self.holders)} hold it")
+        for one in decided.waiting:
+            wish = self.waiting.get(one.holder)
+            said = None if wish is None else (wish.seq, wish.request.run_id, wish.request.step_id)
+            if said != (one.order, one.run_id, one.step_id):
+                raise self._broken(f"a decision says that {one} waits, and its request is {wish}")
 
     def _grant(self, holder: str, seq: int) -> None:
         wish = self.waiting.get(holder)
