@@ -68,7 +68,7 @@ from penstock.engine.run.timers import live_timers
 from tests.engine.build import only
 from tests.properties.by_hand import Operator
 from tests.properties.definitions import SMALL, compiled, definitions, limited
-from tests.properties.laws import Execution, ends, executions
+from tests.properties.laws import CANCELLED, Execution, ends, executions
 from tests.properties.outside import ENDS
 from tests.properties.pausing import Pausing
 from tests.properties.slots import Slots
@@ -312,7 +312,9 @@ class World(Operator, Pausing, Undone, Slots, RuleBasedStateMachine):
         run = self.run
         if run is None or self.orders:
             return
-        if run.status is RunStatus.PENDING and run.pause is None and not self.ends_soon():
+        if run.status is RunStatus.PENDING and run.error is not None:
+            assert self.is_cancelled_soon()
+        elif run.status is RunStatus.PENDING and run.pause is None and not self.ends_soon():
             assert self.is_asked(RUN)
         if run.status not in RUN_OPEN:
             return
@@ -328,7 +330,8 @@ class World(Operator, Pausing, Undone, Slots, RuleBasedStateMachine):
         assert all(step.due is not None or step.items is not None for step in running)
         if state.outcome is not None:
             assert not state.awaited
-            assert (0 if state.ends is RunStatus.CANCELLED else run.resumes, state.outcome) in ends(self.all_ordered())
+            life = CANCELLED if state.ends is RunStatus.CANCELLED else run.resumes
+            assert (life, state.outcome) in ends(self.all_ordered())
         elif state.undoing is None:
             assert state.awaited
         else:
@@ -362,6 +365,10 @@ class World(Operator, Pausing, Undone, Slots, RuleBasedStateMachine):
         """This life's end is ordered, or on its way without an order."""
         ordered = (self.known().resumes, None) in ends(self.all_ordered())
         return ordered or any(isinstance(event, WorkflowFailed) for event in self.broker.in_flight)
+
+    def is_cancelled_soon(self) -> bool:
+        """Whether the cancellation of a run that was refused is on its way."""
+        return any(isinstance(event, WorkflowCancelled) for event in self.broker.in_flight)
 
     def is_out(self, step_id: str, step: StepState) -> bool:
         """Whether somebody can answer for the step. A worker that has begun may hold either copy of its task."""
