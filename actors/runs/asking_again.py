@@ -35,23 +35,30 @@ async def ask_again(
     """Ask for the slots of all runs in these partitions again, of those with a snapshot and of the runs `also`. `since`
     is the time now (monotonic). Raises Unavailable: it may be repeated."""
     run_ids = {*also, *[run_id async for run_id in _with_slots(store) if names.partition(run_id) in owned]}
-    waiting: list[tuple[Workflow, Run, list[Command]]] = []
+    waiting: list[str] = []
     for run_id in sorted(run_ids):
-        try:
-            found = await load(store, run_id)
-        except MsgspecError as error:
-            log.error("slots_not_asked_again", run_id=run_id, error=str(error))
+        if (found := await _loaded(store, run_id)) is None:
             continue
-        if found.run is None or found.workflow is None or not found.run.slots:
-            continue
-        held, awaited = _requests(found.workflow, found.run)
+        held, awaited = _requests(*found)
         lease.check()
-        await effects.perform(found.workflow, found.run, held, since)
-        waiting.append((found.workflow, found.run, awaited))
-    for workflow, run, awaited in waiting:
-        lease.check()
-        await effects.perform(workflow, run, awaited, since)
-    log.warning("limits_asked_again", runs=len(waiting))
+        await effects.perform(*found, held, since)
+        waiting += [run_id] if awaited else []
+    for run_id in waiting:
+        # It may have ended meanwhile: a request then may displace others for nobody.
+        if (found := await _loaded(store, run_id)) is not None:
+            lease.check()
+            await effects.perform(*found, _requests(*found)[1], since)
+    log.warning("limits_asked_again", runs=len(run_ids))
+
+
+async def _loaded(store: Store, run_id: str) -> tuple[Workflow, Run] | None:
+    """None: it has no slots and waits for none. Raises Unavailable."""
+    try:
+        found = await load(store, run_id)
+    except MsgspecError as error:
+        log.error("slots_not_asked_again", run_id=run_id, error=str(error))
+        return None
+    return None if found.run is None or found.workflow is None or not found.run.slots else (found.workflow, found.run)
 
 
 async def _with_slots(store: Store) -> AsyncIterator[str]:
