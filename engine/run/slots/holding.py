@@ -53,6 +53,8 @@ def _granted(workflow: Workflow, run: Run, record: Record, grant: SlotGrant) -> 
         return run, _unwanted(grant)
     if any(held.limit_id == grant.limit_id for held in slot.granted):
         return run, []
+    if run.status is RunStatus.PENDING and run.error is not None:  # it was refused, and is about to be cancelled
+        return run, _unwanted(grant)
     limit = wanted.limits[slot.number] if slot.number < len(wanted.limits) else None
     if limit is None or (limit.kind, limit.scope) != (grant.kind, grant.scope):
         return run, _unwanted(grant)

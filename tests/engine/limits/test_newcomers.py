@@ -129,6 +129,19 @@ def test_who_replaces_does_so_once() -> None:
     assert waits(log.owner) == ["b", "c"]
 
 
+def test_a_refused_one_whose_request_is_stored_again_behind_the_decision_is_granted_a_slot_as_anybody() -> None:
+    log = LimitLog(Allowed(1))
+    log.asks("a", "b", on_limit=SKIP)
+    assert log.decides() == ["a"]
+    log.asks("b", on_limit=SKIP)
+    log.releases("a")
+
+    assert log.decides() == ["b"]
+    assert known(log.replayed()) == known(log.owner)
+    log.releases("b")
+    assert (holders(log.owner), waits(log.owner)) == ([], [])
+
+
 def test_a_refused_one_whose_request_is_stored_twice_around_the_decision_does_not_wait_again() -> None:
     log = LimitLog(Allowed(0))
     log.asks("a", on_limit=SKIP)

@@ -73,6 +73,17 @@ def test_a_run_that_was_turned_away_does_not_ask_again_after_a_pause() -> None:
     assert "cancelled" == play.run.status
 
 
+def test_a_run_that_was_turned_away_does_not_begin_when_it_is_granted_a_slot_later() -> None:
+    play = limited(step("a"), concurrency=ONE)
+    (request,) = only(RequestSlot, play.start())
+    play.turn_away(request)
+    found = play.let_in(request)
+    assert ("pending", [], [("0", "run#0")]) == (play.run.status, dispatched(found), given_back(found))
+    play.settle()
+    assert ("cancelled", "limit", {}) == (play.run.status, play.run.error, play.run.slots)
+    assert [("0", "run#0")] == given_back(play.let_in(request))
+
+
 def test_a_refusal_of_a_run_that_has_begun_is_ignored() -> None:
     play = limited(step("a"), concurrency=ONE)
     (request,) = only(RequestSlot, play.start())
