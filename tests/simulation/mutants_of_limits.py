@@ -93,6 +93,16 @@ def _decides_whatever_was_decided() -> Patch:
     return LimitLog, "decide", decide
 
 
+def _replays_decisions_as_if_they_knew_all_releases() -> Patch:
+    """Whoever reads the log has somebody hold a slot that was given up while it was granted."""
+    granted = fold._granted
+
+    def knowing(state: LimitState, decided: Decided, seq: int) -> None:
+        granted(state, replace(decided, upto=seq), seq)
+
+    return fold, "_granted", knowing
+
+
 def _replays_full_decisions_as_if_they_knew_all_releases() -> Patch:
     """A release that is stored between what such a decision knows and the decision itself is forgotten at a replay."""
     full = fold._full
@@ -154,6 +164,7 @@ MUTANTS: dict[str, Callable[[], Patch]] = {
         _keeps_what_it_does_not_want,
         _takes_over_without_the_log,
         _decides_whatever_was_decided,
+        _replays_decisions_as_if_they_knew_all_releases,
         _replays_full_decisions_as_if_they_knew_all_releases,
         _grants_one_too_many,
         _takes_no_turns,

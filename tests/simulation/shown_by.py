@@ -61,6 +61,7 @@ SHOWN_BY: Mapping[str, int] = {
     "removes_children_that_somebody_waits_for": 31,
     "removes_the_import_of_whoever_was_faster": 19,
     "removes_what_idle_limits_need": 57,
+    "replays_decisions_as_if_they_knew_all_releases": 1176,
     "replays_full_decisions_as_if_they_knew_all_releases": 96,
     "responds_with_the_usual_status": 14,
     "resumes_what_was_removed_meanwhile": 767,
