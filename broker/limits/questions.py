@@ -117,14 +117,29 @@ class LimitQuestions:
         return next((one for answer in answers for one in answer), None)
 
     async def busiest(
-        self, most: int, named: int = 0, scope: str | None = None, *, wait_s: float = OWNER_S_MAX
+        self,
+        most: int,
+        named: int = 0,
+        scope: str | None = None,
+        *,
+        wait_s: float = OWNER_S_MAX,
+        of_owned: bool = False,
     ) -> list[LimitSeen]:
         """Limits that are in use, those for which most wait first. Raises Unavailable without an answer from every
-        partition."""
+        partition; those without an answer are left out with `of_owned`."""
         if await self._log.tip() is None:
             return []
         question = LimitQuestion(scope=scope, most=most, named=named)
-        answers = await all_of([self._ask(number, question, wait_s) for number in range(PARTITIONS)])
+
+        async def ask(number: int) -> tuple[LimitSeen, ...]:
+            try:
+                return await self._ask(number, question, wait_s)
+            except Unavailable:
+                if of_owned:
+                    return ()
+                raise
+
+        answers = await all_of(map(ask, range(PARTITIONS)))
         seen = [one for answer in answers for one in answer]
         return sorted(seen, key=_busy_first)[:most]
 

@@ -59,6 +59,10 @@ async def test_a_partition_without_an_owner_is_no_empty_one(store: Store) -> Non
     async with asyncio.timeout(10):
         with pytest.raises(Unavailable):
             await store.limit_questions.busiest(10, wait_s=0.0)
+        subject = names.limits_question(names.partition(NAME.id))
+        async with store.broker.answering(subject, answer_of([SEEN])):
+            await store.broker.flush()
+            assert await store.limit_questions.busiest(10, wait_s=0.0, of_owned=True) == [SEEN]
 
 
 async def test_a_log_in_which_nothing_was_asked_is_an_empty_one(store: Store) -> None:
