@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from uuid import uuid4
 
@@ -134,6 +135,21 @@ def test_an_override_lets_waiting_runs_begin_until_it_is_reset(service: Service,
     assert begun(client, third)
     refused = service.penstock("limit", "reset", name, "--key", "acme")
     assert (REFUSED, True) == (refused.returncode, "is not overridden" in refused.stderr)
+
+
+def test_metrics_have_who_holds_and_who_waits(service: Service, client: Client) -> None:
+    name = registered(client, {"limit": 1, "key": "input.tenant"})
+    three(client, name)
+    figure = re.compile(rf'^penstock_limit_(\w+)\{{[^}}]*kind="runs",[^}}]*scope="{name}"\}} ([0-9.]+)$', re.M)
+
+    def scraped() -> tuple[list[tuple[str, str]], str]:
+        """The figures, and the whole page; a process that answers too late is not on it."""
+        page = httpx2.get(f"{service.url}/metrics", trust_env=False).text
+        return sorted(figure.findall(page)), page
+
+    found, page = until_found(lambda: one if (one := scraped())[0] else None) or ([], "")
+    assert [("holders", "1.0"), ("waiting", "2.0")] == found
+    assert re.search(r'^penstock_limit_decisions_total\{[^}]*kind="runs",[^}]*\} [1-9]', page, re.M)
 
 
 def test_the_doctor_finds_limits_that_hold_up_runs(service: Service, client: Client) -> None:
