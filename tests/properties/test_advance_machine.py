@@ -442,7 +442,8 @@ class World(Operator, Pausing, Undone, Slots, RuleBasedStateMachine):
         assert fold(self.workflow, None, self.log) == self.run
         self.check_compensation()
         for step_id, step in self.run.steps.items():
-            assert step.status is not StepStatus.FAILED or self.is_kept(step_id, step) or self.is_provided_for(step_id)
+            found = step.status is not StepStatus.FAILED or self.is_kept(step_id, step)
+            assert found or self.is_provided_for(step_id) or self.ended_before_it_went_on()
         if not self.refused:
             self.nothing_is_left()
             self.check_slots_are_back()
@@ -504,6 +505,12 @@ class World(Operator, Pausing, Undone, Slots, RuleBasedStateMachine):
         return handler is not None and (
             handler.status is StepStatus.CANCELLED or self.is_kept(f"{step_id}.on_failure", handler)
         )
+
+    def ended_before_it_went_on(self) -> bool:
+        """Whether the run was resumed, and ended while it waited for its slots: its steps are as they had failed, and
+        their dead letters were removed as it was resumed."""
+        lives = [run for run in self.states if run is not None and not run.ended]
+        return bool(lives) and lives[-1].resuming is not None
 
     def is_kept(self, step_id: str, step: StepState) -> bool:
         found = [

@@ -49,6 +49,7 @@ def test_a_resumed_run_is_refused_shortly_after_a_cancellation_that_came_too_lat
     world.resume()
     world.grant(REFUSED)
     assert RunStatus.CANCELLED is world.known().status
+    world.teardown()  # the dead letter of its step was removed as it was resumed
 
 
 def test_the_end_of_a_cancelled_run_that_has_undone_its_steps_is_on_its_way() -> None:
