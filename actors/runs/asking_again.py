@@ -1,6 +1,5 @@
 """What runs hold and wait for is asked for again, when the log of limits is not there any more.
 
-
 It was deleted by hand. Who held a slot asks first, so that nobody else gets it; whoever is granted a slot that it
 holds already ignores that.
 """
@@ -18,7 +17,7 @@ from penstock.broker import names
 from penstock.broker.store import Store
 from penstock.config.logging import get_logger
 from penstock.engine.limits.names import LimitKind
-from penstock.engine.run.commands import Command, RequestSlot
+from penstock.engine.run.commands import RequestSlot
 from penstock.engine.run.slots.holders import RUN, holder_of, slots_of
 from penstock.engine.run.state import Run
 from penstock.engine.run.workflow import Workflow
@@ -39,15 +38,15 @@ async def ask_again(
     for run_id in sorted(run_ids):
         if (found := await _loaded(store, run_id)) is None:
             continue
-        held, awaited = _requests(*found)
+        held, awaited = requests_again(*found)
         lease.check()
-        await effects.perform(*found, held, since)
+        await effects.perform(*found, [*held], since)
         waiting += [run_id] if awaited else []
     for run_id in waiting:
         # It may have ended meanwhile: a request then may displace others for nobody.
         if (found := await _loaded(store, run_id)) is not None:
             lease.check()
-            await effects.perform(*found, _requests(*found)[1], since)
+            await effects.perform(*found, [*requests_again(*found)[1]], since)
     log.warning("limits_asked_again", runs=len(run_ids))
 
 
@@ -70,10 +69,10 @@ async def _with_slots(store: Store) -> AsyncIterator[str]:
                 yield one.subject[len(prefix) :]
 
 
-def _requests(workflow: Workflow, run: Run) -> tuple[list[Command], list[Command]]:
+def requests_again(workflow: Workflow, run: Run) -> tuple[list[RequestSlot], list[RequestSlot]]:
     """Requests for what the run has, and for what it waits for. Tokens of rates are spent, and an ancestor asks itself
     for what it holds."""
-    held, awaited = list[Command](), list[Command]()
+    held, awaited = list[RequestSlot](), list[RequestSlot]()
     for owner, slot in run.slots.items():
         wanted = slots_of(workflow, owner)
         if wanted is None:

@@ -51,7 +51,7 @@ class LimitStory:
         self._allowed_of = allowed
         self._ahead: deque[Logged] = deque()
         self._settled: dict[str, int] = {}
-        self._upto, self._at = 0, 0.0
+        self._upto, self._at, self._at_first = 0, 0.0, False
         self._taken: deque[float] = deque()
         self._missing = self._missing_at = 0.0
 
@@ -110,6 +110,7 @@ class LimitStory:
             self._problem(f"decision {one.seq} knows what was asked up to {said['upto']}, after one up to {self._upto}")
         if not self._at - ROUNDED_S <= said["at"] <= one.at + ROUNDED_S:
             self._problem(f"decision {one.seq} of {said['at']:.3f} is stored at {one.at:.3f}, after {self._at:.3f}")
+        self._at_first = not (self._upto or self._at or self._ahead)
         self._upto, self._at = said["upto"], said["at"]
         self._know(said["upto"])
         granted = [slot["holder"] for slot in said.get("granted", ())]
@@ -165,7 +166,8 @@ class LimitStory:
             self._problem(f"{len(self._taken)} begin within {allowed.per_s:g} s, up to decision {one.seq}")
 
     def _stands_for_all(self, one: Logged, holders: set[str]) -> None:
-        if self.sure and holders != self.holders:
+        begins = self._at_first  # the log of a restored service begins so
+        if self.sure and not begins and holders != self.holders:
             self._problem(f"decision {one.seq} says that {sorted(holders)} hold it, and {sorted(self.holders)} do")
         self.sure, self.holders = True, holders
         for holder in holders:

@@ -3,6 +3,7 @@ on."""
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 
@@ -87,12 +88,14 @@ def nobody_waits_while_there_is_room(evidence: Evidence) -> Iterator[Violation]:
 
 
 def news_is_true(evidence: Evidence) -> Iterator[Violation]:
-    """What a run is told of a limit was decided; who was refused does not go on, and who was replaced is cancelled."""
+    """What a run is told of a limit was decided; who was refused does not go on, and who was replaced is cancelled. The
+    log of limits is in no backup: a restored service begins another one."""
     stories = _stories(evidence)
+    begins = min((one.at for one in evidence.limit_log), default=math.inf) if evidence.restored else 0.0
     for run_id, history in evidence.histories.items():
         for seen in history.seen:
             said = seen.payload or {}
-            if not seen.type.startswith("limit.") or said.get("inherited"):
+            if not seen.type.startswith("limit.") or said.get("inherited") or seen.at < begins:
                 continue
             story = stories.get(said["limit_id"])
             decided = set[str]() if story is None else story.granted if seen.type == "limit.granted" else story.refused
