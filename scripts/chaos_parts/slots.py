@@ -72,7 +72,8 @@ def take(account: Account, seen: Seen) -> None:
         return
     owner = said.get("step_id") or RUN
     found = account.slots.open.get(owner) or _asking(account, owner)
-    if found is None or found.complete or holder != _holder(owner, found):
+    given_up = owner == RUN and account.slots.refused is not None
+    if found is None or found.complete or given_up or holder != _holder(owner, found):
         account.late += 1
         return
     limit = found.wanted.limits[len(found.granted)]
