@@ -152,8 +152,8 @@ class LimitLog:
     ) -> AsyncIterator[Following]:
         """Pass what is asked of the limits of these partitions from now on to `take`, for the time of the block.
 
-        `lost` is called when something may not have arrived: then the caller begins again. Raises NotFound when there
-        is no stream, Unavailable.
+        `lost` is called when something may not have arrived: then the caller begins again behind what was taken last,
+        and nothing more is taken here. Raises Unavailable, also when there is no stream.
         """
         tip = await self.tip()
         if tip is None:
@@ -173,9 +173,10 @@ class LimitLog:
 
         def receive(delivery: Delivery) -> None:
             nonlocal count
-            count += 1
-            if delivery.number != count:
+            if delivery.number != count + 1:  # what is behind a gap would hide it: the caller reads on behind the last
                 lost()
+                return
+            count += 1
             take(delivery)
 
         async def begin() -> None:

@@ -119,6 +119,24 @@ async def test_a_follower_is_told_when_its_stream_is_deleted(without: Store) -> 
     assert (await without.limit_log.tip()) is not None
 
 
+async def test_nothing_is_taken_behind_a_gap(store: Store) -> None:
+    name, found, lost = limit(), list[Delivery](), asyncio.Event()
+    await store.limit_log.make()
+    async with store.limit_log.follow(ALL, found.append, lost.set) as following:
+        await (await store.limit_log.request(requested(name, "first")))
+        await until_true(lambda: len(found) == 1)
+        receive, dropped = following.pull._take, list[Delivery]()
+        following.pull._take = dropped.append
+        await (await store.limit_log.request(requested(name, "on its way while the connection was lost")))
+        await until_true(lambda: len(dropped) == 1)
+        following.pull._take, left = receive, following.pull.left
+        for holder in ("second", "third"):
+            await (await store.limit_log.request(requested(name, holder)))
+        await asyncio.wait_for(lost.wait(), 10)
+        await until_true(lambda: following.pull.left == left - 2)
+    assert ["first"] == [decode(one.data).holder for one in found]  # type: ignore[union-attr]
+
+
 async def test_a_follower_is_told_when_the_broker_is_restarted(store: Store, embedded: EmbeddedBroker) -> None:
     lost = asyncio.Event()
     await store.limit_log.make()
