@@ -311,7 +311,9 @@ async def resumption(store: Store, run_id: str, loaded: LoadedRun, holds: str | 
     """The event with which a failed run goes on. Raises as `resumable`; Unavailable."""
     steps = resumable(run_id, loaded)
     letters = await store.dead_letters.last_seq()  # later ones are of a later failure
-    payload = Resumed(steps=steps, dead_letters=letters, holds=holds)
+    slots = None if loaded.workflow is None else loaded.workflow.slots
+    waits = 0 if slots is None else len(slots.limits)
+    payload = Resumed(steps=steps, dead_letters=letters, holds=holds, waits=waits)
     return WorkflowResumed(run_id=run_id, timestamp=now(), payload=payload, v=1 if holds is None else HOLDS_FORMAT)
 
 

@@ -43,6 +43,7 @@ from penstock.engine.run.events import (
     WorkflowCompleted,
     WorkflowFailed,
     WorkflowRemoved,
+    WorkflowResumed,
     WorkflowScheduled,
     WorkflowStarted,
     decode,
@@ -284,11 +285,13 @@ def _change(delivery: Delivery) -> Change | None:
         if event.payload.step_id is not None:
             return None
         at_us = instant_us(event.timestamp)
-        return Change(run_id, type(event), delivery.seq, at_us=int(delivery.at * 1e6) if at_us is None else at_us)
+        at_us = int(delivery.at * 1e6) if at_us is None else at_us
+        return Change(run_id, type(event), delivery.seq, at_us=at_us, waits=event.payload.more)
     folded = names.owner_seq(delivery.headers) if delivery.headers else None
     undoes = isinstance(event, WorkflowCancelled) and event.payload.compensate
     at_us = instant_us(event.timestamp) if type(event) in ENDS else None
-    return Change(run_id, type(event), delivery.seq, folded=folded, undoes=undoes, at_us=at_us)
+    waits = event.payload.waits if isinstance(event, WorkflowResumed) else 0
+    return Change(run_id, type(event), delivery.seq, folded=folded, undoes=undoes, at_us=at_us, waits=waits)
 
 
 def _imported(delivery: Delivery) -> Row | None:

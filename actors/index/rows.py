@@ -3,8 +3,8 @@
 An event of the log changes a row at once where the row is enough to know that the event applies: so lists show what was
 written even if no engine is up. That includes an end that the run's owner has written, which names the last event that
 it had folded. Any other end, and a run that is resumed, must be confirmed: the follower folds the run by the rules of
-`engine.advance`, and the status of that state wins. So must the begin of a run that was pending: a limit has granted it
-a slot, but the row does not know whether it waits for others.
+`engine.advance`, and the status of that state wins. So must the begin of a run that was pending: its last limit has
+granted it a slot, but the row does not know whether the run still wants it.
 
 That a run is paused stands among its labels: of a run that never was there is nothing, and a list of those that are
 is found like that of a label.
@@ -38,7 +38,8 @@ from penstock.engine.run.state import RUN_ENDED, RUN_MOVES, RunStatus
 SAME: Mapping[RunStatus | None, RunStatus] = {status: status for status in RunStatus}
 
 # What an event makes of a run in each status, None meaning that nothing is known of it; anything else changes nothing.
-# A run whose start says that it waits for limits is pending in place of running.
+# A run whose start, or whose going on, says that it waits for limits is pending in place of running, until it has a
+# grant that no other follows.
 MOVES: Mapping[type[Event], Mapping[RunStatus | None, RunStatus]] = {
     WorkflowScheduled: {None: RunStatus.SCHEDULED},
     WorkflowStarted: {None: RunStatus.RUNNING, RunStatus.SCHEDULED: RunStatus.RUNNING},
@@ -66,7 +67,8 @@ class Change(NamedTuple):
     """What the index needs of one event. `workflow`, `created_us`, `rerun_of`, `parent` and `labels` are set for a
     run's first event; `folded` for an end written by the run's owner: the sequence of the last event that it had
     folded. `undoes`: the cancelled run may have steps to undo first. `at_us` is the time of a start, a grant or
-    an end, `waits` the number of limits that a run which starts waits for."""
+    an end, `waits` the number of limits that a run which starts or goes on waits for, or still waits for after a
+    grant."""
 
     run_id: str
     kind: type[Event]
@@ -177,7 +179,9 @@ def _changed(row: Row | None, change: Change) -> Row | None:
     if status is None:
         return None
     if change.waits:
-        status = RunStatus.PENDING
+        status = RunStatus.PENDING if row is None or change.kind is not LimitGranted else row.status
+        if row is not None and change.kind is LimitGranted and status is RunStatus.PENDING:
+            return None
     if row is None:
         known = (change.workflow, status, change.created_us, change.seq, change.seq)
         begun_us = None if change.waits else change.at_us
@@ -212,7 +216,7 @@ def _changed(row: Row | None, change: Change) -> Row | None:
 
 def _times(row: Row, change: Change) -> tuple[int | None, int | None]:
     """When the run has started, and how long it took, after a change."""
-    if change.at_us is None:
+    if change.at_us is None or (change.waits and change.kind is LimitGranted):
         return row.started_us, row.took_us
     if change.kind is WorkflowStarted:
         return None if change.waits else change.at_us, None

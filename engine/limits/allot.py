@@ -7,7 +7,7 @@ from collections import deque
 from penstock.engine.limits.rates import next_token_at, tokens
 from penstock.engine.limits.records import Allowed, Decided, Granted
 from penstock.engine.limits.state import LimitState
-from penstock.engine.limits.waiting import HOLDER, ORDER, STEP, Entry, by_arrival, run_id_of
+from penstock.engine.limits.waiting import HOLDER, MORE, ORDER, STEP, Entry, by_arrival, run_id_of
 
 # A decision is due when so many releases would have to be remembered for it.
 RELEASES_MAX = 1000
@@ -29,7 +29,9 @@ def allot(state: LimitState, allowed: Allowed, now: float) -> Decided | None:
     picked, turn = state.waiting.pick(free, state.turn) if free > 0 else ([], state.turn)
     if not (picked or state.fresh or len(state.released) > RELEASES_MAX):
         return None
-    granted = tuple([Granted(entry[HOLDER], run_id_of(entry), entry[STEP], at, entry[ORDER]) for entry in picked])
+    granted = tuple(
+        [Granted(entry[HOLDER], run_id_of(entry), entry[STEP], at, entry[ORDER], entry[MORE]) for entry in picked]
+    )
     refused, evicted = _displaced(state, granted) if state.fresh else ((), ())
     return Decided(
         name=state.name,

@@ -8,7 +8,7 @@ from operator import itemgetter
 from penstock.engine.limits.rates import all_back, missing_at
 from penstock.engine.limits.records import Allowed, Decided, WaitingRequest
 from penstock.engine.limits.state import LimitState
-from penstock.engine.limits.waiting import FAIR, HOLDER, ORDER, POSITION, PRIORITY, STEP, run_id_of
+from penstock.engine.limits.waiting import FAIR, HOLDER, MORE, ORDER, POSITION, PRIORITY, STEP, run_id_of
 
 
 def full(state: LimitState, allowed: Allowed, now: float, upto: int | None = None) -> Decided:
@@ -69,6 +69,7 @@ def waiting_before(state: LimitState, seq: int) -> list[WaitingRequest]:
             step_id=entry[STEP],
             priority=-entry[PRIORITY],
             fair=entry[FAIR] or None,
+            more=entry[MORE],
         )
         for entry in sorted(old, key=itemgetter(POSITION))
     ]

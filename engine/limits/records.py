@@ -30,7 +30,7 @@ class _Record(Struct, frozen=True, omit_defaults=True, kw_only=True, tag_field="
 class Requested(_Record, frozen=True, omit_defaults=True, kw_only=True, tag="limit.requested"):
     """`holder` wants a slot: the id of one acquisition, never used twice. `step_id` is None for a run. `allowed` is
     what the definition of the run says; what was registered last counts. `fair` is the value between whose takers turns
-    are taken."""
+    are taken. A run asks one limit after the other: `more` is how many it asks after this one."""
 
     name: LimitName
     holder: str
@@ -40,6 +40,7 @@ class Requested(_Record, frozen=True, omit_defaults=True, kw_only=True, tag="lim
     priority: int = 0
     fair: str | None = None
     on_limit: OnLimit = OnLimit.QUEUE
+    more: int = 0
 
 
 class Released(_Record, frozen=True, omit_defaults=True, kw_only=True, tag="limit.released"):
@@ -50,13 +51,15 @@ class Released(_Record, frozen=True, omit_defaults=True, kw_only=True, tag="limi
 
 
 class Granted(Struct, frozen=True, omit_defaults=True):
-    """Who has a slot now, since `at` (s since the epoch, broker time); `order` is the sequence of its request."""
+    """Who has a slot now, since `at` (s since the epoch, broker time); `order` is the sequence of its request, and
+    `more` what that says."""
 
     holder: str
     run_id: str
     step_id: str | None = None
     at: float = 0.0
     order: int = 0
+    more: int = 0
 
 
 class WaitingRequest(Struct, frozen=True, omit_defaults=True):
@@ -68,6 +71,7 @@ class WaitingRequest(Struct, frozen=True, omit_defaults=True):
     step_id: str | None = None
     priority: int = 0
     fair: str | None = None
+    more: int = 0
 
 
 class Decided(_Record, frozen=True, omit_defaults=True, kw_only=True, tag="limit.decided"):

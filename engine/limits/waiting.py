@@ -11,9 +11,10 @@ from typing import Final, TypeAlias
 
 from penstock.engine.limits.records import Requested, WaitingRequest
 
-# (-priority, order, holder, run id or how much of `holder` it is, step id, fair value, sequence of its record).
+# (-priority, order, holder, run id or how much of `holder` it is, step id, fair value, sequence of its record,
+# how many limits the run asks after this one).
 # A plain tuple: 100,000 of them wait, and tuples are ordered as they are served.
-Entry: TypeAlias = tuple[int, int, str, "str | int", "str | None", str, int]
+Entry: TypeAlias = tuple[int, int, str, "str | int", "str | None", str, int, int]
 
 PRIORITY: Final = 0
 ORDER: Final = 1
@@ -22,6 +23,7 @@ RUN: Final = 3
 STEP: Final = 4
 FAIR: Final = 5
 POSITION: Final = 6
+MORE: Final = 7
 STALE_MAX = 64
 
 
@@ -53,6 +55,7 @@ class WaitingLine:
             None if step_id is None else intern(step_id),
             intern(request.fair) if request.fair else "",
             seq,
+            request.more,
         )
         self.entries[holder] = entry
         self._push(entry)

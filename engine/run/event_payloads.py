@@ -236,11 +236,13 @@ class Compensating(Struct, frozen=True, omit_defaults=True):
 
 class Resumed(Struct, frozen=True, omit_defaults=True):
     """`dead_letters` is the sequence of the newest dead letter at that moment: those of the steps up to there are
-    removed, later ones are not. Its stored name is `letters`. `holds` does not begin: the next event completes it."""
+    removed, later ones are not. Its stored name is `letters`. `holds` does not begin: the next event completes it.
+    `waits` is the number of limits whose slots the run must have before it goes on."""
 
     steps: tuple[str, ...] = ()
     dead_letters: int = field(name="letters", default=0)
     holds: str | None = None
+    waits: int = 0
 
 
 class Completed(Struct, frozen=True, omit_defaults=True):
@@ -299,7 +301,7 @@ class TakenStep(Struct, frozen=True, omit_defaults=True):
 
 class SlotGrant(Struct, frozen=True, omit_defaults=True):
     """The limit `limit_id` (its kind, scope and key) has granted a slot to `holder`. `inherited`: nothing was taken, an
-    ancestor of the run holds a slot of the same limit."""
+    ancestor of the run holds a slot of the same limit. `more` is how many limits a run waits for after this one."""
 
     holder: str
     limit_id: str
@@ -308,6 +310,7 @@ class SlotGrant(Struct, frozen=True, omit_defaults=True):
     key: str | None = None
     step_id: str | None = None
     inherited: bool = False
+    more: int = 0
 
 
 class SlotRefusal(Struct, frozen=True, omit_defaults=True):

@@ -16,6 +16,7 @@ from penstock.engine.run.commands import AppendEvent, Command, CompleteRun
 from penstock.engine.run.event_payloads import (
     Cancellation,
     Failure,
+    Resumed,
     RunFailure,
     Scheduled,
     SlotGrant,
@@ -73,6 +74,7 @@ ONE_LIMIT = workflow(step("a"), step("b", "a"), concurrency=[{"limit": 1}])
 TWO_LIMITS = workflow(step("a"), step("b", "a"), concurrency=[{"limit": 1}], rate_limit=[{"limit": 1, "per": "1s"}])
 HOLDERS = [f"{RUN_ID}.{resumes}{again}" for resumes in range(2) for again in ("", "+1")]
 GRANTED = [LimitGranted(run_id=RUN_ID, payload=SlotGrant(holder, "l", "runs", "w")) for holder in HOLDERS]
+FIRST = [LimitGranted(run_id=RUN_ID, payload=replace(one.payload, more=1)) for one in GRANTED]  # of two
 TOKEN = [LimitGranted(run_id=RUN_ID, payload=SlotGrant(holder, "r", "rate", "w")) for holder in HOLDERS]
 NOT_LET = LimitRefused(run_id=RUN_ID, payload=SlotRefusal(HOLDERS[0], "l", "limit"))
 
@@ -81,7 +83,8 @@ LOG = [STARTED, SCHEDULED, *ENDINGS, *DONE, REFUSED, UNDONE, PAUSED, UNPAUSED]
 # What is appended next: an event by anybody, or (a number) one of the ends that the owner has ordered so far: in time,
 # late, or again.
 EVENTS = st.lists(st.sampled_from(LOG) | st.integers(0, 3), max_size=14)
-LIMITED_LOG = [None, *LOG[1:], *GRANTED, *TOKEN, NOT_LET]
+RESUMED_LATER = [WorkflowResumed(run_id=RUN_ID, payload=Resumed(waits=waits)) for waits in (1, 2)]
+LIMITED_LOG = [None, *LOG[1:], *GRANTED, *TOKEN, *RESUMED_LATER, NOT_LET]
 WITH_LIMITS = st.lists(st.sampled_from(LIMITED_LOG) | st.integers(0, 3), max_size=14)
 
 
@@ -135,10 +138,12 @@ def _check_the_end(definition: Workflow, first: Event, events: Sequence[Event | 
 def test_the_index_ends_where_the_engine_does_with_limits(
     definition: Workflow, is_scheduled: bool, events: list[Event | int | None], lost: int
 ) -> None:
-    """None stands for the start, which says for how many limits the run waits."""
+    """None stands for the start, which says for how many limits the run waits. A grant of the first of two says that
+    another one follows."""
     start = _waiting(definition)
     first = SCHEDULED if is_scheduled else start
-    _check_the_end(definition, first, [start if one is None else one for one in events], lost)
+    said = dict(zip(map(id, GRANTED), FIRST, strict=True)) if definition is TWO_LIMITS else {}
+    _check_the_end(definition, first, [start if one is None else said.get(id(one), one) for one in events], lost)
 
 
 def test_a_run_is_pending_until_its_limit_has_granted_a_slot() -> None:
@@ -150,13 +155,35 @@ def test_a_run_is_pending_until_its_limit_has_granted_a_slot() -> None:
     assert (RunStatus.COMPLETED, 40, False) == (row.status, row.took_us, row.unconfirmed)
 
 
-def test_a_run_that_waits_for_another_limit_is_pending_again_when_it_is_folded() -> None:
+def test_a_run_is_pending_until_the_last_of_its_limits_has_granted_a_slot() -> None:
     row = _next(None, _change(_waiting(TWO_LIMITS), 1, None, at_us=10))
-    row = _next(row, _change(GRANTED[0], 2, None, at_us=30))
-    row = _next(row, State(RUN_ID, RunStatus.PENDING, 2, 2))
+    row = _next(row, _change(FIRST[0], 2, None, at_us=30))
     assert (RunStatus.PENDING, None, False) == (row.status, row.started_us, row.unconfirmed)
     row = _next(row, _change(TOKEN[0], 3, None, at_us=50))
     assert (RunStatus.RUNNING, 50) == (row.status, row.started_us)
+
+
+def test_a_grant_that_the_run_does_not_want_any_more_is_corrected_when_the_run_is_folded() -> None:
+    row = _next(None, _change(_waiting(ONE_LIMIT), 1, None, at_us=10))
+    row = _next(row, _change(GRANTED[1], 2, None, at_us=30))
+    row = _next(row, State(RUN_ID, RunStatus.PENDING, 2, 2))
+    assert (RunStatus.PENDING, None, False) == (row.status, row.started_us, row.unconfirmed)
+
+
+def test_a_start_that_does_not_say_so_is_corrected_when_the_first_of_two_limits_grants() -> None:
+    row = _next(_next(None, _change(STARTED, 1, None, at_us=10)), _change(FIRST[0], 2, None, at_us=30))
+    assert (RunStatus.RUNNING, 10, True) == (row.status, row.started_us, row.unconfirmed)
+
+
+@pytest.mark.parametrize("labels", [(), ("of:one",)])
+def test_a_failed_run_that_is_to_go_on_is_pending_until_its_limits_have_granted_slots(labels: tuple[str, ...]) -> None:
+    row = Row(RUN_ID, "w", RunStatus.FAILED, 5, 7, 7, labels=labels, started_us=10, took_us=3)
+    row = _next(row, _change(RESUMED_LATER[1], 8, None))
+    assert (RunStatus.PENDING, 10, True) == (row.status, row.started_us, row.unconfirmed)
+    row = _next(row, _change(FIRST[2], 9, None, at_us=30))
+    assert RunStatus.PENDING is row.status
+    row = _next(row, _change(TOKEN[2], 10, None, at_us=50))
+    assert (RunStatus.RUNNING, 10, True) == (row.status, row.started_us, row.unconfirmed)
 
 
 @pytest.mark.parametrize("labels", [(), ("of:one",)])
@@ -210,7 +237,8 @@ def _waiting(definition: Workflow) -> WorkflowStarted:
 
 def _change(event: Event, number: int, folded: int | None, at_us: int | None = None) -> Change:
     undoes = isinstance(event, WorkflowCancelled) and event.payload.compensate
-    waits = event.payload.waits if isinstance(event, WorkflowStarted) else 0
+    waits = event.payload.waits if isinstance(event, WorkflowStarted | WorkflowResumed) else 0
+    waits = event.payload.more if isinstance(event, LimitGranted) else waits
     return Change(RUN_ID, type(event), number, "w", folded=folded, undoes=undoes, at_us=at_us, waits=waits)
 
 

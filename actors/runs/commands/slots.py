@@ -50,7 +50,7 @@ class Slots:
         limit = wanted.limits[command.number]
         name = LimitName(limit.kind, limit.scope, asked.key)
         if name.id in run.under:
-            return self._store.history.send(_inherited(run, command, name))
+            return self._store.history.send(_inherited(run, command, name, _more(wanted, command)))
         record = Requested(
             name=name,
             holder=command.holder,
@@ -60,6 +60,7 @@ class Slots:
             priority=asked.priority,
             fair=asked.fair,
             on_limit=limit.on_limit,
+            more=_more(wanted, command),
         )
         answer = await self._store.limit_log.request(record)
         reached("limit.asked")
@@ -117,7 +118,21 @@ def _beginning(command: RequestSlot) -> BeginStep:
     return BeginStep(command.step_id, command.attempt, command.iteration, command.at)
 
 
-def _inherited(run: Run, command: RequestSlot, name: LimitName) -> LimitGranted:
+def _more(wanted: SlotsPlan, command: RequestSlot) -> int:
+    """How many limits a run asks after this one. Nobody asks that of an execution: its run goes on meanwhile."""
+    return len(wanted.limits) - command.number - 1 if command.step_id is None else 0
+
+
+def _inherited(run: Run, command: RequestSlot, name: LimitName, more: int) -> LimitGranted:
     """The grant of a slot that an ancestor of the run holds."""
-    slot = SlotGrant(command.holder, name.id, name.kind.value, name.scope, name.key, command.step_id, inherited=True)
+    slot = SlotGrant(
+        command.holder,
+        name.id,
+        name.kind.value,
+        name.scope,
+        name.key,
+        command.step_id,
+        inherited=True,
+        more=more,
+    )
     return LimitGranted(run_id=run.run_id, timestamp=rfc3339(command.at), payload=slot, v=FORMAT)

@@ -18,7 +18,9 @@ def news(decided: Decided, limit_id: str) -> Iterator[tuple[Event, str]]:
     """The events with their message ids, the same whoever informs the runs. Holders that make room are cancelled."""
     name, timestamp = decided.name, rfc3339(decided.at)
     for granted in decided.granted:
-        slot = SlotGrant(granted.holder, limit_id, name.kind.value, name.scope, name.key, granted.step_id)
+        slot = SlotGrant(
+            granted.holder, limit_id, name.kind.value, name.scope, name.key, granted.step_id, more=granted.more
+        )
         grant = LimitGranted(run_id=granted.run_id, timestamp=timestamp, payload=slot, v=FORMAT)
         yield grant, message_ids.of_slot_grant(granted.holder, limit_id, granted.order)
     for holder, reason in decided.refused:
