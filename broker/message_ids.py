@@ -141,10 +141,10 @@ def of_said(task_id: str, kind: str, name: str) -> str:
     return f"{task_id}.{kind}.{name}"
 
 
-def of_slot_grant(holder: str, limit_id: str, order: int) -> str:
-    """`order` is the sequence of the request. One that came late, behind its release, is granted again soon after: that
-    is no repeat, for the run must give the slot back."""
-    return f"{holder}.{limit_id}.limit.granted.{order}"
+def of_slot_grant(holder: str, limit_id: str, decision: int) -> str:
+    """`decision` is the sequence of the decision. Another one that grants the same, as to a request that came late,
+    behind its release, is no repeat: the run must give the slot back."""
+    return f"{holder}.{limit_id}.limit.granted.{decision}"
 
 
 def of_slot_request(holder: str, limit_id: str) -> str:

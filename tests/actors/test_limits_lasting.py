@@ -101,6 +101,27 @@ async def test_a_log_is_kept_short_and_still_says_all(store: Store, broker_setti
     assert list(dict.fromkeys(tasks.inputs)) == [b"0", b"1", b"2"]
 
 
+async def test_a_former_owners_first_decision_that_comes_when_nothing_is_stored_any_more_stops_nobody(
+    store: Store, broker_settings: BrokerSettings
+) -> None:
+    """It is stored, as the first one of all. Who asks next makes the owner read it, and who was granted gives back."""
+    definition, digest = await register(store, chain("idle", 1, concurrency=[{"limit": 1}]))
+    async with echo(store, "idle.echo"):
+        async with a_shard(broker_settings):
+            former = await run_operations.start(store, definition, digest, Raw(b"1"))
+            await ended(store, former)
+        first = (await decided(store, "idle.s0"))[0]
+        tip = await store.limit_log.tip()
+        assert tip is not None
+        await store.limit_log.purge(names.partition(first.name.id), tip.seq + 1)
+        async with a_shard(broker_settings) as shard:
+            await waiting(shard, "idle.s0", 0)
+            await store.limit_log.decide(first, 0)
+            run = await ended(store, await run_operations.start(store, definition, digest, Raw(b"2")))
+            assert run.status is RunStatus.COMPLETED
+    assert [one.granted[0].run_id for one in await decided(store, "idle.s0")][:2] == [former, run.run_id]
+
+
 async def test_a_log_that_is_deleted_by_hand_is_made_again_and_nothing_is_lost(
     store: Store, broker_settings: BrokerSettings
 ) -> None:

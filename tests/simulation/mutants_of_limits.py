@@ -138,7 +138,7 @@ def _has_everybody_wait() -> Patch:
 
 
 def _grants_late_requests_under_the_first_id() -> Patch:
-    return message_ids, "of_slot_grant", lambda holder, limit_id, order: f"{holder}.{limit_id}.limit.granted"
+    return message_ids, "of_slot_grant", lambda holder, limit_id, decision: f"{holder}.{limit_id}.limit.granted"
 
 
 def _removes_what_idle_limits_need() -> Patch:

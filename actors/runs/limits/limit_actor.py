@@ -211,7 +211,7 @@ class LimitActor:
 
     async def _inform(self, decided: Decided, seq: int) -> None:
         """Send the news of a decision. When all of it is stored, the next decision says so."""
-        store, events = self._deps.store, list(news(decided, self.limit_id))
+        store, events = self._deps.store, list(news(decided, self.limit_id, seq))
         item = _News(seq, len(events))
         self._untold.append(item)
         for event, message_id in events:

@@ -14,15 +14,16 @@ FORMAT = 3  # of events that older versions do not know
 REPLACED = "replaced"
 
 
-def news(decided: Decided, limit_id: str) -> Iterator[tuple[Event, str]]:
-    """The events with their message ids, the same whoever informs the runs. Holders that make room are cancelled."""
+def news(decided: Decided, limit_id: str, seq: int) -> Iterator[tuple[Event, str]]:
+    """The events of the decision that is stored at `seq`, with their message ids, the same whoever informs the runs.
+    Holders that make room are cancelled."""
     name, timestamp = decided.name, rfc3339(decided.at)
     for granted in decided.granted:
         slot = SlotGrant(
             granted.holder, limit_id, name.kind.value, name.scope, name.key, granted.step_id, more=granted.more
         )
         grant = LimitGranted(run_id=granted.run_id, timestamp=timestamp, payload=slot, v=FORMAT)
-        yield grant, message_ids.of_slot_grant(granted.holder, limit_id, granted.order)
+        yield grant, message_ids.of_slot_grant(granted.holder, limit_id, seq)
     for holder, reason in decided.refused:
         run_id, _ = run_of(holder)
         refusal = LimitRefused(

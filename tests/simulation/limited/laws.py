@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from penstock.broker import names
+from penstock.broker.nats.headers import EXPECT_SEQ
 from penstock.engine.limits.names import LimitName
 from penstock.engine.limits.records import Decided, Released, Requested, decode
 from tests.simulation.broken import Broken
@@ -45,14 +46,19 @@ class LimitLaws:
             self.out.requested(record)
         if isinstance(record, Decided) and record.allowed.limit != self._allowed[record.name]:
             raise Broken(f"{record.name} allows {record.allowed.limit}, not {self._allowed[record.name]}")
-        if (story := self._by_id.get(limit_id)) is not None:
+        story = self._by_id.get(limit_id)
+        if isinstance(record, Decided) and message.headers.get(EXPECT_SEQ) == "0" and story and story.is_late(record):
+            story.record_late(record)
+        elif story is not None:
             story.record(record, message.seq, message.at)
 
     def left(self) -> dict[str, int]:
         """What is held or waited for, when everything has ended."""
-        open_ = {name: story.open() for name, story in self.stories.items()}
-        held = {f"holders of {name.kind} {name.scope}": len(holders) for name, (_, holders) in open_.items()}
-        waits = {f"who wait for {name.kind} {name.scope}": len(waiting) for name, (waiting, _) in open_.items()}
+        open_ = {name: (*story.open(), story.late) for name, story in self.stories.items()}
+        held = {
+            f"holders of {name.kind} {name.scope}": len(holders - late) for name, (_, holders, late) in open_.items()
+        }
+        waits = {f"who wait for {name.kind} {name.scope}": len(waiting) for name, (waiting, _, _) in open_.items()}
         return held | waits
 
     def check_room(self, now: float) -> None:

@@ -32,6 +32,7 @@ class LimitStory:
         self.waiting: dict[str, Wish] = {}
         self.holders: dict[str, int] = {}
         self.granted: set[str] = set()
+        self.late: set[str] = set()  # granted by a former owner whose decision perhaps nobody has read
         self._settled: dict[str, int] = {}
         self._evicted: set[str] = set()
         self._unknown: deque[tuple[int, Requested | Released]] = deque()
@@ -51,6 +52,20 @@ class LimitStory:
             self._decided(record, seq, at)
         else:
             self._unknown.append((seq, record))
+
+    def is_late(self, decided: Decided) -> bool:
+        """Whether a decision is that of a former owner: it knows less than another one before it."""
+        return decided.upto < self._upto
+
+    def record_late(self, decided: Decided) -> None:
+        """The first decision of a former owner, which comes when nothing is stored of the limit any more: it is stored
+        then, as the first one of all. Nobody may hold a slot at that time. Who is granted one gives it back when the
+        owner has read it, at the latest when somebody asks: the owner's next decision is refused. Raises Broken."""
+        if holders := self.open()[1]:
+            raise self._broken(f"a former owner has decided {decided}, and {sorted(holders)} hold it")
+        if not self.is_rate:
+            self.holders |= {granted.holder: NOBODY for granted in decided.granted}
+            self.late |= {granted.holder for granted in decided.granted}
 
     def open(self) -> tuple[set[str], set[str]]:
         """Who waits and who holds by all that is in the log."""
