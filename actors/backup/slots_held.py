@@ -59,7 +59,7 @@ class SlotsHeld:
             return
         limit_log, at = self._store.limit_log, await self._store.history.now()
         await limit_log.make()
-        for name, holders in self._holders.items():
+        for name, holders in list(self._holders.items()):
             since = tuple(replace(holder, at=at) for holder in holders)
             await limit_log.decide(
                 Decided(name=name, upto=0, at=at, allowed=self._allowed[name], full=True, holders=since), 0
