@@ -19,7 +19,7 @@ from penstock.engine.expressions.places import WHEN
 from penstock.engine.run.commands import Command, WithdrawTimer
 from penstock.engine.run.control.overriding import override
 from penstock.engine.run.control.pausing import fold_paused, pause, unpause_children
-from penstock.engine.run.control.taking_over import take_over, take_plan
+from penstock.engine.run.control.taking_over import take_over, take_plan, taken_over
 from penstock.engine.run.event_payloads import NULL, Cancellation, PauseScope, Started
 from penstock.engine.run.events import (
     ApprovalExpired,
@@ -188,6 +188,10 @@ def _while_pending(workflow: Workflow, run: Run, record: Record) -> Advance:
             return _fail(workflow, run, record, failure.error)
         case StepOverridden() as event:
             return completed_later(run, record, event), []
+        case StepTakenOver() as event:
+            return taken_over(workflow, run, record, event), []
+        case PlannerExpanded() as event:
+            return take_plan(workflow, run, record, event), []
         case event:
             return run, begun_in_vain(workflow, run, event)
 

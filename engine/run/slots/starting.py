@@ -8,6 +8,7 @@ from msgspec.structs import replace
 from penstock.engine.run.commands import AppendEvent, TakeOver
 from penstock.engine.run.control.overriding import override
 from penstock.engine.run.control.resuming import removals, resume
+from penstock.engine.run.control.taking_over import begin_steps
 from penstock.engine.run.event_payloads import Cancellation, Resumed, SlotRefusal
 from penstock.engine.run.events import Record, StepOverridden, WorkflowCancelled, WorkflowStarted
 from penstock.engine.run.execution.steps import enter
@@ -52,7 +53,10 @@ def begin(workflow: Workflow, run: Run, record: Record) -> Advance:
     run, timers = with_timeout(run, workflow.timeout_s, record.at)
     if run.taking is not None:
         return run, [*timers, TakeOver()]
-    run, commands = enter(workflow, run, workflow.roots, record)
+    if run.rerun_of is not None:  # what is given may have come while it waited
+        run, commands = begin_steps(expanded(workflow, run), run, record)
+    else:
+        run, commands = enter(workflow, run, workflow.roots, record)
     return run, timers + commands
 
 

@@ -179,6 +179,30 @@ def test_a_rerun_takes_over_when_it_has_its_slots() -> None:
     assert [("b", 1)] == dispatched(play.tell(taken))
 
 
+def test_what_is_given_to_a_rerun_while_it_waits_for_its_slots_counts() -> None:
+    play = limited(step("a"), step("b"), step("c", "a", "b"), concurrency=ONE)
+    payload = Started("w", "1", play.workflow.digest, rerun_of="q" * 32, takes=Taking(("a", "b")))
+    found = play.tell(WorkflowStarted(run_id=RUN_ID, payload=payload))
+    given, taken = [
+        StepTakenOver(run_id=RUN_ID, step_id=one, payload=TakenStep("completed", raw(one))) for one in ("a", "b")
+    ]
+    assert [] == play.tell(given)
+    assert Taking(("b",)) == play.run.taking
+    found = play.let_all_in(found)
+    assert ("running", 1) == (play.run.status, len(only(TakeOver, found)))
+    assert [("c", 1)] == dispatched(play.tell(taken))
+
+
+def test_a_rerun_to_which_all_was_given_while_it_waited_goes_on_from_there() -> None:
+    play = limited(step("a"), step("b", "a"), concurrency=ONE)
+    payload = Started("w", "1", play.workflow.digest, rerun_of="q" * 32, takes=Taking(("a",)))
+    found = play.tell(WorkflowStarted(run_id=RUN_ID, payload=payload))
+    assert [] == play.tell(StepTakenOver(run_id=RUN_ID, step_id="a", payload=TakenStep("completed", raw(1))))
+    assert ("pending", None) == (play.run.status, play.run.taking)
+    found = play.let_all_in(found)
+    assert ("running", [], [("b", 1)]) == (play.run.status, only(TakeOver, found), dispatched(found))
+
+
 def test_slots_of_runs_and_of_their_steps_are_taken_one_after_the_other() -> None:
     play = limited(step("a", concurrency=ONE), concurrency=ONE)
     found = play.start()
