@@ -14,6 +14,8 @@ from penstock.engine.run.events import (
     ChildEnded,
     Event,
     EventReceived,
+    LimitGranted,
+    LimitRefused,
     PlannerExpanded,
     StepCompleted,
     StepContinue,
@@ -65,6 +67,8 @@ def of_event(event: Event) -> str:
         return f"{event.run_id}.{event.step_id}.{kind}.{event.payload.run_id}"
     if isinstance(event, TimerFired):
         return of_timer(event.run_id, event.payload.timer, event.payload.attempt)
+    if isinstance(event, LimitGranted | LimitRefused):
+        return f"{event.payload.holder}.{event.payload.limit_id}.{kind}"
     if not isinstance(event, _STEP_EVENTS):
         return f"{event.run_id}.{kind}"
     parts = f"{event.run_id}.{event.step_id}.{kind}"
@@ -135,3 +139,14 @@ def of_timer(run_id: str, timer: str, attempt: int | None) -> str:
 def of_said(task_id: str, kind: str, name: str) -> str:
     """Of a message with lines or chunks; `name` is unique among those of the task and kind."""
     return f"{task_id}.{kind}.{name}"
+
+
+def of_slot_grant(holder: str, limit_id: str, decision: int) -> str:
+    """`decision` is the sequence of the decision. Another one that grants the same, as to a request that came late,
+    behind its release, is no repeat: the run must give the slot back."""
+    return f"{holder}.{limit_id}.limit.granted.{decision}"
+
+
+def of_slot_request(holder: str, limit_id: str) -> str:
+    """A holder asks each of its limits once."""
+    return f"{holder}.{limit_id}.requested"

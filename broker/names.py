@@ -20,6 +20,7 @@ STICKY = "STICKY_TASKS"
 LOGS = "LOGS"
 CHUNKS = "CHUNKS"
 PROGRESS = "PROGRESS"
+LIMITS = "LIMITS"
 
 DEFINITIONS = "workflow_defs"
 RUNS = "workflow_runs"
@@ -37,6 +38,7 @@ EVENT_WAITS = "event_waits"
 API_KEYS = "api_keys"
 SESSIONS = "sessions"
 IMPORTS = "imported_runs"
+LIMIT_CONFIGS = "limits"
 
 CAPTURE_PREFIX = "TRIGGER-"
 BATCH_PREFIX = "penstock.batch."
@@ -58,6 +60,8 @@ BRIDGE_RELEASE = "penstock.bridge.release"  # with a worker id: its waiting poll
 ENGINE_PING = "penstock.engine.ping"  # every shard answers with the partitions that it owns
 ENGINE_CHANGED = "penstock.engine.ring"  # every shard reads members and claims again
 TRIGGERS_PING = "penstock.triggers.ping"  # every process that runs triggers answers
+LIMITS_MADE = "penstock.limits.made"  # the stream of limits is there from now on
+LIMITS_QUESTION = "penstock.limits.of"  # with a partition's number: its owner answers about its limits
 METRICS_PING = "penstock.metrics.ping"  # every process answers with its metrics
 
 AUDIT_FILTER = "audit.change.*"
@@ -350,3 +354,39 @@ def said_by(subject: str) -> tuple[str, str]:
 def said_in(subject: str) -> tuple[str, str]:
     """Filters for what a step said, and for what is below it."""
     return subject, f"{subject}.>"
+
+
+def limit_ask_subject(limit_id: str) -> str:
+    """Where whoever wants something of a limit stores it."""
+    return f"limit.{partition(limit_id)}.{limit_id}.ask"
+
+
+def limit_decision_subject(limit_id: str) -> str:
+    """Where the owner of a limit, and nobody else, stores what it has decided."""
+    return f"limit.{partition(limit_id)}.{limit_id}.say"
+
+
+def limit_asks_filter(number: int | None = None) -> str:
+    """What is asked of the limits of a partition, or of all."""
+    return f"limit.{'*' if number is None else number}.*.ask"
+
+
+def limits_filter(number: int) -> str:
+    """All that is stored of the limits of a partition."""
+    return f"limit.{number}.>"
+
+
+def limit_of(subject: str) -> tuple[str, bool]:
+    """The limit of such a subject, and whether a decision is stored there."""
+    _, _, limit_id, kind = subject.split(".")
+    return limit_id, kind == "say"
+
+
+def limits_question(number: int) -> str:
+    """Where the owner of a partition answers about its limits."""
+    return f"{LIMITS_QUESTION}.{number}"
+
+
+def limits_asked_subject(number: int) -> str:
+    """What is stored there says that the runs of a partition have asked for their slots since the stream was made."""
+    return f"limit.asked.{number}"

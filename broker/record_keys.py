@@ -81,6 +81,17 @@ def versions_key(name: str) -> str:
     return f"{name}/versions"
 
 
+def limit_key(kind: str, scope: str) -> str:
+    """The key of what is said of all limits of a kind and scope."""
+    return f"{kind}/{scope}"
+
+
+def limit_of(key: str) -> tuple[str, str]:
+    """Kind and scope of such a key."""
+    kind, _, scope = key.partition("/")
+    return kind, scope
+
+
 def step_key(run_id: str, step_id: str) -> str:
     return f"{run_id}.{step_id}"
 

@@ -6,6 +6,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from penstock.broker import names
+from penstock.broker.limits.limit_log import LimitLog
+from penstock.broker.limits.questions import LimitQuestions
 from penstock.broker.live.progress_board import ProgressBoard
 from penstock.broker.live.said import SaidStream
 from penstock.broker.nats.buckets import Bucket
@@ -18,6 +20,7 @@ from penstock.broker.records.definitions import Definitions
 from penstock.broker.records.event_waits import WaitRecords
 from penstock.broker.records.imports import Imports
 from penstock.broker.records.leases import Leases
+from penstock.broker.records.limit_configs import LimitConfigs
 from penstock.broker.records.owners import Owners
 from penstock.broker.records.past_states import PastStates
 from penstock.broker.records.pauses import Pauses
@@ -76,11 +79,14 @@ class Store:
         self.batches = TriggerBatches(broker, publisher, reader)
         captures = Captures(self.bucket(names.TRIGGERS), broker)
         self.sources = Sources(broker, self.events, captures, self.batches)
+        self.limit_log = LimitLog(broker, publisher, reader)
+        self.limit_questions = LimitQuestions(broker, self.limit_log)
         self.audit = Audit(broker, publisher, reader)
         self.sessions = self.bucket(names.SESSIONS)
         self.api_keys = ApiKeys(self.bucket(names.API_KEYS))
         self.definitions = Definitions(self.bucket(names.DEFINITIONS))
         self.imports = Imports(self.bucket(names.IMPORTS))
+        self.limit_configs = LimitConfigs(self.bucket(names.LIMIT_CONFIGS))
         self.logs = SaidStream(names.LOGS, names.log_subject, broker, publisher, reader)
         self.chunks = SaidStream(names.CHUNKS, names.chunk_subject, broker, publisher, reader)
         self.progress = ProgressBoard(broker, reader)

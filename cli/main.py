@@ -30,6 +30,7 @@ COMMANDS: Mapping[str, Lazy] = {
         "penstock.cli.commands.approval:approval", "List the steps that wait for an approval; approve or reject them."
     ),
     "dlq": Lazy("penstock.cli.commands.dlq:dlq", "List, show, replay and discard dead letters."),
+    "limit": Lazy("penstock.cli.operating.limit:limit", "Show who has slots of limits and who waits; override limits."),
     "trigger": Lazy("penstock.cli.commands.trigger:trigger", "Start runs by webhooks, events, subjects and cron."),
     "event": Lazy("penstock.cli.commands.event:event", "Send events, which start runs by event triggers."),
     "task": Lazy("penstock.cli.commands.task:task", "List what waits for workers."),

@@ -17,6 +17,7 @@ from penstock.client.api_request import ApiRequest, PagedRequest
 from penstock.client.connection import BlockingConnection
 from penstock.client.following import Reconnects
 from penstock.client.history import requests as history
+from penstock.client.limits import requests as limit_requests
 from penstock.client.live import events as live_events
 from penstock.client.live import requests as live_requests
 from penstock.client.live.events import StreamEnd
@@ -124,6 +125,10 @@ class Client:
     fire_trigger = _sent(requests.fire_trigger)
     test_trigger = _sent(requests.test_trigger)
     send_event = _sent(requests.send_event)
+    limits = _sent(limit_requests.limits)
+    limit = _sent(limit_requests.limit)
+    set_limit = _sent(limit_requests.set_limit)
+    reset_limit = _sent(limit_requests.reset_limit)
     dead_letters = _listed(requests.dead_letters)
     dead_letter = _sent(requests.dead_letter)
     replay_dead_letter = _sent(requests.replay_dead_letter)

@@ -14,7 +14,11 @@ DAY_S: Final = 24 * 60 * 60
 NAME_CHARS_MAX: Final = 128  # Protocol: Names and limits
 # Of an execution: planners in planners, an element of a map, a handler (`a.b.c.step.7.on_failure`)
 STEP_ID_CHARS_MAX: Final = 640
+LIMIT_KEY_CHARS_MAX: Final = 1024  # of a key's value, as text
 STEPS_MAX: Final = 1000  # Protocol: Names and limits
+LIMITS_MAX: Final = 3  # of runs at a time of one workflow, executions of one step, or rates of either
+LIMIT_MAX: Final = 1_000_000  # what one of them allows
+PRIORITY_MAX: Final = 100  # and as far below 0
 RUN_LABELS_MAX: Final = 16  # of one run
 LABEL_VALUE_CHARS_MAX: Final = 256
 VERSIONS_LISTED_MAX: Final = 1000  # of one workflow; older definitions stay for the runs that have them
@@ -170,6 +174,16 @@ SILENCE_S: Final = 3.25  # then others take its partitions over
 MEMBER_TTL_S: Final = 60.0  # a member that nobody is there to remove is forgotten by the broker
 HAND_OVER_S_MAX: Final = 3.0  # for finishing the work on runs that move to another shard; then they go on from the log
 DRAINED_TTL_S: Final = 1.0 * DAY_S  # an engine that was drained owns nothing until it ends, or for so long
+
+# Limits: each scope has one document, which the owners of its limits have in memory
+LIMIT_WORKFLOWS_MAX: Final = 100  # that have registered the same scope; the oldest is forgotten
+LIMIT_OVERRIDES_MAX: Final = 1000  # of single keys of a scope
+LIMIT_SCOPE_CHARS_MAX: Final = 800  # a step's own is the name of the workflow, a dot, and the step's id
+LIMITS_LISTED_DEFAULT: Final = 100
+LIMITS_LISTED_MAX: Final = 1000
+LIMIT_NAMED_SHORT: Final = 10  # holders, and waiting ones, of each limit in a list
+LIMIT_NAMED_MAX: Final = 1000  # of one limit
+LIMIT_KEYS_SHOWN_MAX: Final = 100
 
 # Keys, sessions and the audit log
 API_KEYS_MAX: Final = 1000  # they are one document, which every front-end process has in memory

@@ -13,7 +13,7 @@ import orjson
 from msgspec import Raw
 
 from penstock.config.limits import FRAGMENT_BYTES_MAX, PLANNED_STEPS_MAX, PLANNERS_DEPTH_MAX
-from penstock.engine.definition.definitions import steps_from_json, steps_to_json
+from penstock.engine.definition.definitions import has_limits, steps_from_json, steps_to_json
 from penstock.engine.definition.forms import Document, Form, Rule, read_object
 from penstock.engine.definition.identifiers import json_type, label_of, quoted
 from penstock.engine.definition.report import Report
@@ -27,7 +27,7 @@ from penstock.engine.run.kinds.planner import Bounds, bounds_of
 from penstock.engine.run.state import Run
 from penstock.engine.run.workflow import COMPENSATE, ON_FAILURE, StepPlan, Workflow
 from penstock.engine.times import rfc3339
-from penstock.engine.validation import ANY_STEP, check_expressions, check_graph, id_problems
+from penstock.engine.validation import ANY_STEP, check_expressions, check_graph, id_problems, scope_problems
 
 STARTS_OTHERS = frozenset({"sub_workflow", "http"})  # what allowed_tasks cannot bound
 
@@ -43,10 +43,16 @@ def expansion(workflow: Workflow, run: Run, command: ExpandPlan, output: Raw) ->
         "attempt_number": command.attempt,
     }
     try:
-        return PlannerExpanded(**about, payload=Fragment(Raw(read(workflow, run, plan, output))), v=2)
+        steps = read(workflow, run, plan, output)
+        return PlannerExpanded(**about, payload=Fragment(Raw(steps)), v=3 if _has_limits(steps) else 2)
     except Invalid as invalid:
         error = "the plan is refused: " + "; ".join(invalid.problems)
         return StepFailed(**about, payload=Failure(error=error))
+
+
+def _has_limits(steps: bytes) -> bool:
+    """Whether versions that know no limits would misread the steps."""
+    return any(map(has_limits, steps_from_json(steps)))
 
 
 def read(workflow: Workflow, run: Run, planner: StepPlan, output: Raw) -> bytes:
@@ -88,6 +94,7 @@ def _check(workflow: Workflow, planner: StepPlan, steps: list[Document], report:
     check_graph(steps, report, outside if not foreign else outside.keys() | workflow.steps.keys())
     report.add(*id_problems(steps), *_taken_ids(planner, steps))
     check_expressions(steps, report, frozenset(outside))
+    report.add(*scope_problems(steps, f"{workflow.name}.{planner.id}"))
     for index, enclosing in enumerate(_chain(workflow, planner)):
         report.add(*_bound_problems(workflow, enclosing, index + 1, steps))
     depth = len(list(_chain(workflow, planner)))

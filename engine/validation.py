@@ -21,7 +21,7 @@ from penstock.engine.definition.graph import circle_problems
 from penstock.engine.definition.identifiers import json_type, label_of, quoted
 from penstock.engine.definition.labels import label_templates
 from penstock.engine.definition.report import Report
-from penstock.engine.definition.step_fields import RETRY, dependencies
+from penstock.engine.definition.step_fields import LIMITS_OF_RUNS, RETRY, dependencies
 from penstock.engine.errors import Invalid
 from penstock.engine.expressions.explaining import ExplainedExpression, explain
 from penstock.engine.expressions.expression import compile_expression
@@ -30,10 +30,13 @@ from penstock.engine.expressions.places import (
     FAILURE_INPUT,
     FAILURE_LABELS,
     HANDLERS,
+    LIMIT_PARTS,
+    OF_RUN,
     Place,
     ancestors,
     scope_of,
     written,
+    written_limits,
 )
 from penstock.engine.expressions.scope import Scope
 from penstock.engine.expressions.template import compile_template
@@ -67,7 +70,8 @@ def explained(document: object) -> list[ExplainedExpression]:
     assert isinstance(steps, list), "as in _read"
     found = _expressions(steps)
     of_steps = [one for step, place, value, scope in found for one in explain(str(step.get("id")), place, value, scope)]
-    return [*of_steps, *_explained_input(workflow.get("on_failure"))]
+    of_limits = [one for place, value in written_limits(workflow) for one in explain("", place, value, OF_RUN)]
+    return [*of_steps, *_explained_input(workflow.get("on_failure")), *of_limits]
 
 
 def _explained_input(follows: object) -> Iterator[ExplainedExpression]:
@@ -88,7 +92,27 @@ def _read(document: object) -> tuple[Document, Report]:
     check_graph(steps, report)
     report.add(*id_problems(steps))
     check_expressions(steps, report)
+    for place, value in written_limits(workflow):
+        report.add(*_place_problems("", place, value, OF_RUN))
+    report.add(*_shared_scopes("", workflow, str(workflow.get("name"))))
+    report.add(*scope_problems(steps, str(workflow.get("name"))))
     return workflow, report
+
+
+def scope_problems(steps: list[Document], prefix: str) -> Iterator[str]:
+    """Limits of one step that have the same scope. `prefix` and the id of the step are the scope of those without."""
+    for index, step in enumerate(steps):
+        if "concurrency" in step or "rate_limit" in step:
+            yield from _shared_scopes(f"{label_of(index, step)}: ", step, f"{prefix}.{step.get('id')}")
+
+
+def _shared_scopes(label: str, owner: Document, default: str) -> Iterator[str]:
+    for field in LIMIT_PARTS:
+        entries = owner.get(field, [])
+        assert isinstance(entries, list), "its rule makes one of whatever stands there"
+        counts = Counter(str(entry.get("scope", default)) for entry in entries)
+        shared = (f"{quoted(scope)}, {count} have it" for scope, count in counts.items() if count > 1)
+        yield from (f"{label}{field}: each entry needs a scope of its own: {one}" for one in shared)
 
 
 def _run_input(path: str, value: object, report: Report) -> object:
@@ -201,7 +225,8 @@ def _expressions(
     }
     known, given = frozenset(dependencies_of), outside - dependencies_of.keys()
     for step in steps:
-        found = list(written(step, (*_kind(step).places, *HANDLERS.values())))
+        kind = _kind(step)
+        found = [*written(step, (*kind.places, *HANDLERS.values())), *written_limits(step, kind.names_of_limits)]
         before = ancestors(str(step.get("id")), dependencies_of) if found else frozenset()
         for place, value in found:
             yield step, place, value, scope_of(place, known, before | given)
@@ -216,13 +241,14 @@ def check_expressions(steps: list[Document], report: Report, outside: frozenset[
 
 def _place_problems(label: str, place: Place, value: object, scope: Scope) -> Iterator[str]:
     path = place.path.replace(".", ": ", 1)
+    whole = f"{label}: {path}" if label else path
     try:
         if place.template:
-            compile_template(value, scope, f"{label}: {path}", secrets=place.secrets)
+            compile_template(value, scope, whole, secrets=place.secrets)
         elif isinstance(value, str):
             compile_expression(value, scope, "bool" if place.condition else "any")
     except Invalid as invalid:
-        yield from (problem if place.template else f"{label}: {path}: {problem}" for problem in invalid.problems)
+        yield from (problem if place.template else f"{whole}: {problem}" for problem in invalid.problems)
 
 
 def _dependency_problems(label: str, step: Document, known: Collection[str]) -> Iterator[str]:
@@ -275,6 +301,7 @@ WORKFLOW = Form(
         "sticky": values.one_of("soft", "hard").annotated(
             description="Steps stay on the worker that completed the first one."
         ),
+        **LIMITS_OF_RUNS,
     },
     required=("name", "steps"),
     ignored={"$schema": "Ignored."},

@@ -16,9 +16,11 @@ from penstock.engine.definition.http_requests import TASK as HTTP_TASK
 from penstock.engine.definition.identifiers import quoted
 from penstock.engine.expressions.places import ancestors
 from penstock.engine.expressions.template import Template
+from penstock.engine.limits.configs import Configs
 from penstock.engine.run.compiling import expressions_of
 from penstock.engine.run.kinds.respond import Respond
 from penstock.engine.run.kinds.table import queues
+from penstock.engine.run.slots.named import other_values
 
 HTTP_WORKER = "`penstock worker http`, or builtin_workers of `penstock serve`"
 STARTING = frozenset({"sub_workflow", "map"})  # kinds with `config.workflow`
@@ -28,10 +30,12 @@ WARNINGS_MAX = 100
 
 class Facts(Struct, frozen=True):
     """What is known of the service. `served` are the task types that workers serve now, each with the worker group
-    (None: without one), `missing` the workflows among `named_in` the definition that are not registered."""
+    (None: without one), `missing` the workflows among `named_in` the definition that are not registered, `limits` what
+    is registered of those that it names."""
 
     served: Collection[tuple[str, str | None]]
     missing: Collection[str] = ()
+    limits: Configs = {}
 
 
 Check: TypeAlias = Callable[[WorkflowDef, Facts], Iterator[str]]
@@ -113,6 +117,11 @@ def _repeated_responses(definition: WorkflowDef, facts: Facts) -> Iterator[str]:
             yield f"step {quoted(step.id)} responds after {_shown(before)}: only the first response of a run counts"
 
 
+def _other_limits(definition: WorkflowDef, facts: Facts) -> Iterator[str]:
+    """Limits to which somebody else has given another value."""
+    yield from other_values(definition, facts.limits)
+
+
 def _shown(step_ids: list[str]) -> str:
     """`step "a"`, or `steps "a", "b" and 3 more`."""
     named = ", ".join(map(quoted, step_ids[:STEPS_NAMED_MAX]))
@@ -126,4 +135,5 @@ CHECKS: tuple[Check, ...] = (
     _missing_handler,
     _risky_expressions,
     _repeated_responses,
+    _other_limits,
 )

@@ -1,11 +1,11 @@
 """The front end: an ASGI application that appends events, reads runs, and has no state of its own.
 
 Rooms: resources/ has a responder for each path of the control plane; intake/ receives events and webhooks; bridge/ is
-the HTTP interface of workers; live/ shows what steps say while they run; history/ compares and exports runs;
-diagnosis/ says why runs wait; system/ has /health, /ready and /metrics; middleware/ handles every request; messages/
-has the contents of requests and responses, with errors.py, which maps every error to a status; openapi/ is the
-document of all of it. backend.py is the connection to the store, catalog.py the cache of definitions, served.py that of
-the served task types.
+the HTTP interface of workers; live/ shows what steps say while they run; history/ compares and exports runs; diagnosis/
+says why runs wait; limits/ shows limits and overrides them; system/ has /health, /ready and /metrics; middleware/
+handles every request; messages/ has the contents of requests and responses, with errors.py, which maps every error to a
+status; openapi/ is the document of all of it. backend.py is the connection to the store, catalog.py the cache of
+definitions, served.py that of the served task types.
 
 Not here: what an event means (engine/run), how runs are stored (actors/, broker/). This folder must never have an
 __init__.py: with one, programs that are started in the checkout would import it instead of the standard library's http.
@@ -50,6 +50,7 @@ from penstock.http.intake.calls import CallResource
 from penstock.http.intake.events import EventIntakeResource
 from penstock.http.intake.http_triggers import PREFIX, HttpTriggerSink
 from penstock.http.intake.webhooks import WebhookResource
+from penstock.http.limits.responders import LimitResource, LimitsResource
 from penstock.http.live.logs import LogsResource
 from penstock.http.live.streams import StreamResource
 from penstock.http.messages import errors
@@ -179,6 +180,8 @@ def create_app(settings: Settings, sources: Mapping[str, str] = {}) -> Applicati
     app.add_route("/v1/webhooks/{name}", WebhookResource(backend, settings.http.webhook_secret))
     app.add_sink(HttpTriggerSink(backend, credentials), PREFIX)
     app.add_route("/events/{name}", EventIntakeResource(backend))
+    app.add_route("/limits", LimitsResource(backend))
+    app.add_route("/limits/{scope}", LimitResource(backend))
     app.add_route("/dead-letters", DeadLettersResource(backend, belonging))
     app.add_route("/dead-letters/{seq}", DeadLetterResource(backend))
     app.add_route("/dead-letters/{seq}/replay", DeadLetterReplayResource(backend))

@@ -70,6 +70,8 @@ def pictures(api: Client) -> dict[str, Picture]:
         "triggers": Picture("/triggers", ["a[href*='site-push']"], height=620),
         "approvals": Picture("/approvals", ["text=Put this on the website?"], height=620),
         "dead-letters": Picture("/dead-letters", ["text=Atlantis"], height=620),
+        "limits": Picture("/limits", ["text=Utrecht", "text=messages"], height=620),
+        "limit": Picture("/limits/vans?kind=runs&key=Utrecht", ["[aria-label=Waiting] li"], height=480),
         "workers": Picture("/workers", ["text=lab.gpu.fold", "text=tasks a minute"], open_s=10),
         "system": Picture("/system", ["text=Storage"], height=1000, open_s=30),
         "search": Picture("/runs", ["dialog[open]", "dialog >> text=shop.order"], 620, ["Control+k", *"shop"]),

@@ -118,6 +118,29 @@ METRICS: Mapping[str, Metric] = {
         Metric("penstock_mailbox_events", "gauge", "Events that wait in mailboxes of runs."),
         Metric("penstock_unsaved_runs", "gauge", "Runs whose state is ahead of their snapshot."),
         Metric("penstock_timers", "gauge", "Timers in memory; older ones are the broker's."),
+        Metric(
+            "penstock_limit_holders",
+            "gauge",
+            "Runs or executions that hold a slot of a limit, over all keys of its scope.",
+            ("kind", "scope"),
+        ),
+        Metric(
+            "penstock_limit_waiting",
+            "gauge",
+            "Runs or executions that wait for a limit, over all keys of its scope.",
+            ("kind", "scope"),
+        ),
+        Metric(
+            "penstock_limit_decisions_total",
+            "counter",
+            "Decisions about limits of a kind: who may begin; each may be about many.",
+            ("kind",),
+        ),
+        Metric(
+            "penstock_limit_backstop_releases_total",
+            "counter",
+            "Slots given back because their holder did not hold them by its own log: an error of the service.",
+        ),
         Metric("penstock_partition_owner", "gauge", "1 for each partition that the process owns.", ("partition",)),
         Metric(
             "penstock_partitions_unowned",

@@ -16,6 +16,7 @@ from penstock.actors.backup.manifest import (
     pieces,
     read_manifest,
 )
+from penstock.actors.backup.slots_held import SlotsHeld
 from penstock.actors.backup.taking import existing_streams
 from penstock.actors.backup.tasks_out import order_again
 from penstock.broker.nats.connection import Broker
@@ -62,7 +63,10 @@ async def restore_backup(
     for reader in manifest.readers:
         await _open(store.broker, reader)
     await _note_handled(store, manifest)
-    return Restored(manifest, await order_again(store))
+    slots = SlotsHeld(store)
+    tasks = await order_again(store, slots.note)
+    await slots.store_all()
+    return Restored(manifest, tasks)
 
 
 async def _open(broker: Broker, reader: Reader) -> None:

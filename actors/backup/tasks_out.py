@@ -7,7 +7,7 @@ still carries one out may report its end all the same: one end counts.
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 
 from penstock.actors.runs.loading import load_many
 from penstock.broker import names
@@ -30,11 +30,13 @@ PAGE = 500  # runs that are read together
 ENDS = WorkflowCompleted | WorkflowCancelled | WorkflowFailed
 
 
-async def order_again(store: Store) -> int:
-    """Have every task ordered again that was out. Returns how many. Raises Unavailable."""
+async def order_again(store: Store, note: Callable[[Run], Awaitable[None]]) -> int:
+    """Have every task ordered again that was out. Returns how many. `note` is called for each run that may go on, as it
+    was before that. Raises Unavailable."""
     count = 0
     async for run_ids in _pages(store):
         for run in await load_many(store, await _may_be_open(store, run_ids)):
+            await note(run)
             for event in _events(run):
                 await store.history.append(event)
                 count += 1

@@ -16,7 +16,7 @@ from penstock.broker.store import Store
 from penstock.config.process.author import author
 from penstock.config.process.caller_trace import caller_trace
 from penstock.config.process.crash_points import reached
-from penstock.engine.definition.definitions import WorkflowDef
+from penstock.engine.definition.definitions import WorkflowDef, run_limits
 from penstock.engine.definition.identifiers import quoted
 from penstock.engine.definition.schema import Schema
 from penstock.engine.errors import Conflict, Invalid, NotFound
@@ -98,6 +98,7 @@ async def new_run(store: Store, run: Run, new_id: str, wish: RerunWish) -> NewRu
         takes=None if takes == NOTHING else takes,
         labels=(run.labels if wish.labels is None else dict(wish.labels)) or None,
         by=author(),
+        waits=await _waits(store, run, found),
     )
     version = 1 if payload.takes is None and payload.labels is None else FORMAT
     started = WorkflowStarted(run_id=new_id, timestamp=now(), trace_parent=caller_trace(), payload=payload, v=version)
@@ -125,6 +126,17 @@ async def _workflow(store: Store, run: Run) -> Workflow:
         return expanded(await store.definitions.load(run.workflow_id, run.digest), run)
     except NotFound as error:
         raise Conflict(f"run {run.run_id} cannot be rerun, its definition is not in the store") from error
+
+
+async def _waits(store: Store, run: Run, latest: Definition | None) -> int:
+    """How many limits the new run waits for. A version of the definition is read once: compiled ones are kept."""
+    if latest is not None:
+        return run_limits(latest.definition)
+    try:
+        workflow = await store.definitions.load(run.workflow_id, run.digest)
+    except NotFound:  # whoever carries out the run finds out, too
+        return 0
+    return 0 if workflow.slots is None else len(workflow.slots.limits)
 
 
 def _taken(workflow: Workflow, run: Run, from_step: str, wish: RerunWish) -> Taking:

@@ -21,7 +21,7 @@ from penstock.broker.worker_protocol import signals
 from penstock.config.process.author import author
 from penstock.config.process.caller_trace import caller_trace
 from penstock.config.process.crash_points import reached
-from penstock.engine.definition.definitions import WorkflowDef
+from penstock.engine.definition.definitions import WorkflowDef, run_limits
 from penstock.engine.errors import Conflict, NotFound, Unavailable
 from penstock.engine.run.event_payloads import LABELS_FORMAT, Cancellation, Resumed, Scheduled, Started, TriggerRef
 from penstock.engine.run.events import Event, WorkflowCancelled, WorkflowResumed, WorkflowScheduled, WorkflowStarted
@@ -311,7 +311,9 @@ async def resumption(store: Store, run_id: str, loaded: LoadedRun, holds: str | 
     """The event with which a failed run goes on. Raises as `resumable`; Unavailable."""
     steps = resumable(run_id, loaded)
     letters = await store.dead_letters.last_seq()  # later ones are of a later failure
-    payload = Resumed(steps=steps, dead_letters=letters, holds=holds)
+    slots = None if loaded.workflow is None else loaded.workflow.slots
+    waits = 0 if slots is None else len(slots.limits)
+    payload = Resumed(steps=steps, dead_letters=letters, holds=holds, waits=waits)
     return WorkflowResumed(run_id=run_id, timestamp=now(), payload=payload, v=1 if holds is None else HOLDS_FORMAT)
 
 
@@ -335,6 +337,7 @@ def started(
         rerun_of=rerun_of,
         labels=labels,
         by=author(),
+        waits=run_limits(definition),
     )
     needed = LABELS_FORMAT if labels else 1
     return WorkflowStarted(run_id=run_id, timestamp=at, trace_parent=caller_trace(), payload=payload, v=needed)

@@ -19,6 +19,7 @@ from penstock.engine.run.advance import advance
 from penstock.engine.run.control.overriding import refusal, too_early
 from penstock.engine.run.event_payloads import Override, TimerRef
 from penstock.engine.run.events import Event, Record, StepOverridden, TimerFired
+from penstock.engine.run.slots.starting import begun_soon
 from penstock.engine.run.state import STEP_DONE, Run, RunStatus, StepState, StepStatus
 from penstock.engine.run.timers import TimerKind, step_timers
 from penstock.engine.run.workflow import Workflow
@@ -129,6 +130,8 @@ def _after(loaded: LoadedRun, run: Run, *events: Event) -> StepStatus:
     workflow, seq = _workflow(loaded), max(loaded.last_seq, run.seq)
     found: Run | None = run
     for number, event in enumerate(events, 1):
+        if found is not None and found is not run:
+            found = begun_soon(workflow, found, Record(found.seq, 0.0, event))
         if (
             isinstance(event, StepOverridden)
             and found is not None

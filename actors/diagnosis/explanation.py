@@ -15,6 +15,7 @@ from penstock.broker.nats.buckets import Entry
 from penstock.broker.nats.direct import Stored
 from penstock.broker.store import Store
 from penstock.config.process.background import both
+from penstock.engine.access.scopes import EVERYBODY, Caller
 from penstock.engine.errors import NeedsUpgrade
 from penstock.engine.run.state import RunStatus, head_of
 from penstock.engine.waiting.explain import explain
@@ -22,12 +23,18 @@ from penstock.engine.waiting.reasons import WaitingReason
 
 
 async def explanation(
-    store: Store, run_id: str, storage_problem: Callable[[], Coroutine[Any, Any, str]], ahead_s: float = 0.0
+    store: Store,
+    run_id: str,
+    storage_problem: Callable[[], Coroutine[Any, Any, str]],
+    ahead_s: float = 0.0,
+    *,
+    caller: Caller = EVERYBODY,
 ) -> tuple[RunStatus, list[WaitingReason]]:
     """The run's status, and why it waits: empty when it has ended, and while workers carry it out.
 
     `storage_problem` says why nothing is stored, if that is so. `ahead_s` is added to the broker's time: what would be
-    said then, if nothing changes. Raises NotFound, Unavailable.
+    said then, if nothing changes. No run of a workflow that the caller may not deal with is named. Raises NotFound,
+    Unavailable.
     """
     (loaded, last), now = await both(_loaded(store, run_id), store.history.now())
     if loaded.mark is not None:  # nobody carries it out
@@ -35,7 +42,7 @@ async def explanation(
     run = found(loaded, run_id)
     if run.ended or last is None:
         return run.status, []
-    facts = await live_facts(store, AskedRun(loaded.workflow, run, last), storage_problem, now + ahead_s)
+    facts = await live_facts(store, AskedRun(loaded.workflow, run, last, caller), storage_problem, now + ahead_s)
     return run.status, explain(loaded.workflow, run, facts)
 
 

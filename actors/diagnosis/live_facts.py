@@ -9,6 +9,7 @@ import msgspec
 from msgspec import Struct, structs
 
 from penstock.actors.diagnosis.engine_progress import engine_progress
+from penstock.actors.diagnosis.limits import slot_waits
 from penstock.actors.diagnosis.registrations import RegisteredWorker, Registrations, registrations
 from penstock.broker import record_keys
 from penstock.broker.inspection.queue_places import bound_progress, place_of, queue_progress, stored_tasks
@@ -19,6 +20,7 @@ from penstock.broker.streams.consumers import ConsumerProgress
 from penstock.broker.worker_messages import decode
 from penstock.config.limits import ACK_WAIT_S, BRIDGE_LEASE_S, WORKER_HEARTBEAT_S
 from penstock.config.process.background import all_of, both
+from penstock.engine.access.scopes import Caller
 from penstock.engine.run.events import Malformed
 from penstock.engine.run.events import decode as decode_event
 from penstock.engine.run.state import Run
@@ -39,11 +41,12 @@ class _Queue(Struct, frozen=True):
 
 
 class AskedRun(NamedTuple):
-    """The run that is asked about, with its definition, and the last event in its log."""
+    """The run that is asked about, with its definition, the last event in its log, and who asks."""
 
     workflow: Workflow | None
     run: Run
     last: Stored
+    caller: Caller
 
 
 async def live_facts(
@@ -51,11 +54,12 @@ async def live_facts(
 ) -> LiveFacts:
     """What `explain` needs to know for this run. `storage_problem` says why nothing is stored, `now` is the broker's
     time. Raises Unavailable."""
-    workflow, run, last = asked
+    workflow, run, last, caller = asked
     of_service = both(engine_progress(store, run.run_id, last.seq, now), storage_problem())
     of_run = _of_workers(store, run, executions(workflow, run), now)
     (engine, storage), facts = await both(of_service, of_run)
-    return structs.replace(facts, engine=engine, storage=storage, changed_at=last.at)
+    limits = await slot_waits(store, workflow, run, caller)
+    return structs.replace(facts, engine=engine, storage=storage, changed_at=last.at, limits=limits)
 
 
 async def _of_workers(store: Store, run: Run, given: Sequence[WaitingExecution], now: float) -> LiveFacts:

@@ -37,11 +37,13 @@ from penstock.engine.errors import Conflict, NeedsUpgrade, PenstockError, Unavai
 from penstock.engine.run.event_payloads import parent_run_id
 from penstock.engine.run.events import (
     IN_BETWEEN,
+    LimitGranted,
     Malformed,
     WorkflowCancelled,
     WorkflowCompleted,
     WorkflowFailed,
     WorkflowRemoved,
+    WorkflowResumed,
     WorkflowScheduled,
     WorkflowStarted,
     decode,
@@ -143,8 +145,13 @@ async def _start(store: Store, file: IndexFile) -> Tip:
 
 def took_us(run: Run) -> int | None:
     """How long the run took from its start to its end, None while it has not ended."""
-    begun, ended = (instant_us(at) if at else None for at in (run.started_at, run.finished_at))
+    begun, ended = started_us(run), instant_us(run.finished_at) if run.finished_at else None
     return None if begun is None or ended is None else max(0, ended - begun)
+
+
+def started_us(run: Run) -> int | None:
+    """When the run started, None for one that is scheduled or pending."""
+    return instant_us(run.started_at) if run.started_at else None
 
 
 class _Follower:
@@ -202,14 +209,18 @@ class _Follower:
                 self._unconfirmed.pop(run_id, None)
 
     async def _confirm(self) -> None:
-        """Fold some of the runs whose status is not certain: another than the owner wrote an end, or it was resumed."""
+        """Fold some of the runs whose status is not certain: another than the owner wrote an end, it was resumed, or
+        a limit has granted it a slot."""
         before = time.monotonic() - CONFIRM_AFTER_S
         due = [run_id for run_id, since in islice(self._unconfirmed.items(), CONFIRMED_AT_ONCE) if since < before]
         if not due:
             return
         upto = self._file.at.seq
         runs = await self._fold(self._store, due)
-        states = [State(run.run_id, run.status, run.seq, upto, pause_texts(run.pause), took_us(run)) for run in runs]
+        states = [
+            State(run.run_id, run.status, run.seq, upto, pause_texts(run.pause), took_us(run), started_us(run))
+            for run in runs
+        ]
         for run_id in due:
             self._unconfirmed.pop(run_id, None)
         if states:
@@ -267,11 +278,20 @@ def _change(delivery: Delivery) -> Change | None:
         begun = event.payload
         labels = label_texts(begun.labels, begun.trigger)
         parent = parent_run_id(begun.parent)
-        return first._replace(rerun_of=begun.rerun_of, parent=parent, labels=labels, at_us=created_us)
+        return first._replace(
+            rerun_of=begun.rerun_of, parent=parent, labels=labels, at_us=created_us, waits=begun.waits
+        )
+    if isinstance(event, LimitGranted):
+        if event.payload.step_id is not None:
+            return None
+        at_us = instant_us(event.timestamp)
+        at_us = int(delivery.at * 1e6) if at_us is None else at_us
+        return Change(run_id, type(event), delivery.seq, at_us=at_us, waits=event.payload.more)
     folded = names.owner_seq(delivery.headers) if delivery.headers else None
     undoes = isinstance(event, WorkflowCancelled) and event.payload.compensate
     at_us = instant_us(event.timestamp) if type(event) in ENDS else None
-    return Change(run_id, type(event), delivery.seq, folded=folded, undoes=undoes, at_us=at_us)
+    waits = event.payload.waits if isinstance(event, WorkflowResumed) else 0
+    return Change(run_id, type(event), delivery.seq, folded=folded, undoes=undoes, at_us=at_us, waits=waits)
 
 
 def _imported(delivery: Delivery) -> Row | None:

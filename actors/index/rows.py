@@ -3,7 +3,8 @@
 An event of the log changes a row at once where the row is enough to know that the event applies: so lists show what was
 written even if no engine is up. That includes an end that the run's owner has written, which names the last event that
 it had folded. Any other end, and a run that is resumed, must be confirmed: the follower folds the run by the rules of
-`engine.advance`, and the status of that state wins.
+`engine.advance`, and the status of that state wins. So must the begin of a run that was pending: its last limit has
+granted it a slot, but the row does not know whether the run still wants it.
 
 That a run is paused stands among its labels: of a run that never was there is nothing, and a list of those that are
 is found like that of a label.
@@ -19,6 +20,7 @@ from penstock.engine.definition.labels import is_label
 from penstock.engine.run.event_payloads import TriggerRef
 from penstock.engine.run.events import (
     Event,
+    LimitGranted,
     WorkflowCancelled,
     WorkflowCompensating,
     WorkflowCompleted,
@@ -30,26 +32,30 @@ from penstock.engine.run.events import (
     WorkflowStarted,
     WorkflowUnpaused,
 )
-from penstock.engine.run.state import RUN_ENDED, RUN_MOVES, RunPause, RunStatus
+from penstock.engine.run.holds import RunPause
+from penstock.engine.run.state import RUN_ENDED, RUN_MOVES, RunStatus
 
 SAME: Mapping[RunStatus | None, RunStatus] = {status: status for status in RunStatus}
 
 # What an event makes of a run in each status, None meaning that nothing is known of it; anything else changes nothing.
+# A run whose start, or whose going on, says that it waits for limits is pending in place of running, until it has a
+# grant that no other follows.
 MOVES: Mapping[type[Event], Mapping[RunStatus | None, RunStatus]] = {
     WorkflowScheduled: {None: RunStatus.SCHEDULED},
     WorkflowStarted: {None: RunStatus.RUNNING, RunStatus.SCHEDULED: RunStatus.RUNNING},
     WorkflowCancelled: dict.fromkeys(
-        (RunStatus.RUNNING, RunStatus.SCHEDULED, RunStatus.COMPENSATING), RunStatus.CANCELLED
+        (RunStatus.RUNNING, RunStatus.PENDING, RunStatus.SCHEDULED, RunStatus.COMPENSATING), RunStatus.CANCELLED
     ),
     # after a cancellation, or after what the shell has said that the run fails of
     WorkflowCompensating: dict.fromkeys(
         (RunStatus.RUNNING, RunStatus.CANCELLED, RunStatus.FAILED), RunStatus.COMPENSATING
     ),
     WorkflowCompleted: {RunStatus.RUNNING: RunStatus.COMPLETED},
-    WorkflowFailed: {RunStatus.RUNNING: RunStatus.FAILED, RunStatus.COMPENSATING: RunStatus.FAILED},
+    WorkflowFailed: dict.fromkeys((RunStatus.RUNNING, RunStatus.PENDING, RunStatus.COMPENSATING), RunStatus.FAILED),
     WorkflowResumed: {RunStatus.FAILED: RunStatus.RUNNING},
     WorkflowPaused: SAME,
     WorkflowUnpaused: SAME,
+    LimitGranted: dict.fromkeys((RunStatus.PENDING, RunStatus.RUNNING), RunStatus.RUNNING),  # of the run itself
     WorkflowRemoved: {},  # no status: the row goes (file.py)
 }
 # Whether any other applies depends on more than a row has: the steps, and how often the run was resumed.
@@ -60,7 +66,9 @@ PAUSES = frozenset({WorkflowPaused, WorkflowUnpaused})
 class Change(NamedTuple):
     """What the index needs of one event. `workflow`, `created_us`, `rerun_of`, `parent` and `labels` are set for a
     run's first event; `folded` for an end written by the run's owner: the sequence of the last event that it had
-    folded. `undoes`: the cancelled run may have steps to undo first. `at_us` is the time of a start or an end."""
+    folded. `undoes`: the cancelled run may have steps to undo first. `at_us` is the time of a start, a grant or
+    an end, `waits` the number of limits that a run which starts or goes on waits for, or still waits for after a
+    grant."""
 
     run_id: str
     kind: type[Event]
@@ -73,11 +81,12 @@ class Change(NamedTuple):
     folded: int | None = None
     undoes: bool = False
     at_us: int | None = None
+    waits: int = 0
 
 
 class State(NamedTuple):
     """A run as folded: `seq` is its last event that applied, `upto` the sequence up to which the log was read. `pause`
-    is what `pause_texts` says of it, `took_us` how long it took from its start to its end."""
+    is what `pause_texts` says of it, `took_us` how long it took from its start (`started_us`) to its end."""
 
     run_id: str
     status: RunStatus
@@ -85,6 +94,7 @@ class State(NamedTuple):
     upto: int
     pause: tuple[str, ...] = ()
     took_us: int | None = None
+    started_us: int | None = None
 
 
 class Row(NamedTuple):
@@ -93,7 +103,8 @@ class Row(NamedTuple):
 
     `labels` are texts `key:value`, `:name` for the trigger that has started the run, IMPORTED_TEXT, and last those of
     `pause_texts`. A run that has ended keeps these until its end is certain. `started_us` is when it has started, and
-    `took_us` how long it took from there to its last end; None for what is not known, as of imported runs.
+    `took_us` how long it took from there to its last end; None for what is not known, as of imported runs,
+    or has not come yet, as of pending ones.
     """
 
     run_id: str
@@ -167,9 +178,14 @@ def _changed(row: Row | None, change: Change) -> Row | None:
     status = MOVES[change.kind].get(row and row.status)
     if status is None:
         return None
+    if change.waits:
+        status = RunStatus.PENDING if row is None or change.kind is not LimitGranted else row.status
+        if row is not None and change.kind is LimitGranted and status is RunStatus.PENDING:
+            return None
     if row is None:
         known = (change.workflow, status, change.created_us, change.seq, change.seq)
-        return Row(change.run_id, *known, change.rerun_of, change.parent, change.labels, change.at_us)
+        begun_us = None if change.waits else change.at_us
+        return Row(change.run_id, *known, change.rerun_of, change.parent, change.labels, begun_us)
     if change.seq <= max(
         row.status_seq, row.confirmed
     ):  # a state that was read before the log came so far has it already
@@ -177,7 +193,7 @@ def _changed(row: Row | None, change: Change) -> Row | None:
     is_sure, labels = _is_sure(row, change), row.labels
     if labels or change.kind in PAUSES:
         status, labels = _paused(row, change) if change.kind in PAUSES else _moved(row, change, status)
-        if status is row.status and labels == row.labels:
+        if status is row.status and labels == row.labels and (change.kind is not LimitGranted or PAUSED_TEXT in labels):
             return None
         if is_sure and status in RUN_ENDED:
             labels = with_pause(labels)
@@ -200,10 +216,13 @@ def _changed(row: Row | None, change: Change) -> Row | None:
 
 def _times(row: Row, change: Change) -> tuple[int | None, int | None]:
     """When the run has started, and how long it took, after a change."""
-    if change.at_us is None:
+    if change.at_us is None or (change.waits and change.kind is LimitGranted):
         return row.started_us, row.took_us
     if change.kind is WorkflowStarted:
-        return change.at_us, None
+        return None if change.waits else change.at_us, None
+    if change.kind is LimitGranted:  # one that goes on after a failure has started before
+        begins = row.started_us is None or row.started_us == row.created_us
+        return max(change.at_us, row.created_us + 1) if begins else row.started_us, None
     return row.started_us, None if row.started_us is None else max(0, change.at_us - row.started_us)
 
 
@@ -213,6 +232,8 @@ def _moved(row: Row, change: Change, status: RunStatus) -> tuple[RunStatus, tupl
         return status, row.labels
     if change.kind is WorkflowStarted:  # it starts when it goes on
         return row.status, with_pause(row.labels, (PAUSED_TEXT, DUE_TEXT))
+    if change.kind is LimitGranted:  # it has given up its request
+        return row.status, row.labels
     cancelled = change.kind is WorkflowCancelled and row.status is not RunStatus.COMPENSATING
     return status, with_pause(row.labels) if cancelled or change.kind is WorkflowResumed else row.labels
 
@@ -223,8 +244,9 @@ def _paused(row: Row, change: Change) -> tuple[RunStatus, tuple[str, ...]]:
         return row.status, row.labels
     if change.kind is WorkflowPaused:
         return row.status, row.labels if PAUSED_TEXT in row.labels else with_pause(row.labels, (PAUSED_TEXT,))
-    starts = row.status is RunStatus.SCHEDULED and DUE_TEXT in row.labels
-    return RunStatus.RUNNING if starts else row.status, with_pause(row.labels)
+    if row.status is not RunStatus.SCHEDULED or DUE_TEXT not in row.labels:
+        return row.status, with_pause(row.labels)
+    return RunStatus.PENDING if row.started_us is None else RunStatus.RUNNING, with_pause(row.labels)
 
 
 def _is_sure(row: Row, change: Change) -> bool:
@@ -232,7 +254,8 @@ def _is_sure(row: Row, change: Change) -> bool:
     if change.folded is not None and change.folded >= max(row.status_seq, row.confirmed):
         return True
     applies = change.kind in ALWAYS_APPLY and not change.undoes and row.status is not RunStatus.COMPENSATING
-    return (applies or change.kind in PAUSES) and not row.unconfirmed
+    is_known = row.started_us is not None or DUE_TEXT not in row.labels  # whether it waits when it goes on
+    return (applies or (change.kind in PAUSES and is_known)) and not row.unconfirmed
 
 
 def _confirmed(row: Row | None, state: State | Row) -> Row | None:
@@ -249,5 +272,8 @@ def _confirmed(row: Row | None, state: State | Row) -> Row | None:
     # an event that its owner has not come to yet
     later = row.status_seq > state.upto and row.status in RUN_MOVES[state.status]
     status, took_us = (row.status, row.took_us) if later else (state.status, state.took_us)
-    found = row._replace(status=status, confirmed=state.upto, labels=labels, took_us=took_us)
+    from_grant = state.started_us is not None and row.started_us not in (None, row.created_us)
+    is_pending = state.status is RunStatus.PENDING and not later
+    started_us = state.started_us if is_pending or from_grant else row.started_us
+    found = row._replace(status=status, confirmed=state.upto, labels=labels, started_us=started_us, took_us=took_us)
     return None if found == row else found

@@ -279,6 +279,7 @@ async def open_shard(
         begin(members.keep(), "membership")
         begin(shard.timers.run(), "timers")
         begin(shard.waits.run(), "event_waits")
+        begin(shard.limits.run(), "limits")
         await ownership.start(siblings)
         begin(shard.run(), "shard")
         checking = begin(ownership.run(), "ownership")

@@ -13,6 +13,7 @@ from penstock.actors.runs.commands.approval_requests import approval_request, op
 from penstock.actors.runs.commands.cancelled_tasks import CancelledTasks
 from penstock.actors.runs.commands.children import Children
 from penstock.actors.runs.commands.paused_tasks import PausedTasks
+from penstock.actors.runs.commands.slots import Slots
 from penstock.actors.runs.commands.step_values import VALUE_BYTES_MAX, StepValues
 from penstock.actors.runs.commands.takeovers import Takeovers
 from penstock.actors.runs.outputs import Outputs, is_light
@@ -44,8 +45,10 @@ from penstock.engine.run.commands import (
     ExpandPlan,
     OpenApproval,
     PauseChild,
+    ReleaseSlot,
     RemoveDeadLetters,
     RequestApproval,
+    RequestSlot,
     SetTimer,
     StartChild,
     StartFailureRun,
@@ -86,6 +89,7 @@ class Effects:
         self.heavy = asyncio.Semaphore(HEAVY_AT_ONCE)
         self._values = StepValues(lease, self.heavy)
         self.evaluator = self._values.evaluator
+        self._slots = Slots(store, lease, self._values)
         self._children = Children(store, lease)
         self._takeovers = Takeovers(store, lease, self.heavy)
         self._cancelled_tasks = CancelledTasks(store)
@@ -197,6 +201,10 @@ class Effects:
                 return self._waits.begin(run, command, plan is not None and bool(plan.later))
             case StopWaiting():
                 return self._waits.end(run.run_id, command)
+            case RequestSlot():
+                return await self._slots.request(workflow, run, command, outputs)
+            case ReleaseSlot():
+                return await self._slots.release(workflow, run, command, outputs)
             case RemoveDeadLetters():
                 await self._store.dead_letters.remove_task(run.run_id, command.step_id, command.task, command.up_to_seq)
             case DeadLetterTask():
@@ -298,6 +306,8 @@ class Effects:
                 return history.send(event)
             case WorkflowFailed() if event.payload.compensation is None and can_undo(workflow):
                 return history.send(event)
+            case WorkflowCancelled() if event.payload.compensation is None:  # refused by a limit, perhaps once resumed
+                return history.send_end(event, run.seq, message_ids.of_cancellation(run.run_id, run.resumes))
             case _:
                 return history.send_end(event, run.seq)
 

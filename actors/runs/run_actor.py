@@ -17,6 +17,7 @@ from msgspec import Struct
 from penstock.actors.runs.actor_state import RELOAD_DUE, SAVE_DUE, SAVED, TURN_DUE, UNSAVED
 from penstock.actors.runs.dead_letters import EventDeadLetters, is_expected
 from penstock.actors.runs.effects import Effects
+from penstock.actors.runs.late_grants import give_back
 from penstock.actors.runs.loading import FAILED, LoadedRun, advance_safely, load
 from penstock.actors.runs.new_runs import workflow_of_new
 from penstock.actors.runs.shared.broker_clock import BrokerClock
@@ -36,11 +37,7 @@ from penstock.config.process.crash_points import reached
 from penstock.config.process.rate_limited_log import log_rate_limited
 from penstock.engine.errors import Conflict, NeedsUpgrade, TooLarge, Unavailable
 from penstock.engine.run.commands import Command, SetTimer
-from penstock.engine.run.events import (
-    Malformed,
-    Record,
-    decode,
-)
+from penstock.engine.run.events import Malformed, Record, decode
 from penstock.engine.run.expansion import expanded
 from penstock.engine.run.state import Run, to_snapshot
 from penstock.engine.run.timers import asleep_until, live_timers
@@ -211,9 +208,9 @@ class RunActor:
         await deps.store.run_data.remove(self.run_id, removed)
         # The first snapshot of a former owner may still be on its way, and readers would trust it: it is refused so.
         await deps.store.runs.delete(self.run_id, ttl=REMOVAL_TTL)
-        for event in events:
-            if event.delivery.seq > removed:
-                await deps.store.history.erase(event.delivery.seq)
+        for late in [event.delivery for event in events if event.delivery.seq > removed]:
+            await give_back(deps.store, late.data)
+            await deps.store.history.erase(late.seq)
         reached("shard.run_removed")
         self.run, self._workflow, self._revision, self._current = None, None, 0, False
         self._discard(len(events))

@@ -9,11 +9,14 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Collection
 from contextlib import AbstractAsyncContextManager, suppress
 from typing import Any
 
+from penstock.actors.runs.asking_again import ask_again
 from penstock.actors.runs.dead_letters import EventDeadLetters
 from penstock.actors.runs.effects import Effects
+from penstock.actors.runs.limits.limit_owner import LimitOwner
 from penstock.actors.runs.run_actor import RunActor, RunDeps
 from penstock.actors.runs.shared.broker_clock import BrokerClock
 from penstock.actors.runs.shared.lease import LeaseLost, ShardLease
@@ -58,6 +61,7 @@ class Shard:
         self.clock = BrokerClock()
         self.timers = Timers(store, lease, self.clock)
         self.waits = EventWaits(store, lease, self.clock)
+        self.limits = LimitOwner(store, lease, self.clock, self._ask_again)
         self.effects = Effects(store, lease, self.timers, self.waits)
         self.backlog = Backlog()
         self.snapshots = SnapshotQueue()
@@ -88,6 +92,7 @@ class Shard:
         meters.reading("penstock_mailbox_events", lambda: self.backlog.events)
         meters.reading("penstock_unsaved_runs", lambda: len(self.snapshots))
         meters.reading("penstock_timers", lambda: self.timers.in_memory)
+        self.limits.register_metrics()
         meters.readings("penstock_partition_owner", lambda: {(str(number),): 1 for number in self.partitions})
 
     def take(self, queue: PartitionQueue, delivery: Delivery) -> None:
@@ -123,6 +128,7 @@ class Shard:
         what was stored from the sequence `start` on. Raises Unavailable."""
         queue = self._queues[number] = PartitionQueue(consumer, start)
         self.waits.own(number)
+        self.limits.own(number)
         try:
             if fresh:
                 await self.store.consumers.open(consumer, number, start)
@@ -167,6 +173,7 @@ class Shard:
                     await self._finish(queue)
                     await self.timers.settle(number)
                     await self.waits.save(number)
+                    await self.limits.settle(number)
                     await self._acknowledge_queue(number, queue, float("inf"))
                     await self.store.broker.flush()
                     reached("shard.drained")
@@ -203,6 +210,11 @@ class Shard:
             else:
                 return
 
+    async def _ask_again(self, partitions: Collection[int]) -> None:
+        """Have the runs of these partitions ask for all their slots again. Raises Unavailable."""
+        also = [run_id for run_id, actor in self.actors.items() if actor.run is not None and actor.run.slots]
+        await ask_again(self.store, self.effects, self.lease, partitions, also, time.monotonic())
+
     def _leave(self, actor: RunActor) -> None:
         """Forget an actor that has nothing left to do, and whose run will hardly have more events."""
         if self.actors.get(actor.run_id) is actor:
@@ -218,6 +230,7 @@ class Shard:
             self._leave(actor)
         self.timers.forget(number)
         self.waits.forget(number)
+        self.limits.forget(number)
 
     async def run(self) -> None:
         """Do what is due by time, until the lease is over."""

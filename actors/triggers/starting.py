@@ -10,7 +10,7 @@ from msgspec import Raw
 from penstock.broker.store import Store
 from penstock.config.limits import PAYLOAD_BYTES_MAX
 from penstock.config.process.author import author
-from penstock.engine.definition.definitions import WorkflowDef
+from penstock.engine.definition.definitions import WorkflowDef, run_limits
 from penstock.engine.definition.schema import Schemas
 from penstock.engine.errors import Conflict, Invalid, NotFound, TooLarge
 from penstock.engine.run.event_payloads import LABELS_FORMAT, NULL, Started, TriggerRef
@@ -53,6 +53,7 @@ class Starter:
             trigger=TriggerRef(name=trigger.name, kind=trigger.kind, at=at, headers=headers or {}),
             labels=run_labels(trigger.labels, event),
             by=author(),
+            waits=run_limits(definition),
         )
         needed = LABELS_FORMAT if started.labels else 1
         first = WorkflowStarted(

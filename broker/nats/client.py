@@ -40,8 +40,8 @@ def message_bytes(data: bytes, headers: Mapping[str, str] | None) -> int:
 
 
 def publish_command(subject: str, reply: str, data: bytes, headers: Mapping[str, str]) -> bytes | None:
-    """The bytes by which a message with headers is published; None if they would be ambiguous: a line break in a
-    header, a space in the subject."""
+    """The bytes by which a message is published; None if they would be ambiguous: a line break in a header, a space in
+    the subject."""
     lines = "".join([f"{name}: {value}\r\n" for name, value in headers.items()])
     if (
         lines.count("\n") != len(headers)
@@ -50,6 +50,8 @@ def publish_command(subject: str, reply: str, data: bytes, headers: Mapping[str,
         or not subject.isprintable()
     ):
         return None
+    if not headers:
+        return b"PUB %b %b %d\r\n%b\r\n" % (subject.encode(), reply.encode(), len(data), data)
     head = f"NATS/1.0\r\n{lines}\r\n".encode()
     return b"HPUB %b %b %d %d\r\n%b%b\r\n" % (
         subject.encode(),

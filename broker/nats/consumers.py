@@ -14,7 +14,8 @@ NS = 10**9
 class ConsumerConfig(Struct, frozen=True, kw_only=True):
     """What one consumer of a stream delivers, and how. Other fields have the broker's defaults.
 
-    Without a `name` the broker generates one and holds the consumer in memory, on one server. `pending_max` bounds the
+    Without a `name` the broker generates one and holds the consumer in memory, on one server, as `in_memory` does for
+    one with a name. `filter_subjects`: more than one filter. `pending_max` bounds the
     unacknowledged deliveries (-1: no bound). `forget_after_s`: the broker removes a consumer that was not used for so
     long (None: never).
     """
@@ -22,19 +23,21 @@ class ConsumerConfig(Struct, frozen=True, kw_only=True):
     stream: str
     name: str = ""
     filter_subject: str | None = None
+    filter_subjects: tuple[str, ...] | None = None
     ack_policy: Literal["explicit", "all", "none"] = "explicit"
     ack_wait_s: float | None = None
     pending_max: int | None = None
     start_seq: int | None = None
     forget_after_s: float | None = None
+    in_memory: bool = False
 
     def fields(self) -> dict[str, Any]:
         """The configuration in the broker's form; durations in ns."""
-        named = (
-            {"name": self.name, "durable_name": self.name} if self.name else {"mem_storage": True, "num_replicas": 1}
-        )
+        named = {"name": self.name, "durable_name": self.name} if self.name else {}
+        in_memory = {"mem_storage": True, "num_replicas": 1} if self.in_memory or not self.name else {}
         given = {
             "filter_subject": self.filter_subject,
+            "filter_subjects": self.filter_subjects,
             "ack_wait": _ns(self.ack_wait_s),
             "max_ack_pending": self.pending_max,
             "deliver_policy": None if self.start_seq is None else "by_start_sequence",
@@ -42,7 +45,10 @@ class ConsumerConfig(Struct, frozen=True, kw_only=True):
             "inactive_threshold": _ns(self.forget_after_s),
         }
         return (
-            named | {"ack_policy": self.ack_policy} | {key: value for key, value in given.items() if value is not None}
+            named
+            | in_memory
+            | {"ack_policy": self.ack_policy}
+            | {key: value for key, value in given.items() if value is not None}
         )
 
 

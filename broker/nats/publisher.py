@@ -34,6 +34,7 @@ TOGETHER_BYTES = 256 << 10
 HEADER_BYTES_MAX = 4096
 # no message has so many bytes of them: of a body that leaves more room they need not be counted
 HEADERS_COUNTED = 64 << 10
+NO_HEADERS: dict[str, str] = {}
 
 log = get_logger()
 
@@ -141,8 +142,8 @@ class Publisher:
             if sent is None:
                 continue
             command = None
-            if sent.headers and len(sent.data) <= small:
-                command = publish_command(sent.subject, prefix + key, sent.data, sent.headers)
+            if len(sent.data) <= small:
+                command = publish_command(sent.subject, prefix + key, sent.data, sent.headers or NO_HEADERS)
             if command is not None:
                 together.append(command)
                 size += len(command)

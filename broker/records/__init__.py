@@ -1,5 +1,5 @@
 """Documents in key-value buckets: definitions, owners of partitions, leases of polled tasks, registrations of workers,
-pauses, signals, API keys.
+pauses, signals, API keys, what is said of limits.
 
 Each module has one bucket. Its documents are also in the history, or advisory, or decide by compare-and-swap who acts.
 

@@ -71,10 +71,10 @@ class History:
         `wait_if_full` as in `Publisher.send`."""
         return self._send(event, {MSG_ID: message_id or message_ids.of_event(event)}, wait_if_full)
 
-    def send_end(self, event: RunEvent, folded_seq: int) -> asyncio.Future[bytes]:
+    def send_end(self, event: RunEvent, folded_seq: int, message_id: str | None = None) -> asyncio.Future[bytes]:
         """As `send`, by the run's owner, which has folded the run's events up to `folded_seq`: readers need not fold
-        them again."""
-        return self._send(event, {MSG_ID: message_ids.of_event(event), names.OWNER_SEQ: str(folded_seq)})
+        them again. `message_id` replaces its usual id."""
+        return self._send(event, {MSG_ID: message_id or message_ids.of_event(event), names.OWNER_SEQ: str(folded_seq)})
 
     def _send(self, event: Event, headers: dict[str, str], wait_if_full: bool = True) -> asyncio.Future[bytes]:
         return self._publisher.send(

@@ -28,6 +28,7 @@ LASTING = (
     names.ENGINES,
     names.EVENT_WAITS,
     names.API_KEYS,
+    names.LIMIT_CONFIGS,
 )
 
 # Buckets to which workers of any origin write: the broker refuses larger entries.

@@ -135,7 +135,8 @@ async def all_of(works: Iterable[Work[T]]) -> list[T]:
             await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
     finally:
         await end(*(task for task in tasks if not task.done()))
-    errors = [error for task in tasks if not task.cancelled() and (error := task.exception())]
+        # Also when the caller is cancelled: an error that nobody looks at would be reported as forgotten.
+        errors = [error for task in tasks if not task.cancelled() and (error := task.exception())]
     if errors:
         raise errors[0]
     return [task.result() for task in tasks]

@@ -13,7 +13,8 @@ from penstock.demo.showcase.people import People
 from penstock.demo.showcase.site import LOCKED_PULL
 from penstock.engine.run.state import RunStatus
 
-ORDERS, PHOTOS = 24, 1000
+ORDERS, PHOTOS, NOTICES = 24, 1000, 12
+ROUNDS = ("Utrecht", "Utrecht", "Utrecht", "Ghent", "Ghent", "Lyon")
 LOOK_AGAIN_S = 0.4
 HERONS = {"question": "What do herons eat in a hard winter?", "topics": ["herons", "fish", "frost", "fields"]}
 TEAM = {"team": "site", "by": "Freya Lindqvist"}
@@ -32,6 +33,7 @@ class Opening:
         self._reviews()
         self._start("newsroom.gallery", {"album": "opera-night", "photos": PHOTOS}, {"album": "opera-night"})
         self._start("lab.research", HERONS, {"by": "Dalia Haddad"})
+        self._limited()
         self._waiting()
         self._stopped()
 
@@ -53,6 +55,13 @@ class Opening:
         agreed = self._start("site.code-review", self._people.push(), TEAM)
         self._agenda.after(1, self._agreed(agreed, "agree", "Bram de Wit"))
         self._start("site.code-review", self._people.push(), TEAM)
+
+    def _limited(self) -> None:
+        """More than limits let begin at once."""
+        for town in ROUNDS:
+            self._start("shop.delivery-round", self._people.delivery_round(town), {"town": town})
+        for _ in range(NOTICES):
+            self._start("shop.delivery-notice", self._people.notice())
 
     def _waiting(self) -> None:
         """What waits: for a person, a time, an event, a worker."""

@@ -91,6 +91,15 @@ class People:
         """A basket whose owner has left."""
         return {"customer": self._random.choice(CUSTOMERS)[1], "wait": wait, "goods": self._random.randrange(1, 5)}
 
+    def delivery_round(self, town: str) -> dict[str, Any]:
+        """Parcels that a van brings round."""
+        return {"town": town, "parcels": self._random.randrange(8, 40)}
+
+    def notice(self) -> dict[str, str]:
+        """When a parcel comes."""
+        hour = self._random.randrange(9, 17)
+        return {"customer": self._random.choice(CUSTOMERS)[1], "from": f"{hour}:00", "to": f"{hour + 2}:00"}
+
     def chance(self, share: float) -> bool:
         """True in so many cases of one."""
         return self._random.random() < share

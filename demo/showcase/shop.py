@@ -82,6 +82,15 @@ async def ship(parcel: dict[str, Any], ctx: Context) -> dict[str, str]:
     return {"parcel": f"PX{random.randrange(10**8):08}", "carrier": "Bike & Barge"}  # noqa: S311 - no secret
 
 
+@worker.task("shop.load")
+async def load(trip: dict[str, Any], ctx: Context) -> dict[str, int]:
+    """Put the parcels of a round into the van."""
+    for done in range(1, 5):
+        await _takes(0.3, 0.6)
+        ctx.progress(done * trip["parcels"] // 4, trip["parcels"], "parcels")
+    return {"parcels": trip["parcels"]}
+
+
 @worker.task("shop.email")
 async def email(message: dict[str, str]) -> dict[str, str]:
     """Write to a customer."""

@@ -17,6 +17,8 @@ from penstock.engine.errors import Unavailable
 APPROVALS_LEFT = 3  # those that wait longer are decided by somebody
 APPROVING = ("site.code-review", "shop.refund")
 CENTRIFUGE_S = 12.0
+VANS = ("Utrecht", "Ghent", "Lyon")
+ROUNDS_A_TOWN, NOTICES = 3, 8
 
 
 class Trickle:
@@ -26,6 +28,7 @@ class Trickle:
         """`service` as in Opening; `secret` signs the webhook's requests."""
         self._client, self._people, self._agenda = client, people, agenda
         self._service, self._secret = service, secret.encode()
+        self._town = 0
 
     def begin(self) -> None:
         """Enter all of it into the agenda."""
@@ -37,7 +40,9 @@ class Trickle:
             (25, self._refund),
             (30, self._approval),
             (35, self._basket),
+            (40, self._rounds),
             (50, self._gallery),
+            (60, self._notices),
             (65, self._newsletter),
         ):
             self._agenda.after(seconds, act)
@@ -93,6 +98,21 @@ class Trickle:
     def _basket(self) -> float:
         self._client.start("shop.basket-reminder", orjson.dumps(self._people.basket("25s")))
         return 55
+
+    def _rounds(self) -> float:
+        """All rounds of a town at once: its van makes one after the other."""
+        self._town += 1
+        town = VANS[self._town % len(VANS)]
+        for _ in range(ROUNDS_A_TOWN):
+            body = orjson.dumps(self._people.delivery_round(town))
+            self._client.start("shop.delivery-round", body, labels={"town": town})
+        return 30
+
+    def _notices(self) -> float:
+        """More than the provider takes in a minute, and then none for longer."""
+        for _ in range(NOTICES):
+            self._client.start("shop.delivery-notice", orjson.dumps(self._people.notice()))
+        return 100
 
     def _gallery(self) -> float:
         self._client.start("newsroom.gallery", b'{"album": "market-day", "photos": 48}', labels={"album": "market-day"})

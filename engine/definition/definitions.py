@@ -56,12 +56,34 @@ class FailureRunDef(Struct, frozen=True, omit_defaults=True):
     labels: dict[str, str] | None = None
 
 
+class ConcurrencyDef(Struct, frozen=True, omit_defaults=True):
+    """So many at a time, of one value of `key`, an expression. Without a `scope` the name of what has the limit.
+    `on_limit` is a run's; `fair_by`, an expression, gives the value between whose takers turns are taken."""
+
+    limit: int
+    key: str | None = None
+    scope: str | None = None
+    on_limit: str = "queue"
+    fair_by: str | None = None
+
+
+class RateDef(Struct, frozen=True, omit_defaults=True):
+    """So many in each span of `per` (duration text); with `burst` by a bucket of so many tokens. Else as
+    ConcurrencyDef."""
+
+    limit: int
+    per: str
+    burst: int | None = None
+    key: str | None = None
+    scope: str | None = None
+
+
 class Step(Struct, frozen=True, omit_defaults=True):
     """`task` is empty for a step that no worker carries out. `type` names a kind of step (engine/run/kinds), and
     `config` is what only this kind knows, in the normal form that its validation gives. `when` is an expression, and
     `input` (on the wire `with`) is any JSON with templates in its strings. `on_failure` is carried out when the step
-    has failed for good, `compensate` when it has completed and its run fails. `name` and `description` are for
-    people."""
+    has failed for good, `compensate` when it has completed and its run fails. `concurrency`, `rate_limit` and
+    `priority`, a number or an expression, are of its executions. `name` and `description` are for people."""
 
     id: str
     task: str = ""
@@ -80,6 +102,9 @@ class Step(Struct, frozen=True, omit_defaults=True):
     description: str | None = None
     on_failure: HandlerDef | None = None
     compensate: HandlerDef | None = None
+    concurrency: tuple[ConcurrencyDef, ...] = ()
+    rate_limit: tuple[RateDef, ...] = ()
+    priority: int | str | None = None
 
     def handlers(self) -> Iterator[tuple[str, HandlerDef]]:
         """What follows from the end of the step, by its field."""
@@ -90,6 +115,8 @@ class Step(Struct, frozen=True, omit_defaults=True):
 
 
 class WorkflowDef(Struct, frozen=True, omit_defaults=True):
+    """`concurrency`, `rate_limit` and `priority`, a number or an expression, are of its runs."""
+
     name: str
     steps: tuple[Step, ...]
     version: str = msgspec.field(default="1")
@@ -99,13 +126,18 @@ class WorkflowDef(Struct, frozen=True, omit_defaults=True):
     description: str | None = None
     sticky: str | None = None
     on_failure: FailureRunDef | None = None
+    concurrency: tuple[ConcurrencyDef, ...] = ()
+    rate_limit: tuple[RateDef, ...] = ()
+    priority: int | str | None = None
 
 
 def to_json(definition: WorkflowDef) -> bytes:
     """The canonical JSON form: every field in a fixed order, `version` and `type` always written, and the format that a
     reader must know."""
     document = _document(definition)
-    if definition.on_failure is not None or any(map(_is_new, definition.steps)):
+    if has_limits(definition) or any(map(has_limits, definition.steps)):
+        document["v"] = 3
+    elif definition.on_failure is not None or any(map(_is_new, definition.steps)):
         document["v"] = 2
     return orjson.dumps(document, option=orjson.OPT_SORT_KEYS)
 
@@ -156,6 +188,16 @@ def _is_new(step: Step) -> bool:
     return step.when is not None or not isinstance(step.input, UnsetType) or any(step.handlers())
 
 
+def has_limits(of: WorkflowDef | Step) -> bool:
+    """Whether a reader of format 2 would misread it: it would leave its limits out."""
+    return bool(of.concurrency) or bool(of.rate_limit) or of.priority is not None
+
+
+def run_limits(definition: WorkflowDef) -> int:
+    """How many limits a run of the workflow waits for before it begins."""
+    return len(definition.concurrency) + len(definition.rate_limit)
+
+
 def as_document(step: Step) -> dict[str, Any]:
     """The fields of a step that hold expressions, as they are in a definition's JSON."""
     document: dict[str, Any] = {"when": step.when, "config": step.config}
@@ -164,7 +206,15 @@ def as_document(step: Step) -> dict[str, Any]:
     for key, handler in step.handlers():
         if not isinstance(handler.input, UnsetType):
             document[key] = {"with": orjson.loads(bytes(handler.input))}
-    return document
+    return document | limits_document(step)
+
+
+def limits_document(of: WorkflowDef | Step) -> dict[str, Any]:
+    """The fields with limits, as they are in a definition's JSON."""
+    if not has_limits(of):
+        return {}
+    limits = {"concurrency": of.concurrency, "rate_limit": of.rate_limit, "priority": of.priority}
+    return {key: msgspec.to_builtins(value) for key, value in limits.items() if value not in ((), None)}
 
 
 def from_json(body: bytes) -> WorkflowDef:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 
-from penstock.config.limits import RETRIES_MAX, STEPS_MAX
+from penstock.config.limits import LIMIT_MAX, LIMITS_MAX, RETRIES_MAX, STEPS_MAX
 from penstock.engine.definition import values
-from penstock.engine.definition.forms import Document, Form, Rule, default_in_words, nested
+from penstock.engine.definition.forms import Document, Form, Rule, default_in_words, nested, read_object
 from penstock.engine.definition.identifiers import json_type, quoted
 from penstock.engine.definition.report import Report
 
@@ -82,6 +82,82 @@ HANDLER = Form(
     required=("task",),
 )
 
+_LIMIT = values.whole_number(LIMIT_MAX).annotated(description="So many at a time. 0 lets nothing begin.")
+_KEY = values.expression.annotated(description="Each of its values has a limit of its own.")
+_SCOPE = "A name that limits with the same name share. "
+
+_AT_A_TIME = {
+    "limit": _LIMIT,
+    "key": _KEY,
+    "fair_by": values.expression.annotated(description="Who waits is served by turns between its values."),
+}
+EXECUTIONS_AT_A_TIME = Form(
+    component="ConcurrencyOfSteps",
+    fields={
+        **_AT_A_TIME,
+        "scope": values.name.annotated(description=_SCOPE + "<workflow>.<step> without it."),
+        "on_limit": values.one_of("queue"),
+    },
+    required=("limit",),
+    schema={"description": "How many executions may be out at a time."},
+)
+RUNS_AT_A_TIME = Form(
+    component="ConcurrencyOfRuns",
+    fields={
+        **_AT_A_TIME,
+        "scope": values.name.annotated(description=_SCOPE + "The name of the workflow without it."),
+        "on_limit": values.one_of("queue", "skip", "replace").annotated(
+            description="A run that finds no free slot waits; or ends as cancelled; or replaces who waits, or else the "
+            "oldest holder. queue without it."
+        ),
+    },
+    required=("limit",),
+    schema={"description": "How many runs may go on at a time."},
+)
+RATE = Form(
+    component="RateLimit",
+    fields={
+        "limit": values.whole_number(LIMIT_MAX).annotated(description="So many in `per`. 0 lets nothing begin."),
+        "per": values.timeout,
+        "burst": values.whole_number(LIMIT_MAX, 1).annotated(
+            description="So many at once, after a pause; then one every per/limit."
+        ),
+        "key": _KEY,
+        "scope": values.name.annotated(description=_SCOPE + "Without it as of `concurrency`."),
+    },
+    required=("limit", "per"),
+    schema={"description": "How many may begin in a time."},
+)
+
+
+def _list_of(form: Form) -> Rule:
+    """Reads a few objects of this form."""
+
+    def read(path: str, value: object, report: Report) -> list[Document]:
+        if not isinstance(value, list):
+            report.add(f"{path} must be an array, not {json_type(value)}")
+            return []
+        if len(value) > LIMITS_MAX:
+            report.add(f"{path} has {len(value)} entries, {LIMITS_MAX} is the most")
+        return [read_object(form, f"{path}[{n}]: ", one, report) for n, one in enumerate(value[:LIMITS_MAX])]
+
+    return Rule(read, {"type": "array", "items": form, "maxItems": LIMITS_MAX})
+
+
+# Of workflows, and of steps whose executions workers carry out.
+LIMITS_OF_RUNS = {
+    "concurrency": _list_of(RUNS_AT_A_TIME).annotated(description="Limits of runs at a time, with different scopes."),
+    "rate_limit": _list_of(RATE).annotated(description="Limits of runs that begin, with different scopes."),
+    "priority": values.priority.annotated(description="Of what waits for a limit, a larger one goes first."),
+}
+LIMITS_OF_EXECUTIONS = {
+    "concurrency": _list_of(EXECUTIONS_AT_A_TIME).annotated(
+        description="Limits of executions at a time, with different scopes."
+    ),
+    "rate_limit": _list_of(RATE).annotated(description="Limits of executions that begin, with different scopes."),
+    "priority": values.priority.annotated(description="Of what waits for a limit, a larger one goes first."),
+}
+
 # What a step of every kind may have.
 COMMON = {
     "when": values.expression.annotated(description="A condition. Where it is false, the step is skipped."),
@@ -112,7 +188,9 @@ _DEPENDS_ON = Rule(
 )
 
 # What only makes sense of a step that a worker carries out: of any other one it would mislead.
-FOR_WORKERS_ONLY = frozenset({"task", "timeout", "retry", "retries", "worker_group", "with", "loop"})
+FOR_WORKERS_ONLY = frozenset(
+    {"task", "timeout", "retry", "retries", "worker_group", "with", "loop", *LIMITS_OF_EXECUTIONS}
+)
 
 # The fields of a step that no worker takes part in.
 WITHOUT_WORKER = {
@@ -139,6 +217,7 @@ STEP = Form(
         "metadata": values.strings,
         "worker_group": values.name,
         **COMMON,
+        **LIMITS_OF_EXECUTIONS,
     },
     required=("id", "task"),
     elsewhere=frozenset({"config", "loop"}),

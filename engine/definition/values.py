@@ -10,7 +10,7 @@ import sys
 
 import orjson
 
-from penstock.config.limits import APPROVAL_TIMEOUT_S_MAX, NAME_CHARS_MAX, STEPS_MAX
+from penstock.config.limits import APPROVAL_TIMEOUT_S_MAX, NAME_CHARS_MAX, PRIORITY_MAX, STEPS_MAX
 from penstock.engine import times
 from penstock.engine.definition import durations
 from penstock.engine.definition.forms import Rule, rule
@@ -153,6 +153,16 @@ def one_of(*words: str) -> Rule:
         return value
 
     return read
+
+
+@rule({"anyOf": [{"type": "integer", "minimum": -PRIORITY_MAX, "maximum": PRIORITY_MAX}, expression]})
+def priority(path: str, value: object, report: Report) -> object:
+    """A number, or the text of an expression that gives one."""
+    is_number = isinstance(value, int) and not isinstance(value, bool) and abs(value) <= PRIORITY_MAX
+    if not is_number and not isinstance(value, str):
+        numbers = f"a whole number from -{PRIORITY_MAX} to {PRIORITY_MAX}"
+        report.add(f"{path} must be {numbers} or the text of an expression, not {described(value)}")
+    return value
 
 
 def whole_number(most: int, least: int = 0) -> Rule:

@@ -32,10 +32,13 @@ class Place(Struct, frozen=True):
 
 IN_SCOPE = frozenset({"input", "run"})
 FAILED_RUN = Scope(names=IN_SCOPE | {"default"})  # what these fields of a workflow's on_failure may name
+OF_RUN = Scope(names=IN_SCOPE)  # what limits of runs may name
 FAILURE_INPUT, FAILURE_LABELS = "on_failure.with", "on_failure.labels"
 
 WHEN = Place("when", template=False, condition=True)
 INPUT = Place("with", names=("default",))
+
+LIMIT_PARTS = {"concurrency": ("key", "fair_by"), "rate_limit": ("key",)}
 
 # What follows from the end of a step of any kind (engine/run/kinds/handler.py), by the field that says so.
 HANDLERS = {field: Place(f"{field}.with", names=("default",), later=True) for field in ("on_failure", "compensate")}
@@ -68,6 +71,18 @@ def written(step: Mapping[str, Any], places: tuple[Place, ...]) -> Iterator[tupl
     for place in places:
         if (value := value_at(step, place.path)) is not None:
             yield place, value
+
+
+def written_limits(owner: Mapping[str, Any], names: tuple[str, ...] = ()) -> Iterator[tuple[Place, object]]:
+    """The expressions in the limits of a step or of a workflow, each with its place: `concurrency[0].key`."""
+    for field, parts in LIMIT_PARTS.items():
+        entries = owner.get(field)
+        for number, entry in enumerate(entries if isinstance(entries, list | tuple) else ()):
+            for part in parts:
+                if isinstance(entry, Mapping) and entry.get(part) is not None:
+                    yield Place(f"{field}[{number}].{part}", template=False, names=names), entry[part]
+    if isinstance(owner.get("priority"), str):
+        yield Place("priority", template=False, names=names), owner["priority"]
 
 
 def scope_of(place: Place, known: frozenset[str], before: frozenset[str]) -> Scope:

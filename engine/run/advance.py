@@ -19,8 +19,7 @@ from penstock.engine.expressions.places import WHEN
 from penstock.engine.run.commands import Command, WithdrawTimer
 from penstock.engine.run.control.overriding import override
 from penstock.engine.run.control.pausing import fold_paused, pause, unpause_children
-from penstock.engine.run.control.resuming import resume
-from penstock.engine.run.control.taking_over import begin_taking, take_over, take_plan
+from penstock.engine.run.control.taking_over import take_over, take_plan, taken_over
 from penstock.engine.run.event_payloads import NULL, Cancellation, PauseScope, Started
 from penstock.engine.run.events import (
     ApprovalExpired,
@@ -29,6 +28,8 @@ from penstock.engine.run.events import (
     ApprovalRequested,
     ChildEnded,
     EventReceived,
+    LimitGranted,
+    LimitRefused,
     PlannerExpanded,
     Record,
     SignalReceived,
@@ -58,16 +59,20 @@ from penstock.engine.run.execution.ending import end
 from penstock.engine.run.execution.failure_runs import failure_run
 from penstock.engine.run.execution.steps import (
     all_done,
-    enter,
     is_ready,
     skipped,
 )
 from penstock.engine.run.expansion import expanded
 from penstock.engine.run.payloads import inline_or_ref, payload_of
+from penstock.engine.run.slots.holding import with_slots
+from penstock.engine.run.slots.starting import completed_later, resume_or_wait, start
 from penstock.engine.run.state import Run, RunStatus, StepState, StepStatus
-from penstock.engine.run.timers import fired_timer, with_timeout, workflow_timer_name
+from penstock.engine.run.timers import fired_timer, workflow_timer_name
 from penstock.engine.run.workflow import Advance, StepEvent, StepPlan, Workflow
 from penstock.engine.times import utc
+
+WITH_SLOTS = frozenset({LimitGranted, LimitRefused, PlannerExpanded})  # also where the definition has no limits
+CANCELLABLE = frozenset({RunStatus.RUNNING, RunStatus.SCHEDULED, RunStatus.PENDING})
 
 
 def advance(workflow: Workflow, run: Run | None, record: Record) -> tuple[Run | None, list[Command]]:
@@ -85,13 +90,20 @@ def advance(workflow: Workflow, run: Run | None, record: Record) -> tuple[Run | 
             case WorkflowScheduled():
                 return _scheduled(workflow, event, record), []
             case WorkflowStarted():
-                return _start(workflow, _new(workflow, event, record), record)
+                new = _new(workflow, event, record)
+                return with_slots(workflow, new, record, start) if workflow.slots_used else start(workflow, new, record)
             case _:
                 return None, []
     if record.seq <= run.seq:
         return run, []
     if run.fragments:
         workflow = expanded(workflow, run)
+    if workflow.slots_used or type(event) in WITH_SLOTS:
+        return with_slots(workflow, run, record, _paused_or_not)
+    return _paused_or_not(workflow, run, record)
+
+
+def _paused_or_not(workflow: Workflow, run: Run, record: Record) -> Advance:
     if run.pause is not None:
         return fold_paused(workflow, run, record, _folded)
     return _folded(workflow, run, record)
@@ -103,8 +115,8 @@ def _folded(workflow: Workflow, run: Run, record: Record) -> Advance:
         case StepStarted() | StepCompleted() if run.status is RunStatus.RUNNING:  # first, as most events are
             return _step_event(workflow, run, record, event)
         case WorkflowStarted() if run.status is RunStatus.SCHEDULED:
-            return _start(workflow, run, record)
-        case WorkflowCancelled() if run.status in (RunStatus.RUNNING, RunStatus.SCHEDULED):
+            return start(workflow, run, record)
+        case WorkflowCancelled() if run.status in CANCELLABLE:
             return _cancel(workflow, run, record, event.payload)
         case WorkflowPaused() if run.pause is None and not run.ended:
             return pause(workflow, run, record, event)
@@ -113,7 +125,9 @@ def _folded(workflow: Workflow, run: Run, record: Record) -> Advance:
         case _ if run.status is RunStatus.COMPENSATING:
             return _while_compensating(workflow, run, record)
         case WorkflowResumed() if run.status is RunStatus.FAILED and run.compensation is None and not run.removed:
-            return resume(workflow, run, record, event.payload)
+            return resume_or_wait(workflow, run, record, event.payload)
+        case _ if run.status is RunStatus.PENDING:
+            return _while_pending(workflow, run, record)
         case _ if run.status is not RunStatus.RUNNING:
             return _after_the_end(workflow, run, record)
         case StepTakenOver():
@@ -141,7 +155,7 @@ def _folded(workflow: Workflow, run: Run, record: Record) -> Advance:
         case (
             WorkflowScheduled() | WorkflowStarted() | WorkflowCancelled() | WorkflowCompensating() | WorkflowResumed()
             | WorkflowPaused() | WorkflowUnpaused() | WorkflowCompleted() | WorkflowFailed() | WorkflowRemoved()
-            | SignalReceived()
+            | SignalReceived() | LimitGranted() | LimitRefused()
         ):  # fmt: skip
             return run, []
         case _:
@@ -165,6 +179,21 @@ def _fail(workflow: Workflow, run: Run, record: Record, error: str) -> Advance:
     following = failure_run(workflow, run, record)
     run, commands = end(workflow, run, record, RunStatus.FAILED, error)
     return run, [*commands, *following]
+
+
+def _while_pending(workflow: Workflow, run: Run, record: Record) -> Advance:
+    """The run waits for its slots. It fails where its limits cannot be worked out."""
+    match record.event:
+        case WorkflowFailed(payload=failure) if failure.resumes == run.resumes:
+            return _fail(workflow, run, record, failure.error)
+        case StepOverridden() as event:
+            return completed_later(run, record, event), []
+        case StepTakenOver() as event:
+            return taken_over(workflow, run, record, event), []
+        case PlannerExpanded() as event:
+            return take_plan(workflow, run, record, event), []
+        case event:
+            return run, begun_in_vain(workflow, run, event)
 
 
 def _after_the_end(workflow: Workflow, run: Run, record: Record) -> Advance:
@@ -239,17 +268,8 @@ def _new(workflow: Workflow, event: WorkflowStarted, record: Record) -> Run:
         labels=started_.labels,
         trace_parent=event.trace_parent,
         input_at=input_at,
+        under=started_.under,
     )
-
-
-def _start(workflow: Workflow, run: Run, record: Record) -> Advance:
-    run = replace(run, status=RunStatus.RUNNING, started_at=record.event.timestamp, seq=record.seq)
-    run, timers = with_timeout(run, workflow.timeout_s, record.at)
-    if isinstance(record.event, WorkflowStarted) and (takes := record.event.payload.takes) is not None:
-        run, taking = begin_taking(run, takes)
-        return run, [*timers, *taking]
-    run, commands = enter(workflow, run, workflow.roots, record)
-    return run, timers + commands
 
 
 def _step_event(workflow: Workflow, run: Run, record: Record, event: StepEvent) -> Advance:

@@ -49,7 +49,8 @@ class BeginStep(Struct, frozen=True, tag=True):
 
 class StartChild(Struct, frozen=True, tag=True):
     """Start a run of `workflow` (its newest version without one) for this attempt of the step, and append
-    `step.started` with its id; or `step.failed`, if it cannot start. `at` as in BeginStep."""
+    `step.started` with its id; or `step.failed`, if it cannot start. `at` as in BeginStep. `under`: as in its
+    `workflow.started`."""
 
     step_id: str
     attempt: int
@@ -60,6 +61,7 @@ class StartChild(Struct, frozen=True, tag=True):
     detached: bool = False
     item: int | None = None
     labels: dict[str, str] | None = None
+    under: tuple[str, ...] = ()
 
 
 class StartFailureRun(Struct, frozen=True, tag=True):
@@ -235,6 +237,32 @@ class RemoveDeadLetters(Struct, frozen=True, tag=True):
     up_to_seq: int
 
 
+class RequestSlot(Struct, frozen=True, tag=True):
+    """Ask for a slot for `holder`: of the limit with this number among those of the step (of the workflow, where
+    `step_id` is None). Its key, priority and fair value are evaluated for that; where they cannot be, the step or the
+    run fails. A step whose condition does not hold is skipped instead. `at` as in BeginStep."""
+
+    holder: str
+    number: int
+    at: float
+    step_id: str | None = None
+    attempt: int = 0
+    iteration: int = 0
+
+
+class ReleaseSlot(Struct, frozen=True, tag=True):
+    """`holder` does not hold, or want, the slot any more. `limit_id` None: it was asked for and is not granted yet, so
+    that the limit is to be found as RequestSlot finds it."""
+
+    holder: str
+    why: str
+    limit_id: str | None = None
+    number: int = 0
+    step_id: str | None = None
+    attempt: int = 0
+    iteration: int = 0
+
+
 class AppendEvent(Struct, frozen=True, tag=True):
     """Append an event of the engine's own to the run's history."""
 
@@ -270,6 +298,8 @@ Command: TypeAlias = (
     | OpenApproval
     | AwaitEvent
     | StopWaiting
+    | RequestSlot
+    | ReleaseSlot
     | AppendEvent
     | CompleteRun
 )

@@ -8,15 +8,17 @@ from functools import partial
 import orjson
 from msgspec import UnsetType
 
-from penstock.engine.definition.definitions import FailureRunDef, Step, WorkflowDef
+from penstock.engine.definition.definitions import FailureRunDef, Step, WorkflowDef, has_limits
 from penstock.engine.definition.durations import seconds
 from penstock.engine.expressions.expression import Expression
-from penstock.engine.expressions.places import FAILED_RUN, FAILURE_INPUT, FAILURE_LABELS, ancestors
+from penstock.engine.expressions.places import FAILED_RUN, FAILURE_INPUT, FAILURE_LABELS, OF_RUN, ancestors
 from penstock.engine.expressions.template import Template, compile_template
+from penstock.engine.limits.names import LimitKind
 from penstock.engine.run.kinds.table import HANDLER_KINDS, KINDS
 from penstock.engine.run.plans import Names, Surroundings, compile_step, compiled_expressions
+from penstock.engine.run.slots.plans import compile_slots
 from penstock.engine.run.state import StepState
-from penstock.engine.run.workflow import FailureRunPlan, StepPlan, Workflow
+from penstock.engine.run.workflow import FailureRunPlan, StepPlan, Workflow, takes_slots
 
 IN_DEFINITION = Names()
 
@@ -30,12 +32,14 @@ def compile_workflow(definition: WorkflowDef, digest: str) -> Workflow:
     for step in definition.steps:
         for dependency in step.depends_on:
             dependents[dependency].append(step.id)
-    around = Surroundings(KINDS, HANDLER_KINDS, definition.default_retry)
+    around = Surroundings(KINDS, HANDLER_KINDS, definition.default_retry, definition.name)
+    slots = compile_slots(definition, definition.name, LimitKind.RUNS, OF_RUN) if has_limits(definition) else None
+    steps = {step.id: _plan(step, definition, around, tuple(dependents[step.id])) for step in definition.steps}
     return Workflow(
         name=definition.name,
         version=definition.version,
         digest=digest,
-        steps={step.id: _plan(step, definition, around, tuple(dependents[step.id])) for step in definition.steps},
+        steps=steps,
         roots=tuple(step.id for step in definition.steps if not step.depends_on),
         terminals=tuple(step_id for step_id, after in dependents.items() if not after),
         waiting={step.id: StepState.WAITING for step in definition.steps},
@@ -45,6 +49,8 @@ def compile_workflow(definition: WorkflowDef, digest: str) -> Workflow:
         kinds=KINDS,
         handler_kinds=HANDLER_KINDS,
         on_failure=None if definition.on_failure is None else _failure_run(definition.on_failure),
+        slots=slots,
+        slots_used=slots is not None or any(map(takes_slots, steps.values())),
     )
 
 

@@ -63,7 +63,8 @@ class Started(Struct, frozen=True, omit_defaults=True):
     `parent` is text in events that other tools wrote. `failure_of` is the run whose failure has started this one.
     `labels` are texts by names. `by` is the name of the key with which the run was started.
     `rerun_of` is the run that this one repeats, from the step `rerun_from` on; it begins when it has taken over what
-    `takes` says.
+    `takes` says. `under` are the ids of limits under whose slots the run goes on: an ancestor holds them. `waits` is
+    the number of limits that the workflow sets its runs: they are pending until all of them have granted a slot.
     """
 
     workflow: str
@@ -78,6 +79,8 @@ class Started(Struct, frozen=True, omit_defaults=True):
     rerun_from: str | None = None
     takes: Taking | None = None
     by: str | None = None
+    under: tuple[str, ...] = ()
+    waits: int = 0
 
 
 class Scheduled(Struct, frozen=True, omit_defaults=True):
@@ -233,11 +236,13 @@ class Compensating(Struct, frozen=True, omit_defaults=True):
 
 class Resumed(Struct, frozen=True, omit_defaults=True):
     """`dead_letters` is the sequence of the newest dead letter at that moment: those of the steps up to there are
-    removed, later ones are not. Its stored name is `letters`. `holds` does not begin: the next event completes it."""
+    removed, later ones are not. Its stored name is `letters`. `holds` does not begin: the next event completes it.
+    `waits` is the number of limits whose slots the run must have before it goes on."""
 
     steps: tuple[str, ...] = ()
     dead_letters: int = field(name="letters", default=0)
     holds: str | None = None
+    waits: int = 0
 
 
 class Completed(Struct, frozen=True, omit_defaults=True):
@@ -292,3 +297,26 @@ class TakenStep(Struct, frozen=True, omit_defaults=True):
     child_run_id: str | None = None
     received: int | None = None
     items: int | None = None
+
+
+class SlotGrant(Struct, frozen=True, omit_defaults=True):
+    """The limit `limit_id` (its kind, scope and key) has granted a slot to `holder`. `inherited`: nothing was taken, an
+    ancestor of the run holds a slot of the same limit. `more` is how many limits a run waits for after this one."""
+
+    holder: str
+    limit_id: str
+    kind: str
+    scope: str
+    key: str | None = None
+    step_id: str | None = None
+    inherited: bool = False
+    more: int = 0
+
+
+class SlotRefusal(Struct, frozen=True, omit_defaults=True):
+    """The limit lets the holder, a run, not begin: `reason` is `limit` (on_limit: skip), or `replaced` by a newer
+    run."""
+
+    holder: str
+    limit_id: str
+    reason: str

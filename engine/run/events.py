@@ -32,6 +32,8 @@ from penstock.engine.run.event_payloads import (
     RunFailure,
     Scheduled,
     SignalRef,
+    SlotGrant,
+    SlotRefusal,
     Started,
     StepFacts,
     TakenStep,
@@ -194,6 +196,18 @@ class SignalReceived(_Event, frozen=True, omit_defaults=True, kw_only=True, tag=
     payload: SignalRef
 
 
+class LimitGranted(_Event, frozen=True, omit_defaults=True, kw_only=True, tag="limit.granted"):
+    """From the engine only: the run, or an execution of it, has a slot of a limit."""
+
+    payload: SlotGrant
+
+
+class LimitRefused(_Event, frozen=True, omit_defaults=True, kw_only=True, tag="limit.refused"):
+    """From the engine only: a limit lets the run not begin."""
+
+    payload: SlotRefusal
+
+
 Event: TypeAlias = (
     WorkflowScheduled
     | WorkflowStarted
@@ -222,6 +236,8 @@ Event: TypeAlias = (
     | EventReceived
     | TimerFired
     | SignalReceived
+    | LimitGranted
+    | LimitRefused
 )
 
 

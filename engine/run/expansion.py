@@ -17,7 +17,7 @@ from penstock.engine.definition.definitions import Step, steps_from_json
 from penstock.engine.expressions.places import ancestors
 from penstock.engine.run.plans import Names, Surroundings, compile_step
 from penstock.engine.run.state import Run, StepState
-from penstock.engine.run.workflow import StepPlan, Workflow
+from penstock.engine.run.workflow import StepPlan, Workflow, takes_slots
 
 KEPT_MAX = 256
 
@@ -77,7 +77,7 @@ def _expand(workflow: Workflow, planner_id: str, steps: Sequence[Step]) -> Workf
     for step_id, before in inner.items():
         for name in before:
             after[name].append(own[step_id])
-    around = Surroundings(workflow.kinds, workflow.handler_kinds, workflow.default_retry)
+    around = Surroundings(workflow.kinds, workflow.handler_kinds, workflow.default_retry, workflow.name)
     given = frozenset(outside.keys() - own.keys())
     plans = [
         compile_step(step, around, names, tuple(after[step.id]), partial(_nameable, step.id, inner, given))
@@ -89,6 +89,7 @@ def _expand(workflow: Workflow, planner_id: str, steps: Sequence[Step]) -> Workf
         steps={**workflow.steps, **{plan.id: plan for plan in plans}},
         waiting={**workflow.waiting, **dict.fromkeys(own.values(), StepState.WAITING)},
         lasts={**workflow.lasts, planner_id: lasts},
+        slots_used=workflow.slots_used or any(map(takes_slots, plans)),
     )
 
 

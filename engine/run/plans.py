@@ -8,12 +8,23 @@ import msgspec
 from msgspec import Struct
 
 from penstock.config.limits import RETRY_DELAY_DEFAULT_S
-from penstock.engine.definition.definitions import HandlerDef, Retry, SkipIf, Step, as_document
+from penstock.engine.definition.definitions import (
+    HandlerDef,
+    Retry,
+    SkipIf,
+    Step,
+    as_document,
+    has_limits,
+    limits_document,
+)
 from penstock.engine.definition.durations import parse, seconds
 from penstock.engine.errors import NeedsUpgrade
 from penstock.engine.expressions.expression import Expression, compile_expression
-from penstock.engine.expressions.places import HANDLERS, INPUT, Place, scope_of, written
+from penstock.engine.expressions.places import HANDLERS, INPUT, Place, scope_of, written, written_limits
+from penstock.engine.expressions.scope import Scope
 from penstock.engine.expressions.template import Template, compile_template
+from penstock.engine.limits.names import LimitKind
+from penstock.engine.run.slots.plans import SlotsPlan, compile_slots
 from penstock.engine.run.workflow import COMPENSATE, NO_RETRY, ON_FAILURE, RetryPolicy, StepKind, StepPlan
 
 NO_METADATA: dict[str, str] = {}
@@ -21,11 +32,13 @@ NO_EXPRESSIONS: dict[str, Expression | Template] = {}
 
 
 class Surroundings(Struct, frozen=True):
-    """What all steps of a definition share: kinds of steps and handlers, and the retry policy of those without one."""
+    """What all steps of a definition share: kinds of steps and handlers, the retry policy of those without one, and
+    the name of the workflow."""
 
     kinds: Mapping[str, StepKind]
     handler_kinds: Mapping[str, StepKind]
     default_retry: Retry | None
+    workflow: str
 
 
 class Names(Struct, frozen=True):
@@ -64,8 +77,17 @@ def compile_step(
         labels=step.depends_on if names.planner is not None else (),
         on_failure=_handler(step, ON_FAILURE, step.on_failure, around, names, before),
         compensate=_handler(step, COMPENSATE, step.compensate, around, names, before),
+        slots=_slots(step, kind, f"{around.workflow}.{names.of(step.id)}", before) if has_limits(step) else None,
     )
     return plan.kind.compile(step, plan)
+
+
+def _slots(step: Step, kind: StepKind, scope: str, before: Callable[[], frozenset[str]]) -> SlotsPlan | None:
+    return compile_slots(step, scope, LimitKind.EXECUTIONS, _scope_of_limits(kind, before))
+
+
+def _scope_of_limits(kind: StepKind, before: Callable[[], frozenset[str]]) -> Scope:
+    return scope_of(Place("", names=kind.names_of_limits), before(), before())
 
 
 def _handler(
@@ -104,7 +126,12 @@ def compiled_expressions(
 ) -> Mapping[str, Expression | Template]:
     """The expressions of a valid step, by their place."""
     places = (*_kind(step, kinds).places, *HANDLERS.values())
-    return {**_expressions(step, places, before, later=False), **_expressions(step, places, before, later=True)}
+    found = {**_expressions(step, places, before, later=False), **_expressions(step, places, before, later=True)}
+    if not has_limits(step):
+        return found
+    scope = _scope_of_limits(_kind(step, kinds), before)
+    of_limits = written_limits(limits_document(step))
+    return {**found, **{place.path: compile_expression(str(value), scope) for place, value in of_limits}}
 
 
 def _condition(condition: SkipIf, names: Names) -> SkipIf:

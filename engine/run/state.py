@@ -12,13 +12,15 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 
 from penstock.engine import formats
 from penstock.engine.run.event_payloads import NULL, EventWait, ParentRef, Taking, TriggerRef
-from penstock.engine.run.events import ApprovalExpired, ApprovalGranted, ApprovalRejected
+from penstock.engine.run.holds import Resuming, RunPause, SlotState
 from penstock.engine.run.items import Items, ItemStatus
 from penstock.engine.run.payloads import PayloadRef
 
 # `v` of snapshots (formats.py): raised when older versions would misread a snapshot
 SNAPSHOT_FORMAT = 1
 PAUSED_FORMAT = 2  # of a run that is paused, or was
+LIMITS_FORMAT = 3  # of a run that has to do with limits
+LIMIT_FIELDS = (b'"concurrency":', b'"rate_limit":', b'"priority":')
 
 
 class RunStatus(StrEnum):
@@ -44,11 +46,11 @@ class StepStatus(StrEnum):
 
 RUN_MOVES: Mapping[RunStatus, frozenset[RunStatus]] = {
     RunStatus.SCHEDULED: frozenset({RunStatus.PENDING, RunStatus.RUNNING, RunStatus.CANCELLED}),
-    RunStatus.PENDING: frozenset({RunStatus.RUNNING, RunStatus.CANCELLED}),
+    RunStatus.PENDING: frozenset({RunStatus.RUNNING, RunStatus.FAILED, RunStatus.CANCELLED}),
     RunStatus.RUNNING: frozenset({RunStatus.COMPENSATING, RunStatus.COMPLETED, RunStatus.FAILED, RunStatus.CANCELLED}),
     RunStatus.COMPENSATING: frozenset({RunStatus.FAILED, RunStatus.CANCELLED}),
     RunStatus.COMPLETED: frozenset(),
-    RunStatus.FAILED: frozenset({RunStatus.RUNNING}),
+    RunStatus.FAILED: frozenset({RunStatus.PENDING, RunStatus.RUNNING}),
     RunStatus.CANCELLED: frozenset(),
 }
 
@@ -213,34 +215,6 @@ class Compensation(Struct, frozen=True, omit_defaults=True):
     announced: bool = False
 
 
-class KeptDecision(Struct, frozen=True):
-    """How an approval of a paused run was decided, or that nobody decided in time; `seq` is the event's sequence."""
-
-    seq: int
-    event: ApprovalGranted | ApprovalRejected | ApprovalExpired
-
-
-class RunPause(Struct, frozen=True, omit_defaults=True):
-    """The pause of a run, since `at` (RFC 3339), and what takes effect when it goes on.
-
-    `left` is what remains of the workflow's timeout, in s. `children`: its children were paused, too. `starts`: the
-    time has come at which the run is to start. `decisions` are of its approvals. `timers` are the names of the timers
-    that have fired. `begun` are the executions whose task a worker had taken when it was withdrawn.
-    """
-
-    at: str
-    left: float | None = None
-    children: bool = False
-    starts: bool = False
-    decisions: tuple[KeptDecision, ...] = ()
-    timers: tuple[str, ...] = ()
-    begun: tuple[str, ...] = ()
-
-    def decided(self, step_id: str) -> bool:
-        """Whether there is a decision about this approval."""
-        return any(kept.event.step_id == step_id for kept in self.decisions)
-
-
 class Run(Struct, frozen=True, omit_defaults=True):
     """One execution of a workflow. `seq` is the stream sequence of the last event folded in, `due` the workflow's
     deadline.
@@ -255,6 +229,9 @@ class Run(Struct, frozen=True, omit_defaults=True):
     `rerun_from` on; `taking` is what it has still to take over before it begins. `pause` is there while the run is
     paused, `pauses` counts how often it was. `removed`: the run is not there any more, for whoever asks. `imported` is
     the id of the document from which somebody reads an imported run; no fold sets it.
+
+    `slots` are those of limits that the run (by the empty text) and its executions (by their ids) have or wait for.
+    `under` are the ids of limits of which an ancestor holds a slot. `resuming`: the run goes on when it has its slots.
     """
 
     run_id: str
@@ -289,6 +266,9 @@ class Run(Struct, frozen=True, omit_defaults=True):
     pauses: int = 0
     removed: bool = False
     imported: str | None = None
+    slots: dict[str, SlotState] = {}
+    under: tuple[str, ...] = ()
+    resuming: Resuming | None = None
 
     @property
     def ended(self) -> bool:
@@ -381,7 +361,19 @@ _HEAD = msgspec.json.Decoder(RunHead)
 
 def to_snapshot(run: Run) -> bytes:
     """Encode the run as one JSON object for `from_snapshot`."""
-    return formats.stamped(_ENCODER.encode(run), PAUSED_FORMAT if run.pauses else SNAPSHOT_FORMAT)
+    return formats.stamped(_ENCODER.encode(run), _format(run))
+
+
+def _format(run: Run) -> int:
+    if run.slots or run.under or run.resuming is not None or any(map(_may_have_limits, run.fragments.values())):
+        return LIMITS_FORMAT
+    return PAUSED_FORMAT if run.pauses else SNAPSHOT_FORMAT
+
+
+def _may_have_limits(fragment: Raw) -> bool:
+    """Whether a planner may have inserted steps with limits; a text may read the same, which costs nothing."""
+    body = bytes(fragment)
+    return any(field in body for field in LIMIT_FIELDS)
 
 
 def from_snapshot(body: bytes) -> Run:

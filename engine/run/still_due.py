@@ -18,8 +18,10 @@ from penstock.engine.run.commands import (
     ExpandPlan,
     OpenApproval,
     PauseChild,
+    ReleaseSlot,
     RemoveDeadLetters,
     RequestApproval,
+    RequestSlot,
     SetTimer,
     StartChild,
     StartFailureRun,
@@ -37,6 +39,7 @@ from penstock.engine.run.events import (
 )
 from penstock.engine.run.execution.beginning import is_due
 from penstock.engine.run.execution.fragments import is_planned
+from penstock.engine.run.slots.holders import is_awaited
 from penstock.engine.run.state import STEP_OUT, Run, RunStatus, StepStatus
 from penstock.engine.run.timers import live_timers
 
@@ -59,7 +62,7 @@ def still_due(run: Run, command: Command) -> bool:
             )
         case (
             WithdrawTimer() | WithdrawSticky() | RemoveDeadLetters() | CancelChild() | CancelTask() | StopWaiting()
-            | StartFailureRun()
+            | StartFailureRun() | ReleaseSlot()
         ):  # fmt: skip
             return True
         case WithdrawQueued():
@@ -74,6 +77,8 @@ def still_due(run: Run, command: Command) -> bool:
             return _is_wanted(run, command)
         case BeginStep():
             return is_due(run, run.step(command.step_id), command)
+        case RequestSlot():
+            return is_awaited(run, command)
         case TakeOver():
             return run.taking is not None
         case ExpandPlan():
@@ -95,7 +100,7 @@ def still_due(run: Run, command: Command) -> bool:
             return event.payload.resumes == run.resumes
         case AppendEvent(event=WorkflowCompensating()):
             return run.status is RunStatus.COMPENSATING
-        case AppendEvent() | CompleteRun():
+        case AppendEvent() | CompleteRun() | RequestSlot():
             return True
         case _:
             assert_never(command)

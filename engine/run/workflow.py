@@ -33,6 +33,7 @@ from penstock.engine.run.events import (
     StepSkipped,
     StepStarted,
 )
+from penstock.engine.run.slots.plans import SlotsPlan
 from penstock.engine.run.state import ITEM_DIGITS_MAX, Run, StepState
 from penstock.engine.run.timers import TimerKind
 
@@ -87,7 +88,8 @@ class StepPlan(Struct, frozen=True):
     the execution is for goes on after its failure.
 
     Of a step that a planner has inserted, `planner` is the planner's id. `names` are the ids of the steps that it may
-    name, by what its fragment calls them, and `labels` are its dependencies by these names.
+    name, by what its fragment calls them, and `labels` are its dependencies by these names. `slots` are those that an
+    execution takes before it begins; of a map, `each` has them.
     """
 
     id: str
@@ -112,11 +114,17 @@ class StepPlan(Struct, frozen=True):
     planner: str | None = None
     names: Mapping[str, str] = {}
     labels: tuple[str, ...] = ()
+    slots: SlotsPlan | None = None
 
     @property
     def evaluates(self) -> bool:
         """Whether something must be evaluated before the step begins."""
         return bool(self.expressions) or self.item is not None or self.handles is not None
+
+
+def takes_slots(plan: StepPlan) -> bool:
+    """Whether executions of the step, or of its elements, take slots."""
+    return plan.slots is not None or (plan.each is not None and plan.each.slots is not None)
 
 
 class FailureRunPlan(Struct, frozen=True):
@@ -133,6 +141,8 @@ class Workflow(Struct, frozen=True):
     In a run whose planners have inserted steps, `steps` has these, too: `base` is the definition without them,
     `fragments` are those of the run, and `lasts` has, for each planner, the last steps of its fragment, by the ids that
     the fragment gave them (expansion.py).
+
+    `slots` are those that a run takes before it begins. `slots_used`: it or one of its steps takes slots.
     """
 
     name: str
@@ -151,6 +161,8 @@ class Workflow(Struct, frozen=True):
     fragments: Mapping[str, Raw] = {}
     lasts: Mapping[str, Mapping[str, str]] = {}
     on_failure: FailureRunPlan | None = None
+    slots: SlotsPlan | None = None
+    slots_used: bool = False
 
     def plan_of(self, step_id: str) -> StepPlan | None:
         """The plan of a step, of an element of a map (`m.7`), of a handler (`a.on_failure`), or of a compensation
@@ -188,7 +200,8 @@ class StepKind(Protocol):
 
     `name` is the `type` of the steps. `form` reads their fields, and describes them in the OpenAPI document. `places`
     are the fields that hold expressions. `reads_default`: `begin` gets the step's default input, too, as `default`.
-    `reports_error`: the task of a retry has the error of the attempt before.
+    `reports_error`: the task of a retry has the error of the attempt before. `names_of_limits` are what expressions of
+    its limits may name beside `input`, `run` and `steps`.
     """
 
     name: str
@@ -196,6 +209,7 @@ class StepKind(Protocol):
     places: tuple[Place, ...]
     reads_default: bool
     reports_error: bool
+    names_of_limits: tuple[str, ...]
 
     def check(self, label: str, step: Document, report: Report) -> Document:
         """Report problems between fields, after each field was read. Returns the step as it is stored."""

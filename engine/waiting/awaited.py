@@ -18,6 +18,7 @@ from penstock.engine.run.items import Items, ItemStatus
 from penstock.engine.run.kinds.approval import approval_of
 from penstock.engine.run.kinds.normal import Normal
 from penstock.engine.run.kinds.sub_workflow import ChildStep
+from penstock.engine.run.slots.holders import awaits_slots
 from penstock.engine.run.state import RUN_OPEN, STEP_OUT, Run, StepState, StepStatus
 from penstock.engine.run.workflow import StepPlan, Workflow
 
@@ -26,12 +27,14 @@ EXPLAINED_MAX = 100  # executions of one run
 
 class Awaited(StrEnum):
     """What an execution waits for. ENGINE: the next move is the engine's own. QUEUE: a worker has to take its task.
-    WORKER: a worker carries it out. ASIDE: its worker has put it aside."""
+    WORKER: a worker carries it out. ASIDE: its worker has put it aside.
+    LIMIT: a limit has no slot for it."""
 
     ENGINE = "engine"
     QUEUE = "queue"
     WORKER = "worker"
     ASIDE = "aside"
+    LIMIT = "limit"
     RETRY = "retry"
     SLEEP = "sleep"
     EVENT = "event"
@@ -69,9 +72,9 @@ def _executions(workflow: Workflow | None, run: Run) -> Iterator[WaitingExecutio
         if step.status not in STEP_OUT or _awaits_fragment(run, step_id, step):
             continue
         if step.status is StepStatus.RUNNING and step.items is not None:
-            yield from _elements(run, step_id, step.items, plan)
+            yield from _elements(workflow, run, step_id, step.items, plan)
         else:
-            yield _execution(run, step_id, step, plan)
+            yield _execution(workflow, run, step_id, step, plan)
 
 
 def _awaits_fragment(run: Run, step_id: str, step: StepState) -> bool:
@@ -79,21 +82,32 @@ def _awaits_fragment(run: Run, step_id: str, step: StepState) -> bool:
     return step.status is StepStatus.RUNNING and step_id in run.fragments
 
 
-def _elements(run: Run, map_id: str, items: Items, plan: StepPlan | None) -> Iterator[WaitingExecution]:
+def _elements(
+    workflow: Workflow | None, run: Run, map_id: str, items: Items, plan: StepPlan | None
+) -> Iterator[WaitingExecution]:
     """One for all elements that wait for the same: the first of them, of retries the one that is due first."""
-    found: dict[tuple[ItemStatus, bool], list[tuple[float, int]]] = {}
+    found: dict[tuple[ItemStatus, bool, bool], list[tuple[float, int]]] = {}
     for number, element in items.numbered():
         if element.status in (ItemStatus.QUEUED, ItemStatus.RUNNING):
             due = element.due if element.status == ItemStatus.QUEUED else 0.0
-            found.setdefault((element.status, due > 0), []).append((due, number))
+            held = run.slots and _awaits_slot(workflow, run, f"{map_id}.{number}")
+            found.setdefault((element.status, due > 0, bool(held)), []).append((due, number))
     each = None if plan is None else plan.each
     for alike in found.values():
         number = min(alike)[1]
-        one = _execution(run, f"{map_id}.{number}", run.step(f"{map_id}.{number}"), each)
+        one = _execution(workflow, run, f"{map_id}.{number}", run.step(f"{map_id}.{number}"), each)
         yield replace(one, others=len(alike) - 1, begun_seq=items.get(number).begun)
 
 
-def _execution(run: Run, step_id: str, step: StepState, plan: StepPlan | None) -> WaitingExecution:
+def _awaits_slot(workflow: Workflow | None, run: Run, step_id: str) -> bool:
+    return workflow is not None and awaits_slots(workflow, run, step_id)
+
+
+def _execution(
+    workflow: Workflow | None, run: Run, step_id: str, step: StepState, plan: StepPlan | None
+) -> WaitingExecution:
+    if step.status is StepStatus.QUEUED and step.due is None and _awaits_slot(workflow, run, step_id):
+        return WaitingExecution(step_id, step, Awaited.LIMIT, plan)
     awaits = _queued(step, plan) if step.status is StepStatus.QUEUED else _running(run, step_id, step, plan)
     child = None
     if awaits is Awaited.CHILD:

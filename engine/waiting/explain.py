@@ -11,6 +11,7 @@ from penstock.engine.run.workflow import Workflow
 from penstock.engine.times import instant, rfc3339
 from penstock.engine.waiting.awaited import Awaited, WaitingExecution, executions
 from penstock.engine.waiting.facts import LiveFacts
+from penstock.engine.waiting.of_limits import of_run, of_slot
 from penstock.engine.waiting.of_time import of_child, of_event, of_retry, of_sleep, of_word
 from penstock.engine.waiting.of_workers import of_queue, of_task_aside, of_worker
 from penstock.engine.waiting.reasons import Reason, WaitingReason
@@ -19,6 +20,7 @@ BY_KIND = {
     Awaited.QUEUE: of_queue,
     Awaited.WORKER: of_worker,
     Awaited.ASIDE: of_task_aside,
+    Awaited.LIMIT: of_slot,
     Awaited.RETRY: of_retry,
     Awaited.SLEEP: of_sleep,
     Awaited.EVENT: of_event,
@@ -33,7 +35,7 @@ def explain(workflow: Workflow | None, run: Run, facts: LiveFacts) -> list[Waiti
     not in the store."""
     if run.ended:
         return []
-    found = [*_of_pause(run), *_of_service(run, facts), *_of_start(run)]
+    found = [*_of_pause(run), *_of_service(run, facts), *_of_start(run), *of_run(run, facts)]
     at_work = False
     for one in executions(workflow, run):
         reasons = [] if _is_engines(run, one) else list(BY_KIND[one.awaits](run, one, facts))

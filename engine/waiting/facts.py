@@ -7,6 +7,9 @@ from typing import TypeAlias
 
 from msgspec import Struct
 
+from penstock.engine.limits.names import LimitKind
+from penstock.engine.limits.records import Allowed
+
 TaskKind: TypeAlias = tuple[str, str | None]
 """Task type and worker group (None: without one)."""
 
@@ -53,6 +56,26 @@ class EngineProgress(Struct, frozen=True):
     seconds: float = 0.0
 
 
+class SlotWait(Struct, frozen=True):
+    """What is known of a limit that an execution, or the run, waits for. `kind`, `scope` and `key` name it.
+
+    `allowed` is how much it allows now, which is `overridden` or registered. `place` counts from 1 among the `waiting`
+    ones; None: its owner has not seen the request yet. `oldest` is the run of the oldest of its `holders`, None where
+    it is not to be named. `next_at` is when a rate lets something begin again.
+    """
+
+    kind: LimitKind
+    scope: str
+    key: str | None
+    allowed: Allowed
+    overridden: bool = False
+    holders: int = 0
+    oldest: str | None = None
+    place: int | None = None
+    waiting: int = 0
+    next_at: float | None = None
+
+
 class LiveFacts(Struct, frozen=True):
     """Everything that `explain` needs beside the run. Keys of `tasks`, `bound`, `begun_by` and `signs` are ids of
     executions.
@@ -60,7 +83,7 @@ class LiveFacts(Struct, frozen=True):
     `changed_at` is the time of the run's last event, None where that is not known. `storage` is why nothing is stored,
     empty when the storage works. `begun_by` is the worker that has begun the execution, where the run's state does not
     have it. `bound` is the queue of the worker that an execution is bound to; `signs` are of the worker that has it, or
-    that it is bound to.
+    that it is bound to. `limits` are those that executions wait for, and the run as a whole (under "").
     """
 
     now: float
@@ -72,3 +95,4 @@ class LiveFacts(Struct, frozen=True):
     bound: Mapping[str, QueueState] = {}
     begun_by: Mapping[str, str] = {}
     signs: Mapping[str, SignOfLife] = {}
+    limits: Mapping[str, SlotWait] = {}

@@ -11,6 +11,7 @@ from penstock.client.operating.views import ExplanationView
 from penstock.http.backend import Backend
 from penstock.http.diagnosis.service_facts import answering_store, within
 from penstock.http.messages import params, responses
+from penstock.http.messages.callers import caller_of
 from penstock.http.system.storage import StorageHealth
 
 
@@ -23,5 +24,5 @@ class ExplanationResource:
         found = params.run_id(run_id)
         begin, store = time.monotonic(), await answering_store(self._backend)
         async with within(begin):
-            status, waiting = await explanation(store, found, self._storage.problem)
+            status, waiting = await explanation(store, found, self._storage.problem, caller=caller_of(req))
         responses.ok(resp, ExplanationView(status, waiting))

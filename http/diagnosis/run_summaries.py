@@ -16,12 +16,14 @@ from penstock.actors.diagnosis.several import RecentReasons
 from penstock.actors.index.freshness import freshened
 from penstock.client.operating.views import RunSummary
 from penstock.client.views import ParentView
+from penstock.engine.access.scopes import Caller
 from penstock.engine.run.event_payloads import NULL, ParentRef
 from penstock.engine.run.items import ItemStatus
 from penstock.engine.run.state import RUN_ENDED, Run, RunStatus
 from penstock.engine.waiting.reasons import WaitingReason
 from penstock.http.backend import Backend
 from penstock.http.messages import params, responses, run_filters
+from penstock.http.messages.callers import caller_of
 from penstock.http.messages.recent import Made, RecentAnswers
 from penstock.http.messages.run_filters import Filter, SummaryFilter
 from penstock.http.resources import listing
@@ -50,18 +52,19 @@ class SummariesResource:
         await self._answers.give(req, resp, partial(self._made, req, wanted, min_seq))
 
     async def _made(self, req: Request, wanted: SummaryFilter, min_seq: int) -> Made:
+        caller = caller_of(req)
         lag = await freshened(self._backend.store, self._backend.index, min_seq, hasty=True)
-        found, reasons = await (self._held_up(wanted.runs) if wanted.held_up else self._all(wanted))
+        found, reasons = await (self._held_up(wanted.runs, caller) if wanted.held_up else self._all(wanted, caller))
         headers = responses.lag_headers(lag)
         if found.next:
             headers["Link"] = responses.link(req, found.next)
         return Made(responses.encoded([summary(run, reasons.get(run.run_id)) for run in found.runs]), headers)
 
-    async def _all(self, wanted: SummaryFilter) -> tuple[RunsPage, Reasons]:
+    async def _all(self, wanted: SummaryFilter, caller: Caller) -> tuple[RunsPage, Reasons]:
         found = await listing.page(self._backend.store, self._backend.index, wanted.runs)
-        return found, await self._reasons(found.runs, EXPLAINED_S_MAX) if wanted.explain else {}
+        return found, await self._reasons(found.runs, EXPLAINED_S_MAX, caller) if wanted.explain else {}
 
-    async def _held_up(self, wanted: Filter) -> tuple[RunsPage, Reasons]:
+    async def _held_up(self, wanted: Filter, caller: Caller) -> tuple[RunsPage, Reasons]:
         """Those that wait for somebody, of the runs that have not ended. Ends early after LOOKED_AT_MAX of them, or
         when the time is over: what was not looked at is on the next page."""
         statuses = OPEN if wanted.status is None else OPEN & {wanted.status}
@@ -73,7 +76,7 @@ class SummariesResource:
         while True:
             part = replace(wanted, limit=min(PART, wanted.limit - len(runs)), cursor=cursor)
             found = await listing.page(self._backend.store, self._backend.index, part)
-            said = await self._reasons(found.runs, inf)
+            said = await self._reasons(found.runs, inf, caller)
             runs += (run for run in found.runs if (why := said.get(run.run_id)) is not None and why.wants_somebody)
             reasons |= said
             cursor, looked_at = found.next, looked_at + part.limit
@@ -81,9 +84,9 @@ class SummariesResource:
             if cursor is None or len(runs) >= wanted.limit or is_over:
                 return RunsPage(runs, cursor), reasons
 
-    async def _reasons(self, runs: list[Run], within_s: float) -> Reasons:
+    async def _reasons(self, runs: list[Run], within_s: float, caller: Caller) -> Reasons:
         active = [run for run in runs if not run.ended and run.imported is None][:EXPLAINED_MAX]
-        return await self._recent.of(self._backend.store, active, self._storage.problem, within_s)
+        return await self._recent.of(self._backend.store, active, self._storage.problem, within_s, caller)
 
 
 def summary(run: Run, waiting: WaitingReason | None) -> RunSummary:

@@ -23,6 +23,7 @@ from penstock.engine.errors import PenstockError, Unavailable
 from penstock.engine.waiting.facts import TaskKind
 from penstock.http.backend import Backend
 from penstock.http.diagnosis.checks.facts import PartitionLag, ServiceFacts, UnreadConsumer, WaitingQueue
+from penstock.http.diagnosis.limit_facts import waited_limits
 from penstock.http.system.health import triggers_run, unowned
 from penstock.http.system.storage import StorageHealth, storage
 
@@ -127,6 +128,10 @@ async def _dead_letters(backend: Backend, store: Store) -> Mapping[str, Any]:
     return {"dead_letters": await messages_in(store.broker, names.DEAD)}
 
 
+async def _limits(backend: Backend, store: Store) -> Mapping[str, Any]:
+    return {"limits": await waited_limits(store)}
+
+
 async def _waiting(backend: Backend, store: Store) -> Mapping[str, Any]:
     return {"queues": tuple(await _queues(store))}
 
@@ -214,6 +219,7 @@ _SOURCES = (
     _FactSource(_engines, ("engines",)),
     _FactSource(_processes, ("clock", "versions")),
     _FactSource(_lags, ("engine_lag",)),
+    _FactSource(_limits, ("limits",)),
     _FactSource(_dead_letters, ("dead_letters",)),
     _FactSource(_index, ("index",)),
 )

@@ -16,6 +16,7 @@ from penstock.engine.definition.forms import Form, Rule
 from penstock.engine.definition.labels import label_text, labels
 from penstock.engine.trigger.trigger import TRIGGER
 from penstock.engine.validation import WORKFLOW
+from penstock.http.limits.forms import OVERRIDE
 from penstock.http.messages import params
 
 Schema: TypeAlias = Mapping[str, Any]
@@ -111,5 +112,5 @@ def _or_null(schema: Schema) -> Schema:
 
 
 DOCUMENTS: Mapping[str, Schema] = {
-    **components(values.name, params.run, labels, label_text, WORKFLOW, TRIGGER, NAMED_TRIGGER),
+    **components(values.name, params.run, labels, label_text, WORKFLOW, TRIGGER, NAMED_TRIGGER, OVERRIDE),
 }

@@ -56,6 +56,7 @@ TAGS: Mapping[str, str] = {
     "Dead letters": "What failed for good.",
     "Workers": "Workers, and the queues of their tasks.",
     "Worker bridge": "Workers over HTTP: connect, poll, resolve.",
+    "Limits": "How many go on at a time, and how many begin in a time: who has a slot, and who waits.",
     "Access": "Keys, and who has done what.",
     "Service": "Health, numbers, and this document.",
 }

@@ -19,10 +19,12 @@ from penstock.broker.worker_protocol.bridge_messages import (
 )
 from penstock.client import views
 from penstock.client.history.views import ImportedRun
+from penstock.client.limits.views import LimitView, LimitWaiterView
 from penstock.client.operating.views import ExplanationView
 from penstock.client.recovery.views import BulkRetried, PausedRun
 from penstock.client.views import EventView, RunView, StepView, WorkerView
 from penstock.engine.definition.forms import default_in_words
+from penstock.engine.limits.names import LimitKind
 from penstock.engine.run.state import RUN_ENDED, RunStatus, StepStatus
 from penstock.engine.waiting.reasons import Reason, WaitingReason
 from penstock.http.access.keys import NEW, CreateKey
@@ -126,6 +128,11 @@ KNOWN: Mapping[type[Struct], Mapping[str, Schema]] = {
         "until": {"format": "date-time"},
         "details": {"description": "Depends on the reason: busy and slots, place, attempt, worker_id, and so on."},
     },
+    LimitView: {
+        "kind": one_of(*LimitKind),
+        "next_at": {"format": "date-time"},
+    },
+    LimitWaiterView: {"reason": one_of(Reason.CONCURRENCY, Reason.RATE_LIMIT)},
     ExplanationView: {"status": one_of(*RunStatus)},
     views.CancelledRun: {"status": one_of(RunStatus.CANCELLED, RunStatus.COMPENSATING)},
     PausedRun: {"status": one_of(*sorted(set(RunStatus) - RUN_ENDED))},

@@ -306,6 +306,24 @@ TEXTS: Mapping[str, str] = {
     "sendSignalAsWorker": "As sendSignal, by the bridge's token.",
     "getHealth": "For monitoring: 503, with the reason, while the broker is away or does not store.",
     "getReady": "For load balancers: 200 only while this front end can do all of its work.",
+    "listLimits": (
+        "The busiest first; then those that are registered, and that nobody uses. Of each, ten holders and ten who"
+        " wait are named. A limit with a key stands here once for each key that is in use. Needs a key without a "
+        "pattern of workflows, as all of /limits."
+    ),
+    "getLimit": (
+        "`holders` has at most 1,000, the oldest first, and `waiting` as many, as they are served. A rate has no "
+        "holders: it has `tokens`. Without `key` it is the limit of those without a key, and `keys` has the "
+        "busiest keys. Where a scope has limits of several kinds, `kind` says which one."
+    ),
+    "setLimit": (
+        "It counts at once, also for what waits, instead of what is registered, until it is taken back: for one "
+        "`key`, or for all, also those to come. `limit` for what is held, `rate_limit` for a rate. A limit that is"
+        " lowered ends nothing: nobody begins until enough have ended. 0 lets nothing begin."
+    ),
+    "resetLimit": (
+        "What is registered counts again. With `key`, the override of that key only. 404 if nothing is overridden."
+    ),
     "getBroker": (
         "The nodes that have streams of the service, and of each stream its size, its leader and how far its copies "
         "are. `fsync` is known of an embedded broker only."

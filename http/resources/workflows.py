@@ -10,9 +10,11 @@ from msgspec import UNSET
 
 from penstock.actors.control import workflows
 from penstock.actors.index.freshness import freshened
+from penstock.actors.limits import configuring as limits
 from penstock.client.views import Deleted, Registered, VersionView, WorkflowSummary
 from penstock.engine import validation
 from penstock.engine.definition.definitions import WorkflowDef, as_registered
+from penstock.engine.run.slots.named import named_limits
 from penstock.engine.warnings import Facts, named_in, unserved, warnings
 from penstock.http.backend import Backend
 from penstock.http.messages import bodies, params, responses
@@ -48,7 +50,12 @@ class WorkflowsResource:
         for name in (definition.name, *named_in(definition)):  # a child, too, is started by who may register it
             caller_of(req).check_workflow(name)
         store = self._backend.store
-        facts = Facts(await serving(store), await store.definitions.missing(named_in(definition)))
+        facts = Facts(
+            await serving(store),
+            await store.definitions.missing(named_in(definition)),
+            await store.limit_configs.get_many({one.place for one in named_limits(definition)}),
+        )
+        await limits.register(store, definition)
         await self._backend.catalog.register(definition)
         responses.created(resp, Registered(definition.name, warnings=warnings(definition, facts) or UNSET))
 
@@ -71,7 +78,9 @@ class WorkflowResource:
         if not force:
             await freshened(store, index, params.min_seq(req))
         check = None if force else partial(workflows.check_unneeded, store, index, found)
+        named = await limits.named_now(store, found)
         await self._backend.catalog.delete(found, check)
+        await limits.forget(store, found, named)
         responses.ok(resp, Deleted(found))
 
 

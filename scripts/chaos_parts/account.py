@@ -15,11 +15,12 @@ from msgspec.structs import replace
 from penstock.engine.run.kinds.map import Mapped
 from penstock.engine.run.workflow import StepPlan, Workflow
 
-from . import pausing, step_events, taking
+from . import pausing, slots, step_events, taking
 from .compensation import Compensation, announced, begin, has_work, undone
 from .conditions import skips
 from .fragments import fragment_plans, lasts
 from .pausing import Pause
+from .slots import Slots
 from .step_account import DONE, Begun, Seen, StepAccount, numbered
 
 ENDS = {"workflow.completed": "completed", "workflow.failed": "failed", "workflow.cancelled": "cancelled"}
@@ -29,7 +30,8 @@ class Account:
     """Owned by the checker; one a run. `problems` are events that nobody should have written, or not then. `failures`
     are the events by which it has failed, `begun` what the engine has begun without a worker,
     `plans` those of all steps and handlers that there are. `pause` is there while it is paused, `last_pause` also
-    later, `pauses` counts them. `taking` are the steps of another run that it is still to take over."""
+    later, `pauses` counts them. `taking` are the steps of another run that it is still to take over. `slots` are those
+    of its limits."""
 
     def __init__(self, workflow: Workflow, run_id: str = "") -> None:
         self.workflow, self.run_id = workflow, run_id
@@ -50,6 +52,7 @@ class Account:
         self.last_pause: Pause | None = None
         self.pauses = 0
         self.taking: set[str] | None = None
+        self.slots = Slots()
         self.removed = False
         self.late = 0
         self.problems: list[str] = []
@@ -89,6 +92,11 @@ class Account:
 
     def take(self, seen: Seen) -> None:
         """One event more, in the order of the stream."""
+        self._take(seen)
+        if self.slots.open:
+            slots.settle(self, seen)
+
+    def _take(self, seen: Seen) -> None:
         found = None if seen.step_id is None else self.find(seen.step_id)
         if seen.step_id is not None and self.taking is not None and self.status == "running":
             taking.take(self, seen, *(found or (None, None)))
@@ -98,6 +106,10 @@ class Account:
             self.late += 1
         elif seen.type.startswith("workflow."):
             self._run_event(seen)
+        elif seen.type.startswith("limit."):
+            slots.take(self, seen)
+        elif seen.type == "step.overridden" and self.status == "pending":
+            slots.completed_by_hand(self, seen)
         elif seen.type == "signal.received" or seen.type == "timer.fired":
             self._timer(seen)
         elif self.status in ("running", "compensating") and found is not None:
@@ -122,7 +134,7 @@ class Account:
             case "workflow.cancelled", "running" if (seen.payload or {}).get("compensate") and has_work(self):
                 self.pause = None
                 begin(self, seen, "cancelled")
-            case "workflow.cancelled", "running" | "scheduled":
+            case "workflow.cancelled", "running" | "scheduled" | "pending":
                 self._end("cancelled", seen)
             case "workflow.compensating", "compensating":
                 announced(self, seen)
@@ -137,6 +149,8 @@ class Account:
                     begin(self, seen, "failed")
                 else:
                     self._end("failed", seen)
+            case "workflow.failed", "pending" if seen.payload.get("resumes", 0) == self.resumes:
+                self._end("failed", seen)  # what it asks its limits for cannot be worked out
             case "workflow.resumed", "failed" if self.compensation is None:
                 self._resume(seen)
             case "workflow.completed", "running":
@@ -147,9 +161,15 @@ class Account:
                 self.late += 1
 
     def _start(self, seen: Seen) -> None:
-        self.status, self.input, self.started = "running", seen.payload.get("input"), seen
+        self.input, self.started = seen.payload.get("input"), seen
         self.taking = taking.announced(seen)
-        self.enter(seen)
+        self.begin_or_wait(seen)
+
+    def begin_or_wait(self, seen: Seen) -> None:
+        """It begins at once, or when it has its slots."""
+        self.status = "pending"
+        if self.workflow.slots is None:
+            slots.begin(self, seen)
 
     def _end_of_compensation(self, seen: Seen) -> None:
         assert self.compensation is not None
@@ -167,9 +187,14 @@ class Account:
                 step.cancel()
 
     def _resume(self, seen: Seen) -> None:
-        """What somebody completes by hand next does not begin; of a handler, the step that it follows stays failed."""
-        self.status, self.doomed, self.resumes = "running", False, self.resumes + 1
-        held = (seen.payload or {}).get("holds")
+        self.status, self.doomed, self.resumes, self.slots.resumed = "pending", False, self.resumes + 1, seen
+        if self.workflow.slots is None:
+            slots.begin(self, seen)
+
+    def go_on(self, seen: Seen, held: str | None) -> None:
+        """After its failure. What somebody completes by hand next does not begin; of a handler, the step that it
+        follows stays failed."""
+        self.status = "running"
         handled = self.plans[held].handles if held in self.plans else None
         for step_id, step in self.steps.items():
             if step_id != handled:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
-from . import children, histories, importing, operations, promises, pruning, states, waits
+from . import children, histories, importing, limits, operations, promises, pruning, states, waits
 from .evidence import Evidence, Violation
 
 RULES: Sequence[Callable[[Evidence], Iterator[Violation]]] = (
@@ -53,6 +53,11 @@ RULES: Sequence[Callable[[Evidence], Iterator[Violation]]] = (
     waits.sleeps_last_as_long_as_said,
     waits.waits_end_by_the_first_event,
     waits.maps_have_all_elements,
+    limits.limits_hold_by_their_log,
+    limits.limits_hold_by_the_histories,
+    limits.slots_have_holders,
+    limits.nobody_waits_while_there_is_room,
+    limits.news_is_true,
     states.snapshot_is_the_fold,
     states.all_show_the_same,
     states.dead_letters,

@@ -26,8 +26,9 @@ def early_timers(run_id: str, workflow: Workflow, history: Sequence[Seen], resto
         if seen.type == "timer.fired" and not (restored and seen.payload["timer"].startswith("restored.")):
             yield from _early(seen, due)
         before = {step_id: (step.attempt, step.iteration, step.status) for step_id, step in account.executions()}
+        status = account.status
         account.take(seen)
-        _set_run_timer(account, seen, due)
+        _set_run_timer(account, seen, status, due)
         for step_id, step in account.executions():
             if step.status == "out" and before.get(step_id) != (step.attempt, step.iteration, step.status):
                 _set_waits(account, run_id, step_id, seen, due)
@@ -46,17 +47,18 @@ def _early(seen: Seen, due: dict[tuple[str, int], float]) -> Iterator[str]:
         yield f"the timer {timer} of attempt {attempt} ({seen.seq}) fired {at - seen.at:.3f} s early"
 
 
-def _set_run_timer(account: Account, seen: Seen, due: dict[tuple[str, int], float]) -> None:
-    """Its time stands still while the run is paused; a timer after a pause has another name."""
+def _set_run_timer(account: Account, seen: Seen, before: str, due: dict[tuple[str, int], float]) -> None:
+    """From when it begins, or goes on after a failure. Its time stands still while the run is paused; a timer after a
+    pause has another name."""
     lasts_s, paused = account.workflow.timeout_s, account.last_pause
     if lasts_s is None or account.pause is not None:
         return
     name = _run_timer(account.pauses), account.resumes
-    if seen.type in ("workflow.started", "workflow.resumed"):
+    if before in ("", "scheduled", "pending", "failed") and account.status == "running":
         due.setdefault(name, seen.at + lasts_s)
-    elif seen.type == "workflow.unpaused" and paused is not None and name not in due:
-        before = due.get((_run_timer(account.pauses - 1), account.resumes))
-        left_s = lasts_s if before is None else max(0.0, before - paused.began.at)
+    elif seen.type == "workflow.unpaused" and before == "running" and paused is not None and name not in due:
+        former = due.get((_run_timer(account.pauses - 1), account.resumes))
+        left_s = lasts_s if former is None else max(0.0, former - paused.began.at)
         due[name] = seen.at + left_s
 
 

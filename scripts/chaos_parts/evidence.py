@@ -13,6 +13,7 @@ from penstock.engine.run.workflow import Workflow
 from .account import Account
 from .executions import Execution, digest
 from .ledger import Ledger
+from .limit_story import Logged
 from .said import Said
 from .step_account import Seen
 
@@ -117,8 +118,9 @@ class Evidence(Struct):
     bug. `labelled` are the runs that the API lists by a label, by its name and value, `lines` and `chunks` what each
     run has said (None: nobody has asked). `removed` are the runs whose last event says so, with the places where
     something of them is found all the same. `imports` are the imported runs as the API exports them, `listed_imports`
-    those that it lists (None: nobody has asked). `failed` are answers of 500 that nothing allows. `restored`: all this
-    is of a service out of a backup.
+    those that it lists (None: nobody has asked). `limit_log` is the stream of limits, as far as it was there
+    when it was read. `failed` are answers of 500 that nothing allows. `restored`: all this is of a service out of a
+    backup.
     """
 
     ledger: Ledger
@@ -142,6 +144,7 @@ class Evidence(Struct):
     labelled: dict[tuple[str, str], list[str]] = {}
     lines: dict[str, list[Said]] | None = None
     chunks: dict[str, list[Said]] | None = None
+    limit_log: Sequence[Logged] = ()
     failed: Sequence[str] = ()
     restored: bool = False
 

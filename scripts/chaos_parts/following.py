@@ -13,6 +13,7 @@ from load.client import ENDED
 from .api import Api, Heard
 from .kind_workflows import CLAN, DESERTED, RECALLED, RESCUED, STRICT
 from .ledger import Ledger, Verdict
+from .limited_workflows import LIMITED
 from .workflows import CONSENT, DOOMED, PARKED, SIGNAL, SIGNALLED
 
 LOOK_S = 0.5
@@ -38,7 +39,7 @@ class Following:
                 await self._signal(run_id)
             case _ if workflow == CONSENT:
                 await self._decide(run_id)
-            case _ if workflow in (DOOMED, STRICT, RESCUED, CLAN, DESERTED):
+            case _ if workflow in (DOOMED, STRICT, RESCUED, CLAN, DESERTED, LIMITED):
                 await self._replay(run_id)
 
     async def cancel(self, run_id: str, compensate: bool = False) -> None:

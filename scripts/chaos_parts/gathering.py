@@ -28,6 +28,7 @@ from .executions import read_all
 from .importing import exported_imports, listed_imports
 from .installation import Installation
 from .ledger import Ledger
+from .limit_story import Logged, told
 from .operators import TEAMS
 from .said import Said, chunks_of, line_of, said_by
 from .step_account import Seen, wire_event
@@ -40,7 +41,12 @@ LOOK_S = 0.5
 PROGRESS = ("step.started", "step.completed", "step.continue", "workflow.started", "workflow.completed")
 BUGS = (
     *("advance_failed", "run_failed_to_advance", "event_dead_lettered", "snapshot_unreadable", "task_malformed"),
-    *("request_failed", "definition_missing", "command_refused"),  # request_failed: answered 500, with its traceback
+    *(
+        "request_failed",
+        "definition_missing",
+        "command_refused",
+        "limit_slot_astray",
+    ),  # request_failed: answered 500, with its traceback
 )
 
 
@@ -49,7 +55,7 @@ class Gathering:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._seq = 0
+        self._seq = self._limits_seq = 0
         self._records: defaultdict[str, list[Record]] = defaultdict(list)
         self.seen: defaultdict[str, list[Seen]] = defaultdict(list)
         self._malformed: list[str] = []
@@ -58,6 +64,7 @@ class Gathering:
         self.accounts: dict[str, Account] = {}
         self.progress: list[float] = []
         self.last_tick = 0
+        self.limit_log: list[Logged] = []
 
     @property
     def open(self) -> list[str]:
@@ -70,6 +77,11 @@ class Gathering:
         """Runs that are paused, as far as the log was read."""
         return [run_id for run_id, account in self.accounts.items() if account.pause is not None]
 
+    @property
+    def slots_in_use(self) -> bool:
+        """Whether somebody holds a slot, or waits for one, as far as the log of limits was read."""
+        return any(story.holders or story.waiting for story in told(self.limit_log, {}).values())
+
     async def read_on(self) -> None:
         """Read what is new in the log. Raises Unavailable."""
         last = await self._store.history.last_seq()
@@ -77,6 +89,18 @@ class Gathering:
             await self._take(stored)
             self._seq = stored.seq
         self._seq = max(self._seq, last)
+        await self._read_limits()
+
+    async def _read_limits(self) -> None:
+        """Read what is new of limits: what nobody needs any more is removed from there."""
+        tip = await self._store.limit_log.tip()
+        if tip is None:
+            return
+        async for stored in self._store.reader.between(names.LIMITS, "limit.>", self._limits_seq + 1, tip.seq):
+            limit_id = names.limit_of(stored.subject)[0] if stored.data else ""
+            body = orjson.loads(stored.data) if stored.data else None
+            self.limit_log.append(Logged(stored.seq, stored.at, limit_id, body))
+            self._limits_seq = stored.seq
 
     async def queued(self) -> list[str]:
         """The subjects of all tasks that wait or are held. Raises Unavailable."""
@@ -111,6 +135,7 @@ class Gathering:
             executions=read_all(installation.executions),
             tasks=await self.queued(),
             timers=await self._subjects(names.HISTORY, "schedule.>"),
+            limit_log=self.limit_log,
             malformed=[
                 *self._malformed,
                 *(

@@ -31,6 +31,7 @@ from .kind_workflows import (
     WAITING,
 )
 from .ledger import ByHand, Ledger, Rerun, Selected
+from .limited_workflows import HOUSE, LIMITED, NARROW, RATED
 from .operations import LABEL
 from .workflows import AGENT, BRIEF, CHAIN, DIAMOND, DOOMED, STICKY, TIMED
 
@@ -43,6 +44,7 @@ MANY_OF = (CHAIN, DIAMOND, MAPPED, PARENT, WAITING, PLANNED)
 OPERATED = (
     *(CHAIN, DIAMOND, AGENT, DOOMED, TIMED, STICKY, CHOSEN, ASLEEP, MAPPED, STRICT, PARENT, FAMILY, CLAN, DESERTED),
     *(PATRON, PLANNED, UNPLANNED, RESCUED, UNDONE, SCRAPPED, WAITING),
+    *(LIMITED, NARROW, RATED, HOUSE),
 )
 REPEATED = (*OPERATED, BRIEF)
 OPEN = ("pending", "queued", "running", "failed", "cancelled")
@@ -187,7 +189,7 @@ class Operators:
         fit = (
             start.answers[0]
             for key, start in starts
-            if key.startswith(("single-", "kind-")) and (not workflows or start.workflow in workflows)
+            if key.startswith(("single-", "kind-", "limited-")) and (not workflows or start.workflow in workflows)
         )
         found = [*islice(fit, RECENT)]
         return self._dice.choice(found) if found else None

@@ -46,8 +46,8 @@ def go_on(account: Account, seen: Seen) -> None:
     for step in waiting(account):
         step.first_turn = step.first_turn or step.ordered
     if paused.start is not None and account.status == "scheduled":
-        account.status, account.started = "running", paused.start
-        account.enter(seen)
+        account.started = paused.start
+        account.begin_or_wait(seen)
     for decision in paused.decisions:
         found = account.find(decision.step_id or "")
         if found is not None and account.status == "running":

@@ -168,6 +168,8 @@ def _acknowledged(evidence: Evidence) -> dict[str, int]:
         "pruned": len(evidence.removed),
         "imported": len(evidence.imports),
         "said": sum(map(len, (evidence.lines or {}).values())),
+        "slots": sum(len(history.account.slots.all) for history in evidence.histories.values()),
+        "refused": sum(history.account.slots.refused is not None for history in evidence.histories.values()),
         "undone": sum(history.account.compensation is not None for history in evidence.histories.values()),
     }
     return {**starts, **others}

@@ -81,7 +81,7 @@ def _marked(run_id: str) -> str:
 async def _calm(api: Api, ledger: Ledger, gathering: Gathering, seed: int) -> None:
     following, operators = Following(api, ledger, random.Random(seed)), Operators(api, ledger, seed)
     await stop_clock(api, ledger, gathering, int(time.time()))
-    while gathering.open or await queued(gathering):
+    while gathering.open or await queued(gathering) or gathering.slots_in_use:
         await following.cancel_parked()
         await operators.end_pauses(gathering.paused)
         for run_id in gathering.open:  # whose user has gone

@@ -9,7 +9,7 @@ from penstock.engine.run.kinds.sub_workflow import ChildPlan
 from penstock.engine.run.kinds.wait_for_event import EventWaitPlan
 from penstock.engine.run.workflow import StepPlan
 
-from . import by_hand, compensation, pausing
+from . import by_hand, compensation, pausing, slots
 from .step_account import Begun, Seen, StepAccount
 
 if TYPE_CHECKING:
@@ -34,6 +34,7 @@ def take(account: Account, seen: Seen, step: StepAccount, plan: StepPlan) -> Non
     if seen.type == "step.started" and step.first_seq is None:
         step.first_seq = seen.seq
     pausing.check_begin(account, seen, step)
+    slots.check_begin(account, seen, step, plan)
     if account.status == "compensating" and plan.handles is None:
         compensation.take(account, seen, step, plan)
     elif seen.type == "step.overridden":

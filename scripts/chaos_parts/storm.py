@@ -170,7 +170,7 @@ async def _calm(
         async with asyncio.timeout(CALM_S_MAX):
             await load
             await stop_clock(api, ledger, gathering, last_tick)
-            while gathering.open or await queued(gathering):
+            while gathering.open or await queued(gathering) or gathering.slots_in_use:
                 await users.following.cancel_parked()
                 await users.operators.end_pauses(gathering.paused)
                 await asyncio.sleep(LOOK_S)

@@ -47,6 +47,7 @@ from .kind_workflows import (
     WAITING,
 )
 from .ledger import Batch, CallAnswer, Ledger, SentEvent, Start
+from .limited_workflows import LIMITED, STARTED
 from .operators import Operators
 from .pruning import Pruner
 from .workflows import (
@@ -66,7 +67,7 @@ from .workflows import (
 )
 
 KEYED_EVERY_S, SCHEDULED_EVERY_S, BULK_EVERY_S, HOOK_EVERY_S, MANY_EVERY_S = 0.3, 1.0, 4.0, 1.0, 13.0
-PRUNE_EVERY_S, IMPORT_EVERY_S = 5.0, 3.0
+PRUNE_EVERY_S, IMPORT_EVERY_S, LIMITED_EVERY_S = 5.0, 3.0, 0.3
 EVENT_EVERY_S, KIND_EVERY_S, CALL_EVERY_S, NEWS_EVERY_S, OPERATE_EVERY_S = 1.0, 0.6, 1.5, 3.0, 0.12
 CALL_MS = 8000
 ANSWERED = (200, 201, 202, 203, 502)  # by the run, or while it goes on, or by its failure
@@ -116,6 +117,7 @@ class Users:
             (OPERATE_EVERY_S, self.operators.operate),
             (PRUNE_EVERY_S, self._pruner.prune),
             (IMPORT_EVERY_S, self._importer.import_one),
+            (LIMITED_EVERY_S, self._limited),
         ]
         async with asyncio.TaskGroup() as group:
             for every_s, user in kinds:
@@ -203,6 +205,15 @@ class Users:
         ):
             await self.following.cancel(run_id, compensate=True)
         elif run_id is not None:
+            await self.following.see_through(workflow, run_id)
+
+    async def _limited(self, number: int) -> None:
+        """A run that may have to wait, or makes way for others."""
+        workflow = self._dice.choice(STARTED)
+        run_id = await self._start(f"limited-{number}", workflow)
+        if run_id is not None and self._dice.random() < CANCELLED:
+            await self.following.cancel(run_id)
+        elif run_id is not None and workflow == LIMITED:
             await self.following.see_through(workflow, run_id)
 
     async def _answer(self, key: str, number: int) -> None:

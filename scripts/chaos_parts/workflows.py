@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from . import kind_workflows
+from . import kind_workflows, limited_workflows
 from .kind_workflows import DOOM, FRAIL, LIST, NOBODY, PATIENT, PIECE, PLAN, ROUTED, SLOW, WORK
 
 LOOP, WAIT = "chaos.loop", "chaos.wait"
@@ -88,6 +88,7 @@ DEFINITIONS: list[dict[str, Any]] = [
     {"name": SHORT, "default_retry": PATIENT, "steps": [_step("a", WORK)]},
     {"name": LOST, "steps": [_step("a", WORK, retry=PATIENT), _step("doom", DOOM, "a")]},
     *kind_workflows.DEFINITIONS,
+    *limited_workflows.DEFINITIONS,
 ]
 
 TRIGGERS: list[dict[str, Any]] = [

@@ -37,6 +37,16 @@ class _Run(Struct, frozen=True):
     status: str
 
 
+class Holder(Struct, frozen=True):
+    run_id: str
+
+
+class Limit(Struct, frozen=True):
+    holders: list[Holder]
+    waiting_total: int
+
+
+_LIMIT = msgspec.json.Decoder(Limit)
 _STARTED = msgspec.json.Decoder(_Started)
 _STARTED_ALL = msgspec.json.Decoder(_StartedAll)
 _RUN = msgspec.json.Decoder(_Run)
@@ -113,6 +123,10 @@ class Client:
     async def explain(self, run_id: str) -> None:
         """Ask why a run waits."""
         _checked(await self._pool.request("GET", f"/runs/{run_id}/explain"))
+
+    async def limit(self, scope: str) -> Limit:
+        """Who holds a slot of a limit without a key, and how many wait."""
+        return _read(await self._pool.request("GET", f"/limits/{quote(scope)}"), _LIMIT)
 
     async def status(self, run_id: str) -> str:
         return _read(await self._pool.request("GET", f"/runs/{run_id}"), _RUN).status

@@ -143,5 +143,20 @@ ROWS: Mapping[str, Row] = {
     "console-chain-heap": Row("the same, heap", "MB", more=False),
     "console-list": Row("list of 120,000 runs, with the slowest filter", "ms", 100, 40, more=False),
     "console-fifty": Row("a bulk beside 50 open consoles, of one without", "%", 95, 98),
+    "limit-100": Row("one-step runs by /runs/bulk, 100 at a time by a limit", "runs/s", 1200, 2500),
+    "limit-keys": Row("the same, of each of 1,000 keys one at a time", "runs/s", 1500, 3000),
+    "limit-waiting": Row(
+        "memory of the service with 100,000 runs that wait for a limit, beyond parked ones", "MB", 100, 40, more=False
+    ),
+    "limit-admit": Row("the same, a holder is cancelled, until the next has its slot, p50", "ms", 3, 1, more=False),
+    "limit-next": Row(
+        "step completed to the next one's start, one at a time by a limit, p50", "ms", 3, 1.5, more=False
+    ),
+    "limit-next-p99": Row("the same, p99", "ms", more=False),
+    "rate-500": Row("executions in any second of a rate limit of 500, off it by at most", "%", 3, 1, more=False),
+    "rate-500-most": Row("the same, the most in any second", "executions", more=False),
+    "limit-fair": Row(
+        "10,000 runs of one tenant wait, 10 of another: begun until its last", "runs", 25, 20, more=False
+    ),
     "stream-late": Row("100,000 chunks, to a follower that comes late", "s", 2, 1, more=False),
 }

@@ -26,6 +26,7 @@ from .environment import EVENTS_PER_RUN, Environment, Setup, environment, enviro
 from .figures import percentile
 from .index_workloads import INDEX_WORKLOADS
 from .key_workloads import KEY_WORKLOADS
+from .limit_workloads import LIMIT_WORKLOADS
 from .live_workloads import LIVE_WORKLOADS
 from .log import STARTED, Live, Seen
 from .map_workloads import MAP_WORKLOADS
@@ -257,6 +258,7 @@ WORKLOADS: Mapping[str, Workload] = {
     **LIVE_WORKLOADS,
     **CONSOLE_WORKLOADS,
     **KEY_WORKLOADS,
+    **LIMIT_WORKLOADS,
     **UPKEEP_WORKLOADS,
 }
 

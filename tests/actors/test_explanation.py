@@ -20,6 +20,7 @@ from penstock.broker.inspection.queue_places import COUNTED_MAX, place_of, queue
 from penstock.broker.nats.pull import Delivery
 from penstock.broker.records.owners import Claim, Member
 from penstock.broker.store import Store
+from penstock.engine.access.scopes import EVERYBODY
 from penstock.engine.errors import NotFound
 from penstock.engine.validation import parse
 from penstock.engine.waiting.explain import explain
@@ -82,7 +83,7 @@ async def test_a_run_whose_definition_is_lost_says_so(store: Store) -> None:
     loaded, last = await load(store, run_id), await store.history.last(run_id)
     assert loaded.run is not None
     assert last is not None
-    facts = await live_facts(store, AskedRun(None, loaded.run, last), _storage(), time.time())
+    facts = await live_facts(store, AskedRun(None, loaded.run, last, EVERYBODY), _storage(), time.time())
     of_engine = structs.replace(facts, engine=EngineProgress())
     (one,) = explain(None, loaded.run, of_engine)
     assert "register the same one again" in one.text

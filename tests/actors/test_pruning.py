@@ -26,8 +26,11 @@ from penstock.config.process.background import all_of, end
 from penstock.config.process.background import start as background
 from penstock.config.settings import BrokerSettings
 from penstock.engine.errors import Conflict, NotFound
+from penstock.engine.limits.names import LimitKind, LimitName
+from penstock.engine.limits.records import Allowed, Released, Requested
 from penstock.engine.run.events import StepCompleted, WorkflowRemoved, decode
 from penstock.engine.run.state import RunStatus
+from tests.support.limits import decided, records
 from tests.support.waiting import until
 from tests.support.world import Echo, chain, echo, ended, register, start
 
@@ -166,6 +169,25 @@ async def test_what_was_pruned_while_no_engine_lives_is_gone_and_goes_when_one_d
     async with open_store(broker_settings, "next") as own, open_shard(own, new_member("next")):
         for run_id in run_ids:
             await left(store, run_id)
+
+
+async def test_a_slot_that_a_removed_run_is_granted_is_given_back(
+    store: Store, index: RunIndex, shard: AsyncExitStack
+) -> None:
+    """Its request came late, behind the release of a run that had ended."""
+    [run_id] = await failed(store, "granted")
+    await pruned(store, index, run_id)
+    await left(store, run_id)
+    name = LimitName(LimitKind.RUNS, "granted")
+    request = Requested(name=name, holder=f"{run_id}.0", run_id=run_id, allowed=Allowed(1))
+    await (await store.limit_log.request(request))
+
+    async def is_given_back() -> bool:
+        return any(isinstance(one, Released) and one.holder == f"{run_id}.0" for one in await records(store))
+
+    await until(is_given_back)
+    assert [one.granted[0].holder for one in await decided(store, "granted")] == [f"{run_id}.0"]
+    assert "backstop" not in {one.why for one in await records(store) if isinstance(one, Released)}
 
 
 @pytest.mark.parametrize("verb", ["replay", "retry"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any, Literal
+from urllib.parse import quote
 from uuid import uuid4
 
 import orjson
@@ -12,9 +13,11 @@ import pytest
 from playwright.async_api import Browser, Page, expect
 
 from penstock.client import Client
+from penstock.engine.errors import Unavailable
 from tests.console.conftest import TIMEOUT_MS, step
 from tests.support.service import Service
 from tests.support.tools import NODE_FOLDER
+from tests.support.waiting import until_found
 
 pytestmark = [pytest.mark.timeout(180), pytest.mark.usefixtures("worker")]
 
@@ -22,13 +25,14 @@ AXE = NODE_FOLDER / "node_modules/axe-core/axe.min.js"
 ALL = {"type": "tag", "values": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "best-practice"]}
 COLOURS = {"type": "rule", "values": ["color-contrast"]}  # all that differs in the other theme
 FLAKY = {"max_attempts": 3, "strategy": "fixed", "initial_delay": "20ms"}
+KEY = "a key of many characters: " + "x" * 98
 THEMES: tuple[tuple[Literal["light", "dark"], dict[str, Any]], ...] = (("light", ALL), ("dark", COLOURS))
 VIOLATIONS = """rules => axe.run(document, {runOnly: rules, resultTypes: ["violations"]})
     .then(found => found.violations.map(one => [one.id, one.nodes.slice(0, 3).map(node => node.target)]))"""
 SHOWN = [
     *("runs", "failed", "step", "waits", "approvals", "workers", "letters", "letter"),
     *("workflows", "workflow", "triggers", "trigger", "system", "audit", "keys", "settings"),
-    *("then", "compared"),
+    *("then", "compared", "limits", "limit", "key"),
 ]
 
 
@@ -58,7 +62,17 @@ def pages(service: Service) -> dict[str, str]:
         del asked["task"]
         api.register(orjson.dumps({"name": f"{name}-asks", "steps": [asked]}))
         api.start(f"{name}-asks")
+        limited = {"concurrency": [{"limit": 1, "key": "input"}], "steps": [step("wait", "console.signalled")]}
+        api.register(orjson.dumps({"name": f"{name}-limited", **limited}))
+        for _ in range(3):
+            api.start(f"{name}-limited", orjson.dumps(KEY))
+        until_found(lambda: waits_for_limit(api, f"{name}-limited"))
+        api.set_limit(f"{name}-limited", 1)
+    of_key = quote(KEY, safe="")
     return {
+        "limits": "/console/limits",
+        "limit": f"/console/limits/{name}-limited?kind=runs",
+        "key": f"/console/limits/{name}-limited?kind=runs&key={of_key}",
         "approvals": "/console/approvals",
         "workers": "/console/workers",
         "letters": "/console/dead-letters",
@@ -80,6 +94,14 @@ def pages(service: Service) -> dict[str, str]:
     }
 
 
+def waits_for_limit(api: Client, scope: str) -> bool:
+    """Whether two runs wait; not before somebody owns the log of limits."""
+    try:
+        return any(one.scope == scope and one.waiting_total == 2 for one in api.limits())
+    except Unavailable:
+        return False
+
+
 @asynccontextmanager
 async def opened(browser: Browser, service: Service, address: str, width: int = 1280) -> AsyncIterator[Page]:
     """The page with something in it."""
@@ -91,7 +113,7 @@ async def opened(browser: Browser, service: Service, address: str, width: int = 
         page = await context.new_page()
         await page.goto(address)
         await expect(
-            page.locator(".row, .runs-row[data-run], tbody tr, .approval, .instants li, .empty").first
+            page.locator(".row, .runs-row[data-run], tbody tr, .approval, .slots li, .instants li, .empty").first
         ).to_be_visible()
         if "?with=" in address:
             await expect(page.get_by_role("region", name="Comparison")).to_be_visible()

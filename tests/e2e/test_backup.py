@@ -244,3 +244,38 @@ def test_a_backup_does_not_name_files_elsewhere(tmp_path: Path) -> None:
     (backup / "backup.json").write_bytes(manifest.replace(b'"WORKFLOW_HISTORY"', b'"../../elsewhere"', 1))
     refused = restore(Service(tmp_path / "other", **SETTINGS), backup)
     assert (refused.returncode, "backup.json cannot be read" in refused.stderr) == (1, True)
+
+
+def limit_of(http: httpx2.Client) -> dict[str, Any]:
+    found: dict[str, Any] = http.get("/limits/one").raise_for_status().json()
+    return found
+
+
+def ids_of(slots: list[dict[str, Any]]) -> list[str]:
+    return sorted(one["run_id"] for one in slots)
+
+
+def test_who_holds_a_slot_in_a_backup_holds_it_when_it_is_restored_and_who_waits_waits(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b").mkdir()
+    steps = [{"id": "a", "task": "later"}]
+    with Service(tmp_path / "a", **SETTINGS) as before, http_of(before) as http:
+        http.post("/workflows", json={"name": "one", "concurrency": [{"limit": 1}], "steps": steps}).raise_for_status()
+        first = start(http, "one")
+        until_found(lambda: run_of(http, first)["status"] == "running")
+        others = sorted(start(http, "one") for _ in range(3))
+        until_found(lambda: limit_of(http)["waiting_total"] == len(others))
+        http.post(f"/runs/{others[0]}/pause").raise_for_status()
+        http.post(f"/runs/{others[0]}/resume").raise_for_status()
+        until_found(lambda: limit_of(http)["waiting_total"] == len(others))
+        assert before.penstock("backup", str(tmp_path / "backup"), "--json").returncode == 0
+        before.kill_all()
+    after = Service(tmp_path / "b", **SETTINGS)
+    restored = restore(after, tmp_path / "backup")
+    assert restored.returncode == 0, restored.stderr
+    with after, http_of(after) as http:
+        found = until_found(lambda: (one := limit_of(http))["holders"] and one)
+        assert ([first], others) == (ids_of(found["holders"]), ids_of(found["waiting"]))
+        with worker(after, "echo_worker", "later"):
+            until_found(lambda: all(run_of(http, run_id)["status"] == "completed" for run_id in [first, *others]))
+        until_found(lambda: not limit_of(http)["holders"])

@@ -16,8 +16,9 @@ from typing import NamedTuple
 import pytest
 
 from penstock.config.process.crash_points import POINTS, Point
-from tests.e2e import crash_bridge, crash_recovery, crash_triggers
+from tests.e2e import crash_bridge, crash_limits, crash_recovery, crash_triggers
 from tests.e2e import crash_scenarios as scenarios
+from tests.e2e.crash_limits import limited
 from tests.e2e.crash_scenarios import UNANSWERED_S, Scenario, approval, awaited, timeout
 from tests.support.crashing import Outcome, Place, World, place, world
 from tests.support.waiting import until
@@ -69,6 +70,17 @@ CASES = (
     Case("event_wait.found", awaited()),
     Case("event_wait.received", awaited()),
     Case("event_wait.checkpointed", awaited(scenarios.wait_is_checkpointed), peaceful=awaited()),
+    Case("limits.made", limited(scenarios.shards_are_killed), peaceful=limited()),
+    Case("limit.asked", limited(), 4),
+    Case("limit.deciding", limited(), 4),
+    Case("limit.decided", limited(), 4),
+    Case("limit.told", limited(), 4),
+    Case("limit.compacting", crash_limits.shortened),
+    Case("limit.compacted", crash_limits.shortened),
+    Case("shard.command_stored", limited(), 6),
+    Case("shard.published", limited(), 8),
+    Case("handover.owned", limited(scenarios.shards_are_killed), 2, limited()),
+    Case("shard.drained", limited(scenarios.shard_stops_in_peace), peaceful=limited()),
     Case("shard.command_stored", awaited(), 2),
     Case("shard.loaded", awaited(scenarios.shards_are_killed), peaceful=awaited()),
     Case("handover.owned", awaited(scenarios.shards_are_killed), 2, awaited()),

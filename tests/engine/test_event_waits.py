@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from penstock.engine.run.commands import AppendEvent, AwaitEvent, BeginStep, Command, StopWaiting
-from penstock.engine.run.correlation import NoValue, key_at, key_of
 from penstock.engine.run.event_payloads import Correlation, EventWait, ReceivedEvent
 from penstock.engine.run.events import EventReceived
 from penstock.engine.run.execution.beginning import begin_step
+from penstock.engine.run.kinds.correlation import NoValue, key_at, key_of
 from penstock.engine.run.state import StepStatus, from_snapshot, to_snapshot
 from penstock.engine.run.still_due import still_due
 from penstock.engine.validation import problems

@@ -54,6 +54,11 @@ WIRE: list[dict[str, object]] = [
     },
     {"type": "timer.fired", "payload": {"timer": "timeout.a", "step_id": "a", "attempt": 1}},
     {"type": "signal.received", "payload": {"name": "go", "size": 12}},
+    {
+        "type": "limit.granted",
+        "payload": {"holder": "r.a.0.1", "limit_id": "f" * 32, "kind": "executions", "scope": "s", "step_id": "a"},
+    },
+    {"type": "limit.refused", "payload": {"holder": "r.0", "limit_id": "f" * 32, "reason": "limit"}},
     {"type": "workflow.cancelled", "payload": {"reason": "enough"}},
     {"type": "workflow.compensating", "payload": {"error": "no lorry", "steps": ["reserve", "charge"]}},
     {"type": "workflow.paused", "payload": {"children": True}, "v": 2},

@@ -35,7 +35,7 @@ def test_completed_and_cancelled_runs_are_final_and_failed_ones_go_on_by_replay_
     assert {status: RUN_MOVES[status] for status in RUN_ENDED} == {
         RunStatus.COMPLETED: frozenset(),
         RunStatus.CANCELLED: frozenset(),
-        RunStatus.FAILED: {RunStatus.RUNNING},
+        RunStatus.FAILED: {RunStatus.PENDING, RunStatus.RUNNING},
     }
 
 

@@ -60,7 +60,7 @@ def course(how: Debounce | Batch, spans: list[float], size: int = 10) -> list[tu
 def test_a_debounce_ends_after_its_period_or_its_longest_wait(spans: list[float], period: int, more: int) -> None:
     how = Debounce(f"{period}s", f"{period + more}s")
     for state, since, ended_at in course(how, spans):
-        assert ended_at == min(state.at + period, since + period + more)
+        assert ended_at == min(state.at + period, since + (period + more))
         assert not is_full(how, state)
 
 

@@ -23,13 +23,14 @@ from penstock.broker.store import Store, open_store
 from penstock.broker.streams.provisioning import provision
 from penstock.broker.streams.telemetry import ProcessReport
 from penstock.config.settings import BrokerSettings, Settings
+from penstock.engine.limits.names import LimitKind, LimitName
 from penstock.engine.run.events import WorkflowStarted
 from penstock.engine.times import rfc3339
 from penstock.http.app import create_app
 from penstock.http.backend import Backend
 from penstock.http.diagnosis import explanations, service_facts
 from penstock.http.diagnosis.checks import of_broker, of_engines
-from penstock.http.diagnosis.checks.facts import ServiceFacts
+from penstock.http.diagnosis.checks.facts import ServiceFacts, WaitedLimit
 from penstock.http.diagnosis.checks.table import CHECKS, examined
 from penstock.http.diagnosis.service_facts import answering_store
 from tests.support.conductor import Conductor
@@ -262,6 +263,38 @@ def test_an_index_that_is_behind_is_found_only_after_a_while() -> None:
     late = ServiceFacts(index_behind=100, index_behind_s=60.0)
     assert ["index"] == [one.check for one in examined(late).findings]
     assert [] == examined(replace(late, index_behind_s=1.0)).findings
+
+
+OPENAI = LimitName(LimitKind.EXECUTIONS, "openai", "acme")
+
+
+@pytest.mark.parametrize(
+    ("limit", "text", "remedy"),
+    [
+        (
+            WaitedLimit(OPENAI, 0, 2),
+            'the limit "openai" (executions, key "acme") lets nothing begin, and 2 wait for it',
+            '`penstock limit set openai N --kind executions --key "acme"` lets so many begin',
+        ),
+        (
+            WaitedLimit(replace(OPENAI, key=None), 0, 1, overridden=True),
+            'the limit "openai" (executions) lets nothing begin, and 1 waits for it',
+            "`penstock limit reset openai --kind executions` lets what is registered count again",
+        ),
+        (
+            WaitedLimit(OPENAI, 4, 2, paused=("r1", "r2", "r3", "r4")),
+            'the limit "openai" (executions, key "acme") has slots that paused runs hold (r1, r2, r3 and 1 more), and '
+            "2 wait for it",
+            "`penstock run resume RUN` lets them go on, and `penstock run cancel RUN` ends them",
+        ),
+    ],
+    ids=["of nothing", "overridden with nothing", "held by paused runs"],
+)
+def test_limits_that_hold_everything_are_found(limit: WaitedLimit, text: str, remedy: str) -> None:
+    (found,) = examined(ServiceFacts(limits=(limit,))).findings
+    assert ("limits", text) == (found.check, found.text)
+    assert found.remedy.startswith(remedy)
+    assert [] == examined(ServiceFacts(limits=(replace(limit, allowed=4, paused=()),))).findings
 
 
 _STARTED = (

@@ -24,7 +24,15 @@ HEADERS = {"Authorization": f"Bearer {TOKEN}"}
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
 LATER = "2099-01-01T00:00:00Z"
 JSON, TEXT = "application/json", "text/plain; charset=utf-8"
-PLACES = {"run_id": "0" * 32, "other": "1" * 32, "step_id": "a", "task_id": "0" * 32 + ".a", "name": "a", "seq": "1"}
+PLACES = {
+    "scope": "a",
+    "run_id": "0" * 32,
+    "other": "1" * 32,
+    "step_id": "a",
+    "task_id": "0" * 32 + ".a",
+    "name": "a",
+    "seq": "1",
+}
 OF_WORKERS = (
     "/v1/workers/connect",
     "/v1/tasks/poll",
@@ -185,6 +193,7 @@ class Story:
         await self.of_many_runs()
         await self.of_triggers()
         await self.of_dead_letters()
+        await self.of_limits()
         await self.ask(
             "POST", "/v1/tasks/poll", {"task_types": ["t"], "max_tasks": 0, "timeout_ms": 0, "worker_id": "w"}
         )
@@ -267,6 +276,14 @@ class Story:
         await self.ask("GET", "/workflows/{name}/versions", name="told")
         await self.ask("POST", "/workflows", {"name": "told.once", "steps": [{"id": "a", "task": "t"}]})
         await self.ask("DELETE", "/workflows/{name}", name="told.once")
+
+    async def of_limits(self) -> None:
+        limited = {"name": "limited", "concurrency": [{"limit": 1}], "steps": [{"id": "a", "task": "t"}]}
+        await self.ask("POST", "/workflows", limited)
+        await self.ask("GET", "/limits")
+        await self.ask("PUT", "/limits/{scope}", {"limit": 2}, scope="limited")
+        await self.ask("GET", "/limits/{scope}", scope="limited")
+        await self.ask("DELETE", "/limits/{scope}", scope="limited")
 
     async def of_dead_letters(self) -> None:
         await self._store.publisher.send(names.dead_history_subject(PLACES["run_id"]), b"no event")

@@ -28,6 +28,9 @@ from penstock.actors.control.run_operations import new_run_id
 from penstock.broker import record_keys
 from penstock.broker.store import Store
 from penstock.config.settings import BrokerSettings, HttpSettings, Settings
+from penstock.engine.limits.configs import LimitOverride
+from penstock.engine.limits.names import LimitKind
+from penstock.engine.limits.records import Allowed
 from penstock.engine.run.event_payloads import Failure, RunFailure, StepFacts
 from penstock.engine.run.events import StepCompleted, StepFailed, StepStarted, WorkflowFailed
 from penstock.engine.validation import parse
@@ -51,6 +54,7 @@ ANSWER_S_MAX = 30.0
 LETTERS = 40
 TASKS = 20
 SPARE = 20
+SCOPES = tuple(f"scope-{number}" for number in range(20))
 SECRET = "shared"
 TOKENS = {Access.API: "s3cret", Access.BRIDGE: "br1dge"}
 MAPPED = {"name": "mapped", "steps": [{"id": "a", "type": "map", "task": "work"}]}
@@ -245,6 +249,7 @@ def _valid(random: Random, operation: Operation, reach: Reach, share: float) -> 
         ),
         "other": random.choice(reach.run_ids),
         "seq": random.choice(reach.letters),
+        "scope": random.choice(SCOPES),
         "task_id": random.choice(reach.task_ids),
         **({"name": random.choice(reach.spare)} if operation.name == "deleteWorkflow" else {}),
         **({"name": random.choice(("nightly", "push"))} if operation.name in TRIGGERED else {}),
@@ -302,6 +307,9 @@ async def _reach(app: ASGIConductor, store: Store) -> Reach:
     spare = [f"spare-{number}" for number in range(SPARE)]
     for name in spare:
         await store.definitions.register(parse({**ONE_STEP, "name": name}))
+    for scope in SCOPES:
+        override = LimitOverride(Allowed(1), "2026-01-01T00:00:00Z")
+        await store.limit_configs.override((LimitKind.RUNS, scope), None, override)
     return Reach(
         run_ids,
         scheduled,

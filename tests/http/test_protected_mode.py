@@ -46,6 +46,7 @@ PLACES = {
     "task_id": "0" * 32 + ".a",
     "name": "nobody",
     "seq": "999999",
+    "scope": "nobody",
 }
 FORGED = ("X-Forwarded-For", "X-Real-IP", "Forwarded", "X-Client-IP", "True-Client-IP", "X-Forwarded-Host")
 

@@ -7,7 +7,9 @@ from msgspec import Raw
 
 from penstock.engine.run.control.overriding import refusal
 from penstock.engine.run.event_payloads import Override, Resumed, TimerRef
-from penstock.engine.run.events import StepOverridden, TimerFired, WorkflowResumed
+from penstock.engine.run.events import Record, StepOverridden, TimerFired, WorkflowResumed
+from penstock.engine.run.expansion import expanded
+from penstock.engine.run.slots.starting import begun_soon
 from penstock.engine.run.state import STEP_DONE, RunStatus, StepStatus
 from penstock.engine.run.timers import step_timers
 from tests.properties.shell import Shell
@@ -41,13 +43,20 @@ class Operator(Shell):
         before, ahead = self.known(), (self.run, list(self.log), list(self.states), list(self.ordered))
         orders, results = list(self.orders), list(self.results)
         self.append(WorkflowResumed(run_id=RUN_ID, timestamp=self.stamp(), payload=resumed))
-        if before.steps[step_id].status in STEP_DONE or refusal(self.whole(), self.known(), step_id) is not None:
+        if before.steps[step_id].status in STEP_DONE or self._is_refused(step_id):
             self.run, self.log, self.states, self.ordered = ahead  # the front end refuses it: nothing was stored
             self.orders, self.results = orders, results
             return
         self.tell(self._completion(step_id, pick))
         assert self.known().resumes == before.resumes + 1
-        self._check_done(step_id)
+        if self.known().status is not RunStatus.PENDING:
+            self._check_done(step_id)
+
+    def _is_refused(self, step_id: str) -> bool:
+        """Whether it could not be completed by hand in the run as it goes on, at once or when it has its slots."""
+        run = self.known()
+        found = begun_soon(self.workflow, run, Record(run.seq, self.broker.now, self.log[-1].event))
+        return refusal(expanded(self.workflow, found), found, step_id) is not None
 
     def _completion(self, step_id: str, pick: int) -> StepOverridden:
         output = LARGE if pick % 3 == 0 else SMALL

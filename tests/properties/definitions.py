@@ -113,6 +113,30 @@ def fields(draw: st.DrawFn, kinds: tuple[str, ...]) -> dict[str, object]:
     return {"type": kind, "task": draw(st.sampled_from(["t", "u"])), "config": draw(config), **timed, **given}
 
 
+AT_A_TIME = st.lists(
+    st.fixed_dictionaries({"limit": st.just(1)}, optional={"scope": st.sampled_from(["a", "b", "above"])}),
+    max_size=3,
+    unique_by=lambda one: one.get("scope"),
+)
+RATES = st.sampled_from([[], [], [{"limit": 5, "per": "1s"}], [{"limit": 5, "per": "1s", "scope": "a"}]])
+
+
+@st.composite
+def limited(draw: st.DrawFn) -> dict[str, object]:
+    """Definitions most of whose tasks have limits, or the runs themselves."""
+    definition = draw(definitions())
+    steps = definition["steps"]
+    assert isinstance(steps, list)
+    for step in steps:
+        if "task" in step:
+            step["concurrency"], step["rate_limit"] = draw(AT_A_TIME), draw(RATES)
+    if draw(st.booleans()):
+        definition["rate_limit"] = draw(RATES)
+        on_limit = st.sampled_from(["queue", "queue", "skip"])
+        definition["concurrency"] = [one | {"on_limit": draw(on_limit)} for one in draw(AT_A_TIME)]
+    return definition
+
+
 def compiled(definition: dict[str, object]) -> Workflow:
     return compile_workflow(parse(definition), "digest")
 
@@ -125,9 +149,11 @@ def without_worker(kind: str, step_id: str, *depends_on: str, **config: Any) -> 
     return {"id": step_id, "type": kind, "depends_on": list(depends_on), "config": config}
 
 
+ONE_A_SECOND = {"limit": 1, "per": "1s"}
 AGAIN = without_worker("wait_for_event", "v", "r", event="e", lookback="1h")
+LIMITED: dict[str, Any] = {"concurrency": [{"limit": 1, "key": "input.x"}], "rate_limit": [ONE_A_SECOND]}
 PLANS: tuple[dict[str, Any], ...] = (
-    {"steps": [task("a"), task("b", "a", when="steps.a.output.x == 1"), task("c")]},
+    {"steps": [task("a"), task("b", "a", when="steps.a.output.x == 1"), task("c", **LIMITED)]},
     {"steps": []},
     {"steps": [task("a"), task("q", "a", type="planner"), task("z", "q")]},
     {"steps": [task("m", type="map", config={"items": [1, 2], "max_concurrency": 1}), task("z", "m", retries=1)]},

@@ -16,7 +16,9 @@ from penstock.engine.run.commands import (
     CompleteRun,
     DispatchTask,
     ExpandPlan,
+    ReleaseSlot,
     RequestApproval,
+    RequestSlot,
     SetTimer,
     WithdrawSticky,
     WithdrawTimer,
@@ -29,6 +31,8 @@ from penstock.engine.run.events import (
     ChildEnded,
     Event,
     EventReceived,
+    LimitGranted,
+    LimitRefused,
     PlannerExpanded,
     Record,
     StepCompleted,
@@ -48,6 +52,7 @@ from penstock.engine.run.execution.children import child_run_id
 from penstock.engine.run.expansion import expanded
 from penstock.engine.run.kinds.agent_loop import loop_of
 from penstock.engine.run.kinds.approval import approval_of
+from penstock.engine.run.slots.holders import RUN, is_awaited, slots_of
 from penstock.engine.run.state import (
     RUN_MOVES,
     STEP_DONE,
@@ -64,6 +69,7 @@ from penstock.engine.run.timers import live_timers
 from penstock.engine.run.workflow import StepPlan, Workflow
 
 PERSON = "a person"
+CANCELLED = -1
 FIRST, ANYONE = "as it was ordered", "after the bound worker"
 RESULTS = (
     StepCompleted | StepFailed | StepContinue | StepSkipped | ApprovalGranted | ApprovalRejected | ApprovalExpired
@@ -79,7 +85,9 @@ def lawful(workflow: Workflow, before: Run | None, record: Record) -> tuple[Run 
     _check_pause(before, run, record)
     _check_cancelled(run, commands)
     if run is before:
-        assert silently(commands) == [], "an event that changes nothing only has workers notified"
+        left = [one for one in silently(commands) if not isinstance(one, ReleaseSlot | AppendEvent)]
+        told = isinstance(record.event, LimitGranted | LimitRefused)
+        assert (left if told else silently(commands)) == [], "an event that changes nothing only has others notified"
         return run, commands
     assert run is not None, "a run does not go away"
     assert run.seq == record.seq
@@ -89,6 +97,7 @@ def lawful(workflow: Workflow, before: Run | None, record: Record) -> tuple[Run 
     if not isinstance(record.event, StepTakenOver):  # which brings what another run has come to
         _check_steps(workflow, before, run)
     _check_commands(workflow, run, commands)
+    _check_slots(workflow, run, commands)
     _check_timers(before, run, record, commands)
     _check_received(workflow, run, record)
     _check_child(before, run, record)
@@ -131,7 +140,8 @@ def executions(commands: list[Command], pauses: int = 0) -> list[Execution]:
 
 
 def ends(commands: list[Command]) -> list[tuple[int, str | None]]:
-    """For each end of the run that was ordered, how often it had been resumed, and what became of its compensation."""
+    """For each end of the run that was ordered, how often it had been resumed (CANCELLED: it never will be again), and
+    what became of its compensation."""
     events = [command.event for command in commands if isinstance(command, AppendEvent | CompleteRun)]
     return [found for event in events if (found := _end(event)) is not None]
 
@@ -143,7 +153,7 @@ def _end(event: Event) -> tuple[int, str | None] | None:
         case WorkflowFailed():
             return event.payload.resumes, event.payload.compensation
         case WorkflowCancelled():
-            return 0, event.payload.compensation
+            return CANCELLED, event.payload.compensation
         case _:
             return None
 
@@ -162,7 +172,7 @@ def result(before: Run | None, run: Run | None, record: Record) -> Result | None
 
 def _check_run_move(before: Run | None, run: Run) -> None:
     if before is None:
-        assert run.status in (RunStatus.SCHEDULED, RunStatus.RUNNING)
+        assert run.status in (RunStatus.SCHEDULED, RunStatus.PENDING, RunStatus.RUNNING)
         assert run.resumes == 0
     else:
         assert not before.removed, "nothing comes after a removal"
@@ -175,7 +185,15 @@ def _check_run_move(before: Run | None, run: Run) -> None:
 
 
 def _resumed(before: Run | None, run: Run) -> bool:
-    return before is not None and (before.status, run.status) == (RunStatus.FAILED, RunStatus.RUNNING)
+    goes_on = run.status in (RunStatus.PENDING, RunStatus.RUNNING)
+    return before is not None and before.status is RunStatus.FAILED and goes_on
+
+
+def _begins_again(before: Run | None, run: Run) -> bool:
+    """Whether steps that have failed begin again: at once, or when the run has its slots."""
+    if before is None or run.status is not RunStatus.RUNNING:
+        return False
+    return before.status is RunStatus.FAILED or before.resuming is not None
 
 
 def _check_steps(workflow: Workflow, before: Run | None, run: Run) -> None:
@@ -188,9 +206,11 @@ def _check_steps(workflow: Workflow, before: Run | None, run: Run) -> None:
         assert old.status not in STEP_DONE or step == old
         handled = step.status is StepStatus.RECOVERED or step.handles is not None
         handled = handled or _ends_late(run, old, plan) or (step.overridden and not old.overridden)
-        assert old.status not in STEP_ENDED or step == old or _resumed(before, run) or handled
+        assert old.status not in STEP_ENDED or step == old or _begins_again(before, run) or handled
         _check_handler(run, step_id, step)
     _check_fragments(workflow, before, run)
+    if run.status is RunStatus.PENDING and before is not None:
+        assert run.steps == before.steps, "nothing happens to the steps of a run that waits"
     if run.ended:
         assert all(step.status in STEP_ENDED for step in run.steps.values())
     if run.status is RunStatus.COMPLETED:
@@ -321,7 +341,7 @@ def _check_run_pause(before: Run | None, run: Run, record: Record, commands: lis
     if run.pause is None:
         return
     assert run.due is None
-    assert not any(isinstance(command, BEGINS) for command in commands)
+    assert not any(isinstance(command, (*BEGINS, RequestSlot)) for command in commands)
     if began and before is not None:
         assert run.pause.left == (None if before.due is None else max(before.due - record.at, 0.0))
 
@@ -357,6 +377,30 @@ def _check_commands(workflow: Workflow, run: Run, commands: list[Command]) -> No
             "people decide approvals, workers all else"
         )
         assert not isinstance(command, DispatchTask) or command.worker in (None, run.bound)
+
+
+def _check_slots(workflow: Workflow, run: Run, commands: list[Command]) -> None:
+    """What has slots, or waits for some, is out; all that is asked for is waited for."""
+    assert not run.ended or run.slots == {}
+    for owner, slot in run.slots.items():
+        limits = slots_of(workflow, owner)
+        assert limits is not None
+        assert [(held.kind, held.scope) for held in slot.granted] == [
+            (limit.kind, limit.scope) for limit in limits.limits[: slot.number]
+        ]
+        assert run.pause is None or slot.number == len(limits.limits), "a run that is paused waits for none"
+        if owner == RUN:
+            assert (run.status is RunStatus.PENDING) is (slot.number < len(limits.limits))
+            assert slot.attempt == run.resumes
+            continue
+        step = run.step(owner)
+        assert step.status in STEP_OUT
+        assert (step.attempts, step.iteration) == (slot.attempt, slot.iteration)
+        assert step.due is None or step.status is StepStatus.RUNNING, "what waits for its next attempt has no slot"
+        assert slot.number == len(limits.limits) or (step.sticky is step.fallback is None)
+    asked = [one for one in commands if isinstance(one, RequestSlot)]
+    assert all(is_awaited(run, one) or run.failing for one in asked)
+    assert len(asked) == len({(one.holder, one.number) for one in asked})
 
 
 def _check_timers(before: Run | None, run: Run, record: Record, commands: list[Command]) -> None:

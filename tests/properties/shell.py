@@ -22,7 +22,7 @@ from penstock.engine.run.commands import (
     WithdrawQueued,
 )
 from penstock.engine.run.event_payloads import RunFailure, TimerRef
-from penstock.engine.run.events import Event, Record, TimerFired, WorkflowFailed
+from penstock.engine.run.events import Event, Record, TimerFired, WorkflowCancelled, WorkflowFailed
 from penstock.engine.run.execution.beginning import begin_step
 from penstock.engine.run.execution.fragments import is_planned
 from penstock.engine.run.execution.inputs import output_of
@@ -71,6 +71,8 @@ class Shell:
 
     def arrive(self, event: Event) -> None:
         name = id_of(event)
+        if isinstance(event, WorkflowCancelled) and event.payload.compensation is None:
+            name = message_ids.of_cancellation(RUN_ID, self.known().resumes)
         if name is None or self.broker.takes_event(name):
             self.append(event)
 

@@ -18,12 +18,21 @@ from msgspec import Raw
 
 from penstock.broker import message_ids
 from penstock.engine.run.advance import fold
-from penstock.engine.run.commands import AwaitEvent, CancelTask, DeadLetterTask, DispatchTask, WithdrawSticky
+from penstock.engine.run.commands import (
+    AwaitEvent,
+    CancelTask,
+    DeadLetterTask,
+    DispatchTask,
+    ReleaseSlot,
+    WithdrawSticky,
+)
 from penstock.engine.run.event_payloads import Cancellation, ParentRef, Resumed, Scheduled, Started
 from penstock.engine.run.events import (
     ApprovalGranted,
     ApprovalRejected,
     ApprovalRequested,
+    LimitGranted,
+    LimitRefused,
     PlannerExpanded,
     StepFailed,
     StepOverridden,
@@ -43,6 +52,7 @@ from penstock.engine.run.execution.steps import is_ready
 from penstock.engine.run.kinds.approval import approval_of, token_hash
 from penstock.engine.run.kinds.sub_workflow import ChildStep
 from penstock.engine.run.kinds.wait_for_event import WaitForEvent
+from penstock.engine.run.slots.holders import RUN
 from penstock.engine.run.state import (
     RUN_OPEN,
     STEP_OUT,
@@ -55,11 +65,13 @@ from penstock.engine.run.state import (
     to_snapshot,
 )
 from penstock.engine.run.timers import live_timers
+from tests.engine.build import only
 from tests.properties.by_hand import Operator
-from tests.properties.definitions import SMALL, compiled, definitions
-from tests.properties.laws import Execution, ends, executions
+from tests.properties.definitions import SMALL, compiled, definitions, limited
+from tests.properties.laws import CANCELLED, Execution, ends, executions
 from tests.properties.outside import ENDS
 from tests.properties.pausing import Pausing
+from tests.properties.slots import Slots
 from tests.properties.undone import Undone
 from tests.properties.world import FAILURES, OUTPUTS, RUN_ID, TOO_MUCH, is_numbered, said, some
 
@@ -97,6 +109,7 @@ WEIGHTS = {
     "pause": 2,
     "unpause": 4,
     "cancel": 1,
+    "grant": 16,
 }
 ACTS = st.sampled_from([act for act, weight in WEIGHTS.items() for _ in range(weight)])
 NUMBERED = st.sampled_from([True, True, False])
@@ -109,7 +122,7 @@ WORKED_OUT = (
 )  # what the engine writes of a step that was evaluated
 
 
-class World(Operator, Pausing, Undone, RuleBasedStateMachine):
+class World(Operator, Pausing, Undone, Slots, RuleBasedStateMachine):
     """One run and everybody who has to do with it."""
 
     def __init__(self) -> None:
@@ -121,6 +134,9 @@ class World(Operator, Pausing, Undone, RuleBasedStateMachine):
 
     @initialize(definition=definitions(), later=st.booleans(), lands=st.booleans(), endless=st.booleans())
     def begin(self, definition: dict[str, object], later: bool, lands: bool, endless: bool) -> None:
+        self.begin_with(definition, later, lands, endless)
+
+    def begin_with(self, definition: dict[str, object], later: bool, lands: bool, endless: bool) -> None:
         """An endless world is one in which loops go on for as long as they may."""
         self.workflow, self.lands, self.endless = compiled(definition), lands, endless
         self.parent = ParentRef("p" * 32, "c", 1) if endless and not later else None
@@ -164,6 +180,8 @@ class World(Operator, Pausing, Undone, RuleBasedStateMachine):
                 self.pause_run(children=numbered)
             case "unpause" if self.known().pause is not None:
                 self.unpause_run(children=numbered)
+            case "grant" if self.requests or self.taken:
+                self.grant(pick)
             case "now" if waiting := self.waiting():
                 self.begin_now(some(waiting, pick))
             case "resume" if self.is_resumable():
@@ -274,7 +292,8 @@ class World(Operator, Pausing, Undone, RuleBasedStateMachine):
         if not is_numbered(event) or isinstance(event, APPENDED_ONCE) or not applied:
             return
         notices = self.append(event)  # a worker that has begun in vain is told so as often as it says that it has
-        assert all(isinstance(one, CancelTask) for one in notices)
+        assert all(isinstance(one, CancelTask | ReleaseSlot) for one in notices)
+        assert isinstance(event, LimitGranted | LimitRefused) or not only(ReleaseSlot, notices)
         assert self.run == before
 
     def look_back(self, cut: int) -> None:
@@ -291,7 +310,13 @@ class World(Operator, Pausing, Undone, RuleBasedStateMachine):
         """Once all orders are performed, the world holds every timer, task, question and skip that the run waits
         for."""
         run = self.run
-        if run is None or run.status not in RUN_OPEN or self.orders:
+        if run is None or self.orders:
+            return
+        if run.status is RunStatus.PENDING and run.error is not None:
+            assert self.is_cancelled_soon()
+        elif run.status is RunStatus.PENDING and run.pause is None and not self.ends_soon():
+            assert self.is_asked(RUN)
+        if run.status not in RUN_OPEN:
             return
         if run.compensation is not None:
             self.nothing_of_the_compensation_is_lost(run, run.compensation)
@@ -305,7 +330,8 @@ class World(Operator, Pausing, Undone, RuleBasedStateMachine):
         assert all(step.due is not None or step.items is not None for step in running)
         if state.outcome is not None:
             assert not state.awaited
-            assert (0 if state.ends is RunStatus.CANCELLED else run.resumes, state.outcome) in ends(self.all_ordered())
+            life = CANCELLED if state.ends is RunStatus.CANCELLED else run.resumes
+            assert (life, state.outcome) in ends(self.all_ordered())
         elif state.undoing is None:
             assert state.awaited
         else:
@@ -340,6 +366,10 @@ class World(Operator, Pausing, Undone, RuleBasedStateMachine):
         ordered = (self.known().resumes, None) in ends(self.all_ordered())
         return ordered or any(isinstance(event, WorkflowFailed) for event in self.broker.in_flight)
 
+    def is_cancelled_soon(self) -> bool:
+        """Whether the cancellation of a run that was refused is on its way."""
+        return any(isinstance(event, WorkflowCancelled) for event in self.broker.in_flight)
+
     def is_out(self, step_id: str, step: StepState) -> bool:
         """Whether somebody can answer for the step. A worker that has begun may hold either copy of its task."""
         plan, outside = self.whole().plan_of(step_id), self.broker.outside
@@ -348,6 +378,8 @@ class World(Operator, Pausing, Undone, RuleBasedStateMachine):
             return True
         if self.is_worked_out(step_id):
             return True
+        if self.awaits(step_id) and step.status is StepStatus.QUEUED:
+            return self.is_asked(step_id)
         if isinstance(plan.kind, ChildStep):
             return child_run_id(RUN_ID, step_id, step.attempts) in outside.living()
         if isinstance(plan.kind, WaitForEvent):
@@ -410,9 +442,11 @@ class World(Operator, Pausing, Undone, RuleBasedStateMachine):
         assert fold(self.workflow, None, self.log) == self.run
         self.check_compensation()
         for step_id, step in self.run.steps.items():
-            assert step.status is not StepStatus.FAILED or self.is_kept(step_id, step) or self.is_provided_for(step_id)
+            found = step.status is not StepStatus.FAILED or self.is_kept(step_id, step)
+            assert found or self.is_provided_for(step_id) or self.ended_before_it_went_on()
         if not self.refused:
             self.nothing_is_left()
+            self.check_slots_are_back()
 
     def nothing_is_left(self) -> None:
         """Of a run that has ended, nobody waits for anything, works for it or is going to; its failures were answered,
@@ -433,6 +467,8 @@ class World(Operator, Pausing, Undone, RuleBasedStateMachine):
         broker = self.broker
         if self.known().pause is not None:
             self.unpause_run(children=False)
+        elif self.requests:
+            self.let_in(next(iter(self.requests)))
         elif broker.timers and broker.timers[self.first_timer()].due <= broker.now:
             self.fire(self.first_timer())
         elif broker.tasks:
@@ -470,6 +506,12 @@ class World(Operator, Pausing, Undone, RuleBasedStateMachine):
             handler.status is StepStatus.CANCELLED or self.is_kept(f"{step_id}.on_failure", handler)
         )
 
+    def ended_before_it_went_on(self) -> bool:
+        """Whether the run was resumed, and ended while it waited for its slots: its steps are as they had failed, and
+        their dead letters were removed as it was resumed."""
+        lives = [run for run in self.states if run is not None and not run.ended]
+        return bool(lives) and lives[-1].resuming is not None
+
     def is_kept(self, step_id: str, step: StepState) -> bool:
         found = [
             (dead_letter.step_id, dead_letter.iteration, dead_letter.attempt)
@@ -477,6 +519,14 @@ class World(Operator, Pausing, Undone, RuleBasedStateMachine):
         ]
         of_items = any(found_id.startswith(f"{step_id}.") for found_id, _, _ in found)
         return (step_id, step.iteration, step.attempts) in found or (step.items is not None and of_items)
+
+
+class WorldOfLimits(World):
+    """One in which most tasks need slots before they begin."""
+
+    @initialize(definition=limited(), later=st.booleans(), lands=st.booleans(), endless=st.booleans())
+    def begin(self, definition: dict[str, object], later: bool, lands: bool, endless: bool) -> None:
+        self.begin_with(definition, later, lands, endless)
 
 
 TestWorld = World.TestCase
@@ -487,3 +537,5 @@ TestWorld.settings = settings(
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
 )
+TestWorldOfLimits = WorldOfLimits.TestCase
+TestWorldOfLimits.settings = settings(TestWorld.settings, max_examples=EXAMPLES or 250)

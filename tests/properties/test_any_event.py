@@ -30,6 +30,8 @@ from penstock.engine.run.event_payloads import (
     RunFailure,
     Scheduled,
     SignalRef,
+    SlotGrant,
+    SlotRefusal,
     Started,
     StepFacts,
     TakenStep,
@@ -43,6 +45,8 @@ from penstock.engine.run.events import (
     ChildEnded,
     Event,
     EventReceived,
+    LimitGranted,
+    LimitRefused,
     PlannerExpanded,
     Record,
     SignalReceived,
@@ -68,7 +72,7 @@ from penstock.engine.run.events import (
 )
 from penstock.engine.run.execution.children import child_run_id
 from penstock.engine.run.state import Run, from_snapshot, to_snapshot
-from tests.properties.definitions import STEPS_MAX, VALID_PLANS, compiled, definitions, steps_of
+from tests.properties.definitions import STEPS_MAX, VALID_PLANS, compiled, definitions, limited, steps_of
 from tests.properties.laws import PERSON, Result, ends, executions, lawful, result
 from tests.properties.outside import ENDS
 
@@ -129,6 +133,23 @@ def _child_ended(step_id: str, attempt: int, how: str) -> ChildEnded:
     return ChildEnded(run_id="r", step_id=step_id, attempt_number=attempt, payload=end)
 
 
+def _granted(step_id: str | None, attempt: int, kind: str, scope: str | None) -> LimitGranted:
+    """A slot of any kind, mostly for somebody who may want it."""
+    holder = f"r.{attempt - 1}" if step_id is None else f"r.{step_id}.0.{attempt}"
+    own = "w" if step_id is None else f"w.{step_id}"
+    grant = SlotGrant(holder, f"{kind}.{scope}", kind, scope or own, step_id=step_id, inherited=scope == "above")
+    return LimitGranted(run_id="r", payload=grant)
+
+
+GRANTED = st.builds(
+    _granted,
+    st.sampled_from([None, "s0", "s1", "s2", "s0.0", "s0.1"]),
+    st.sampled_from([1, 1, 2]),
+    st.sampled_from(["runs", "executions", "executions", "rate"]),
+    st.sampled_from([None, "a", "b", "above"]),
+)
+REFUSALS = st.builds(SlotRefusal, st.sampled_from(["r.0", "r.1", "x"]), st.just("runs.None"), st.just("limit"))
+
 SCOPES = st.builds(PauseScope, children=st.booleans())
 OUTPUTS_BY_HAND = st.sampled_from([Raw(b"null"), Raw(b'{"x":1}')])
 TAKEN = st.sampled_from(["completed", "skipped", "recovered", "failed", "pending", "running", ""])
@@ -167,6 +188,8 @@ EVENTS: st.SearchStrategy[Event] = st.one_of(
     st.builds(StepTakenOver, payload=st.builds(TakenStep, status=TAKEN), **STEP_ALONE),
     st.builds(WorkflowResumed, payload=st.builds(Resumed, dead_letters=st.sampled_from([0, 1, 7, -1])), **REST)
     | st.builds(SignalReceived, payload=st.just(SignalRef("go")), **REST),
+    GRANTED | GRANTED | GRANTED | st.builds(LimitRefused, payload=REFUSALS, **REST),
+    GRANTED,
 )
 ENDS: st.SearchStrategy[Event] = st.builds(WorkflowCancelled, **REST) | st.builds(WorkflowRemoved, **REST)
 FEW = st.lists(EVENTS, max_size=3)
@@ -175,6 +198,7 @@ START = WorkflowStarted(run_id="r", payload=Started(workflow="w", version="1", d
 
 def test_the_events_are_of_every_type() -> None:
     found = re.findall(r"builds\(\s*(\w+),", Path(__file__).read_text())
+    found += [LimitGranted.__name__]  # by _granted
     assert {kind.__name__ for kind in get_args(Event)} == set(found) & {kind.__name__ for kind in get_args(Event)}
 
 
@@ -185,7 +209,7 @@ def pauses(*events: list[Event]) -> bool:
 
 @settings(max_examples=EXAMPLES or 200, derandomize=not EXAMPLES, deadline=None)
 @given(
-    definition=definitions(),
+    definition=definitions() | limited(),
     before=FEW,
     events=st.lists(EVENTS, min_size=30, max_size=60),
     end=st.lists(ENDS, max_size=1),

@@ -25,8 +25,10 @@ from penstock.engine.run.commands import (
     ExpandPlan,
     OpenApproval,
     PauseChild,
+    ReleaseSlot,
     RemoveDeadLetters,
     RequestApproval,
+    RequestSlot,
     SetTimer,
     StartChild,
     StartFailureRun,
@@ -148,7 +150,10 @@ class Broker:
                 self.outside.start_failure_run(RUN_ID, command)
             case OpenApproval() | CancelTask() | PauseChild():
                 pass
-            case WithdrawQueued() | BeginStep() | StartChild() | ExpandPlan() | CompleteRun():
+            case (
+                WithdrawQueued() | BeginStep() | StartChild() | ExpandPlan() | CompleteRun()
+                | RequestSlot() | ReleaseSlot()
+            ):  # fmt: skip
                 raise AssertionError("the shell works it out")
             case _:
                 assert_never(command)

@@ -27,6 +27,7 @@ from tests.properties.recorded import histories, read, states
 from tests.scripts import (
     broken_importing,
     broken_kinds,
+    broken_limits,
     broken_operations,
     broken_pruning,
     broken_reruns,
@@ -60,6 +61,7 @@ from tests.scripts.broken_promises import (
 KINDS = (
     broken_importing,
     broken_kinds,
+    broken_limits,
     broken_operations,
     broken_pruning,
     broken_reruns,

@@ -99,6 +99,10 @@ RIGHTS: Mapping[str, Wants] = {
     "DELETE /triggers/{name}": Wants(API, ADMIN, About.TRIGGER),
     "POST /triggers/{name}/fire": Wants(API, OPERATE, About.TRIGGER),
     "POST /triggers/{name}/test": Wants(API, OPERATE, About.TRIGGER),
+    "GET /limits": Wants(API, READ),
+    "GET /limits/{scope}": Wants(API, READ),
+    "PUT /limits/{scope}": Wants(API, ADMIN),
+    "DELETE /limits/{scope}": Wants(API, ADMIN),
     "GET /dead-letters": Wants(API, READ, About.SEVERAL),
     "GET /dead-letters/{seq}": Wants(API, READ, About.DEAD_LETTER),
     "DELETE /dead-letters/{seq}": Wants(API, OPERATE, About.DEAD_LETTER),
@@ -133,6 +137,7 @@ RIGHTS: Mapping[str, Wants] = {
 }
 
 PLACES = {
+    "scope": "a",
     "run_id": "0" * 32,
     "other": "1" * 32,
     "step_id": "a",

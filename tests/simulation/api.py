@@ -10,6 +10,7 @@ from penstock.broker import names
 from penstock.broker.nats.errors import Code
 from tests.simulation.clock import EPOCH
 from tests.simulation.consumers import Consumer, Reader
+from tests.simulation.followers import Follower
 from tests.simulation.streams import Refused, Stream, matches, stamp
 
 if TYPE_CHECKING:
@@ -26,6 +27,8 @@ def answer_of(server: Server, parts: list[str], request: dict[str, Any]) -> Refu
     """None: the broker says nothing at all."""
     if parts == ["INFO"]:
         return {"storage": 0, "limits": {"max_storage": -1}}
+    if parts[:2] == ["STREAM", "CREATE"]:
+        return _info(server, server.make(request), {})
     stream = server.streams.get(parts[3] if parts[:2] == ["STREAM", "MSG"] else parts[2])
     if stream is None:
         return NO_STREAM
@@ -43,6 +46,12 @@ def answer_of(server: Server, parts: list[str], request: dict[str, Any]) -> Refu
             return {"success": True}
         case ["CONSUMER", "CREATE", _]:
             return create_reader(server, stream, request["config"])
+        case ["CONSUMER", "CREATE", _, name, *_] if "filter_subjects" in request["config"]:
+            server.followers[name] = Follower(server, name, stream, request["config"])
+            return {"name": name, "config": request["config"]}
+        case ["CONSUMER", "DELETE", _, name] if name in server.followers:
+            del server.followers[name]
+            return {"success": True}
         case ["CONSUMER", "CREATE", _, name, *_]:
             return create_consumer(server, name, request["config"])
         case ["CONSUMER", "NAMES", name]:

@@ -139,6 +139,9 @@ class Client:
         await self.flush()
         self.forget(subscription)
 
+    async def end(self, subscription: Subscription) -> None:
+        self.forget(subscription)
+
     async def close(self) -> None:
         self.is_connected, self.closed = False, True
         self.server.drop(self)
@@ -222,9 +225,12 @@ def _at_once(receiving: Awaitable[None]) -> None:
 
 
 def _parsed(command: bytes) -> tuple[str, bytes, str, dict[str, str]]:
-    """Subject, data, reply and headers of an HPUB command."""
+    """Subject, data, reply and headers of a PUB or HPUB command."""
     first, rest = command.split(b"\r\n", 1)
-    _, subject, reply, head_bytes, all_bytes = first.split(b" ")
+    kind, subject, reply, *lengths = first.split(b" ")
+    if kind == b"PUB":
+        return subject.decode(), rest[: int(lengths[0])], reply.decode(), {}
+    head_bytes, all_bytes = lengths
     lines = rest[: int(head_bytes)].decode().split("\r\n")[1:-2]
     headers = dict(line.split(": ", 1) for line in lines)
     return subject.decode(), rest[int(head_bytes) : int(all_bytes)], reply.decode(), headers

@@ -16,7 +16,7 @@ HEARTBEAT_S = 2.0
 WRITTEN_S = 0.1  # what a consumer knows is written so much later: killed before that, the broker has forgotten it
 
 
-class _Waiting:
+class Waiting:
     """One request for messages; it waits where its client's requests are answered."""
 
     __slots__ = ("client", "expires_at", "inbox", "left", "said_at")
@@ -39,7 +39,7 @@ class Consumer:
         self._again: deque[Message] = deque()
         self._pending: dict[int, tuple[Message, int, float]] = {}
         self._number = 0
-        self._requests: deque[_Waiting] = deque()
+        self._requests: deque[Waiting] = deque()
         self._watched = False
 
     @property
@@ -67,7 +67,7 @@ class Consumer:
         self._pump()
 
     def ask(self, client: Client, inbox: str, batch: int, expires_s: float) -> None:
-        self._requests.append(_Waiting(client, inbox, batch, self._server.now, expires_s))
+        self._requests.append(Waiting(client, inbox, batch, self._server.now, expires_s))
         self._watch()
         self._pump()
 
@@ -125,7 +125,7 @@ class Consumer:
             if request.left:
                 self._requests.append(request)
 
-    def _deliver(self, request: _Waiting, message: Message) -> None:
+    def _deliver(self, request: Waiting, message: Message) -> None:
         count = self._pending[message.seq][1] + 1 if message.seq in self._pending else 1
         self._pending[message.seq] = message, count, self._server.now
         self._number += 1
@@ -143,7 +143,7 @@ class Consumer:
     def _look(self) -> None:
         """Requests that are over, heartbeats, deliveries that were not acknowledged in time."""
         now = self._server.now
-        kept: deque[_Waiting] = deque()
+        kept: deque[Waiting] = deque()
         for request in self._requests:
             if not request.client.listens(request.inbox):
                 continue
@@ -177,13 +177,13 @@ class Reader:
     def __init__(self, server: Server, name: str, stream: Stream, start: int, forget_after_s: float) -> None:
         self._server, self._name, self._stream, self._forget_after_s = server, name, stream, forget_after_s
         self._next, self._number, self._used_at = start, 0, server.now
-        self._request: _Waiting | None = None
+        self._request: Waiting | None = None
         server.later(forget_after_s, self._look)
 
     def ask(self, client: Client, inbox: str, batch: int, expires_s: float | None) -> None:
         """`expires_s` None: give what there is, and do not wait."""
         self._used_at = self._server.now
-        self._request = _Waiting(client, inbox, batch, self._server.now, expires_s or 0.0)
+        self._request = Waiting(client, inbox, batch, self._server.now, expires_s or 0.0)
         self.pump()
         if self._request is not None:
             if expires_s is None:
@@ -209,11 +209,11 @@ class Reader:
     def _first(self) -> Message | None:
         return next((one for seq, one in self._stream.messages.items() if seq >= self._next), None)
 
-    def _expire(self, request: _Waiting) -> None:
+    def _expire(self, request: Waiting) -> None:
         if self._request is request:
             self._status(request, b"408 Request Timeout")
 
-    def _status(self, request: _Waiting, status: bytes) -> None:
+    def _status(self, request: Waiting, status: bytes) -> None:
         self._request, self._used_at = None, self._server.now
         self._server.deliver(
             request.client, self._name, request.inbox, (b"", b"", b"", b"NATS/1.0 %b\r\n\r\n" % status)

@@ -33,6 +33,7 @@ def rest(world: World) -> dict[str, int]:
         "pending events": shard.backlog.events,
         "waits for events": shard.waits.in_memory,
     }
+    left |= world.watch.limits.left()
     left["messages on their way"] = int(world.server.now < world.server.late_until)
     for name in _current_consumers(world):
         left[f"unacknowledged in {name}"] = world.server.consumers[name].unacknowledged

@@ -36,7 +36,13 @@ from penstock.engine.run.events import Event
 from penstock.engine.run.execution import steps
 from penstock.engine.run.kinds import http, normal
 from penstock.engine.times import rfc3339
-from tests.simulation import mutants_of_kinds, mutants_of_operating, mutants_of_runs, mutants_of_undoing
+from tests.simulation import (
+    mutants_of_kinds,
+    mutants_of_limits,
+    mutants_of_operating,
+    mutants_of_runs,
+    mutants_of_undoing,
+)
 from tests.simulation.clock import TIME
 from tests.simulation.mutants_of_kinds import Patch
 
@@ -269,7 +275,7 @@ MUTANTS: dict[str, Callable[[], Patch]] = {
     )
 }
 MUTANTS |= mutants_of_kinds.MUTANTS | mutants_of_undoing.MUTANTS
-MUTANTS |= mutants_of_operating.MUTANTS | mutants_of_runs.MUTANTS
+MUTANTS |= mutants_of_operating.MUTANTS | mutants_of_runs.MUTANTS | mutants_of_limits.MUTANTS
 
 
 @contextmanager

@@ -43,7 +43,7 @@ Patch: TypeAlias = tuple[Any, str, Any]
 
 
 def _begins_what_is_to_be_skipped() -> Patch:
-    return beginning, "_applies", lambda *given: True
+    return beginning, "applies", lambda *given: True
 
 
 def _gives_a_retry_the_default_input() -> Patch:

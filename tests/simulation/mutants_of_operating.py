@@ -29,7 +29,8 @@ from penstock.engine.run.commands import CancelChild, Command, WithdrawQueued, W
 from penstock.engine.run.control import overriding, pausing, rerunning, taking_over
 from penstock.engine.run.event_payloads import Taking, TimerRef
 from penstock.engine.run.events import Event, Record, StepOverridden, StepTakenOver, TimerFired, WorkflowPaused
-from penstock.engine.run.state import Run, RunPause
+from penstock.engine.run.holds import RunPause
+from penstock.engine.run.state import Run
 from penstock.engine.run.workflow import Advance, Workflow
 
 Patch: TypeAlias = tuple[Any, str, Any]

@@ -18,6 +18,7 @@ from penstock.engine.run.workflow import Workflow
 from penstock.engine.validation import parse
 from tests.simulation import importing, operating, pruning
 from tests.simulation import workflows as larger
+from tests.simulation.limited import definitions, moments
 
 CHAOS_S = 15.0  # how long things go wrong
 POOL = 256  # workflows that there are; from this number on, as many with more kinds of steps (workflows.py)
@@ -26,6 +27,7 @@ CALLED = tuple(FIXED + number for number in range(len(larger.CALLED)))  # those 
 ASLEEP, THREE, WAITING, BRIEF, AGAIN, MOTHER, MOTHERS, BUSY, DOOMED, RECOVERING, OVERDUE = range(
     FIXED + len(larger.CALLED), FIXED + len(larger.FIXED)
 )
+LIMITED = 10_000  # the number of a workflow, and this: with limits
 LARGER, OF_SEEDS = frozenset({1, 4}), 5  # the seeds that have these: by their remainder
 STEPS_MAX = 5
 REQUESTS = 2  # one of eight workflows has HTTP requests: those whose number gives this remainder
@@ -115,6 +117,8 @@ def plan_of(seed: int) -> Plan:
     chance = Random(seed)
     first = POOL if seed % OF_SEEDS in LARGER else 0
     workflows = tuple(first + chance.randrange(POOL) for _ in range(chance.choice((1, 1, 2))))
+    if moments.has_limits(seed):
+        workflows = tuple(LIMITED + number for number in workflows)
     starts = [Move(round(chance.uniform(0, 3), 3), "start", number) for number in range(chance.choice((1, 1, 2)))]
     wishes = _moves(chance, WISHES, chance.choice((0, 1, 2, 4)))
     some = chance.sample(list(TROUBLES), chance.choice((1, 2, 3, 5)), counts=list(TROUBLES.values()))
@@ -124,10 +128,12 @@ def plan_of(seed: int) -> Plan:
     troubles = _moves(chance, weights, count)
     if first:
         troubles += _moves(chance, STRANGE, chance.choice((0, 0, 1, 2)))
-    others = (operating, pruning, importing)
+    others = (operating, pruning, importing, moments)
     troubles += [Move(*one) for other in others for one in other.moments(seed, CHAOS_S)]
     latency_s = chance.choice((0.004, 0.004, 0.02, 0.1, 0.6))
     pace = chance.choice((1.0, 2.0)) if {"takeover", "join", "pause", "freeze between"} & set(weights) else 6.0
+    if any(one.act in moments.SLOW for one in troubles):
+        pace = min(pace, 2.0)
     return Plan(
         seed, workflows, latency_s, chance.choice((0.2, 0.5, 1.0)), pace, tuple(sorted([*starts, *wishes, *troubles]))
     )
@@ -150,16 +156,18 @@ def _moves(chance: Random, weights: dict[str, int], count: int) -> list[Move]:
     return moves
 
 
-@lru_cache(2 * POOL)
+@lru_cache(4 * POOL)
 def known(number: int) -> Known:
     """The workflow of this number."""
     definition = parse(_document(number))
     body = to_json(definition)
     named = digest(body)
-    return Known(definition, body, named, compile_workflow(from_json(body), named), number >= POOL)
+    return Known(definition, body, named, compile_workflow(from_json(body), named), number % LIMITED >= POOL)
 
 
 def _document(number: int) -> dict[str, Any]:
+    if number >= LIMITED:
+        return definitions.limited(_document(number - LIMITED), Random(f"limits of {number - LIMITED}"))
     if number >= FIXED:
         return larger.FIXED[number - FIXED]
     chance, name = Random(f"workflow {number}"), f"w{number}"

@@ -11,6 +11,7 @@ from msgspec import Struct
 
 from penstock.actors.ownership import membership, ownership
 from penstock.actors.runs import shard as shard_module
+from penstock.actors.runs.limits import partition_limits
 from penstock.actors.runs.shared import lease
 from penstock.actors.runs.waits import checkpoints
 from penstock.config import limits
@@ -20,6 +21,7 @@ from tests.simulation.loop import Loop, Standstill
 from tests.simulation.plan import Plan
 from tests.simulation.world import World
 
+LIMIT_LOG_MIN = 15  # the logs of limits are short, and are shortened all the same
 CHECKPOINT_S = 1.0  # waits for events are written down so often, as worlds are short
 
 
@@ -76,6 +78,8 @@ def _paces(plan: Plan) -> list[tuple[ModuleType, str, float]]:
         (lease, "LEASE_S", limits.LEASE_S * slowed),
         (membership, "SILENCE_S", limits.SILENCE_S * slowed),
         (checkpoints, "WAIT_CHECKPOINT_S", CHECKPOINT_S),
+        (partition_limits, "LOG_MIN", LIMIT_LOG_MIN),
+        (partition_limits, "LOG_PER_OPEN", 2),
     ]
 
 

@@ -25,6 +25,7 @@ from tests.simulation.api import answer_of, read_directly
 from tests.simulation.client import Client, Item, Subscription, Written
 from tests.simulation.clock import EPOCH
 from tests.simulation.consumers import Consumer, Reader
+from tests.simulation.followers import Follower
 from tests.simulation.loop import Loop
 from tests.simulation.streams import Message, Refused, Stream, first_known, is_literal, matches
 
@@ -49,6 +50,7 @@ KINDS: Sequence[tuple[str, str]] = (
     (f"$KV.{names.RUNS}.", "snapshot"),
     ("$KV.", "bucket"),
     ("dead.", "letter"),
+    ("limit.", "limit"),
     (ACK_PREFIX, "ack"),
     ("$JS.API.CONSUMER.MSG.NEXT.", "pull"),
     ("$JS.API.DIRECT.", "read"),
@@ -83,6 +85,7 @@ class Server:
         self.consumers: dict[str, Consumer] = {}
         self.readers: dict[str, Reader] = {}
         self.readers_made = 0
+        self.followers: dict[str, Follower] = {}
         # those of workers; what waits for these is not delivered by them
         self.sticky_consumers: Callable[[], list[str]] = list
         self._routes = [
@@ -129,6 +132,7 @@ class Server:
         self.down, self._starts = True, self._starts + 1
         self._batches.clear()
         self.readers.clear()
+        self.followers.clear()
         self.streams = {name: stream for name, stream in self.streams.items() if stream.lasting}
         self._routes = [(prefix, stream) for prefix, stream in self._routes if stream.lasting]
         for consumer in self.consumers.values():
@@ -152,6 +156,14 @@ class Server:
             self._when_up.append(partial(callback, *args))
         else:
             callback(*args)
+
+    def make(self, config: dict[str, Any]) -> Stream:
+        """A stream that is not there yet. One that is there stays as it is."""
+        name = config["name"]
+        if name not in self.streams:
+            made = self.streams[name] = _stream(config)
+            self._routes += [(subject.removesuffix(">"), made) for subject in config["subjects"]]
+        return self.streams[name]
 
     # From clients
 
@@ -288,6 +300,8 @@ class Server:
         else:
             for reader in self.readers.values():
                 reader.pump()
+            for follower in self.followers.values():
+                follower.offer(message)
         self._tell(message.subject, data, "")
         if TTL in headers:
             self.later(_seconds(headers[TTL]), self._expire, stream, message)
@@ -377,7 +391,9 @@ class Server:
         request = orjson.loads(written.data) if written.data else {}
         parts = verb.split(".")
         if verb.startswith("CONSUMER.MSG.NEXT."):
-            if (reader := self.readers.get(parts[4])) is not None:
+            if (follower := self.followers.get(parts[4])) is not None:
+                follower.ask(client, written.reply, request["batch"], request["expires"] / NS)
+            elif (reader := self.readers.get(parts[4])) is not None:
                 reader.ask(
                     client, written.reply, request["batch"], None if "no_wait" in request else request["expires"] / NS
                 )

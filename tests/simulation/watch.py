@@ -24,6 +24,7 @@ from penstock.engine.run.timers import live_timers
 from tests.properties.laws import PERSON, ends, executions, lawful, result
 from tests.simulation import importing, pruning
 from tests.simulation.broken import Broken
+from tests.simulation.limited.laws import LimitLaws
 from tests.simulation.plan import Known
 from tests.simulation.retold.by_hand import ByHand
 from tests.simulation.retold.families import Families
@@ -63,6 +64,8 @@ class Watch:
         server.on_store[names.HISTORY] = self._guarded(self._history)
         server.on_store[names.TASKS] = server.on_store[names.STICKY] = self._guarded(self._task)
         server.on_store[names.bucket_stream(names.RUNS)] = self._guarded(self._snapshot)
+        self.limits = LimitLaws(self)
+        server.on_store[names.LIMITS] = self._guarded(self.limits.stored)
         self.on_task: Callable[[Message], None] = lambda message: None
         self.broken: list[Broken] = []
         self.on_broken: Callable[[], None] = lambda: None
@@ -121,6 +124,7 @@ class Watch:
             first = None if run.rerun_of is None else self.retold.get(run.rerun_of)
             retold.take(before, run, record, None if first is None else first.told)
         self.pauses[run_id].take(before, run, record)
+        self.limits.out.changed(run)
         if (rerun := self._reruns.get(run_id)) is not None:
             rerun.take(run, record)
         self._on_change(before, run, event)
@@ -181,6 +185,7 @@ class Watch:
             self.retold[task.run_id].task(message, task)
         self.pauses[task.run_id].queued(message, task)
         self.by_hand[task.run_id].queued(message, task)
+        self.limits.out.queued(task)
         if task.run_id in self._reruns:
             self._reruns[task.run_id].queued(task)
         self.on_task(message)

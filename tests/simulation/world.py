@@ -22,9 +22,10 @@ from tests.simulation.client import Client
 from tests.simulation.clock import TIME
 from tests.simulation.ending import astray, check_records, rest
 from tests.simulation.front import Front
+from tests.simulation.limited.replayed import check_replays
 from tests.simulation.loop import LIFE, Loop
 from tests.simulation.outside import People, Workers
-from tests.simulation.plan import CALLED, Known, Move, Plan, known
+from tests.simulation.plan import CALLED, LIMITED, Known, Move, Plan, known
 from tests.simulation.process import Process
 from tests.simulation.server import Fault, Server
 from tests.simulation.strangers import Strangers
@@ -54,7 +55,9 @@ class World:
         self._freezes: list[tuple[int, float, int]] = []
         TIME.on_point = self._reached
         self._known = [known(number) for number in plan.workflows]
-        self._registered = [*self._known, *(map(known, CALLED) if any(one.larger for one in self._known) else ())]
+        more = LIMITED if any(number >= LIMITED for number in plan.workflows) else 0
+        called = [known(more + number) for number in CALLED] if any(one.larger for one in self._known) else []
+        self._registered = [*self._known, *called]
         self._by_digest = {one.digest: one for one in self._registered}
         self.watch = Watch(self.server, self._by_digest, self._changed)
         self.workers, self.people, self.operations = Workers(self), People(self), Front(self)
@@ -123,7 +126,9 @@ class World:
             for (run_id, timer), at in missed.items():
                 if self.loop.now - at > ASTRAY_S_MAX:
                     raise Broken(f"the timer {timer.timer} is neither in memory nor with the broker", run_id)
+            check_replays(self)
             await self._pass(CALM_LOOK_S)
+        check_replays(self)
 
     async def _quiet(self) -> None:
         """Until nothing is left of what has ended, neither in memory nor unacknowledged. Raises Broken when that does
@@ -334,6 +339,8 @@ class World:
                 self.people.decide(event)
         if any(run.pause is not None for run in self.watch.open):
             self.operations.wish(RESUME)
+        self.watch.limits.check_room(self.loop.now)
+        check_replays(self)
         for run in self.watch.open:
             self.strangers.be_fair(run)
             for timer in live_timers(run):

@@ -134,6 +134,15 @@ def _waiting(world: World, _: Operation) -> Found:
     return Found({"run_id": run_id, "step_id": "review"})
 
 
+def _limited(world: World, operation: Operation) -> Found:
+    """A limit; one that is overridden, if that is to be taken back."""
+    name = f"w{uuid4().hex}"
+    world.ask("POST", "/workflows", {**GREET, "name": name, "concurrency": [{"limit": 1}]})
+    if operation.name == "resetLimit":
+        world.ask("PUT", f"/limits/{name}", {"limit": 2})
+    return Found({"scope": name})
+
+
 def _failed(world: World, _: Operation) -> Found:
     return Found({"run_id": world.failed()})
 
@@ -236,6 +245,7 @@ FINDERS: Mapping[str, Callable[[World, Operation], Found]] = {
     "skipStep": _failed_step,
     **dict.fromkeys(("getTrigger", "putTrigger", "deleteTrigger", "fireTrigger", "testTrigger"), _trigger),
     **dict.fromkeys(("getDeadLetter", "discardDeadLetter", "replayDeadLetter"), _dead),
+    **dict.fromkeys(("getLimit", "setLimit", "resetLimit"), _limited),
     "createKey": _no_key,
     "revokeKey": _key,
     "deleteWorkflow": _unneeded,

@@ -21,7 +21,7 @@ from penstock.config.limits import PAYLOAD_BYTES_MAX
 from penstock.config.logging import get_logger
 from penstock.config.process.background import start
 from penstock.config.process.crash_points import reached
-from penstock.engine.definition.definitions import WorkflowDef
+from penstock.engine.definition.definitions import WorkflowDef, run_limits
 from penstock.engine.definition.schema import Schemas
 from penstock.engine.errors import Conflict, Invalid, NotFound, PenstockError, TooLarge
 from penstock.engine.run.commands import CancelChild, PauseChild, StartChild
@@ -42,6 +42,7 @@ from penstock.engine.run.state import Run
 from penstock.engine.times import rfc3339
 
 STARTS_AT_ONCE = 64
+LIMITS_FORMAT = 3  # of a start under the slots of an ancestor: older versions would ask for slots of its own
 FORMAT = 2  # of a start with a parent: versions that read format 1 only would take it for malformed
 
 _Definition: TypeAlias = tuple[WorkflowDef, str]
@@ -101,11 +102,17 @@ class Children:
             input=command.input,
             parent=parent_ref(run, command),
             labels=command.labels,
+            under=command.under,
+            waits=run_limits(definition),
         )
         otlp = self._store.telemetry.otlp
         trace = None if otlp is None else header_of_step(otlp, run, command.step_id, command.attempt)
         return WorkflowStarted(
-            run_id=child, timestamp=rfc3339(time.time()), trace_parent=trace, payload=payload, v=FORMAT
+            run_id=child,
+            timestamp=rfc3339(time.time()),
+            trace_parent=trace,
+            payload=payload,
+            v=LIMITS_FORMAT if payload.under else FORMAT,
         )
 
     async def start_after_failure(
@@ -129,6 +136,7 @@ class Children:
                 input=value,
                 failure_of=run.run_id,
                 labels=labels,
+                waits=run_limits(definition),
             )
             otlp = self._store.telemetry.otlp
             trace = None if otlp is None else span_of_run(otlp, run).text

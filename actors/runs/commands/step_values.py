@@ -16,6 +16,7 @@ from penstock.actors.runs.shared.lease import ShardLease
 from penstock.config.limits import MIB
 from penstock.config.process.crash_points import reached
 from penstock.engine.errors import ExpressionFailed, NotFound, TooLarge
+from penstock.engine.expressions.scope import References
 from penstock.engine.run.event_payloads import NULL
 from penstock.engine.run.execution.beginning import (
     DEFAULT,
@@ -25,6 +26,7 @@ from penstock.engine.run.execution.beginning import (
     first_given,
     heavy,
     needed,
+    needed_by,
     received,
 )
 from penstock.engine.run.execution.elements import ended_seq
@@ -54,6 +56,16 @@ class StepValues:
             payloads[ITEM] = items[plan.item]
         if plan.handles is not None:
             payloads[DEFAULT] = await self._about(workflow, run, plan, plan.handles, outputs)
+        return payloads
+
+    async def named(
+        self, workflow: Workflow, run: Run, plan: StepPlan | None, reads: References, outputs: Outputs
+    ) -> dict[str, Raw]:
+        """What expressions beside the step's own read; `plan` is None for those of the workflow."""
+        payloads = await self._whole(plan, needed_by(run, plan, reads), outputs)
+        if plan is not None and plan.item is not None:
+            items = await self._items(workflow, run, map_of(workflow, plan), outputs)
+            payloads[ITEM] = items[plan.item]
         return payloads
 
     async def ready(self, run: Run, plan: StepPlan, payloads: Mapping[str, Raw]) -> dict[str, Raw | ExpressionFailed]:
@@ -92,14 +104,17 @@ class StepValues:
 
     async def _payloads(self, run: Run, plan: StepPlan, outputs: Outputs) -> dict[str, Raw]:
         """What beginning the step reads, as JSON."""
-        wanted = needed(run, plan)
+        return await self._whole(plan, needed(run, plan), outputs)
+
+    async def _whole(self, plan: StepPlan | None, wanted: Mapping[str, Value], outputs: Outputs) -> dict[str, Raw]:
         if all(map(is_light, wanted.values())):
-            return cast(dict[str, Raw], wanted)
+            return cast(dict[str, Raw], dict(wanted))
         async with self._heavy:
             try:
                 payloads = {name: await outputs.whole(value, VALUE_BYTES_MAX) for name, value in wanted.items()}
             except (NotFound, TooLarge) as error:
-                raise type(error)(f'step "{plan.id}" cannot be given its input: {error}') from error
+                whose = "the limits of the run" if plan is None else f'step "{plan.id}"'
+                raise type(error)(f"{whose} cannot be given its input: {error}") from error
             self._lease.check()
             return payloads
 

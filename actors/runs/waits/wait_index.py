@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import orjson
 
 from penstock.broker.records.event_waits import WaitRecord
-from penstock.engine.run.correlation import NoValue, key_at, key_of
+from penstock.engine.run.kinds.correlation import NoValue, key_at, key_of
 
 QUEUED_MAX = 32  # events for one wait that are in memory; later ones are read from the stream again
 RECENT_MAX = 10_000

@@ -42,8 +42,9 @@ from penstock.engine.run.events import (
 from penstock.engine.run.execution.dispatch import begin_step, task_with
 from penstock.engine.run.execution.elements import with_step
 from penstock.engine.run.expansion import expanded
+from penstock.engine.run.holds import KeptDecision, RunPause
 from penstock.engine.run.items import ItemStatus
-from penstock.engine.run.state import RUN_OPEN, KeptDecision, Run, RunPause, RunStatus, StepState, StepStatus
+from penstock.engine.run.state import RUN_OPEN, Run, RunStatus, StepState, StepStatus
 from penstock.engine.run.timers import TimerKind, fired_timer, step_timers, workflow_timer, workflow_timer_name
 from penstock.engine.run.workflow import Advance, StepPlan, Workflow
 

@@ -30,8 +30,10 @@ from penstock.engine.run.workflow import Advance, Workflow
 def resume(workflow: Workflow, run: Run, record: Record, payload: Resumed) -> Advance:
     """A failed run continues: failed and cancelled steps begin again, with a new timeout of the run and new retries. A
     step whose handler has not completed begins again itself. What is held does not begin: the next event completes it,
-    and of a handler it needs the step that has failed."""
-    removals, held = _removals(workflow, run, payload.dead_letters), _held(workflow, payload.holds)
+    and of a handler it needs the step that has failed. A run that has waited for its slots was counted, and its dead
+    letters removed, when it began to wait."""
+    waited, held = run.resuming is not None, _held(workflow, payload.holds)
+    removed = [] if waited else removals(workflow, run, payload.dead_letters)
     steps = {
         step_id: step if step.status in STEP_DONE or step_id in held[1:] else _reset(step, step_id in run.fragments)
         for step_id, step in run.steps.items()
@@ -44,21 +46,22 @@ def resume(workflow: Workflow, run: Run, record: Record, payload: Resumed) -> Ad
         steps=steps,
         error=None,
         finished_at=None,
-        resumes=run.resumes + 1,
+        resumes=run.resumes + (not waited),
+        resuming=None,
         seq=record.seq,
     )
     if all_done(workflow, run):
         return run, [complete_run(workflow, run, record)]
     run, timers = with_timeout(run, workflow.timeout_s, record.at)
     if run.taking is not None:
-        return run, [*removals, *timers, TakeOver()]
+        return run, [*removed, *timers, TakeOver()]
     ready = [
         step_id
         for step_id, step in steps.items()
         if step.status is StepStatus.PENDING and step_id not in held and is_ready(run, workflow.steps[step_id])
     ]  # no handler is pending
     run, commands = enter(workflow, run, ready, record)
-    return run, removals + timers + commands
+    return run, removed + timers + commands
 
 
 def _held(workflow: Workflow, held: str | None) -> tuple[str, ...]:
@@ -69,7 +72,7 @@ def _held(workflow: Workflow, held: str | None) -> tuple[str, ...]:
     return (held,) if plan.handles is None else (held, plan.handles)
 
 
-def _removals(workflow: Workflow, run: Run, up_to: int) -> list[Command]:
+def removals(workflow: Workflow, run: Run, up_to: int) -> list[Command]:
     """Remove the dead letters of the failed steps. The process that resumed the run also removes them before it
     answers, but it may have died before that."""
     if up_to <= 0:

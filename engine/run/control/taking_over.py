@@ -9,7 +9,6 @@ from __future__ import annotations
 from msgspec import UNSET, Raw, UnsetType
 from msgspec.structs import replace
 
-from penstock.engine.run.commands import TakeOver
 from penstock.engine.run.event_payloads import TakenStep, Taking
 from penstock.engine.run.events import PlannerExpanded, Record, StepTakenOver
 from penstock.engine.run.execution.inputs import skipped_by
@@ -25,11 +24,6 @@ PARTS = frozenset({StepStatus.PENDING, StepStatus.RUNNING})
 ENDED_ELEMENTS = frozenset({StepStatus.COMPLETED, StepStatus.FAILED})
 
 
-def begin_taking(run: Run, takes: Taking) -> Advance:
-    """The run begins when it has taken over all of this."""
-    return replace(run, taking=takes), [TakeOver()]
-
-
 def take_plan(workflow: Workflow, run: Run, record: Record, event: PlannerExpanded) -> Run:
     """The plan of a planner that is still to be taken over."""
     wanted = run.taking is not None and event.step_id in (*run.taking.done, *run.taking.parts)
@@ -41,15 +35,19 @@ def take_plan(workflow: Workflow, run: Run, record: Record, event: PlannerExpand
 
 def take_over(workflow: Workflow, run: Run, record: Record, event: StepTakenOver) -> Advance:
     """One step, or one element of a map. After the last step the run begins."""
+    after = taken_over(workflow, run, record, event)
+    return (after, []) if after is run or after.taking is not None else begin_steps(workflow, after, record)
+
+
+def taken_over(workflow: Workflow, run: Run, record: Record, event: StepTakenOver) -> Run:
+    """As `take_over`, for a run that is not to begin yet."""
     if event.item is not None:
-        return _with_element(workflow, run, record, event, event.item), []
+        return _with_element(workflow, run, record, event, event.item)
     plan, taking = workflow.plan_of(event.step_id), run.taking
     if plan is None or taking is None or not _is_wanted(taking, event):
-        return run, []
-    left = taking.without(event.step_id)
+        return run
     steps = {**run.steps, event.step_id: _state(workflow, run, record, event, plan)}
-    run = replace(run, steps=steps, taking=left, seq=record.seq)
-    return (run, []) if left is not None else begin_steps(workflow, run, record)
+    return replace(run, steps=steps, taking=taking.without(event.step_id), seq=record.seq)
 
 
 def begin_steps(workflow: Workflow, run: Run, record: Record) -> Advance:

@@ -57,13 +57,13 @@ def begin_step(
     if run.pause is not None and queued and plan.kind.held(plan, step, command.at) is step:
         return []
     try:
-        if not _applies(plan, run, payloads, ready):
-            return [AppendEvent(_skipped(run, command))]
+        if not applies(plan, run, payloads, ready):
+            return [AppendEvent(skipped(run, command))]
         begun = plan.kind.begin(workflow, run, plan, command.at, evaluated(plan, run, payloads, ready))
         _check_kept(begun, command.at, history_age_s_max)
         return begun
     except ExpressionFailed as error:
-        return [AppendEvent(_failed(run, plan, command, str(error)))]
+        return [AppendEvent(failed_to_begin(run, plan, command, str(error)))]
 
 
 def _check_kept(begun: Sequence[Command], at: float, history_age_s_max: float | None) -> None:
@@ -95,12 +95,14 @@ def needed(run: Run, plan: StepPlan) -> dict[str, Value]:
     return found
 
 
-def needed_by(run: Run, plan: StepPlan, reads: References) -> dict[str, Value]:
-    """As `needed`, of what is common to all expressions: `input` and `steps.<id>`."""
+def needed_by(run: Run, plan: StepPlan | None, reads: References) -> dict[str, Value]:
+    """As `needed`, of what is common to all expressions: `input` and `steps.<id>`; `plan` is None for those of the
+    workflow."""
+    own = {} if plan is None else plan.names
     found: dict[str, Value] = {}
     if INPUT in reads.names:
         found[INPUT] = run.input if run.input_at is None else run.input_at
-    return found | {f"steps.{other}": output_of(run, plan.names.get(other, other)) for other in reads.outputs}
+    return found | {f"steps.{other}": output_of(run, own.get(other, other)) for other in reads.outputs}
 
 
 def given_input(workflow: Workflow, run: Run, plan: StepPlan, payloads: Mapping[str, Raw]) -> Value:
@@ -179,7 +181,8 @@ def _result(result: Raw | ExpressionFailed) -> Raw:
     return result
 
 
-def _applies(plan: StepPlan, run: Run, payloads: Mapping[str, Raw], ready: Ready) -> bool:
+def applies(plan: StepPlan, run: Run, payloads: Mapping[str, Raw], ready: Ready) -> bool:
+    """Whether the step's condition holds, or it has none. Raises ExpressionFailed."""
     condition = plan.expressions.get(WHEN.path)
     assert condition is None or isinstance(condition, Expression)
     if condition is not None and WHEN.path in ready:
@@ -225,13 +228,15 @@ def about(run: Run) -> dict[str, Any]:
     }
 
 
-def _skipped(run: Run, command: BeginStep) -> StepSkipped:
+def skipped(run: Run, command: BeginStep) -> StepSkipped:
+    """The event that says that the step's condition does not hold."""
     return StepSkipped(
         run_id=run.run_id, step_id=command.step_id, timestamp=rfc3339(command.at), attempt_number=command.attempt
     )
 
 
-def _failed(run: Run, plan: StepPlan, command: BeginStep, error: str) -> StepFailed:
+def failed_to_begin(run: Run, plan: StepPlan, command: BeginStep, error: str) -> StepFailed:
+    """The event that says that an expression of the step fails."""
     return StepFailed(
         run_id=run.run_id,
         step_id=command.step_id,

@@ -34,7 +34,9 @@ def end(
         commands += withdrawn if compensate else [_plainly(command) for command in withdrawn]
         steps = {step_id: step if step.status in STEP_ENDED else cancelled(step) for step_id, step in run.steps.items()}
     stored = None if error is None else shortened(error)
-    ended = replace(run, status=status, steps=steps, error=stored, finished_at=finished_at, due=None, seq=record.seq)
+    ended = replace(
+        run, status=status, steps=steps, error=stored, finished_at=finished_at, due=None, resuming=None, seq=record.seq
+    )
     return ended, for_reason(commands, why_ended(status, error))
 
 

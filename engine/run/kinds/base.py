@@ -27,6 +27,7 @@ class BaseKind:
     places: tuple[Place, ...] = (WHEN,)
     reads_default = False
     reports_error = False
+    names_of_limits: tuple[str, ...] = ()
 
     def check(self, label: str, step: Document, report: Report) -> Document:
         return step

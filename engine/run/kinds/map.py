@@ -21,7 +21,7 @@ from penstock.engine.definition.definitions import Step
 from penstock.engine.definition.forms import Document, Form, nested
 from penstock.engine.definition.identifiers import json_type
 from penstock.engine.definition.report import Report
-from penstock.engine.definition.step_fields import STEP, step_type
+from penstock.engine.definition.step_fields import LIMITS_OF_EXECUTIONS, STEP, step_type
 from penstock.engine.errors import ExpressionFailed
 from penstock.engine.expressions.places import INPUT, WHEN, Place
 from penstock.engine.run.commands import BeginStep, CancelChild, Command, WithdrawTask, WithdrawTimer
@@ -90,6 +90,7 @@ class Map(BaseKind):
 
     name = "map"
     reads_default = True
+    names_of_limits: tuple[str, ...] = ("item", "index")
     places: tuple[Place, ...] = (
         WHEN,
         Place(ITEMS),
@@ -119,6 +120,9 @@ class Map(BaseKind):
             report.add(f"{label}: config: labels are those of runs of config.workflow, which is missing")
         if "worker_group" in step and "workflow" in config:
             report.add(f"{label}: worker_group is for a task, and the map has config.workflow")
+        if "workflow" in config:
+            limits = [field for field in LIMITS_OF_EXECUTIONS if field in step]
+            report.add(*(f"{label}: {field} is for tasks: give it to workflow of config" for field in limits))
         return step
 
     def compile(self, step: Step, plan: StepPlan) -> StepPlan:
@@ -141,7 +145,7 @@ class Map(BaseKind):
             child = ChildPlan(config["workflow"], config.get("version"))
             each = replace(each, kind=CHILD_ITEM, task=ChildStep.name, config=child)
             plan = replace(plan, task=self.name)
-        return replace(plan, timeout_s=None, retry=NO_RETRY, config=mapped, each=each, compensate=None)
+        return replace(plan, timeout_s=None, retry=NO_RETRY, config=mapped, each=each, compensate=None, slots=None)
 
     def begin(self, workflow: Workflow, run: Run, plan: StepPlan, at: float, values: Evaluated) -> Sequence[Command]:
         """Write down how many elements there are."""

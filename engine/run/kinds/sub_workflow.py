@@ -11,7 +11,7 @@ from penstock.engine.definition import values
 from penstock.engine.definition.definitions import Step
 from penstock.engine.definition.forms import Form, default_in_words, nested
 from penstock.engine.definition.labels import label_templates
-from penstock.engine.definition.step_fields import STEP, step_type
+from penstock.engine.definition.step_fields import LIMITS_OF_EXECUTIONS, STEP, step_type
 from penstock.engine.expressions.places import INPUT, WHEN, Place
 from penstock.engine.run.commands import Command, StartChild
 from penstock.engine.run.event_payloads import NULL, ChildEnd, Failure, StepFacts
@@ -22,11 +22,13 @@ from penstock.engine.run.execution.elements import with_step
 from penstock.engine.run.execution.steps import completed, fail_for_good, failed, is_current, timed_out
 from penstock.engine.run.kinds.base import BaseKind
 from penstock.engine.run.payloads import child_problem, detached
+from penstock.engine.run.slots.holders import held_above
 from penstock.engine.run.state import Run, RunStatus, StepState, StepStatus
 from penstock.engine.run.timers import TimerKind, retimed
 from penstock.engine.run.workflow import Advance, Evaluated, StepEvent, StepPlan, Workflow
 
 LABELS = "config.labels"
+NOT_ITS_OWN = frozenset({"task", "worker_group", *LIMITS_OF_EXECUTIONS})  # the child's workflow has limits of its own
 ENDED_WITHOUT_IT = "it has ended"
 
 CHILD_FIELDS = {
@@ -76,6 +78,7 @@ class ChildStep(BaseKind):
                 child.detached,
                 plan.item,
                 labels_given(LABELS, values.get(LABELS)),
+                () if child.detached else held_above(run),  # it may outlive the run
             )
         ]
 
@@ -146,12 +149,12 @@ class SubWorkflow(ChildStep):
     form = Form(
         component="SubWorkflowStep",
         fields={
-            **{key: field for key, field in STEP.fields.items() if key not in ("task", "worker_group")},
+            **{key: field for key, field in STEP.fields.items() if key not in NOT_ITS_OWN},
             "type": step_type("sub_workflow"),
             "config": nested(CONFIG),
         },
         required=("id", "type", "config"),
-        elsewhere=frozenset({"task", "worker_group", "loop"}),
+        elsewhere=NOT_ITS_OWN | {"loop"},
         schema={"description": "A run of another workflow, whose output becomes the step's. No worker takes part."},
     )
 

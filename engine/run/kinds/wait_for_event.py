@@ -22,12 +22,12 @@ from penstock.engine.definition.step_fields import FOR_WORKERS_ONLY, WITHOUT_WOR
 from penstock.engine.errors import ExpressionFailed
 from penstock.engine.expressions.places import WHEN, Place
 from penstock.engine.run.commands import AwaitEvent, Command, StopWaiting
-from penstock.engine.run.correlation import NoValue, key_of
 from penstock.engine.run.event_payloads import Correlation, EventWait, StepFacts
 from penstock.engine.run.events import EventReceived, Record
 from penstock.engine.run.execution.elements import with_step
 from penstock.engine.run.execution.steps import completed, fail_for_good, is_current
 from penstock.engine.run.kinds.base import BaseKind, written_down
+from penstock.engine.run.kinds.correlation import NoValue, key_of
 from penstock.engine.run.payloads import payload_of
 from penstock.engine.run.state import Run, StepState, StepStatus
 from penstock.engine.run.timers import TimerKind

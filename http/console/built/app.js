@@ -1,1 +1,1 @@
-import"./chunk-ESTLSORY.js";
+import"./chunk-D3UI43KD.js";

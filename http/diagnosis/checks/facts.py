@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
+from penstock.engine.limits.names import LimitName
 from penstock.engine.waiting.facts import TaskKind
 
 
@@ -45,6 +46,17 @@ class PartitionLag(Struct, frozen=True):
     seconds: float
 
 
+class WaitedLimit(Struct, frozen=True):
+    """A limit for which so many are `waiting`. It allows `allowed` now, which is `overridden` or registered. `paused`
+    are the runs among its oldest holders that are paused."""
+
+    name: LimitName
+    allowed: int
+    waiting: int
+    overridden: bool = False
+    paused: tuple[str, ...] = ()
+
+
 class ServiceFacts(Struct, frozen=True):
     """`fsync` is empty for an external broker, whose mode is not visible. `clocks` are the differences of the
     processes' clocks from the broker's, by process, in s. `disk` are free and all bytes of the disk of an embedded
@@ -60,6 +72,7 @@ class ServiceFacts(Struct, frozen=True):
     limit: int | None = None
     queues: tuple[WaitingQueue, ...] = ()
     unread: tuple[UnreadConsumer, ...] = ()
+    limits: tuple[WaitedLimit, ...] = ()
     dead_letters: int = 0
     unowned: frozenset[int] = frozenset()
     triggers_run: bool = True

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TypeAlias
 
 from penstock.client.operating.views import CheckView, DoctorView, FindingView
-from penstock.http.diagnosis.checks import of_broker, of_engines, of_workers
+from penstock.http.diagnosis.checks import of_broker, of_engines, of_limits, of_workers
 from penstock.http.diagnosis.checks.facts import ServiceFacts, Trouble
 
 ServiceCheck: TypeAlias = Callable[[ServiceFacts], Iterator[Trouble]]
@@ -25,6 +25,7 @@ CHECKS: Mapping[str, ServiceCheck] = {
     "index": of_engines.index,
     "consumers": of_workers.consumers,
     "tasks_without_workers": of_workers.tasks_without_workers,
+    "limits": of_limits.limits,
     "dead_letters": of_broker.dead_letters,
     "versions": of_engines.versions,
 }

@@ -48,6 +48,16 @@ PATHS: Mapping[tuple[str, str], tuple[Schema, str, str]] = {
     ("approval", "step_id"): (STEP_ID, "The step that waits.", "review"),
     ("steps", "step_id"): (STEP_ID, "The step's id; `<map>.<number>` is that of an element.", "hello"),
     ("triggers", "name"): (ref("Name"), "The trigger's name.", "nightly"),
+    ("limits", "scope"): (
+        {
+            "type": "string",
+            "minLength": 1,
+            "maxLength": limits.LIMIT_SCOPE_CHARS_MAX,
+            "pattern": f"^{NAME_PATTERN}$",
+        },
+        "The limit's scope: a name that several share, else that of the workflow, or `<workflow>.<step>`.",
+        "openai",
+    ),
     ("keys", "name"): (ref("Name"), "The key's name.", "ada"),
     ("webhooks", "name"): (ref("Name"), "The webhook trigger's name.", "push"),
     ("events", "name"): (

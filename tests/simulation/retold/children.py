@@ -90,12 +90,13 @@ class Children:
     def let_go(self, before: Run, run: Run, event: Event) -> None:
         """The attempts that were out, and are not any more: of steps, and of elements, that start runs. Their children
         are to be cancelled, and also those of a run that begins to undo its steps; only a plain cancellation is one for
-        the children, too."""
+        the children, too. An attempt that its child's end has ended leaves nothing to cancel, though somebody may have
+        resumed that child before its parent got to know."""
         undoes = not (isinstance(event, WorkflowCancelled) and not event.payload.compensate)
         stops = before.status is RunStatus.RUNNING and run.status is RunStatus.COMPENSATING
         for one in self._parents():
             old, new = before.find(one), run.find(one)
-            if old is None or old.status not in OUT:
+            if old is None or old.status not in OUT or (isinstance(event, ChildEnded) and event.step_id == one):
                 continue
             if stops or new is None or new.attempts != old.attempts or new.status not in OUT:
                 attempt = Attempt(self._told.run_id, one, old.attempts)

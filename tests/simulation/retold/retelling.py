@@ -78,7 +78,7 @@ class Retelling:
         if isinstance(event, WorkflowStarted):
             self.follows = event.payload.failure_of is not None
             self._families.begun(self.run_id, event.payload, record)
-        if before is not None and before.status in RUN_OPEN:
+        if before is not None and before.status in (*RUN_OPEN, RunStatus.PENDING):
             self._hear(before, record)
             self._undoing.heard(before, run, record)
             if run.ended:

@@ -47,6 +47,13 @@ const TriggerPage = later(async () => {
   return ({ id }) => <TriggerPage key={id} name={id} />;
 });
 
+const LimitsPage = later(async () => (await import("./limits/page")).LimitsPage);
+
+const LimitPage = later(async () => {
+  const { LimitPage } = await import("./limits/one");
+  return ({ id }) => <LimitPage scope={id} />;
+});
+
 const ApprovalsPage = later(async () => (await import("./approvals/page")).ApprovalsPage);
 
 const DeadLettersPage = later(async () => (await import("./dead_letters/page")).DeadLettersPage);
@@ -67,6 +74,8 @@ const ROUTES: readonly (readonly [RegExp, Page])[] = [
   [/^\/triggers$/, TriggersPage],
   [/^\/triggers\/([^/]+)$/, TriggerPage],
   [/^\/approvals$/, ApprovalsPage],
+  [/^\/limits$/, LimitsPage],
+  [/^\/limits\/([^/]+)$/, LimitPage],
   [/^\/dead-letters$/, DeadLettersPage],
   [/^\/workers$/, WorkersPage],
   [/^\/system(?:\/(?:audit|keys|settings))?$/, SystemPage],

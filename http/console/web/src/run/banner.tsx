@@ -73,7 +73,7 @@ function Reason({ reason, choose }: { reason: WaitingReason; choose: Props["choo
 }
 
 /** The page of what holds the run up; null where it is a step of the run itself. */
-function blockerOf({ reason, details }: WaitingReason): { path: string; label: string } | null {
+function blockerOf({ reason, details, step_id }: WaitingReason): { path: string; label: string } | null {
   switch (reason) {
     case "waiting_child":
       return typeof details["child_run_id"] === "string" ? { path: `/runs/${part(details["child_run_id"])}`, label: "go to the child" } : null;
@@ -82,6 +82,9 @@ function blockerOf({ reason, details }: WaitingReason): { path: string; label: s
     case "workers_busy":
     case "queued_behind":
       return { path: `/workers${query({ q: typeof details["task"] === "string" ? details["task"] : null })}`, label: "who serves it" };
+    case "concurrency":
+    case "rate_limit":
+      return typeof details["scope"] === "string" ? { path: limitPath(details["scope"], limitKind(reason, step_id), details["key"]), label: "the limit" } : null;
     case "sticky_worker_gone":
     case "worker_silent":
       return { path: "/workers", label: "the workers" };
@@ -93,6 +96,13 @@ function blockerOf({ reason, details }: WaitingReason): { path: string; label: s
       return null;
   }
 }
+
+function limitKind(reason: WaitingReason["reason"], stepId: string | null | undefined): string {
+  if (reason === "rate_limit") return "rate";
+  return stepId ? "executions" : "runs";
+}
+
+const limitPath = (scope: string, kind: string, key: unknown): string => `/limits/${part(scope)}?${new URLSearchParams({ kind, ...(typeof key === "string" && { key }) })}`;
 
 function Failure({ run, choose }: { run: Run; choose: Props["choose"] }) {
   const failed = Object.entries(run.steps).find(([, step]) => step.status === "failed" && step.error);

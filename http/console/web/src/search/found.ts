@@ -1,9 +1,10 @@
-/** What a text finds: things that were looked at, pages, commands, workflows, triggers, and runs by id or label. */
+/** What a text finds: things that were looked at, pages, commands, workflows, triggers, limits, and runs by id or label. */
 
 import { shortId } from "../parts/copy";
 import { inUtc } from "../parts/times";
 import { part, query } from "../service/requests";
-import type { Run, Trigger } from "../service/types";
+import type { Limit, Run, Trigger } from "../service/types";
+import { pathOf } from "../limits/model";
 import { PAGES } from "../shell/layout";
 import { go } from "../shell/router";
 import { opened } from "../shell/keys";
@@ -23,6 +24,7 @@ export interface Known {
   readonly visits: readonly Visit[];
   readonly workflows: readonly { name: string }[];
   readonly triggers: readonly Trigger[];
+  readonly limits: readonly Limit[];
   /** Those that the service has found by the text. */
   readonly runs: readonly Run[];
   /** The buttons of the page that is open. */
@@ -40,12 +42,15 @@ export function found(text: string, known: Known): Found[] {
     ...matching(wanted, actionsOf(known.actions), (one) => one.label),
     ...matching(wanted, known.workflows, (one) => one.name).slice(0, wanted === "" ? 0 : EACH_MAX).map((one) => leading("Workflow", one.name, `/workflows/${part(one.name)}`)),
     ...matching(wanted, known.triggers, (one) => one.name).slice(0, wanted === "" ? 0 : EACH_MAX).map((one) => leading("Trigger", one.name, `/triggers/${part(one.name)}`, one.workflow)),
+    ...matching(wanted, known.limits, limitName).slice(0, wanted === "" ? 0 : EACH_MAX).map((one) => leading("Limit", limitName(one), pathOf(one), one.waiting_total > 0 ? `${one.kind} · ${one.waiting_total} waiting` : one.kind)),
     ...(wanted === "" ? [] : [...labelsOf(wanted, known.runs), ...runsOf(known.runs)]),
     ...matching(wanted, commands(), (one) => one.label),
   ];
   const ids = new Set<string>();
   return all.filter((one) => !ids.has(one.id) && ids.add(one.id));
 }
+
+const limitName = ({ scope, key }: Limit): string => ((key ?? null) === null ? scope : `${scope} · ${key}`);
 
 /** Those whose name has the text: first those that begin with it. */
 function matching<T>(wanted: string, all: readonly T[], name: (one: T) => string): T[] {

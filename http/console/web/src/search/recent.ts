@@ -11,7 +11,7 @@ export interface Visit {
 
 const KEY = "recent";
 const MOST = 12;
-const KINDS: Readonly<Record<string, string>> = { runs: "Run", workflows: "Workflow", triggers: "Trigger" };
+const KINDS: Readonly<Record<string, string>> = { runs: "Run", workflows: "Workflow", triggers: "Trigger", limits: "Limit" };
 
 export function recent(): Visit[] {
   try {
@@ -27,7 +27,7 @@ const isVisit = (one: unknown): one is Visit => {
   return typeof kind === "string" && typeof name === "string" && typeof path === "string" && address(path).startsWith(address("/"));
 };
 
-/** Remembers each run, workflow and trigger that is opened. */
+/** Remembers each run, workflow, trigger and limit that is opened. */
 export function rememberVisits(): void {
   effect(() => {
     const path = place.value.path;

@@ -3,13 +3,14 @@
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { usePolled } from "../service/polled";
 import { query } from "../service/requests";
-import { SUMMARIES, type Run, type Trigger, type WorkflowSummary } from "../service/types";
+import { SUMMARIES, type Limit, type Run, type Trigger, type WorkflowSummary } from "../service/types";
 import { opened, typedAhead } from "../shell/keys";
 import { found, type Found } from "./found";
 import { recent } from "./recent";
 
 const PAUSE_MS = 120; // in typing, before the service is asked
 const RUNS_READ = 20;
+const LIMITS_READ = 200;
 const TEXT_MAX = 256; // of q
 
 export function Search() {
@@ -19,13 +20,14 @@ export function Search() {
   const asked = useDelayed(text.trim().slice(0, TEXT_MAX));
   const workflows = usePolled<WorkflowSummary[]>(SUMMARIES);
   const triggers = usePolled<Trigger[]>("/triggers");
+  const limits = usePolled<Limit[]>(`/limits?limit=${LIMITS_READ}`);
   const runs = usePolled<Run[]>(asked === "" ? null : `/runs${query({ q: asked, limit: RUNS_READ, payload_max: 0 })}`);
   const visits = useMemo(recent, []);
   const actions = useMemo(() => [...document.querySelectorAll<HTMLElement>("main .actions :is(button, a)")], []);
   useEffect(() => box.current?.showModal(), []);
   useEffect(() => document.getElementById("search-chosen")?.scrollIntoView({ block: "nearest" }), [at, text]);
 
-  const all = found(text, { visits, actions, workflows: workflows.data ?? [], triggers: triggers.data ?? [], runs: asked === "" ? [] : (runs.data ?? []) });
+  const all = found(text, { visits, actions, workflows: workflows.data ?? [], triggers: triggers.data ?? [], limits: limits.data ?? [], runs: asked === "" ? [] : (runs.data ?? []) });
   const chosen = Math.min(at, all.length - 1);
 
   function take(one: Found | undefined): void {
@@ -49,13 +51,13 @@ export function Search() {
       <input
         type="text"
         role="combobox"
-        aria-label="Search runs, workflows, triggers, labels and commands"
+        aria-label="Search runs, workflows, triggers, limits, labels and commands"
         aria-expanded="true"
         aria-controls="search-found"
         aria-activedescendant={all.length > 0 ? "search-chosen" : undefined}
         autocomplete="off"
         spellcheck={false}
-        placeholder="Run id, workflow, trigger, label or command"
+        placeholder="Run id, workflow, trigger, limit, label or command"
         value={text}
         onInput={(event) => {
           setText(event.currentTarget.value);

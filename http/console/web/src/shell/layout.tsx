@@ -21,6 +21,7 @@ export const PAGES: readonly Entry[] = [
   { path: "/triggers", label: "Triggers", key: "t" },
   { path: "/approvals", label: "Approvals", key: "a" },
   { path: "/dead-letters", label: "Dead letters", key: "d" },
+  { path: "/limits", label: "Limits", key: "l" },
   { path: "/workers", label: "Workers", key: "k" },
   { path: "/system", label: "System", key: "s" },
 ];

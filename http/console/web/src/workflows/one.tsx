@@ -1,4 +1,4 @@
-/** The page of one workflow: its graph, its numbers, its triggers, runs and versions. */
+/** The page of one workflow: its graph, its numbers, its triggers, limits, runs and versions. */
 
 import type { ComponentChildren } from "preact";
 import { useState } from "preact/hooks";
@@ -15,6 +15,7 @@ import { address, place, setParams } from "../shell/router";
 import { may } from "../shell/session";
 import { Delete } from "./delete";
 import { Graph } from "./graph";
+import { LimitsOf, limitsOf } from "./limits";
 import { LastRuns, TriggersOf } from "./lists";
 import { retryText, unserved, versionOf, type Definition } from "./model/definition";
 import { inStatus, useNumbers } from "./numbers";
@@ -40,6 +41,7 @@ export function WorkflowPage({ name }: { name: string }) {
   const shown = definition.data;
   const missing = new Set(workers.data === null ? [] : unserved(shown, workers.data));
   const step = shown.steps.find((one) => one.id === chosen);
+  const limits = limitsOf(shown);
   const own = (triggers.data ?? []).filter((one) => one.workflow === name);
   return (
     <div class="one-page">
@@ -67,6 +69,11 @@ export function WorkflowPage({ name }: { name: string }) {
             </div>
           )}
         </Section>
+        {limits.length > 0 && (
+          <Section title="Limits" wide more={<a href={address("/limits")}>All limits</a>}>
+            <LimitsOf limits={limits} />
+          </Section>
+        )}
         <Section title="Versions" wide>
           <Versions name={name} />
         </Section>

@@ -16,7 +16,24 @@ export interface Handler {
   readonly timeout?: string | null;
 }
 
-export interface StepDefinition {
+export interface ConcurrencyDefinition {
+  readonly limit: number;
+  readonly key?: string | null;
+  readonly scope?: string | null;
+}
+
+export interface RateDefinition extends ConcurrencyDefinition {
+  readonly per: string;
+  readonly burst?: number | null;
+}
+
+/** What holds runs of a workflow back, or executions of a step. */
+interface Limited {
+  readonly concurrency?: readonly ConcurrencyDefinition[] | null;
+  readonly rate_limit?: readonly RateDefinition[] | null;
+}
+
+export interface StepDefinition extends Limited {
   readonly id: string;
   readonly type?: string | null;
   readonly task?: string | null;
@@ -36,7 +53,7 @@ export interface StepDefinition {
   readonly metadata?: Record<string, string> | null;
 }
 
-export interface Definition {
+export interface Definition extends Limited {
   readonly name: string;
   readonly version?: string | null;
   readonly description?: string | null;
