@@ -206,13 +206,15 @@ async def test_an_error_of_one_is_its_result_and_not_the_others_business() -> No
     assert done is None
 
 
-async def test_a_cancellation_at_the_time_of_an_error_is_not_lost() -> None:
+async def test_a_cancellation_at_the_time_of_an_error_is_not_lost_and_neither_is_reported() -> None:
     async def fails_when_cancelled() -> None:
         try:
             await _for_ever()
         finally:
             raise OSError("no space left")
 
+    forgotten = list[str]()
+    asyncio.get_running_loop().set_exception_handler(lambda loop, context: forgotten.append(context["message"]))
     task = start(all_of([fails_when_cancelled()]), name="caller", expected=OSError)
     await asyncio.sleep(0)
     await asyncio.sleep(0)
@@ -220,6 +222,9 @@ async def test_a_cancellation_at_the_time_of_an_error_is_not_lost() -> None:
     await asyncio.wait([task])
 
     assert task.cancelled()
+    del task
+    gc.collect()
+    assert [] == forgotten
 
 
 async def _fails() -> None:
