@@ -18,6 +18,19 @@ from tests.support.service import Service
 pytestmark = pytest.mark.timeout(120)
 
 
+async def test_a_limit_that_lets_nothing_begin_is_found_and_leads_to_the_limits(page: Page, api: Client) -> None:
+    name = f"closed-{uuid4().hex[:8]}"
+    api.register(orjson.dumps({"name": name, "steps": [step("a", "console.echo")], "concurrency": [{"limit": 0}]}))
+    run_id = api.start(name).run_id
+    await page.goto("/console/system")
+    found = page.get_by_role("region", name="Doctor").locator(".bad-finding", has_text=name)
+    await expect(found).to_contain_text("lets nothing begin, and 1 waits for it")
+    await found.get_by_role("link", name="Show them").click()
+    await expect(page).to_have_url(re.compile("/console/limits$"))
+    await expect(page.get_by_role("row").filter(has_text=name)).to_be_visible()
+    api.cancel(run_id)
+
+
 async def test_findings_have_remedies_and_the_figures_move(page: Page, api: Client) -> None:
     name = f"held-up-{uuid4().hex[:8]}"
     api.register(orjson.dumps({"name": name, "steps": [step("train", name)]}))

@@ -10,7 +10,7 @@ import { address } from "../shell/router";
 const EVERY_MS = 10_000;
 
 /** Where one sees what a check has found. */
-const PAGES: Readonly<Record<string, string>> = { tasks_without_workers: "/workers", dead_letters: "/dead-letters" };
+const PAGES: Readonly<Record<string, string>> = { tasks_without_workers: "/workers", dead_letters: "/dead-letters", limits: "/limits" };
 
 /** What a check is called where its name alone would not say it; and where it has found nothing. */
 const NAMES: Readonly<Record<string, string>> = { fsync: "Writes to disk (fsync)", index: "Run index", versions: "Versions of penstock" };
