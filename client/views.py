@@ -262,8 +262,20 @@ class WebhookView(Struct, frozen=True, omit_defaults=True):
     secret: bool = False
 
 
+class OpenBatchesView(Struct, frozen=True):
+    """What a trigger with debounce or batch has taken up and not started a run with yet: so many events (of a debounce
+    the last one of each key) in so many batches. The oldest batch began at `since`; it starts its run at `due_at`
+    unless another event changes that. Times are RFC 3339."""
+
+    batches: int
+    events: int
+    since: str
+    due_at: str
+
+
 class TriggerView(Struct, frozen=True, omit_defaults=True):
-    """A trigger, also as a document for PUT. `next_at` is the next instant of a cron trigger."""
+    """A trigger, also as a document for PUT. `next_at` is the next instant of a cron trigger. `open_batches` is only in
+    the answer for one trigger, while there are any."""
 
     name: str
     workflow: str
@@ -279,6 +291,7 @@ class TriggerView(Struct, frozen=True, omit_defaults=True):
     labels: dict[str, str] | None = None
     debounce: Debounce | None = None
     batch: Batch | None = None
+    open_batches: OpenBatchesView | None = None
 
 
 class TrialView(Struct, frozen=True, omit_defaults=True):

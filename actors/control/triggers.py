@@ -15,6 +15,7 @@ from penstock.actors.triggers.starting import Starter
 from penstock.broker import names
 from penstock.broker.store import Store
 from penstock.broker.streams.events import text_of
+from penstock.broker.triggers.batches import OpenBatches
 from penstock.broker.triggers.triggers import Retired, StoredTrigger, TriggerEntry
 from penstock.config.limits import TRIGGERS_MAX
 from penstock.config.process.crash_points import reached
@@ -114,6 +115,12 @@ async def get(store: Store, name: str) -> StoredTrigger:
 async def get_all(store: Store) -> list[StoredTrigger]:
     """All triggers, by name."""
     return [kept for kept in await store.triggers.all() if not kept.deleted]
+
+
+async def open_batches(store: Store, kept: StoredTrigger) -> OpenBatches | None:
+    """What a trigger with debounce or batch has taken up and not started a run with yet; None: nothing. Raises
+    Unavailable."""
+    return None if kept.trigger.batching is None or not kept.active else await store.batches.open(kept.generation)
 
 
 async def delete(store: Store, name: str) -> None:

@@ -26,6 +26,7 @@ from penstock.engine.errors import Conflict
 from penstock.engine.trigger.batching import BatchState
 
 DEADLINE_S = 5.0
+BEYOND_ALL = 1 << 30  # the broker lists the subjects behind so many, that is none, and says how many there are
 STATE = re.compile(rb"\r\n%b: ?([^\r\n]+)\r\n" % names.BATCH_STATE.encode())
 
 
@@ -40,6 +41,15 @@ class OpenBatch(Struct, frozen=True):
     @property
     def since(self) -> float:
         return self.state.since_when(self.stored_at)
+
+
+class OpenBatches(Struct, frozen=True):
+    """The open batches of a trigger: how many there are, how many events are stored of them, and the one whose newest
+    or only event is oldest."""
+
+    batches: int
+    events: int
+    oldest: OpenBatch
 
 
 class TriggerBatches:
@@ -70,6 +80,21 @@ class TriggerBatches:
         """The batch of this key, None where there is none. Raises Unavailable."""
         found = await self._reader.one(names.BATCHES, names.batch_subject(generation, key))
         return None if found is None else OpenBatch(_state(found), found.seq, found.at)
+
+    async def open(self, generation: str) -> OpenBatches | None:
+        """The open batches of a trigger; None: there is none. Raises Unavailable."""
+        of_all, mark = names.batch_subject(generation, "*"), names.batch_mark(generation)
+        first = await self._reader.next(names.BATCHES, of_all, 1)
+        if first is not None and first.subject == mark:
+            first = await self._reader.next(names.BATCHES, of_all, first.seq + 1)
+        if first is None:
+            return None
+        marks = await self._reader.count(names.BATCHES, mark)
+        events = await self._reader.count(names.BATCHES, of_all) - marks
+        only_total = {"subjects_filter": of_all, "offset": BEYOND_ALL}
+        batches = int((await self._broker.api(f"STREAM.INFO.{names.BATCHES}", only_total))["total"]) - marks
+        # Between two of these reads the last batch may have ended: then what was read first counts.
+        return OpenBatches(max(1, batches), max(1, events), OpenBatch(_state(first), first.seq, first.at))
 
     async def events(self, generation: str, key: str) -> list[Stored]:
         """The events of the batch, in order."""

@@ -254,6 +254,7 @@ def _describe(found: TriggerView) -> None:
             ("labels", _labels(found.labels)),
             ("created", times.moment(found.created_at)),
             ("next", times.moment(found.next_at or "")),
+            *_open(found),
         ]
     )
 
@@ -267,6 +268,16 @@ def _runs_with(found: TriggerView) -> list[tuple[str, str]]:
         return []
     key = [("key", batching.key)] if batching.key else []
     return [("debounce" if found.debounce else "batch", in_words(batching)), *key]
+
+
+def _open(found: TriggerView) -> list[tuple[str, str]]:
+    """What waits for a run to be started with it, if anything does."""
+    waiting = found.open_batches
+    if waiting is None:
+        return []
+    batches = "1 batch" if waiting.batches == 1 else f"{waiting.batches} batches, the oldest one"
+    events = "1 event" if waiting.events == 1 else f"{waiting.events} events"
+    return [("waiting", f"{events} in {batches} until {times.moment(waiting.due_at)}")]
 
 
 def _labels(labels: Mapping[str, str] | None) -> str:

@@ -274,6 +274,7 @@ TRIGGER = Form(
     ignored={
         "created_at": "Ignored, so that what GET answered may be given back.",
         "next_at": "Ignored, as created_at.",
+        "open_batches": "Ignored, as created_at.",
     },
     schema={
         **exactly_one(*Kind),

@@ -9,12 +9,15 @@ from msgspec import structs
 
 from penstock.actors.control import triggers
 from penstock.broker.store import Store
+from penstock.broker.triggers.batches import OpenBatches
 from penstock.broker.triggers.triggers import StoredTrigger
-from penstock.client.views import Deleted, FiredRun, TrialView, TriggerView, WebhookView
+from penstock.client.views import Deleted, FiredRun, OpenBatchesView, TrialView, TriggerView, WebhookView
 from penstock.config.limits import PAYLOAD_BYTES_MAX
 from penstock.engine.access.scopes import Caller
 from penstock.engine.definition.identifiers import problem_with, quoted
 from penstock.engine.errors import Invalid, NotFound
+from penstock.engine.times import rfc3339
+from penstock.engine.trigger.batching import due_at
 from penstock.http.backend import Backend
 from penstock.http.messages import bodies, params, responses
 from penstock.http.messages.callers import caller_of
@@ -41,8 +44,10 @@ class TriggerResource:
         self._backend = backend
 
     async def on_get(self, req: Request, resp: Response, name: str) -> None:
-        """One trigger."""
-        responses.ok(resp, _view(await triggers.get(self._backend.store, params.trigger_name(name))))
+        """One trigger, with the events that it has taken up and not started a run with yet."""
+        kept = await triggers.get(self._backend.store, params.trigger_name(name))
+        found = await triggers.open_batches(self._backend.store, kept)
+        responses.ok(resp, structs.replace(_view(kept), open_batches=None if found is None else _open(kept, found)))
 
     async def on_put(self, req: Request, resp: Response, name: str) -> None:
         """Replace a trigger, or create it; the document may be one that GET returned."""
@@ -96,6 +101,13 @@ def _view(kept: StoredTrigger) -> TriggerView:
         trigger.debounce,
         trigger.batch,
     )
+
+
+def _open(kept: StoredTrigger, found: OpenBatches) -> OpenBatchesView:
+    batching, oldest = kept.trigger.batching, found.oldest
+    assert batching is not None, "only such a trigger has batches"
+    due = due_at(batching, oldest.since, oldest.stored_at)
+    return OpenBatchesView(found.batches, found.events, rfc3339(oldest.since), rfc3339(due))
 
 
 async def _check_replaced(store: Store, caller: Caller, document: object) -> None:

@@ -208,3 +208,18 @@ def test_a_trial_says_when_a_batch_would_start(penstock: Penstock, service: Serv
     shown = penstock("trigger", "test", "e", "--input", "1").out
     assert re.search(r"^when +with 10 events, soon$", shown, re.MULTILINE)
     assert re.search(r"^key +7$", shown, re.MULTILINE)
+    assert "waiting" not in shown
+
+
+def test_show_says_what_waits_for_its_run(penstock: Penstock, service: Service) -> None:
+    waiting = {"batches": 1, "events": 1, "since": "2026-01-01T00:00:00Z", "due_at": "2026-01-01T00:01:00Z"}
+    service.on("GET /triggers/e", {**EVENT, "batch": {"size": 10, "period": "1m"}, "open_batches": waiting})
+    assert re.search(
+        r"^waiting +1 event in 1 batch until 2026-01-01T00:01:00Z$", penstock("trigger", "show", "e").out, re.MULTILINE
+    )
+    more = {**EVENT, "open_batches": {**waiting, "batches": 2, "events": 3}}
+    service.on("GET /triggers/e", more)
+    shown = penstock("trigger", "show", "e").out
+    assert re.search(
+        r"^waiting +3 events in 2 batches, the oldest one until 2026-01-01T00:01:00Z$", shown, re.MULTILINE
+    )

@@ -137,3 +137,22 @@ async def test_cron_shows_its_next_instants(page: Page, api: Client) -> None:
     await page.goto(f"/console/triggers/{name}")
     await expect(page.locator(".instants li")).to_have_count(5)
     await expect(page.locator(".instants li").first).to_contain_text("01 Jan")
+
+
+async def test_events_that_wait_for_their_run_are_shown(page: Page, api: Client) -> None:
+    event = uuid4().hex
+    name = made(api, event={"subject": f"event.{event}"}, batch={"size": 3, "period": "1h"})
+    await page.goto(f"/console/triggers/{name}")
+    numbers = page.locator(".one-numbers")
+    await expect(numbers).to_contain_text("Last firing")
+    await expect(numbers).not_to_contain_text("Events waiting")
+    for n in range(2):
+        api.send_event(event, b"%d" % n)
+    await expect(numbers).to_contain_text(re.compile("Events waiting.*2 in 1 batch"))
+    await expect(numbers).to_contain_text(re.compile(r"Next run.*in \d+m"))
+    await page.get_by_role("button", name="Edit…").click()
+    await expect(page.get_by_role("dialog").get_by_label("Document")).not_to_have_value(re.compile("open_batches"))
+    api.send_event(event, b"2")
+    await expect(numbers).not_to_contain_text("Events waiting")
+    (run,) = api.runs(trigger=name)
+    assert [0, 1, 2] == orjson.loads(bytes(api.run(run.run_id).input))

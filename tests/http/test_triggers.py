@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import datetime
 from typing import Any
 
 import orjson
@@ -10,6 +11,10 @@ from falcon.testing import ASGIConductor
 from penstock.actors.control import run_operations, triggers
 from penstock.broker.store import Store
 from penstock.config.limits import PAYLOAD_BYTES_MAX, TRIGGERS_MAX
+from penstock.config.settings import BrokerSettings
+from penstock.engine.trigger import batching
+from tests.support.trigger_events import engine, publish
+from tests.support.waiting import until
 
 WEBHOOK = {"name": "hook", "workflow": "one", "webhook": {"secret": "hush-hush"}}
 CRON = {"name": "nightly", "workflow": "one", "cron": {"expression": "0 3 * * *", "timezone": "Europe/Amsterdam"}}
@@ -195,3 +200,40 @@ async def test_how_several_events_become_one_run_is_shown_and_survives_a_put_of_
     assert trial["when"].endswith("1m after the first at the latest")
     wrong = await post(http, "/triggers", {**WEBHOOK, "batch": {"size": 0}})
     assert (400, True) == (wrong.status_code, "batch: period is missing" in wrong.text)
+
+
+@pytest.mark.parametrize(
+    ("how", "waiting", "due"),
+    [
+        ({"batch": {"size": 10, "period": "5m", "key": "event.who"}}, {"batches": 2, "events": 5}, 300),
+        ({"debounce": {"period": "4m", "max_wait": "1h", "key": "event.who"}}, {"batches": 2, "events": 2}, 240),
+    ],
+)
+async def test_events_that_wait_for_their_run_are_shown(
+    http: ASGIConductor,
+    store: Store,
+    broker_settings: BrokerSettings,
+    how: dict[str, Any],
+    waiting: dict[str, int],
+    due: int,
+) -> None:
+    event = {"subject": f"event.waiting.{due}"}
+    made = await post(http, "/triggers", {"name": "gather", "workflow": "one", "event": event, **how})
+    assert 201 == made.status_code
+    assert "open_batches" not in (await http.simulate_get("/triggers/gather")).json
+    async with engine(broker_settings):
+        await publish(store, event["subject"], *(orjson.dumps({"who": who, "n": n}) for n, who in enumerate("aabba")))
+
+        async def taken_up() -> Any:
+            kept = await triggers.get(store, "gather")
+            handled = [await store.batches.find(kept.generation, batching.key_token(who)) for who in "ab"]
+            return all(handled) and 5 == sum(one.state.count for one in handled if one is not None)
+
+        await until(taken_up)
+    shown = (await http.simulate_get("/triggers/gather")).json
+    found = shown["open_batches"]
+    assert waiting == {name: found[name] for name in waiting}
+    since, until_at = (datetime.fromisoformat(found[name]) for name in ("since", "due_at"))
+    assert due <= (until_at - since).total_seconds() < due + 30
+    assert 200 == (await http.simulate_put("/triggers/gather", body=orjson.dumps(shown))).status_code
+    assert "open_batches" not in (await http.simulate_get("/triggers")).json[0]

@@ -1,1 +1,1 @@
-import"./chunk-D3UI43KD.js";
+import"./chunk-ZXK6C35R.js";

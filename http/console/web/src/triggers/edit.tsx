@@ -89,7 +89,7 @@ export function Edit({ trigger, close, changed }: Props) {
 
 /** What PUT reads: without what the service works out. The secret of a webhook is never here: true keeps it. */
 function editable(trigger: Trigger): string {
-  const { created_at: _, next_at: __, ...document } = trigger;
+  const { created_at: _, next_at: __, open_batches: ___, ...document } = trigger;
   return written(document);
 }
 

@@ -59,6 +59,16 @@ export function TriggerPage({ name }: { name: string }) {
               <Ago at={shown.next_at} />
             </Figure>
           )}
+          {shown.open_batches && (
+            <>
+              <Figure name="Events waiting">
+                {count(shown.open_batches.events)} <span class="quiet">in {count(shown.open_batches.batches)} {shown.open_batches.batches === 1 ? "batch" : "batches"}</span>
+              </Figure>
+              <Figure name="Next run">
+                <Ago at={shown.open_batches.due_at} />
+              </Figure>
+            </>
+          )}
         </dl>
         <Actions trigger={shown} changed={trigger.refresh} fired={runs.refresh} />
       </header>
