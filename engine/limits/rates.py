@@ -1,4 +1,8 @@
-"""Tokens of a rate: a window that moves with time or, with `burst`, a bucket."""
+"""Tokens of a rate: a window that moves with time or, with `burst`, a bucket.
+
+A window gives all its tokens at once to who comes after a rest. One that is used up would give them in the same burst
+again and again, so the tokens of a fast one come back in portions then.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +17,12 @@ ROUNDING = 1e-6
 LATER_S = 1e-6
 # Times closer than this part of the period are one: the later one, so that no token is back too early.
 GROUPS = 1000
+# A window that has more than one token for a portion's time gives its tokens evenly over this time at most (s).
+PORTION_S = 0.01
+EVEN_S_MAX = 1.0
+# It may be late by so many portions, and then catches up by being so much faster.
+PORTIONS_LATE = 4
+FASTER = 1.02
 
 
 def tokens(state: LimitState, allowed: Allowed, at: float) -> int:
@@ -27,7 +37,10 @@ def tokens(state: LimitState, allowed: Allowed, at: float) -> int:
         if taken_at + period > at:
             break
         back += count
-    return max(0, allowed.limit - state.spent_total + back)
+    free, portion = allowed.limit - state.spent_total + back, _portion(allowed)
+    if portion > 1 and _is_pressed(state, allowed, at):
+        free = min(free, floor(PORTIONS_LATE * portion - _missing(state, allowed, at) + ROUNDING))
+    return max(0, free)
 
 
 def next_token_at(state: LimitState, allowed: Allowed) -> float | None:
@@ -38,15 +51,20 @@ def next_token_at(state: LimitState, allowed: Allowed) -> float | None:
         if allowed.burst <= 0:
             return None
         too_many = state.missing - allowed.burst + 1
-        return state.missing_at + LATER_S + max(0.0, too_many * period_of(allowed) / allowed.limit)
-    needed = state.spent_total - allowed.limit + 1
+        return state.missing_at + LATER_S + max(0.0, too_many / _refill(allowed))
+    at, needed = state.at, state.spent_total - allowed.limit + 1
     for taken_at, count in state.spent:
         if needed <= 0:
             break
         needed -= count
         if needed <= 0:
-            return taken_at + period_of(allowed)
-    return state.at
+            at = taken_at + period_of(allowed)
+    portion = _portion(allowed)
+    if portion > 1 and _is_pressed(state, allowed, at):
+        wanted = min(floor(portion), state.waiting_total)
+        too_many = state.missing - PORTIONS_LATE * portion + wanted
+        at = max(at, state.missing_at + LATER_S + max(0.0, too_many / _refill(allowed)))
+    return at
 
 
 def take(state: LimitState, count: int, allowed: Allowed, at: float) -> None:
@@ -66,6 +84,8 @@ def take(state: LimitState, count: int, allowed: Allowed, at: float) -> None:
         spent.append((at, count))
         state.grouped_at = at
     state.spent_total += count
+    if state.spent_total >= allowed.limit:
+        state.used_up_at = at
 
 
 def set_spent(state: LimitState, spent: tuple[tuple[float, int], ...], missing: float, at: float) -> None:
@@ -78,7 +98,7 @@ def set_spent(state: LimitState, spent: tuple[tuple[float, int], ...], missing: 
 
 
 def missing_at(state: LimitState, at: float) -> float:
-    """How many tokens a bucket lacks at `at`."""
+    """How many tokens are missing at `at`."""
     return 0.0 if state.counted is None else _missing(state, state.counted, at)
 
 
@@ -96,5 +116,22 @@ def period_of(allowed: Allowed) -> float:
 
 
 def _missing(state: LimitState, allowed: Allowed, at: float) -> float:
-    back = max(0.0, at - state.missing_at) * allowed.limit / period_of(allowed)
-    return max(0.0, state.missing - back)
+    return max(0.0, state.missing - max(0.0, at - state.missing_at) * _refill(allowed))
+
+
+def _refill(allowed: Allowed) -> float:
+    """How many tokens come back in a second."""
+    if allowed.burst is not None:
+        return allowed.limit / period_of(allowed)
+    return FASTER * allowed.limit / min(period_of(allowed), EVEN_S_MAX)
+
+
+def _is_pressed(state: LimitState, allowed: Allowed, at: float) -> bool:
+    """Whether the window was used up lately."""
+    period = period_of(allowed)
+    return at < state.used_up_at + period + min(period, EVEN_S_MAX)
+
+
+def _portion(allowed: Allowed) -> float:
+    """How many tokens of a window come back at a time; 1 or less: each when its time has come."""
+    return allowed.limit * PORTION_S / min(period_of(allowed), EVEN_S_MAX)

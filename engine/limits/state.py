@@ -20,6 +20,7 @@ class LimitState:
     told: the sequence of the last decision whose news all runs have; its owner raises it by `mark_told` in fold.py.
     news: the decisions after `told` that runs must get to know, with their sequences, oldest first.
     base: the first sequence that a replay needs for holders, tokens and turn.
+    used_up_at: when a window last had no token left (s since the epoch). After a full decision nobody knows.
     """
 
     __slots__ = (
@@ -45,6 +46,7 @@ class LimitState:
         "told",
         "turn",
         "upto",
+        "used_up_at",
         "waiting",
         "written",
     )
@@ -82,6 +84,7 @@ class LimitState:
         self.grouped_at = 0.0
         self.missing = 0.0
         self.missing_at = 0.0
+        self.used_up_at = float("-inf")
 
     @property
     def allowed(self) -> Allowed | None:

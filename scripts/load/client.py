@@ -128,6 +128,15 @@ class Client:
         """Who holds a slot of a limit without a key, and how many wait."""
         return _read(await self._pool.request("GET", f"/limits/{quote(scope)}"), _LIMIT)
 
+    async def hold_back(self, scope: str, per: str | None = None) -> None:
+        """Let a limit, or with `per` a rate, allow nothing."""
+        nothing = {"limit": 0} if per is None else {"rate_limit": {"limit": 0, "per": per}}
+        _checked(await self._pool.request("PUT", f"/limits/{quote(scope)}", msgspec.json.encode(nothing)))
+
+    async def let_go(self, scope: str) -> None:
+        """Let what is registered of a limit count again."""
+        _checked(await self._pool.request("DELETE", f"/limits/{quote(scope)}"))
+
     async def status(self, run_id: str) -> str:
         return _read(await self._pool.request("GET", f"/runs/{run_id}"), _RUN).status
 

@@ -61,7 +61,7 @@ async def waiting(setup: Setup) -> Sample:
         with on.measured("limit-waiting", runs) as costs:
             await _start(on, WAITING, runs)
             await on.log.until(runs + 1)
-            await _until_asked(on, runs)
+            await _until_waiting(on, WAITING, runs - 1)
         await asyncio.sleep(setup.sizes.idle_wait_s)
         memory_mb = on.memory_mb()
         took = [await _admitted_s(on) for _ in range(admitted)]
@@ -79,9 +79,13 @@ async def next_one(setup: Setup) -> Sample:
     step = {"id": "s", "task": TASK, "concurrency": [{"limit": 1}]}
     async with environment(setup, alone=True) as on:
         await on.client.register(msgspec.json.encode({"name": ALTERNATE, "steps": [step]}))
+        before, scope = await on.log.messages(), f"{ALTERNATE}.s"
+        await on.client.hold_back(scope)
+        run_ids = await _start(on, ALTERNATE, runs)
+        await _until_waiting(on, scope, runs)
         with on.measured("limit-next", runs) as costs:
-            run_ids = await _start(on, ALTERNATE, runs)
-            await on.log.all_completed_at(run_ids)
+            await on.client.let_go(scope)
+            await on.log.until(before + runs * ONE_STEP)
         begun = sorted((await on.log.first_at(run_ids, STARTED)).values())
         ended = sorted((await on.log.first_at(run_ids, COMPLETED)).values())
     gaps = sorted(start - end for start, end in zip(begun[1:], ended, strict=False))
@@ -92,14 +96,18 @@ async def next_one(setup: Setup) -> Sample:
 
 async def rate(setup: Setup) -> Sample:
     """Steps that begin at a rate: how far the number of those that began in any second is from it, at most, while
-    enough wait."""
+    enough wait. Nothing begins before all of them wait, so that starting the runs is no part of it."""
     runs = int(RATE * setup.sizes.rated_s)
     step = {"id": "s", "task": TASK, "rate_limit": [{"limit": RATE, "per": "1s"}]}
     async with environment(setup, alone=True) as on:
         await on.client.register(msgspec.json.encode({"name": RATED, "steps": [step]}))
+        before, scope = await on.log.messages(), f"{RATED}.s"
+        await on.client.hold_back(scope, "1s")
+        run_ids = await _start(on, RATED, runs)
+        await _until_waiting(on, scope, runs)
         with on.measured("rate-500", runs) as costs:
-            run_ids = await _start(on, RATED, runs)
-            await on.log.all_completed_at(run_ids)
+            await on.client.let_go(scope)
+            await on.log.until(before + runs * ONE_STEP)
         begun = sorted((await on.log.first_at(run_ids, STARTED)).values())
     counts = _in_windows(begun)
     return Sample(
@@ -118,10 +126,14 @@ async def fair(setup: Setup) -> Sample:
     concurrency = [{"limit": TOGETHER, "fair_by": "input.tenant"}]
     async with environment(setup, alone=True) as on:
         await on.client.register(_definition(SHARED, concurrency=concurrency))
+        before = await on.log.messages()
+        await on.client.hold_back(SHARED)
         first = await _start(on, SHARED, runs, b'{"tenant":"a"}')
+        await _until_waiting(on, SHARED, runs)
+        await on.client.let_go(SHARED)
         second = await _start(on, SHARED, TURNS, b'{"tenant":"b"}')
         since = max((await on.log.first_at(second, "workflow.started")).values())
-        await on.log.all_completed_at([*first, *second])
+        await on.log.until(before + (runs + TURNS) * ONE_STEP)
         granted = await on.log.first_at([*first, *second], GRANTED)
     last = max(granted[run_id] for run_id in second)
     return Sample({"limit-fair": float(sum(since < at <= last for at in granted.values()))})
@@ -157,10 +169,10 @@ async def _drained(on: Environment, workflow: str, runs: int) -> float:
     return await on.log.completed_at(run_ids) - begin
 
 
-async def _until_asked(on: Environment, runs: int) -> None:
-    """Return when all runs but the holder wait, by the limit's own word."""
+async def _until_waiting(on: Environment, scope: str, runs: int) -> None:
+    """Return when so many wait, by the limit's own word."""
     async with asyncio.timeout(SETTLED_S_MAX):
-        while (await on.client.limit(WAITING)).waiting_total < runs - 1:  # noqa: ASYNC110 - the service is asked
+        while (await on.client.limit(scope)).waiting_total < runs:  # noqa: ASYNC110 - the service is asked
             await asyncio.sleep(LOOK_EVERY_S)
 
 

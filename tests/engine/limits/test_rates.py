@@ -71,8 +71,59 @@ def test_five_hundred_a_second_are_reached_and_never_exceeded(burst: int | None)
             _wait_for_next(log)
 
     spare = 500 + (burst or 0)
-    assert all(sum(at <= other < at + 1 for other in times[index:]) <= spare for index, at in enumerate(times[::50]))
-    assert times[-1] - begin == pytest.approx((2000 - (burst or 500)) / 500, rel=0.01, abs=0.01)
+    assert all(sum(at <= other < at + 1 for other in times) <= spare for at in times[::50])
+    assert times[-1] - begin == pytest.approx((2000 - (burst or 30)) / 500, rel=0.01, abs=0.01)
+
+
+def test_a_fast_window_that_is_used_up_gives_its_tokens_evenly() -> None:
+    log = _rate(500, 1.0)
+    log.asks(*(f"r{number}" for number in range(3000)))
+    begin = log.now
+    assert 500 == len(log.decides())
+    times = []
+
+    while log.owner.waiting_total:
+        _wait_for_next(log)
+        log.now += 0.0007  # a timer is late
+        times += [log.now - begin] * len(log.decides())
+
+    for start in (1.0, 1.3, 2.25, 3.9, 4.95):
+        assert 495 <= sum(start <= at < start + 1 for at in times) <= 500
+        assert 20 <= sum(start <= at < start + 0.1 for at in times) <= 75
+
+
+def test_a_fast_window_catches_up_after_it_was_late() -> None:
+    log = _rate(500, 1.0)
+    log.asks(*(f"r{number}" for number in range(3000)))
+    begin = log.now
+    log.decides()
+    times = []
+
+    while log.owner.waiting_total:
+        _wait_for_next(log)
+        if int((log.now - begin) * 10) % 7 == 0:
+            log.now += 0.03
+        times += [log.now - begin] * len(log.decides())
+
+    assert times[-1] == pytest.approx(3000 / 500, rel=0.02)
+
+
+def test_a_fast_window_that_was_not_used_up_lets_a_burst_begin_at_once() -> None:
+    log = _rate(500, 1.0)
+    for number in range(10):
+        log.asks(*(f"r{number}.{n}" for n in range(100)))
+        assert 100 == len(log.decides())
+        log.now += 0.25
+
+
+def test_a_fast_window_that_has_rested_lets_all_begin_at_once() -> None:
+    log = _rate(500, 1.0)
+    log.asks(*(f"a{number}" for number in range(500)))
+    log.decides()
+    log.now += 2.1
+    log.asks(*(f"b{number}" for number in range(500)))
+
+    assert 500 == len(log.decides())
 
 
 def test_times_that_are_close_are_kept_as_one_the_later() -> None:
