@@ -18,6 +18,7 @@ from tests.support.waiting import until_true
 pytestmark = [pytest.mark.timeout(120), pytest.mark.usefixtures("worker")]
 
 HOSTILE = "<img src=x onerror=alert(1)>'\"&"
+ALL_THAT_MATCH = re.compile(r"^All .*that match$")  # "or more" where counting takes longer than is shown by the way
 
 
 def workflow(api: Client, *steps: dict[str, Any], **more: Any) -> str:
@@ -230,7 +231,7 @@ async def test_all_that_match_are_counted_before_they_are_cancelled(page: Page, 
     await page.goto(f"/console/runs?workflow={name}&label=team%3Apayments&status=running")
     await page.locator(".c-select").nth(1).click()
     bar, dialog = page.get_by_role("region", name="Selected runs"), page.get_by_role("dialog")
-    await bar.get_by_role("button", name="All 120 that match").click()
+    await bar.get_by_role("button", name=ALL_THAT_MATCH).click()
     await bar.get_by_role("button", name="Cancel").click()
 
     await expect(dialog).to_contain_text(f"120 runs of {name} would be cancelled")
@@ -252,7 +253,7 @@ async def test_all_of_several_workflows_that_a_text_finds_are_paused(page: Page,
     await expect(row(page, runs[0])).to_be_visible()
     await page.locator(".c-select").nth(1).click()
     bar, dialog = page.get_by_role("region", name="Selected runs"), page.get_by_role("dialog")
-    await bar.get_by_role("button", name="All 4 that match").click()
+    await bar.get_by_role("button", name=ALL_THAT_MATCH).click()
     await expect(bar.get_by_role("button", name="Rerun")).to_have_count(0)  # goes with one workflow only
     await bar.get_by_role("button", name="Pause").click()
 
@@ -289,7 +290,7 @@ async def test_a_bulk_is_done_in_parts(page: Page, api: Client) -> None:
     await page.goto(f"/console/runs?workflow={name}&status=running")
     await page.locator(".c-select").nth(1).click()
     bar, dialog = page.get_by_role("region", name="Selected runs"), page.get_by_role("dialog")
-    await bar.get_by_role("button", name="All 1,203 that match").click()
+    await bar.get_by_role("button", name=ALL_THAT_MATCH).click()
     await bar.get_by_role("button", name="Pause").click()
     await expect(dialog).to_contain_text("1,000 at a time")
     parts: list[dict[str, Any]] = []
